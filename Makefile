@@ -1,0 +1,72 @@
+# Needs make and Python 3.11 or newer; everything else goes into .venv, at the versions of constraints.txt.
+#
+#   make demo    install, then `attsvm study digits`
+#   make test    install, then the whole test suite
+#   make lint    ruff and pyright
+#   make bench   attsvm against the solvers people use today
+#   make docs    the pages, into docs/_build/html
+#   make clean   remove what the targets above made, .venv included
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHONS := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+# Every worker of the suite is one process with one thread; otherwise the BLAS, OpenMP and numba pools
+# of N workers fight over N cores and the suite takes several times as long.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
+# A file stays on one worker, so a fixture that a file shares is built once; e2e, the longest, comes first.
+PYTEST_FLAGS := -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+
+.PHONY: demo test lint bench docs clean
+
+demo: $(VENV)/.core
+	$(BIN)/attsvm study digits
+
+test: $(VENV)/.dev
+	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_FLAGS) $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(VENV)/.dev
+	$(BIN)/attsvm bench
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+clean:
+	rm -rf $(VENV) docs/_build docs/auto_examples docs/generated .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing attsvm into $(VENV) (a few minutes, once)"
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	@echo "Installing the tools of the tests into $(VENV) (once)"
+	$(PIP) --editable '.[experiments,test,lint]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	@echo "Installing the tools of the docs into $(VENV) (once)"
+	$(PIP) --editable '.[docs]'
+	@touch $@
+
+# A name on PATH may be a shim that runs nothing, so each candidate has to answer for itself.
+$(BIN)/python:
+	@for python in $(PYTHONS); do \
+	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        echo "Creating $(VENV) with $$($$python --version)"; \
+	        $$python -m venv --clear $(VENV) && exit 0; \
+	        rm -rf $(VENV); \
+	        echo "$$python could not create $(VENV): its venv module is missing (Debian: apt-get install python3-venv)." >&2; \
+	        exit 1; \
+	    fi; \
+	done; \
+	echo "attsvm needs Python 3.11 or newer and found none on PATH; install one, or name it: make PYTHON=/path/to/python3" >&2; \
+	exit 1
