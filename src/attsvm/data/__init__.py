@@ -1,0 +1,1 @@
+"""Data sets: the published random instances and real ones."""

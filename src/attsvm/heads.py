@@ -1,0 +1,139 @@
+"""Prediction heads h: R^dv -> R that read the output of attention.
+
+The paper proves its theorems for the linear head h(x) = v^T x and asks in Section 6 what other heads do: a ReLU network
+keeps several tokens, and the concave "lambda-head" v^T x - lambda ||x||^2 keeps sparsemax(gamma / 2 lambda) of them
+(Lemma 6). Heads are torch modules that map (..., dv) to (...). A batch of trials may carry a head each: parameters then
+have the trials as leading dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attsvm.interop import is_tensor
+
+
+def _tensor(name: str, array: Any) -> Tensor:
+    """Return `array` as a floating tensor, float64 unless it already is floating torch."""
+    tensor = array if is_tensor(array) else torch.as_tensor(array, dtype=torch.float64)
+    if not tensor.is_floating_point():
+        tensor = tensor.to(torch.float64)
+    if not bool(torch.isfinite(tensor).all()):
+        raise ValueError(
+            f"{name} of shape {tuple(tensor.shape)} contains NaN or infinity; finite numbers were expected."
+        )
+    return tensor
+
+
+class LinearHead(nn.Module):
+    """h(x) = v^T x.
+
+    Parameters
+    ----------
+    v : array, shape (..., dv)
+        One vector, or one for each trial.
+
+    Raises
+    ------
+    ValueError
+        If v is a scalar or not finite.
+    """
+
+    def __init__(self, v: Any) -> None:
+        super().__init__()
+        v = _tensor("v", v)
+        if v.ndim == 0:
+            raise ValueError("v is a scalar; a vector (..., dv) was expected.")
+        self.v = nn.Parameter(v.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return v^T x; x is (..., dv), or (trials..., n, dv) when v has trials."""
+        v = self.v if self.v.ndim == 1 else self.v.unsqueeze(-2)
+        return (x * v).sum(-1)
+
+
+class ReLUHead(nn.Module):
+    """h(x) = v^T ReLU(V^T x), the two-layer head of Section 6 (the paper takes v = 1).
+
+    Parameters
+    ----------
+    V : array, shape (..., dv, width)
+        Hidden weights.
+    v : array, shape (..., width), optional
+        Output weights, all ones by default.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree or a number is not finite.
+    """
+
+    def __init__(self, V: Any, v: Any = None) -> None:
+        super().__init__()
+        V = _tensor("V", V)
+        if V.ndim < 2:
+            raise ValueError(f"V has shape {tuple(V.shape)}; a matrix (..., dv, width) was expected.")
+        v = V.new_ones((*V.shape[:-2], V.shape[-1])) if v is None else _tensor("v", v)
+        if v.shape[-1] != V.shape[-1]:
+            raise ValueError(f"v has shape {tuple(v.shape)}; (..., {V.shape[-1]}) was expected to match V.")
+        self.V = nn.Parameter(V.detach().clone())
+        self.v = nn.Parameter(v.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return v^T ReLU(V^T x) for x of shape (..., n, dv)."""
+        hidden = torch.relu(x @ self.V)  # (..., n, width)
+        v = self.v if self.v.ndim == 1 else self.v.unsqueeze(-2)
+        return (hidden * v).sum(-1)
+
+
+class LambdaHead(nn.Module):
+    """h(x) = v^T x - lam ||x||^2, concave, so that several tokens survive training (arXiv 2308.16898, Lemma 6).
+
+    Parameters
+    ----------
+    v : array, shape (..., dv)
+    lam : float
+        Weight of the quadratic term; 0 gives the linear head.
+
+    Raises
+    ------
+    ValueError
+        If v is a scalar or a number is not finite.
+    """
+
+    lam: Tensor
+
+    def __init__(self, v: Any, lam: float) -> None:
+        super().__init__()
+        v = _tensor("v", v)
+        if v.ndim == 0:
+            raise ValueError("v is a scalar; a vector (..., dv) was expected.")
+        self.v = nn.Parameter(v.detach().clone())
+        self.register_buffer("lam", _tensor("lam", lam).to(v.dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return v^T x - lam ||x||^2 for x of shape (..., n, dv)."""
+        v = self.v if self.v.ndim == 1 else self.v.unsqueeze(-2)
+        return (x * v).sum(-1) - self.lam * (x * x).sum(-1)
+
+
+def as_head(head: Any) -> Callable[[Tensor], Tensor]:
+    """Return a head: an array becomes a :class:`LinearHead`, a module or a callable stays as it is.
+
+    Raises
+    ------
+    ValueError
+        If `head` is none of these, or an invalid vector.
+    """
+    if callable(head):
+        return head  # pyright: ignore[reportReturnType]
+    try:
+        return LinearHead(head)
+    except (TypeError, RuntimeError):
+        raise ValueError(
+            f"head has type {type(head).__name__}; a vector v of shape (..., dv) or a module was expected."
+        ) from None

@@ -1,0 +1,204 @@
+"""The training loop for small trials, compiled: one trial after the other, all of it in cache.
+
+It computes what :mod:`attsvm.training.gradient` computes, scalar by scalar. Weights are plain numbers unless the
+largest of a trial is near underflow, and logarithms only then: that spares a second exponential in almost every step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+LOSS_CODES = {"logistic": 0, "exponential": 1, "correlation": 2}
+RULE_CODES = {"gd": 0, "normalized_gd": 1, "momentum": 2}
+
+# Past e^+-200 the squares of gradient entries approach the ends of the float64 range: weights become logarithms.
+_LOG_FAR = 200.0
+# Only sums may be reordered: the exactness argument needs infinities and signs to stay as they are.
+_FAST: Any = {"reassoc", "contract", "nsz", "arcp"}
+
+
+@njit(cache=True, fastmath=_FAST)
+def _logit_weights(tokens, rotated, gamma, mask, loss, weights, masses, rows):
+    """Fill `weights` (n, T) with e^-c g and return (c, mass); `masses` (n, T) and `rows` (n, 3) are work space."""
+    n, length, dim = tokens.shape
+    largest = -np.inf
+    for i in range(n):
+        top = -1
+        highest = -np.inf
+        for t in range(length):
+            if mask[i, t]:
+                logit = 0.0
+                for j in range(dim):
+                    logit += tokens[i, t, j] * rotated[i, j]
+                weights[i, t] = logit
+                if top < 0 or logit > highest:
+                    top = t
+                    highest = logit
+        gamma_top = gamma[i, top]
+        tail = 0.0
+        drop = 0.0
+        nearest = -np.inf
+        for t in range(length):
+            if mask[i, t] and t != top:
+                relative = weights[i, t] - highest
+                weights[i, t] = relative
+                mass = math.exp(relative)
+                masses[i, t] = mass
+                gap = gamma_top - gamma[i, t]
+                tail += mass
+                drop += mass * gap
+                if gap != 0.0 and relative > nearest:
+                    nearest = relative
+        drop /= 1.0 + tail
+        margin = gamma_top - drop
+        if loss == 0:
+            log_slope = -math.log1p(math.exp(margin)) if margin < 0.0 else -margin - math.log1p(math.exp(-margin))
+        elif loss == 1:
+            log_slope = -margin
+        else:
+            log_slope = 0.0
+        shift = log_slope - math.log1p(tail)
+        rows[i, 0] = top
+        rows[i, 1] = drop
+        rows[i, 2] = shift
+        largest = max(largest, nearest + shift)
+    far = abs(largest) > _LOG_FAR and largest > -np.inf
+    scale = largest if far else 0.0
+    total = 0.0
+    for i in range(n):
+        top = int(rows[i, 0])
+        drop = rows[i, 1]
+        shift = rows[i, 2] - scale
+        factor = 0.0 if far else math.exp(shift)
+        rest = 0.0
+        for t in range(length):
+            weight = 0.0
+            if mask[i, t] and t != top:
+                excess = drop - (gamma[i, top] - gamma[i, t])
+                if excess != 0.0:
+                    weight = -excess * (math.exp(weights[i, t] + shift) if far else masses[i, t] * factor)
+                rest += weight
+                total += abs(weight)
+            weights[i, t] = weight
+        weights[i, top] = -rest
+    return scale, total
+
+
+@njit(cache=True, fastmath=_FAST)
+def _rotate(W, queries, rotated):
+    """rotated_i = W z_i, shape (n, d)."""
+    for i in range(queries.shape[0]):
+        for j in range(W.shape[0]):
+            total = 0.0
+            for k in range(W.shape[1]):
+                total += W[j, k] * queries[i, k]
+            rotated[i, j] = total
+
+
+@njit(cache=True, fastmath=_FAST)
+def _pull_back(weights, tokens, queries, combined, grad):
+    """Grad = sum_it g_it x_it z_i^T and its squared Frobenius norm."""
+    n, length, dim = tokens.shape
+    grad[:] = 0.0
+    for i in range(n):
+        combined[:] = 0.0
+        for t in range(length):
+            weight = weights[i, t]
+            if weight != 0.0:
+                for j in range(dim):
+                    combined[j] += weight * tokens[i, t, j]
+        for j in range(dim):
+            for k in range(queries.shape[1]):
+                grad[j, k] += combined[j] * queries[i, k]
+    total = 0.0
+    for j in range(dim):
+        for k in range(queries.shape[1]):
+            total += grad[j, k] * grad[j, k]
+    return total
+
+
+@njit(cache=True, fastmath=_FAST, nogil=True)
+def advance_W(tokens, queries, gamma, mask, loss, rule, sizes, first, W, momentum):
+    """Run len(sizes) steps on every trial, in place.
+
+    Parameters
+    ----------
+    tokens, queries, gamma, mask : arrays (B, n, T, d), (B, n, dz), (B, n, T), (B, n, T) bool
+    loss, rule : int
+        Values of LOSS_CODES and RULE_CODES.
+    sizes : array (steps,)
+        Step sizes.
+    first : int
+        Number of steps already made.
+    W, momentum : arrays (B, d, dz)
+        Updated in place; `momentum` is used by the rule of that name only.
+    """
+    trials, n, length, dim = tokens.shape
+    weights = np.empty((n, length))
+    masses = np.empty((n, length))
+    rows = np.empty((n, 3))
+    rotated = np.empty((n, dim))
+    combined = np.empty(dim)
+    grad = np.empty((W.shape[1], W.shape[2]))
+    for b in range(trials):
+        for step in range(sizes.shape[0]):
+            _rotate(W[b], queries[b], rotated)
+            scale, mass = _logit_weights(tokens[b], rotated, gamma[b], mask[b], loss, weights, masses, rows)
+            squared = _pull_back(weights, tokens[b], queries[b], combined, grad)
+            if rule == 2:
+                mass = mass if mass > 0.0 else 1.0
+                beta = (first + step) / (first + step + 1.0)
+                for j in range(W.shape[1]):
+                    for k in range(W.shape[2]):
+                        direction = grad[j, k] / mass
+                        momentum[b, j, k] = beta * (momentum[b, j, k] + direction)
+                        W[b, j, k] -= sizes[step] * (momentum[b, j, k] + direction)
+            elif squared > 0.0:
+                factor = sizes[step] / math.sqrt(squared) if rule == 1 else sizes[step] * math.exp(scale) / n
+                for j in range(W.shape[1]):
+                    for k in range(W.shape[2]):
+                        W[b, j, k] -= factor * grad[j, k]
+
+
+@njit(cache=True, fastmath=_FAST, nogil=True)
+def advance_KQ(tokens, queries, gamma, mask, loss, rule, relative, sizes, K, Q):
+    """Run len(sizes) steps on the factors of W = K Q^T, in place, normalised jointly or plain.
+
+    Parameters
+    ----------
+    tokens, queries, gamma, mask, loss, rule, sizes
+        As for :func:`advance_W`, with rules "gd" and "normalized_gd".
+    relative : bool
+        Whether a step is also multiplied by the Frobenius norm of (K, Q).
+    K, Q : arrays (B, d, m), (B, dz, m)
+        Updated in place.
+    """
+    trials, n, length, dim = tokens.shape
+    weights = np.empty((n, length))
+    masses = np.empty((n, length))
+    rows = np.empty((n, 3))
+    rotated = np.empty((n, dim))
+    combined = np.empty(dim)
+    grad = np.empty((dim, queries.shape[2]))
+    W = np.empty((dim, queries.shape[2]))
+    for b in range(trials):
+        for step in range(sizes.shape[0]):
+            np.dot(K[b], Q[b].T, W)
+            _rotate(W, queries[b], rotated)
+            scale, _ = _logit_weights(tokens[b], rotated, gamma[b], mask[b], loss, weights, masses, rows)
+            if _pull_back(weights, tokens[b], queries[b], combined, grad) == 0.0:
+                continue
+            grad_K = grad @ Q[b]
+            grad_Q = grad.T @ K[b]
+            squared = (grad_K * grad_K).sum() + (grad_Q * grad_Q).sum()
+            if squared == 0.0:
+                continue
+            factor = sizes[step] / math.sqrt(squared) if rule == 1 else sizes[step] * math.exp(scale) / n
+            if relative:
+                factor *= math.sqrt((K[b] * K[b]).sum() + (Q[b] * Q[b]).sum())
+            K[b] -= factor * grad_K
+            Q[b] -= factor * grad_Q

@@ -1,0 +1,139 @@
+r"""Gradient descent, normalised gradient descent, and momentum on the dual.
+
+A rule sees the parameters as a list, [W] or [K, Q], and gradients whose scale :math:`e^c` is kept apart.
+
+* **Gradient descent** multiplies the scale back in: :math:`W \leftarrow W - \eta e^{c} G / n`.
+* **Normalised descent** ignores it: :math:`W \leftarrow W - \eta\, G/\|G\|_F`. For (K, Q) the norm is that of both
+  gradients together; steps proportional to :math:`\|(K,Q)\|/\sqrt k` keep the relative change small as the norm grows.
+  Normalising K and Q each by its own gradient norm, as the published runs do, is offered as
+  :class:`SeparatelyNormalizedGD`: that is steepest descent in no fixed norm and settles away from the nuclear solution.
+* **Momentum on the dual** (Ji, Srebro, Telgarsky 2021, "Fast margin maximization via dual acceleration", Algorithm 1):
+  with the gradient scaled by the l1 norm of its dual variable, :math:`\hat G`,
+  :math:`M \leftarrow \tfrac{k}{k+1}(M + \hat G)`, :math:`W \leftarrow W - \eta(M + \hat G)`. The direction error falls
+  like :math:`1/k^2` in margin instead of :math:`1/k`.
+
+A zero gradient moves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from attsvm.training.objective import Gradient
+from attsvm.training.schedule import Schedule
+
+
+def _global_norm(tensors: list[Tensor]) -> Tensor:
+    """Frobenius norm over all matrices of a trial, shape (B, 1, 1)."""
+    norm = tensors[0].square().sum((-2, -1), keepdim=True)
+    for tensor in tensors[1:]:
+        norm = norm + tensor.square().sum((-2, -1), keepdim=True)
+    return norm.sqrt_()
+
+
+def _safe(norm: Tensor) -> Tensor:
+    """Replace zero norms by 1, so that a zero gradient is divided by something."""
+    return norm + (norm == 0)
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """A descent rule.
+
+    Parameters
+    ----------
+    lr : float
+    schedule : str or callable
+        See :func:`attsvm.training.schedule.step_sizes`.
+    relative : bool
+        Whether a step is also multiplied by the Frobenius norm of the parameters.
+    """
+
+    lr: float
+    schedule: Schedule = "constant"
+    relative: bool = False
+
+    name: ClassVar[str]
+
+    def start(self, params: list[Tensor]) -> list[Tensor]:
+        """Return the state before the first step."""
+        return []
+
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: list[Tensor], k: int, size: float
+    ) -> None:
+        """Make step k (from 0) in place."""
+        raise NotImplementedError
+
+    def _length(self, params: list[Tensor], size: float) -> float | Tensor:
+        return size * _global_norm(params) if self.relative else size
+
+
+@dataclass(frozen=True)
+class GradientDescent(Optimizer):
+    """Plain gradient descent on the risk 1/n sum_i l(u_i)."""
+
+    name: ClassVar[str] = "gd"
+
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: list[Tensor], k: int, size: float
+    ) -> None:
+        """Make one step in place."""
+        factor = self._length(params, size) * scaled.log_scale.exp()[:, None, None] / scaled.n
+        for param, grad in zip(params, grads, strict=True):
+            param -= factor * grad
+
+
+@dataclass(frozen=True)
+class NormalizedGD(Optimizer):
+    """Steps along the gradient over its Frobenius norm, taken jointly over all parameters."""
+
+    name: ClassVar[str] = "normalized_gd"
+
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: list[Tensor], k: int, size: float
+    ) -> None:
+        """Make one step in place."""
+        factor = self._length(params, size) / _safe(_global_norm(grads))
+        for param, grad in zip(params, grads, strict=True):
+            param -= factor * grad
+
+
+@dataclass(frozen=True)
+class SeparatelyNormalizedGD(Optimizer):
+    """Each matrix normalised by its own gradient: the published rule for (K, Q), biased off the nuclear solution."""
+
+    name: ClassVar[str] = "separately_normalized_gd"
+
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: list[Tensor], k: int, size: float
+    ) -> None:
+        """Make one step in place."""
+        for param, grad in zip(params, grads, strict=True):
+            param -= self._length([param], size) * grad / _safe(_global_norm([grad]))
+
+
+@dataclass(frozen=True)
+class DualMomentum(Optimizer):
+    """Momentum k/(k+1) on the l1-normalised dual; the fast way to the max-margin direction."""
+
+    name: ClassVar[str] = "momentum"
+
+    def start(self, params: list[Tensor]) -> list[Tensor]:
+        """Return zero momenta."""
+        return [param.new_zeros(param.shape) for param in params]
+
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: list[Tensor], k: int, size: float
+    ) -> None:
+        """Make one step in place."""
+        mass = _safe(scaled.mass)[:, None, None]
+        length = self._length(params, size)
+        for param, grad, momentum in zip(params, grads, state, strict=True):
+            direction = grad / mass
+            momentum += direction
+            momentum *= k / (k + 1)
+            param -= length * (momentum + direction)

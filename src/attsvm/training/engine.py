@@ -1,0 +1,109 @@
+"""Two ways to run the same steps: batched tensor operations, or the compiled loop over trials."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attsvm.training.descent import Optimizer
+from attsvm.training.objective import Objective
+from attsvm.training.schedule import step_sizes
+
+
+class Engine(Protocol):
+    """Runs steps and owns the parameters."""
+
+    name: str
+    params: list[Tensor]
+
+    def advance(self, first: int, count: int) -> None:
+        """Make steps first + 1 .. first + count."""
+        ...
+
+
+class TorchEngine:
+    """All trials advance together, one tensor operation at a time."""
+
+    name = "torch"
+
+    def __init__(self, objective: Objective, rule: Optimizer, params: list[Tensor]) -> None:
+        self.objective, self.rule, self.params = objective, rule, params
+        self.state = rule.start(params)
+
+    @torch.no_grad()
+    def advance(self, first: int, count: int) -> None:
+        """Make steps first + 1 .. first + count."""
+        sizes = step_sizes(self.rule.lr, self.rule.schedule, first, count).tolist()
+        for offset, size in enumerate(sizes):
+            if len(self.params) == 1:
+                scaled = self.objective.gradient(self.params[0])
+                grads = [scaled.W]
+            else:
+                K, Q = self.params
+                scaled = self.objective.gradient(K @ Q.mT)
+                grads = [scaled.W @ Q, scaled.W.mT @ K]
+            self.rule.step(self.params, grads, scaled, self.state, first + offset, size)
+
+
+# The compiled loop advances one trial at a time and uses no matrix library: above this many numbers in a trial's tokens
+# the matrix products of torch catch up.
+_SMALL_TRIAL = 1 << 22
+
+
+def can_compile(objective: Objective, rule: Optimizer, params: list[Tensor]) -> str | None:
+    """Return None if the compiled loop can run this, else what stands in the way."""
+    from attsvm.training.compiled import LOSS_CODES, RULE_CODES
+
+    tokens = objective.tokens
+    if objective.gamma is None:
+        return "nonlinear heads"
+    if objective.numerics != "exact":
+        return "autograd numerics"
+    if objective.loss.name not in LOSS_CODES:
+        return f"the loss {objective.loss.name!r}"
+    if rule.name not in RULE_CODES or (rule.name == "momentum" and len(params) == 2):
+        return f"the optimizer {rule.name!r}"
+    if rule.relative and len(params) == 1:
+        return "relative steps on W"
+    if tokens.dtype != torch.float64 or tokens.device.type != "cpu":
+        return f"{tokens.dtype} on {tokens.device.type}"
+    if tokens[0].numel() > _SMALL_TRIAL:
+        return f"trials of {tokens[0].numel()} token entries"
+    return None
+
+
+class CompiledEngine:
+    """One trial after the other in compiled code; parameters are updated in place."""
+
+    name = "compiled"
+
+    def __init__(self, objective: Objective, rule: Optimizer, params: list[Tensor]) -> None:
+        from attsvm.training import compiled
+
+        self.compiled, self.rule = compiled, rule
+        self.params = [param.contiguous() for param in params]
+        shape = tuple(objective.tokens.shape[:-1])
+        gamma = objective.gamma
+        assert gamma is not None
+        mask = np.ones(shape, dtype=bool) if objective.hidden is None else ~objective.hidden.numpy()
+        self.problem = (
+            np.ascontiguousarray(objective.tokens.numpy()),
+            np.ascontiguousarray(objective.queries.numpy()),
+            np.ascontiguousarray(gamma.numpy()),
+            np.ascontiguousarray(mask),
+            compiled.LOSS_CODES[objective.loss.name],
+            compiled.RULE_CODES[rule.name],
+        )
+        self.momentum = np.zeros(tuple(self.params[0].shape))
+
+    def advance(self, first: int, count: int) -> None:
+        """Make steps first + 1 .. first + count."""
+        sizes = step_sizes(self.rule.lr, self.rule.schedule, first, count)
+        arrays = [param.numpy() for param in self.params]
+        if len(arrays) == 1:
+            self.compiled.advance_W(*self.problem, sizes, first, arrays[0], self.momentum)
+        else:
+            self.compiled.advance_KQ(*self.problem, self.rule.relative, sizes, *arrays)

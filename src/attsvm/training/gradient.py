@@ -1,0 +1,158 @@
+r"""The exact gradient of the attention risk, correct however saturated the softmax is.
+
+With margins :math:`u_i = Y_i h(o_i)`, outputs :math:`o_i = V_i^\top s_i`, and scores
+:math:`\gamma_{it} = Y_i h'(o_i)^\top v_{it}` (constant for a linear head), the risk :math:`L = \frac1n \sum_i l(u_i)`
+has the logit gradient
+
+.. math:: g_{it} = l'(u_i)\, s_{it} (\gamma_{it} - \bar\gamma_i), \quad
+          \bar\gamma_i = \sum_\tau s_{i\tau}\gamma_{i\tau}, \quad
+          \nabla_W L = \frac1n \sum_i \sum_t g_{it}\, x_{it} z_i^\top .
+
+Evaluated as written, :math:`s_{it}\gamma_{it} - s_{it}\bar\gamma_i` for the top token is the difference of two equal
+numbers, and the whole row vanishes once its margin passes -log(eps), 36.7 in float64. Nothing needs to cancel. Let
+:math:`\top` be the *current* top token of row i. Then
+
+* logits are taken relative to it, :math:`r_t = a_t - a_\top \le 0`;
+* the normaliser is :math:`\log\mathrm{sum}\,e^r = \mathrm{log1p}(\sum_{t\ne\top} e^{r_t})`;
+* :math:`\bar\gamma = \gamma_\top - \delta`, :math:`\delta = \sum_{t\ne\top} s_t(\gamma_\top-\gamma_t)`, so that
+  :math:`\gamma_t - \bar\gamma = \delta - (\gamma_\top - \gamma_t)` for :math:`t\ne\top`;
+* the top entry is :math:`g_\top = -\sum_{t\ne\top} g_t`;
+* weights stay logarithms, :math:`\log s_t + \log|l'(u)|`, and the largest over a trial is factored out: the gradient
+  is returned as :math:`e^{c} G` with :math:`G` of ordinary size. Normalised methods use G alone: no underflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attsvm.losses import Loss
+
+
+@dataclass
+class LogitGradient:
+    """Gradient of n L with respect to the logits, times e^-c.
+
+    Attributes
+    ----------
+    weights : tensor, shape (B, n, T)
+        e^-c g; each row sums to zero.
+    log_scale : tensor, shape (B,)
+        c.
+    mass : tensor, shape (B,)
+        Sum of e^-c |g_it| over the tokens that are not on top: the l1 norm of the dual variable.
+    margin : tensor, shape (B, n)
+        u_i = Y_i h(o_i).
+    """
+
+    weights: Tensor
+    log_scale: Tensor
+    mass: Tensor
+    margin: Tensor
+
+
+@dataclass
+class RelativeSoftmax:
+    """Softmax probabilities described from the top token downwards.
+
+    Attributes
+    ----------
+    top : tensor, shape (B, n, 1)
+        Position of the current top token.
+    rest : tensor, shape (B, n, T)
+        Probabilities with the top entry replaced by 0.
+    log : tensor, shape (B, n, T)
+        Logarithms of all probabilities.
+    """
+
+    top: Tensor
+    rest: Tensor
+    log: Tensor
+
+
+def relative_softmax(logits: Tensor) -> RelativeSoftmax:
+    """Describe softmax(logits) relative to its top entry; hidden tokens have logit -inf."""
+    highest, top = logits.max(-1, keepdim=True)
+    relative = logits - highest
+    rest = relative.exp().scatter_(-1, top, 0.0)
+    tail = rest.sum(-1, keepdim=True)
+    return RelativeSoftmax(top, rest.div_(1 + tail), relative.sub_(tail.log1p()))
+
+
+def linear_logit_gradient(logits: Tensor, gamma: Tensor, loss: Loss) -> LogitGradient:
+    """Gradient for the linear head, whose margin is u = gamma^T s.
+
+    Parameters
+    ----------
+    logits : tensor, shape (B, n, T)
+        -inf where a token is hidden.
+    gamma : tensor, shape (B, n, T)
+        Scores Y_i v^T v_it, finite everywhere.
+    loss : Loss
+    """
+    soft = relative_softmax(logits)
+    gamma_top = gamma.gather(-1, soft.top)  # (B, n, 1)
+    gap = gamma_top - gamma  # (B, n, T)
+    drop = (soft.rest * gap).sum(-1, keepdim=True)  # (B, n, 1)
+    return _assemble(soft, drop - gap, gamma_top - drop, loss)
+
+
+def _assemble(soft: RelativeSoftmax, excess: Tensor, margin: Tensor, loss: Loss) -> LogitGradient:
+    """Combine softmax, excess gamma_t - mean gamma and margin (B, n, 1) into the scaled logit gradient."""
+    log_slope, sign = loss.log_slope(margin)
+    excess = excess.scatter(-1, soft.top, 0.0)
+    # A token that ties with the mean carries no gradient; left in, its weight could set a scale at which others vanish.
+    log_weight = torch.where(excess == 0, -torch.inf, soft.log + log_slope)
+    scale = log_weight.flatten(1).amax(-1)
+    scale = torch.where(scale.isfinite(), scale, 0.0)
+    weights = excess.mul_(log_weight.sub_(scale[:, None, None]).exp_())
+    weights = weights.neg_() if sign is None else weights.mul_(sign)
+    mass = weights.abs().sum((-2, -1))
+    weights.scatter_(-1, soft.top, -weights.sum(-1, keepdim=True))
+    return LogitGradient(weights, scale, mass, margin.squeeze(-1))
+
+
+def linear_margin(logits: Tensor, gamma: Tensor) -> Tensor:
+    """Return u = gamma^T softmax(logits), shape (B, n), without cancellation."""
+    soft = relative_softmax(logits)
+    gamma_top = gamma.gather(-1, soft.top)
+    return (gamma_top - (soft.rest * (gamma_top - gamma)).sum(-1, keepdim=True)).squeeze(-1)
+
+
+def soft_output(soft: RelativeSoftmax, values: Tensor) -> Tensor:
+    """Return o = v_top + sum_{t != top} s_t (v_t - v_top), shape (B, n, dv)."""
+    top_value = values.take_along_dim(soft.top.unsqueeze(-1), -2)  # (B, n, 1, dv)
+    return (top_value + soft.rest.unsqueeze(-2) @ (values - top_value)).squeeze(-2)
+
+
+def head_logit_gradient(
+    logits: Tensor, values: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor], loss: Loss
+) -> LogitGradient:
+    """Gradient for any differentiable head: the linear form with gamma_t = Y h'(o)^T v_t at the current output o.
+
+    Parameters
+    ----------
+    logits : tensor, shape (B, n, T)
+    values : tensor, shape (B, n, T, dv)
+    labels : tensor, shape (B, n)
+    head : callable
+        Maps (B, n, dv) to (B, n), one prediction from each output.
+    loss : Loss
+    """
+    soft = relative_softmax(logits)
+    with torch.enable_grad():
+        output = soft_output(soft, values).requires_grad_()
+        prediction = head(output)
+        if prediction.shape != labels.shape:
+            raise ValueError(
+                f"head returned shape {tuple(prediction.shape)} for outputs of shape {tuple(output.shape)}; "
+                f"{tuple(labels.shape)} was expected."
+            )
+        (slope,) = torch.autograd.grad(prediction.sum(), output)  # (B, n, dv)
+    top_value = values.take_along_dim(soft.top.unsqueeze(-1), -2)
+    gap = labels.unsqueeze(-1) * ((top_value - values) @ slope.unsqueeze(-1)).squeeze(-1)  # (B, n, T)
+    drop = (soft.rest * gap).sum(-1, keepdim=True)
+    return _assemble(soft, drop - gap, (labels * prediction.detach()).unsqueeze(-1), loss)

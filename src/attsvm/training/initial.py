@@ -1,0 +1,111 @@
+"""Where training starts.
+
+The theory's safe start is W = 0 (arXiv 2308.16898, Section 4; from elsewhere gradient descent can be caught by a
+non-optimal direction for ever). For factors K = Q = 0 is a stationary point, so one of them must be random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attsvm.interop import is_tensor
+
+# The published (K, Q) pictures start from Q = 0 and K = 0.1 N(0, 1).
+KEY_SCALE = 0.1
+
+
+def _generators(seed: int | Sequence[int] | np.ndarray, trials: int) -> list[np.random.Generator]:
+    """One generator a trial: from (seed, trial), or from the seed given for it."""
+    seeds = np.asarray(seed)
+    if seeds.dtype.kind not in "iu" or (seeds < 0).any() or (seeds.ndim > 0 and seeds.size != trials):
+        raise ValueError(
+            f"seed has shape {seeds.shape}; a non-negative integer or one for each of {trials} trials expected."
+        )
+    if seeds.ndim == 0:
+        return [np.random.default_rng((int(seeds), trial)) for trial in range(trials)]
+    return [np.random.default_rng(int(s)) for s in seeds.reshape(-1)]
+
+
+def _given(name: str, array: Any, batch: tuple[int, ...], rows: int, cols: int | None, like: Tensor) -> Tensor:
+    """Return a given start as (B, rows, cols), a copy."""
+    tensor = torch.as_tensor(array if is_tensor(array) else np.asarray(array, dtype=float))
+    tensor = tensor.to(device=like.device, dtype=like.dtype)
+    shape = tuple(tensor.shape)
+    width = cols if cols is not None else shape[-1] if shape else 0
+    if shape not in ((rows, width), (*batch, rows, width)):
+        expected = f"({', '.join(map(str, (rows, 'm' if cols is None else cols)))})"
+        raise ValueError(
+            f"init {name} has shape {shape}; {expected} was expected, with leading trials {batch} or none."
+        )
+    if not bool(torch.isfinite(tensor).all()):
+        raise ValueError(f"init {name} of shape {shape} contains NaN or infinity; finite numbers were expected.")
+    return tensor.expand(*batch, rows, width).reshape(-1, rows, width).clone()
+
+
+def initial_parameters(
+    init: Any,
+    parameterization: str,
+    rank: int | None,
+    batch: tuple[int, ...],
+    d: int,
+    dz: int,
+    seed: int | Sequence[int] | np.ndarray,
+    like: Tensor,
+) -> list[Tensor]:
+    """Return [W] of shape (B, d, dz), or [K, Q] of shapes (B, d, m) and (B, dz, m).
+
+    Parameters
+    ----------
+    init : None, "zero", "torch", array, or (K, Q)
+        None: W = 0, or K = 0.1 N(0, 1) with Q = 0. "torch": the default of torch's Linear, uniform on
+        +-1/sqrt(fan-in), as in the published runs on random data. Arrays may lack the trial dimensions.
+    parameterization : {"W", "KQ"}
+    rank : int or None
+        Width m of K and Q; min(d, dz) by default, enough for any W.
+    batch : tuple of int
+    d, dz : int
+    seed : int or one int a trial
+    like : tensor
+        Gives dtype and device.
+
+    Raises
+    ------
+    ValueError
+        If a shape, the rank, the seed or the name is wrong, or "zero" is asked for K and Q.
+    """
+    trials = int(np.prod(batch, dtype=int))
+    if rank is not None and (parameterization == "W" or not isinstance(rank, int) or rank < 1):
+        raise ValueError(f"rank is {rank!r}; a positive integer, with parameterization='KQ' only, was expected.")
+    if isinstance(init, str) and init not in ("zero", "torch"):
+        raise ValueError(f"init is {init!r}; 'zero', 'torch' or arrays were expected.")
+    if parameterization == "W":
+        if init is None or (isinstance(init, str) and init == "zero"):
+            return [like.new_zeros((trials, d, dz))]
+        if isinstance(init, str):
+            draws = [rng.uniform(-1, 1, (d, dz)) / np.sqrt(dz) for rng in _generators(seed, trials)]
+            return [torch.as_tensor(np.stack(draws)).to(like)]
+        return [_given("W", init, batch, d, dz, like)]
+    width = min(d, dz) if rank is None else rank
+    if init is None:
+        keys = [KEY_SCALE * rng.standard_normal((d, width)) for rng in _generators(seed, trials)]
+        return [torch.as_tensor(np.stack(keys)).to(like), like.new_zeros((trials, dz, width))]
+    if isinstance(init, str):
+        if init == "zero":
+            raise ValueError("init is 'zero'; K = Q = 0 is a stationary point, give init=None, 'torch' or (K, Q).")
+        pairs = [
+            (rng.uniform(-1, 1, (d, width)) / np.sqrt(d), rng.uniform(-1, 1, (dz, width)) / np.sqrt(dz))
+            for rng in _generators(seed, trials)
+        ]
+        return [torch.as_tensor(np.stack([pair[j] for pair in pairs])).to(like) for j in range(2)]
+    if not isinstance(init, (tuple, list)) or len(init) != 2:
+        raise ValueError(f"init has type {type(init).__name__}; a pair (K, Q) was expected for parameterization='KQ'.")
+    K = _given("K", init[0], batch, d, rank, like)
+    Q = _given("Q", init[1], batch, dz, rank, like)
+    if K.shape[-1] != Q.shape[-1]:
+        raise ValueError(f"init K has width {K.shape[-1]} and Q {Q.shape[-1]}; the same width was expected.")
+    return [K, Q]
