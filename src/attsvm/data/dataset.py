@@ -1,0 +1,86 @@
+"""A labelled data set of token sequences, with what is needed to draw it and to split it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attsvm.token_data import TokenData
+
+
+@dataclass(frozen=True, eq=False)
+class Patches:
+    """Images whose patches are the tokens.
+
+    Parameters
+    ----------
+    images : ndarray, shape (n, height, width)
+        Grey values, 0 = background.
+    boxes : ndarray of int, shape (T, 4)
+        Row, column, height and width of each token's patch, in pixels.
+    """
+
+    images: np.ndarray
+    boxes: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Tokens, queries and labels, with a name and a description in plain sentences.
+
+    Parameters
+    ----------
+    name : str
+    tokens : TokenData
+        One trial of NumPy arrays: tokens (n, T, d), queries (n, dz), labels (n,), mask (n, T) or None.
+    classes : tuple of str
+        What label +1 and label -1 stand for.
+    notes : tuple of str
+        Sentences that say how tokens and queries were made.
+    patches : Patches, optional
+        The images behind the tokens.
+    head : ndarray, shape (d,), optional
+        A head given with the data; otherwise one is fitted.
+    """
+
+    name: str
+    tokens: TokenData
+    classes: tuple[str, str] = ("+1", "-1")
+    notes: tuple[str, ...] = ()
+    patches: Patches | None = None
+    head: np.ndarray | None = None
+
+    @property
+    def mask(self) -> np.ndarray:
+        """Visible tokens, (n, T) bool, all True when the data has no mask."""
+        given = self.tokens.mask
+        return np.ones(self.tokens.tokens.shape[:2], bool) if given is None else given
+
+    def take(self, rows: np.ndarray) -> Dataset:
+        """Keep the given rows, in that order."""
+        data = self.tokens
+        mask = None if data.mask is None else data.mask[rows]
+        kept = TokenData(data.tokens[rows], data.queries[rows], data.labels[rows], mask)
+        patches = None if self.patches is None else replace(self.patches, images=self.patches.images[rows])
+        return replace(self, tokens=kept, patches=patches)
+
+    def split(self, train: int, rng: np.random.Generator) -> tuple[Dataset, Dataset | None]:
+        """Draw `train` rows at random for training; the others are the test set (None when there are none).
+
+        Raises
+        ------
+        ValueError
+            If `train` is not between 1 and the number of rows.
+        """
+        n = self.tokens.n
+        if not 1 <= train <= n:
+            raise ValueError(f"train is {train}; a number from 1 to {n}, the size of {self.name}, was expected.")
+        order = rng.permutation(n)
+        return self.take(order[:train]), self.take(order[train:]) if train < n else None
+
+    def scaled(self, token_scale: float, query_scale: float) -> Dataset:
+        """Divide tokens and queries by a number each."""
+        data = self.tokens
+        kept = TokenData(data.tokens / token_scale, data.queries / query_scale, data.labels, data.mask)
+        return replace(self, tokens=kept)

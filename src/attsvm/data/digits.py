@@ -1,0 +1,122 @@
+r"""Scikit-learn's digits as token sequences: 2x2-pixel patches with their positions, 16 tokens an image.
+
+Patch t of image i, with pixels :math:`p_{it} \in [0,1]^4` and position t, becomes a token in one of two ways:
+
+* ``place``: the patch in its place on an otherwise blank 8x8 canvas, and a one-hot position,
+  :math:`x_{it} = [\,e_t \otimes p_{it},\; e_t\,] \in R^{80}`. The mean token is then the whole image (over 16) and a
+  constant, so that a linear head on the mean token is a linear classifier of the image, its score of a token is what
+  that patch contributes to the decision, and the query tells attention what the image looks like.
+* ``append``: pixels and one-hot position side by side, :math:`x_{it} = [\,p_{it},\; e_t\,] \in R^{20}`. A linear head
+  cannot tell where a stroke is, only that there is one, and the mean token keeps four average grey values: a
+  deliberately poor setting.
+
+Blank patches differ in nothing but their position. With the position in the token they are distinct points, so no
+selected token has a duplicate (which would make every selection of it infeasible); they do tie in score, since a linear
+head on mean tokens gives all positions the same weight.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from attsvm.data.dataset import Dataset, Patches
+from attsvm.token_data import TokenData
+
+Positions = Literal["place", "append"]
+Query = Literal["mean", "patch", "prompt"]
+
+SIDE, PATCH = 8, 2
+GRID = SIDE // PATCH
+TOKENS = GRID * GRID
+
+
+def patch_pixels(images: np.ndarray) -> np.ndarray:
+    """Cut (n, 8, 8) images into patches, row by row: shape (n, 16, 4)."""
+    cut = images.reshape(-1, GRID, PATCH, GRID, PATCH).transpose(0, 1, 3, 2, 4)
+    return cut.reshape(len(images), TOKENS, PATCH * PATCH)
+
+
+def patch_tokens(images: np.ndarray, positions: Positions = "place") -> np.ndarray:
+    """Turn (n, 8, 8) images with grey values in [0, 1] into tokens (n, 16, 80) or (n, 16, 20)."""
+    pixels = patch_pixels(images)
+    where = np.broadcast_to(np.eye(TOKENS), (len(images), TOKENS, TOKENS))
+    if positions == "place":
+        pixels = np.einsum("ntp,ts->ntsp", pixels, np.eye(TOKENS)).reshape(len(images), TOKENS, -1)
+    return np.concatenate([pixels, where], axis=2)
+
+
+def _read_classes(classes: str) -> tuple[list[int], list[int]]:
+    """Return the digits labelled +1 and those labelled -1."""
+    if classes == "odd-even":
+        return [1, 3, 5, 7, 9], [0, 2, 4, 6, 8]
+    first, dash, second = classes.partition("-")
+    digits = [str(k) for k in range(10)]
+    if not dash or first not in digits or second not in digits or first == second:
+        raise ValueError(f"classes is {classes!r}; two different digits such as '3-8', or 'odd-even', were expected.")
+    return [int(first)], [int(second)]
+
+
+def _queries(tokens: np.ndarray, query: Query, patch: int) -> tuple[np.ndarray, str]:
+    if query == "mean":
+        return tokens.mean(axis=1), "The query of an image is its mean token."
+    if query == "patch":
+        if not 0 <= patch < TOKENS:
+            raise ValueError(f"patch is {patch}; a number from 0 to {TOKENS - 1} was expected.")
+        row, column = divmod(patch, GRID)
+        return tokens[:, patch], f"The query of an image is its own patch in row {row + 1}, column {column + 1}."
+    return np.ones((len(tokens), 1)), "Every image has the same query, the number 1: W is a prompt vector."
+
+
+def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, positions: Positions = "place") -> Dataset:
+    """Build the data set.
+
+    Parameters
+    ----------
+    classes : str
+        Two digits joined by a dash, the first labelled +1, or "odd-even".
+    query : {"mean", "patch", "prompt"}
+        The image's mean token; one of its patches (self-attention); the same constant for all images.
+    patch : int
+        Which patch asks when `query` is "patch"; 0 to 15, row by row. The default lies in the second row and column.
+    positions : {"place", "append"}
+        How tokens carry their position, see the module's description.
+
+    Returns
+    -------
+    Dataset
+        360 or so images for two digits, 1797 for "odd-even", in the order of scikit-learn's file.
+
+    Raises
+    ------
+    ValueError
+        If an option has no such value.
+    """
+    for name, value, known in (("query", query, get_args(Query)), ("positions", positions, get_args(Positions))):
+        if value not in known:
+            raise ValueError(f"{name} is {value!r}; one of {', '.join(map(repr, known))} was expected.")
+    positive, negative = _read_classes(classes)
+    from sklearn.datasets import load_digits
+
+    pixels, digit = load_digits(return_X_y=True)
+    keep = np.isin(digit, positive + negative)
+    images = pixels[keep].reshape(-1, SIDE, SIDE) / 16.0
+    labels = np.where(np.isin(digit[keep], positive), 1.0, -1.0)
+    tokens = patch_tokens(images, positions)
+    queries, asked = _queries(tokens, query, patch)
+    carried = (
+        "Tokens are 2x2-pixel patches (grey values 0 to 1), each in its place on a blank 8x8 canvas, "
+        "with a one-hot position."
+        if positions == "place"
+        else "Tokens are the four grey values (0 to 1) of a 2x2-pixel patch, with a one-hot position appended."
+    )
+    corners = [(PATCH * (t // GRID), PATCH * (t % GRID), PATCH, PATCH) for t in range(TOKENS)]
+    named = ("odd", "even") if classes == "odd-even" else (str(positive[0]), str(negative[0]))
+    return Dataset(
+        name=f"digits {named[0]} against {named[1]}" if classes != "odd-even" else "digits, odd against even",
+        tokens=TokenData(tokens, queries, labels),
+        classes=named,
+        notes=(carried, asked),
+        patches=Patches(images, np.array(corners)),
+    )

@@ -1,0 +1,123 @@
+"""Arrays in .npz files: read whole or not at all, written beside the target and then renamed."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from attsvm.data.dataset import Dataset
+from attsvm.files import replacing_file
+from attsvm.token_data import TokenData
+
+
+def read_arrays(
+    path: str | os.PathLike[str], required: Iterable[str], optional: Iterable[str] = ()
+) -> dict[str, np.ndarray]:
+    """Read named arrays from a .npz file.
+
+    Parameters
+    ----------
+    path : path
+    required, optional : names
+        Other arrays in the file are left unread.
+
+    Returns
+    -------
+    dict
+        Name to array; optional arrays only when present.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file is no .npz file, is damaged, lacks a required array, or holds Python objects.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; a .npz file was expected.")
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file; a .npz file was expected.")
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not a .npz file, or it is truncated.")
+    required = tuple(required)
+    arrays: dict[str, np.ndarray] = {}
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            missing = [name for name in required if name not in archive.files]
+            if missing:
+                held = ", ".join(archive.files) or "nothing"
+                raise ValueError(
+                    f"{path} lacks {' and '.join(missing)}; it holds {held}, expected {', '.join(required)}."
+                )
+            for name in (*required, *optional):
+                if name in archive.files:
+                    arrays[name] = _read_member(archive, name, path)
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        raise ValueError(f"{path} is damaged or truncated and cannot be read as .npz.") from error
+    return arrays
+
+
+def _read_member(archive: np.lib.npyio.NpzFile, name: str, path: Path) -> np.ndarray:
+    try:
+        array = archive[name]
+    except ValueError as error:
+        raise ValueError(f"{name} in {path} cannot be read; a plain array of numbers was expected.") from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+        kind = getattr(array, "dtype", type(array).__name__)
+        raise ValueError(f"{name} in {path} has dtype {kind}; an array of real numbers was expected.")
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def as_mask(mask: np.ndarray | None) -> np.ndarray | None:
+    """Accept a mask stored as zeros and ones; anything else is left for the checks that follow."""
+    return mask.astype(bool) if mask is not None and np.isin(mask, (0, 1)).all() else mask
+
+
+def read_dataset(path: str | os.PathLike[str]) -> Dataset:
+    """Read a labelled data set.
+
+    Parameters
+    ----------
+    path : path
+        A .npz file with tokens (n, T, d), queries (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T)
+        (True = visible) and head (d,).
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        As :func:`read_arrays`, or if a shape or value is wrong.
+    """
+    arrays = read_arrays(path, ("tokens", "queries", "labels"), ("mask", "head"))
+    tokens = arrays["tokens"]
+    if tokens.ndim != 3:
+        raise ValueError(f"tokens has shape {tokens.shape}; three dimensions (n, T, d) were expected.")
+    data = TokenData(tokens, arrays["queries"], arrays["labels"], as_mask(arrays.get("mask")))
+    head = arrays.get("head")
+    if head is not None and (head.shape != (data.d,) or not np.isfinite(head).all() or not head.any()):
+        raise ValueError(
+            f"head has shape {head.shape}; {data.d} finite numbers, not all zero, were expected to match tokens."
+        )
+    return Dataset(
+        name=Path(path).name,
+        tokens=data,
+        notes=(f"Tokens, queries and labels were read from {Path(path).name}.",),
+        head=None if head is None else head.astype(float),
+    )
+
+
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a compressed .npz file so that an interrupted run leaves the old file, or none, in place.
+
+    Raises
+    ------
+    OSError
+        If the directory cannot be written.
+    """
+    with replacing_file(path) as beside, beside.open("wb") as stream:
+        np.savez_compressed(stream, allow_pickle=False, **arrays)

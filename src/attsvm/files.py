@@ -1,0 +1,57 @@
+"""Write beside, then rename: an interrupted run leaves the old file or none, never half of one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+@contextmanager
+def replacing_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield the path of a file to write; it takes the place of `path` when the block ends without an error.
+
+    Raises
+    ------
+    OSError
+        If the directory does not exist or cannot be written.
+    """
+    target = Path(path)
+    beside = _partial(target)
+    try:
+        beside.touch()
+        yield beside
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_files_in(directory: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield an empty directory to write; its files move into `directory` when the block ends without an error.
+
+    Files of other names that `directory` already holds stay there.
+
+    Raises
+    ------
+    OSError
+        If the directory cannot be made or written.
+    """
+    target = Path(directory)
+    target.mkdir(parents=True, exist_ok=True)
+    beside = _partial(target / "files")
+    try:
+        beside.mkdir()
+        yield beside
+        for made in sorted(p for p in beside.rglob("*") if p.is_file()):
+            place = target / made.relative_to(beside)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(made, place)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
