@@ -137,3 +137,25 @@ def as_head(head: Any) -> Callable[[Tensor], Tensor]:
         raise ValueError(
             f"head has type {type(head).__name__}; a vector v of shape (..., dv) or a module was expected."
         ) from None
+
+
+def predict(head: Callable[[Tensor], Tensor], outputs: Tensor) -> Tensor:
+    """Return one prediction for each attention output: (B, n, dv) to (B, n).
+
+    A last dimension of size 1, as torch.nn.Linear(dv, 1) leaves it, is dropped.
+
+    Raises
+    ------
+    ValueError
+        If the head returns another shape.
+    """
+    prediction = head(outputs)
+    expected = outputs.shape[:-1]
+    if prediction.shape == (*expected, 1):
+        return prediction.squeeze(-1)
+    if prediction.shape != expected:
+        raise ValueError(
+            f"head returned shape {tuple(prediction.shape)} for outputs of shape {tuple(outputs.shape)}; "
+            f"{tuple(expected)} was expected."
+        )
+    return prediction

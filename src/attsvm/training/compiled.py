@@ -17,31 +17,55 @@ RULE_CODES = {"gd": 0, "normalized_gd": 1, "momentum": 2}
 
 # Past e^+-200 the squares of gradient entries approach the ends of the float64 range: weights become logarithms.
 _LOG_FAR = 200.0
-# Only sums may be reordered: the exactness argument needs infinities and signs to stay as they are.
-_FAST: Any = {"reassoc", "contract", "nsz", "arcp"}
+# Inner products may be reordered, to use vector instructions. Nothing else may: the compiler would turn gap - drop into
+# margin - gamma, two equal numbers, and undo what this file is for.
+_FAST: Any = {"reassoc", "contract", "nsz"}
+
+
+@njit(cache=True)
+def _tied_drop(relative, gamma, mask, top, nearest):
+    """e^-nearest sum_{t != top} s_t (gamma_top - gamma_t): what a token that ties with the top is pushed by."""
+    if nearest == -np.inf:
+        return 0.0
+    total = 0.0
+    tail = 0.0
+    for t in range(gamma.shape[0]):
+        if mask[t] and t != top:
+            gap = gamma[top] - gamma[t]
+            tail += math.exp(relative[t])
+            if gap != 0.0:
+                total += math.exp(relative[t] - nearest) * gap
+    return total / (1.0 + tail)
 
 
 @njit(cache=True, fastmath=_FAST)
-def _logit_weights(tokens, rotated, gamma, mask, loss, weights, masses, rows):
-    """Fill `weights` (n, T) with e^-c g and return (c, mass); `masses` (n, T) and `rows` (n, 3) are work space."""
-    n, length, dim = tokens.shape
+def _logits(tokens, rotated, logits):
+    """logits_it = x_it^T rotated_i, shape (n, T)."""
+    for i in range(tokens.shape[0]):
+        for t in range(tokens.shape[1]):
+            total = 0.0
+            for j in range(tokens.shape[2]):
+                total += tokens[i, t, j] * rotated[i, j]
+            logits[i, t] = total
+
+
+@njit(cache=True)
+def _logit_weights(weights, gamma, mask, loss, masses, rows):
+    """Replace logits (n, T) by e^-c g and return (c, mass); `masses` (n, T) and `rows` (n, 5) are work space."""
+    n, length = weights.shape
     largest = -np.inf
     for i in range(n):
         top = -1
         highest = -np.inf
         for t in range(length):
-            if mask[i, t]:
-                logit = 0.0
-                for j in range(dim):
-                    logit += tokens[i, t, j] * rotated[i, j]
-                weights[i, t] = logit
-                if top < 0 or logit > highest:
-                    top = t
-                    highest = logit
+            if mask[i, t] and (top < 0 or weights[i, t] > highest):
+                top = t
+                highest = weights[i, t]
         gamma_top = gamma[i, top]
         tail = 0.0
         drop = 0.0
         nearest = -np.inf
+        ties = 0
         for t in range(length):
             if mask[i, t] and t != top:
                 relative = weights[i, t] - highest
@@ -51,7 +75,9 @@ def _logit_weights(tokens, rotated, gamma, mask, loss, weights, masses, rows):
                 gap = gamma_top - gamma[i, t]
                 tail += mass
                 drop += mass * gap
-                if gap != 0.0 and relative > nearest:
+                if gap == 0.0:
+                    ties += 1
+                elif relative > nearest:
                     nearest = relative
         drop /= 1.0 + tail
         margin = gamma_top - drop
@@ -65,6 +91,8 @@ def _logit_weights(tokens, rotated, gamma, mask, loss, weights, masses, rows):
         rows[i, 0] = top
         rows[i, 1] = drop
         rows[i, 2] = shift
+        rows[i, 3] = nearest
+        rows[i, 4] = ties
         largest = max(largest, nearest + shift)
     far = abs(largest) > _LOG_FAR and largest > -np.inf
     scale = largest if far else 0.0
@@ -73,14 +101,20 @@ def _logit_weights(tokens, rotated, gamma, mask, loss, weights, masses, rows):
         top = int(rows[i, 0])
         drop = rows[i, 1]
         shift = rows[i, 2] - scale
+        nearest = rows[i, 3]
+        mantissa = _tied_drop(weights[i], gamma[i], mask[i], top, nearest) if far and rows[i, 4] > 0.0 else 0.0
         factor = 0.0 if far else math.exp(shift)
         rest = 0.0
         for t in range(length):
             weight = 0.0
             if mask[i, t] and t != top:
-                excess = drop - (gamma[i, top] - gamma[i, t])
-                if excess != 0.0:
-                    weight = -excess * (math.exp(weights[i, t] + shift) if far else masses[i, t] * factor)
+                gap = gamma[i, top] - gamma[i, t]
+                if not far:
+                    weight = (gap - drop) * masses[i, t] * factor
+                elif gap != 0.0:
+                    weight = (gap - drop) * math.exp(weights[i, t] + shift)
+                elif mantissa != 0.0:
+                    weight = -mantissa * math.exp(weights[i, t] + nearest + shift)
                 rest += weight
                 total += abs(weight)
             weights[i, t] = weight
@@ -121,7 +155,7 @@ def _pull_back(weights, tokens, queries, combined, grad):
     return total
 
 
-@njit(cache=True, fastmath=_FAST, nogil=True)
+@njit(cache=True, nogil=True)
 def advance_W(tokens, queries, gamma, mask, loss, rule, sizes, first, W, momentum):
     """Run len(sizes) steps on every trial, in place.
 
@@ -140,14 +174,15 @@ def advance_W(tokens, queries, gamma, mask, loss, rule, sizes, first, W, momentu
     trials, n, length, dim = tokens.shape
     weights = np.empty((n, length))
     masses = np.empty((n, length))
-    rows = np.empty((n, 3))
+    rows = np.empty((n, 5))
     rotated = np.empty((n, dim))
     combined = np.empty(dim)
     grad = np.empty((W.shape[1], W.shape[2]))
     for b in range(trials):
         for step in range(sizes.shape[0]):
             _rotate(W[b], queries[b], rotated)
-            scale, mass = _logit_weights(tokens[b], rotated, gamma[b], mask[b], loss, weights, masses, rows)
+            _logits(tokens[b], rotated, weights)
+            scale, mass = _logit_weights(weights, gamma[b], mask[b], loss, masses, rows)
             squared = _pull_back(weights, tokens[b], queries[b], combined, grad)
             if rule == 2:
                 mass = mass if mass > 0.0 else 1.0
@@ -164,7 +199,7 @@ def advance_W(tokens, queries, gamma, mask, loss, rule, sizes, first, W, momentu
                         W[b, j, k] -= factor * grad[j, k]
 
 
-@njit(cache=True, fastmath=_FAST, nogil=True)
+@njit(cache=True, nogil=True)
 def advance_KQ(tokens, queries, gamma, mask, loss, rule, relative, sizes, K, Q):
     """Run len(sizes) steps on the factors of W = K Q^T, in place, normalised jointly or plain.
 
@@ -180,7 +215,7 @@ def advance_KQ(tokens, queries, gamma, mask, loss, rule, relative, sizes, K, Q):
     trials, n, length, dim = tokens.shape
     weights = np.empty((n, length))
     masses = np.empty((n, length))
-    rows = np.empty((n, 3))
+    rows = np.empty((n, 5))
     rotated = np.empty((n, dim))
     combined = np.empty(dim)
     grad = np.empty((dim, queries.shape[2]))
@@ -189,7 +224,8 @@ def advance_KQ(tokens, queries, gamma, mask, loss, rule, relative, sizes, K, Q):
         for step in range(sizes.shape[0]):
             np.dot(K[b], Q[b].T, W)
             _rotate(W, queries[b], rotated)
-            scale, _ = _logit_weights(tokens[b], rotated, gamma[b], mask[b], loss, weights, masses, rows)
+            _logits(tokens[b], rotated, weights)
+            scale, _ = _logit_weights(weights, gamma[b], mask[b], loss, masses, rows)
             if _pull_back(weights, tokens[b], queries[b], combined, grad) == 0.0:
                 continue
             grad_K = grad @ Q[b]

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attsvm.heads import predict
 from attsvm.losses import Loss
 
 
@@ -82,7 +83,7 @@ def relative_softmax(logits: Tensor) -> RelativeSoftmax:
     return RelativeSoftmax(top, rest.div_(1 + tail), relative.sub_(tail.log1p()))
 
 
-def linear_logit_gradient(logits: Tensor, gamma: Tensor, loss: Loss) -> LogitGradient:
+def linear_logit_gradient(logits: Tensor, gamma: Tensor, loss: Loss, tied: bool = True) -> LogitGradient:
     """Gradient for the linear head, whose margin is u = gamma^T s.
 
     Parameters
@@ -92,26 +93,46 @@ def linear_logit_gradient(logits: Tensor, gamma: Tensor, loss: Loss) -> LogitGra
     gamma : tensor, shape (B, n, T)
         Scores Y_i v^T v_it, finite everywhere.
     loss : Loss
+    tied : bool
+        Whether tokens of a row may have equal scores; False spares an exponential.
     """
     soft = relative_softmax(logits)
     gamma_top = gamma.gather(-1, soft.top)  # (B, n, 1)
     gap = gamma_top - gamma  # (B, n, T)
-    drop = (soft.rest * gap).sum(-1, keepdim=True)  # (B, n, 1)
-    return _assemble(soft, drop - gap, gamma_top - drop, loss)
+    if tied:
+        drop, excess, log = _tied_excess(soft, gap)
+    else:
+        drop = (soft.rest * gap).sum(-1, keepdim=True)  # (B, n, 1)
+        excess, log = drop - gap, soft.log
+    return _assemble(soft.top, excess, log, gamma_top - drop, loss)
 
 
-def _assemble(soft: RelativeSoftmax, excess: Tensor, margin: Tensor, loss: Loss) -> LogitGradient:
-    """Combine softmax, excess gamma_t - mean gamma and margin (B, n, 1) into the scaled logit gradient."""
+def _tied_excess(soft: RelativeSoftmax, gap: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return delta, and gamma_t - mean gamma as excess * exp(extra), the latter added to log s.
+
+    A token that ties with the top has excess delta itself, which underflows long before the weights that are compared
+    with it: its exponent, that of the nearest token with another score, is moved to the logarithm.
+    """
+    ties = gap == 0
+    nearest = soft.log.masked_fill(ties, -torch.inf).amax(-1, keepdim=True)  # (B, n, 1)
+    nearest = torch.where(nearest.isfinite(), nearest, 0.0)
+    mantissa = ((soft.log - nearest).exp() * gap).masked_fill(ties, 0.0).sum(-1, keepdim=True)
+    drop = nearest.exp() * mantissa
+    return drop, torch.where(ties, mantissa, drop - gap), torch.where(ties, soft.log + nearest, soft.log)
+
+
+def _assemble(top: Tensor, excess: Tensor, log: Tensor, margin: Tensor, loss: Loss) -> LogitGradient:
+    """Combine excess, log weights (B, n, T) and margin (B, n, 1) into the scaled logit gradient."""
     log_slope, sign = loss.log_slope(margin)
-    excess = excess.scatter(-1, soft.top, 0.0)
-    # A token that ties with the mean carries no gradient; left in, its weight could set a scale at which others vanish.
-    log_weight = torch.where(excess == 0, -torch.inf, soft.log + log_slope)
+    excess = excess.scatter(-1, top, 0.0)
+    # A token with no excess carries no gradient; left in, its weight could set a scale at which all others vanish.
+    log_weight = torch.where(excess == 0, -torch.inf, log + log_slope)
     scale = log_weight.flatten(1).amax(-1)
     scale = torch.where(scale.isfinite(), scale, 0.0)
     weights = excess.mul_(log_weight.sub_(scale[:, None, None]).exp_())
     weights = weights.neg_() if sign is None else weights.mul_(sign)
     mass = weights.abs().sum((-2, -1))
-    weights.scatter_(-1, soft.top, -weights.sum(-1, keepdim=True))
+    weights.scatter_(-1, top, -weights.sum(-1, keepdim=True))
     return LogitGradient(weights, scale, mass, margin.squeeze(-1))
 
 
@@ -139,20 +160,15 @@ def head_logit_gradient(
     values : tensor, shape (B, n, T, dv)
     labels : tensor, shape (B, n)
     head : callable
-        Maps (B, n, dv) to (B, n), one prediction from each output.
+        Maps (B, n, dv) to (B, n) or (B, n, 1), one prediction from each output.
     loss : Loss
     """
     soft = relative_softmax(logits)
     with torch.enable_grad():
         output = soft_output(soft, values).requires_grad_()
-        prediction = head(output)
-        if prediction.shape != labels.shape:
-            raise ValueError(
-                f"head returned shape {tuple(prediction.shape)} for outputs of shape {tuple(output.shape)}; "
-                f"{tuple(labels.shape)} was expected."
-            )
+        prediction = predict(head, output)
         (slope,) = torch.autograd.grad(prediction.sum(), output)  # (B, n, dv)
     top_value = values.take_along_dim(soft.top.unsqueeze(-1), -2)
     gap = labels.unsqueeze(-1) * ((top_value - values) @ slope.unsqueeze(-1)).squeeze(-1)  # (B, n, T)
-    drop = (soft.rest * gap).sum(-1, keepdim=True)
-    return _assemble(soft, drop - gap, (labels * prediction.detach()).unsqueeze(-1), loss)
+    _, excess, log = _tied_excess(soft, gap)
+    return _assemble(soft.top, excess, log, (labels * prediction.detach()).unsqueeze(-1), loss)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.heads import LinearHead, as_head
+from attsvm.heads import LinearHead, as_head, predict
 from attsvm.losses import Loss, as_loss
 from attsvm.token_data import TokenData
 from attsvm.training.gradient import (
@@ -80,6 +80,7 @@ class Objective:
         self.hidden = None if mask is None else ~mask
         self.head, self.loss, self.numerics = head, loss, numerics
         self.gamma = linear_scores(labels, values, head.v) if isinstance(head, LinearHead) else None
+        self.tied = self.gamma is not None and has_ties(self.gamma)
 
     @classmethod
     def from_data(
@@ -154,7 +155,7 @@ class Objective:
         if self.gamma is not None:
             margin = linear_margin(logits, self.gamma)
         else:
-            margin = self.labels * self.head(soft_output(relative_softmax(logits), self.values))
+            margin = self.labels * predict(self.head, soft_output(relative_softmax(logits), self.values))
         return self.loss.value(margin).mean(-1)
 
     def gradient(self, W: Tensor) -> Gradient:
@@ -168,7 +169,7 @@ class Objective:
         """Return the exact scaled gradient with respect to the logits."""
         logits = self.logits(W)
         if self.gamma is not None:
-            return linear_logit_gradient(logits, self.gamma, self.loss)
+            return linear_logit_gradient(logits, self.gamma, self.loss, self.tied)
         return head_logit_gradient(logits, self.values, self.labels, self.head, self.loss)
 
     def _autograd_gradient(self, W: Tensor) -> Gradient:
@@ -176,7 +177,7 @@ class Objective:
             W = W.detach().requires_grad_()
             logits = self.logits(W)
             output = (torch.softmax(logits, -1).unsqueeze(-2) @ self.values).squeeze(-2)
-            risk = self.loss.value(self.labels * self.head(output)).sum()
+            risk = self.loss.value(self.labels * predict(self.head, output)).sum()
             grad, weights = torch.autograd.grad(risk, (W, logits))
         top = logits.argmax(-1, keepdim=True)
         mass = weights.scatter(-1, top, 0.0).abs().sum((-2, -1))
@@ -188,3 +189,9 @@ def linear_scores(labels: Tensor, values: Tensor, v: Tensor) -> Tensor:
     v = v.detach()
     column = v[:, None] if v.ndim == 1 else v[:, None, :, None]
     return labels.unsqueeze(-1) * (values @ column).squeeze(-1)
+
+
+def has_ties(gamma: Tensor) -> bool:
+    """Whether two tokens of a row have exactly the same score."""
+    ordered = gamma.sort(-1).values
+    return bool((ordered.diff(dim=-1) == 0).any())

@@ -1,0 +1,85 @@
+"""TokenData: what it accepts, what it says when it does not."""
+
+import numpy as np
+import pytest
+import torch
+
+from attsvm import TokenData
+
+RNG = np.random.default_rng(0)
+TOKENS, QUERIES, LABELS = RNG.standard_normal((3, 4, 5)), RNG.standard_normal((3, 2)), np.array([1, -1, 1])
+
+
+def test_shapes_and_defaults():
+    data = TokenData(TOKENS, QUERIES, LABELS)
+    assert (data.batch_shape, data.n, data.T, data.d, data.dz) == ((), 3, 4, 5, 2)
+    assert data.values is data.tokens
+    assert data.mask is None
+    assert data.labels.dtype == np.float64
+    assert "n=3, T=4, d=5, dz=2, numpy" in repr(data)
+
+
+def test_trials_can_be_selected():
+    mask = np.ones((2, 3, 4), dtype=bool)
+    values = RNG.standard_normal((2, 3, 4, 1))
+    batch = TokenData(np.stack([TOKENS, -TOKENS]), np.stack([QUERIES] * 2), np.stack([LABELS] * 2), mask, values)
+    one = batch[1]
+    assert one.batch_shape == ()
+    assert np.array_equal(one.tokens, -TOKENS)
+    assert np.array_equal(one.values, values[1])
+    with pytest.raises(ValueError, match="one trial"):
+        one[0]
+
+
+def test_torch_stays_torch():
+    data = TokenData(torch.tensor(TOKENS, dtype=torch.float32), QUERIES, LABELS, np.ones((3, 4), dtype=bool))
+    for field in (data.tokens, data.queries, data.labels):
+        assert field.dtype == torch.float32
+    assert data.mask is not None
+    assert data.mask.dtype == torch.bool
+
+
+@pytest.mark.parametrize("row", [0, 2, -1])
+def test_self_attention_queries_are_rows(row):
+    data = TokenData.self_attention(TOKENS, LABELS, row)
+    assert np.array_equal(data.queries, TOKENS[:, row])
+
+
+def with_nan(array):
+    array = np.array(array, dtype=float)
+    array.flat[0] = np.nan
+    return array
+
+
+HIDDEN = np.ones((3, 4), dtype=bool)
+HIDDEN[1] = False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((TOKENS[0], QUERIES, LABELS), r"tokens has shape \(4, 5\)"),
+        ((TOKENS[:0], QUERIES[:0], LABELS[:0]), "no dimension may be empty"),
+        ((TOKENS, None, LABELS), "queries is None"),
+        ((TOKENS, QUERIES[:2], LABELS), r"queries has shape \(2, 2\)"),
+        ((TOKENS, QUERIES, LABELS[:2]), r"labels has shape \(2,\)"),
+        ((TOKENS, QUERIES, [1, 0, 1]), "labels .* values other than -1 and"),
+        ((with_nan(TOKENS), QUERIES, LABELS), "tokens .* contains NaN"),
+        ((TOKENS, with_nan(QUERIES), LABELS), "queries .* contains NaN"),
+        ((TOKENS, QUERIES, LABELS, HIDDEN), "mask .* hides every token"),
+        ((TOKENS, QUERIES, LABELS, np.ones((3, 4))), "mask must be boolean"),
+        ((TOKENS, QUERIES, LABELS, np.ones((3, 5), dtype=bool)), r"mask has shape \(3, 5\)"),
+        ((TOKENS, QUERIES, LABELS, None, TOKENS[:, :2]), "values has shape"),
+        ((TOKENS.astype(str), QUERIES, LABELS), "tokens must"),
+        ((TOKENS * 1j, QUERIES, LABELS), "tokens must"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence) as error:
+        TokenData(*arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_self_attention_row_out_of_range():
+    with pytest.raises(ValueError, match="row is 4"):
+        TokenData.self_attention(TOKENS, LABELS, 4)

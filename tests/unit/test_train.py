@@ -1,0 +1,192 @@
+"""train(): what goes in, what comes out, and where exact training ends up."""
+
+import numpy as np
+import pytest
+import torch
+
+from attsvm import TokenData, correlation, train
+from attsvm.data.synthetic import random_data
+
+DATA, V = random_data(3, 4, 5, 6, gap=0.05, seed=1)
+
+# arXiv 2308.16898 v1, Theorems 4 and 5 claim global convergence from every start; on this instance they are false.
+COUNTEREXAMPLE = TokenData(np.array([[[1.0, 0], [0, 0]], [[-2, 1], [0, 0]]]), np.array([[1.0, 0], [1, 0]]), [1, 1])
+COUNTER_HEAD = np.array([1.0, 3.5])  # scores (1, 0) and (1.5, 0)
+COUNTER_SVM = np.array([[1.0, 0], [3, 0]])
+
+
+@pytest.mark.parametrize(("start", "expected"), [(4.0, 1 / np.sqrt(10)), (0.0, 1.0)])
+def test_exact_descent_stays_at_a_local_direction_for_ever(start, expected):
+    init = np.array([[start, 0], [0, 0]])
+    trace = train(COUNTEREXAMPLE, COUNTER_HEAD, steps=200_000, init=init, record_every=20_000)
+    directions = correlation(trace.W, COUNTER_SVM)[1:]
+    np.testing.assert_allclose(directions, expected, atol=0.01)
+    assert abs(directions[-1] - expected) < 1e-4
+
+
+def test_plain_autograd_escapes_the_local_direction_through_rounding():
+    init = np.array([[4.0, 0], [0, 0]])
+    trace = train(COUNTEREXAMPLE, COUNTER_HEAD, steps=3000, init=init, numerics="autograd")
+    # Sequence 2, saturated first, loses its gradient at margin 36.7, and sequence 1 alone drags W to the SVM direction,
+    # where the true dynamics never go; then that gradient dies too and the norm stands still.
+    assert correlation(trace.W[-1], COUNTER_SVM) > 0.999
+    assert trace.norm[-1] < 150
+    exact = train(COUNTEREXAMPLE, COUNTER_HEAD, steps=3000, init=init)
+    assert correlation(exact.W[-1], COUNTER_SVM) < 0.33
+    assert exact.norm[-1] > 300
+
+
+def test_shapes_records_and_kinds():
+    trace = train(DATA, V, steps=25, record_every=10)
+    assert trace.step.tolist() == [0, 10, 20, 25]
+    assert trace.W.shape == (3, 4, 6, 6)
+    assert trace.loss.shape == trace.norm.shape == (3, 4)
+    assert trace.attention.shape == (3, 4, 4, 5)
+    assert trace.selected.shape == (3, 4)
+    assert trace.K is None
+    assert trace.Q is None
+    np.testing.assert_array_equal(trace.selected, trace.attention[:, -1].argmax(-1))
+    np.testing.assert_allclose(trace.attention.sum(-1), 1)
+    np.testing.assert_allclose(trace.norm, np.linalg.norm(trace.W, axis=(-2, -1)))
+    assert (np.diff(trace.loss) < 0).all()
+    assert "normalized_gd on W, 25 steps, 4 records" in repr(trace)
+    for array in (trace.W, trace.loss, trace.attention):
+        assert array.dtype == np.float64
+    assert train(DATA, V, steps=5, record_every=[3]).step.tolist() == [0, 3, 5]
+    assert train(DATA, V, steps=0).step.tolist() == [0]
+
+
+def test_one_trial_has_no_batch_dimension():
+    trace = train(DATA[0], V[0], steps=3)
+    assert trace.W.shape == (2, 6, 6)
+    assert trace.selected.shape == (4,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_tensors_in_tensors_out(dtype):
+    tensors = [torch.as_tensor(a, dtype=dtype) for a in (DATA.tokens, DATA.queries, DATA.labels)]
+    trace = train(TokenData(*tensors), torch.as_tensor(V, dtype=dtype), steps=50)
+    for tensor in (trace.W, trace.loss, trace.attention, trace.norm):
+        assert isinstance(tensor, torch.Tensor)
+        assert tensor.dtype == dtype
+    assert not trace.selected.is_floating_point()
+    # Computed in float64: only data and result are rounded to the dtype, and 50 steps of 0.1 amplify that little.
+    reference = train(DATA, V, steps=50).W
+    np.testing.assert_allclose(trace.W.double().numpy(), reference, atol=1e-12 if dtype == torch.float64 else 1e-3)
+
+
+def test_dtype_can_be_asked_for():
+    trace = train(DATA, V, steps=10, dtype="float32")
+    assert trace.W.dtype == np.float32
+    assert trace.backend == "torch"
+    assert train(DATA, V, steps=10, dtype=np.float64).backend == "compiled"
+
+
+def test_factors_multiply_to_W():
+    trace = train(DATA, V, parameterization="KQ", rank=3, steps=40, record_every=20)
+    assert trace.K.shape == trace.Q.shape == (3, 3, 6, 3)
+    np.testing.assert_allclose(trace.W, trace.K @ np.swapaxes(trace.Q, -1, -2), atol=1e-14)
+    assert (trace.Q[:, 0] == 0).all()
+    assert (trace.loss[:, -1] < trace.loss[:, 0]).all()
+
+
+def test_starts():
+    given = np.random.default_rng(0).standard_normal((3, 6, 6))
+    np.testing.assert_array_equal(train(DATA, V, steps=0, init=given).W[:, 0], given)
+    np.testing.assert_array_equal(train(DATA, V, steps=0, init=given[1]).W[2, 0], given[1])
+    uniform = train(DATA, V, steps=0, init="torch", seed=5).W[:, 0]
+    assert 0.3 < np.abs(uniform).max() <= 6**-0.5
+    np.testing.assert_array_equal(
+        uniform[2], train(DATA[2], V[2], steps=0, init="torch", seed=[5]).W[0] * 0 + uniform[2]
+    )
+    K, Q = given, -given
+    trace = train(DATA, V, steps=0, init=(K, Q), parameterization="KQ")
+    np.testing.assert_array_equal(trace.K[:, 0], K)
+    np.testing.assert_array_equal(trace.Q[:, 0], Q)
+
+
+def test_a_start_is_not_changed():
+    given = np.ones((3, 6, 6))
+    for backend in ("torch", "compiled"):
+        train(DATA, V, steps=5, init=given, backend=backend)
+        assert (given == 1).all()
+
+
+def test_callback_sees_progress_and_can_stop():
+    seen = []
+    trace = train(DATA, V, steps=500, callback=lambda step, steps: seen.append((step, steps)))
+    assert seen[0] == (0, 500)
+    assert seen[-1] == (500, 500)
+    assert len(seen) == 101
+    assert not trace.stopped
+    trace = train(DATA, V, steps=500, record_every=100, callback=lambda step, steps: step >= 250)
+    assert trace.stopped
+    assert trace.step.tolist() == [0, 100, 200, 250]
+    np.testing.assert_allclose(trace.W[:, -1], train(DATA, V, steps=250).W[:, -1])
+
+
+def test_the_compiled_loop_is_chosen_where_it_can_serve():
+    assert train(DATA, V, steps=1).backend == "compiled"
+    assert train(DATA, V, steps=1, backend="torch").backend == "torch"
+    for options in ({"numerics": "autograd"}, {"loss": lambda u: torch.exp(-u)}, {"dtype": "float32"}):
+        assert train(DATA, V, steps=1, **options).backend == "torch"
+        with pytest.raises(ValueError, match="backend is 'compiled'"):
+            train(DATA, V, steps=1, backend="compiled", **options)
+
+
+def test_float32_exact_gradients_keep_the_direction_where_autograd_loses_it():
+    # float32 autograd is blind past margin 16, which 3000 steps of 0.1 pass many times over.
+    reference = train(DATA, V, steps=3000)
+    exact = train(DATA, V, steps=3000, dtype="float32")
+    plain = train(DATA, V, steps=3000, dtype="float32", numerics="autograd")
+    near, far = (correlation(t.W[:, -1].astype(float), reference.W[:, -1]) for t in (exact, plain))
+    assert (near > 0.9999).all()
+    assert (far < near).all()
+    assert (plain.norm[:, -1] < exact.norm[:, -1]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"parameterization": "V"}, "parameterization is 'V'"),
+        ({"optimizer": "magic"}, "optimizer is 'magic'"),
+        ({"optimizer": 3}, "optimizer has type int"),
+        ({"optimizer": "separately_normalized_gd"}, "does not train parameterization='W'"),
+        ({"loss": "hinge"}, "loss is 'hinge'"),
+        ({"loss": 3}, "loss has type int"),
+        ({"loss": lambda u: u.sum()}, "elementwise"),
+        ({"steps": -1}, "steps is -1"),
+        ({"steps": 2.5}, "steps is 2.5"),
+        ({"lr": 0.0}, "lr is 0.0"),
+        ({"lr": float("nan")}, "lr is nan"),
+        ({"schedule": "cosine"}, "schedule is 'cosine'"),
+        ({"schedule": lambda k: -k}, "schedule returned"),
+        ({"init": "ones"}, "init is 'ones'"),
+        ({"init": np.ones((6, 5))}, r"init W has shape \(6, 5\)"),
+        ({"init": np.full((6, 6), np.nan)}, "contains NaN"),
+        ({"rank": 2}, "rank is 2"),
+        ({"parameterization": "KQ", "rank": 0}, "rank is 0"),
+        ({"parameterization": "KQ", "init": "zero"}, "stationary point"),
+        ({"parameterization": "KQ", "init": np.ones((6, 6))}, "pair"),
+        ({"parameterization": "KQ", "init": (np.ones((6, 2)), np.ones((6, 3)))}, "same width"),
+        ({"record_every": 0}, "record_every is 0"),
+        ({"record_every": [9]}, "record_every has shape"),
+        ({"seed": -1, "init": "torch"}, "seed has shape"),
+        ({"dtype": "int32"}, "dtype is 'int32'"),
+        ({"numerics": "fuzzy"}, "numerics is 'fuzzy'"),
+        ({"backend": "gpu"}, "backend is 'gpu'"),
+    ],
+)
+def test_bad_arguments_are_named(options, sentence):
+    with pytest.raises(ValueError, match=sentence) as error:
+        train(DATA, V, **{"steps": 2, **options})
+    assert "\n" not in str(error.value)
+
+
+def test_data_and_head_must_fit():
+    with pytest.raises(ValueError, match="data has type"):
+        train((DATA.tokens,), V)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"head v has shape \(2, 6\)"):
+        train(DATA, V[:2])
+    with pytest.raises(ValueError, match="head has type"):
+        train(DATA, {"v": 1})
