@@ -1,0 +1,63 @@
+"""Attention as a support vector machine: certified solvers, exact training, and the theory as checks."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Where each public name lives; modules load when a name is first used, so that ``import attsvm`` stays quick.
+_HOMES = {
+    "SelectionProblem": "attsvm.problem",
+    "Solution": "attsvm.solution",
+    "Status": "attsvm.solution",
+    "UnsolvedError": "attsvm.solution",
+    "solve": "attsvm.solving",
+    "TokenData": "attsvm.token_data",
+    "Trace": "attsvm.training.trace",
+    "train": "attsvm.training",
+    "Attention": "attsvm.attention",
+    "correlation": "attsvm.compare",
+    "functional": "attsvm.functional",
+}
+
+__all__ = [
+    "Attention",
+    "SelectionProblem",
+    "Solution",
+    "Status",
+    "TokenData",
+    "Trace",
+    "UnsolvedError",
+    "__version__",
+    "correlation",
+    "functional",
+    "solve",
+    "train",
+]
+
+if TYPE_CHECKING:
+    from attsvm import functional
+    from attsvm.attention import Attention
+    from attsvm.compare import correlation
+    from attsvm.problem import SelectionProblem
+    from attsvm.solution import Solution, Status, UnsolvedError
+    from attsvm.solving import solve
+    from attsvm.token_data import TokenData
+    from attsvm.training import train
+    from attsvm.training.trace import Trace
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'attsvm' has no attribute {name!r}")
+    module = import_module(home)
+    value = module if home == f"attsvm.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

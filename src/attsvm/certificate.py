@@ -1,0 +1,96 @@
+r"""Proof that no W exists, checked without the solver that found it.
+
+By Farkas' lemma the constraints are infeasible if and only if some multipliers :math:`\lambda \ge 0` (free on
+equalities), not all zero on the inequalities, give :math:`A^\top\lambda = 0`. Floating-point multipliers only come
+near: what is checked is that *exact* ones exist beside them. With :math:`M = A_J^\top \mathrm{diag}(\lambda_J)`, J the
+support, the smallest relative correction e solving :math:`M(1+e) = 0` has :math:`|e| \le \|A^\top\lambda\| / \sigma`,
+where :math:`\sigma` is the smallest non-zero singular value of M. If that ratio is below one, :math:`\lambda' =
+\lambda(1+e)` is positive and exact. Which singular values count as zero is decided at rounding level, so the check is
+as good as float64; exact arithmetic can settle what is closer than that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from attsvm.problem import SelectionProblem
+from attsvm.reduction import reduce
+
+EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class FarkasCertificate:
+    """Multipliers that prove a selection problem infeasible.
+
+    Attributes
+    ----------
+    problem : SelectionProblem
+    dual : ndarray, shape (n, T)
+        Nonnegative on rejected tokens, free on tied ones, summing to one over rejected tokens.
+    """
+
+    problem: SelectionProblem
+    dual: np.ndarray
+
+    @cached_property
+    def residual(self) -> float:
+        """Length of A^T dual over the summed lengths of its terms: rounding level when the proof holds."""
+        reduced = reduce(self.problem)
+        dual = self.dual[reduced.rows]
+        total = float((np.abs(dual) * reduced.lengths).sum())
+        return float(np.linalg.norm(reduced.adjoint(dual))) / total if total > 0 else 0.0
+
+    @cached_property
+    def ratio(self) -> float:
+        """The existence test: below one, exact multipliers exist beside ``dual``; infinite when it cannot hold."""
+        problem, dual = self.problem, np.asarray(self.dual, dtype=np.float64)
+        if dual.shape != problem.mask.shape or not np.isfinite(dual).all():
+            return np.inf
+        if (dual[problem.rejected] < 0).any() or not (dual[problem.rejected] > 0).any():
+            return np.inf
+        if (dual[~(problem.rejected | problem.tied)] != 0).any():
+            return np.inf
+        reduced = reduce(problem)
+        return existence_ratio(reduced.delta, reduced.queries, dual[reduced.rows], reduced.tied)
+
+    def verify(self) -> bool:
+        """Tell whether the multipliers prove infeasibility."""
+        return self.ratio < 1.0
+
+
+def existence_ratio(delta: np.ndarray, queries: np.ndarray, dual: np.ndarray, tied: np.ndarray) -> float:
+    """Bound the largest relative correction that makes ``dual`` exact; see the module's derivation.
+
+    Parameters
+    ----------
+    delta : ndarray, shape (n, T, p)
+    queries : ndarray, shape (n, r)
+    dual, tied : ndarray, shape (n, T)
+
+    Returns
+    -------
+    float
+        (||A^T dual|| + its rounding error) / sigma.
+    """
+    row, column = np.nonzero(dual)
+    weight = np.where(tied[row, column], np.abs(dual).max(), dual[row, column])
+    left = delta[row, column]  # (J, p)
+    right = queries[row]  # (J, r)
+    columns = (left[:, :, None] * right[:, None, :]).reshape(len(row), -1) * weight[:, None]  # (J, p r)
+    value = columns.T @ (dual[row, column] / weight)
+    noise = 4 * EPS * float(np.linalg.norm(columns, axis=1).sum())
+    if not columns.any():
+        return 0.0
+    sigma = _smallest_singular_value(columns)
+    return (float(np.linalg.norm(value)) + noise) / sigma
+
+
+def _smallest_singular_value(matrix: np.ndarray) -> float:
+    """Smallest singular value above rounding level."""
+    small = matrix if min(matrix.shape) == matrix.shape[0] else np.linalg.qr(matrix, mode="r")
+    sigma = np.linalg.svd(small, compute_uv=False)
+    return float(sigma[sigma > max(matrix.shape) * EPS * sigma[0]][-1])

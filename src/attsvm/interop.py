@@ -1,0 +1,83 @@
+"""NumPy in, NumPy out; torch in, torch out.
+
+The core computes on float64 NumPy arrays and never imports torch: a tensor is recognised by its module name, so a
+session that uses NumPy alone does not pay for torch. :class:`Kind` remembers what the caller gave, and gives it back.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+FLOATS = (np.float64, np.float32, np.float16)
+
+
+def is_tensor(value: object) -> bool:
+    """Tell whether ``value`` is a torch tensor, without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The array type results are returned as.
+
+    Parameters
+    ----------
+    dtype : object
+        NumPy or torch floating dtype.
+    device : object, optional
+        A torch device; None stands for NumPy.
+    """
+
+    dtype: Any = np.float64
+    device: Any = None
+
+    @classmethod
+    def of(cls, *values: object) -> Kind:
+        """Find the kind of the first floating array among ``values`` (a list of arrays counts by its first member)."""
+        for value in values:
+            probe = value[0] if isinstance(value, (list, tuple)) and len(value) else value
+            if is_tensor(probe):
+                tensor: Any = probe
+                torch = sys.modules["torch"]
+                dtype = tensor.dtype if tensor.dtype.is_floating_point else torch.get_default_dtype()
+                return cls(dtype, tensor.device)
+            if isinstance(probe, np.ndarray) and probe.dtype in FLOATS:
+                return cls(probe.dtype.type)
+        return cls()
+
+    def restore(self, array: np.ndarray) -> Any:
+        """Turn a NumPy array into this kind; booleans and integers keep their dtype."""
+        floating = array.dtype.kind == "f"
+        if self.device is None:
+            return array.astype(self.dtype, copy=False) if floating else array
+        torch = sys.modules["torch"]
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        return tensor.to(device=self.device, dtype=self.dtype if floating else tensor.dtype)
+
+
+def to_numpy(name: str, value: object) -> np.ndarray:
+    """Convert array-like input, tensors on any device included, to a NumPy array without copying where possible.
+
+    Raises
+    ------
+    ValueError
+        If ``value`` is no regular numeric or boolean array; the sentence names the argument.
+    """
+    if is_tensor(value):
+        tensor: Any = value
+        tensor = tensor.detach().cpu()
+        if tensor.dtype.is_floating_point and tensor.dtype.itemsize < 4:
+            tensor = tensor.float()  # NumPy has no bfloat16
+        return tensor.numpy()
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name} must be a rectangular array of numbers; got {type(value).__name__}.") from error
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must hold real numbers; got dtype {array.dtype} with shape {array.shape}.")
+    return array

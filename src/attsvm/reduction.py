@@ -1,0 +1,160 @@
+r"""The problem in the coordinates a solver works in.
+
+Every solution lives in span{token differences} x span{queries} (Lemma 1 of arXiv 2308.16898), so orthonormal bases of
+the two spans lose nothing for an orthogonally invariant norm: with :math:`W = s^{-1} P^\top \bar W B`, margins and
+norms (up to ``s``) agree. Lengths are scaled by powers of two, so that scaling the data changes no rounding. Queries
+without constraints are dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from attsvm.problem import SelectionProblem
+
+# Gram eigenvalues are exact to about d * eps * largest; above this ratio a basis vector cannot be rounding noise.
+SURELY_FULL_RANK = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """A selection problem in reduced, scaled coordinates.
+
+    Attributes
+    ----------
+    delta : ndarray, shape (n, T, p)
+        Token differences, zero where there is no constraint.
+    queries : ndarray, shape (n, r)
+    rejected, tied : ndarray of bool, shape (n, T)
+        Inequalities (margin >= 1) and equalities (margin = 0).
+    rows : ndarray of int, shape (n,)
+        Which query of the original problem each row is.
+    left : ndarray, shape (p, d), or None
+        Orthonormal basis of the token differences; None for the identity.
+    right : ndarray, shape (r, dz), or None
+        The same for the queries.
+    scale : float
+        Margins of W here equal margins of ``lift(W)`` there.
+    size : tuple
+        (n, T) of the original problem.
+    """
+
+    delta: np.ndarray
+    queries: np.ndarray
+    rejected: np.ndarray
+    tied: np.ndarray
+    rows: np.ndarray
+    left: np.ndarray | None
+    right: np.ndarray | None
+    scale: float
+    size: tuple[int, int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape (p, r) of W in these coordinates."""
+        return self.delta.shape[2], self.queries.shape[1]
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Length |delta_it| |z_i| of every constraint, (n, T)."""
+        return np.linalg.norm(self.delta, axis=2) * np.linalg.norm(self.queries, axis=1)[:, None]
+
+    def apply(self, W: np.ndarray) -> np.ndarray:
+        """Margins of W (p, r): (n, T), zero where unconstrained."""
+        return np.matmul(self.delta, (self.queries @ W.T)[:, :, None])[..., 0]
+
+    def adjoint(self, dual: np.ndarray) -> np.ndarray:
+        """Sum of dual_it delta_it z_i^T, (p, r)."""
+        return np.matmul(dual[:, None, :], self.delta)[:, 0].T @ self.queries
+
+    def min_margin(self, margins: np.ndarray) -> float:
+        """Smallest margin over the inequalities."""
+        return float(np.min(margins, where=self.rejected, initial=np.inf))
+
+    def lift(self, W: np.ndarray) -> np.ndarray:
+        """Turn W (p, r) into the original coordinates, (d, dz)."""
+        if self.left is not None:
+            W = self.left.T @ W
+        if self.right is not None:
+            W = W @ self.right
+        return W / self.scale
+
+    def lift_dual(self, dual: np.ndarray) -> np.ndarray:
+        """Scatter multipliers (rows, T) to the original queries, (n, T)."""
+        out = np.zeros(self.size)
+        out[self.rows] = dual
+        return out
+
+    def lower(self, W: np.ndarray) -> np.ndarray:
+        """Project W (d, dz) of the original coordinates into these, (p, r)."""
+        W = W * self.scale
+        if self.left is not None:
+            W = self.left @ W
+        if self.right is not None:
+            W = W @ self.right.T
+        return W
+
+
+def reduce(problem: SelectionProblem, *, rotate: bool = True) -> Reduced:
+    """Reduce a problem to the span of its token differences and queries.
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+        With at least one constraint.
+    rotate : bool
+        False keeps the original axes (for norms that depend on them) and only scales.
+    """
+    constrained = problem.rejected | problem.tied
+    rows = np.flatnonzero(constrained.any(axis=1))
+    _, T, d, _ = problem.shape
+    delta = np.empty((len(rows), T, d))
+    start = 0
+    for block, part in problem.differences():
+        kept = part[constrained[block].any(axis=1)]
+        delta[start : start + len(kept)] = kept
+        start += len(kept)
+    queries = problem.queries[rows]
+    token_scale, query_scale = _power_of_two(delta), _power_of_two(queries)
+    delta /= token_scale
+    queries /= query_scale
+    left = right = None
+    if rotate:
+        left = _row_basis(delta.reshape(-1, d))
+        right = _row_basis(queries)
+        if left is not None:
+            delta = delta @ left.T
+        if right is not None:
+            queries = queries @ right.T
+    return Reduced(
+        delta=np.ascontiguousarray(delta),
+        queries=np.ascontiguousarray(queries),
+        rejected=np.ascontiguousarray(problem.rejected[rows]),
+        tied=np.ascontiguousarray(problem.tied[rows]),
+        rows=rows,
+        left=left,
+        right=right,
+        scale=token_scale * query_scale,
+        size=problem.mask.shape,
+    )
+
+
+def _power_of_two(array: np.ndarray) -> float:
+    top = max(float(array.max()), -float(array.min()))
+    return float(2.0 ** np.round(np.log2(top))) if top > 0 else 1.0
+
+
+def _row_basis(rows: np.ndarray) -> np.ndarray | None:
+    """Orthonormal basis (rank, d) of the row space of ``rows`` (m, d); None when it is everything."""
+    m, d = rows.shape
+    if m >= d:
+        spectrum = np.linalg.eigvalsh(rows.T @ rows)
+        if spectrum[0] > SURELY_FULL_RANK * spectrum[-1]:
+            return None
+    triangle = np.linalg.qr(rows, mode="r") if m > d else rows
+    _, sigma, basis = np.linalg.svd(triangle, full_matrices=False)
+    rank = int(np.count_nonzero(sigma > max(m, d) * np.finfo(float).eps * sigma[0])) if sigma[0] > 0 else 0
+    return None if rank == d else basis[: max(rank, 1)]

@@ -1,0 +1,206 @@
+r"""What a solver's answer is worth, computed from the answer itself.
+
+For a hard margin, any W whose smallest margin is positive can be scaled until that margin is one, and any multipliers
+:math:`\lambda \ge 0` bound every feasible norm from below by :math:`1^\top\lambda / \|A^\top\lambda\|_*` (the dual
+norm). The certified relative gap is therefore scale-free,
+
+.. math:: \mathrm{gap} = \frac{\|W\|}{\min A(W)} \cdot \frac{\|A^\top\lambda\|_*}{1^\top\lambda} - 1 ,
+
+and needs nothing from the solver but W and :math:`\lambda`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from attsvm.certificate import EPS, FarkasCertificate
+from attsvm.norms import FROBENIUS, Norm
+from attsvm.problem import SelectionProblem
+
+# Scores of tied tokens may differ by this much of the margin, one, before W counts as infeasible.
+TIE_TOLERANCE = 1e-9
+
+
+class Status(Enum):
+    """How a solve ended; each member's value is its sentence."""
+
+    OPTIMAL = "W is optimal: its norm and the dual bound agree to the requested gap."
+    INFEASIBLE = "No W satisfies the constraints; the certificate holds multipliers that prove it."
+    UNDECIDED = "Neither a W nor a proof that none exists was found; lower_bound holds the norm every W must exceed."
+    MAX_ITERATIONS = "The iteration limit was reached before the requested gap; W is the best found."
+    TIME_LIMIT = "The time limit was reached before the requested gap; W is the best found."
+    CANCELLED = "The callback stopped the run; W is the best found."
+
+    @property
+    def sentence(self) -> str:
+        """What the status means, in words."""
+        return self.value
+
+
+class UnsolvedError(RuntimeError):
+    """Raised by :meth:`Solution.raise_for_status`; carries the solution as ``.solution``."""
+
+    def __init__(self, solution: Solution) -> None:
+        super().__init__(solution.status.sentence)
+        self.solution = solution
+
+
+@dataclass(frozen=True)
+class Certified:
+    """W and multipliers scaled to their conventions, with what they prove (float64, original coordinates)."""
+
+    W: np.ndarray
+    dual: np.ndarray
+    margins: np.ndarray
+    objective: float
+    lower_bound: float
+    tie_residual: float
+
+    @property
+    def gap(self) -> float:
+        """Relative gap; infinite when W is infeasible or nothing bounds its norm."""
+        if self.objective == 0.0:
+            return 0.0
+        if not np.isfinite(self.objective) or self.lower_bound <= 0 or self.tie_residual > TIE_TOLERANCE:
+            return np.inf
+        return self.objective / self.lower_bound - 1.0
+
+
+def certify(problem: SelectionProblem, norm: Norm, W: np.ndarray, dual: np.ndarray) -> Certified:
+    """Scale W to smallest margin one and the multipliers to the dual's convention, and evaluate both.
+
+    The Frobenius dual is scaled so that W = A^T dual at the optimum (its sum is then ||W||^2); every other norm's so
+    that A^T dual has dual norm one (its sum is then ||W||).
+    """
+    rejected, tied = problem.rejected, problem.tied
+    margins = problem.apply(W)
+    smallest = float(np.min(margins, where=rejected, initial=np.inf))
+    if not rejected.any():
+        # Nothing asks for a margin: the zero matrix is the answer, and no multiplier is needed to show it.
+        zero = np.zeros_like(W)
+        return Certified(zero, np.zeros_like(dual), np.zeros_like(margins), 0.0, 0.0, 0.0)
+    feasible = smallest > 0
+    if feasible:
+        W, margins = W / smallest, margins / smallest
+    dual = np.where(rejected, np.maximum(dual, 0.0), np.where(tied, dual, 0.0))
+    pulled = norm.dual(problem.adjoint(dual))
+    total = float(dual[rejected].sum())
+    bound = total / pulled if pulled > 0 and total > 0 else 0.0
+    if bound > 0:
+        dual = dual * (total / pulled**2 if norm is FROBENIUS else 1.0 / pulled)
+    return Certified(
+        W=W,
+        dual=dual,
+        margins=margins,
+        objective=norm.value(W) if feasible else np.inf,
+        lower_bound=bound,
+        tie_residual=float(np.abs(margins[tied]).max(initial=0.0)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The answer to :func:`attsvm.solve`, with its proof.
+
+    Everything but the status and the run's statistics is recomputed from W and the multipliers.
+
+    Attributes
+    ----------
+    problem : SelectionProblem
+    norm : Norm
+    status : Status
+    certificate : FarkasCertificate or None
+        The proof when the problem is infeasible.
+    iterations : int
+    seconds : float
+    method : str
+        The method (or chain of methods) that gave the answer.
+    """
+
+    problem: SelectionProblem
+    norm: Norm
+    status: Status
+    certified: Certified
+    iterations: int
+    seconds: float
+    method: str
+    certificate: FarkasCertificate | None = None
+
+    @property
+    def W(self) -> Any:
+        """The attention matrix, (d, dz), smallest margin one; NaN when none was found."""
+        found = self.certified.W
+        return self.problem.kind.restore(found if np.isfinite(self.objective) else np.full_like(found, np.nan))
+
+    @property
+    def dual(self) -> Any:
+        """Multipliers, (n, T): W = A^T dual for the Frobenius norm, dual norm of A^T dual one for the others."""
+        return self.problem.kind.restore(self.certified.dual)
+
+    @property
+    def margins(self) -> Any:
+        """Margin of the selected token over each token, (n, T); +inf where the mask hides the token."""
+        return self.problem.kind.restore(np.where(self.problem.mask, self.certified.margins, np.inf))
+
+    @property
+    def objective(self) -> float:
+        """The norm of W; infinite when no feasible W was found."""
+        return self.certified.objective
+
+    @property
+    def lower_bound(self) -> float:
+        """The proven bound: every feasible W has at least this norm (infinite when there is none)."""
+        return np.inf if self.status is Status.INFEASIBLE else self.certified.lower_bound
+
+    @property
+    def gap(self) -> float:
+        """Certified relative gap between the norm of W and the bound; rounding can make it negative by a few eps."""
+        return self.certified.gap
+
+    @cached_property
+    def margin_tolerance(self) -> np.ndarray:
+        r"""How far each margin may be from that of the exact solution, (n, T).
+
+        The Frobenius problem is strongly convex: :math:`\|W - W^*\| \le \|W\|\sqrt{2\,\mathrm{gap}}`, and a margin
+        moves by at most that times :math:`|x_{i\alpha}-x_{it}||z_i|`. For other norms the same expression is an
+        estimate.
+        """
+        if not np.isfinite(self.gap):
+            return np.zeros(self.problem.mask.shape)
+        lengths = np.empty(self.problem.mask.shape)
+        for rows, delta in self.problem.differences():
+            lengths[rows] = np.linalg.norm(delta, axis=2)
+        lengths *= np.linalg.norm(self.problem.queries, axis=1)[:, None]
+        # A gap below rounding says no more than rounding does: 4 eps is what the gap itself is computed to.
+        reach = np.sqrt(2 * max(self.gap, 4 * EPS)) * float(np.linalg.norm(self.certified.W))
+        return lengths * reach
+
+    @property
+    def support(self) -> Any:
+        """SVM-neighbours: rejected tokens whose margin is one to within :attr:`margin_tolerance`, bool (n, T)."""
+        close = self.certified.margins <= 1.0 + self.margin_tolerance
+        found = close & self.problem.rejected & bool(np.isfinite(self.objective))
+        return self.problem.kind.restore(found)
+
+    def raise_for_status(self) -> Solution:
+        """Return self when optimal.
+
+        Raises
+        ------
+        UnsolvedError
+            With the status' sentence, otherwise.
+        """
+        if self.status is not Status.OPTIMAL:
+            raise UnsolvedError(self)
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            f"Solution({self.status.name}, {self.norm.name} norm {self.objective:.6g}, gap {self.gap:.1e}, "
+            f"{self.method}, {self.iterations} iterations, {self.seconds:.3g} s)"
+        )

@@ -1,0 +1,110 @@
+"""The conversation between a method and its caller: limits, callback, and the best iterate so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.solution import Status
+
+
+@dataclass(frozen=True)
+class IterationState:
+    """What a callback is told.
+
+    Attributes
+    ----------
+    iteration : int
+    objective : float
+        Norm of the best feasible W so far (infinite before one is found).
+    lower_bound : float
+        Best proven bound so far.
+    seconds : float
+    method : str
+    """
+
+    iteration: int
+    objective: float
+    lower_bound: float
+    seconds: float
+    method: str
+
+    @property
+    def gap(self) -> float:
+        """Relative gap between the two."""
+        if not np.isfinite(self.objective) or self.lower_bound <= 0:
+            return np.inf
+        return self.objective / self.lower_bound - 1.0
+
+
+Callback = Callable[[IterationState], object]
+
+
+class Control:
+    """Limits and best iterates of one solve.
+
+    A method calls :meth:`observe` with what it has; True tells it to stop. The best W and the best multipliers are kept
+    apart: either may come from any iterate, since the gap is certified from the pair.
+    """
+
+    def __init__(
+        self,
+        tol: float,
+        *,
+        max_iter: int | None = None,
+        time_limit: float | None = None,
+        callback: Callback | None = None,
+    ) -> None:
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.callback = callback
+        self.iterations = 0
+        self.method = ""
+        self.stopped: Status | None = None
+        self.W: np.ndarray | None = None
+        self.dual: np.ndarray | None = None
+        self._start = time.perf_counter()
+        self._objective = np.inf
+        self._bound = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Time since the solve began."""
+        return time.perf_counter() - self._start
+
+    @property
+    def state(self) -> IterationState:
+        """The state a callback would see."""
+        return IterationState(self.iterations, self._objective, self._bound, self.seconds, self.method)
+
+    @property
+    def solved(self) -> bool:
+        """Whether the best pair closes the gap."""
+        return self.state.gap <= self.tol
+
+    def offer(self, W: np.ndarray | None, objective: float, dual: np.ndarray | None, bound: float) -> None:
+        """Keep W (with its scale-free objective) and dual (with its bound) where they improve on the best."""
+        if W is not None and objective < self._objective:
+            self.W, self._objective = W.copy(), objective
+        if dual is not None and bound > self._bound:
+            self.dual, self._bound = dual.copy(), bound
+
+    def observe(
+        self, W: np.ndarray | None, objective: float, dual: np.ndarray | None, bound: float, *, steps: int = 1
+    ) -> bool:
+        """Count iterations, keep the best, and tell whether to stop (solved, a limit, or the callback's wish)."""
+        self.iterations += steps
+        self.offer(W, objective, dual, bound)
+        if self.solved:
+            return True
+        if self.callback is not None and self.callback(self.state):
+            self.stopped = Status.CANCELLED
+        elif self.max_iter is not None and self.iterations >= self.max_iter:
+            self.stopped = Status.MAX_ITERATIONS
+        elif self.time_limit is not None and self.seconds >= self.time_limit:
+            self.stopped = Status.TIME_LIMIT
+        return self.stopped is not None

@@ -1,0 +1,127 @@
+r"""The Frobenius norm: which methods, in which order.
+
+Small problems go to the active-set method, which ends with the answer or a certificate. Larger ones get passes of dual
+coordinate descent (cheap, each about one read of the tokens), then Newton on the working set they leave, and the
+interior point where that does not settle. A diverging dual is tested for infeasibility on the way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.norms import frobenius as frobenius_norm
+from attsvm.reduction import Reduced
+from attsvm.solvers import farkas
+from attsvm.solvers.active_set import nonnegative_least_squares
+from attsvm.solvers.control import Control
+from attsvm.solvers.dual_coordinate import sweep
+from attsvm.solvers.interior_point import interior_point
+from attsvm.solvers.newton import assess, polish
+
+SMALL = 700  # constraints up to which the full Gram matrix is formed
+WORKING_SET = 6000
+PASSES = (20, 40, 80, 160, 300)
+INNER_SWEEPS = 2
+# A bound on ||W|| beyond which the normalised dual is worth testing as a certificate: data are scaled to length one.
+SUSPICIOUS_NORM = 1e3
+
+
+def solve_frobenius(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
+    """Solve, leaving W and multipliers with ``control``.
+
+    Parameters
+    ----------
+    reduced : Reduced
+    control : Control
+    start : ndarray, shape (n, T), optional
+        Multipliers to start from.
+
+    Returns
+    -------
+    ndarray or None
+        Multipliers that prove infeasibility, when they do.
+    """
+    dual = np.zeros(reduced.rejected.shape) if start is None else start.copy()
+    constraints = int((reduced.rejected | reduced.tied).sum())
+    if constraints <= SMALL:
+        found = active_set(reduced, control, dual)
+        if found is not None or control.solved or control.stopped:
+            return found
+    found = coordinate_newton(reduced, control, dual)
+    if found is not None or control.solved or control.stopped:
+        return found
+    control.method = _chain(control.method, "interior point")
+    dual = interior_point(reduced, control)
+    if control.solved or control.stopped:
+        return None
+    found = farkas.certificate(reduced, dual)
+    if found is None:
+        polish(
+            reduced, np.where(reduced.rejected, np.maximum(dual, 0.0), dual), control, rounds=5, working_set=WORKING_SET
+        )
+    return found
+
+
+def active_set(reduced: Reduced, control: Control, start: np.ndarray) -> np.ndarray | None:
+    """Small problems: coordinate descent to guess the support, then the active-set method."""
+    control.method = "active set"
+    rows, columns = np.nonzero(reduced.rejected | reduced.tied)
+    delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
+    gram = (delta @ delta.T) * (queries @ queries.T)
+    free = reduced.tied[rows, columns]
+    cost = np.where(free, 0.0, 1.0)
+    if not start.any():
+        W, order = np.zeros(reduced.shape), np.arange(len(reduced.delta))
+        for _ in range(8):
+            sweep(reduced.delta, reduced.queries, reduced.rejected, reduced.tied, start, W, order, INNER_SWEEPS)
+    guess = start[rows, columns]
+    # Weighing the constraints by the expected norm keeps rho near 1/2, away from rounding, however large W is.
+    weight = max(1.0, float(cost @ guess))
+    for _ in range(3):
+        scaled = weight * gram + np.outer(cost, cost)
+        values, _, steps = nonnegative_least_squares(scaled, cost, free, guess, 1e-14, 10 * len(cost) + 100)
+        rho = 1.0 - float(cost @ values)
+        dual = np.zeros(start.shape)
+        if rho > 1e-13:
+            dual[rows, columns] = values * (weight / rho)
+            W = reduced.adjoint(dual)
+            if assess(reduced, W, reduced.apply(W), dual, control):
+                return None
+            dual = polish(reduced, dual, control, rounds=4, working_set=WORKING_SET)
+            if control.solved or control.stopped:
+                return None
+        control.iterations += abs(steps)
+        dual[rows, columns] = values
+        found = farkas.certificate(reduced, dual) if rho < 1e-3 else None
+        if found is not None:
+            return found
+        guess = values
+        weight *= max(1.0, 1.0 / max(rho, 1e-12) - 1.0)
+    return None
+
+
+def coordinate_newton(reduced: Reduced, control: Control, start: np.ndarray) -> np.ndarray | None:
+    """Coordinate passes, each batch followed by Newton rounds and, when the dual diverges, the infeasibility test."""
+    control.method = _chain(control.method, "coordinate descent + Newton")
+    random = np.random.default_rng(0)
+    dual, W = start.copy(), reduced.adjoint(start)
+    for passes in PASSES:
+        for _ in range(passes):
+            order = random.permutation(len(dual))
+            sweep(reduced.delta, reduced.queries, reduced.rejected, reduced.tied, dual, W, order, INNER_SWEEPS)
+        W = reduced.adjoint(dual)
+        if assess(reduced, W, reduced.apply(W), dual, control):
+            return None
+        total, length = float(dual[reduced.rejected].sum()), frobenius_norm(W)
+        if total > SUSPICIOUS_NORM * length:
+            found = farkas.certificate(reduced, dual)
+            if found is not None:
+                return found
+        polish(reduced, dual, control, rounds=6, working_set=WORKING_SET)
+        if control.solved or control.stopped:
+            return None
+    return None
+
+
+def _chain(before: str, method: str) -> str:
+    return f"{before}, {method}" if before else method

@@ -1,0 +1,145 @@
+"""The one door to the solvers: choose a method, run it, certify what it says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from attsvm.certificate import FarkasCertificate
+from attsvm.norms import FROBENIUS, NUCLEAR, Norm, get_norm
+from attsvm.problem import SelectionProblem
+from attsvm.reduction import Reduced, reduce
+from attsvm.solution import Solution, Status, certify
+from attsvm.solvers import farkas
+from attsvm.solvers.control import Callback, Control
+from attsvm.solvers.frobenius import solve_frobenius
+from attsvm.solvers.nuclear import solve_nuclear
+
+Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
+METHODS: dict[Norm, Method] = {FROBENIUS: solve_frobenius, NUCLEAR: solve_nuclear}
+
+# Lifting an answer to the original coordinates costs a few roundings; methods aim below the gap that is promised.
+AIM = 0.5
+# The last resort forms the constraints densely.
+LINEAR_PROGRAM_ENTRIES = 50_000_000
+
+
+def solve(
+    problem: SelectionProblem,
+    norm: str = "frobenius",
+    *,
+    tol: float = 1e-9,
+    max_iter: int | None = None,
+    time_limit: float | None = None,
+    warm_start: Solution | None = None,
+    callback: Callback | None = None,
+) -> Solution:
+    r"""Find the smallest W that selects the given tokens with margin one.
+
+    Solves min ||W|| subject to :math:`(x_{i\alpha_i} - x_{it})^\top W z_i \ge 1` for every visible rejected token, and
+    equal scores for several selected tokens (Att-SVM and Gen-SVM of arXiv 2308.16898).
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+    norm : {"frobenius", "nuclear"}
+    tol : float
+        Certified relative gap asked for.
+    max_iter : int, optional
+        Limit on iterations (passes, Newton rounds and interior-point steps count one each).
+    time_limit : float, optional
+        In seconds.
+    warm_start : Solution, optional
+        The answer to a similar problem of the same shape.
+    callback : callable, optional
+        Called with an :class:`attsvm.solvers.control.IterationState`; True stops the run.
+
+    Returns
+    -------
+    Solution
+        Never raises for an unsolved problem: see ``.status``, and ``.raise_for_status()``.
+
+    Raises
+    ------
+    ValueError
+        For arguments out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import SelectionProblem, solve
+    >>> tokens = np.array([[[1.0, 0.0], [0.0, 0.0]]])
+    >>> solution = solve(SelectionProblem(tokens, [[1.0]], [0]))
+    >>> solution.status.name, solution.objective
+    ('OPTIMAL', 1.0)
+    """
+    measure = get_norm(norm)
+    _check_options(tol, max_iter, time_limit, warm_start, problem)
+    start = time.perf_counter()
+
+    def answer(
+        status: Status, W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None
+    ) -> Solution:
+        certified = certify(problem, measure, W, dual)
+        if status is Status.OPTIMAL and not certified.gap <= tol:
+            status = Status.UNDECIDED
+        seconds = time.perf_counter() - start
+        return Solution(problem, measure, status, certified, control.iterations, seconds, control.method, certificate)
+
+    control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback)
+    control.method = "closed form"
+    n, T, d, dz = problem.shape
+    nothing, none = np.zeros((d, dz)), np.zeros((n, T))
+    if not problem.rejected.any():
+        return answer(Status.OPTIMAL, nothing, none)
+    reduced = reduce(problem, rotate=measure.invariant)
+    empty = reduced.rejected & (reduced.lengths == 0.0)
+    if empty.any():
+        dual = none.copy()
+        dual[problem.rejected & (reduced.lift_dual(empty) > 0)] = 1.0 / empty.sum()
+        return answer(Status.INFEASIBLE, nothing, none, FarkasCertificate(problem, dual))
+
+    guess = None if warm_start is None else warm_start.certified.dual[reduced.rows]
+    found = METHODS[measure](reduced, control, guess)
+    if found is None and not control.solved and control.stopped is None:
+        found = _last_resort(reduced, control, METHODS[measure])
+    W = nothing if control.W is None else reduced.lift(control.W)
+    dual = none if control.dual is None else reduced.lift_dual(control.dual)
+    if found is not None:
+        certificate = FarkasCertificate(problem, reduced.lift_dual(found))
+        if certificate.verify():
+            return answer(Status.INFEASIBLE, nothing, dual, certificate)
+    if control.solved:
+        return answer(Status.OPTIMAL, W, dual)
+    return answer(control.stopped or Status.UNDECIDED, W, dual)
+
+
+def _last_resort(reduced: Reduced, control: Control, method: Method) -> np.ndarray | None:
+    """Ask a linear program whether any W exists; continue from its multipliers."""
+    if reduced.rejected.sum() * np.prod(reduced.shape) > LINEAR_PROGRAM_ENTRIES:
+        return None
+    control.method += ", linear program"
+    _, dual = farkas.by_linear_program(reduced)
+    return farkas.certificate(reduced, dual)
+
+
+def _check_options(
+    tol: float,
+    max_iter: int | None,
+    time_limit: float | None,
+    warm_start: Solution | None,
+    problem: SelectionProblem,
+) -> None:
+    if not 0 < tol < 1:
+        raise ValueError(f"tol must lie between 0 and 1; got {tol!r}.")
+    if max_iter is not None and max_iter < 1:
+        raise ValueError(f"max_iter must be at least 1; got {max_iter!r}.")
+    if time_limit is not None and not time_limit > 0:
+        raise ValueError(f"time_limit must be positive; got {time_limit!r}.")
+    if warm_start is not None and warm_start.certified.dual.shape != problem.mask.shape:
+        raise ValueError(
+            f"warm_start must be a solution of the same shape, {problem.mask.shape}; "
+            f"got {warm_start.certified.dual.shape}."
+        )
