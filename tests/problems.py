@@ -507,6 +507,15 @@ def near_duplicates(rng: np.random.Generator, n: int, T: int, d: int) -> Selecti
     return SelectionProblem(tokens, queries, _argmax(tokens, queries, W))
 
 
+def dominated(rng: np.random.Generator, n: int, T: int, d: int) -> SelectionProblem:
+    """Planted, with the mean of two rejected tokens appended: tight when both are, with multipliers to spare."""
+    tokens, queries = _sphere(rng, n, T, d), _sphere(rng, n, d)
+    selected = _argmax(tokens, queries, rng.standard_normal((d, d)))
+    pair = (selected[:, None] + np.array([1, 2])) % T
+    mean = tokens[np.arange(n)[:, None], pair].mean(axis=1, keepdims=True)
+    return SelectionProblem(np.concatenate([tokens, mean], axis=1), queries, selected)
+
+
 def badly_scaled(rng: np.random.Generator, n: int, T: int, d: int) -> SelectionProblem:
     """Planted, tokens times 1e-6 or 1e6, queries spread over four decades."""
     tokens = _sphere(rng, n, T, d) * rng.choice([1e-6, 1e6])
@@ -555,6 +564,7 @@ FAMILIES: dict[str, Family] = {
         Family(distinct_integers, ((4, 4, 3), (8, 5, 4)), 12),
         Family(subspace, ((4, 4, 5), (7, 5, 6)), 10),
         Family(near_duplicates, ((4, 4, 4), (6, 5, 8)), 10),
+        Family(dominated, ((4, 4, 4), (8, 5, 5)), 10),
         Family(badly_scaled, ((4, 5, 5), (8, 5, 6)), 10),
         Family(contradicted, ((4, 4, 6), (10, 6, 8)), 10),
     )
