@@ -13,7 +13,8 @@ import numpy as np
 from numba import njit
 
 LOSS_CODES = {"logistic": 0, "exponential": 1, "correlation": 2}
-RULE_CODES = {"gd": 0, "normalized_gd": 1, "momentum": 2}
+GD, NORMALIZED, MOMENTUM, SIGN, MIRROR = range(5)
+RULE_CODES = {"gd": GD, "normalized_gd": NORMALIZED, "momentum": MOMENTUM, "sign": SIGN, "mirror": MIRROR}
 
 # Past e^+-200 the squares of gradient entries approach the ends of the float64 range: weights become logarithms.
 _LOG_FAR = 200.0
@@ -51,7 +52,7 @@ def _logits(tokens, rotated, logits):
 
 @njit(cache=True)
 def _logit_weights(weights, gamma, mask, loss, masses, rows):
-    """Replace logits (n, T) by e^-c g and return (c, mass); `masses` (n, T) and `rows` (n, 5) are work space."""
+    """Replace logits (n, T) by e^-c g and return c; `masses` (n, T) and `rows` (n, 5) are work space."""
     n, length = weights.shape
     largest = -np.inf
     for i in range(n):
@@ -96,7 +97,6 @@ def _logit_weights(weights, gamma, mask, loss, masses, rows):
         largest = max(largest, nearest + shift)
     far = abs(largest) > _LOG_FAR and largest > -np.inf
     scale = largest if far else 0.0
-    total = 0.0
     for i in range(n):
         top = int(rows[i, 0])
         drop = rows[i, 1]
@@ -116,10 +116,9 @@ def _logit_weights(weights, gamma, mask, loss, masses, rows):
                 elif mantissa != 0.0:
                     weight = -mantissa * math.exp(weights[i, t] + nearest + shift)
                 rest += weight
-                total += abs(weight)
             weights[i, t] = weight
         weights[i, top] = -rest
-    return scale, total
+    return scale
 
 
 @njit(cache=True, fastmath=_FAST)
@@ -155,8 +154,38 @@ def _pull_back(weights, tokens, queries, combined, grad):
     return total
 
 
+@njit(cache=True)
+def _update_W(rule, W, grad, squared, log_scale, made, size, power, state):
+    """Make one step on W in place; see :mod:`attsvm.training.descent` and :mod:`attsvm.training.steepest`."""
+    factor = 1.0 / math.sqrt(squared) if squared > 0.0 else 1.0
+    if rule == GD:
+        factor = math.exp(log_scale)
+    elif rule == MIRROR:
+        conjugate = power / (power - 1.0)
+        total = 0.0
+        for j in range(W.shape[0]):
+            for k in range(W.shape[1]):
+                total += abs(grad[j, k] * factor) ** conjugate
+        factor *= total ** (-1.0 / conjugate) if total > 0.0 else 1.0
+    beta = made / (made + 1.0)
+    for j in range(W.shape[0]):
+        for k in range(W.shape[1]):
+            entry = grad[j, k]
+            if rule == SIGN:
+                W[j, k] -= size * np.sign(entry)
+            elif rule == MOMENTUM:
+                direction = entry * factor
+                state[j, k] = beta * (state[j, k] + direction)
+                W[j, k] -= size * (state[j, k] + direction)
+            elif rule == MIRROR:
+                state[j, k] -= size * entry * factor
+                W[j, k] = np.sign(state[j, k]) * abs(state[j, k]) ** (1.0 / (power - 1.0))
+            else:
+                W[j, k] -= size * entry * factor
+
+
 @njit(cache=True, nogil=True)
-def advance_W(tokens, queries, gamma, mask, loss, rule, sizes, first, W, momentum):
+def advance_W(tokens, queries, gamma, mask, loss, rule, sizes, first, power, W, state):
     """Run len(sizes) steps on every trial, in place.
 
     Parameters
@@ -168,8 +197,10 @@ def advance_W(tokens, queries, gamma, mask, loss, rule, sizes, first, W, momentu
         Step sizes.
     first : int
         Number of steps already made.
-    W, momentum : arrays (B, d, dz)
-        Updated in place; `momentum` is used by the rule of that name only.
+    power : float
+        p of mirror descent.
+    W, state : arrays (B, d, dz)
+        Updated in place; `state` is the momentum, or the mirror image of W.
     """
     trials, n, length, dim = tokens.shape
     weights = np.empty((n, length))
@@ -182,21 +213,9 @@ def advance_W(tokens, queries, gamma, mask, loss, rule, sizes, first, W, momentu
         for step in range(sizes.shape[0]):
             _rotate(W[b], queries[b], rotated)
             _logits(tokens[b], rotated, weights)
-            scale, mass = _logit_weights(weights, gamma[b], mask[b], loss, masses, rows)
+            scale = _logit_weights(weights, gamma[b], mask[b], loss, masses, rows)
             squared = _pull_back(weights, tokens[b], queries[b], combined, grad)
-            if rule == 2:
-                mass = mass if mass > 0.0 else 1.0
-                beta = (first + step) / (first + step + 1.0)
-                for j in range(W.shape[1]):
-                    for k in range(W.shape[2]):
-                        direction = grad[j, k] / mass
-                        momentum[b, j, k] = beta * (momentum[b, j, k] + direction)
-                        W[b, j, k] -= sizes[step] * (momentum[b, j, k] + direction)
-            elif squared > 0.0:
-                factor = sizes[step] / math.sqrt(squared) if rule == 1 else sizes[step] * math.exp(scale) / n
-                for j in range(W.shape[1]):
-                    for k in range(W.shape[2]):
-                        W[b, j, k] -= factor * grad[j, k]
+            _update_W(rule, W[b], grad, squared, scale - math.log(n), first + step, sizes[step], power, state[b])
 
 
 @njit(cache=True, nogil=True)
@@ -225,7 +244,7 @@ def advance_KQ(tokens, queries, gamma, mask, loss, rule, relative, sizes, K, Q):
             np.dot(K[b], Q[b].T, W)
             _rotate(W, queries[b], rotated)
             _logits(tokens[b], rotated, weights)
-            scale, _ = _logit_weights(weights, gamma[b], mask[b], loss, masses, rows)
+            scale = _logit_weights(weights, gamma[b], mask[b], loss, masses, rows)
             if _pull_back(weights, tokens[b], queries[b], combined, grad) == 0.0:
                 continue
             grad_K = grad @ Q[b]
@@ -233,7 +252,7 @@ def advance_KQ(tokens, queries, gamma, mask, loss, rule, relative, sizes, K, Q):
             squared = (grad_K * grad_K).sum() + (grad_Q * grad_Q).sum()
             if squared == 0.0:
                 continue
-            factor = sizes[step] / math.sqrt(squared) if rule == 1 else sizes[step] * math.exp(scale) / n
+            factor = sizes[step] / math.sqrt(squared) if rule == NORMALIZED else sizes[step] * math.exp(scale) / n
             if relative:
                 factor *= math.sqrt((K[b] * K[b]).sum() + (Q[b] * Q[b]).sum())
             K[b] -= factor * grad_K

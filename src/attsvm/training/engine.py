@@ -11,6 +11,7 @@ from torch import Tensor
 from attsvm.training.descent import Optimizer
 from attsvm.training.objective import Objective
 from attsvm.training.schedule import step_sizes
+from attsvm.training.steepest import MirrorDescent
 
 
 class Engine(Protocol):
@@ -31,7 +32,7 @@ class TorchEngine:
 
     def __init__(self, objective: Objective, rule: Optimizer, params: list[Tensor]) -> None:
         self.objective, self.rule, self.params = objective, rule, params
-        self.state = rule.start(params)
+        self.state = rule.start(params, objective)
 
     @torch.no_grad()
     def advance(self, first: int, count: int) -> None:
@@ -64,7 +65,7 @@ def can_compile(objective: Objective, rule: Optimizer, params: list[Tensor]) -> 
         return "autograd numerics"
     if objective.loss.name not in LOSS_CODES:
         return f"the loss {objective.loss.name!r}"
-    if rule.name not in RULE_CODES or (rule.name == "momentum" and len(params) == 2):
+    if rule.name not in RULE_CODES or (len(params) == 2 and rule.name not in ("gd", "normalized_gd")):
         return f"the optimizer {rule.name!r}"
     if rule.relative and len(params) == 1:
         return "relative steps on W"
@@ -97,13 +98,15 @@ class CompiledEngine:
             compiled.LOSS_CODES[objective.loss.name],
             compiled.RULE_CODES[rule.name],
         )
-        self.momentum = np.zeros(tuple(self.params[0].shape))
+        self.power = rule.p if isinstance(rule, MirrorDescent) else 2.0
+        start = rule.start(self.params, objective)
+        self.state = start["mirror"].numpy() if "mirror" in start else np.zeros(tuple(self.params[0].shape))
 
     def advance(self, first: int, count: int) -> None:
         """Make steps first + 1 .. first + count."""
         sizes = step_sizes(self.rule.lr, self.rule.schedule, first, count)
         arrays = [param.numpy() for param in self.params]
         if len(arrays) == 1:
-            self.compiled.advance_W(*self.problem, sizes, first, arrays[0], self.momentum)
+            self.compiled.advance_W(*self.problem, sizes, first, self.power, arrays[0], self.state)
         else:
             self.compiled.advance_KQ(*self.problem, self.rule.relative, sizes, *arrays)

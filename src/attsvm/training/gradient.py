@@ -43,15 +43,12 @@ class LogitGradient:
         e^-c g; each row sums to zero.
     log_scale : tensor, shape (B,)
         c.
-    mass : tensor, shape (B,)
-        Sum of e^-c |g_it| over the tokens that are not on top: the l1 norm of the dual variable.
     margin : tensor, shape (B, n)
         u_i = Y_i h(o_i).
     """
 
     weights: Tensor
     log_scale: Tensor
-    mass: Tensor
     margin: Tensor
 
 
@@ -131,9 +128,8 @@ def _assemble(top: Tensor, excess: Tensor, log: Tensor, margin: Tensor, loss: Lo
     scale = torch.where(scale.isfinite(), scale, 0.0)
     weights = excess.mul_(log_weight.sub_(scale[:, None, None]).exp_())
     weights = weights.neg_() if sign is None else weights.mul_(sign)
-    mass = weights.abs().sum((-2, -1))
     weights.scatter_(-1, top, -weights.sum(-1, keepdim=True))
-    return LogitGradient(weights, scale, mass, margin.squeeze(-1))
+    return LogitGradient(weights, scale, margin.squeeze(-1))
 
 
 def linear_margin(logits: Tensor, gamma: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from attsvm.training.adaptive import Adam, PolyakGD
 from attsvm.training.descent import (
     DualMomentum,
     GradientDescent,
@@ -13,6 +14,7 @@ from attsvm.training.descent import (
     SeparatelyNormalizedGD,
 )
 from attsvm.training.schedule import Schedule
+from attsvm.training.steepest import MirrorDescent, SignDescent, SpectralDescent
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,12 @@ OPTIMIZERS: dict[str, Entry] = {
     "gd": Entry(lambda: GradientDescent(1.0), lambda: GradientDescent(1.0)),
     "normalized_gd": Entry(lambda: NormalizedGD(0.1), lambda: NormalizedGD(0.5, "sqrt", relative=True)),
     "separately_normalized_gd": Entry(None, lambda: SeparatelyNormalizedGD(0.1)),
-    "momentum": Entry(lambda: DualMomentum(1.0), None),
+    "momentum": Entry(lambda: DualMomentum(2.0), None),
+    "polyak": Entry(PolyakGD, None),
+    "mirror": Entry(MirrorDescent, None),
+    "sign": Entry(SignDescent, SignDescent),
+    "spectral": Entry(SpectralDescent, SpectralDescent),
+    "adam": Entry(Adam, Adam),
 }
 
 
@@ -41,16 +48,19 @@ def make_optimizer(
     ValueError
         If the name is unknown, the parameterisation is not served, or lr is not positive.
     """
+    name = optimizer if isinstance(optimizer, str) else getattr(optimizer, "name", None)
+    entry = OPTIMIZERS.get(name) if isinstance(name, str) else None
     if isinstance(optimizer, str):
-        if optimizer not in OPTIMIZERS:
+        if entry is None:
             raise ValueError(f"optimizer is {optimizer!r}; one of {', '.join(map(repr, OPTIMIZERS))} was expected.")
-        entry = OPTIMIZERS[optimizer]
-        make = entry.W if parameterization == "W" else entry.KQ
-        if make is None:
-            raise ValueError(f"optimizer {optimizer!r} does not train parameterization={parameterization!r}.")
-        optimizer = make()
-    if not isinstance(optimizer, Optimizer):
+    elif not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer has type {type(optimizer).__name__}; a name or an Optimizer was expected.")
+    make = None if entry is None else entry.W if parameterization == "W" else entry.KQ
+    if entry is not None and make is None:
+        raise ValueError(f"optimizer {name!r} does not train parameterization={parameterization!r}.")
+    if isinstance(optimizer, str):
+        assert make is not None
+        optimizer = make()
     if lr is not None:
         if not 0 < lr < float("inf"):
             raise ValueError(f"lr is {lr!r}; a positive number was expected.")

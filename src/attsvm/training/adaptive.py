@@ -1,0 +1,117 @@
+r"""Steps that adapt: Adam, and the Polyak step.
+
+**Adam** divides a running mean of the gradient by the root of a running mean of its square. Both are kept relative to
+the exponent of the current gradient, so that the quotient is right however small the gradient has become; with eps = 0
+the rule does not depend on the scale of the loss. Its bias is that of sign descent (the max-norm), not the Frobenius norm.
+
+**Polyak** steps have length :math:`(L - L^*)/\|\nabla L\|_F` (studied for attention in arXiv 2402.05738), where
+:math:`L^*` is the risk when every sequence attends to its best token alone. Near that limit the length tends to a
+constant of the size of :math:`\|W^{mm}\|`; at a local direction :math:`L - L^*` stays positive while the gradient
+vanishes, so the length is capped.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from attsvm.training.descent import Optimizer, State, global_norm, safe
+from attsvm.training.objective import Gradient, Objective
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """Adam (arXiv 1412.6980) on exactly scaled gradients.
+
+    Parameters
+    ----------
+    lr, schedule, relative
+        As for :class:`~attsvm.training.descent.Optimizer`.
+    betas : pair of float
+        Decay of the two means.
+    eps : float
+        Added to the root of the second mean, in units of the gradient; 0 makes the rule free of scale.
+
+    Raises
+    ------
+    ValueError
+        If a beta is outside [0, 1) or eps is negative.
+    """
+
+    lr: float = 0.02
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 0.0
+
+    name: ClassVar[str] = "adam"
+
+    def __post_init__(self) -> None:
+        if not all(0 <= beta < 1 for beta in self.betas) or self.eps < 0:
+            raise ValueError(f"betas are {self.betas} and eps {self.eps}; 0 <= beta < 1 and eps >= 0 were expected.")
+
+    def start(self, params: list[Tensor], objective: Objective) -> State:
+        """Return zero means."""
+        return {
+            "first": [torch.zeros_like(param) for param in params],
+            "second": [torch.zeros_like(param) for param in params],
+            "scale": params[0].new_zeros(len(params[0])),
+        }
+
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
+    ) -> None:
+        """Make one step in place."""
+        beta1, beta2 = self.betas
+        ratio = (state["scale"] - scaled.log_scale).exp()[:, None, None]
+        state["scale"] = scaled.log_scale
+        eps = self.eps * scaled.n * (-scaled.log_scale).exp()[:, None, None] if self.eps else 0.0
+        correction = math.sqrt(1 - beta2 ** (k + 1)) / (1 - beta1 ** (k + 1))
+        for param, grad, first, second in zip(params, grads, state["first"], state["second"], strict=True):
+            first.mul_(beta1 * ratio).add_(grad, alpha=1 - beta1)
+            second.mul_(beta2 * ratio.square()).addcmul_(grad, grad, value=1 - beta2)
+            param -= self._length([param], size) * correction * first / safe(second.sqrt() + eps)
+
+
+@dataclass(frozen=True)
+class PolyakGD(Optimizer):
+    """Gradient descent with Polyak steps; for linear heads.
+
+    Parameters
+    ----------
+    lr : float
+        Factor of the Polyak length.
+    schedule, relative
+        As for :class:`~attsvm.training.descent.Optimizer`.
+    longest : float
+        Cap on the length of a step.
+    """
+
+    lr: float = 1.0
+    longest: float = 10.0
+
+    name: ClassVar[str] = "polyak"
+
+    def start(self, params: list[Tensor], objective: Objective) -> State:
+        """Keep the objective, whose excess risk sets the step.
+
+        Raises
+        ------
+        ValueError
+            If the head is not linear.
+        """
+        if objective.gamma is None:
+            raise ValueError("optimizer 'polyak' needs a linear head: the infimum of the risk is not known otherwise.")
+        return {"objective": objective}
+
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
+    ) -> None:
+        """Make one step in place."""
+        norm = global_norm(grads)
+        excess = state["objective"].log_excess(params[0])[:, None, None]
+        log_length = math.log(size) + excess - safe(norm).log() - scaled.log_scale[:, None, None]
+        length = log_length.clamp(max=math.log(self.longest)).exp()
+        params[0].sub_(length * grads[0] / safe(norm))

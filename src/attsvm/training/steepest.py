@@ -1,0 +1,109 @@
+r"""Steepest descent in other norms: mirror descent, sign descent, spectral descent.
+
+Steepest descent in a norm is biased towards the max-margin solution in that norm.
+
+* **Mirror descent** with potential :math:`\psi(W) = \frac1p\|W\|_p^p` (p-AttGD of arXiv 2410.14581): with the mirror
+  image :math:`Z = \nabla\psi(W) = \mathrm{sign}(W)|W|^{p-1}`, :math:`Z \leftarrow Z - \eta\, G/\|G\|_q` where
+  1/p + 1/q = 1, and :math:`W = \mathrm{sign}(Z)|Z|^{1/(p-1)}`. Matched with the entrywise l_p SVM; p = 2 is normalised
+  gradient descent.
+* **Sign descent** :math:`W \leftarrow W - \eta\,\mathrm{sign}(G)` is steepest in the max-norm, **spectral descent**
+  :math:`W \leftarrow W - \eta\,UV^\top` (G = U S V^T, the limit of Muon without momentum) in the spectral norm. That
+  they reach the SVM of their norm is proved for linear multiclass models only (arXiv 2502.04664); for attention it is
+  an experiment. The solution in these norms need not be unique: compare margins, not directions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from attsvm.training.descent import Optimizer, State, global_norm, safe
+from attsvm.training.objective import Gradient, Objective
+
+
+@dataclass(frozen=True)
+class MirrorDescent(Optimizer):
+    """Normalised mirror descent with potential (1/p) ||W||_p^p.
+
+    Parameters
+    ----------
+    lr, schedule, relative
+        As for :class:`~attsvm.training.descent.Optimizer`.
+    p : float
+        Greater than 1.
+
+    Raises
+    ------
+    ValueError
+        If p is not a finite number above 1.
+    """
+
+    lr: float = 0.1
+    p: float = 3.0
+
+    name: ClassVar[str] = "mirror"
+
+    def __post_init__(self) -> None:
+        if not 1 < self.p < float("inf"):
+            raise ValueError(f"p is {self.p}; a finite number above 1 was expected.")
+
+    def start(self, params: list[Tensor], objective: Objective) -> State:
+        """Return the mirror image of the first W."""
+        W = params[0]
+        return {"mirror": W.sign() * W.abs().pow(self.p - 1)}
+
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
+    ) -> None:
+        """Make one step in place."""
+        q = self.p / (self.p - 1)
+        unit = grads[0] / safe(global_norm(grads))
+        unit = unit / safe(unit.abs().pow(q).sum((-2, -1), keepdim=True).pow(1 / q))
+        mirror = state["mirror"]
+        mirror -= self._length(params, size) * unit
+        params[0].copy_(mirror.sign() * mirror.abs().pow(1 / (self.p - 1)))
+
+
+@dataclass(frozen=True)
+class SignDescent(Optimizer):
+    """Every entry moves by the step size, against the sign of its gradient."""
+
+    lr: float = 0.02
+
+    name: ClassVar[str] = "sign"
+
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
+    ) -> None:
+        """Make one step in place."""
+        for param, grad in zip(params, grads, strict=True):
+            param -= self._length([param], size) * grad.sign()
+
+
+@dataclass(frozen=True)
+class SpectralDescent(Optimizer):
+    """Every singular direction of the gradient moves by the step size."""
+
+    lr: float = 0.1
+
+    name: ClassVar[str] = "spectral"
+
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
+    ) -> None:
+        """Make one step in place."""
+        for param, grad in zip(params, grads, strict=True):
+            param -= self._length([param], size) * polar_factor(grad)
+
+
+def polar_factor(matrix: Tensor) -> Tensor:
+    """Return U V^T over the non-zero singular values of each matrix, shape (B, d, m).
+
+    A gradient has rank at most n; singular vectors of rounding noise must not be given unit weight.
+    """
+    U, S, Vh = torch.linalg.svd(matrix, full_matrices=False)
+    noise = S[..., :1] * max(matrix.shape[-2:]) * torch.finfo(matrix.dtype).eps
+    return (U * (noise < S).to(matrix.dtype).unsqueeze(-2)) @ Vh
