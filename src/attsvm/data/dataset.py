@@ -42,6 +42,8 @@ class Dataset:
         The images behind the tokens.
     head : ndarray, shape (d,), optional
         A head given with the data; otherwise one is fitted.
+    centre : bool
+        Whether queries are to be centred before use, as :meth:`centred` does.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     patches: Patches | None = None
     head: np.ndarray | None = None
+    centre: bool = False
 
     @property
     def mask(self) -> np.ndarray:
@@ -84,3 +87,13 @@ class Dataset:
         data = self.tokens
         kept = TokenData(data.tokens / token_scale, data.queries / query_scale, data.labels, data.mask)
         return replace(self, tokens=kept)
+
+    def centred(self, mean: np.ndarray, spread: float) -> Dataset:
+        """Replace each query z by [(z - mean) / spread, 1].
+
+        The constant coordinate gives W a column that acts on all queries alike, so that nothing expressible is lost.
+        """
+        data = self.tokens
+        moved = (data.queries - mean) / spread
+        queries = np.concatenate([moved, np.ones((len(moved), 1))], axis=1)  # (n, dz + 1)
+        return replace(self, tokens=TokenData(data.tokens, queries, data.labels, data.mask), centre=False)

@@ -119,4 +119,5 @@ def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, posit
         classes=named,
         notes=(carried, asked),
         patches=Patches(images, np.array(corners)),
+        centre=query == "mean",
     )

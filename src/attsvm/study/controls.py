@@ -1,0 +1,117 @@
+r"""Directions that are not the SVM of the realised tokens, for comparison.
+
+A correlation near one means little by itself: W could be close to many matrices. Three controls bracket it.
+
+* **Shuffled**: the SVM of the same tokens after the selections were permuted among the sequences, which keeps how often
+  each position is selected and destroys which query selected it. Where no W satisfies a shuffled selection there is no
+  such SVM; the direction of the squared-hinge soft margin then stands for it, and the report says so.
+* **Hebbian**: :math:`\sum_i (x_{i\alpha_i} - \bar x_i) z_i^\top`, selected token minus the mean of the others. It knows the
+  realised tokens and weighs all of them alike, where the SVM weighs support tokens only.
+* **Optimal**: the SVM of the globally optimal tokens, what training would tend to if it always found them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import minimize
+
+from attsvm.compare import correlation
+from attsvm.problem import SelectionProblem
+from attsvm.solution import Status
+from attsvm.solving import solve
+from attsvm.study.results import Control, Setup
+from attsvm.study.watch import Watch
+
+# Weight of the squared hinge against ||W||^2 / 2: with lengths near one, a violation of 0.1 costs as much as norm 1.4.
+SOFTNESS = 100.0
+
+
+def problem_of(setup: Setup, selected: np.ndarray) -> SelectionProblem:
+    """Pose the selection of one token a query on the training rows."""
+    data = setup.train.tokens
+    return SelectionProblem(data.tokens, data.queries, selected, mask=data.mask)
+
+
+def hebbian(problem: SelectionProblem) -> np.ndarray:
+    """Sum over queries of (selected token - mean of the other visible tokens) z^T, shape (d, dz)."""
+    others = problem.rejected.sum(axis=1, keepdims=True)
+    return problem.adjoint(problem.rejected / np.maximum(others, 1))
+
+
+def soft_direction(problem: SelectionProblem, softness: float = SOFTNESS) -> np.ndarray:
+    """Minimise ||W||_F^2 / 2 + softness / 2 sum max(0, 1 - margin)^2; exists for every selection, shape (d, dz)."""
+    shape = problem.shape[2:]
+    rejected = problem.rejected
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        W = flat.reshape(shape)
+        short = np.maximum(1.0 - problem.apply(W), 0.0) * rejected
+        value = 0.5 * float(flat @ flat) + 0.5 * softness * float((short**2).sum())
+        return value, (W - softness * problem.adjoint(short)).ravel()
+
+    found = minimize(objective, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 500})
+    return found.x.reshape(shape)
+
+
+def shuffle(selected: np.ndarray, mask: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Permute selections among the rows; a row that cannot see its new token draws a visible one."""
+    shuffled = rng.permutation(selected)
+    for i in np.flatnonzero(~mask[np.arange(len(mask)), shuffled]):
+        shuffled[i] = rng.choice(np.flatnonzero(mask[i]))
+    return shuffled
+
+
+def _shuffled(
+    setup: Setup, selected: np.ndarray, norm: str, count: int, seed: int, time_limit: float, watch: Watch
+) -> tuple[list[np.ndarray], str]:
+    rng = np.random.default_rng((seed, 2))
+    directions, replaced = [], {"infeasible": 0, "undecided in time": 0}
+    for _ in range(count):
+        problem = problem_of(setup, shuffle(selected, setup.train.mask, rng))
+        found = solve(problem, norm, time_limit=time_limit, callback=watch.asked)
+        if watch.stopped:
+            break
+        if np.isfinite(found.objective):
+            directions.append(found.W)
+        else:
+            replaced["infeasible" if found.status is Status.INFEASIBLE else "undecided in time"] += 1
+            directions.append(soft_direction(problem))
+    said = [f"{number} of {count} {why}" for why, number in replaced.items() if number]
+    note = f"{' and '.join(said)}: the soft-margin direction stands for it." if said else ""
+    return directions, note
+
+
+def controls(
+    setup: Setup, W: np.ndarray, selected: np.ndarray, norm: str, count: int, seed: int, time_limit: float, watch: Watch
+) -> tuple[Control, ...]:
+    """Compute the controls of a run and the correlation of its recorded matrices with each.
+
+    Parameters
+    ----------
+    setup : Setup
+    W : ndarray, shape (records, d, dz)
+    selected : ndarray of int, shape (n,)
+        The realised tokens.
+    norm : {"frobenius", "nuclear"}
+        Of the SVM controls; the norm paired with the run.
+    count, seed : int
+        Number of shuffles, and the root seed.
+    time_limit : float
+    watch : Watch
+    """
+
+    def against(key: str, label: str, directions: list[np.ndarray], note: str = "", coincides: bool = False) -> Control:
+        curves = np.stack([correlation(W, direction) for direction in directions])
+        return Control(key, label, tuple(directions), curves, note, coincides)
+
+    made = []
+    directions, note = _shuffled(setup, selected, norm, count, seed, time_limit, watch)
+    if directions:
+        made.append(against("shuffled", "SVM of shuffled selections", directions, note))
+    made.append(against("hebbian", "Hebbian mean difference", [hebbian(problem_of(setup, selected))]))
+    optimal = solve(problem_of(setup, setup.optimal), norm, time_limit=time_limit, callback=watch.asked)
+    note = "" if np.isfinite(optimal.objective) else "Infeasible or undecided: the soft-margin direction stands for it."
+    direction = soft_direction(problem_of(setup, setup.optimal)) if note else optimal.W
+    same = bool((selected == setup.optimal).all())
+    made.append(against("optimal", "SVM of the optimal tokens", [direction], note, same))
+    return tuple(made)

@@ -1,0 +1,258 @@
+"""What a study is asked, and what each of its stages found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attsvm.data.dataset import Dataset
+from attsvm.solution import Solution
+from attsvm.study.head import Head
+
+if TYPE_CHECKING:
+    from attsvm.training import Trace
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The parameters of a study.
+
+    Parameters
+    ----------
+    train : int, optional
+        Rows to train on; by default three quarters of them, at most 100. The rest is the test set.
+    steps : int
+        Steps of normalised gradient descent, for W and for (K, Q).
+    lr : float
+        Length of each step of W, with tokens and queries scaled to mean length one. (K, Q) keep the trainer's own rule.
+    seed : int
+        Split, start of K and shuffles derive from it.
+    shuffles : int
+        Shuffled selections among the controls.
+    time_limit : float
+        Seconds a single SVM may take before it is called undecided.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range.
+    """
+
+    train: int | None = None
+    steps: int = 20_000
+    lr: float = 1.0
+    seed: int = 0
+    shuffles: int = 3
+    time_limit: float = 20.0
+
+    def __post_init__(self) -> None:
+        whole = {"steps": (self.steps, 1), "seed": (self.seed, 0), "shuffles": (self.shuffles, 0)}
+        for name, (value, least) in whole.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} is {value!r}; an integer of at least {least} was expected.")
+        for name, number in (("lr", self.lr), ("time_limit", self.time_limit)):
+            if not 0 < number < float("inf"):
+                raise ValueError(f"{name} is {number!r}; a positive number was expected.")
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """The data as it is studied.
+
+    Attributes
+    ----------
+    train, test : Dataset
+        Scaled so that training tokens and training queries have mean length one; test is None when nothing is held out.
+    token_scale, query_scale : float
+        What the given tokens and (centred) queries were divided by.
+    centred : bool
+        Whether the mean training query was subtracted and a constant coordinate appended.
+    head : Head
+    scores : ndarray, shape (n, T)
+        gamma_it = Y_i v^T x_it of the training tokens; -inf where masked.
+    optimal : ndarray of int, shape (n,)
+        The globally optimal token, argmax_t gamma_it (arXiv 2308.16898, Definition 1).
+    """
+
+    train: Dataset
+    test: Dataset | None
+    token_scale: float
+    query_scale: float
+    centred: bool
+    head: Head
+    scores: np.ndarray
+    optimal: np.ndarray
+
+    @property
+    def score_gaps(self) -> np.ndarray:
+        """How far the optimal token's score lies above the second best, (n,); +inf where only one token is visible."""
+        if self.scores.shape[1] == 1:
+            return np.full(len(self.scores), np.inf)
+        second, first = np.sort(self.scores, axis=1)[:, -2:].T
+        return first - second
+
+
+@dataclass(frozen=True, eq=False)
+class Locality:
+    """Whether a selection is locally optimal (arXiv 2308.16898, Definition 2).
+
+    Attributes
+    ----------
+    neighbours : ndarray of bool, shape (n, T)
+        SVM-neighbours: rejected tokens with margin one under the SVM of the selection.
+    score_gap : ndarray, shape (n, T)
+        gamma of the selected token less gamma of each; NaN where masked.
+    """
+
+    neighbours: np.ndarray
+    score_gap: np.ndarray
+
+    @property
+    def better(self) -> int:
+        """Number of neighbours that score as high as their selected token or higher."""
+        return int((self.neighbours & ~(self.score_gap > 0)).sum())
+
+    @property
+    def optimal(self) -> bool:
+        """Whether every neighbour scores below its selected token."""
+        return self.better == 0
+
+
+@dataclass(frozen=True, eq=False)
+class Control:
+    """Directions that a trained matrix should be farther from than from its own SVM.
+
+    Attributes
+    ----------
+    key, label : str
+    directions : tuple of ndarray
+    curves : ndarray, shape (directions, records)
+        Correlation of the trained matrix with each direction.
+    note : str
+        What stands for a direction that does not exist.
+    coincides : bool
+        Whether the control is the same problem as the reference, so that it can show nothing.
+    """
+
+    key: str
+    label: str
+    directions: tuple[np.ndarray, ...]
+    curves: np.ndarray
+    note: str = ""
+    coincides: bool = False
+
+    @property
+    def final(self) -> float:
+        """The largest correlation with any of the directions at the end of training."""
+        return float(self.curves[:, -1].max())
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One training run beside the SVMs of the tokens it realised.
+
+    Attributes
+    ----------
+    parameterization : {"W", "KQ"}
+    trace : Trace
+    selected : ndarray of int, shape (n,)
+        Realised tokens: where attention is largest at the end.
+    solutions : dict of str to Solution
+        The "frobenius" and the "nuclear" SVM of the realised tokens.
+    curves : dict of str to ndarray, shape (records,)
+        Correlation of the trained matrix with each; absent where the SVM has no solution.
+    locality : Locality or None
+        Under the SVM that the theory pairs with this parameterisation.
+    controls : tuple of Control
+    """
+
+    parameterization: str
+    trace: Trace
+    selected: np.ndarray
+    solutions: dict[str, Solution]
+    curves: dict[str, np.ndarray]
+    locality: Locality | None
+    controls: tuple[Control, ...] = ()
+
+    @property
+    def own(self) -> str:
+        """The norm paired with this parameterisation: Frobenius with W, nuclear with (K, Q)."""
+        return "frobenius" if self.parameterization == "W" else "nuclear"
+
+    @property
+    def correlation(self) -> float | None:
+        """Correlation at the end with the SVM of the paired norm."""
+        return float(self.curves[self.own][-1]) if self.own in self.curves else None
+
+    @property
+    def concentration(self) -> np.ndarray:
+        """The largest attention probability of each query at the end, (n,)."""
+        return np.asarray(self.trace.attention[-1]).max(axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class PrecisionRun:
+    """Training of W in another arithmetic, held against the SVM that exact float64 training reached.
+
+    Attributes
+    ----------
+    dtype : {"float32", "float64"}
+    numerics : {"exact", "autograd"}
+    step, curve : ndarray, shape (records,)
+    differing : int
+        Queries whose realised token differs from that of exact float64 training.
+    seconds : float
+    """
+
+    dtype: str
+    numerics: str
+    step: np.ndarray
+    curve: np.ndarray
+    differing: int
+    seconds: float
+
+    @property
+    def label(self) -> str:
+        """Name in figures and sentences."""
+        return f"{self.dtype}, {'exact gradient' if self.numerics == 'exact' else 'plain autograd'}"
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Shares of right predictions and, on the training rows and the test rows; None where nothing is held out."""
+
+    key: str
+    label: str
+    train: float
+    test: float | None
+
+
+@dataclass(eq=False)
+class Study:
+    """Everything found, stage by stage; a stage that was not reached stays empty.
+
+    Attributes
+    ----------
+    settings : Settings
+    setup : Setup
+    optimal : Solution or None
+        The Frobenius SVM of the globally optimal tokens.
+    runs : dict of str to Run
+        "W" and "KQ".
+    precision : tuple of PrecisionRun
+    accuracies : tuple of Accuracy
+    complete : bool
+        False when the study was stopped early.
+    seconds : float
+    """
+
+    settings: Settings
+    setup: Setup
+    optimal: Solution | None = None
+    runs: dict[str, Run] = field(default_factory=dict)
+    precision: tuple[PrecisionRun, ...] = ()
+    accuracies: tuple[Accuracy, ...] = ()
+    complete: bool = False
+    seconds: float = 0.0

@@ -1,0 +1,188 @@
+"""The stages of a study, in order."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from attsvm.compare import correlation
+from attsvm.data.dataset import Dataset
+from attsvm.solution import Solution
+from attsvm.solving import solve
+from attsvm.study.accuracy import accuracies
+from attsvm.study.controls import controls, problem_of
+from attsvm.study.head import fit_head
+from attsvm.study.results import Locality, PrecisionRun, Run, Settings, Setup, Study
+from attsvm.study.watch import Progress, Watch
+
+# Sentence and usual share of the time of each stage.
+FEASIBILITY = "Asking whether the best tokens can all be selected"
+TRAINING = {"W": "Training W with the exact gradient", "KQ": "Training K and Q with the exact gradient"}
+SOLVING = {"W": "Solving the SVMs of the tokens W realised", "KQ": "Solving the SVMs of the tokens K and Q realised"}
+PRECISION = {
+    ("float32", "exact"): "Training W again in float32 with the exact gradient",
+    ("float64", "autograd"): "Training W again in float64 with plain autograd",
+    ("float32", "autograd"): "Training W again in float32 with plain autograd",
+}
+STAGES = {FEASIBILITY: 2.0, TRAINING["W"]: 5.0, SOLVING["W"]: 3.0, TRAINING["KQ"]: 8.0, SOLVING["KQ"]: 6.0}
+STAGES |= dict.fromkeys(PRECISION.values(), 10.0)
+
+DEFAULT_SHARE, DEFAULT_MOST = 0.75, 100
+RECORDS = 80
+
+
+def prepare(data: Dataset, settings: Settings) -> Setup:
+    """Split, centre, scale, fit the head and score the tokens.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer rows than asked for, or tokens or queries are all zero.
+    """
+    n = data.tokens.n
+    count = min(max(1, int(DEFAULT_SHARE * n)), DEFAULT_MOST) if settings.train is None else settings.train
+    train, test = data.split(count, np.random.default_rng((settings.seed, 0)))
+    if data.centre:
+        mean = train.tokens.queries.mean(axis=0)
+        spread = float(np.linalg.norm(train.tokens.queries - mean, axis=1).mean()) or 1.0
+        train, test = train.centred(mean, spread), None if test is None else test.centred(mean, spread)
+    token_scale = float(np.linalg.norm(train.tokens.tokens, axis=2)[train.mask].mean())
+    query_scale = float(np.linalg.norm(train.tokens.queries, axis=1).mean())
+    for name, scale in (("tokens", token_scale), ("queries", query_scale)):
+        if scale == 0:
+            raise ValueError(f"{name} of shape {getattr(train.tokens, name).shape} are all zero in the training rows.")
+    train = train.scaled(token_scale, query_scale)
+    test = None if test is None else test.scaled(token_scale, query_scale)
+    head = fit_head(train)
+    scores = train.tokens.labels[:, None] * (train.tokens.tokens @ head.v)
+    scores = np.where(train.mask, scores, -np.inf)
+    return Setup(train, test, token_scale, query_scale, data.centre, head, scores, scores.argmax(axis=1))
+
+
+def record_steps(steps: int) -> list[int]:
+    """Choose the steps to record, evenly on a logarithmic axis."""
+    return np.unique(np.geomspace(1, steps, RECORDS).round().astype(int)).tolist()
+
+
+def locality(setup: Setup, selected: np.ndarray, solution: Solution) -> Locality:
+    """Compare the scores of selected tokens with those of their SVM-neighbours."""
+    chosen = setup.scores[np.arange(len(selected)), selected]
+    gap = np.where(setup.train.mask, chosen[:, None] - np.where(setup.train.mask, setup.scores, 0.0), np.nan)
+    return Locality(np.asarray(solution.support), gap)
+
+
+def train_and_compare(setup: Setup, settings: Settings, parameterization: str, watch: Watch) -> Run:
+    """Train, find the realised tokens, solve their SVM in both norms, and compare.
+
+    When stopped during training, what was trained so far is compared and the controls are left out.
+    """
+    from attsvm.training import train
+
+    child = int(np.random.SeedSequence((settings.seed, 1)).generate_state(1)[0])
+    trace = train(
+        setup.train.tokens,
+        setup.head.v,
+        parameterization=parameterization,
+        steps=settings.steps,
+        lr=settings.lr if parameterization == "W" else None,
+        record_every=record_steps(settings.steps),
+        seed=child,
+        callback=lambda made, total: watch.inside(made / total),
+    )
+    selected = np.asarray(trace.selected)
+    problem = problem_of(setup, selected)
+    solutions, curves = {}, {}
+    already = watch.stopped
+    watch.enter(SOLVING[parameterization])
+    for norm in ("frobenius", "nuclear"):
+        found = solve(problem, norm, time_limit=settings.time_limit, callback=None if already else watch.asked)
+        solutions[norm] = found
+        if np.isfinite(found.objective) and found.objective > 0:
+            curves[norm] = np.asarray(correlation(trace.W, found.W))
+    own = "frobenius" if parameterization == "W" else "nuclear"
+    near = locality(setup, selected, solutions[own]) if own in curves else None
+    made = ()
+    if not watch.inside(0.3):
+        arguments = (settings.shuffles, settings.seed, settings.time_limit, watch)
+        made = controls(setup, trace.W, selected, own, *arguments)
+    return Run(parameterization, trace, selected, solutions, curves, near, made)
+
+
+def train_in(setup: Setup, settings: Settings, dtype: str, numerics: str, reference: Run, watch: Watch) -> PrecisionRun:
+    """Repeat the training of W in another arithmetic; needs the Frobenius SVM of the reference run."""
+    from attsvm.training import train
+
+    trace = train(
+        setup.train.tokens,
+        setup.head.v,
+        steps=settings.steps,
+        lr=settings.lr,
+        record_every=record_steps(settings.steps),
+        dtype=dtype,
+        numerics=numerics,
+        callback=lambda made, total: watch.inside(made / total),
+    )
+    curve = np.asarray(correlation(trace.W.astype(float), reference.solutions["frobenius"].W))
+    differing = int((np.asarray(trace.selected) != reference.selected).sum())
+    return PrecisionRun(dtype, numerics, trace.step, curve, differing, trace.seconds)
+
+
+def study(data: Dataset, settings: Settings | None = None, progress: Progress | None = None) -> Study:
+    """Find out whether attention trained on a data set becomes the max-margin selector of its realised tokens.
+
+    Parameters
+    ----------
+    data : Dataset
+    settings : Settings, optional
+    progress : callable, optional
+        Called with the sentence of the stage under way and the share done; a true result stops the study, which then
+        holds the stages done so far.
+
+    Returns
+    -------
+    Study
+
+    Raises
+    ------
+    ValueError
+        If the data cannot be split, scaled or given a head as asked.
+
+    Examples
+    --------
+    >>> from attsvm.data.digits import digits
+    >>> from attsvm.study import Settings, study
+    >>> found = study(digits(), Settings(train=10, steps=100, shuffles=1))
+    >>> found.optimal.status.name
+    'OPTIMAL'
+    """
+    settings = settings or Settings()
+    began = time.perf_counter()
+    watch = Watch(progress, STAGES)
+    found = Study(settings, prepare(data, settings))
+    _fill(found, watch)
+    found.complete = not watch.stopped
+    found.accuracies = accuracies(found)
+    found.seconds = time.perf_counter() - began
+    return found
+
+
+def _fill(found: Study, watch: Watch) -> None:
+    setup, settings = found.setup, found.settings
+    if not watch.enter(FEASIBILITY):
+        return
+    problem = problem_of(setup, setup.optimal)
+    found.optimal = solve(problem, time_limit=settings.time_limit, callback=watch.asked)
+    for parameterization in ("W", "KQ"):
+        if not watch.enter(TRAINING[parameterization]):
+            return
+        found.runs[parameterization] = train_and_compare(setup, settings, parameterization, watch)
+    if "frobenius" not in found.runs["W"].curves:
+        return
+    for (dtype, numerics), stage in PRECISION.items():
+        if not watch.enter(stage):
+            return
+        run = train_in(setup, settings, dtype, numerics, found.runs["W"], watch)
+        if watch.stopped:
+            return
+        found.precision += (run,)

@@ -1,0 +1,47 @@
+"""Progress out, the wish to stop in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Progress = Callable[[str, float], object]
+"""Called with the sentence of the stage under way and the share of the study done; a true result stops the study."""
+
+
+class Watch:
+    """Tells a caller how far a study is, and remembers that it asked to stop.
+
+    Parameters
+    ----------
+    progress : callable, optional
+    stages : dict of str to float
+        The sentence of each stage, in order, with its usual share of the time.
+    """
+
+    def __init__(self, progress: Progress | None, stages: dict[str, float]) -> None:
+        self.stopped = False
+        self._progress = progress
+        self._shares = stages
+        self._total = sum(stages.values())
+        self._stage = next(iter(stages))
+
+    def enter(self, stage: str) -> bool:
+        """Begin a stage; tell whether it should run."""
+        self._stage = stage
+        return not self.inside(0.0)
+
+    def inside(self, fraction: float) -> bool:
+        """Report the done share of the stage; tell whether to stop."""
+        if self._progress is not None:
+            before = 0.0
+            for stage, share in self._shares.items():
+                if stage == self._stage:
+                    break
+                before += share
+            done = (before + fraction * self._shares[self._stage]) / self._total
+            self.stopped = bool(self._progress(self._stage, done)) or self.stopped
+        return self.stopped
+
+    def asked(self, _state: object) -> bool:
+        """Answer a solver, whose share of a stage is unknown."""
+        return self.stopped
