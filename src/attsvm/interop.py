@@ -47,7 +47,7 @@ class Kind:
                 dtype = tensor.dtype if tensor.dtype.is_floating_point else torch.get_default_dtype()
                 return cls(dtype, tensor.device)
             if isinstance(probe, np.ndarray) and probe.dtype in FLOATS:
-                return cls(probe.dtype.type)
+                return cls(probe.dtype)
         return cls()
 
     def restore(self, array: np.ndarray) -> Any:

@@ -83,8 +83,8 @@ def solve(
         status: Status, W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None
     ) -> Solution:
         certified = certify(problem, measure, W, dual)
-        if status is Status.OPTIMAL and not certified.gap <= tol:
-            status = Status.UNDECIDED
+        if certificate is None and certified.gap <= tol:
+            status = Status.OPTIMAL
         seconds = time.perf_counter() - start
         return Solution(problem, measure, status, certified, control.iterations, seconds, control.method, certificate)
 
@@ -111,8 +111,6 @@ def solve(
         certificate = FarkasCertificate(problem, reduced.lift_dual(found))
         if certificate.verify():
             return answer(Status.INFEASIBLE, nothing, dual, certificate)
-    if control.solved:
-        return answer(Status.OPTIMAL, W, dual)
     return answer(control.stopped or Status.UNDECIDED, W, dual)
 
 

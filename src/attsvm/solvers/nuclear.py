@@ -21,7 +21,7 @@ SMALL = 250  # constraints up to which all of them are in the working set from t
 MAX_STEPS = 150
 JOIN_GAP = 0.1
 # Gaps on the working set at which Newton on the face is tried.
-FACE_GAPS = (3e-5, 1e-6, 3e-8)
+FACE_GAPS = (3e-5, 3e-6, 3e-7, 3e-8, 1e-8, 3e-9)
 
 
 def solve_nuclear(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import LinAlgError, LinAlgWarning, lu_factor, lu_solve
+from scipy.linalg.lapack import dgecon
+from scipy.optimize import nnls
 
 from attsvm.norms import nuclear, spectral
 from attsvm.reduction import Reduced
@@ -27,6 +29,14 @@ from attsvm.solvers.control import Control
 
 NEWTON_STEPS = 8
 FACE_ROUNDS = 8
+MEASURE_FLOOR = 1e-3
+# A spectrum of S this far below zero, relative to its top, means that the rank is too high; anything nearer may be a
+# true zero (strict complementarity fails) and Newton goes on.
+NEGATIVE = 1e-6
+# Margins this close to one are active when the multipliers are recovered from W alone.
+ACTIVE = 1e-8
+# Systems nearer to singular than this hold dependent constraints; well-posed faces seen are above 1e-9.
+SINGULAR = 1e-12
 # A face that wants more than this part of its constraints changed was not identified: better data are needed.
 MENDABLE = 0.15
 
@@ -88,9 +98,11 @@ def refine(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) 
         if outcome is None:
             return False
         found_W, found_dual, singular = outcome
+        if _recover_multipliers(reduced, found_W, singular, control):
+            return True
         wrong = face.active & reduced.rejected & (found_dual < 0)
         violated = reduced.rejected & ~face.active & (reduced.apply(found_W) < 1.0 - 1e-12)
-        spent = int(np.count_nonzero(singular <= 0))
+        spent = int(np.count_nonzero(singular < -NEGATIVE * singular[-1]))
         changes = int(wrong.sum() + violated.sum())
         if changes + spent == 0 or changes > max(6, MENDABLE * face.active.sum()) or spent >= max(2, face.rank):
             return False
@@ -98,6 +110,36 @@ def refine(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) 
         if not face.active.any():
             return False
     return False
+
+
+def _recover_multipliers(reduced: Reduced, W: np.ndarray, singular: np.ndarray, control: Control) -> bool:
+    """Find nonnegative multipliers for a W that satisfies every constraint; True when they close the gap.
+
+    When active constraints depend on each other the multipliers are not unique and those of Newton's method may be
+    negative. For W = U S V^T the condition on M is linear on the tangent space: M V = U and M^T U = V.
+    """
+    margins = reduced.apply(W)
+    if reduced.min_margin(margins) < 1.0 - ACTIVE:
+        return False
+    rows, columns = np.nonzero(reduced.rejected & (margins < 1.0 + ACTIVE) | reduced.tied)
+    free = reduced.tied[rows, columns]
+    k = max(1, int(np.count_nonzero(singular > NEGATIVE * singular[-1])))
+    U, _, Vt = np.linalg.svd(W)
+    token, query = reduced.delta[rows, columns] @ U, reduced.queries[rows] @ Vt.T
+    inner = token[:, :k, None] * query[:, None, :]  # (J, k, r)
+    outer = token[:, k:, None] * query[:, None, :k]  # (J, p - k, k)
+    matrix = np.concatenate([inner.reshape(len(rows), -1), outer.reshape(len(rows), -1)], axis=1).T
+    target = np.zeros(len(matrix))
+    target[: k * query.shape[1]] = np.eye(k, query.shape[1]).ravel()
+    try:
+        found, _ = nnls(np.hstack([matrix, -matrix[:, free]]), target)
+    except RuntimeError:  # its iteration limit
+        return False
+    values = found[: len(rows)]
+    values[free] -= found[len(rows) :]
+    dual = np.zeros(margins.shape)
+    dual[rows, columns] = values
+    return _assess(reduced, W, dual, spectral(reduced.adjoint(dual)), control)
 
 
 def _newton(
@@ -123,9 +165,9 @@ def _newton(
         W = (U[:, :k] @ turn * singular) @ (Vt[:k].T @ turn).T
         if _assess(reduced, W, full, sigma[0], control):
             return W, full, singular
-        if step and (singular <= 1e-9 * singular[-1]).any():
+        if step and singular[0] < -NEGATIVE * singular[-1]:
             return W, full, singular
-        change = _step(delta, queries, cost, (U, Vt.T), sigma, turn, np.maximum(singular, 1e-12 * singular[-1]))
+        change = _step(delta, queries, cost, lam, (U, Vt.T), sigma, turn, np.maximum(singular, 1e-12 * singular[-1]))
         if change is None:
             return None
         W, d_lam = change
@@ -145,6 +187,7 @@ def _step(
     delta: np.ndarray,
     queries: np.ndarray,
     cost: np.ndarray,
+    lam: np.ndarray,
     bases: tuple[np.ndarray, np.ndarray],
     sigma: np.ndarray,
     turn: np.ndarray,
@@ -155,7 +198,8 @@ def _step(
     Parameters
     ----------
     delta, queries : ndarray, shapes (J, p) and (J, r)
-    cost : ndarray, shape (J,)
+    cost, lam : ndarray, shape (J,)
+        Right-hand sides and current multipliers.
     bases : tuple of ndarray, shapes (p, p) and (r, r)
         All singular vectors of M, in columns.
     sigma : ndarray
@@ -189,7 +233,8 @@ def _step(
 
     system = np.block([[schur, border], [border.T, -kernel]])
     margin = np.einsum("ka,ka,a->k", a, b, singular)
-    solution = _solve(system, np.concatenate([cost + margin, np.zeros(len(i))]))
+    weight_of = np.maximum(np.abs(lam) / np.abs(lam).max(), MEASURE_FLOOR)
+    solution = _solve(system, np.concatenate([cost + margin, np.zeros(len(i))]), np.append(weight_of, np.ones(len(i))))
     if solution is None:
         return None
     d_lam, Y = solution[:active], np.tensordot(solution[active:], basis, 1)
@@ -204,8 +249,11 @@ def _step(
 def _positive_part_inverse(
     bases: tuple[np.ndarray, np.ndarray], sigma: np.ndarray, Uk: np.ndarray, Vk: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Blocks of the inverse of Z off its kernel: eigenvalue 2 on (u, -v) of the leading pairs, 1 -+ sigma on the
-    others.""" k = Uk.shape[1]
+    """Blocks of the inverse of Z off its kernel.
+
+    The eigenvalue is 2 on (u, -v) of the leading pairs, and 1 -+ sigma on the others.
+    """
+    k = Uk.shape[1]
     rest_u, rest_v = bases[0][:, k:], bases[1][:, k:]
     both = len(sigma) - k
     tail = np.zeros(max(rest_u.shape[1], rest_v.shape[1]))
@@ -217,21 +265,28 @@ def _positive_part_inverse(
     return Z11, Z12, Z22
 
 
-def _solve(system: np.ndarray, rhs: np.ndarray) -> np.ndarray | None:
-    """Solve with one refinement; in the least-squares sense when constraints depend on each other."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", LinAlgWarning)
-        try:
+def _solve(system: np.ndarray, rhs: np.ndarray, measure: np.ndarray) -> np.ndarray | None:
+    """Solve with one refinement.
+
+    When constraints depend on each other the multipliers are not unique: then the change that is smallest relative to
+    ``measure`` is taken, which keeps multipliers from an interior point positive.
+    """
+    if not np.isfinite(system).all():
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", LinAlgWarning)
             factor = lu_factor(system, check_finite=False)
-            solution = lu_solve(factor, rhs, check_finite=False)
-            solution += lu_solve(factor, rhs - system @ solution, check_finite=False)
-            sound = float(np.abs(system @ solution - rhs).max()) <= 1e-9 * (1.0 + float(np.abs(rhs).max()))
-        except (LinAlgError, LinAlgWarning):
-            sound = False
-    if not sound:
-        if not np.isfinite(system).all():
-            return None
-        solution = np.linalg.lstsq(system, rhs, rcond=1e-13)[0]
+        reciprocal, _ = dgecon(factor[0], np.linalg.norm(system, 1))
+        sound = reciprocal > SINGULAR
+    except (LinAlgError, LinAlgWarning):
+        sound = False
+    if sound:
+        solution = lu_solve(factor, rhs, check_finite=False)
+        solution += lu_solve(factor, rhs - system @ solution, check_finite=False)
+    else:
+        weighted = measure[:, None] * system * measure
+        solution = measure * np.linalg.lstsq(weighted, measure * rhs, rcond=SINGULAR)[0]
     return solution if np.isfinite(solution).all() else None
 
 

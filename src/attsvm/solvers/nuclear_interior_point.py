@@ -125,7 +125,8 @@ class NuclearInteriorPoint:
         left, cross = self._delta @ G[:p, :p], self._delta @ G[:p, p:]  # (m, p), (m, r)
         mixed = cross @ self._queries.T  # (m, m): delta_k G12 z_l
         kernel = (left @ self._delta.T) * ((self._queries @ G[p:, p:]) @ self._queries.T) + mixed * mixed.T
-        ratio = np.where(free, 0.0, s / lam)
+        divisor = np.where(free, 1.0, lam)
+        ratio = np.where(free, 0.0, s / divisor)
         kernel *= 0.5
         kernel[np.diag_indices(len(lam))] += ratio + TIE_RIDGE * free * np.trace(kernel) / len(lam)
         try:
@@ -140,7 +141,7 @@ class NuclearInteriorPoint:
         def direction(centre: float, curved: np.ndarray, bent: np.ndarray):
             target = 2.0 * (np.diag(centre - scaled**2) - curved) / sums  # scaled dX + scaled dZ
             moved = T @ target @ T.T
-            q = np.where(free, 0.0, (centre - s * lam - bent) / np.where(free, 1.0, lam))
+            q = np.where(free, 0.0, (centre - s * lam - bent) / divisor)
             d_dual = cho_solve(factor, primal_residual - self._apply(moved[:p, p:]) + q, check_finite=False)
             pulled = self._adjoint(d_dual)
             d_z = np.zeros_like(X)
