@@ -1,10 +1,13 @@
 """Sphinx configuration: Markdown pages, numpydoc docstrings, and a gallery of runnable examples."""
 
 import os
+import sys
 import warnings
+from pathlib import Path
 
 import attsvm
 
+sys.path.insert(0, str(Path(__file__).parent))
 # Gallery scripts run while the pages are built, on machines without a display.
 os.environ.setdefault("MPLBACKEND", "agg")
 warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
@@ -18,12 +21,13 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "numpydoc",
+    "mathml",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build"]
+templates_path = ["_templates"]
+exclude_patterns = ["_templates", "_build", "**sg_execution_times.rst"]
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 
@@ -39,5 +43,6 @@ sphinx_gallery_conf = {
     "min_reported_time": 10,
 }
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"attsvm {release}"
