@@ -19,8 +19,7 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, LinAlgWarning, lu_factor, lu_solve
-from scipy.linalg.lapack import dgecon
+from scipy.linalg import LinAlgError, LinAlgWarning, get_lapack_funcs, lu_factor, lu_solve
 from scipy.optimize import nnls
 
 from attsvm.norms import nuclear, spectral
@@ -119,9 +118,10 @@ def _recover_multipliers(reduced: Reduced, W: np.ndarray, singular: np.ndarray, 
     negative. For W = U S V^T the condition on M is linear on the tangent space: M V = U and M^T U = V.
     """
     margins = reduced.apply(W)
-    if reduced.min_margin(margins) < 1.0 - ACTIVE:
+    smallest = reduced.min_margin(margins)
+    if smallest < 1.0 - ACTIVE:
         return False
-    rows, columns = np.nonzero(reduced.rejected & (margins < 1.0 + ACTIVE) | reduced.tied)
+    rows, columns = np.nonzero(reduced.rejected & (margins < smallest * (1.0 + ACTIVE)) | reduced.tied)
     free = reduced.tied[rows, columns]
     k = max(1, int(np.count_nonzero(singular > NEGATIVE * singular[-1])))
     U, _, Vt = np.linalg.svd(W)
@@ -277,7 +277,8 @@ def _solve(system: np.ndarray, rhs: np.ndarray, measure: np.ndarray) -> np.ndarr
         with warnings.catch_warnings():
             warnings.simplefilter("error", LinAlgWarning)
             factor = lu_factor(system, check_finite=False)
-        reciprocal, _ = dgecon(factor[0], np.linalg.norm(system, 1))
+        (gecon,) = get_lapack_funcs(("gecon",), (system,))
+        reciprocal, _ = gecon(factor[0], np.linalg.norm(system, 1))
         sound = reciprocal > SINGULAR
     except (LinAlgError, LinAlgWarning):
         sound = False
