@@ -2,7 +2,7 @@ r"""Steps that adapt: Adam, and the Polyak step.
 
 **Adam** divides a running mean of the gradient by the root of a running mean of its square. Both are kept relative to
 the exponent of the current gradient, so that the quotient is right however small the gradient has become; with eps = 0
-the rule does not depend on the scale of the loss. Its bias is that of sign descent (the max-norm), not the Frobenius norm.
+the rule does not depend on the scale of the loss. Its bias is that of sign descent (the max-norm), not Frobenius.
 
 **Polyak** steps have length :math:`(L - L^*)/\|\nabla L\|_F` (studied for attention in arXiv 2402.05738), where
 :math:`L^*` is the risk when every sequence attends to its best token alone. Near that limit the length tends to a
