@@ -3,7 +3,7 @@
 #   make demo    install, then `attsvm study digits`
 #   make test    install, then the whole test suite
 #   make lint    ruff and pyright
-#   make bench   attsvm against the solvers people use today
+#   make bench   attsvm.solve beside cvxpy, a minute
 #   make docs    the pages, into docs/_build/html
 #   make clean   remove what the targets above made, .venv included
 
@@ -33,7 +33,7 @@ lint: $(VENV)/.dev
 	$(BIN)/pyright
 
 bench: $(VENV)/.dev
-	$(BIN)/attsvm bench
+	$(ONE_THREAD) $(BIN)/python benchmarks/against_cvxpy.py
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
