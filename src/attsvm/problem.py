@@ -220,7 +220,7 @@ class SelectionProblem:
 
 def _read_tokens(tokens: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """Return tokens (b, T, d) and, for ragged input, the lengths (b,)."""
-    if isinstance(tokens, Sequence) and len(tokens) and all(np.ndim(x) == 2 for x in tokens):
+    if isinstance(tokens, Sequence) and len(tokens) and not np.isscalar(tokens[0]):
         rows = [_read_matrix(f"tokens[{i}]", x) for i, x in enumerate(tokens)]
         widths = {x.shape[1] for x in rows}
         if len(widths) > 1:

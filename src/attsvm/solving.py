@@ -75,6 +75,8 @@ def solve(
     >>> solution.status.name, solution.objective
     ('OPTIMAL', 1.0)
     """
+    if not isinstance(problem, SelectionProblem):
+        raise ValueError(f"problem must be a SelectionProblem; got {type(problem).__name__}.")
     measure = get_norm(norm)
     _check_options(tol, max_iter, time_limit, warm_start, problem)
     start = time.perf_counter()

@@ -34,8 +34,10 @@ MEASURE_FLOOR = 1e-3
 NEGATIVE = 1e-6
 # Margins this close to one are active when the multipliers are recovered from W alone.
 ACTIVE = 1e-8
-# Systems nearer to singular than this hold dependent constraints; well-posed faces seen are above 1e-9.
-SINGULAR = 1e-12
+# Systems nearer to singular than this hold dependent constraints (well-posed ones seen are above 1e-9). Constraints that
+# depend on each other only at the solution leave earlier systems merely ill-conditioned, by as much as the iterates are
+# off: then Newton is tried on the well-conditioned part, and the multipliers are recovered from the W it finds.
+CUTOFFS = (1e-12, 1e-5)
 # A face that wants more than this part of its constraints changed was not identified: better data are needed.
 MENDABLE = 0.15
 
@@ -60,10 +62,12 @@ def identify(reduced: Reduced, W: np.ndarray, dual: np.ndarray) -> Face | None:
     W is taken at its own scale: the constraints of ``dual``'s support are to have smallest margin one.
     """
     pulled = reduced.adjoint(dual)
-    length, top = spectral(pulled), float(dual[reduced.rejected].max(initial=0.0))
-    if length <= 0 or top <= 0:
+    length = spectral(pulled)
+    if length <= 0:
         return None
-    active = reduced.rejected & (dual / top > reduced.apply(W) - 1.0) | reduced.tied
+    # Multipliers of the unit dual ball, times the constraint's length, are free of units, as margins are.
+    strength = reduced.lengths * dual / length
+    active = reduced.rejected & (strength > reduced.apply(W) - 1.0) | reduced.tied
     sigma_w = np.linalg.svd(W, compute_uv=False)
     sigma_m = np.linalg.svd(pulled, compute_uv=False) / length
     rank = int(np.count_nonzero(sigma_w / sigma_w[0] > 1.0 - sigma_m))
@@ -90,8 +94,13 @@ def refine(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) 
     if face is None:
         return False
     dual = dual / spectral(reduced.adjoint(dual))
+    return any(_mend(reduced, W, dual, face, control, cutoff) for cutoff in CUTOFFS)
+
+
+def _mend(reduced: Reduced, W: np.ndarray, dual: np.ndarray, face: Face, control: Control, cutoff: float) -> bool:
+    """Newton on a face, dropping and adding constraints and rank until it is right."""
     for _ in range(FACE_ROUNDS):
-        outcome = _newton(reduced, W, dual, face, control)
+        outcome = _newton(reduced, W, dual, face, control, cutoff)
         if control.solved or control.stopped:
             return True
         if outcome is None:
@@ -143,7 +152,7 @@ def _recover_multipliers(reduced: Reduced, W: np.ndarray, singular: np.ndarray, 
 
 
 def _newton(
-    reduced: Reduced, W: np.ndarray, dual: np.ndarray, face: Face, control: Control
+    reduced: Reduced, W: np.ndarray, dual: np.ndarray, face: Face, control: Control, cutoff: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Newton steps on one face; returns W, multipliers and the spectrum of S, or None when the steps blow up."""
     rows, columns = np.nonzero(face.active)
@@ -165,9 +174,11 @@ def _newton(
         W = (U[:, :k] @ turn * singular) @ (Vt[:k].T @ turn).T
         if _assess(reduced, W, full, sigma[0], control):
             return W, full, singular
-        if step and singular[0] < -NEGATIVE * singular[-1]:
+        if singular[-1] <= 0 or (step and singular[0] < -NEGATIVE * singular[-1]):
             return W, full, singular
-        change = _step(delta, queries, cost, lam, (U, Vt.T), sigma, turn, np.maximum(singular, 1e-12 * singular[-1]))
+        change = _step(
+            delta, queries, cost, lam, (U, Vt.T), sigma, turn, np.maximum(singular, 1e-12 * singular[-1]), cutoff
+        )
         if change is None:
             return None
         W, d_lam = change
@@ -192,6 +203,7 @@ def _step(
     sigma: np.ndarray,
     turn: np.ndarray,
     singular: np.ndarray,
+    cutoff: float,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """One Newton step: the new W, and the change of the multipliers.
 
@@ -208,6 +220,8 @@ def _step(
         Turns the leading k pairs so that S becomes diagonal.
     singular : ndarray, shape (k,)
         That diagonal.
+    cutoff : float
+        Relative size below which singular values of the system count as zero.
     """
     k, active = len(singular), len(cost)
     Uk, Vk = bases[0][:, :k] @ turn, bases[1][:, :k] @ turn
@@ -233,8 +247,10 @@ def _step(
 
     system = np.block([[schur, border], [border.T, -kernel]])
     margin = np.einsum("ka,ka,a->k", a, b, singular)
-    weight_of = np.maximum(np.abs(lam) / np.abs(lam).max(), MEASURE_FLOOR)
-    solution = _solve(system, np.concatenate([cost + margin, np.zeros(len(i))]), np.append(weight_of, np.ones(len(i))))
+    weight_of = np.maximum(np.abs(lam) / max(float(np.abs(lam).max()), 1e-300), MEASURE_FLOOR)
+    solution = _solve(
+        system, np.concatenate([cost + margin, np.zeros(len(i))]), np.append(weight_of, np.ones(len(i))), cutoff
+    )
     if solution is None:
         return None
     d_lam, Y = solution[:active], np.tensordot(solution[active:], basis, 1)
@@ -265,7 +281,7 @@ def _positive_part_inverse(
     return Z11, Z12, Z22
 
 
-def _solve(system: np.ndarray, rhs: np.ndarray, measure: np.ndarray) -> np.ndarray | None:
+def _solve(system: np.ndarray, rhs: np.ndarray, measure: np.ndarray, cutoff: float) -> np.ndarray | None:
     """Solve with one refinement.
 
     When constraints depend on each other the multipliers are not unique: then the change that is smallest relative to
@@ -279,7 +295,7 @@ def _solve(system: np.ndarray, rhs: np.ndarray, measure: np.ndarray) -> np.ndarr
             factor = lu_factor(system, check_finite=False)
         (gecon,) = get_lapack_funcs(("gecon",), (system,))
         reciprocal, _ = gecon(factor[0], np.linalg.norm(system, 1))
-        sound = reciprocal > SINGULAR
+        sound = reciprocal > cutoff
     except (LinAlgError, LinAlgWarning):
         sound = False
     if sound:
@@ -287,7 +303,7 @@ def _solve(system: np.ndarray, rhs: np.ndarray, measure: np.ndarray) -> np.ndarr
         solution += lu_solve(factor, rhs - system @ solution, check_finite=False)
     else:
         weighted = measure[:, None] * system * measure
-        solution = measure * np.linalg.lstsq(weighted, measure * rhs, rcond=SINGULAR)[0]
+        solution = measure * np.linalg.lstsq(weighted, measure * rhs, rcond=cutoff)[0]
     return solution if np.isfinite(solution).all() else None
 
 

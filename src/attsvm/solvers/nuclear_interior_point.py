@@ -23,6 +23,8 @@ from attsvm.reduction import Reduced
 
 STEP_BACK = 0.95
 TIE_RIDGE = 1e-12
+RIDGE_TRIES = 4
+EPS = float(np.finfo(float).eps)
 
 
 @dataclass
@@ -130,7 +132,7 @@ class NuclearInteriorPoint:
         kernel *= 0.5
         kernel[np.diag_indices(len(lam))] += ratio + TIE_RIDGE * free * np.trace(kernel) / len(lam)
         try:
-            factor = cho_factor(kernel, lower=True, overwrite_a=True, check_finite=False)
+            factor = _factor(kernel)
         except LinAlgError:
             return False
         primal_residual = np.where(free, 0.0, cost + s) - self._apply(X[:p, p:])
@@ -185,3 +187,15 @@ class NuclearInteriorPoint:
                 step = min(step, float((-value[shrinking] / change[shrinking]).min()))
             out.append(step)
         return out[0], out[1]
+
+
+def _factor(kernel: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Cholesky factor, with a ridge at rounding level where dependent constraints leave the matrix indefinite."""
+    size = len(kernel)
+    ridge = 0.0
+    for _ in range(RIDGE_TRIES):
+        try:
+            return cho_factor(kernel + ridge * np.eye(size) if ridge else kernel, lower=True, check_finite=False)
+        except LinAlgError:
+            ridge = 10.0 * ridge if ridge else EPS * float(np.trace(kernel)) / size
+    raise LinAlgError("no ridge at rounding level makes the matrix definite")
