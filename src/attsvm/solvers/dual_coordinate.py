@@ -12,31 +12,39 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from attsvm.reduction import Reduced
 
-@njit(cache=True, nogil=True)
-def sweep(delta, queries, rejected, tied, dual, W, order, repeats):
+INNER_SWEEPS = 2
+
+
+# Sums may be reordered so that they vectorise; nothing else is relaxed.
+FAST = {"reassoc", "contract"}
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def sweep(delta, squares, queries, rejected, tied, dual, W, order, alive, full, repeats):
     """Pass once over all queries, updating ``dual`` (n, T) and W = A^T dual (p, r) in place.
 
     Parameters
     ----------
     delta : ndarray, shape (n, T, p)
+    squares : ndarray, shape (n, T)
+        Squared lengths of the differences.
     queries : ndarray, shape (n, r)
     rejected, tied : ndarray of bool, shape (n, T)
     order : ndarray of int, shape (n,)
         In which order queries are visited.
+    alive : ndarray of bool, shape (n, T)
+        Constraints worth a visit: written by a full pass, read by the others (shrinking).
+    full : bool
+        Whether to visit every constraint.
     repeats : int
         Inner passes over a query's multipliers.
-
-    Returns
-    -------
-    float
-        Largest violation met: of a margin below one, or above one where the multiplier is positive.
     """
     _, T, p = delta.shape
     r = queries.shape[1]
     u = np.empty(p)
     change = np.empty(p)
-    worst = 0.0
     for i in order:
         zz = 0.0
         for c in range(r):
@@ -50,20 +58,22 @@ def sweep(delta, queries, rejected, tied, dual, W, order, repeats):
         moved = False
         for repeat in range(repeats):
             for t in range(T):
-                if not (rejected[i, t] or tied[i, t]):
+                first = full and repeat == 0
+                if first:
+                    if not (rejected[i, t] or tied[i, t]) or squares[i, t] * zz == 0.0:
+                        continue
+                elif not alive[i, t]:
                     continue
-                length = 0.0
                 margin = 0.0
                 for a in range(p):
-                    length += delta[i, t, a] * delta[i, t, a]
                     margin += delta[i, t, a] * u[a]
                 slope = (1.0 if rejected[i, t] else 0.0) - margin
                 old = dual[i, t]
-                new = old + slope / (length * zz) if length * zz > 0 else old
+                new = old + slope / (squares[i, t] * zz)
                 if rejected[i, t] and new < 0.0:
                     new = 0.0
-                if repeat == 0 and (slope > 0 or old > 0 or tied[i, t]):
-                    worst = max(worst, abs(slope))
+                if first:
+                    alive[i, t] = new != 0.0 or old != 0.0 or tied[i, t]
                 step = new - old
                 if step != 0.0:
                     moved = True
@@ -75,4 +85,48 @@ def sweep(delta, queries, rejected, tied, dual, W, order, repeats):
             for a in range(p):
                 for c in range(r):
                     W[a, c] += change[a] * queries[i, c]
-    return worst
+
+
+class CoordinateDescent:
+    """Passes of dual coordinate descent on one reduced problem, with shrinking.
+
+    Parameters
+    ----------
+    reduced : Reduced
+    dual : ndarray, shape (n, T)
+        Starting multipliers; updated in place.
+
+    Attributes
+    ----------
+    dual : ndarray, shape (n, T)
+    W : ndarray, shape (p, r)
+        A^T dual, kept up to date.
+    """
+
+    def __init__(self, reduced: Reduced, dual: np.ndarray) -> None:
+        self.reduced = reduced
+        self.dual = dual
+        self.W = reduced.adjoint(dual)
+        self._squares = np.einsum("ntp,ntp->nt", reduced.delta, reduced.delta)
+        self._alive = np.zeros(dual.shape, dtype=bool)
+        self._random = np.random.default_rng(0)
+
+    def run(self, passes: int) -> None:
+        """Make one full pass and ``passes - 1`` over the constraints it found alive, in random order."""
+        data = self.reduced
+        for k in range(passes):
+            order = self._random.permutation(len(self.dual))
+            sweep(
+                data.delta,
+                self._squares,
+                data.queries,
+                data.rejected,
+                data.tied,
+                self.dual,
+                self.W,
+                order,
+                self._alive,
+                k == 0,
+                INNER_SWEEPS,
+            )
+        self.W = data.adjoint(self.dual)

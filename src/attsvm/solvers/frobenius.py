@@ -14,14 +14,18 @@ from attsvm.reduction import Reduced
 from attsvm.solvers import farkas
 from attsvm.solvers.active_set import nonnegative_least_squares
 from attsvm.solvers.control import Control
-from attsvm.solvers.dual_coordinate import sweep
+from attsvm.solvers.dual_coordinate import CoordinateDescent
 from attsvm.solvers.interior_point import interior_point
 from attsvm.solvers.newton import assess, polish
 
 SMALL = 700  # constraints up to which the full Gram matrix is formed
 WORKING_SET = 6000
-PASSES = (20, 40, 80, 160, 300)
-INNER_SWEEPS = 2
+BATCH = 10  # passes between looks at the gap, one of them over all constraints
+MAX_PASSES = 400
+# Newton from this gap on takes a few factorisations; from further off, one for every change of the support.
+NEWTON_GAP = 1e-5
+# Coordinate descent that gains less than this factor in the gap over a batch has met correlated tokens.
+SLOW = 0.9
 # A bound on ||W|| beyond which the normalised dual is worth testing as a certificate: data are scaled to length one.
 SUSPICIOUS_NORM = 1e3
 
@@ -71,9 +75,7 @@ def active_set(reduced: Reduced, control: Control, start: np.ndarray) -> np.ndar
     free = reduced.tied[rows, columns]
     cost = np.where(free, 0.0, 1.0)
     if not start.any():
-        W, order = np.zeros(reduced.shape), np.arange(len(reduced.delta))
-        for _ in range(8):
-            sweep(reduced.delta, reduced.queries, reduced.rejected, reduced.tied, start, W, order, INNER_SWEEPS)
+        CoordinateDescent(reduced, start).run(8)
     guess = start[rows, columns]
     # Weighing the constraints by the expected norm keeps rho near 1/2, away from rounding, however large W is.
     weight = max(1.0, float(cost @ guess))
@@ -101,25 +103,30 @@ def active_set(reduced: Reduced, control: Control, start: np.ndarray) -> np.ndar
 
 
 def coordinate_newton(reduced: Reduced, control: Control, start: np.ndarray) -> np.ndarray | None:
-    """Coordinate passes, each batch followed by Newton rounds and, when the dual diverges, the infeasibility test."""
+    """Coordinate passes down to a small gap, then Newton; the infeasibility test when the dual diverges."""
     control.method = _chain(control.method, "coordinate descent + Newton")
-    random = np.random.default_rng(0)
-    dual, W = start.copy(), reduced.adjoint(start)
-    for passes in PASSES:
-        for _ in range(passes):
-            order = random.permutation(len(dual))
-            sweep(reduced.delta, reduced.queries, reduced.rejected, reduced.tied, dual, W, order, INNER_SWEEPS)
-        W = reduced.adjoint(dual)
-        if assess(reduced, W, reduced.apply(W), dual, control):
+    descent = CoordinateDescent(reduced, start)
+    suspicious = SUSPICIOUS_NORM
+    target, before = NEWTON_GAP, np.inf
+    for _ in range(0, MAX_PASSES, BATCH):
+        descent.run(BATCH)
+        if assess(reduced, descent.W, reduced.apply(descent.W), descent.dual, control):
             return None
-        total, length = float(dual[reduced.rejected].sum()), frobenius_norm(W)
-        if total > SUSPICIOUS_NORM * length:
-            found = farkas.certificate(reduced, dual)
+        total, length = float(descent.dual[reduced.rejected].sum()), frobenius_norm(descent.W)
+        if total > suspicious * length:
+            found = farkas.certificate(reduced, descent.dual)
             if found is not None:
                 return found
-        polish(reduced, dual, control, rounds=6, working_set=WORKING_SET)
-        if control.solved or control.stopped:
-            return None
+            suspicious *= 10.0
+        gap = control.state.gap
+        if gap < target or gap > SLOW * before:
+            polish(reduced, descent.dual, control, rounds=6, working_set=WORKING_SET)
+            if control.solved or control.stopped:
+                return None
+            if gap > SLOW * before:
+                return None
+            target /= 100.0
+        before = gap
     return None
 
 

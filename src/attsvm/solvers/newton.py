@@ -158,7 +158,9 @@ def _regularised_solve(gram: np.ndarray, start: np.ndarray, slope: np.ndarray, r
     size = len(gram)
     while True:
         try:
-            factor = cho_factor(gram + ridge * np.eye(size), lower=True, overwrite_a=True, check_finite=False)
+            matrix = gram.copy()
+            matrix[np.diag_indices(size)] += ridge
+            factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
             break
         except LinAlgError:
             ridge *= 100.0
