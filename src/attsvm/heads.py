@@ -8,8 +8,9 @@ have the trials as leading dimensions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,51 @@ def _tensor(name: str, array: Any) -> Tensor:
     return tensor
 
 
-class LinearHead(nn.Module):
+class TrialHead(nn.Module):
+    """A head whose parameters may carry trial dimensions in front.
+
+    Attributes
+    ----------
+    own_dims : dict
+        Number of dimensions each parameter has without trials.
+    """
+
+    own_dims: ClassVar[dict[str, int]] = {}
+
+    @property
+    def width(self) -> int:
+        """Dimension dv of the outputs this head reads."""
+        raise NotImplementedError
+
+    def flatten_trials(self, batch: tuple[int, ...], expand: bool = False) -> None:
+        """Flatten the trial dimensions `batch` of the parameters to one, in place.
+
+        Parameters
+        ----------
+        batch : tuple of int
+        expand : bool
+            Give parameters without trial dimensions a copy for each trial.
+
+        Raises
+        ------
+        ValueError
+            If a parameter has other trial dimensions.
+        """
+        trials = math.prod(batch)
+        for name, dims in self.own_dims.items():
+            parameter = getattr(self, name).detach()
+            own = tuple(parameter.shape[parameter.ndim - dims :])
+            leading = tuple(parameter.shape[: parameter.ndim - dims])
+            if leading not in ((), batch):
+                raise ValueError(
+                    f"head {name} has shape {tuple(parameter.shape)}; {own} or {(*batch, *own)} was expected."
+                )
+            if leading or expand:
+                flat = parameter.reshape(-1, *own).expand(trials, *own).clone()
+                setattr(self, name, nn.Parameter(flat))
+
+
+class LinearHead(TrialHead):
     """h(x) = v^T x.
 
     Parameters
@@ -43,6 +88,8 @@ class LinearHead(nn.Module):
         If v is a scalar or not finite.
     """
 
+    own_dims: ClassVar[dict[str, int]] = {"v": 1}
+
     def __init__(self, v: Any) -> None:
         super().__init__()
         v = _tensor("v", v)
@@ -50,13 +97,18 @@ class LinearHead(nn.Module):
             raise ValueError("v is a scalar; a vector (..., dv) was expected.")
         self.v = nn.Parameter(v.detach().clone())
 
+    @property
+    def width(self) -> int:
+        """Dimension dv of the outputs this head reads."""
+        return self.v.shape[-1]
+
     def forward(self, x: Tensor) -> Tensor:
         """Return v^T x; x is (..., dv), or (trials..., n, dv) when v has trials."""
         v = self.v if self.v.ndim == 1 else self.v.unsqueeze(-2)
         return (x * v).sum(-1)
 
 
-class ReLUHead(nn.Module):
+class ReLUHead(TrialHead):
     """h(x) = v^T ReLU(V^T x), the two-layer head of Section 6 (the paper takes v = 1).
 
     Parameters
@@ -72,6 +124,8 @@ class ReLUHead(nn.Module):
         If shapes disagree or a number is not finite.
     """
 
+    own_dims: ClassVar[dict[str, int]] = {"V": 2, "v": 1}
+
     def __init__(self, V: Any, v: Any = None) -> None:
         super().__init__()
         V = _tensor("V", V)
@@ -83,6 +137,11 @@ class ReLUHead(nn.Module):
         self.V = nn.Parameter(V.detach().clone())
         self.v = nn.Parameter(v.detach().clone())
 
+    @property
+    def width(self) -> int:
+        """Dimension dv of the outputs this head reads."""
+        return self.V.shape[-2]
+
     def forward(self, x: Tensor) -> Tensor:
         """Return v^T ReLU(V^T x) for x of shape (..., n, dv)."""
         hidden = torch.relu(x @ self.V)  # (..., n, width)
@@ -90,7 +149,7 @@ class ReLUHead(nn.Module):
         return (hidden * v).sum(-1)
 
 
-class LambdaHead(nn.Module):
+class LambdaHead(TrialHead):
     """h(x) = v^T x - lam ||x||^2, concave, so that several tokens survive training (arXiv 2308.16898, Lemma 6).
 
     Parameters
@@ -106,6 +165,7 @@ class LambdaHead(nn.Module):
     """
 
     lam: Tensor
+    own_dims: ClassVar[dict[str, int]] = {"v": 1}
 
     def __init__(self, v: Any, lam: float) -> None:
         super().__init__()
@@ -114,6 +174,11 @@ class LambdaHead(nn.Module):
             raise ValueError("v is a scalar; a vector (..., dv) was expected.")
         self.v = nn.Parameter(v.detach().clone())
         self.register_buffer("lam", _tensor("lam", lam).to(v.dtype))
+
+    @property
+    def width(self) -> int:
+        """Dimension dv of the outputs this head reads."""
+        return self.v.shape[-1]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return v^T x - lam ||x||^2 for x of shape (..., n, dv)."""

@@ -6,7 +6,9 @@ needs l'(u), and far beyond saturation only log|l'(u)| is representable, so ever
     logistic      l = log(1 + e^-u)     log|l'| = log sigmoid(-u)
     exponential   l = e^-u              log|l'| = -u
     correlation   l = -u                log|l'| = 0
+    log           l = -log u            log|l'| = -log u
 
+"log" is for margins in (0, 1], the probability that next-token prediction gives to the right token.
 A callable l(u) is wrapped by :class:`CallableLoss`; its slope comes from autograd and may have either sign.
 """
 
@@ -76,6 +78,20 @@ class Correlation:
         return torch.zeros_like(margin), None
 
 
+class NegativeLog:
+    """l(u) = -log u for u > 0: the cross-entropy when u is a probability (arXiv 2403.08081, Section 2)."""
+
+    name = "log"
+
+    def value(self, margin: Tensor) -> Tensor:
+        """Return l(u), elementwise."""
+        return -margin.log()
+
+    def log_slope(self, margin: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return log|l'(u)| = -log u and None (l' < 0)."""
+        return -margin.log(), None
+
+
 class CallableLoss:
     """Any differentiable elementwise l(u); its slope is exact as long as l'(u) itself does not underflow.
 
@@ -111,6 +127,7 @@ _NAMED: dict[str, Callable[[], Loss]] = {
     "logistic": Logistic,
     "exponential": Exponential,
     "correlation": Correlation,
+    "log": NegativeLog,
 }
 
 

@@ -169,6 +169,147 @@ class TokenData:
             raise ValueError(f"row is {row}; a position between {-length} and {length - 1} was expected.")
         return cls(tokens, tokens[..., row, :], labels, mask)
 
+    @classmethod
+    def from_sequences(
+        cls,
+        tokens: Array,
+        labels: Array,
+        queries: Array | None = None,
+        *,
+        causal: bool = False,
+        mask: Array | None = None,
+    ) -> TokenData:
+        """Sequence-to-sequence attention: several queries read each sequence, and each has a label.
+
+        Query k of sequence i becomes query i * K + k. The risk averages over all of them; the paper's (Section 7) has
+        no 1/K, which multiplies it, and a plain gradient step, by K.
+
+        Parameters
+        ----------
+        tokens : array, shape (..., b, T, d)
+        labels : array, shape (..., b, K)
+        queries : array, shape (..., b, K, dz), optional
+            The tokens themselves by default (self-attention, K = T).
+        causal : bool
+            Query k sees tokens 0..k only; needs K = T.
+        mask : boolean array, shape (..., b, K, T), optional
+            True = visible; combined with `causal`.
+
+        Returns
+        -------
+        TokenData
+            With n = b K. Each query has its own copy of the tokens in memory.
+
+        Raises
+        ------
+        ValueError
+            If shapes do not fit, or as the constructor does.
+        """
+        tokens = _floating("tokens", tokens)
+        asked = tokens if queries is None else _floating("queries", queries, tokens)
+        if tokens.ndim < 3 or asked.ndim != tokens.ndim or asked.shape[:-2] != tokens.shape[:-2]:
+            raise ValueError(
+                f"tokens {tuple(tokens.shape)} and queries {tuple(asked.shape)} do not fit; (..., b, T, d) and "
+                "(..., b, K, dz) were expected."
+            )
+        *batch, b, length, d = tokens.shape
+        count = asked.shape[-2]
+        if causal and count != length:
+            raise ValueError(f"queries has {count} rows for {length} tokens; as many were expected with causal=True.")
+        labels = _floating("labels", labels, tokens)
+        if tuple(labels.shape) != (*batch, b, count):
+            raise ValueError(f"labels has shape {tuple(labels.shape)}; {(*batch, b, count)} was expected.")
+        seen = np.tril(np.ones((length, length), dtype=bool)) if causal else np.ones((count, length), dtype=bool)
+        seen = np.broadcast_to(seen, (*batch, b, count, length))
+        if mask is not None:
+            mask = to_numpy("mask", mask)
+            if mask.shape != seen.shape or mask.dtype != np.bool_:
+                raise ValueError(f"mask is {mask.dtype} of shape {mask.shape}; booleans {seen.shape} were expected.")
+            seen = seen & mask
+        copies = tokens.reshape(*batch, b, 1, length, d)
+        shape = (*batch, b, count, length, d)
+        copies = copies.expand(shape) if is_tensor(tokens) else np.broadcast_to(copies, shape)
+        return cls(
+            copies.reshape(*batch, b * count, length, d),
+            asked.reshape(*batch, b * count, asked.shape[-1]),
+            labels.reshape(*batch, b * count),
+            None if seen.all() else seen.reshape(*batch, b * count, length),
+        )
+
+    @classmethod
+    def prompt(cls, tokens: Array, labels: Array, key: Array | None = None, mask: Array | None = None) -> TokenData:
+        """Prompt attention (arXiv 2306.13596): logits k_it^T p with keys k_it = key x_it and one prompt p.
+
+        The prompt is W with dz = 1, shape (dk, 1); every query is the number 1.
+
+        Parameters
+        ----------
+        tokens : array, shape (..., n, T, d)
+        labels : array, shape (..., n)
+        key : array, shape (dk, d), optional
+            The identity by default.
+        mask : boolean array, shape (..., n, T), optional
+
+        Raises
+        ------
+        ValueError
+            If `key` does not fit, or as the constructor does.
+        """
+        tokens = _floating("tokens", tokens)
+        keys = tokens
+        if key is not None:
+            matrix = _floating("key", key, tokens)
+            if matrix.ndim != 2 or matrix.shape[1] != tokens.shape[-1]:
+                raise ValueError(f"key has shape {tuple(matrix.shape)}; (dk, {tokens.shape[-1]}) was expected.")
+            keys = tokens @ matrix.T
+        queries = abs(tokens[..., 0, :1]) * 0 + 1
+        return cls(keys, queries, labels, mask, tokens)
+
+    @classmethod
+    def next_token(cls, embeddings: Array, sequences: Array, targets: Array, mask: Array | None = None) -> TokenData:
+        """Next-token prediction with a tied head (arXiv 2403.08081): the last token asks for the one that follows.
+
+        With classifier rows that read the token identity, e_y^T x_t = 1 if token t is y, the probability given to the
+        target is the attention its copies receive. Train with the head v = [1.0] and loss="log".
+
+        Parameters
+        ----------
+        embeddings : array, shape (vocabulary, d)
+        sequences : integer array, shape (n, T)
+            Token identities; the last visible one is the query.
+        targets : integer array, shape (n,)
+            The token that follows; it must occur in its sequence.
+        mask : boolean array, shape (n, T), optional
+
+        Raises
+        ------
+        ValueError
+            If shapes do not fit, an identity is out of range, or a target does not occur in its sequence.
+        """
+        embeddings = _floating("embeddings", embeddings)
+        ids, wanted = to_numpy("sequences", sequences), to_numpy("targets", targets)
+        if embeddings.ndim != 2 or ids.ndim != 2 or ids.dtype.kind not in "iu" or wanted.shape != ids.shape[:1]:
+            raise ValueError(
+                f"embeddings {tuple(embeddings.shape)}, sequences {ids.shape} and targets {wanted.shape} do not fit; "
+                "(vocabulary, d), integers (n, T) and integers (n,) were expected."
+            )
+        vocabulary = embeddings.shape[0]
+        if ids.size == 0 or min(ids.min(), wanted.min()) < 0 or max(ids.max(), wanted.max()) >= vocabulary:
+            raise ValueError(f"sequences {ids.shape} and targets must hold identities from 0 to {vocabulary - 1}.")
+        seen = np.ones(ids.shape, dtype=bool) if mask is None else to_numpy("mask", mask)
+        if seen.shape != ids.shape or seen.dtype != np.bool_ or not seen.any(1).all():
+            raise ValueError(
+                f"mask has shape {seen.shape}; booleans {ids.shape} with a visible token a row were expected."
+            )
+        hits = (ids == wanted[:, None]) & seen
+        if not hits.any(1).all():
+            raise ValueError(f"targets[{int((~hits.any(1)).argmax())}] does not occur in its sequence; it must.")
+        last = ids[np.arange(len(ids)), ids.shape[1] - 1 - seen[:, ::-1].argmax(1)]
+        tokens = embeddings[ids]
+        return cls(
+            tokens, embeddings[last], np.ones(len(ids)), None if mask is None else seen, hits[..., None].astype(float)
+        )
+
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """Shape of the leading trial dimensions; () for one trial."""

@@ -19,7 +19,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attsvm.training.descent import Optimizer, State, global_norm, safe
+from attsvm.training.descent import Optimizer, State, global_norm, per_trial, safe
 from attsvm.training.objective import Gradient, Objective
 
 
@@ -65,9 +65,9 @@ class Adam(Optimizer):
     ) -> None:
         """Make one step in place."""
         beta1, beta2 = self.betas
-        ratio = (state["scale"] - scaled.log_scale).exp()[:, None, None]
+        ratio = per_trial((state["scale"] - scaled.log_scale).exp(), params[0])
         state["scale"] = scaled.log_scale
-        eps = self.eps * scaled.n * (-scaled.log_scale).exp()[:, None, None] if self.eps else 0.0
+        eps = self.eps * scaled.n * per_trial((-scaled.log_scale).exp(), params[0]) if self.eps else 0.0
         correction = math.sqrt(1 - beta2 ** (k + 1)) / (1 - beta1 ** (k + 1))
         for param, grad, first, second in zip(params, grads, state["first"], state["second"], strict=True):
             first.mul_(beta1 * ratio).add_(grad, alpha=1 - beta1)
@@ -111,7 +111,7 @@ class PolyakGD(Optimizer):
     ) -> None:
         """Make one step in place."""
         norm = global_norm(grads)
-        excess = state["objective"].log_excess(params[0])[:, None, None]
-        log_length = math.log(size) + excess - safe(norm).log() - scaled.log_scale[:, None, None]
+        log_excess = state["objective"].log_excess(params[0])
+        log_length = math.log(size) + per_trial(log_excess - scaled.log_scale, norm) - safe(norm).log()
         length = log_length.clamp(max=math.log(self.longest)).exp()
         params[0].sub_(length * grads[0] / safe(norm))

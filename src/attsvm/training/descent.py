@@ -31,12 +31,17 @@ from attsvm.training.schedule import Schedule
 State = dict[str, Any]
 
 
+def per_trial(numbers: Tensor, like: Tensor) -> Tensor:
+    """Shape (B,) numbers to multiply a parameter of shape (B, ...)."""
+    return numbers.view(-1, *(1,) * (like.ndim - 1))
+
+
 def global_norm(tensors: list[Tensor]) -> Tensor:
-    """Frobenius norm over all matrices of a trial, shape (B, 1, 1)."""
-    norm = tensors[0].square().sum((-2, -1), keepdim=True)
+    """Frobenius norm over all parameters of a trial, shape (B, 1, ..., 1) to multiply any of them."""
+    total = tensors[0].flatten(1).square().sum(-1)
     for tensor in tensors[1:]:
-        norm = norm + tensor.square().sum((-2, -1), keepdim=True)
-    return norm.sqrt_()
+        total = total + tensor.flatten(1).square().sum(-1)
+    return per_trial(total.sqrt_(), tensors[0])
 
 
 def safe(norm: Tensor) -> Tensor:
@@ -62,6 +67,7 @@ class Optimizer:
     relative: bool = False
 
     name: ClassVar[str]
+    normalized: ClassVar[bool] = True  # whether steps ignore the size of the gradient
 
     def start(self, params: list[Tensor], objective: Objective) -> State:
         """Return the state before the first step."""
@@ -82,12 +88,13 @@ class GradientDescent(Optimizer):
     """Plain gradient descent on the risk 1/n sum_i l(u_i)."""
 
     name: ClassVar[str] = "gd"
+    normalized: ClassVar[bool] = False
 
     def step(
         self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
     ) -> None:
         """Make one step in place."""
-        factor = self._length(params, size) * scaled.log_scale.exp()[:, None, None] / scaled.n
+        factor = self._length(params, size) * per_trial(scaled.log_scale.exp() / scaled.n, grads[0])
         for param, grad in zip(params, grads, strict=True):
             param -= factor * grad
 

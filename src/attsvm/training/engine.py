@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from attsvm.training.descent import Optimizer
+from attsvm.training.joint import HeadTraining
 from attsvm.training.objective import Objective
 from attsvm.training.schedule import step_sizes
 from attsvm.training.steepest import MirrorDescent
@@ -19,6 +20,7 @@ class Engine(Protocol):
 
     name: str
     params: list[Tensor]
+    head: HeadTraining | None
 
     def advance(self, first: int, count: int) -> None:
         """Make steps first + 1 .. first + count."""
@@ -30,8 +32,10 @@ class TorchEngine:
 
     name = "torch"
 
-    def __init__(self, objective: Objective, rule: Optimizer, params: list[Tensor]) -> None:
-        self.objective, self.rule, self.params = objective, rule, params
+    def __init__(
+        self, objective: Objective, rule: Optimizer, params: list[Tensor], head: HeadTraining | None = None
+    ) -> None:
+        self.objective, self.rule, self.params, self.head = objective, rule, params, head
         self.state = rule.start(params, objective)
 
     @torch.no_grad()
@@ -40,13 +44,18 @@ class TorchEngine:
         sizes = step_sizes(self.rule.lr, self.rule.schedule, first, count).tolist()
         for offset, size in enumerate(sizes):
             if len(self.params) == 1:
-                scaled = self.objective.gradient(self.params[0])
+                W = self.params[0]
+                scaled = self.objective.gradient(W)
                 grads = [scaled.W]
             else:
                 K, Q = self.params
-                scaled = self.objective.gradient(K @ Q.mT)
+                W = K @ Q.mT
+                scaled = self.objective.gradient(W)
                 grads = [scaled.W @ Q, scaled.W.mT @ K]
+            head_steps = None if self.head is None else self.head.steps(W)
             self.rule.step(self.params, grads, scaled, self.state, first + offset, size)
+            if self.head is not None and head_steps is not None:
+                self.head.apply(head_steps)
 
 
 # The compiled loop advances one trial at a time and uses no matrix library: above this many numbers in a trial's tokens
@@ -61,6 +70,8 @@ def can_compile(objective: Objective, rule: Optimizer, params: list[Tensor]) -> 
     tokens = objective.tokens
     if objective.gamma is None:
         return "nonlinear heads"
+    if params[0].ndim == 4:
+        return "several attention heads"
     if objective.numerics != "exact":
         return "autograd numerics"
     if objective.loss.name not in LOSS_CODES:
@@ -80,6 +91,7 @@ class CompiledEngine:
     """One trial after the other in compiled code; parameters are updated in place."""
 
     name = "compiled"
+    head: HeadTraining | None = None
 
     def __init__(self, objective: Objective, rule: Optimizer, params: list[Tensor]) -> None:
         from attsvm.training import compiled

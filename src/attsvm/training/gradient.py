@@ -39,7 +39,7 @@ class LogitGradient:
 
     Attributes
     ----------
-    weights : tensor, shape (B, n, T)
+    weights : tensor, shape (B, n, T) or (B, H, n, T)
         e^-c g; each row sums to zero.
     log_scale : tensor, shape (B,)
         c.
@@ -85,23 +85,28 @@ def linear_logit_gradient(logits: Tensor, gamma: Tensor, loss: Loss, tied: bool 
 
     Parameters
     ----------
-    logits : tensor, shape (B, n, T)
-        -inf where a token is hidden.
-    gamma : tensor, shape (B, n, T)
+    logits : tensor, shape (B, n, T) or (B, H, n, T)
+        -inf where a token is hidden. H attention heads add up to one output.
+    gamma : tensor, shape (B, n, T), (B, 1, n, T) or (B, H, n, T)
         Scores Y_i v^T v_it, finite everywhere.
     loss : Loss
     tied : bool
         Whether tokens of a row may have equal scores; False spares an exponential.
     """
     soft = relative_softmax(logits)
-    gamma_top = gamma.gather(-1, soft.top)  # (B, n, 1)
-    gap = gamma_top - gamma  # (B, n, T)
+    gamma_top = gamma.expand_as(logits).gather(-1, soft.top)  # (B, [H,] n, 1)
+    gap = gamma_top - gamma  # (B, [H,] n, T)
     if tied:
         drop, excess, log = _tied_excess(soft, gap)
     else:
-        drop = (soft.rest * gap).sum(-1, keepdim=True)  # (B, n, 1)
+        drop = (soft.rest * gap).sum(-1, keepdim=True)  # (B, [H,] n, 1)
         excess, log = drop - gap, soft.log
-    return _assemble(soft.top, excess, log, gamma_top - drop, loss)
+    return _assemble(soft.top, excess, log, _over_heads(gamma_top - drop), loss)
+
+
+def _over_heads(rows: Tensor) -> Tensor:
+    """Add the heads of (B, H, n, k) up, keeping the dimension; (B, n, k) stays as it is."""
+    return rows.sum(1, keepdim=True) if rows.ndim == 4 else rows
 
 
 def _tied_excess(soft: RelativeSoftmax, gap: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -119,30 +124,34 @@ def _tied_excess(soft: RelativeSoftmax, gap: Tensor) -> tuple[Tensor, Tensor, Te
 
 
 def _assemble(top: Tensor, excess: Tensor, log: Tensor, margin: Tensor, loss: Loss) -> LogitGradient:
-    """Combine excess, log weights (B, n, T) and margin (B, n, 1) into the scaled logit gradient."""
+    """Combine excess, log weights (B, [H,] n, T) and margin (B, [1,] n, 1) into the scaled logit gradient."""
     log_slope, sign = loss.log_slope(margin)
     excess = excess.scatter(-1, top, 0.0)
     # A token with no excess carries no gradient; left in, its weight could set a scale at which all others vanish.
     log_weight = torch.where(excess == 0, -torch.inf, log + log_slope)
     scale = log_weight.flatten(1).amax(-1)
     scale = torch.where(scale.isfinite(), scale, 0.0)
-    weights = excess.mul_(log_weight.sub_(scale[:, None, None]).exp_())
+    weights = excess.mul_(log_weight.sub_(scale.view(-1, *(1,) * (log.ndim - 1))).exp_())
     weights = weights.neg_() if sign is None else weights.mul_(sign)
     weights.scatter_(-1, top, -weights.sum(-1, keepdim=True))
-    return LogitGradient(weights, scale, margin.squeeze(-1))
+    return LogitGradient(weights, scale, margin.flatten(1))
 
 
 def linear_margin(logits: Tensor, gamma: Tensor) -> Tensor:
-    """Return u = gamma^T softmax(logits), shape (B, n), without cancellation."""
+    """Return u = gamma^T softmax(logits), summed over heads, shape (B, n), without cancellation."""
     soft = relative_softmax(logits)
-    gamma_top = gamma.gather(-1, soft.top)
-    return (gamma_top - (soft.rest * (gamma_top - gamma)).sum(-1, keepdim=True)).squeeze(-1)
+    gamma_top = gamma.expand_as(logits).gather(-1, soft.top)
+    return _over_heads(gamma_top - (soft.rest * (gamma_top - gamma)).sum(-1, keepdim=True)).flatten(1)
 
 
 def soft_output(soft: RelativeSoftmax, values: Tensor) -> Tensor:
-    """Return o = v_top + sum_{t != top} s_t (v_t - v_top), shape (B, n, dv)."""
-    top_value = values.take_along_dim(soft.top.unsqueeze(-1), -2)  # (B, n, 1, dv)
-    return (top_value + soft.rest.unsqueeze(-2) @ (values - top_value)).squeeze(-2)
+    """Return o = v_top + sum_{t != top} s_t (v_t - v_top), summed over heads, shape (B, n, dv).
+
+    `values` is (B, n, T, dv), or (B, 1, n, T, dv) with heads.
+    """
+    top_value = values.take_along_dim(soft.top.unsqueeze(-1), -2)  # (B, [H,] n, 1, dv)
+    output = (top_value + soft.rest.unsqueeze(-2) @ (values - top_value)).squeeze(-2)
+    return output.sum(1) if output.ndim == 4 else output
 
 
 def head_logit_gradient(
@@ -152,8 +161,8 @@ def head_logit_gradient(
 
     Parameters
     ----------
-    logits : tensor, shape (B, n, T)
-    values : tensor, shape (B, n, T, dv)
+    logits : tensor, shape (B, n, T) or (B, H, n, T)
+    values : tensor, shape (B, n, T, dv) or (B, 1, n, T, dv)
     labels : tensor, shape (B, n)
     head : callable
         Maps (B, n, dv) to (B, n) or (B, n, 1), one prediction from each output.
@@ -164,7 +173,10 @@ def head_logit_gradient(
         output = soft_output(soft, values).requires_grad_()
         prediction = predict(head, output)
         (slope,) = torch.autograd.grad(prediction.sum(), output)  # (B, n, dv)
+    if logits.ndim == 4:
+        slope, labels = slope.unsqueeze(1), labels.unsqueeze(1)
     top_value = values.take_along_dim(soft.top.unsqueeze(-1), -2)
-    gap = labels.unsqueeze(-1) * ((top_value - values) @ slope.unsqueeze(-1)).squeeze(-1)  # (B, n, T)
+    gap = labels.unsqueeze(-1) * ((top_value - values) @ slope.unsqueeze(-1)).squeeze(-1)  # (B, [H,] n, T)
     _, excess, log = _tied_excess(soft, gap)
-    return _assemble(soft.top, excess, log, (labels * prediction.detach()).unsqueeze(-1), loss)
+    margin = labels * prediction.detach().view_as(labels)
+    return _assemble(soft.top, excess, log, margin.unsqueeze(-1), loss)

@@ -6,6 +6,7 @@ non-optimal direction for ever). For factors K = Q = 0 is a stationary point, so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,20 +32,21 @@ def _generators(seed: int | Sequence[int] | np.ndarray, trials: int) -> list[np.
     return [np.random.default_rng(int(s)) for s in seeds.reshape(-1)]
 
 
-def _given(name: str, array: Any, batch: tuple[int, ...], rows: int, cols: int | None, like: Tensor) -> Tensor:
-    """Return a given start as (B, rows, cols), a copy."""
+def _given(name: str, array: Any, batch: tuple[int, ...], own: tuple[int | None, ...], like: Tensor) -> Tensor:
+    """Return a given start as (B, *own), a copy; the last number of `own` is free if None."""
     tensor = torch.as_tensor(array if is_tensor(array) else np.asarray(array, dtype=float))
     tensor = tensor.to(device=like.device, dtype=like.dtype)
     shape = tuple(tensor.shape)
-    width = cols if cols is not None else shape[-1] if shape else 0
-    if shape not in ((rows, width), (*batch, rows, width)):
-        expected = f"({', '.join(map(str, (rows, 'm' if cols is None else cols)))})"
+    full = (*own[:-1], shape[-1] if own[-1] is None and shape else own[-1])
+    if shape not in (full, (*batch, *full)):
+        expected = ", ".join("m" if size is None else str(size) for size in own)
         raise ValueError(
-            f"init {name} has shape {shape}; {expected} was expected, with leading trials {batch} or none."
+            f"init {name} has shape {shape}; ({expected}) was expected, with leading trials {batch} or none."
         )
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError(f"init {name} of shape {shape} contains NaN or infinity; finite numbers were expected.")
-    return tensor.expand(*batch, rows, width).reshape(-1, rows, width).clone()
+    sizes = shape[len(shape) - len(own) :]
+    return tensor.expand(*batch, *sizes).reshape(-1, *sizes).clone()
 
 
 def initial_parameters(
@@ -56,8 +58,11 @@ def initial_parameters(
     dz: int,
     seed: int | Sequence[int] | np.ndarray,
     like: Tensor,
+    heads: int = 1,
 ) -> list[Tensor]:
     """Return [W] of shape (B, d, dz), or [K, Q] of shapes (B, d, m) and (B, dz, m).
+
+    With several heads there is one more dimension, (B, H, d, dz).
 
     Parameters
     ----------
@@ -78,34 +83,38 @@ def initial_parameters(
     ValueError
         If a shape, the rank, the seed or the name is wrong, or "zero" is asked for K and Q.
     """
-    trials = int(np.prod(batch, dtype=int))
+    many = () if heads == 1 else (heads,)
+    trials = math.prod(batch)
     if rank is not None and (parameterization == "W" or not isinstance(rank, int) or rank < 1):
         raise ValueError(f"rank is {rank!r}; a positive integer, with parameterization='KQ' only, was expected.")
     if isinstance(init, str) and init not in ("zero", "torch"):
         raise ValueError(f"init is {init!r}; 'zero', 'torch' or arrays were expected.")
     if parameterization == "W":
         if init is None or (isinstance(init, str) and init == "zero"):
-            return [like.new_zeros((trials, d, dz))]
+            return [like.new_zeros((trials, *many, d, dz))]
         if isinstance(init, str):
-            draws = [rng.uniform(-1, 1, (d, dz)) / np.sqrt(dz) for rng in _generators(seed, trials)]
+            draws = [rng.uniform(-1, 1, (*many, d, dz)) / np.sqrt(dz) for rng in _generators(seed, trials)]
             return [torch.as_tensor(np.stack(draws)).to(like)]
-        return [_given("W", init, batch, d, dz, like)]
+        return [_given("W", init, batch, (*many, d, dz), like)]
     width = min(d, dz) if rank is None else rank
     if init is None:
-        keys = [KEY_SCALE * rng.standard_normal((d, width)) for rng in _generators(seed, trials)]
-        return [torch.as_tensor(np.stack(keys)).to(like), like.new_zeros((trials, dz, width))]
+        keys = [KEY_SCALE * rng.standard_normal((*many, d, width)) for rng in _generators(seed, trials)]
+        return [torch.as_tensor(np.stack(keys)).to(like), like.new_zeros((trials, *many, dz, width))]
     if isinstance(init, str):
         if init == "zero":
             raise ValueError("init is 'zero'; K = Q = 0 is a stationary point, give init=None, 'torch' or (K, Q).")
         pairs = [
-            (rng.uniform(-1, 1, (d, width)) / np.sqrt(d), rng.uniform(-1, 1, (dz, width)) / np.sqrt(dz))
+            (
+                rng.uniform(-1, 1, (*many, d, width)) / np.sqrt(d),
+                rng.uniform(-1, 1, (*many, dz, width)) / np.sqrt(dz),
+            )
             for rng in _generators(seed, trials)
         ]
         return [torch.as_tensor(np.stack([pair[j] for pair in pairs])).to(like) for j in range(2)]
     if not isinstance(init, (tuple, list)) or len(init) != 2:
         raise ValueError(f"init has type {type(init).__name__}; a pair (K, Q) was expected for parameterization='KQ'.")
-    K = _given("K", init[0], batch, d, rank, like)
-    Q = _given("Q", init[1], batch, dz, rank, like)
+    K = _given("K", init[0], batch, (*many, d, rank), like)
+    Q = _given("Q", init[1], batch, (*many, dz, rank), like)
     if K.shape[-1] != Q.shape[-1]:
         raise ValueError(f"init K has width {K.shape[-1]} and Q {Q.shape[-1]}; the same width was expected.")
     return [K, Q]

@@ -16,6 +16,7 @@ from attsvm.token_data import TokenData
 from attsvm.training.descent import Optimizer
 from attsvm.training.engine import CompiledEngine, Engine, TorchEngine, can_compile
 from attsvm.training.initial import initial_parameters
+from attsvm.training.joint import HeadTraining
 from attsvm.training.objective import Objective
 from attsvm.training.registry import make_optimizer
 from attsvm.training.schedule import Schedule
@@ -55,14 +56,21 @@ def _working_dtype(dtype: Any, data: TokenData) -> tuple[torch.dtype, Any]:
     return work, work if is_tensor(data.tokens) else np.dtype(name)
 
 
+def _snapshot(engine: Engine) -> dict[str, Tensor]:
+    """Return the current parameters by name, shape (B, ...); those of the head begin with "head."."""
+    names = ("W",) if len(engine.params) == 1 else ("K", "Q")
+    head = {} if engine.head is None else engine.head.parameters()
+    return dict(zip(names, engine.params, strict=True)) | {f"head.{name}": p for name, p in head.items()}
+
+
 def _run(
     engine: Engine, marks: np.ndarray, steps: int, callback: Callable[[int, int], bool | None] | None
-) -> tuple[list[Tensor], np.ndarray, bool]:
+) -> tuple[dict[str, Tensor], np.ndarray, bool]:
     """Advance from mark to mark; return the records (B, R, ...), their steps, and whether the callback stopped."""
     stops = set(marks.tolist())
     if callback is not None:
         stops.update(np.linspace(0, steps, _PIECES + 1).astype(int).tolist())
-    records = [param.new_empty((param.shape[0], len(marks), *param.shape[1:])) for param in engine.params]
+    records = {name: p.new_empty((p.shape[0], len(marks), *p.shape[1:])) for name, p in _snapshot(engine).items()}
     recorded: list[int] = []
     made = 0
     for stop in sorted(stops):
@@ -71,12 +79,12 @@ def _run(
             made = stop
         ended = callback is not None and bool(callback(made, steps))
         if ended or made == marks[len(recorded)]:
-            for record, param in zip(records, engine.params, strict=True):
-                record[:, len(recorded)] = param
+            for name, parameter in _snapshot(engine).items():
+                records[name][:, len(recorded)] = parameter
             recorded.append(made)
         if ended:
             break
-    return [record[:, : len(recorded)] for record in records], np.array(recorded), made < steps
+    return {name: r[:, : len(recorded)] for name, r in records.items()}, np.array(recorded), made < steps
 
 
 def train(
@@ -85,6 +93,8 @@ def train(
     *,
     parameterization: str = "W",
     rank: int | None = None,
+    heads: int = 1,
+    head_lr: float | None = None,
     loss: str | Loss | Callable[[Tensor], Tensor] = "logistic",
     optimizer: str | Optimizer = "normalized_gd",
     steps: int = 1000,
@@ -112,7 +122,12 @@ def train(
     parameterization : {"W", "KQ"}
     rank : int, optional
         Width of K and Q; min(d, dz) by default.
-    loss : {"logistic", "exponential", "correlation"} or callable
+    heads : int
+        Number H of attention heads, whose outputs are added before h. W is then (..., H, d, dz); v may be one for each
+        attention head, (..., H, dv). From W = 0 equal heads stay equal: give an `init`.
+    head_lr : float, optional
+        Train the parameters of h too, at this rate and normalised if the optimizer is; by default h is fixed.
+    loss : {"logistic", "exponential", "correlation", "log"} or callable
         See :mod:`attsvm.losses`.
     optimizer : str or Optimizer
         A name of :data:`attsvm.training.registry.OPTIMIZERS`; "normalized_gd" by default.
@@ -159,35 +174,44 @@ def train(
             raise ValueError(f"{name} is {value!r}; one of {', '.join(map(repr, choices))} was expected.")
     if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
         raise ValueError(f"steps is {steps!r}; a non-negative integer was expected.")
+    if isinstance(heads, bool) or not isinstance(heads, (int, np.integer)) or heads < 1:
+        raise ValueError(f"heads is {heads!r}; a positive integer was expected.")
     began = time.perf_counter()
     work, out = _working_dtype(dtype, data)
     rule = make_optimizer(optimizer, parameterization, lr, schedule)
-    objective = Objective.from_data(data, head, loss, work, numerics)
-    params = initial_parameters(init, parameterization, rank, data.batch_shape, data.d, data.dz, seed, objective.tokens)
-    obstacle = can_compile(objective, rule, params)
+    objective = Objective.from_data(data, head, loss, work, numerics, heads, train_head=head_lr is not None)
+    params = initial_parameters(
+        init, parameterization, rank, data.batch_shape, data.d, data.dz, seed, objective.tokens, heads
+    )
+    joint = None if head_lr is None else HeadTraining(objective, head_lr, rule.normalized)
+    obstacle = "training the head" if joint else can_compile(objective, rule, params)
     if backend == "compiled" and obstacle:
         raise ValueError(f"backend is 'compiled', but the compiled loop does not do {obstacle}; use 'torch' or 'auto'.")
-    engine = (TorchEngine if backend == "torch" or obstacle else CompiledEngine)(objective, rule, params)
+    if backend == "torch" or obstacle:
+        engine = TorchEngine(objective, rule, params, joint)
+    else:
+        engine = CompiledEngine(objective, rule, params)
     marks = _record_steps(record_every, int(steps))
     records, made, stopped = _run(engine, marks, int(steps), callback)
+    W = records["K"] @ records["Q"].mT if parameterization == "KQ" else records["W"]
 
     def shaped(tensor: Tensor) -> Array:
         tensor = tensor.reshape(*data.batch_shape, *tensor.shape[1:])
         return tensor.to(out) if is_tensor(data.tokens) else tensor.numpy().astype(out, copy=False)
 
-    W = records[0] if parameterization == "W" else records[0] @ records[1].mT
-    K, Q = (None, None) if parameterization == "W" else map(shaped, records)
+    given = {name: shaped(record) for name, record in records.items()}
     return Trace(
-        data,
-        made,
-        shaped(W),
-        K,
-        Q,
-        rule.name,
-        numerics,
-        engine.name,
-        stopped,
-        time.perf_counter() - began,
-        objective,
-        W,
+        data=data,
+        step=made,
+        W=shaped(W),
+        K=given.get("K"),
+        Q=given.get("Q"),
+        head={name.removeprefix("head."): array for name, array in given.items() if name.startswith("head.")},
+        optimizer=rule.name,
+        numerics=numerics,
+        backend=engine.name,
+        stopped=stopped,
+        seconds=time.perf_counter() - began,
+        _objective=objective,
+        _records=records | {"W": W},
     )

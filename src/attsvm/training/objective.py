@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.heads import LinearHead, as_head, predict
+from attsvm.heads import LinearHead, TrialHead, as_head, predict
 from attsvm.losses import Loss, as_loss
 from attsvm.token_data import TokenData
 from attsvm.training.gradient import (
@@ -64,6 +64,9 @@ class Objective:
         A :class:`~attsvm.heads.LinearHead` is recognised and its scores are computed once.
     loss : Loss
     numerics : {"exact", "autograd"}
+    heads : int
+        With H > 1 attention heads W is (B, H, d, dz), the outputs of the heads are added before h, and everything that
+        is (B, n, T) below is (B, H, n, T). The vector of a linear head may differ by attention head, (B, H, dv).
     """
 
     def __init__(
@@ -76,11 +79,22 @@ class Objective:
         head: Callable[[Tensor], Tensor],
         loss: Loss,
         numerics: str = "exact",
+        heads: int = 1,
     ) -> None:
-        self.tokens, self.queries, self.labels, self.values = tokens, queries, labels, values
+        self.labels, self.head, self.loss, self.numerics = labels, head, loss, numerics
         self.hidden = None if mask is None else ~mask
-        self.head, self.loss, self.numerics = head, loss, numerics
-        self.gamma = linear_scores(labels, values, head.v) if isinstance(head, LinearHead) else None
+        self.tokens, self.queries, self.values = tokens, queries, values
+        if heads > 1:
+            self.tokens, self.queries, self.values = (part.unsqueeze(1) for part in (tokens, queries, values))
+            self.hidden = None if self.hidden is None else self.hidden.unsqueeze(1)
+        self.refresh_head()
+
+    def refresh_head(self) -> None:
+        """Compute the scores of a linear head again after its vector has changed."""
+        self.gamma: Tensor | None = None
+        if isinstance(self.head, LinearHead):
+            labels = self.labels if self.values.ndim == 4 else self.labels.unsqueeze(1)
+            self.gamma = linear_scores(labels, self.values, self.head.v)
         self.tied = self.gamma is not None and has_ties(self.gamma)
 
     @classmethod
@@ -91,10 +105,13 @@ class Objective:
         loss: str | Loss | Callable[[Tensor], Tensor] = "logistic",
         dtype: torch.dtype = torch.float64,
         numerics: str = "exact",
+        heads: int = 1,
+        train_head: bool = False,
     ) -> Objective:
         """Bind head and loss to `data`, its trials flattened to one batch dimension.
 
-        The head is copied, in `dtype` and on the device of the data; a plain callable is used as it is.
+        The head is copied, in `dtype` and on the device of the data; a plain callable is used as it is. With
+        `train_head` each trial gets its own copy of the parameters.
 
         Raises
         ------
@@ -112,13 +129,17 @@ class Objective:
         head = as_head(head)
         if isinstance(head, torch.nn.Module):
             head = copy.deepcopy(head).to(device=tokens.device, dtype=dtype)
-        if isinstance(head, LinearHead):
-            width = data.values.shape[-1]
-            shape = tuple(head.v.shape)
-            if shape not in ((width,), (*data.batch_shape, width)):
-                raise ValueError(f"head v has shape {shape}; ({width},) or {(*data.batch_shape, width)} was expected.")
-            if len(shape) > 1:
-                head.v = torch.nn.Parameter(head.v.detach().reshape(trials, width))
+        if isinstance(head, TrialHead):
+            if head.width != data.values.shape[-1]:
+                raise ValueError(
+                    f"head reads outputs of dimension {head.width}; {data.values.shape[-1]} was expected from values "
+                    f"of shape {tuple(data.values.shape)}."
+                )
+            per_head = (*data.batch_shape, heads)
+            if isinstance(head, LinearHead) and heads > 1 and tuple(head.v.shape[:-1]) == per_head:
+                head.v = torch.nn.Parameter(head.v.detach().reshape(trials, heads, head.width))
+            else:
+                head.flatten_trials(data.batch_shape, expand=train_head)
         return cls(
             tokens,
             flat(data.queries),
@@ -128,12 +149,13 @@ class Objective:
             head,
             as_loss(loss),
             numerics,
+            heads,
         )
 
     @property
     def n(self) -> int:
         """Number of queries in a trial."""
-        return self.tokens.shape[1]
+        return self.tokens.shape[-3]
 
     def logits(self, W: Tensor) -> Tensor:
         """Return x_it^T W z_i, shape (B, n, T), with -inf at hidden tokens."""
@@ -152,12 +174,17 @@ class Objective:
 
     def value(self, W: Tensor) -> Tensor:
         """Return the risk of each trial, shape (B,)."""
-        logits = self.logits(W)
+        return self.loss.value(self.margin(W)).mean(-1)
+
+    def margin(self, W: Tensor) -> Tensor:
+        """Return u_i = Y_i h(o_i), shape (B, n)."""
         if self.gamma is not None:
-            margin = linear_margin(logits, self.gamma)
-        else:
-            margin = self.labels * predict(self.head, soft_output(relative_softmax(logits), self.values))
-        return self.loss.value(margin).mean(-1)
+            return linear_margin(self.logits(W), self.gamma)
+        return self.labels * predict(self.head, self.output(W))
+
+    def output(self, W: Tensor) -> Tensor:
+        """Return the attention outputs o_i, added over heads, shape (B, n, dv)."""
+        return soft_output(relative_softmax(self.logits(W)), self.values)
 
     def log_excess(self, W: Tensor) -> Tensor:
         """Return log of n (L(W) - L*), shape (B,), with L* the risk when each query attends to its best token only.
@@ -166,13 +193,18 @@ class Objective:
         gamma_best - u up to a relative error of that drop, and the drop is known as a logarithm.
         """
         assert self.gamma is not None
-        soft = relative_softmax(self.logits(W))
-        gamma = self.gamma if self.hidden is None else self.gamma.masked_fill(self.hidden, -torch.inf)
-        best = gamma.amax(-1, keepdim=True)  # (B, n, 1)
+        logits = self.logits(W)
+        if logits.ndim == 3:
+            logits = logits.unsqueeze(1)
+        log = relative_softmax(logits).log  # (B, H, n, T)
+        gamma = self.gamma if self.gamma.ndim == 4 else self.gamma.unsqueeze(1)
+        gamma = gamma.expand_as(logits).masked_fill(logits == -torch.inf, -torch.inf)
+        best = gamma.amax(-1, keepdim=True)
         gap = torch.where(gamma.isfinite(), best - gamma, 0.0)
-        log_drop = (soft.log + gap.log()).logsumexp(-1)  # (B, n)
-        margin = best.squeeze(-1) - log_drop.exp()
-        plain = (self.loss.value(margin) - self.loss.value(best.squeeze(-1))).clamp(min=0.0).log()
+        log_drop = (log + gap.log()).logsumexp((1, -1))  # (B, n)
+        target = best.sum((1, -1))
+        margin = target - log_drop.exp()
+        plain = (self.loss.value(margin) - self.loss.value(target)).clamp(min=0.0).log()
         settled = self.loss.log_slope(margin)[0] + log_drop
         return torch.where(log_drop < _SETTLED, settled, plain).logsumexp(-1)
 
@@ -193,18 +225,27 @@ class Objective:
     def _autograd_gradient(self, W: Tensor) -> Gradient:
         with torch.enable_grad():
             W = W.detach().requires_grad_()
-            logits = self.logits(W)
-            output = (torch.softmax(logits, -1).unsqueeze(-2) @ self.values).squeeze(-2)
-            risk = self.loss.value(self.labels * predict(self.head, output)).sum()
+            probabilities = torch.softmax(self.logits(W), -1)
+            if self.gamma is not None:
+                parts = (probabilities * self.gamma).sum(-1)
+            else:
+                parts = (probabilities.unsqueeze(-2) @ self.values).squeeze(-2)
+            total = parts if W.ndim == 3 else parts.sum(1)
+            margin = total if self.gamma is not None else self.labels * predict(self.head, total)
+            risk = self.loss.value(margin).sum()
             (grad,) = torch.autograd.grad(risk, W)
         return Gradient(grad, grad.new_zeros(len(grad)), self.n)
 
 
 def linear_scores(labels: Tensor, values: Tensor, v: Tensor) -> Tensor:
-    """Return token scores gamma_it = Y_i v^T v_it, shape (B, n, T); v is (dv,) or (B, dv)."""
+    """Return token scores gamma_it = Y_i v^T v_it, shape (B, [H,] n, T).
+
+    Labels are (B, [1,] n), values (B, [1,] n, T, dv) and v (dv,), (B, dv) or, with heads, (B, H, dv).
+    """
     v = v.detach()
-    column = v[:, None] if v.ndim == 1 else v[:, None, :, None]
-    return labels.unsqueeze(-1) * (values @ column).squeeze(-1)
+    if v.ndim > 1:
+        v = v.view(v.shape[0], *(1,) * (values.ndim - 2 - v.ndim), *v.shape[1:]).unsqueeze(-2)
+    return labels.unsqueeze(-1) * (values @ v.unsqueeze(-1)).squeeze(-1)
 
 
 def has_ties(gamma: Tensor) -> bool:

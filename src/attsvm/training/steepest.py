@@ -20,7 +20,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attsvm.training.descent import Optimizer, State, global_norm, safe
+from attsvm.training.descent import Optimizer, State, global_norm, per_trial, safe
 from attsvm.training.objective import Gradient, Objective
 
 
@@ -61,7 +61,7 @@ class MirrorDescent(Optimizer):
         """Make one step in place."""
         q = self.p / (self.p - 1)
         unit = grads[0] / safe(global_norm(grads))
-        unit = unit / safe(unit.abs().pow(q).sum((-2, -1), keepdim=True).pow(1 / q))
+        unit = unit / per_trial(safe(unit.abs().pow(q).flatten(1).sum(-1).pow(1 / q)), unit)
         mirror = state["mirror"]
         mirror -= self._length(params, size) * unit
         params[0].copy_(mirror.sign() * mirror.abs().pow(1 / (self.p - 1)))
@@ -100,7 +100,7 @@ class SpectralDescent(Optimizer):
 
 
 def polar_factor(matrix: Tensor) -> Tensor:
-    """Return U V^T over the non-zero singular values of each matrix, shape (B, d, m).
+    """Return U V^T over the non-zero singular values of each matrix, shape (..., d, m).
 
     A gradient has rank at most n; singular vectors of rounding noise must not be given unit weight.
     """

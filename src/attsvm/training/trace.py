@@ -31,8 +31,10 @@ class Trace:
     step : int array, shape (records,)
         Number of steps made before each record; the first is 0, the last the end of the run.
     W : array, shape (..., records, d, dz)
-        Recorded W; K Q^T for the factored parameterisation.
+        Recorded W, (..., records, H, d, dz) with several attention heads; K Q^T for the factored parameterisation.
     K, Q : arrays, shape (..., records, d, m) and (..., records, dz, m), or None
+    head : dict of arrays
+        Recorded parameters of the head by name, shape (..., records, ...); empty unless they were trained.
     optimizer : str
     numerics : {"exact", "autograd"}
     backend : {"torch", "compiled"}
@@ -46,19 +48,30 @@ class Trace:
     W: Array
     K: Array | None
     Q: Array | None
+    head: dict[str, Array]
     optimizer: str
     numerics: str
     backend: str
     stopped: bool
     seconds: float
     _objective: Objective = field(repr=False)
-    _records: Tensor = field(repr=False)  # (B, R, d, dz) in the precision of the computation
+    _records: dict[str, Tensor] = field(repr=False)  # (B, R, ...) in the precision of the computation
 
     def _each_record(self, function: Callable[[Tensor], Tensor]) -> Array:
         """Apply a function of W (B, d, dz) to each record and return it shaped (..., records, ...)."""
         with torch.no_grad():
-            stacked = torch.stack([function(self._records[:, r]) for r in range(len(self.step))], 1)
+            stacked = torch.stack([function(self._at(r)) for r in range(len(self.step))], 1)
         return self._like_data(stacked.reshape(*self.data.batch_shape, *stacked.shape[1:]))
+
+    def _at(self, record: int) -> Tensor:
+        """Return W of that record, shape (B, ...), after giving the head its parameters of that record."""
+        if self.head:
+            module = self._objective.head
+            assert isinstance(module, torch.nn.Module)
+            for name, parameter in module.named_parameters():
+                parameter.copy_(self._records[f"head.{name}"][:, record].view_as(parameter))
+            self._objective.refresh_head()
+        return self._records["W"][:, record]
 
     def _like_data(self, tensor: Tensor) -> Array:
         if not is_tensor(self.W):
@@ -78,15 +91,27 @@ class Trace:
 
     @cached_property
     def norm(self) -> Array:
-        """Frobenius norm of W at each record, shape (..., records)."""
-        return self._each_record(lambda W: torch.linalg.matrix_norm(W))
+        """Frobenius norm of W at each record, over all attention heads, shape (..., records)."""
+        return self._each_record(lambda W: torch.linalg.vector_norm(W.flatten(1), dim=-1))
 
     @cached_property
     def selected(self) -> Array:
-        """Token each query attends to most at the end, integers of shape (..., n)."""
+        """Token each query attends to most at the end, integers of shape (..., n), or (..., H, n) with heads."""
         with torch.no_grad():
-            top = self._objective.logits(self._records[:, -1]).argmax(-1)
-        return self._like_data(top.reshape(*self.data.batch_shape, self.data.n))
+            top = self._objective.logits(self._records["W"][:, -1]).argmax(-1)
+        return self._like_data(top.reshape(*self.data.batch_shape, *top.shape[1:]))
+
+    @cached_property
+    def stationary(self) -> Array:
+        """Whether the gradient that training sees is exactly zero at the end, booleans of shape (...).
+
+        With exact numerics and a named loss that is a true stationary point: single tokens, equal scores, a head that
+        is flat there. With a custom loss it also happens when its slope underflows, and with numerics="autograd" as
+        soon as every query is saturated; the run then stands still for a numerical reason.
+        """
+        with torch.no_grad():
+            zero = self._objective.gradient(self._at(len(self.step) - 1)).W.flatten(1).eq(0).all(-1)
+        return self._like_data(zero.reshape(self.data.batch_shape))
 
     def __repr__(self) -> str:
         return (

@@ -1,0 +1,86 @@
+r"""Training the head together with attention, at its own rate.
+
+The gradient with respect to head parameters, :math:`\frac1n\sum_i l'(u_i) Y_i \nabla h(o_i)`, does not cancel when
+softmax saturates, but its weights :math:`l'(u_i)` underflow as the head grows; their largest exponent is factored out
+as in :mod:`attsvm.training.gradient`. Head and attention move at once, from gradients taken at the same point. In the
+joint model of arXiv 2306.13596 (Section 4) v tends to the max-margin classifier of the selected tokens while p selects
+them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from attsvm.heads import TrialHead, predict
+from attsvm.training.objective import Objective
+
+
+class HeadTraining:
+    """Descent on the parameters of the head.
+
+    Parameters
+    ----------
+    objective : Objective
+        Its head is trained in place.
+    lr : float
+    normalized : bool
+        Divide each trial's gradient by its norm over all head parameters, or take plain gradient steps.
+
+    Raises
+    ------
+    ValueError
+        If the head has no parameters, or several trials would have to share them.
+    """
+
+    def __init__(self, objective: Objective, lr: float, normalized: bool) -> None:
+        head, trials = objective.head, len(objective.labels)
+        if not isinstance(head, torch.nn.Module) or not any(True for _ in head.parameters()):
+            raise ValueError(f"head {type(head).__name__} has no parameters to train with head_lr={lr}.")
+        if trials > 1 and not isinstance(head, TrialHead):
+            raise ValueError(
+                f"head {type(head).__name__} would be shared by {trials} trials; head_lr trains LinearHead, ReLUHead "
+                "and LambdaHead in many trials and other modules in one."
+            )
+        if not 0 < lr < math.inf:
+            raise ValueError(f"head_lr is {lr!r}; a positive number was expected.")
+        self.objective, self.head, self.lr, self.normalized = objective, head, lr, normalized
+        self.trials = trials
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Return the current parameters, each of shape (B, ...)."""
+        return {name: self._with_trials(p.detach()) for name, p in self.head.named_parameters()}
+
+    def _with_trials(self, parameter: Tensor) -> Tensor:
+        return parameter if isinstance(self.head, TrialHead) else parameter.unsqueeze(0)
+
+    def steps(self, W: Tensor) -> list[Tensor]:
+        """Return what to subtract from each parameter, from the gradient at W and the current head."""
+        outputs, labels = self.objective.output(W), self.objective.labels
+        parameters = list(self.head.parameters())
+        with torch.enable_grad():
+            prediction = predict(self.head, outputs)
+            log_slope, sign = self.objective.loss.log_slope((labels * prediction).detach())
+            scale = log_slope.amax(-1, keepdim=True)
+            scale = torch.where(scale.isfinite(), scale, 0.0)
+            weights = (log_slope - scale).exp() * labels  # (B, n)
+            weights = -weights if sign is None else weights * sign
+            grads = torch.autograd.grad((weights * prediction).sum(), parameters)
+        if self.normalized:
+            squared = sum(self._with_trials(grad).flatten(1).square().sum(-1) for grad in grads)
+            norm = torch.as_tensor(squared).sqrt()
+            factor = self.lr / torch.where(norm > 0, norm, 1.0)
+        else:
+            factor = self.lr * scale.squeeze(-1).exp() / self.objective.n
+        return [
+            grad * (factor.view(-1, *(1,) * (grad.ndim - 1)) if isinstance(self.head, TrialHead) else factor[0])
+            for grad in grads
+        ]
+
+    def apply(self, steps: list[Tensor]) -> None:
+        """Move the head."""
+        for parameter, step in zip(self.head.parameters(), steps, strict=True):
+            parameter -= step
+        self.objective.refresh_head()
