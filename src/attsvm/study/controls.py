@@ -5,8 +5,8 @@ A correlation near one means little by itself: W could be close to many matrices
 * **Shuffled**: the SVM of the same tokens after the selections were permuted among the sequences, which keeps how often
   each position is selected and destroys which query selected it. Where no W satisfies a shuffled selection there is no
   such SVM; the direction of the squared-hinge soft margin then stands for it, and the report says so.
-* **Hebbian**: :math:`\sum_i (x_{i\alpha_i} - \bar x_i) z_i^\top`, selected token minus the mean of the others. It knows the
-  realised tokens and weighs all of them alike, where the SVM weighs support tokens only.
+* **Hebbian**: :math:`\sum_i (x_{i\alpha_i} - \bar x_i) z_i^\top`, selected token minus the mean of the others. It knows
+  the realised tokens and weighs all of them alike, where the SVM weighs support tokens only.
 * **Optimal**: the SVM of the globally optimal tokens, what training would tend to if it always found them.
 """
 

@@ -187,6 +187,13 @@ class Run:
         return float(self.curves[self.own][-1]) if self.own in self.curves else None
 
     @property
+    def settled_at(self) -> int:
+        """The first recorded step from which on no query changes its token."""
+        tops = np.asarray(self.trace.attention).argmax(axis=-1)  # (records, n)
+        moved = np.flatnonzero((tops != self.selected).any(axis=1))
+        return int(self.trace.step[min(moved[-1] + 1, len(tops) - 1)]) if len(moved) else 0
+
+    @property
     def concentration(self) -> np.ndarray:
         """The largest attention probability of each query at the end, (n,)."""
         return np.asarray(self.trace.attention[-1]).max(axis=-1)

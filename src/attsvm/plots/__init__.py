@@ -1,0 +1,1 @@
+"""Figures, one question a file, drawn with matplotlib and without its global state."""

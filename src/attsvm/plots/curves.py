@@ -1,0 +1,104 @@
+"""Correlation over training: with the SVMs and the controls, and in other arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from attsvm.plots.style import (
+    FIRST,
+    INK,
+    NORM_COLOURS,
+    NORM_TITLES,
+    QUIET,
+    SECOND,
+    house_style,
+    legend_below,
+    panels,
+    step_axis,
+)
+from attsvm.study.results import PrecisionRun, Run
+from attsvm.study.words import correlation_text
+
+TITLES = {"W": "Training W", "KQ": "Training K and Q"}
+CONTROL_LOOKS = {"optimal": ("-.", INK), "hebbian": ("--", QUIET), "shuffled": ("-", "#b9b9b9")}
+
+_TICKS = (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999, 0.9999999)
+
+
+def nines(correlation: np.ndarray | float) -> np.ndarray:
+    """Map a correlation c to -log10(1 - c): 0.9 to 1, 0.99 to 2, 0.999 to 3."""
+    return -np.log10(np.maximum(1.0 - np.asarray(correlation, dtype=float), 1e-12))
+
+
+def _nines_axis(ax: Axes, top: float, bottom: float) -> None:
+    ax.set_ylim(bottom, top)
+    shown = [tick for tick in _TICKS if nines(tick) <= top]
+    ax.set_yticks([float(nines(tick)) for tick in shown], [f"{tick:.7g}" for tick in shown])
+    ax.set_ylabel("correlation with")
+
+
+def _draw_run(ax: Axes, run: Run) -> None:
+    step = np.maximum(run.trace.step, 0.5)
+    for norm in run.curves:
+        label = f"{NORM_TITLES[norm]} SVM of the realised tokens"
+        weight = 2.6 if norm == run.own else 1.4
+        ax.plot(step, nines(run.curves[norm]), color=NORM_COLOURS[norm], lw=weight, label=label)
+    for control in sorted(run.controls, key=lambda control: list(CONTROL_LOOKS).index(control.key)):
+        style, color = CONTROL_LOOKS[control.key]
+        for number, curve in enumerate(control.curves):
+            ax.plot(step, nines(curve), style, color=color, lw=1.1, label="" if number else control.label)
+    if run.correlation is not None:
+        ax.annotate(
+            correlation_text(run.correlation), (step[-1], float(nines(run.correlation))), xytext=(-7, 0),
+            textcoords="offset points", ha="right", va="center", color=NORM_COLOURS[run.own], weight="bold",
+        )  # fmt: skip
+    if 1 < run.settled_at < step[-1]:
+        ax.axvline(run.settled_at, color=QUIET, lw=0.8, ls=":")
+        ax.annotate(
+            "selection final", (run.settled_at, 1.0), xycoords=("data", "axes fraction"), xytext=(-4, -2),
+            textcoords="offset points", ha="right", va="top", color=QUIET, fontsize=7.5,
+        )  # fmt: skip
+
+
+def correlation_figure(runs: dict[str, Run], width: float) -> Figure:
+    """Draw correlation against steps, a panel for each parameterisation.
+
+    The vertical axis counts nines, so that controls near 0.5 and a match at 0.9999 both show, and a correlation that
+    approaches one like a power of the step number is a straight line.
+    """
+    with house_style():
+        figure, axes = panels(width, 3.2, len(runs))
+        reached = [nines(curve).max() for run in runs.values() for curve in run.curves.values()]
+        lowest = [nines(control.curves).min() for run in runs.values() for control in run.controls]
+        top, bottom = max([*reached, 1.0]) * 1.06, min([*lowest, -0.05]) - 0.05
+        for ax, run in zip(axes, runs.values(), strict=True):
+            _draw_run(ax, run)
+            step_axis(ax, run.trace.step[-1])
+            _nines_axis(ax, float(top), float(bottom))
+            ax.set_title(TITLES[run.parameterization])
+        legend_below(figure, axes, 3)
+    return figure
+
+
+def precision_figure(reference: Run, runs: tuple[PrecisionRun, ...], width: float) -> Figure:
+    """Draw the correlation of W with one and the same SVM, for each arithmetic."""
+    looks = {
+        ("float32", "exact"): ("--", "#8cc0f0", 1.6),
+        ("float64", "autograd"): ("-", QUIET, 1.6),
+        ("float32", "autograd"): ("-", SECOND, 1.8),
+    }
+    curves = [("float64, exact gradient", reference.trace.step, reference.curves["frobenius"], "-", FIRST, 3.0)]
+    curves += [(run.label, run.step, run.curve, *looks[run.dtype, run.numerics]) for run in runs]
+    with house_style():
+        figure, axes = panels(width, 2.9, 1)
+        ax = axes[0]
+        for label, step, curve, style, color, weight in curves:
+            ax.plot(np.maximum(step, 0.5), curve, style, color=color, lw=weight, label=label)
+        step_axis(ax, reference.trace.step[-1])
+        ax.set_ylim(min(-0.02, *(float(curve.min()) for _, _, curve, *_ in curves)), 1.04)
+        ax.axhline(0, color=INK, lw=0.5)
+        ax.set_ylabel("correlation with the SVM")
+        legend_below(figure, axes, 2)
+    return figure

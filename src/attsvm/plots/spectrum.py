@@ -1,0 +1,50 @@
+"""Singular values of the two SVM solutions and of what training made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from attsvm.plots.curves import TITLES
+from attsvm.plots.style import NORM_COLOURS, NORM_TITLES, QUIET, house_style, legend_below, panels
+from attsvm.study.results import Run
+from attsvm.study.spectrum import certified_rank, singular_values
+
+FLOOR = 1e-6
+SHOWN = 30
+
+
+def _draw(ax: Axes, W: np.ndarray, marker: str, color: str, size: float, label: str) -> tuple[int, float]:
+    values = singular_values(W)[:SHOWN]
+    values = values[values > FLOOR]
+    face = "none" if marker == "o" else color
+    ax.plot(np.arange(1, len(values) + 1), values, marker, color=color, ms=size, mfc=face, label=label)
+    return len(values), float(values[-1])
+
+
+def spectrum_figure(runs: dict[str, Run], width: float) -> Figure:
+    """Draw singular values over the largest, on a logarithmic axis that ends at a millionth."""
+    with house_style():
+        figure, axes = panels(width, 2.8, len(runs))
+        for ax, run in zip(axes, runs.values(), strict=True):
+            _draw(ax, np.asarray(run.trace.W[-1]), "o", QUIET, 6.0, "trained")
+            for norm, marker in (("frobenius", "s"), ("nuclear", "D")):
+                if norm in run.curves:
+                    solution, color = run.solutions[norm], NORM_COLOURS[norm]
+                    last = _draw(ax, solution.W, marker, color, 3.2, f"{NORM_TITLES[norm]} SVM")
+                    ax.annotate(
+                        f"rank {certified_rank(solution)}", last, xytext=(0, -8), textcoords="offset points",
+                        ha="center", va="top", color=color, weight="bold", fontsize=8,
+                    )  # fmt: skip
+            ax.set_yscale("log")
+            ax.set_ylim(FLOOR, 2)
+            ax.yaxis.set_minor_locator(NullLocator())
+            ax.set_xlim(0, ax.get_xlim()[1] + 0.5)
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+            ax.set_title(TITLES[run.parameterization])
+            ax.set_xlabel("number of the singular value")
+            ax.set_ylabel("size over the largest")
+        legend_below(figure, axes, 3)
+    return figure

@@ -1,0 +1,92 @@
+"""The figures of a study's report, with what to look at in each."""
+
+from __future__ import annotations
+
+from attsvm.plots.curves import correlation_figure, precision_figure
+from attsvm.plots.margins import margins_figure
+from attsvm.plots.patches import selection_figure, support_figure
+from attsvm.plots.spectrum import spectrum_figure
+from attsvm.report.page import Picture
+from attsvm.study.results import Study
+from attsvm.study.words import nouns
+
+
+def pictures(found: Study) -> dict[str, Picture]:
+    """List the figures that what was found allows, by name."""
+    runs, words = found.runs, nouns(found.setup.train)
+    made: list[Picture] = []
+    compared = {name: run for name, run in runs.items() if run.curves}
+    if compared:
+        made += [_correlation(found), _spectrum(found)]
+    if any(run.locality is not None for run in runs.values()):
+        made.append(
+            Picture(
+                "margins",
+                lambda width: margins_figure(runs, width, words),
+                f"Margin of every rejected {words.token} against how far it scores below the selected one.",
+                f"Every dot is a {words.token} that was not selected. Those at margin 1 hold the SVM in place; the "
+                "selection is locally optimal when all of them lie above the line. What lies further right may score "
+                "as it likes.",
+            )
+        )
+    if found.precision:
+        made.append(
+            Picture(
+                "precision",
+                lambda width: precision_figure(runs["W"], found.precision, width),
+                "Correlation with the SVM over training, for four kinds of arithmetic.",
+                "The same steps, four kinds of arithmetic, one SVM to compare with. Plain autograd subtracts nearly "
+                "equal numbers once attention is saturated; after that it follows rounding errors.",
+            )
+        )
+    if found.setup.train.patches is not None and runs:
+        made += _on_images(found)
+    return {picture.name: picture for picture in made}
+
+
+def _correlation(found: Study) -> Picture:
+    compared = {name: run for name, run in found.runs.items() if run.curves}
+    return Picture(
+        "correlation",
+        lambda width: correlation_figure(compared, width),
+        "Correlation of the trained matrix with the two SVMs and with three controls, over training steps.",
+        "Correlation of the trained matrix with each direction; the axis counts nines. The theory pairs W with the "
+        "Frobenius SVM and K, Q with the nuclear one (heavy lines): they should climb once the selection is final, "
+        "and nothing else should.",
+    )
+
+
+def _spectrum(found: Study) -> Picture:
+    compared = {name: run for name, run in found.runs.items() if run.curves}
+    return Picture(
+        "spectrum",
+        lambda width: spectrum_figure(compared, width),
+        "Singular values of the trained matrix and of the two SVM solutions.",
+        "Training W should reproduce the spectrum of the Frobenius SVM, training K and Q the short one of the nuclear "
+        "SVM. Circles far below the last square or diamond are what training has not yet forgotten.",
+    )
+
+
+def _on_images(found: Study) -> list[Picture]:
+    setup, runs = found.setup, found.runs
+    made = [
+        Picture(
+            "selection",
+            lambda width: selection_figure(setup.train, runs, width),
+            "Average training image of each class with the number of images in which each patch is selected.",
+            "Where attention ends: the number of training images whose selected patch lies in each place, on the "
+            "average image of the class.",
+        )
+    ]
+    run = runs["W"]
+    if run.own in run.curves:
+        made.append(
+            Picture(
+                "support",
+                lambda width: support_figure(setup, run, width),
+                "Training images with their selected patch and their support patches.",
+                "The images the SVM rests on most. Blue: the patch selected. Orange: support patches, thicker for a "
+                "larger multiplier. Dotted: the best patch, where another was selected.",
+            )
+        )
+    return made

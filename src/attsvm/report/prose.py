@@ -1,0 +1,126 @@
+"""The sentences around the claims: what was done, and what the large numbers say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attsvm.study.results import Study
+from attsvm.study.verdict import NORM_NAMES
+from attsvm.study.words import correlation_text, counted, nouns, share_text
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A large number with what it is; `match` marks those the verdict rests on."""
+
+    value: str
+    label: str
+    note: str
+    match: bool = False
+
+
+def lede(found: Study) -> str:
+    """Say in a sentence or two what was done."""
+    words, n = nouns(found.setup.train), found.setup.train.tokens.n
+    begun = (
+        f"One attention layer, trained on {counted(n, words.row, words.rows)} under a fixed linear head, held against "
+        f"the attention SVM of the {words.tokens} it came to select."
+    )
+    return begun if found.complete else f"{begun} The study was stopped early; this is what was done by then."
+
+
+def tiles(found: Study) -> list[Tile]:
+    """Choose the numbers that stand under the headline."""
+    made = []
+    for run in found.runs.values():
+        name = "W" if run.parameterization == "W" else "K, Q"
+        if run.correlation is None:
+            continue
+        rivals = [control.final for control in run.controls if not control.coincides]
+        note = f"correlation; nearest control {correlation_text(max(rivals))}" if rivals else "correlation"
+        label = f"{name} with its {NORM_NAMES[run.own]} SVM"
+        made.append(Tile(correlation_text(run.correlation), label, note, match=True))
+    plain = [run for run in found.precision if run.numerics == "autograd" and run.dtype == "float32"]
+    if plain:
+        note = f"correlation; its best was {correlation_text(float(plain[0].curve.max()))}"
+        made.append(Tile(correlation_text(float(plain[0].curve[-1])), "where plain float32 autograd ends", note))
+    trained = {row.key: row for row in found.accuracies}
+    if "W" in trained:
+        row, test = trained["W"], found.setup.test
+        value, on = (row.train, "training") if row.test is None or test is None else (row.test, "test")
+        count = found.setup.train.tokens.n if on == "training" or test is None else test.tokens.n
+        words = nouns(found.setup.train)
+        made.append(
+            Tile(share_text(value), f"of {counted(count, words.row, words.rows)} right, {on}", "attention by trained W")
+        )
+    return made
+
+
+def accuracy_sentence(found: Study) -> str:
+    """Compare the head alone with trained attention."""
+    rows = {row.key: row for row in found.accuracies}
+    words = nouns(found.setup.train)
+    if "W" not in rows:
+        return ""
+    held_out = rows["W"].test is not None
+    alone, trained = (rows[key].test if held_out else rows[key].train for key in ("uniform", "W"))
+    return (
+        f"On {'held-out' if held_out else 'training'} {words.rows} the head alone, averaging all {words.tokens}, is "
+        f"right in {share_text(alone)}; trained attention, which shows the head little more than one {words.token}, in "
+        f"{share_text(trained)}. Training tends to a margin, not to accuracy: neither number is claimed to be the "
+        "larger."
+    )
+
+
+def method(found: Study) -> list[tuple[str, str]]:
+    """Describe each step and the reason for its settings: (what, how and why)."""
+    setup, settings, words = found.setup, found.settings, nouns(found.setup.train)
+    tokens = setup.train.tokens
+    held = "nothing is held out" if setup.test is None else f"{setup.test.tokens.n:,} are held out"
+    moved = (
+        " The mean training query is subtracted from every query, the result scaled to mean length one, and a constant "
+        "coordinate appended: that widens the margin and with it the speed of training."
+        if setup.centred
+        else ""
+    )
+    if setup.head.penalty is None:
+        head = "The head v was given with the data; it was scaled to length one."
+    else:
+        head = (
+            f"The head v is the ridge regression of the labels on the mean {words.token} of each training {words.row} "
+            f"(penalty {setup.head.penalty:.2g} of the mean squared length, by leave-one-out error): the best "
+            "linear classifier of what uniform attention, W = 0, shows it. It is fixed before attention is trained, "
+            f"as the theory asks; it gives every {words.token} its score, the label times v·x."
+        )
+    return [
+        (
+            "Data",
+            " ".join(setup.train.notes)
+            + f" {tokens.n:,} {words.rows} are drawn at random for training and {held}; {tokens.T} {words.tokens} "
+            f"each, tokens of dimension {tokens.d}, queries of dimension {tokens.dz}.{moved} Tokens and queries are "
+            "divided by their mean training length, so that the step length means the same for any data; the SVM's "
+            "direction does not depend on it.",
+        ),
+        ("Head", head),
+        (
+            "Training",
+            f"{settings.steps:,} steps of normalised gradient descent on the logistic loss. W starts at zero, the "
+            f"start the theory asks for, with steps of length {settings.lr:g}; K starts at 0.1 N(0,1) and Q at zero, "
+            "with joint steps of 0.5 ‖(K,Q)‖/√k, since normalising K and Q separately is biased away from the nuclear "
+            "solution. The gradient is taken relative to the token attended to most, so that nothing cancels when "
+            "attention saturates.",
+        ),
+        (
+            "SVMs",
+            f"The smallest W, in Frobenius or nuclear norm, whose logits place the realised {words.token} at least 1 "
+            "above every other, each certified by a duality gap recomputed from W and the multipliers. Ranks count "
+            "singular values above what that gap leaves uncertain.",
+        ),
+        (
+            "Controls",
+            f"The SVM after the selections were permuted among the {words.rows} ({settings.shuffles} times; the "
+            f"nearest counts); the Hebbian direction, the sum over {words.rows} of (selected {words.token} − mean of "
+            f"the others) times query; the SVM of the {words.tokens} with the best scores. Each in the norm of the "
+            "run it is held against.",
+        ),
+    ]

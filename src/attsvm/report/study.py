@@ -1,0 +1,98 @@
+"""Write a study: report.html, verdict.json and the figures."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from attsvm.files import replacing_files_in
+from attsvm.report.page import Picture, environment, versions
+from attsvm.report.pictures import pictures
+from attsvm.report.prose import accuracy_sentence, lede, method, tiles
+from attsvm.study.results import Study
+from attsvm.study.verdict import accuracy_lines, claims, headline, quantities
+from attsvm.study.words import nouns
+
+
+def verdict(found: Study, command: str) -> dict[str, Any]:
+    """Collect what verdict.json holds: version, seed, parameters, claims and every number."""
+    data = found.setup
+    parameters = asdict(found.settings) | {
+        "train": data.train.tokens.n,
+        "token_scale": data.token_scale,
+        "query_scale": data.query_scale,
+        "centred": data.centred,
+        "ridge_penalty": data.head.penalty,
+    }
+    return {
+        "attsvm": versions()["attsvm"],
+        "command": command,
+        "data": data.train.name,
+        "seed": found.settings.seed,
+        "parameters": parameters,
+        "complete": found.complete,
+        "headline": headline(found),
+        "claims": [asdict(claim) for claim in claims(found)],
+        "quantities": quantities(found),
+        "seconds": round(found.seconds, 2),
+        "versions": versions(),
+    }
+
+
+def render(found: Study, command: str, shown: dict[str, Picture]) -> str:
+    """Return the report as one HTML document that needs no other file."""
+    return (
+        environment()
+        .get_template("study.html.j2")
+        .render(
+            found=found,
+            name=found.setup.train.name,
+            words=nouns(found.setup.train),
+            headline=headline(found),
+            lede=lede(found),
+            tiles=tiles(found),
+            claims=claims(found),
+            pictures=shown,
+            accuracy=accuracy_lines(found),
+            accuracy_sentence=accuracy_sentence(found),
+            method=method(found),
+            controls={name: run.controls for name, run in found.runs.items()},
+            verdict=verdict(found, command),
+        )
+    )
+
+
+def write_study(found: Study, directory: str | os.PathLike[str], command: str) -> Path:
+    """Write the report beside the directory's old content, then move it into place.
+
+    Parameters
+    ----------
+    found : Study
+    directory : path
+        Made if it does not exist.
+    command : str
+        The command that made the study, for the record.
+
+    Returns
+    -------
+    Path
+        report.html; beside it lie verdict.json and figures/NAME.png and .pdf.
+
+    Raises
+    ------
+    OSError
+        If the directory cannot be made or written.
+    """
+    with replacing_files_in(directory) as beside:
+        (beside / "figures").mkdir()
+        shown = pictures(found)
+        for picture in shown.values():
+            picture.save(beside / "figures")
+        (beside / "verdict.json").write_text(
+            json.dumps(verdict(found, command), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+        )
+        (beside / "report.html").write_text(render(found, command, shown), encoding="utf-8")
+    return Path(directory) / "report.html"

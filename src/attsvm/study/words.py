@@ -1,0 +1,55 @@
+"""Numbers and nouns as a reader wants them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.data.dataset import Dataset
+
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True)
+class Nouns:
+    """What a token and a row of the data set are called."""
+
+    token: str
+    tokens: str
+    row: str
+    rows: str
+
+
+def nouns(data: Dataset) -> Nouns:
+    """Patches of images, or tokens of sequences."""
+    if data.patches is not None:
+        return Nouns("patch", "patches", "image", "images")
+    return Nouns("token", "tokens", "sequence", "sequences")
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """Write '1 patch' or '3 patches'."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def correlation_text(value: float) -> str:
+    """Write a correlation with enough digits to see how far from one it is: 0.587, 0.99994, 1 − 2×10⁻¹²."""
+    missing = 1.0 - value
+    if missing < 1e-9:
+        return f"1 − {small_text(missing)}" if missing > np.finfo(float).eps else "1"
+    digits = 3 if missing > 1e-3 else int(np.ceil(-np.log10(missing)))
+    return f"{np.floor(value * 10**digits) / 10**digits:.{digits}f}"
+
+
+def share_text(value: float | None) -> str:
+    """Write a share as a percentage, or a dash."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def small_text(value: float) -> str:
+    """Write a small positive number as 2×10⁻¹⁵; whatever is below the rounding of float64 is called that."""
+    if value < np.finfo(float).eps:
+        return "rounding level"
+    digit, exponent = f"{value:.0e}".split("e")
+    return f"{digit}×10{str(int(exponent)).translate(_SUPERSCRIPT)}"
