@@ -12,7 +12,8 @@ the top entry becomes :math:`-P_\top \sum_{t\ne\top} P_t D_t`, accurate to round
 whose gradient at the label is minus the sum of the others. What remains is the underflow of exp, near margin 745 in
 float64 and 103 in float32; :mod:`attsvm.training.gradient` goes on in logarithms.
 
-Everything is differentiable twice, forward and backward, and works under torch.func transforms and torch.compile.
+Everything is differentiable twice and works under torch.func transforms and torch.compile; softmax and cross-entropy
+are differentiable in forward mode too.
 """
 
 from __future__ import annotations
@@ -59,6 +60,17 @@ class _ExactSoftmax(Function):
         return _centred_product(probabilities, tangents[0], ctx.dim)
 
 
+def _composed_softmax(scores: Tensor, dim: int) -> Tensor:
+    """Softmax from operations whose own derivatives do not cancel, for the compiler, which fuses them.
+
+    The top entry is written as 1 minus the others, so that the others receive g_t - g_top and nothing else is summed.
+    """
+    top = scores.argmax(dim, keepdim=True)
+    others = (scores - scores.gather(dim, top)).exp().scatter(dim, top, 0.0)
+    rest = others / (1 + others.sum(dim, keepdim=True))
+    return rest.scatter_add(dim, top, 1 - rest.sum(dim, keepdim=True))
+
+
 def exact_softmax(scores: Tensor, dim: int = -1) -> Tensor:
     """Softmax with a backward pass that does not cancel.
 
@@ -84,6 +96,8 @@ def exact_softmax(scores: Tensor, dim: int = -1) -> Tensor:
         )
     if not -scores.ndim <= dim < scores.ndim:
         raise ValueError(f"dim is {dim}, but scores has shape {tuple(scores.shape)}; a dimension of it was expected.")
+    if torch.compiler.is_compiling():
+        return _composed_softmax(scores, dim)
     return _ExactSoftmax.apply(scores, dim % scores.ndim)  # pyright: ignore[reportReturnType]
 
 
@@ -235,6 +249,8 @@ def exact_attention(
     rows = math.prod(torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])) * keys
     chunk = max(1, CHUNK_ENTRIES // max(rows, 1)) if query_chunk is None else query_chunk
     if chunk < length:
+        # The compiler refuses one tensor in two places, as in self-attention; a view is another tensor.
+        key, value = key.view_as(key), value.view_as(value)
         return _ChunkedAttention.apply(query, key, value, attn_mask, is_causal, scale, chunk)  # pyright: ignore
     scores, blind = _masked_scores(query, key, attn_mask, is_causal, scale, 0)
     return _probabilities(exact_softmax, scores, blind) @ value
@@ -244,17 +260,22 @@ def _kind(value: object) -> str:
     return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
+def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """log(1 + sum of e^(other - label)), of which no derivative cancels either."""
+    index = target.unsqueeze(-1)
+    relative = logits - logits.gather(-1, index)
+    highest = relative.detach().amax(-1, keepdim=True)  # >= 0, and 0 when the label is on top
+    others = (relative - highest).exp().scatter(-1, index, 0.0).sum(-1)
+    highest = highest.squeeze(-1)
+    return highest + torch.where(highest == 0, others.log1p(), (others + (-highest).exp()).log())
+
+
 class _ExactCrossEntropy(Function):
     generate_vmap_rule = True
 
     @staticmethod
     def forward(logits: Tensor, target: Tensor) -> Tensor:
-        index = target.unsqueeze(-1)
-        relative = logits - logits.gather(-1, index)
-        highest = relative.amax(-1, keepdim=True)  # >= 0, and 0 when the label is on top
-        others = (relative - highest).exp().scatter(-1, index, 0.0).sum(-1)
-        highest = highest.squeeze(-1)
-        return highest + torch.where(highest == 0, others.log1p(), (others + (-highest).exp()).log())
+        return _cross_entropy(logits, target)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -303,5 +324,6 @@ def exact_cross_entropy(logits: Tensor, target: Tensor, reduction: str = "mean")
         raise ValueError(f"target is {_kind(target)}; integers of shape {tuple(logits.shape[:-1])} were expected.")
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction is {reduction!r}; 'mean', 'sum' or 'none' was expected.")
-    loss: Any = _ExactCrossEntropy.apply(logits, target.long())
+    function: Any = _cross_entropy if torch.compiler.is_compiling() else _ExactCrossEntropy.apply
+    loss = function(logits, target.long())
     return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()

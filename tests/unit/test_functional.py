@@ -135,6 +135,31 @@ def test_cross_entropy_keeps_a_loss_below_rounding():
     assert exact_cross_entropy(torch.tensor([[0.0, 900.0]]).double(), torch.tensor([0])) == 900
 
 
+@forward_mode
+# The tracer itself builds the object that this warning is about.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.parametrize("scale", [1.0, 200.0])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: exact_softmax(a)[:, 0].sum(),
+        lambda a: exact_cross_entropy(a, torch.tensor([0, 1, 2, 3])),
+        lambda a: exact_attention(a, a, a, is_causal=True).square().sum(),
+        lambda a: exact_attention(a, a, a, query_chunk=3).square().sum(),
+    ],
+    ids=["softmax", "cross-entropy", "attention", "chunked"],
+)
+def test_the_compiled_graph_has_the_same_exact_gradient(function, scale):
+    torch.compiler.reset()
+    scores = draw(4, 5, scale=scale)
+    (eager,) = torch.autograd.grad(function(scores), scores)
+    (compiled,) = torch.autograd.grad(torch.compile(function, backend="aot_eager", fullgraph=True)(scores), scores)
+    # Entry by entry relative to its row: saturated rows keep every digit, however small they are.
+    size = eager.abs().amax(-1, keepdim=True)
+    assert (size > 0).all()
+    torch.testing.assert_close(compiled / size, eager / size, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("call", "word"),
     [
