@@ -13,8 +13,10 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy.optimize import nnls
 
 from attsvm import SelectionProblem, Solution, Status, solve
+from attsvm.certificate import FarkasCertificate
 from problems import FAMILIES, NAMED
 
 NORMS = st.sampled_from(["frobenius", "nuclear"])
@@ -27,7 +29,7 @@ def instances(
 ):
     """A small problem of a random family; hypothesis shrinks the sizes."""
     name = draw(st.sampled_from(names))
-    size = draw(st.tuples(st.integers(1, 6), st.integers(2, 6), st.integers(2, 6)))
+    size = draw(st.tuples(st.integers(1 + (name == "contradicted"), 6), st.integers(2, 6), st.integers(2, 6)))
     rng = np.random.default_rng([draw(st.integers(0, 10_000)), *size])
     return FAMILIES[name].make(rng, *size)
 
@@ -186,6 +188,36 @@ def test_a_second_copy_of_the_selected_token_is_a_contradiction(problem, norm):
     assert solution.status is Status.INFEASIBLE
     assert solution.certificate is not None
     assert solution.certificate.verify()
+
+
+@given(instances(("planted", "rectangular", "several", "masked")), seeds)
+def test_no_multipliers_prove_a_feasible_problem_infeasible(problem, rng):
+    """Random ones, those of the optimum, and those that a nonnegative least-squares fit makes as small as possible."""
+    solution = solve(problem)
+    assume(solution.status is Status.OPTIMAL and problem.rejected.any())
+    rows = np.nonzero(problem.rejected)
+    x = problem.tokens[problem.sequence]
+    delta = x[rows[0], problem.reference[rows[0]]] - x[rows]
+    columns = np.einsum("md,me->dem", delta, problem.queries[rows[0]]).reshape(-1, len(delta))
+    fitted = nnls(np.vstack([columns, np.ones(len(delta))]), np.r_[np.zeros(len(columns)), 1.0])[0]
+    for values in (rng.random(len(delta)), np.asarray(solution.dual)[rows], fitted):
+        dual = np.zeros(problem.mask.shape)
+        dual[rows] = values
+        assert not FarkasCertificate(problem, dual).verify()
+
+
+@given(instances(("contradicted", "published", "integers")))
+def test_a_certificate_that_was_tampered_with_is_refused(problem):
+    solution = solve(problem)
+    assume(solution.status is Status.INFEASIBLE)
+    assert solution.certificate is not None
+    dual = np.asarray(solution.certificate.dual)
+    largest = np.unravel_index(np.where(problem.rejected, dual, -1).argmax(), dual.shape)
+    negative, none = dual.copy(), np.zeros_like(dual)
+    negative[largest] *= -1
+    outside = np.where(problem.rejected | problem.tied, dual, 1.0)
+    for forged in (negative, none, outside, dual * np.nan, dual[:, :-1]):
+        assert not FarkasCertificate(problem, forged).verify()
 
 
 @given(instances(("planted", "several", "masked", "integers")), NORMS, seeds)
