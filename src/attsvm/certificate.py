@@ -16,10 +16,14 @@ from functools import cached_property
 
 import numpy as np
 
+from attsvm.normal_matrix import NormalMatrix
 from attsvm.problem import SelectionProblem
-from attsvm.reduction import reduce
+from attsvm.reduction import Reduced, reduce
 
 EPS = float(np.finfo(float).eps)
+# Entries of the dense support matrix above which its smallest singular value is bounded through the normal matrix.
+DENSE_ENTRIES = 4_000_000
+CHOLESKY_FLOOR = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,21 +59,21 @@ class FarkasCertificate:
         if (dual[~(problem.rejected | problem.tied)] != 0).any():
             return np.inf
         reduced = reduce(problem)
-        return existence_ratio(reduced.delta, reduced.queries, dual[reduced.rows], reduced.tied)
+        return existence_ratio(reduced, dual[reduced.rows])
 
     def verify(self) -> bool:
         """Tell whether the multipliers prove infeasibility."""
         return self.ratio < 1.0
 
 
-def existence_ratio(delta: np.ndarray, queries: np.ndarray, dual: np.ndarray, tied: np.ndarray) -> float:
+def existence_ratio(reduced: Reduced, dual: np.ndarray) -> float:
     """Bound the largest relative correction that makes ``dual`` exact; see the module's derivation.
 
     Parameters
     ----------
-    delta : ndarray, shape (n, T, p)
-    queries : ndarray, shape (n, r)
-    dual, tied : ndarray, shape (n, T)
+    reduced : Reduced
+    dual : ndarray, shape (n, T)
+        On the rows of ``reduced``.
 
     Returns
     -------
@@ -77,16 +81,37 @@ def existence_ratio(delta: np.ndarray, queries: np.ndarray, dual: np.ndarray, ti
         (||A^T dual|| + its rounding error) / sigma.
     """
     row, column = np.nonzero(dual)
-    weight = np.where(tied[row, column], np.abs(dual).max(), dual[row, column])
-    left = delta[row, column]  # (J, p)
-    right = queries[row]  # (J, r)
-    columns = (left[:, :, None] * right[:, None, :]).reshape(len(row), -1) * weight[:, None]  # (J, p r)
-    value = columns.T @ (dual[row, column] / weight)
-    noise = 4 * EPS * float(np.linalg.norm(columns, axis=1).sum())
-    if not columns.any():
+    weight = np.zeros(dual.shape)
+    weight[row, column] = np.where(reduced.tied[row, column], np.abs(dual).max(), dual[row, column])
+    noise = 4 * EPS * float((reduced.lengths * weight).sum())
+    if noise == 0.0:
         return 0.0
-    sigma = _smallest_singular_value(columns)
-    return (float(np.linalg.norm(value)) + noise) / sigma
+    error = float(np.linalg.norm(reduced.adjoint(dual))) + noise
+    size = int(np.prod(reduced.shape))
+    if len(row) * size > DENSE_ENTRIES and len(row) >= size:
+        floor = _singular_value_floor(reduced, weight)
+        if floor > 0:
+            return error / floor
+    left, right = reduced.delta[row, column] * weight[row, column][:, None], reduced.queries[row]
+    return error / _smallest_singular_value((left[:, :, None] * right[:, None, :]).reshape(len(row), size))
+
+
+def _singular_value_floor(reduced: Reduced, weight: np.ndarray) -> float:
+    """Lower bound on the smallest singular value of A^T diag(weight) when it has full row rank; 0 when not shown.
+
+    One Cholesky factorisation of M M^T - floor^2 I, whose success proves the bound, instead of a singular value
+    decomposition of M.
+    """
+    normal = NormalMatrix(reduced).form(weight**2)
+    size = len(normal)
+    largest = float(np.abs(normal).sum(axis=1).max())
+    floor_squared = CHOLESKY_FLOOR * largest
+    normal[np.diag_indices(size)] -= floor_squared + size * EPS * largest
+    try:
+        np.linalg.cholesky(normal)
+    except np.linalg.LinAlgError:
+        return 0.0
+    return float(np.sqrt(floor_squared))
 
 
 def _smallest_singular_value(matrix: np.ndarray) -> float:

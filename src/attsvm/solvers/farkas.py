@@ -10,37 +10,49 @@ dual is a certificate with few supports when the maximum is zero. Either result 
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from attsvm.certificate import existence_ratio
+from attsvm.normal_matrix import NormalMatrix
 from attsvm.reduction import Reduced
-from attsvm.solvers.normal_matrix import NormalMatrix
 
 # Dense algebra on the support costs (support)(p r)^2; past this many entries the structured normal matrix is used.
 DENSE_ENTRIES = 4_000_000
 SUPPORT_CUT = 1e-9
+CORRECTIONS = 8
+SETTLED = 1e-6  # a relative change after which the residual is at rounding level
 
 
 def correct(reduced: Reduced, dual: np.ndarray) -> np.ndarray | None:
-    """Correct nearly exact multipliers (n, T); None when they are not near a certificate."""
-    for _ in range(3):
+    """Correct nearly exact multipliers (n, T); None when they are not near a certificate.
+
+    Alternates between the multipliers with A^T lam = 0 (the nearest in relative terms) and the nonnegative ones.
+    """
+    clipped_before = np.inf
+    for _ in range(CORRECTIONS):
         total = float(dual[reduced.rejected].sum())
         if not np.isfinite(total) or total <= 0:
             return None
         dual = dual / total
         weight = np.where(reduced.tied, np.abs(dual).max(), np.where(dual > SUPPORT_CUT * dual.max(), dual, 0.0))
-        dual = np.where(weight > 0, dual, 0.0)
-        change = _relative_change(reduced, dual, weight)
-        if (change[reduced.rejected & (weight > 0)] <= -0.999).any():
+        change = _relative_change(reduced, np.where(weight > 0, dual, 0.0), weight)
+        corrected = np.where(weight > 0, dual + weight * change, 0.0)
+        clipped = int((corrected[reduced.rejected] < 0).sum())
+        if clipped >= clipped_before:
             return None
-        dual = np.where(weight > 0, dual + weight * change, 0.0)
-    return dual
+        dual = np.where(reduced.rejected, np.maximum(corrected, 0.0), corrected)
+        if clipped:
+            clipped_before = clipped
+        elif float(np.abs(change).max()) < SETTLED:
+            return dual
+    return None
 
 
 def proves(reduced: Reduced, dual: np.ndarray) -> bool:
     """Tell whether exact multipliers exist beside ``dual``."""
-    return existence_ratio(reduced.delta, reduced.queries, dual, reduced.tied) < 1.0
+    return existence_ratio(reduced, dual) < 1.0
 
 
 def certificate(reduced: Reduced, dual: np.ndarray | None) -> np.ndarray | None:
@@ -106,5 +118,7 @@ def _relative_change(reduced: Reduced, dual: np.ndarray, weight: np.ndarray) -> 
         return change
     normal = NormalMatrix(reduced).form(weight**2)
     ridge = 1e-14 * float(np.trace(normal)) / size
-    multiplier = np.linalg.solve(normal + ridge * np.eye(size), -reduced.adjoint(dual).ravel())
+    normal[np.diag_indices(size)] += ridge
+    factor = cho_factor(normal, lower=True, overwrite_a=True, check_finite=False)
+    multiplier = cho_solve(factor, -reduced.adjoint(dual).ravel(), check_finite=False)
     return weight * reduced.apply(multiplier.reshape(reduced.shape))

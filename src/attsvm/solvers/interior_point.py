@@ -5,7 +5,7 @@ conditions of min 1/2 ||W||^2 s.t. A(W) - s = c, s >= 0 does not mind. Each step
 
 .. math:: (I + A^\top \Theta A)\, dW = \mathrm{rhs}, \qquad \Theta = \lambda / s,
 
-whose matrix is (p r) x (p r), formed in one product (:mod:`attsvm.solvers.normal_matrix`); when there are fewer
+whose matrix is (p r) x (p r), formed in one product (:mod:`attsvm.normal_matrix`); when there are fewer
 constraints than entries of W the same step is taken on :math:`\Theta^{-1} + A A^\top`. Predictor-corrector steps
 follow Mehrotra (SIAM J. Optim. 2, 1992). Equalities get a large fixed weight and an accumulated multiplier (method of
 multipliers).
@@ -18,10 +18,10 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from attsvm.normal_matrix import NormalMatrix
 from attsvm.reduction import Reduced
 from attsvm.solvers.control import Control
 from attsvm.solvers.newton import assess
-from attsvm.solvers.normal_matrix import NormalMatrix
 
 TIE_WEIGHT = 1e8
 STEP_BACK = 0.995
