@@ -14,6 +14,10 @@ _HOMES = {
     "Status": "attsvm.solution",
     "UnsolvedError": "attsvm.solution",
     "solve": "attsvm.solving",
+    "Diagnosis": "attsvm.diagnosis",
+    "diagnose": "attsvm.diagnosis",
+    "svm_equivalent": "attsvm.equivalence",
+    "theory": "attsvm.theory",
     "TokenData": "attsvm.token_data",
     "Trace": "attsvm.training.trace",
     "train": "attsvm.training",
@@ -24,6 +28,7 @@ _HOMES = {
 
 __all__ = [
     "Attention",
+    "Diagnosis",
     "SelectionProblem",
     "Solution",
     "Status",
@@ -32,15 +37,20 @@ __all__ = [
     "UnsolvedError",
     "__version__",
     "correlation",
+    "diagnose",
     "functional",
     "solve",
+    "svm_equivalent",
+    "theory",
     "train",
 ]
 
 if TYPE_CHECKING:
-    from attsvm import functional
+    from attsvm import functional, theory
     from attsvm.attention import Attention
     from attsvm.compare import correlation
+    from attsvm.diagnosis import Diagnosis, diagnose
+    from attsvm.equivalence import svm_equivalent
     from attsvm.problem import SelectionProblem
     from attsvm.solution import Solution, Status, UnsolvedError
     from attsvm.solving import solve

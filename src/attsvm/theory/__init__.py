@@ -1,0 +1,65 @@
+"""The theory as checks: what its words mean on given data, which hypotheses hold, and what follows."""
+
+from attsvm.theory.basins import Basins, map_basins
+from attsvm.theory.conditions import (
+    Condition,
+    LossConstants,
+    check_conditions,
+    condition_a,
+    condition_b1,
+    condition_b2,
+    condition_c,
+    condition_d,
+    condition_e,
+    loss_constants,
+)
+from attsvm.theory.constants import (
+    LocalConstants,
+    Smoothness,
+    in_cone,
+    local_constants,
+    relative_margin,
+    smoothness,
+)
+from attsvm.theory.divergence import norm_bounded, norm_diverges
+from attsvm.theory.landscape import Landscape, explore
+from attsvm.theory.separability import Separability, check_separability, separates
+from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
+from attsvm.theory.verdict import Observation, Outcome, Prediction, agrees, observe, predict
+
+__all__ = [
+    "Basins",
+    "Condition",
+    "Landscape",
+    "LocalConstants",
+    "LocalOptimality",
+    "LossConstants",
+    "Observation",
+    "Outcome",
+    "Prediction",
+    "Separability",
+    "Smoothness",
+    "Trial",
+    "agrees",
+    "check_conditions",
+    "check_separability",
+    "condition_a",
+    "condition_b1",
+    "condition_b2",
+    "condition_c",
+    "condition_d",
+    "condition_e",
+    "explore",
+    "in_cone",
+    "local_constants",
+    "local_optimality",
+    "loss_constants",
+    "map_basins",
+    "norm_bounded",
+    "norm_diverges",
+    "observe",
+    "predict",
+    "relative_margin",
+    "separates",
+    "smoothness",
+]

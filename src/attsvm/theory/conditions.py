@@ -1,0 +1,287 @@
+r"""The assumptions of the theorems, checked on data.
+
+=====  =====================================================================================================
+A      the loss is strictly decreasing and bounded below on the scores' range, its slope Lipschitz and bounded
+B.1    every non-optimal token is an SVM-neighbour of the optimal one (*strict*). The published experiments ask
+       less: the average margin of the non-optimal tokens is at most 1.1 (*slack*). Both are reported: at d = 20
+       and n = T = 5 the first holds in 3 % of random instances, the second in all
+B.2    all non-optimal tokens of a sequence have the same score
+C      the first step improves every margin of the optimal tokens:
+       :math:`(x_{it}-x_{i\,opt_i})^\top \nabla L(0) z_i > 0`
+D      for every other selection some sequence has its optimal token as an SVM-neighbour, so nothing else is
+       locally optimal
+E      a nonlinear head keeps the order: :math:`Y h(X^\top s) \le \gamma_\alpha - c (1 - s_\alpha)` with c > 0 on
+       convex combinations of the selected token with lower-scored ones
+=====  =====================================================================================================
+
+(arXiv 2308.16898, Assumptions A to E.) A condition is exact, enumerated or sampled, and says which: a sample can refute
+but not prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attsvm.solution import Solution
+from attsvm.theory.landscape import Landscape
+from attsvm.theory.tokens import EPS, Trial
+
+# The published test of B.1: average margin over all non-optimal tokens.
+SLACK = 1.1
+_GRID = 2001
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One hypothesis and what became of it.
+
+    Attributes
+    ----------
+    name : str
+    holds : bool or None
+        None when it could not be decided.
+    detail : str
+        The numbers behind it, in words.
+    value : float
+        The number that decides; NaN where there is none.
+    how : {"exact", "enumerated", "sampled"}
+    """
+
+    name: str
+    holds: bool | None
+    detail: str
+    value: float = float("nan")
+    how: str = "exact"
+
+    def __str__(self) -> str:
+        word = {True: "holds", False: "fails", None: "undecided"}[self.holds]
+        return f"{self.name}: {word} ({self.how}); {self.detail}"
+
+
+@dataclass(frozen=True)
+class LossConstants:
+    """Assumption A in numbers: M0, the Lipschitz constant of l', and M1, a bound of |l'|, on |u| <= bound."""
+
+    M0: float
+    M1: float
+    bound: float
+    how: str
+
+
+def loss_constants(loss: str | Callable[..., Any], bound: float) -> LossConstants:
+    """Return M0 and M1 of a loss on margins of size at most `bound`.
+
+    Parameters
+    ----------
+    loss : str or callable
+        "logistic" (1/4, 1), "exponential" (e^B, e^B), "correlation" (0, 1); a callable is measured on a grid.
+    bound : float
+        Largest |u| that can occur: the largest score in absolute value for a linear head.
+
+    Raises
+    ------
+    ValueError
+        If the loss is unknown, or `bound` is negative or not finite.
+    """
+    if not 0 <= bound < np.inf:
+        raise ValueError(f"bound is {bound!r}; a finite number >= 0 was expected.")
+    known = {"logistic": (0.25, 1.0), "exponential": (np.exp(bound), np.exp(bound)), "correlation": (0.0, 1.0)}
+    if isinstance(loss, str) and loss in known:
+        M0, M1 = known[loss]
+        return LossConstants(float(M0), float(M1), bound, "exact")
+    _, slope = _slopes(loss, bound)
+    step = 2 * max(bound, EPS) / (_GRID - 1)
+    return LossConstants(float(np.abs(np.diff(slope)).max() / step), float(np.abs(slope).max()), bound, "sampled")
+
+
+def _slopes(loss: str | Callable[..., Any], bound: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return a grid of margins in [-bound, bound] and l' there."""
+    import torch
+
+    from attsvm.losses import as_loss
+
+    grid = torch.linspace(-max(bound, EPS), max(bound, EPS), _GRID, dtype=torch.float64)
+    log_slope, sign = as_loss(loss).log_slope(grid)
+    slope = -log_slope.exp() if sign is None else sign * log_slope.exp()
+    return grid.numpy(), slope.numpy()
+
+
+def condition_a(trial: Trial, loss: str | Callable[..., Any] = "logistic") -> Condition:
+    """Check that the loss decreases strictly on the scores' range, with bounded Lipschitz slope."""
+    bound = float(np.abs(trial.gamma[trial.mask]).max())
+    constants = loss_constants(loss, bound)
+    detail = f"on |u| <= {bound:.3g}: M0 = {constants.M0:.3g}, M1 = {constants.M1:.3g}"
+    if constants.how == "exact":
+        return Condition("A", True, detail, constants.M1)
+    slope = _slopes(loss, bound)[1]
+    holds = bool((slope < 0).all()) and np.isfinite(constants.M0)
+    return Condition("A", holds, f"{detail}; slope between {slope.min():.3g} and {slope.max():.3g}", how="sampled")
+
+
+def _others(trial: Trial) -> np.ndarray:
+    """Visible tokens that are not the optimal one, bool (n, T)."""
+    others = trial.mask.copy()
+    others[np.arange(len(others)), trial.optimal] = False
+    return others
+
+
+def condition_b1(trial: Trial) -> tuple[Condition, Condition]:
+    """Check B.1 strictly (every non-optimal token is an SVM-neighbour) and as published (average margin <= 1.1)."""
+    solution, others = trial.optimal_solution, _others(trial)
+    if not np.isfinite(solution.objective):
+        detail = f"the optimal tokens have no SVM: {solution.status.value}"
+        return Condition("B.1", False, detail), Condition("B.1 (slack)", False, detail)
+    if not others.any():
+        detail = "no sequence has a second token"
+        return Condition("B.1", True, detail), Condition("B.1 (slack)", True, detail)
+    margins = np.asarray(solution.margins)[others]
+    near = int(np.asarray(solution.support)[others].sum())
+    return (
+        Condition("B.1", near == margins.size, f"{near} of {margins.size} non-optimal tokens have margin one", near),
+        Condition(
+            "B.1 (slack)",
+            bool(margins.mean() <= SLACK),
+            f"average margin {margins.mean():.4g}, at most {SLACK} asked for",
+            float(margins.mean()),
+        ),
+    )
+
+
+def condition_b2(trial: Trial) -> Condition:
+    """Check that all non-optimal tokens of each sequence have the same score."""
+    others = _others(trial)
+    highest = np.max(trial.gamma, axis=1, where=others, initial=-np.inf)
+    lowest = np.min(trial.gamma, axis=1, where=others, initial=np.inf)
+    spread = float(np.where(others.any(axis=1), highest - lowest, 0.0).max())
+    return Condition("B.2", spread <= trial.score_error, f"non-optimal scores spread over {spread:.3g}", spread)
+
+
+def initial_gradient(trial: Trial, loss: str | Callable[..., Any] = "logistic", W: Any = None) -> np.ndarray:
+    """Return the gradient of the risk at W (default 0), shape (d, dz)."""
+    import torch
+
+    from attsvm.training.objective import Objective
+
+    objective = Objective.from_data(trial.data, trial.head if trial.v is None else trial.v, loss)
+    n, d, dz = trial.tokens.shape[0], trial.tokens.shape[2], trial.queries.shape[1]
+    point = np.zeros((d, dz)) if W is None else np.asarray(W, dtype=np.float64)
+    with torch.no_grad():
+        found = objective.gradient(torch.as_tensor(point)[None])
+    return (found.W[0] * found.log_scale[0].exp() / n).cpu().numpy()
+
+
+def condition_c(trial: Trial, loss: str | Callable[..., Any] = "logistic") -> Condition:
+    """Check that minus the gradient at zero gives every optimal token a positive margin.
+
+    Then a large first step along it lands in the region where the optimal tokens lead; that the iterates stay there is
+    to be monitored, not promised.
+    """
+    gradient = initial_gradient(trial, loss)
+    problem = trial.problem(trial.optimal)
+    margins = problem.apply(-gradient)[problem.rejected]
+    if not margins.size:
+        return Condition("C", True, "no sequence has a second token")
+    size = float(np.linalg.norm(gradient))
+    smallest = float(margins.min()) / size if size > 0 else 0.0
+    good = int((margins > 0).sum())
+    detail = f"{good} of {margins.size} margins grow, smallest {smallest:.3g} for a unit step"
+    return Condition("C", smallest > 0, detail, smallest)
+
+
+def condition_d(landscape: Landscape) -> Condition:
+    """Check that in every realisable selection but the optimal one, some optimal token is an SVM-neighbour.
+
+    A selection that no matrix realises has no direction to get caught in, and is passed over.
+    """
+    others = landscape.feasible.copy()
+    others[0] = False
+    free = others & ~landscape.blocked_somewhere
+    how = "enumerated" if landscape.exhaustive else "sampled"
+    everywhere = others & ~landscape.blocked_everywhere
+    detail = (
+        f"{int(free.sum())} of {int(others.sum())} other realisable selections have no optimal token among their "
+        f"neighbours ({int(everywhere.sum())} lack one in some sequence); {landscape.how}"
+    )
+    holds = False if free.any() else None if not landscape.exhaustive or landscape.undecided else True
+    return Condition("D", holds, detail, float(free.sum()), how)
+
+
+def condition_e(trial: Trial, selected: Any = None, *, samples: int = 2000, seed: int = 0) -> Condition:
+    r"""Check that the head keeps the order of the scores on mixtures with lower-scored tokens.
+
+    The constant :math:`c = \inf (\gamma_\alpha - Y h(X^\top s)) / (1 - s_\alpha)` is known exactly for a linear head
+    (the gap to the next lower score). For any other head it is bounded from above on samples: the vertices, the edges
+    towards each lower-scored token, and mixtures drawn from the simplex with all sizes of :math:`1 - s_\alpha`.
+
+    Parameters
+    ----------
+    trial : Trial
+    selected : array of int, shape (n,), optional
+        The optimal tokens by default.
+    samples : int
+        Mixtures a sequence.
+    seed : int
+    """
+    chosen = trial.optimal if selected is None else np.asarray(selected)
+    rows = np.arange(len(chosen))
+    score = trial.gamma[rows, chosen]
+    lower = trial.mask & (trial.gamma < score[:, None] - trial.score_error)
+    if trial.linear:
+        gaps = np.where(lower, score[:, None] - np.where(lower, trial.gamma, 0.0), np.inf)
+        c = float(gaps.min())
+        return Condition("E", c > 0, f"the head is linear, c = {c:.3g}", c)
+    rng = np.random.default_rng(seed)
+    worst = np.inf
+    for i in rows:
+        others = np.flatnonzero(lower[i])
+        if len(others):
+            share, mixtures = _mixtures(len(others), samples, rng)
+            selected_value = trial.values[i, chosen[i]]
+            points = selected_value + share[:, None] * (mixtures @ (trial.values[i, others] - selected_value))
+            predicted = trial.labels[i] * _evaluate(trial, points)
+            worst = min(worst, float(((score[i] - predicted) / share).min()))
+    holds = False if worst <= 0 else None
+    return Condition("E", holds, f"smallest c found {worst:.3g}", worst, "sampled")
+
+
+def _mixtures(count: int, samples: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return 1 - s_alpha (m,) and how it is shared out among `count` tokens (m, count)."""
+    grid = np.geomspace(1e-3, 1.0, 24)
+    edges = np.repeat(np.eye(count), len(grid), axis=0)
+    drawn = rng.dirichlet(np.full(count, 0.5), samples)
+    share = np.concatenate([np.tile(grid, count), 10 ** rng.uniform(-3, 0, samples)])
+    return share, np.concatenate([edges, drawn])
+
+
+def _evaluate(trial: Trial, points: np.ndarray) -> np.ndarray:
+    from attsvm.theory.tokens import predictions
+
+    return predictions(trial.head, points[None])[0]
+
+
+def check_conditions(
+    trial: Trial, loss: str | Callable[..., Any] = "logistic", landscape: Landscape | None = None
+) -> dict[str, Condition]:
+    """Check A to E for the optimal tokens; D needs a landscape.
+
+    Returns
+    -------
+    dict
+        {"A", "B.1", "B.1 (slack)", "B.2", "C", "E"}, and "D" when a landscape is given.
+    """
+    found = [condition_a(trial, loss), *condition_b1(trial), condition_b2(trial), condition_c(trial, loss)]
+    if landscape is not None:
+        found.append(condition_d(landscape))
+    found.append(condition_e(trial))
+    return {condition.name: condition for condition in found}
+
+
+def describe(solution: Solution) -> str:
+    """Say what a solve says about feasibility, in words."""
+    if np.isfinite(solution.objective):
+        return f"an SVM of norm {solution.objective:.4g}, gap {max(solution.gap, 0.0):.1e}"
+    return solution.status.value

@@ -1,0 +1,99 @@
+r"""Whether selections can be realised at all.
+
+Theorems 1 and 8 of arXiv 2308.16898: if :math:`d \ge \max(T-1, n)`, then for almost all data *every* selection is
+realisable. The reason is short. If the queries are linearly independent, the vectors :math:`W z_i` can be prescribed
+one by one, so a selection is realisable exactly when each selected token is an exposed point of the convex hull of its
+sequence; if the tokens of each sequence are affinely independent, every token is one. Both hold for almost all data
+when :math:`d \ge n` and :math:`d \ge T-1`. The two independences are checked on the data themselves, so the condition
+can be told from what it implies. It is sufficient only: with n = T = 5 the optimal tokens are realisable in 40 %, 88 %
+and 100 % of random instances already at d = 2, 3, 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attsvm.solution import Solution, Status
+from attsvm.solving import solve
+from attsvm.theory.landscape import Landscape
+from attsvm.theory.tokens import EPS, Trial
+
+
+@dataclass(frozen=True)
+class Separability:
+    """What is known about whether selections are realisable.
+
+    Attributes
+    ----------
+    dimension : bool
+        Whether d >= max(T - 1, n), with T the longest visible sequence.
+    independent_queries, independent_tokens : bool
+        Whether the queries are linearly independent, and the visible tokens of every sequence affinely independent.
+        Together they prove that every selection is realisable.
+    optimal : Status
+        How the SVM of the optimal tokens ended.
+    every : bool or None
+        Whether every selection is realisable: proved by independence or by enumeration, disproved by one infeasible
+        selection, None when not known.
+    how : str
+        What `every` rests on.
+    """
+
+    dimension: bool
+    independent_queries: bool
+    independent_tokens: bool
+    optimal: Status
+    every: bool | None
+    how: str
+
+
+def separates(trial: Trial, selected: Any) -> Solution:
+    """Decide one selection exactly: the SVM's solution, or a verified certificate that there is none.
+
+    Parameters
+    ----------
+    trial : Trial
+    selected : array of int, shape (n,)
+    """
+    return solve(trial.problem(selected))
+
+
+def check_separability(trial: Trial, landscape: Landscape | None = None) -> Separability:
+    """Check the sufficient condition, the optimal selection, and every selection as far as is known.
+
+    Parameters
+    ----------
+    trial : Trial
+    landscape : Landscape, optional
+        The selections gone through; without it `every` rests on independence alone.
+    """
+    n, _, d = trial.tokens.shape
+    longest = int(trial.mask.sum(axis=1).max())
+    queries = _rank(trial.queries) == n
+    tokens = all(_affinely_independent(x[seen]) for x, seen in zip(trial.tokens, trial.mask, strict=True))
+    every, how = None, "not gone through"
+    if queries and tokens:
+        every, how = True, "queries linearly independent and tokens affinely independent"
+    elif landscape is not None:
+        how = landscape.how
+        if landscape.infeasible.any():
+            every, how = False, f"{int(landscape.infeasible.sum())} proved infeasible, {how}"
+        elif landscape.exhaustive and not landscape.undecided:
+            every = True
+    return Separability(d >= max(longest - 1, n), queries, tokens, trial.optimal_solution.status, every, how)
+
+
+def _rank(rows: np.ndarray) -> int:
+    lengths = np.linalg.norm(rows, axis=1)
+    if (lengths == 0).any():
+        return 0
+    sigma = np.linalg.svd(rows / lengths[:, None], compute_uv=False)
+    return int((sigma > 8 * max(rows.shape) * EPS * sigma[0]).sum())
+
+
+def _affinely_independent(points: np.ndarray) -> bool:
+    differences = points[1:] - points[0]
+    return len(differences) == 0 or _rank(differences) == len(differences)

@@ -1,0 +1,235 @@
+r"""Token scores, optimal tokens, SVM-neighbours and local optimality: the words the theory is written in.
+
+With scores :math:`\gamma_{it} = Y_i h(v_{it})` (values :math:`v_{it}`, the tokens themselves unless keys and values
+differ), the *optimal* token of sequence i is :math:`\mathrm{opt}_i = \arg\max_t \gamma_{it}`. For selected tokens
+:math:`\alpha` with attention SVM :math:`W^{mm}_\alpha`, the *SVM-neighbours* of :math:`\alpha_i` are the tokens whose
+margin is exactly one, and :math:`\alpha` is *locally optimal* when every neighbour scores strictly lower than the token
+it neighbours (arXiv 2308.16898, Section 3 and Definition 2). The optimal tokens are always locally optimal, because
+nothing scores higher than they do.
+
+A computed margin is never exactly one. :attr:`attsvm.Solution.support` counts a token as a neighbour when its margin is
+one to within what the certified gap allows, and scores are called equal when they agree to within the rounding of the
+products they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from attsvm.interop import to_numpy
+from attsvm.problem import SelectionProblem
+from attsvm.solution import Solution
+from attsvm.solving import solve
+from attsvm.token_data import TokenData
+
+EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One trial as the theory sees it: arrays in float64, and a score for every token.
+
+    Attributes
+    ----------
+    data : TokenData
+    head : object
+        As given.
+    v : ndarray (dv,), or None
+        The vector of a linear head.
+    tokens, queries, labels, values : ndarray, shapes (n, T, d), (n, dz), (n,), (n, T, dv)
+    mask : ndarray of bool, shape (n, T)
+        True where the query sees the token.
+    gamma : ndarray, shape (n, T)
+        Scores Y_i h(v_it); -inf where the mask hides the token.
+    score_error : float
+        Scores closer than this are equal as far as float64 can tell.
+    """
+
+    data: TokenData
+    head: Any
+    v: np.ndarray | None
+    tokens: np.ndarray
+    queries: np.ndarray
+    labels: np.ndarray
+    values: np.ndarray
+    mask: np.ndarray
+    gamma: np.ndarray
+    score_error: float
+
+    @classmethod
+    def of(cls, data: TokenData, head: Any) -> Trial:
+        """Score the tokens of one trial.
+
+        Parameters
+        ----------
+        data : TokenData
+            One trial: without leading dimensions.
+        head : array (dv,), module or callable
+            v of a linear head v^T x, or anything that maps a tensor (..., dv) to (...).
+
+        Raises
+        ------
+        ValueError
+            If `data` is no TokenData or holds several trials, or the head does not fit.
+        """
+        if not isinstance(data, TokenData):
+            raise ValueError(f"data has type {type(data).__name__}; attsvm.TokenData was expected.")
+        if data.batch_shape:
+            raise ValueError(f"data holds trials of shape {data.batch_shape}; one trial, data[index], was expected.")
+        tokens, queries, labels, values = (
+            to_numpy(name, getattr(data, name)).astype(np.float64, copy=False)
+            for name in ("tokens", "queries", "labels", "values")
+        )
+        mask = np.ones(tokens.shape[:2], dtype=bool) if data.mask is None else to_numpy("mask", data.mask)
+        v = _linear(head)
+        if v is None:
+            raw = predictions(head, values)
+            error = 64 * EPS * float(np.abs(raw).max())
+        else:
+            if v.shape != values.shape[-1:]:
+                raise ValueError(f"head v has shape {v.shape}; ({values.shape[-1]},) was expected.")
+            raw = values @ v
+            # A product of vectors of length m is off by at most (m + 1) eps times the product of the lengths.
+            longest = float(np.linalg.norm(values, axis=-1).max())
+            error = 2 * (len(v) + 1) * EPS * longest * float(np.linalg.norm(v))
+        gamma = np.where(mask, labels[:, None] * raw, -np.inf)
+        return cls(data, head, v, tokens, queries, labels, values, mask, gamma, error)
+
+    @property
+    def linear(self) -> bool:
+        """Whether the head is v^T x."""
+        return self.v is not None
+
+    @cached_property
+    def optimal(self) -> np.ndarray:
+        """Globally optimal token of every sequence (the first of several), int (n,)."""
+        return self.gamma.argmax(axis=1)
+
+    @cached_property
+    def score_gap(self) -> np.ndarray:
+        """Score of the best token less the second best, (n,); infinite where only one token is visible."""
+        if self.gamma.shape[1] == 1:
+            return np.full(len(self.gamma), np.inf)
+        ordered = np.sort(self.gamma, axis=1)
+        return ordered[:, -1] - ordered[:, -2]
+
+    @property
+    def unique(self) -> bool:
+        """Whether every sequence has one best token only."""
+        return bool((self.score_gap > self.score_error).all())
+
+    def problem(self, selected: Any) -> SelectionProblem:
+        """Pose the selection of one token a query: int (n,)."""
+        return SelectionProblem(self.tokens, self.queries, selected, mask=self.mask)
+
+    @cached_property
+    def optimal_solution(self) -> Solution:
+        """The Frobenius SVM of the globally optimal tokens."""
+        return solve(self.problem(self.optimal))
+
+    def logits(self, W: Any) -> np.ndarray:
+        """Attention logits x_it^T W z_i, (n, T); -inf where hidden."""
+        matrix = to_numpy("W", W).astype(np.float64, copy=False)
+        expected = (self.tokens.shape[2], self.queries.shape[1])
+        if matrix.shape != expected:
+            raise ValueError(f"W has shape {matrix.shape}; (d, dz) = {expected} was expected.")
+        logits = np.einsum("ntd,nd->nt", self.tokens, self.queries @ matrix.T)
+        return np.where(self.mask, logits, -np.inf)
+
+
+def _linear(head: Any) -> np.ndarray | None:
+    """Return v of a linear head, None of any other."""
+    vector = head
+    if callable(head):
+        from attsvm.heads import LinearHead
+
+        if not isinstance(head, LinearHead):
+            return None
+        vector = head.v
+    v = to_numpy("head", vector).astype(np.float64)
+    if v.ndim != 1 or not np.isfinite(v).all():
+        raise ValueError(f"head has shape {v.shape}; a finite vector v (dv,) or a module was expected.")
+    return v
+
+
+def predictions(head: Callable[..., Any], values: np.ndarray) -> np.ndarray:
+    """Evaluate a module or callable at every token, (n, T)."""
+    import torch
+
+    from attsvm.heads import predict
+
+    weights = list(head.parameters()) if isinstance(head, torch.nn.Module) else []
+    like = weights[0] if weights else torch.zeros(0, dtype=torch.float64)
+    with torch.no_grad():
+        return predict(head, torch.as_tensor(values).to(like)).cpu().numpy().astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalOptimality:
+    """Whether the selected tokens beat their SVM-neighbours.
+
+    Attributes
+    ----------
+    selected : ndarray of int, shape (n,)
+    solution : Solution
+        The SVM of the selected tokens, in the Frobenius norm unless another was asked for.
+    neighbours : ndarray of bool, shape (n, T)
+        Tokens whose margin is one.
+    violations : ndarray of bool, shape (n, T)
+        Neighbours that score at least as high as the token selected.
+    """
+
+    selected: np.ndarray
+    solution: Solution
+    neighbours: np.ndarray
+    violations: np.ndarray
+
+    @property
+    def feasible(self) -> bool:
+        """Whether a matrix that selects the tokens was found."""
+        return bool(np.isfinite(self.solution.objective))
+
+    @property
+    def holds(self) -> bool:
+        """Whether the selection is locally optimal; False when no matrix realises it."""
+        return self.feasible and not self.violations.any()
+
+    @property
+    def W(self) -> np.ndarray:
+        """The direction itself, (d, dz); NaN when the selection is not realised by any matrix."""
+        return np.asarray(self.solution.W)
+
+
+def local_optimality(trial: Trial, selected: Any, norm: str = "frobenius") -> LocalOptimality:
+    """Solve the SVM of the selected tokens and compare their scores with their neighbours'.
+
+    Parameters
+    ----------
+    trial : Trial
+    selected : array of int, shape (n,)
+    norm : str
+        Norm of the SVM: the nuclear norm belongs to training K and Q.
+
+    Returns
+    -------
+    LocalOptimality
+
+    Notes
+    -----
+    arXiv 2308.16898, Definition 2.
+    """
+    problem = trial.problem(selected)
+    solution = trial.optimal_solution if _is_optimal(trial, problem, norm) else solve(problem, norm)
+    neighbours = np.asarray(solution.support)
+    chosen = trial.gamma[np.arange(len(problem.reference)), problem.reference]
+    violations = neighbours & (trial.gamma >= chosen[:, None] - trial.score_error)
+    return LocalOptimality(problem.reference, solution, neighbours, violations)
+
+
+def _is_optimal(trial: Trial, problem: SelectionProblem, norm: str) -> bool:
+    return norm == "frobenius" and bool((problem.reference == trial.optimal).all())

@@ -1,0 +1,244 @@
+r"""What the theory predicts for gradient descent on W, on which theorem, and whether that is what happened.
+
+Only proved statements set the outcome:
+
+* **norm stays finite**: the sublevel set of the start is bounded (:mod:`attsvm.theory.divergence`).
+* **global, n = 1**: under B.2 the gradient of a single sequence is a positive multiple of that of
+  :math:`\log(1+\sum_{t\ne opt}e^{-\mathrm{margin}_t})`, multinomial logistic regression, whose descent turns into the
+  max-margin direction from any start. This is what remains of Theorems 4 and 5 of version 1 of arXiv 2308.16898, which
+  claim it for every n and are false for n >= 2.
+* **one local direction** (global if it is the optimal one): the start lies in the cone of Theorem 7.
+
+Otherwise there is no guarantee, and :attr:`Prediction.expected` says what the experiments and the overparameterisation
+conjecture suggest: the optimal direction when nothing else is locally optimal, one of the local directions when there
+are several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from attsvm.compare import correlation
+from attsvm.interop import to_numpy
+from attsvm.theory.conditions import Condition, check_conditions, describe
+from attsvm.theory.constants import in_cone, local_constants
+from attsvm.theory.divergence import NAME_BOUNDED, NAME_DIVERGES, norm_bounded, norm_diverges
+from attsvm.theory.landscape import Landscape
+from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
+
+# Attention on one token from which a query counts as having selected it.
+SELECTED = 0.99
+
+
+class Outcome(Enum):
+    """Where training ends; each member's value is its phrase."""
+
+    GLOBAL = "global"
+    LOCAL = "one of these local directions"
+    NOT_LOCAL = "a direction that is not locally optimal"
+    FINITE = "norm stays finite"
+    SHARED = "attention is still shared"
+    NO_GUARANTEE = "no guarantee"
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What is predicted, and what it rests on.
+
+    Attributes
+    ----------
+    outcome : Outcome
+        What is proved: GLOBAL, LOCAL, FINITE or NO_GUARANTEE.
+    rests_on : str
+        The theorem.
+    expected : Outcome
+        What is conjectured where nothing is proved; the outcome itself otherwise.
+    conjecture : str
+        What that rests on; empty when the outcome is proved.
+    hypotheses : dict of str to Condition
+        Every hypothesis looked at, by name.
+    directions : tuple of LocalOptimality
+        The directions meant: one for GLOBAL, one or more for LOCAL.
+    """
+
+    outcome: Outcome
+    rests_on: str
+    expected: Outcome
+    conjecture: str
+    hypotheses: dict[str, Condition]
+    directions: tuple[LocalOptimality, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.outcome.value}: {self.rests_on}"]
+        if self.conjecture:
+            lines.append(f"expected, not proved: {self.expected.value} ({self.conjecture})")
+        return "\n".join([*lines, *(f"  {condition}" for condition in self.hypotheses.values())])
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """Where a trained W stands.
+
+    Attributes
+    ----------
+    outcome : Outcome
+        GLOBAL, LOCAL or NOT_LOCAL when every query selects a token; SHARED while some attention is not on one token.
+    selected : ndarray of int, shape (n,)
+        The token each query attends to most.
+    least_attention : float
+        The largest probability of a query, smallest over queries.
+    locality : LocalOptimality
+        Of the selected tokens.
+    correlation : float
+        Of W with the SVM of the selected tokens; NaN when they have none.
+    """
+
+    outcome: Outcome
+    selected: np.ndarray
+    least_attention: float
+    locality: LocalOptimality
+    correlation: float
+
+
+def observe(trial: Trial, W: Any, norm: str = "frobenius", *, selected_above: float = SELECTED) -> Observation:
+    """Say where a trained W stands.
+
+    Parameters
+    ----------
+    trial : Trial
+    W : array (d, dz)
+    norm : str
+        Of the SVM to compare with: "frobenius" for training W, "nuclear" for K and Q.
+    selected_above : float
+        Probability from which a token counts as selected.
+    """
+    logits = trial.logits(W)
+    weight = np.exp(logits - logits.max(axis=1, keepdims=True))
+    least = float((weight.max(axis=1) / weight.sum(axis=1)).min())
+    locality = local_optimality(trial, logits.argmax(axis=1), norm)
+    matrix = to_numpy("W", W).astype(np.float64, copy=False)
+    near = float(correlation(matrix, locality.W)) if locality.feasible else float("nan")
+    if least < selected_above:
+        outcome = Outcome.SHARED
+    elif (locality.selected == trial.optimal).all():
+        outcome = Outcome.GLOBAL
+    else:
+        outcome = Outcome.LOCAL if locality.holds else Outcome.NOT_LOCAL
+    return Observation(outcome, locality.selected, least, locality, near)
+
+
+def agrees(prediction: Prediction, observation: Observation) -> bool | None:
+    """Compare a prediction with what was observed.
+
+    Predictions concern the limit. Shared attention is what a finite norm looks like, and what unfinished training looks
+    like: it confirms a predicted finite norm and says nothing against a predicted direction.
+
+    Returns
+    -------
+    bool or None
+        None when nothing was predicted, or the observation does not bear on it.
+    """
+    shared = observation.outcome is Outcome.SHARED
+    if prediction.outcome is Outcome.FINITE:
+        return True if shared else None
+    if prediction.outcome is Outcome.NO_GUARANTEE or shared:
+        return None
+    return any((direction.selected == observation.selected).all() for direction in prediction.directions)
+
+
+def predict(
+    trial: Trial,
+    *,
+    init: Any = None,
+    loss: str | Callable[..., Any] = "logistic",
+    landscape: Landscape | None = None,
+) -> Prediction:
+    """Predict where gradient descent on W goes, with steps up to 1/L_W.
+
+    Parameters
+    ----------
+    trial : Trial
+    init : array (d, dz), optional
+        W(0); zero by default.
+    loss : str or callable
+    landscape : Landscape, optional
+        The selections gone through. Without it only the optimal direction is considered, and D is not checked.
+
+    Returns
+    -------
+    Prediction
+    """
+    shape = (trial.tokens.shape[2], trial.queries.shape[1])
+    start = np.zeros(shape) if init is None else to_numpy("init", init).astype(np.float64)
+    if start.shape != shape:
+        raise ValueError(f"init has shape {start.shape}; (d, dz) = {shape} was expected.")
+    solution = trial.optimal_solution
+    found = {
+        "unique optimum": Condition(
+            "unique optimum", trial.unique, f"smallest lead {trial.score_gap.min():.3g}", float(trial.score_gap.min())
+        ),
+        "separable": Condition(
+            "separable", bool(np.isfinite(solution.objective)), f"optimal tokens: {describe(solution)}"
+        ),
+        **check_conditions(trial, loss, landscape),
+        NAME_DIVERGES: norm_diverges(trial),
+        NAME_BOUNDED: norm_bounded(trial, start, loss),
+    }
+    directions = landscape.directions if landscape is not None else _optimal_direction(trial)
+    cones = [direction for direction in directions if _starts_in_cone(trial, start, direction)]
+    found["start in a cone"] = Condition(
+        "start in a cone", bool(cones), f"C_(mu,R) of {len(directions)} locally optimal directions looked at"
+    )
+    proved = _proved(trial, found, cones)
+    if proved is not None:
+        outcome, rests_on, meant = proved
+        return Prediction(outcome, rests_on, outcome, "", found, meant)
+    expected, conjecture, meant = _expected(trial, found, landscape)
+    reason = "no theorem covers this data and start"
+    return Prediction(Outcome.NO_GUARANTEE, reason, expected, conjecture, found, meant)
+
+
+def _optimal_direction(trial: Trial) -> tuple[LocalOptimality, ...]:
+    found = local_optimality(trial, trial.optimal)
+    return (found,) if found.holds else ()
+
+
+def _starts_in_cone(trial: Trial, start: np.ndarray, direction: LocalOptimality) -> bool:
+    if not trial.linear or not direction.neighbours.any() or not start.any():
+        return False
+    constants = local_constants(trial, direction)
+    return in_cone(start, direction.W, constants.mu, constants.R)
+
+
+Proved = tuple[Outcome, str, tuple[LocalOptimality, ...]]
+
+
+def _proved(trial: Trial, found: dict[str, Condition], cones: list[LocalOptimality]) -> Proved | None:
+    if not found["A"].holds:
+        return None
+    if found[NAME_BOUNDED].holds:
+        return Outcome.FINITE, "descent cannot leave the bounded sublevel set of its start", ()
+    single = len(trial.labels) == 1 and trial.linear
+    if single and trial.mask.sum() > 1 and all(found[name].holds for name in ("unique optimum", "separable", "B.2")):
+        rests_on = "one sequence with equal non-optimal scores: the descent is multinomial logistic regression's"
+        return Outcome.GLOBAL, rests_on, _optimal_direction(trial)
+    if cones:
+        optimal = bool((cones[0].selected == trial.optimal).all())
+        rests_on = "arXiv 2308.16898, Theorem 7: the start lies in the cone of a locally optimal direction"
+        return (Outcome.GLOBAL if optimal else Outcome.LOCAL), rests_on, tuple(cones[:1])
+    return None
+
+
+def _expected(trial: Trial, found: dict[str, Condition], landscape: Landscape | None) -> Proved:
+    if not found[NAME_DIVERGES].holds or landscape is None or not landscape.directions:
+        return Outcome.NO_GUARANTEE, "", ()
+    if landscape.only_optimal and landscape.exhaustive:
+        return Outcome.GLOBAL, "the norm diverges and nothing else is locally optimal", landscape.directions
+    partial = "" if landscape.exhaustive else ", of the selections sampled"
+    reason = f"the norm diverges; {len(landscape.directions)} directions are locally optimal{partial}"
+    return Outcome.LOCAL, reason, landscape.directions

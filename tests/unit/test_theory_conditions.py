@@ -1,0 +1,204 @@
+"""The assumptions and constants of the theory, each against an independent count."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import torch
+
+from attsvm import TokenData, theory
+from attsvm.data.synthetic import random_data
+from attsvm.heads import LambdaHead, LinearHead, ReLUHead
+from attsvm.theory.conditions import initial_gradient
+
+
+def trial_of(seed: int, n: int, T: int, d: int, gap: float | None = None) -> theory.Trial:
+    return theory.Trial.of(*random_data(None, n, T, d, seed=seed, gap=gap))
+
+
+def risk(trial: theory.Trial, W: np.ndarray) -> float:
+    logits = trial.logits(W)
+    s = np.exp(logits - logits.max(axis=1, keepdims=True))
+    s /= s.sum(axis=1, keepdims=True)
+    return float(np.log1p(np.exp(-(s * trial.gamma).sum(axis=1))).mean())
+
+
+def test_strict_and_slack_b1_differ_as_measured() -> None:
+    """At d = 20, n = T = 5 strict B.1 holds in about 3 % of instances, the slack test in all."""
+    trials = 150
+    data, v = random_data(trials, 5, 5, 20, gap=0.1, seed=11)
+    found = [theory.condition_b1(theory.Trial.of(data[j], v[j])) for j in range(trials)]
+    strict, slack = (sum(bool(pair[k].holds) for pair in found) for k in (0, 1))
+    assert slack == trials
+    # A binomial count with p = 0.03 exceeds 15 of 150 with probability below 1e-4, and 0 has probability 0.01.
+    assert 0 <= strict <= 15
+    assert all(not pair[0].holds or pair[1].holds for pair in found)
+
+
+def test_the_gradient_at_zero_is_the_gradient() -> None:
+    trial = trial_of(3, 4, 5, 3)
+    gradient, step = initial_gradient(trial), 1e-5
+    for a, b in product(range(3), range(3)):
+        nudge = np.zeros((3, 3))
+        nudge[a, b] = step
+        # Central differences: truncation about step^2, rounding about eps/step, both near 1e-11.
+        assert (risk(trial, nudge) - risk(trial, -nudge)) / (2 * step) == pytest.approx(gradient[a, b], abs=1e-9)
+
+
+def test_condition_c_says_whether_every_margin_grows() -> None:
+    verdicts = []
+    for seed in range(20):
+        trial = trial_of(seed, 3, 3, 4)
+        gradient = initial_gradient(trial)
+        rows = np.arange(3)
+        lead = trial.tokens[rows, trial.optimal][:, None] - trial.tokens
+        growth = np.einsum("ntd,nd->nt", lead, -(trial.queries @ gradient.T))
+        growth[rows, trial.optimal] = np.inf
+        verdicts.append(bool((growth > 0).all()))
+        assert theory.condition_c(trial).holds == verdicts[-1]
+    assert set(verdicts) == {True, False}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_condition_d_and_the_local_directions_by_brute_force(seed: int) -> None:
+    trial = trial_of(seed, 3, 3, 3)
+    blocked, local = {}, set()
+    for selected in product(range(3), repeat=3):
+        W, cons, where = cp.Variable((3, 3)), [], []
+        for i, t in product(range(3), range(3)):
+            if t != selected[i]:
+                cons.append((trial.tokens[i, selected[i]] - trial.tokens[i, t]) @ W @ trial.queries[i] >= 1)
+                where.append((i, t))
+        problem = cp.Problem(cp.Minimize(cp.sum_squares(W)), cons)
+        problem.solve(solver=cp.CLARABEL)
+        if problem.status not in ("optimal", "optimal_inaccurate"):
+            continue
+        # Clarabel's multipliers: clearly positive ones mark tight constraints; margins settle the rest.
+        margins = {
+            key: float((trial.tokens[key[0], selected[key[0]]] - trial.tokens[key]) @ W.value @ trial.queries[key[0]])
+            for key in where
+        }
+        near = {key for key, margin in margins.items() if margin < 1 + 1e-5}
+        opt = {(i, int(trial.optimal[i])) for i in range(3) if selected[i] != trial.optimal[i]}
+        if opt:
+            blocked[selected] = bool(near & opt)
+        if all(trial.gamma[key] < trial.gamma[key[0], selected[key[0]]] for key in near):
+            local.add(selected)
+    found = theory.explore(trial)
+    assert theory.condition_d(found).holds == all(blocked.values())
+    assert {tuple(direction.selected.tolist()) for direction in found.directions} == local
+    assert int(found.feasible.sum()) == len(blocked) + int(found.feasible[0])
+
+
+def test_a_sampled_landscape_proves_nothing_and_repeats() -> None:
+    trial = trial_of(1, 4, 4, 10)
+    sampled = theory.explore(trial, limit=10, samples=40, seed=5)
+    again = theory.explore(trial, limit=10, samples=40, seed=5)
+    assert not sampled.exhaustive
+    assert np.array_equal(sampled.selections, again.selections)
+    assert len({tuple(row) for row in sampled.selections.tolist()}) == len(sampled.selections)
+    assert (sampled.selections[0] == trial.optimal).all()
+    condition = theory.condition_d(sampled)
+    assert condition.holds is not True
+    assert condition.how == "sampled"
+
+
+def test_b2_asks_for_equal_scores() -> None:
+    tokens = np.array([[[2.0, 0.0], [1.0, 0.3], [1.0, -0.7]]])
+    data = TokenData(tokens, [[1.0, 0.0]], [1.0])
+    assert theory.condition_b2(theory.Trial.of(data, [1.0, 0.0])).holds
+    found = theory.condition_b2(theory.Trial.of(data, [1.0, 0.5]))
+    assert not found.holds
+    assert found.value == pytest.approx(0.5)
+
+
+def test_e_is_the_score_gap_for_linear_heads_and_fails_for_heads_that_mix() -> None:
+    trial = trial_of(2, 4, 4, 6)
+    assert theory.condition_e(trial).value == pytest.approx(float(trial.score_gap.min()))
+    v = np.array([1.0, 0.9, 0.2, 0.1])
+    data = TokenData(np.eye(4)[None], [[1.0]], [1.0])
+    # h = v.x - lam |x|^2 on orthonormal tokens: moving a share e from token 0 to token 1 gains 2 lam e - 0.1 e, so the
+    # order survives exactly when 2 lam < 0.1 (Lemma 6).
+    assert theory.condition_e(theory.Trial.of(data, LambdaHead(v, 0.03))).holds is None
+    broken = theory.condition_e(theory.Trial.of(data, LambdaHead(v, 0.2)))
+    assert broken.holds is False
+    # As e goes to zero the ratio tends to 0.1 - 2 lam = -0.3; the smallest e sampled is 1e-3.
+    assert broken.value == pytest.approx(-0.3, abs=2e-3)
+
+
+def test_a_linear_head_is_recognised_in_every_form() -> None:
+    data, v = random_data(None, 3, 4, 5, seed=0)
+    plain = theory.Trial.of(data, v)
+    assert theory.Trial.of(data, LinearHead(v)).linear
+    general = theory.Trial.of(data, lambda x: x @ torch.as_tensor(v))
+    assert not general.linear
+    assert np.allclose(general.gamma, plain.gamma, atol=1e-14)
+    assert not theory.Trial.of(data, ReLUHead(np.eye(5))).linear
+
+
+def test_smoothness_bounds_what_finite_differences_see() -> None:
+    rng = np.random.default_rng(0)
+    for seed in range(5):
+        trial = trial_of(seed, 4, 5, 3)
+        bound = theory.smoothness(trial).L_W
+        for _ in range(40):
+            at = rng.standard_normal((3, 3)) * rng.choice([0.0, 1.0, 5.0])
+            step = rng.standard_normal((3, 3)) * 1e-3
+            change = initial_gradient(trial, W=at + step) - initial_gradient(trial, W=at)
+            assert np.linalg.norm(change) <= bound * np.linalg.norm(step)
+
+
+def test_the_published_constant_of_k_is_too_small_for_large_q() -> None:
+    """grad_K = grad_W(K Q^T) Q holds Q twice: its Lipschitz constant grows like ||Q||^2, Lemma 4 of v1 says ||Q||."""
+    trial, scale = trial_of(1, 3, 4, 4), 1e4
+    Q, K = scale * np.eye(4), np.zeros((4, 4))
+    bound = theory.smoothness(trial, K=K, Q=Q)
+    step = np.random.default_rng(1).standard_normal((4, 4)) * 1e-4 / scale
+    change = (initial_gradient(trial, W=step @ Q.T) - initial_gradient(trial, W=-step @ Q.T)) @ Q
+    measured = np.linalg.norm(change) / np.linalg.norm(2 * step)
+    assert measured > scale * bound.L_W
+    assert bound.L_K is not None
+    assert measured <= bound.L_K
+    assert bound.L_Q == 0.0
+
+
+def test_loss_constants_of_a_callable_match_the_closed_form() -> None:
+    # The logistic loss in disguise: |l''| <= 1/4, |l'| <= 1/(1 + e^-2) on [-2, 2].
+    found = theory.loss_constants(lambda u: torch.log1p(torch.exp(-u)), 2.0)
+    assert found.how == "sampled"
+    assert abs(found.M0 - 0.25) < 1e-3
+    assert abs(found.M1 - 1 / (1 + np.exp(-2.0))) < 1e-12
+    assert theory.condition_a(trial_of(0, 2, 2, 2), lambda u: (u - 0.1) ** 2).holds is False
+
+
+def test_cones_and_relative_margin() -> None:
+    trial = trial_of(4, 3, 3, 6)
+    W = trial.optimal_solution.W
+    assert theory.relative_margin(trial, 7 * W) == pytest.approx(1.0)
+    assert theory.relative_margin(trial, W + 0.1 * np.ones_like(W)) < 1.0
+    assert theory.in_cone(3 * W, W, 1e-12, float(np.linalg.norm(W)))
+    assert not theory.in_cone(0.5 * W, W, 1e-12, float(np.linalg.norm(W)))
+    assert not theory.in_cone(-W, W, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: theory.Trial.of(random_data(2, 3, 3, 3)[0], np.ones(3)), "data"),
+        (lambda: theory.Trial.of(random_data(None, 3, 3, 3)[0], np.ones(4)), "head"),
+        (lambda: theory.Trial.of([1, 2], np.ones(4)), "data"),
+        (lambda: theory.loss_constants("hinge", 1.0), "loss"),
+        (lambda: theory.loss_constants("logistic", -1.0), "bound"),
+        (lambda: theory.explore(trial_of(0, 2, 2, 2), limit=0), "limit"),
+        (lambda: theory.predict(trial_of(0, 2, 2, 2), init=np.ones(3)), "init"),
+        (lambda: theory.map_basins(trial_of(0, 2, 2, 2), np.ones((2, 2))), "starts"),
+        (lambda: trial_of(0, 2, 2, 2).logits(np.ones((3, 2))), "W"),
+    ],
+)
+def test_bad_input_gets_one_sentence(call, word: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{word}.*\.$") as caught:
+        call()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,110 @@
+"""Theorems 4 and 5 of arXiv 2308.16898 v1 fail for two sequences; this is the instance, worked out by hand.
+
+With z_1 = z_2 = e_1 only w = W e_1 matters. Selecting tokens (0, 0) asks for w_1 >= 1 and w_2 >= 1 + 2 w_1: (1, 3),
+both tight. Selecting (0, 1) asks for w_1 >= 1 and w_2 <= 2 w_1 - 1: (1, 0), the second not tight. (1, 0) asks for
+w_1 <= -1 and w_2 >= 1 + 2 w_1: (-1, 0), tight in the first sequence, where the rejected token is the better one; (1, 1)
+likewise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm import TokenData, correlation, diagnose, theory, train
+from attsvm.diagnosis import Signature
+from attsvm.theory import Outcome
+
+SCORES = np.array([1.0, 3.5])  # token scores (1, 0) and (1.5, 0)
+CAUGHT = np.array([[4.0, 0.0], [0.0, 0.0]])
+
+
+@pytest.fixture(scope="module")
+def data() -> TokenData:
+    tokens = np.array([[[1.0, 0.0], [0.0, 0.0]], [[-2.0, 1.0], [0.0, 0.0]]])
+    return TokenData(tokens, np.array([[1.0, 0.0], [1.0, 0.0]]), np.ones(2))
+
+
+@pytest.fixture(scope="module")
+def trial(data: TokenData) -> theory.Trial:
+    return theory.Trial.of(data, SCORES)
+
+
+@pytest.fixture(scope="module")
+def landscape(trial: theory.Trial) -> theory.Landscape:
+    return theory.explore(trial)
+
+
+def test_the_hypotheses_of_the_false_theorems_hold(trial, landscape) -> None:
+    found = theory.check_conditions(trial, landscape=landscape)
+    assert np.array_equal(trial.gamma, [[1.0, 0.0], [1.5, 0.0]])
+    assert found["B.1"].holds
+    assert found["B.2"].holds
+    assert found["A"].holds
+    assert found["D"].holds is False
+
+
+def test_the_local_directions_are_those_derived_by_hand(landscape) -> None:
+    assert landscape.exhaustive
+    assert landscape.feasible.all()
+    found = {tuple(direction.selected.tolist()): direction for direction in landscape.directions}
+    assert set(found) == {(0, 0), (0, 1)}
+    # Solutions are certified to a gap of a few eps, directions to its root.
+    assert np.allclose(found[0, 0].W, [[1, 0], [3, 0]], atol=1e-7)
+    assert np.allclose(found[0, 1].W, [[1, 0], [0, 0]], atol=1e-7)
+    assert not found[0, 1].neighbours[1].any()
+
+
+def test_descent_from_zero_finds_the_global_direction_and_from_elsewhere_never_does(data, trial, landscape) -> None:
+    for start, outcome, selected in ((np.zeros((2, 2)), Outcome.GLOBAL, [0, 0]), (CAUGHT, Outcome.LOCAL, [0, 1])):
+        trace = train(data, SCORES, optimizer="gd", lr=1.0, steps=20_000, init=start)
+        seen = theory.observe(trial, trace.W[-1])
+        assert seen.outcome is outcome
+        assert seen.selected.tolist() == selected
+        assert landscape.index(seen.selected) >= 0
+    # cos((1, 0), (1, 3)) = 1/sqrt(10) = 0.316; the W that was caught sits at (w_1, 0).
+    assert float(correlation(trace.W[-1], trial.optimal_solution.W)) == pytest.approx(1 / np.sqrt(10), abs=0.01)
+
+
+def test_nothing_is_promised_and_two_directions_are_expected(trial, landscape) -> None:
+    for start in (None, CAUGHT):
+        prediction = theory.predict(trial, init=start, landscape=landscape)
+        assert prediction.outcome is Outcome.NO_GUARANTEE
+        assert prediction.expected is Outcome.LOCAL
+        assert prediction.hypotheses["norm diverges"].holds
+
+
+def test_a_start_in_the_cone_of_the_wrong_direction_is_promised_to_stay(trial, landscape) -> None:
+    wrong = next(d for d in landscape.directions if d.selected.tolist() == [0, 1])
+    constants = theory.local_constants(trial, wrong)
+    # Theta = 1/||(1, 0)||; the one non-neighbour has margin 2; the longest token has length sqrt(5).
+    assert constants.Theta == pytest.approx(1.0)
+    assert constants.delta == pytest.approx(0.5)
+    assert np.sqrt(5) == pytest.approx(constants.A)
+    assert constants.mu == pytest.approx(1 / 160)
+    prediction = theory.predict(trial, init=1.01 * constants.R * wrong.W, landscape=landscape)
+    assert prediction.outcome is Outcome.LOCAL
+    assert "Theorem 7" in prediction.rests_on
+
+
+def test_diagnose_names_the_trap(data) -> None:
+    trace = train(data, SCORES, optimizer="gd", lr=0.1, steps=5000, init=CAUGHT)
+    found = diagnose(data, SCORES, trace)
+    assert found.agrees is None
+    trap = found.finding(Signature.LOCAL)
+    assert trap is not None
+    assert trap.certain
+    assert "C fails" in trap.detail
+    before = diagnose(data, SCORES).finding(Signature.LOCAL)
+    assert before is not None
+    assert not before.certain
+
+
+def test_both_basins_are_seen(trial, landscape) -> None:
+    starts = np.array([[[a, 0.0], [b, 0.0]] for a in (-4.0, 4.0) for b in (-4.0, 4.0)])
+    basins = theory.map_basins(trial, starts, found=landscape, steps=4000)
+    where = [landscape.directions[k].selected.tolist() for k in basins.destination]
+    # From (4, -4) the second sequence starts with 12 on its worse token; from elsewhere it can still be turned.
+    assert where == [[0, 0], [0, 0], [0, 1], [0, 0]]
+    assert basins.share.sum() == pytest.approx(1.0)
+    assert basins.correlation.min() > 0.99

@@ -1,0 +1,158 @@
+"""Predictions and what they rest on, against training."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm import TokenData, correlation, diagnose, solve, theory, train
+from attsvm.data.synthetic import random_data
+from attsvm.diagnosis import Signature
+from attsvm.heads import LambdaHead
+from attsvm.theory import Outcome
+from attsvm.theory.conditions import initial_gradient
+from attsvm.theory.divergence import nowhere_favoured, order_problem
+
+
+def test_one_sequence_with_equal_losers_is_global_from_any_start() -> None:
+    rng = np.random.default_rng(0)
+    tokens = rng.standard_normal((1, 4, 5))
+    values = np.array([[[1.0], [0.0], [0.0], [0.0]]])
+    data = TokenData(tokens, rng.standard_normal((1, 3)), [1.0], values=values)
+    trial = theory.Trial.of(data, [1.0])
+    for _ in range(3):
+        start = 5 * rng.standard_normal((5, 3))
+        prediction = theory.predict(trial, init=start)
+        assert prediction.outcome is Outcome.GLOBAL
+        trace = train(data, [1.0], init=start, steps=20_000, schedule="exponential", lr=0.1)
+        seen = theory.observe(trial, trace.W[-1])
+        assert theory.agrees(prediction, seen) is True
+        assert seen.correlation > 0.999
+
+
+def test_two_sequences_get_no_such_promise() -> None:
+    data, v = random_data(None, 2, 2, 4, seed=0)
+    prediction = theory.predict(theory.Trial.of(data, v))
+    assert prediction.hypotheses["B.2"].holds
+    assert prediction.outcome is Outcome.NO_GUARANTEE
+
+
+def test_a_norm_that_stays_finite_is_predicted_and_seen() -> None:
+    """One dimension, one query, opposite labels: going either way serves one sequence and ruins the other."""
+    tokens = np.array([[[-1.0], [0.0], [1.0]]] * 2)
+    data = TokenData(tokens, np.ones((2, 1)), np.array([1.0, -1.0]))
+    trial = theory.Trial.of(data, [1.0])
+    start = np.array([[0.3]])
+    prediction = theory.predict(trial, init=start, landscape=theory.explore(trial))
+    assert prediction.outcome is Outcome.FINITE
+    trace = train(data, [1.0], optimizer="gd", lr=0.5, steps=3000, init=start)
+    # By symmetry the risk is even in W, and W = 0 its minimum.
+    assert abs(trace.W[-1, 0, 0]) < 1e-10
+    found = diagnose(data, [1.0], trace)
+    assert found.agrees is True
+    assert {finding.signature for finding in found.findings} == {Signature.INFEASIBLE, Signature.NOT_SPARSE}
+    assert all(finding.certain for finding in found.findings)
+
+
+def test_no_bound_is_certified_where_the_norm_diverges() -> None:
+    for seed in range(6):
+        data, v = random_data(None, 3, 3, 3, seed=seed)
+        trial = theory.Trial.of(data, v)
+        # d >= n: queries that predict their labels exist, so some matrix orders all tokens as their scores.
+        assert theory.norm_diverges(trial).holds
+        assert theory.norm_bounded(trial).holds is None
+
+
+def test_the_order_problem_leaves_no_finite_stationary_point() -> None:
+    rng = np.random.default_rng(3)
+    for seed in range(4):
+        trial = theory.Trial.of(*random_data(None, 3, 4, 4, seed=seed))
+        V = solve(order_problem(trial)).W
+        logits = trial.logits(V)
+        assert (np.argsort(logits, axis=1) == np.argsort(trial.gamma, axis=1)).all()
+        for _ in range(20):
+            W = 3 * rng.standard_normal((4, 4))
+            gradient = initial_gradient(trial, W=W)
+            assert (gradient * V).sum() < 0
+
+
+def test_equal_scores_are_ordered_as_groups() -> None:
+    tokens = np.array([[[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]])
+    trial = theory.Trial.of(TokenData(tokens, [[1.0]], [1.0]), [1.0, 1.0])
+    problem = order_problem(trial)  # tokens 0 and 1 score 1, tokens 2 and 3 score -1
+    assert problem.shape[0] == 2
+    assert (problem.mask.sum(axis=1) == 3).all()
+
+
+def test_nowhere_favoured_needs_positive_multipliers_everywhere() -> None:
+    inside = TokenData(np.array([[[0.0], [1.0], [-1.0]]]), [[1.0]], [1.0])
+    assert nowhere_favoured(theory.Trial.of(inside, [1.0]).problem([0]))
+    # The middle of two tokens, and a third off the line: V may still favour the middle over the third.
+    flat = TokenData(np.array([[[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]]), [[1.0]], [1.0])
+    assert not nowhere_favoured(theory.Trial.of(flat, [1.0, 0.0]).problem([0]))
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_descent_from_the_cone_of_a_local_direction_stays_and_converges(seed: int) -> None:
+    """Theorem 7, with exact steps of a fixed share of the norm so that the limit comes within reach."""
+    data, v = random_data(None, 2, 3, 3, seed=seed)
+    trial = theory.Trial.of(data, v)
+    landscape = theory.explore(trial)
+    rng = np.random.default_rng(seed)
+    for direction in landscape.directions:
+        constants = theory.local_constants(trial, direction)
+        unit = direction.W / np.linalg.norm(direction.W)
+        aside = rng.standard_normal(unit.shape)
+        aside -= (aside * unit).sum() * unit
+        aside /= np.linalg.norm(aside)
+        cosine = 1 - 0.99 * constants.mu
+        start = 1.01 * constants.R * (cosine * unit + np.sqrt(1 - cosine**2) * aside)
+        prediction = theory.predict(trial, init=start, landscape=landscape)
+        assert (prediction.directions[0].selected == direction.selected).all()
+        trace = train(data, v, init=start, steps=3000, lr=0.002 * constants.R, record_every=300)
+        along = correlation(trace.W, direction.W)
+        # Normalised steps end a step's share of a turn from the limit: the norm grows to about 7 R, a step is R/500.
+        assert along.min() >= 1 - constants.mu
+        assert along[-1] >= along[0]
+        assert theory.agrees(prediction, theory.observe(trial, trace.W[-1])) is True
+
+
+def test_a_head_that_mixes_is_named() -> None:
+    v = np.array([1.0, 0.9, 0.2, 0.1])
+    data = TokenData(np.eye(4)[None], [[1.0]], [1.0])
+    trace = train(data, LambdaHead(v, 0.5), loss="correlation", steps=2000, lr=0.01, optimizer="gd")
+    found = diagnose(data, LambdaHead(v, 0.5), trace, loss="correlation")
+    order, shared = found.finding(Signature.ORDER), found.finding(Signature.NOT_SPARSE)
+    assert order is not None
+    assert order.certain
+    assert "svm_equivalent" in order.remedy
+    assert shared is not None
+
+
+def test_plain_gradients_past_saturation_are_named() -> None:
+    data, v = random_data(None, 3, 3, 6, seed=0)
+    W = 1e3 * theory.Trial.of(data, v).optimal_solution.W
+    seen = diagnose(data, v, W).finding(Signature.PRECISION)
+    assert seen is not None
+    assert not seen.certain
+    assert "36.0" in seen.detail  # -log(2.2e-16)
+    rough = diagnose(data, v, (1e6 * W).astype(np.float32)).finding(Signature.PRECISION)
+    assert rough is not None
+    assert rough.certain
+    trace = train(data, v, steps=50)
+    assert diagnose(data, v, trace).finding(Signature.PRECISION) is None
+
+
+def test_too_few_dimensions_are_named_with_a_proof() -> None:
+    for seed in range(20):
+        data, v = random_data(None, 8, 4, 2, seed=seed)
+        found = diagnose(data, v, samples=5, limit=5)
+        finding = found.finding(Signature.INFEASIBLE)
+        if finding is not None:
+            assert finding.certain
+            assert not found.separability.dimension
+            assert found.trial.optimal_solution.certificate is not None
+            assert str(found).count("\n") > 5
+            break
+    else:
+        pytest.fail("none of 20 instances in the plane was infeasible")
