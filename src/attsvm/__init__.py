@@ -14,6 +14,9 @@ _HOMES = {
     "Status": "attsvm.solution",
     "UnsolvedError": "attsvm.solution",
     "solve": "attsvm.solving",
+    "solve_batch": "attsvm.batching",
+    "ProblemBatch": "attsvm.batching",
+    "BatchSolution": "attsvm.batching",
     "Diagnosis": "attsvm.diagnosis",
     "diagnose": "attsvm.diagnosis",
     "svm_equivalent": "attsvm.equivalence",
@@ -28,7 +31,9 @@ _HOMES = {
 
 __all__ = [
     "Attention",
+    "BatchSolution",
     "Diagnosis",
+    "ProblemBatch",
     "SelectionProblem",
     "Solution",
     "Status",
@@ -40,6 +45,7 @@ __all__ = [
     "diagnose",
     "functional",
     "solve",
+    "solve_batch",
     "svm_equivalent",
     "theory",
     "train",
@@ -48,6 +54,7 @@ __all__ = [
 if TYPE_CHECKING:
     from attsvm import functional, theory
     from attsvm.attention import Attention
+    from attsvm.batching import BatchSolution, ProblemBatch, solve_batch
     from attsvm.compare import correlation
     from attsvm.diagnosis import Diagnosis, diagnose
     from attsvm.equivalence import svm_equivalent

@@ -17,11 +17,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from attsvm.solvers.dual_coordinate import FAST
+
 # A constraint whose Cholesky pivot falls below this part of its diagonal depends on the passive set to rounding.
 DEPENDENT = 1e-13
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath=FAST)
 def _append(L, size, gram, index, k):
     """Add constraint k to the factor; False when it depends on the passive set."""
     for a in range(size):
@@ -39,7 +41,7 @@ def _append(L, size, gram, index, k):
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath=FAST)
 def _remove(L, size, index, position):
     """Delete a row of the factor and restore its triangle."""
     for a in range(position, size - 1):
@@ -57,7 +59,7 @@ def _remove(L, size, index, position):
         L[a, a + 1] = 0.0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath=FAST)
 def _solve(L, size, rhs, out):
     """Solve L L^T out = rhs."""
     for a in range(size):
@@ -72,7 +74,7 @@ def _solve(L, size, rhs, out):
         out[a] = value / L[a, a]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath=FAST)
 def nonnegative_least_squares(gram, cost, free, start, tol, max_iter):
     """Solve the disguised problem for its multipliers.
 

@@ -1,0 +1,93 @@
+"""A batch is a loop: same verdicts, same optimum, same certificates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import problems as named
+from attsvm import ProblemBatch, SelectionProblem, Status, solve, solve_batch
+
+
+def stack(count: int, n: int, T: int, d: int, seed: int = 0) -> ProblemBatch:
+    random = np.random.default_rng(seed)
+    tokens = random.normal(size=(count, n, T, d))
+    queries = random.normal(size=(count, n, d))
+    mask = random.random((count, n, T)) < 0.9
+    mask[..., 0] = True
+    selected = np.zeros((count, n), dtype=int)
+    return ProblemBatch(tokens, queries, selected, mask)
+
+
+def agree(batch, loop) -> None:
+    for b, alone in enumerate(loop):
+        together = batch[b]
+        assert batch.status[b] is alone.status is together.status
+        if alone.status is not Status.OPTIMAL:
+            assert np.isnan(batch.W[b]).all()
+            continue
+        # Strong convexity: W with gaps g1, g2 differ by at most sqrt(2 g1) + sqrt(2 g2) of their norm; 4 eps floors g.
+        reach = sum(np.sqrt(2 * max(s.gap, 4 * np.finfo(float).eps)) for s in (alone, together)) * alone.objective
+        if alone.norm.name == "frobenius":
+            assert np.linalg.norm(batch.W[b] - alone.W) <= reach
+        assert batch.objective[b] == pytest.approx(alone.objective, rel=2e-9)
+        assert together.gap <= 1e-9
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+@pytest.mark.parametrize(("n", "T", "d"), [(4, 5, 6), (5, 5, 2), (1, 3, 2), (3, 1, 2)])
+def test_batch_equals_loop(norm: str, n: int, T: int, d: int) -> None:
+    batch = stack(20, n, T, d)
+    agree(solve_batch(batch, norm), [solve(problem, norm) for problem in batch])
+
+
+def test_every_family_of_one_shape_agrees() -> None:
+    for name, family in named.FAMILIES.items():
+        same: dict[tuple, list[SelectionProblem]] = {}
+        for _, problem in family.instances():
+            same.setdefault(problem.shape, []).append(problem)
+        group = max(same.values(), key=len)[:8]
+        agree(solve_batch(group), [solve(problem) for problem in group])
+        assert group, name
+
+
+def test_infeasible_instances_keep_their_certificates() -> None:
+    batch = stack(30, 6, 6, 2)
+    found = solve_batch(batch)
+    infeasible = [solution for solution in found if solution.status is Status.INFEASIBLE]
+    assert infeasible
+    assert all(solution.certificate is not None and solution.certificate.verify() for solution in infeasible)
+
+
+def test_torch_in_torch_out() -> None:
+    batch = stack(3, 3, 4, 5)
+    found = solve_batch(ProblemBatch(torch.tensor(batch.tokens), torch.tensor(batch.queries), [[0, 0, 0]] * 3))
+    assert isinstance(found.W, torch.Tensor)
+    assert found.W.shape == (3, 5, 5)
+    assert isinstance(found[1].W, torch.Tensor)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tokens": np.zeros((2, 3, 4))}, r"tokens must have shape \(B, n, T, d\)"),
+        ({"queries": np.zeros((2, 4, 5))}, r"queries must have shape \(2, 3, dz\)"),
+        ({"selected": np.zeros((2, 4), dtype=int)}, r"selected must have shape"),
+        ({"mask": np.ones((2, 3, 5), dtype=bool)}, r"mask must have shape"),
+        ({"tokens": np.full((2, 3, 4, 5), np.nan)}, "tokens .* must be finite"),
+    ],
+)
+def test_bad_stacks_get_one_sentence(change: dict, words: str) -> None:
+    good = {"tokens": np.ones((2, 3, 4, 5)), "queries": np.ones((2, 3, 5)), "selected": np.zeros((2, 3), dtype=int)}
+    with pytest.raises(ValueError, match=words):
+        ProblemBatch(**(good | change))
+
+
+def test_bad_batches_get_one_sentence() -> None:
+    with pytest.raises(ValueError, match="at least one problem"):
+        solve_batch([])
+    with pytest.raises(ValueError, match="share one shape"):
+        solve_batch([stack(1, 2, 3, 4)[0], stack(1, 2, 3, 5)[0]])
+    with pytest.raises(ValueError, match="tol"):
+        solve_batch(stack(1, 2, 3, 4), tol=0.0)
