@@ -1,14 +1,16 @@
-"""Matrix norms and their duals.
+r"""Matrix norms and their duals.
 
 A lower bound on the smallest norm needs the dual norm of A^T lam (SPEC of the Att-SVM dual, arXiv 2308.16898 section
 5.3 and appendix D for general norms): for lam >= 0 on the inequalities, ``sum(lam) / dual(A^T lam) <= ||W||`` for
-every feasible W.
+every feasible W. The entrywise l_p norm has the dual l_q, 1/p + 1/q = 1; the spectral norm the nuclear norm.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -27,12 +29,15 @@ class Norm:
     invariant : bool
         Whether the norm is unchanged by orthogonal changes of the token and the query basis, so that the problem may be
         solved in the span of the data (Lemma 1 of arXiv 2308.16898).
+    power : float or None
+        The exponent p of an entrywise norm; infinite for the largest entry, None for the others.
     """
 
     name: str
-    value: Measure
-    dual: Measure
+    value: Measure = field(compare=False)
+    dual: Measure = field(compare=False)
     invariant: bool
+    power: float | None = None
 
 
 def frobenius(M: np.ndarray) -> float:
@@ -51,19 +56,52 @@ def spectral(M: np.ndarray) -> float:
     return float(np.linalg.svd(M, compute_uv=False)[0])
 
 
+def entrywise(M: np.ndarray, power: float) -> float:
+    """Norm l_p of the entries, p = ``power`` in [1, inf], safe against overflow and underflow of the powers."""
+    size = np.abs(M)
+    top = float(size.max(initial=0.0))
+    if top == 0.0 or math.isinf(power):
+        return top
+    return top * float(((size / top) ** power).sum()) ** (1.0 / power)
+
+
 FROBENIUS = Norm("frobenius", frobenius, frobenius, invariant=True)
 NUCLEAR = Norm("nuclear", nuclear, spectral, invariant=True)
+SPECTRAL = Norm("spectral", spectral, nuclear, invariant=True)
+
+
+def entrywise_norm(p: float) -> Norm:
+    """Return the entrywise l_p norm; p = 2 is the Frobenius norm, p = inf the largest entry."""
+    if p == 2:
+        return FROBENIUS
+    q = math.inf if p == 1 else 1.0 if math.isinf(p) else p / (p - 1)
+    name = "max" if math.isinf(p) else f"l_{p:.17g}"
+    return Norm(name, partial(entrywise, power=p), partial(entrywise, power=q), invariant=False, power=p)
+
+
+MAX = entrywise_norm(math.inf)
+NAMED = {known.name: known for known in (FROBENIUS, NUCLEAR, SPECTRAL, MAX)}
 
 
 def get_norm(norm: str | float) -> Norm:
-    """Look a norm up by name.
+    """Look a norm up by name, or by the exponent of an entrywise norm.
+
+    Parameters
+    ----------
+    norm : {"frobenius", "nuclear", "spectral", "max"} or float
+        A number p >= 1 (or its decimal text) is the entrywise l_p norm.
 
     Raises
     ------
     ValueError
         If no such norm is known.
     """
-    for known in (FROBENIUS, NUCLEAR):
-        if norm == known.name:
-            return known
-    raise ValueError(f"norm must be 'frobenius' or 'nuclear'; got {norm!r}.")
+    if isinstance(norm, str) and norm in NAMED:
+        return NAMED[norm]
+    try:
+        p = float(norm)
+    except (TypeError, ValueError):
+        p = math.nan
+    if not p >= 1 or isinstance(norm, bool):
+        raise ValueError(f"norm must be one of {', '.join(map(repr, NAMED))}, or a number p >= 1; got {norm!r}.")
+    return entrywise_norm(p)

@@ -1,0 +1,59 @@
+r"""Entrywise l_p norms and the largest entry: which methods, in which order.
+
+The constraints do not depend on the norm, so the Frobenius solution decides feasibility and opens the run: scaled up,
+it is strictly feasible. p = 1 and the largest entry are linear programs (:mod:`attsvm.solvers.linear_norms`),
+1 < p < inf is smooth on one side of the duality (:mod:`attsvm.solvers.power_norms`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from attsvm.norms import Norm
+from attsvm.reduction import Reduced
+from attsvm.solvers.control import Control
+from attsvm.solvers.gauge import report
+from attsvm.solvers.linear_norms import solve_linear
+from attsvm.solvers.opening import open_with_frobenius
+from attsvm.solvers.power_norms import solve_power
+
+
+def solve_entrywise(reduced: Reduced, control: Control, start: np.ndarray | None, norm: Norm) -> np.ndarray | None:
+    """Solve, leaving W and multipliers with ``control``.
+
+    Parameters
+    ----------
+    reduced : Reduced
+        In the original axes (scaled only).
+    control : Control
+    start : ndarray, shape (n, T), optional
+        Multipliers of the solution of a similar problem.
+    norm : Norm
+        Entrywise, not Frobenius.
+
+    Returns
+    -------
+    ndarray or None
+        Multipliers that prove infeasibility, when they do.
+    """
+    p = norm.power
+    assert p is not None
+    linear = p == 1 or math.isinf(p)
+    if start is not None and not linear:
+        # At the optimum W is a function of the multipliers.
+        pulled = reduced.adjoint(start)
+        control.method = "warm start"
+        if report(reduced, norm, np.sign(pulled) * np.abs(pulled) ** (1.0 / (p - 1.0)), start, control):
+            return None
+    opening = open_with_frobenius(reduced, control)
+    if opening.W is None or opening.dual is None:
+        return opening.certificate
+    if linear:
+        control.method += ", linear-programming interior point"
+        solve_linear(reduced, norm, opening.W, control)
+    else:
+        control.method += ", interior point"
+        solve_power(reduced, norm, opening.W, opening.dual, control)
+    return None

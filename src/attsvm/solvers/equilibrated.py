@@ -1,0 +1,40 @@
+"""Cholesky factors of Newton matrices whose entries span many decades."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+# Ridges, relative to the equilibrated diagonal and the size of the matrix, tried in turn until rounding leaves it
+# positive definite. A smaller one loses less of the curvature that large weights hide.
+RIDGES = (1e-16, 1e-15, 1e-13)
+
+
+def factor(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Factor a symmetric positive definite matrix, which is overwritten; the result solves for vectors or columns.
+
+    Raises
+    ------
+    scipy.linalg.LinAlgError
+        When rounding makes the matrix indefinite.
+    """
+    diagonal = np.diag_indices(len(matrix))
+    scale = 1.0 / np.sqrt(matrix[diagonal])
+    matrix *= scale
+    matrix *= scale[:, None]
+    for ridge in RIDGES:
+        matrix[diagonal] = 1.0 + ridge * len(matrix)
+        try:
+            held = cho_factor(matrix, lower=True, check_finite=False)
+            break
+        except LinAlgError:
+            if ridge == RIDGES[-1]:
+                raise
+
+    def solve(rhs: np.ndarray) -> np.ndarray:
+        left = scale if rhs.ndim == 1 else scale[:, None]
+        return left * cho_solve(held, left * rhs, check_finite=False)
+
+    return solve
