@@ -44,7 +44,7 @@ class FarkasCertificate:
     def residual(self) -> float:
         """Length of A^T dual over the summed lengths of its terms: rounding level when the proof holds."""
         reduced = reduce(self.problem)
-        dual = self.dual[reduced.rows]
+        dual = reduced.gather(self.dual)
         total = float((np.abs(dual) * reduced.lengths).sum())
         return float(np.linalg.norm(reduced.adjoint(dual))) / total if total > 0 else 0.0
 
@@ -59,7 +59,7 @@ class FarkasCertificate:
         if (dual[~(problem.rejected | problem.tied)] != 0).any():
             return np.inf
         reduced = reduce(problem)
-        return existence_ratio(reduced, dual[reduced.rows])
+        return existence_ratio(reduced, reduced.gather(dual))
 
     def verify(self) -> bool:
         """Tell whether the multipliers prove infeasibility."""

@@ -26,12 +26,14 @@ class Reduced:
     Attributes
     ----------
     delta : ndarray, shape (n, T, p)
-        Token differences, zero where there is no constraint.
+        Token differences, zero where there is no constraint. T is the largest number of constraints of a query.
     queries : ndarray, shape (n, r)
     rejected, tied : ndarray of bool, shape (n, T)
         Inequalities (margin >= 1) and equalities (margin = 0).
     rows : ndarray of int, shape (n,)
         Which query of the original problem each row is.
+    columns : ndarray of int, shape (n, T)
+        Which token of the original problem each difference belongs to.
     left : ndarray, shape (p, d), or None
         Orthonormal basis of the token differences; None for the identity.
     right : ndarray, shape (r, dz), or None
@@ -47,6 +49,7 @@ class Reduced:
     rejected: np.ndarray
     tied: np.ndarray
     rows: np.ndarray
+    columns: np.ndarray
     left: np.ndarray | None
     right: np.ndarray | None
     scale: float
@@ -60,7 +63,8 @@ class Reduced:
     @cached_property
     def lengths(self) -> np.ndarray:
         """Length |delta_it| |z_i| of every constraint, (n, T)."""
-        return np.linalg.norm(self.delta, axis=2) * np.linalg.norm(self.queries, axis=1)[:, None]
+        squares = np.einsum("ntp,ntp->nt", self.delta, self.delta)
+        return np.sqrt(squares) * np.linalg.norm(self.queries, axis=1)[:, None]
 
     def apply(self, W: np.ndarray) -> np.ndarray:
         """Margins of W (p, r): (n, T), zero where unconstrained."""
@@ -83,10 +87,14 @@ class Reduced:
         return W / self.scale
 
     def lift_dual(self, dual: np.ndarray) -> np.ndarray:
-        """Scatter multipliers (rows, T) to the original queries, (n, T)."""
-        out = np.zeros(self.size)
-        out[self.rows] = dual
+        """Scatter values (rows, T) to the original queries and tokens, zero elsewhere."""
+        out = np.zeros(self.size, dtype=dual.dtype)
+        out[self.rows[:, None], self.columns] = dual
         return out
+
+    def gather(self, values: np.ndarray) -> np.ndarray:
+        """Pick this problem's entries of an array over the original queries and tokens; zero where unconstrained."""
+        return np.where(self.rejected | self.tied, values[self.rows[:, None], self.columns], 0)
 
     def lower(self, W: np.ndarray) -> np.ndarray:
         """Project W (d, dz) of the original coordinates into these, (p, r)."""
@@ -98,7 +106,7 @@ class Reduced:
         return W
 
 
-def reduce(problem: SelectionProblem, *, rotate: bool = True) -> Reduced:
+def reduce(problem: SelectionProblem, *, rotate: bool = True, working: np.ndarray | None = None) -> Reduced:
     """Reduce a problem to the span of its token differences and queries.
 
     Parameters
@@ -107,23 +115,31 @@ def reduce(problem: SelectionProblem, *, rotate: bool = True) -> Reduced:
         With at least one constraint.
     rotate : bool
         False keeps the original axes (for norms that depend on them) and only scales.
+    working : ndarray of bool, shape (n, T), optional
+        Leave the other constraints out.
     """
     constrained = problem.rejected | problem.tied
+    if working is not None:
+        constrained &= working
     rows = np.flatnonzero(constrained.any(axis=1))
-    _, T, d, _ = problem.shape
-    delta = np.empty((len(rows), T, d))
+    count = int(constrained.sum(axis=1).max())
+    columns = np.argsort(~constrained[rows], axis=1, kind="stable")[:, :count]  # (rows, T)
+    kept = np.take_along_axis(constrained[rows], columns, axis=1)
+    delta = np.empty((len(rows), count, problem.shape[2]))
     start = 0
     for block, part in problem.differences():
-        kept = part[constrained[block].any(axis=1)]
-        delta[start : start + len(kept)] = kept
-        start += len(kept)
+        here = slice(start, start + int(constrained[block].any(axis=1).sum()))
+        part = part[rows[here] - block.start]
+        delta[here] = np.take_along_axis(part, columns[here, :, None], axis=1)
+        start = here.stop
+    delta[~kept] = 0.0
     queries = problem.queries[rows]
     token_scale, query_scale = _power_of_two(delta), _power_of_two(queries)
     delta /= token_scale
     queries /= query_scale
     left = right = None
     if rotate:
-        left = _row_basis(delta.reshape(-1, d))
+        left = _row_basis(delta.reshape(-1, problem.shape[2]))
         right = _row_basis(queries)
         if left is not None:
             delta = delta @ left.T
@@ -132,9 +148,10 @@ def reduce(problem: SelectionProblem, *, rotate: bool = True) -> Reduced:
     return Reduced(
         delta=np.ascontiguousarray(delta),
         queries=np.ascontiguousarray(queries),
-        rejected=np.ascontiguousarray(problem.rejected[rows]),
-        tied=np.ascontiguousarray(problem.tied[rows]),
+        rejected=np.take_along_axis(problem.rejected[rows], columns, axis=1) & kept,
+        tied=np.take_along_axis(problem.tied[rows], columns, axis=1) & kept,
         rows=rows,
+        columns=columns,
         left=left,
         right=right,
         scale=token_scale * query_scale,
