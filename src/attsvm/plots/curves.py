@@ -96,7 +96,7 @@ def precision_figure(reference: Run, runs: tuple[PrecisionRun, ...], width: floa
         ax = axes[0]
         for label, step, curve, style, color, weight in curves:
             ax.plot(np.maximum(step, 0.5), curve, style, color=color, lw=weight, label=label)
-        step_axis(ax, reference.trace.step[-1])
+        step_axis(ax, runs[0].step[-1])
         ax.set_ylim(min(-0.02, *(float(curve.min()) for _, _, curve, *_ in curves)), 1.04)
         ax.axhline(0, color=INK, lw=0.5)
         ax.set_ylabel("correlation with the SVM")

@@ -74,8 +74,7 @@ def _on_images(found: Study) -> list[Picture]:
             "selection",
             lambda width: selection_figure(setup.train, runs, width),
             "Average training image of each class with the number of images in which each patch is selected.",
-            "Where attention ends: the number of training images whose selected patch lies in each place, on the "
-            "average image of the class.",
+            "The number of training images whose selected patch lies in each place, on the average image of the class.",
         )
     ]
     run = runs["W"]

@@ -66,7 +66,7 @@ def accuracy_sentence(found: Study) -> str:
     alone, trained = (rows[key].test if held_out else rows[key].train for key in ("uniform", "W"))
     return (
         f"On {'held-out' if held_out else 'training'} {words.rows} the head alone, averaging all {words.tokens}, is "
-        f"right in {share_text(alone)}; trained attention, which shows the head little more than one {words.token}, in "
+        f"right in {share_text(alone)}; trained attention in "
         f"{share_text(trained)}. Training tends to a margin, not to accuracy: neither number is claimed to be the "
         "larger."
     )

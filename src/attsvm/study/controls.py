@@ -24,6 +24,8 @@ from attsvm.study.watch import Watch
 
 # Weight of the squared hinge against ||W||^2 / 2: with lengths near one, a violation of 0.1 costs as much as norm 1.4.
 SOFTNESS = 100.0
+# Permutations tried before a selection counts as one that shuffling cannot change.
+TRIES = 20
 
 
 def problem_of(setup: Setup, selected: np.ndarray) -> SelectionProblem:
@@ -53,12 +55,18 @@ def soft_direction(problem: SelectionProblem, softness: float = SOFTNESS) -> np.
     return found.x.reshape(shape)
 
 
-def shuffle(selected: np.ndarray, mask: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Permute selections among the rows; a row that cannot see its new token draws a visible one."""
-    shuffled = rng.permutation(selected)
-    for i in np.flatnonzero(~mask[np.arange(len(mask)), shuffled]):
-        shuffled[i] = rng.choice(np.flatnonzero(mask[i]))
-    return shuffled
+def shuffle(selected: np.ndarray, mask: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
+    """Permute selections among the rows; a row that cannot see its new token draws a visible one.
+
+    None when no permutation tried gives another selection, as with one row or one token selected throughout.
+    """
+    for _ in range(TRIES):
+        shuffled = rng.permutation(selected)
+        for i in np.flatnonzero(~mask[np.arange(len(mask)), shuffled]):
+            shuffled[i] = rng.choice(np.flatnonzero(mask[i]))
+        if (shuffled != selected).any():
+            return shuffled
+    return None
 
 
 def _shuffled(
@@ -67,7 +75,10 @@ def _shuffled(
     rng = np.random.default_rng((seed, 2))
     directions, replaced = [], {"infeasible": 0, "undecided in time": 0}
     for _ in range(count):
-        problem = problem_of(setup, shuffle(selected, setup.train.mask, rng))
+        shuffled = shuffle(selected, setup.train.mask, rng)
+        if shuffled is None:
+            break
+        problem = problem_of(setup, shuffled)
         found = solve(problem, norm, time_limit=time_limit, callback=watch.asked)
         if watch.stopped:
             break

@@ -162,7 +162,7 @@ class Run:
     solutions : dict of str to Solution
         The "frobenius" and the "nuclear" SVM of the realised tokens.
     curves : dict of str to ndarray, shape (records,)
-        Correlation of the trained matrix with each; absent where the SVM has no solution.
+        Correlation of the trained matrix with each; absent where the SVM has no accurate solution.
     locality : Locality or None
         Under the SVM that the theory pairs with this parameterisation.
     controls : tuple of Control
@@ -208,8 +208,6 @@ class PrecisionRun:
     dtype : {"float32", "float64"}
     numerics : {"exact", "autograd"}
     step, curve : ndarray, shape (records,)
-    differing : int
-        Queries whose realised token differs from that of exact float64 training.
     seconds : float
     """
 
@@ -217,7 +215,6 @@ class PrecisionRun:
     numerics: str
     step: np.ndarray
     curve: np.ndarray
-    differing: int
     seconds: float
 
     @property

@@ -72,6 +72,8 @@ def headline(found: Study) -> str:
     """Say the verdict in one sentence."""
     if "W" not in found.runs:
         return f"The study of {found.setup.train.name} was stopped before training had said anything."
+    if all(solution.objective == 0 for run in found.runs.values() for solution in run.solutions.values()):
+        return f"There is nothing to select: no {nouns(found.setup.train).row} shows more than one {nouns(found.setup.train).token}."
     arrived = [p for p in found.runs if _direction(found.runs[p], nouns(found.setup.train)).holds]
     if arrived == ["W", "KQ"] or (arrived == ["W"] and len(found.runs) == 1):
         return "Trained attention became the max-margin token selector."
@@ -83,23 +85,25 @@ def headline(found: Study) -> str:
     return "Training did not settle on tokens that one matrix can select."
 
 
+def _all(n: int, words: Nouns) -> str:
+    return f"the one {words.row}" if n == 1 else f"all {n:,} {words.rows}"
+
+
 def _feasible(found: Study, solution: Solution, words: Nouns) -> Claim:
     question = f"Can one W select the best {words.token} of every training {words.row}?"
-    rows = counted(len(found.setup.optimal), words.row, words.rows)
+    rows = _all(len(found.setup.optimal), words)
     if np.isfinite(solution.objective):
         proof = (
             f"certified to a relative gap of {small_text(max(solution.gap, 0.0))}"
             if solution.status is Status.OPTIMAL
             else "though not the smallest, which was not found in time"
         )
-        sentence = (
-            f"One W can select the best {words.token} in all {rows}: its norm is {solution.objective:.4g}, {proof}."
-        )
+        sentence = f"One W can select the best {words.token} in {rows}: its norm is {solution.objective:.4g}, {proof}."
         return Claim("feasible", question, True, sentence)
     if solution.status is Status.INFEASIBLE:
-        sentence = f"No W selects the best {words.token} in all {rows} at once; a certificate proves it."
+        sentence = f"No W selects the best {words.token} in {rows} at once; a certificate proves it."
         return Claim("feasible", question, False, sentence)
-    sentence = f"Whether one W can select the best {words.token} in all {rows} is undecided. {solution.status.value}"
+    sentence = f"Whether one W can select the best {words.token} in {rows} is undecided. {solution.status.value}"
     return Claim("feasible", question, None, sentence)
 
 
@@ -108,7 +112,7 @@ def _selects(found: Study, run: Run, words: Nouns) -> Claim:
     n = len(run.selected)
     settled = int((run.concentration >= SELECTING).sum())
     best = int((run.selected == found.setup.optimal).sum())
-    where = f"all {counted(n, words.row, words.rows)}" if settled == n else f"only {settled} of {n} {words.rows}"
+    where = _all(n, words) if settled == n else f"only {settled} of {n} {words.rows}"
     sentence = (
         f"Trained {name} {verb('select')}: at least 99 % of the attention lies on one {words.token} in {where}, on the "
         f"best-scored {words.token} in {best}."
@@ -125,10 +129,8 @@ def _direction(run: Run, words: Nouns) -> Claim:
     question = f"Does the trained matrix point along the {norm} SVM of the {words.tokens} it selects?"
     value = run.correlation
     if value is None:
-        solution = run.solutions[run.own]
-        why = f"no {words.row} shows a second {words.token}." if solution.objective == 0 else solution.status.value
-        sentence = f"There is no {norm} SVM of the {words.tokens} that {name} {verb('select')}: {_lowered(why)}"
-        return Claim(key, question, None, sentence)
+        sentence = f"There is no {norm} SVM of the {words.tokens} that {name} {verb('select')} to compare with: "
+        return Claim(key, question, None, sentence + _why_unsolved(run.solutions[run.own], words))
     rivals = [control for control in run.controls if not control.coincides]
     holds = value >= ARRIVED and all(control.final < value for control in rivals)
     pointing = verb("point") if holds else f"{verb('do')} not point"
@@ -136,14 +138,18 @@ def _direction(run: Run, words: Nouns) -> Claim:
     sentence += f"correlation {correlation_text(value)}; "
     if rivals:
         nearest = max(rivals, key=lambda control: control.final)
-        sentence += f"the nearest control, {_lowered(nearest.label)}, reaches {correlation_text(nearest.final)}."
+        sentence += f"the nearest control, the {nearest.label}, reaches {correlation_text(nearest.final)}."
     else:
         sentence += "no control was computed."
     return Claim(key, question, holds, sentence)
 
 
-def _lowered(label: str) -> str:
-    return label if label.startswith(("SVM", "W ")) else label[0].lower() + label[1:]
+def _why_unsolved(solution: Solution, words: Nouns) -> str:
+    if solution.objective == 0:
+        return f"no {words.row} shows a second {words.token}."
+    if solution.status is Status.INFEASIBLE:
+        return "a certificate proves that no matrix selects them all."
+    return f"it was not solved accurately (relative gap {solution.gap:.0e}, {solution.status.name.lower()})."
 
 
 def _local(run: Run, words: Nouns) -> Claim:
@@ -157,8 +163,9 @@ def _local(run: Run, words: Nouns) -> Claim:
         said = f"no other {words.token} lies at the margin of the {norm} SVM."
     elif better:
         said = (
-            f"{better} of the {counted(count, words.token, words.tokens)} at the margin of the {norm} SVM score as "
-            "high as the one selected or higher, so the theory expects longer training to leave it."
+            f"of {counted(count, words.token, words.tokens)} at the margin of the {norm} SVM, {better} "
+            f"{'scores' if better == 1 else 'score'} as high as the one selected or higher; the theory expects longer "
+            "training to leave it."
         )
     elif count == 1:
         said = f"the one {words.token} at the margin of the {norm} SVM scores lower than the one selected."
@@ -173,7 +180,8 @@ def _rank(run: Run) -> Claim:
         f"For the selection by W the nuclear SVM has rank {ranks['nuclear']}, the Frobenius SVM {ranks['frobenius']}."
     )
     question = "Does the nuclear norm give a lower rank?"
-    return Claim("rank", question, ranks["nuclear"] < ranks["frobenius"], sentence)
+    lower = ranks["frobenius"] - ranks["nuclear"]
+    return Claim("rank", question, None if lower == 0 else lower > 0, sentence)
 
 
 def _precision(runs: tuple[PrecisionRun, ...]) -> Claim:
@@ -191,11 +199,11 @@ def _precision(runs: tuple[PrecisionRun, ...]) -> Claim:
         return Claim(
             "precision", question, None, f"Correlation of W in other arithmetic: {ends('exact') or ends('autograd')}."
         )
-    holds = all(map(drifted, plain)) and not any(map(drifted, exact))
+    holds = False if any(map(drifted, exact)) else True if all(map(drifted, plain)) else None
     verb = "loses" if all(map(drifted, plain)) else "keeps" if not any(map(drifted, plain)) else "partly loses"
     sentence = (
-        f"Plain autograd {verb} the direction: the same steps end at correlation {ends('autograd')}; the exact "
-        f"gradient at {ends('exact')}."
+        f"Plain autograd {verb} the direction: after {int(runs[0].step[-1]):,} steps its correlation with the SVM is "
+        f"{ends('autograd')}, that of the exact gradient {ends('exact')}."
     )
     return Claim("precision", question, holds, sentence)
 
@@ -251,7 +259,7 @@ def _put_run(put: Any, name: str, run: Run, optimal: np.ndarray) -> None:
         put(f"neighbours_{name}", int(run.locality.neighbours.sum()), f"SVM-neighbours under the {run.own} SVM")
         put(f"better_neighbours_{name}", run.locality.better, "of which score as high as the selected token or higher")
     for control in run.controls:
-        put(f"control_{control.key}_{name}", control.final, f"trained {name} with the {_lowered(control.label)}")
+        put(f"control_{control.key}_{name}", control.final, f"trained {name} with the {control.label}")
 
 
 def accuracy_lines(found: Study) -> list[tuple[str, str, str]]:

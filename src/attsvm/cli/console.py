@@ -1,0 +1,132 @@
+"""What commands share: exit codes, refusals in one sentence, progress, and Ctrl-C that keeps what is done."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+from types import FrameType, TracebackType
+
+import numpy as np
+
+from attsvm.files import replacing_file
+
+
+class Exit(IntEnum):
+    """Exit codes."""
+
+    DONE = 0
+    BAD_INPUT = 2
+    INFEASIBLE = 3
+    UNDECIDED = 4
+    INTERRUPTED = 130
+
+
+class BadInput(Exception):
+    """Something the user can mend; the message is one sentence."""
+
+
+def refuse(message: str) -> int:
+    """Print one line on stderr and return the exit code of bad input."""
+    print("attsvm: " + " ".join(message.split()), file=sys.stderr)
+    return Exit.BAD_INPUT
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Turn the ValueError and OSError of the block into :class:`BadInput`; an error of linear algebra stays a bug."""
+    try:
+        yield
+    except np.linalg.LinAlgError:
+        raise
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    except OSError as error:
+        raise BadInput(_sentence(error)) from error
+
+
+def _sentence(error: OSError) -> str:
+    if error.strerror is None:
+        return str(error)
+    where = f"{error.filename}: " if error.filename is not None else ""
+    return f"{where}{error.strerror[0].lower()}{error.strerror[1:]}."
+
+
+def check_writable(target: Path, *, directory: bool) -> None:
+    """Refuse an output that could not be written, before any work is done.
+
+    Raises
+    ------
+    BadInput
+        If the file's directory, or the directory itself, cannot be made or written.
+    """
+    parent = target if directory else target.parent
+    if not directory and target.is_dir():
+        raise BadInput(f"{target} is a directory; the name of a file was expected for --out.")
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        probe = parent / ".attsvm-probe"
+        with replacing_file(probe):
+            pass
+        probe.unlink()
+    except OSError as error:
+        raise BadInput(f"--out {target} cannot be written: {_sentence(error)}") from error
+
+
+class Progress:
+    """A bar on a terminal, plain lines in a log, and the first Ctrl-C as a wish to stop.
+
+    Call it with the sentence of the stage under way and the share done; it returns True once Ctrl-C was pressed. A
+    second Ctrl-C interrupts at once.
+    """
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        self._terminal = sys.stderr.isatty()
+        self._began = time.perf_counter()
+        self._stage = ""
+        self._before = signal.SIG_DFL
+        self._bar = None
+        self._task = None
+
+    def __enter__(self) -> Progress:
+        if self._terminal:
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            columns = (TextColumn("{task.description}"), BarColumn(bar_width=32), TimeElapsedColumn())
+            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("", total=1.0)
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._on_interrupt)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._before)
+
+    def __call__(self, stage: str, share: float) -> bool:
+        """Show where the work is; tell whether to stop."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=stage, completed=share)
+        elif stage != self._stage:
+            print(f"[{time.perf_counter() - self._began:4.0f} s] {stage}", file=sys.stderr, flush=True)
+        self._stage = stage
+        return self.interrupted
+
+    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        print("Stopping: what is done will be kept. Ctrl-C again quits at once.", file=sys.stderr, flush=True)

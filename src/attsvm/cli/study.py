@@ -1,0 +1,107 @@
+"""`attsvm study`: a data set in, a verdict out."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+from attsvm.data.dataset import Dataset
+from attsvm.data.npz import read_dataset
+from attsvm.study.results import Settings, Study
+from attsvm.study.threads import one_thread
+
+DIGITS = {"classes": "3-8", "query": "mean", "patch": 5, "positions": "place"}
+MARKS = {True: "✓", False: "✗", None: "?"}
+
+
+def study(
+    data: str,
+    /,
+    *,
+    out: Path = Path("attsvm-study"),
+    train: int | None = None,
+    steps: int = 20_000,
+    lr: float = 1.0,
+    seed: int = 0,
+    shuffles: int = 3,
+    time_limit: float = 20.0,
+    classes: str = "3-8",
+    query: str = "mean",
+    patch: int = 5,
+    positions: str = "place",
+) -> int:
+    """Train attention on a data set and hold it against the SVM of the tokens it selects.
+
+    Writes report.html, verdict.json and figures/. Ctrl-C keeps what is done.
+
+    Parameters
+    ----------
+    data
+        "digits" (scikit-learn's 8x8 images, cut into 2x2-pixel patches), or a .npz file with tokens (n, T, d),
+        queries (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T) and head (d,).
+    out
+        The directory to write.
+    train
+        Rows to train on, drawn at random; the rest is held out. By default three quarters, at most 100.
+    steps
+        Training steps.
+    lr
+        Length of a step of W, for tokens and queries of mean length one.
+    seed
+        Root of all randomness.
+    shuffles
+        Number of shuffled selections among the controls.
+    time_limit
+        Seconds that a single SVM may take.
+    classes
+        Digits only: two digits such as 3-8, or odd-even.
+    query
+        Digits only: mean (the image's mean token), patch (self-attention) or prompt (one for all images).
+    patch
+        Digits only: which patch asks with --query patch, 0 to 15, row by row.
+    positions
+        Digits only: place (each patch in its place on a blank image) or append (pixels, then position).
+    """
+    options = {"classes": classes, "query": query, "patch": patch, "positions": positions}
+    with refusing():
+        settings = Settings(train, steps, lr, seed, shuffles, time_limit)
+        dataset = _read(data, options)
+    check_writable(out, directory=True)
+    with refusing():
+        from attsvm.study.run import prepare, run
+
+        setup = prepare(dataset, settings)
+    with Progress() as progress:
+        found = run(setup, settings, progress)
+        stopped = progress.interrupted
+        progress("Drawing the report", 1.0)
+        from attsvm.report.study import write_study
+
+        with refusing(), one_thread():
+            page = write_study(found, out, shlex.join(["attsvm", *sys.argv[1:]]))
+    _say(found, page)
+    return Exit.INTERRUPTED if stopped else Exit.DONE
+
+
+def _read(data: str, options: dict[str, str | int]) -> Dataset:
+    if data == "digits":
+        from attsvm.data.digits import digits
+
+        return digits(**options)  # type: ignore[arg-type]
+    if Path(data).suffix != ".npz":
+        raise BadInput(f"{data!r} is no data set; 'digits' or the path of a .npz file was expected.")
+    foreign = [f"--{name}" for name, value in options.items() if value != DIGITS[name]]
+    if foreign:
+        raise BadInput(f"{' and '.join(foreign)} can only be given with 'digits'.")
+    return read_dataset(data)
+
+
+def _say(found: Study, page: Path) -> None:
+    from attsvm.study.verdict import claims, headline
+
+    print(headline(found))
+    for claim in claims(found):
+        print(f"  {MARKS[claim.holds]} {claim.sentence}")
+    print(f"Report: {page}")

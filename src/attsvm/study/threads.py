@@ -1,0 +1,26 @@
+"""One thread for small work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from threadpoolctl import threadpool_limits
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep BLAS, OpenMP and torch to one thread.
+
+    The matrices of a study have a hundred rows: threads gain nothing on them, and on a busy machine they wait for each
+    other so long that a run of seconds takes minutes.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
