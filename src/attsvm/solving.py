@@ -4,37 +4,47 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from attsvm.certificate import FarkasCertificate
-from attsvm.norms import FROBENIUS, NUCLEAR, Norm, get_norm
+from attsvm.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm, get_norm
 from attsvm.problem import SelectionProblem
 from attsvm.reduction import Reduced, reduce
+from attsvm.regularised import read_regularisation, solve_regularised
 from attsvm.solution import Solution, Status, certify
 from attsvm.solvers import farkas
 from attsvm.solvers.control import Callback, Control
+from attsvm.solvers.entrywise import solve_entrywise
 from attsvm.solvers.frobenius import solve_frobenius
 from attsvm.solvers.nuclear import solve_nuclear
+from attsvm.solvers.spectral import solve_spectral
 
 Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
-METHODS: dict[Norm, Method] = {FROBENIUS: solve_frobenius, NUCLEAR: solve_nuclear}
+METHODS: dict[Norm, Method] = {FROBENIUS: solve_frobenius, NUCLEAR: solve_nuclear, SPECTRAL: solve_spectral}
 
 # Lifting an answer to the original coordinates costs a few roundings; methods aim below the gap that is promised.
 AIM = 0.5
+# A hard margin with a prior asks of the problem without it only whether a W exists.
+OPENING_TOL = 0.1
 # The last resort forms the constraints densely.
 LINEAR_PROGRAM_ENTRIES = 50_000_000
 
 
 def solve(
     problem: SelectionProblem,
-    norm: str = "frobenius",
+    norm: str | float = "frobenius",
     *,
     tol: float = 1e-9,
     max_iter: int | None = None,
     time_limit: float | None = None,
     warm_start: Solution | None = None,
     callback: Callback | None = None,
+    C: float | None = None,
+    loss: str = "hinge",
+    prior: Any = None,
 ) -> Solution:
     r"""Find the smallest W that selects the given tokens with margin one.
 
@@ -44,7 +54,8 @@ def solve(
     Parameters
     ----------
     problem : SelectionProblem
-    norm : {"frobenius", "nuclear"}
+    norm : {"frobenius", "nuclear", "spectral", "max"} or float
+        A number p >= 1 is the entrywise l_p norm; "max" is the largest absolute entry.
     tol : float
         Certified relative gap asked for.
     max_iter : int, optional
@@ -56,10 +67,18 @@ def solve(
     callback : callable, optional
         Called with an :class:`attsvm.solvers.control.IterationState`; True stops the run.
 
+    C : float, optional
+        Soft margin: a shortfall ``u = max(0, 1 - margin)`` of a rejected token costs ``C u`` instead of being forbidden,
+        added to half the squared Frobenius norm (scikit-learn's convention), or to any other norm itself.
+    loss : {"hinge", "squared_hinge"}
+        With ``C``: the second charges ``C u**2``.
+    prior : array_like, shape (d, dz), optional
+        A W0 to stay near: the norm of ``W - prior`` is minimised. Not for l_p norms but 1, 2 and "max"; nor is ``C``.
+
     Returns
     -------
     Solution
-        Never raises for an unsolved problem: see ``.status``, and ``.raise_for_status()``.
+        A :class:`attsvm.regularised.RegularisedSolution` when ``C`` or ``prior`` is given. Never raises for an unsolved problem: see ``.status``, and ``.raise_for_status()``.
 
     Raises
     ------
@@ -91,6 +110,10 @@ def solve(
         return Solution(problem, measure, status, certified, control.iterations, seconds, control.method, certificate)
 
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback)
+    if C is not None or prior is not None:
+        asked = read_regularisation(problem, measure, C, loss, prior)
+        opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit)
+        return solve_regularised(problem, measure, asked, control, tol, warm_start, opening)
     control.method = "closed form"
     n, T, d, dz = problem.shape
     nothing, none = np.zeros((d, dz)), np.zeros((n, T))
@@ -99,14 +122,14 @@ def solve(
     reduced = reduce(problem, rotate=measure.invariant)
     empty = reduced.rejected & (reduced.lengths == 0.0)
     if empty.any():
-        dual = none.copy()
-        dual[problem.rejected & (reduced.lift_dual(empty) > 0)] = 1.0 / empty.sum()
+        dual = reduced.lift_dual(empty / empty.sum())
         return answer(Status.INFEASIBLE, nothing, none, FarkasCertificate(problem, dual))
 
-    guess = None if warm_start is None else warm_start.certified.dual[reduced.rows]
-    found = METHODS[measure](reduced, control, guess)
+    guess = None if warm_start is None else reduced.gather(warm_start.certified.dual)
+    method = METHODS.get(measure) or partial(solve_entrywise, norm=measure)
+    found = method(reduced, control, guess)
     if found is None and not control.solved and control.stopped is None:
-        found = _last_resort(reduced, control, METHODS[measure])
+        found = _last_resort(reduced, control)
     W = nothing if control.W is None else reduced.lift(control.W)
     dual = none if control.dual is None else reduced.lift_dual(control.dual)
     if found is not None:
@@ -116,7 +139,7 @@ def solve(
     return answer(control.stopped or Status.UNDECIDED, W, dual)
 
 
-def _last_resort(reduced: Reduced, control: Control, method: Method) -> np.ndarray | None:
+def _last_resort(reduced: Reduced, control: Control) -> np.ndarray | None:
     """Ask a linear program whether any W exists; continue from its multipliers."""
     if reduced.rejected.sum() * np.prod(reduced.shape) > LINEAR_PROGRAM_ENTRIES:
         return None
