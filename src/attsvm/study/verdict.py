@@ -70,11 +70,12 @@ def claims(found: Study) -> list[Claim]:
 
 def headline(found: Study) -> str:
     """Say the verdict in one sentence."""
+    words = nouns(found.setup.train)
     if "W" not in found.runs:
         return f"The study of {found.setup.train.name} was stopped before training had said anything."
     if all(solution.objective == 0 for run in found.runs.values() for solution in run.solutions.values()):
-        return f"There is nothing to select: no {nouns(found.setup.train).row} shows more than one {nouns(found.setup.train).token}."
-    arrived = [p for p in found.runs if _direction(found.runs[p], nouns(found.setup.train)).holds]
+        return f"There is nothing to select: no {words.row} shows more than one {words.token}."
+    arrived = [name for name, run in found.runs.items() if _direction(run, words).holds]
     if arrived == ["W", "KQ"] or (arrived == ["W"] and len(found.runs) == 1):
         return "Trained attention became the max-margin token selector."
     if arrived:
