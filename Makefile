@@ -11,7 +11,7 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHONS := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt
 
 # Every worker of the suite is one process with one thread; otherwise the BLAS, OpenMP and numba pools
 # of N workers fight over N cores and the suite takes several times as long.
@@ -28,9 +28,11 @@ test: $(VENV)/.dev
 	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_FLAGS) $(ARGS)
 
 lint: $(VENV)/.dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	@status=0; \
+	$(BIN)/ruff check . || status=1; \
+	$(BIN)/ruff format --check . || status=1; \
+	$(BIN)/pyright || status=1; \
+	exit $$status
 
 bench: $(VENV)/.dev
 	$(ONE_THREAD) $(BIN)/python benchmarks/against_cvxpy.py
@@ -44,17 +46,17 @@ clean:
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing attsvm into $(VENV) (a few minutes, once)"
-	$(PIP) --editable .
+	@$(PIP) --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
 	@echo "Installing the tools of the tests into $(VENV) (once)"
-	$(PIP) --editable '.[experiments,test,lint]'
+	@$(PIP) --editable '.[experiments,test,lint]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.core
 	@echo "Installing the tools of the docs into $(VENV) (once)"
-	$(PIP) --editable '.[docs]'
+	@$(PIP) --editable '.[docs]'
 	@touch $@
 
 # A name on PATH may be a shim that runs nothing, so each candidate has to answer for itself.
