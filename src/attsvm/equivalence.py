@@ -30,9 +30,8 @@ from typing import Any
 import numpy as np
 
 from attsvm.compare import correlation
-from attsvm.finite_part import FinitePart, finite_part
+from attsvm.finite_part import NORMS, FinitePart, finite_part
 from attsvm.interop import to_numpy
-from attsvm.norms import get_norm
 from attsvm.problem import SelectionProblem
 from attsvm.solution import Solution
 from attsvm.solving import solve
@@ -136,7 +135,8 @@ def svm_equivalent(
             f"masked_below and selected_above are {masked_below!r} and {selected_above!r}; "
             "0 <= masked_below <= selected_above <= 0.5 was expected."
         )
-    measure = get_norm(norm)
+    if norm not in NORMS:
+        raise ValueError(f"norm must be 'frobenius' or 'nuclear'; got {norm!r}.")
     mask = np.ones((data.n, data.T), dtype=bool) if data.mask is None else to_numpy("mask", data.mask)
     raw = to_numpy("attention", attention)
     probability = _probabilities(raw, mask)
@@ -156,12 +156,12 @@ def svm_equivalent(
     if undecided:
         return give_up(EquivalenceStatus.UNDECIDED)
     problem = SelectionProblem(data.tokens, data.queries, selected, mask=mask)
-    solution = solve(problem, measure.name)
+    solution = solve(problem, norm)
     if not np.isfinite(solution.objective):
         return give_up(EquivalenceStatus.NO_SVM, solution)
     leading = probability[np.arange(data.n), problem.reference][:, None]
     differences = np.where(problem.tied, np.log(leading / np.where(selected, probability, 1.0)), 0.0)
-    finite = finite_part(problem, differences, measure.name)
+    finite = finite_part(problem, differences, norm)
     # Probabilities carry the rounding of their dtype and of the logits they come from; half the digits must agree.
     if finite.residual > np.sqrt(np.finfo(raw.dtype).eps) * max(1.0, float(np.abs(differences).max(initial=0.0))):
         return give_up(EquivalenceStatus.INCONSISTENT, solution, finite)

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.norms import get_norm
 from attsvm.problem import SelectionProblem
 from attsvm.reduction import Reduced, reduce
+
+NORMS = ("frobenius", "nuclear")
 
 # The weight of the objective grows by this after each centring. Past the last one, 1 - sigma is mostly rounding.
 GROWTH = 100.0
@@ -64,8 +65,14 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: str = 
     differences : ndarray, shape (n, T)
         Score of the reference token less the token's, read at tied tokens.
     norm : {"frobenius", "nuclear"}
+
+    Raises
+    ------
+    ValueError
+        If `norm` is another one.
     """
-    measure = get_norm(norm)
+    if norm not in NORMS:
+        raise ValueError(f"norm must be 'frobenius' or 'nuclear' for a finite part; got {norm!r}.")
     _, _, d, dz = problem.shape
     if not problem.tied.any():
         return FinitePart(np.zeros((d, dz)), 0.0, 0.0)
@@ -78,11 +85,11 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: str = 
     )
     reduced = reduce(ties)
     where = np.nonzero(reduced.tied)
-    wanted = differences[reduced.rows][where]  # (m,)
+    wanted = reduced.gather(differences)[where]  # (m,)
     system = (reduced.delta[where][:, :, None] * reduced.queries[where[0]][:, None, :]).reshape(len(wanted), -1)
     start = np.linalg.lstsq(system, wanted, rcond=None)[0]
     residual = float(np.abs(system @ start - wanted).max())
-    if measure.name == "frobenius" or not start.any():
+    if norm == "frobenius" or not start.any():
         return FinitePart(reduced.lift(start.reshape(reduced.shape)), residual, 0.0)
     # Equations that the data cannot meet exactly are met as well as least squares meets them.
     W, gap = _nuclear(system, system @ start, reduced, start)
