@@ -14,6 +14,7 @@ _HOMES = {
     "Status": "attsvm.solution",
     "UnsolvedError": "attsvm.solution",
     "solve": "attsvm.solving",
+    "soft_margin_path": "attsvm.regularised_path",
     "solve_batch": "attsvm.batching",
     "ProblemBatch": "attsvm.batching",
     "BatchSolution": "attsvm.batching",
@@ -44,6 +45,7 @@ __all__ = [
     "correlation",
     "diagnose",
     "functional",
+    "soft_margin_path",
     "solve",
     "solve_batch",
     "svm_equivalent",
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from attsvm.diagnosis import Diagnosis, diagnose
     from attsvm.equivalence import svm_equivalent
     from attsvm.problem import SelectionProblem
+    from attsvm.regularised_path import soft_margin_path
     from attsvm.solution import Solution, Status, UnsolvedError
     from attsvm.solving import solve
     from attsvm.token_data import TokenData

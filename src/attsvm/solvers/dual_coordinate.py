@@ -4,7 +4,8 @@ The dual of the Frobenius problem, :math:`\max_\lambda c^\top\lambda - \tfrac12\
 multiplier at a time in closed form, :math:`\lambda_{it} \leftarrow [\lambda_{it} + (1 - \delta_{it}\cdot
 u)/(|\delta_{it}|^2|z_i|^2)]_+` with :math:`u = W z_i` (Hsieh et al., ICML 2008, for the linear SVM). All multipliers
 of a query share z_i, so u is formed once a block and kept up to date, and W receives one rank-one update a block.
-Equalities have target 0 and no sign.
+Equalities have target 0 and no sign. Soft margins bound the multipliers or add to the diagonal, priors change the
+targets; the update stays in closed form.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ FAST = {"reassoc", "contract"}
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def sweep(delta, squares, queries, rejected, tied, dual, W, order, alive, full, repeats):
+def sweep(delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, order, alive, full, repeats):
     """Pass once over all queries, updating ``dual`` (n, T) and W = A^T dual (p, r) in place.
 
     Parameters
@@ -32,6 +33,10 @@ def sweep(delta, squares, queries, rejected, tied, dual, W, order, alive, full, 
         Squared lengths of the differences.
     queries : ndarray, shape (n, r)
     rejected, tied : ndarray of bool, shape (n, T)
+    cost : ndarray, shape (n, T)
+        Margins asked for: 1 and 0 but for soft margins and priors.
+    upper, shift : float
+        Largest multiplier on rejected tokens, and what is added to their part of the Gram matrix's diagonal.
     order : ndarray of int, shape (n,)
         In which order queries are visited.
     alive : ndarray of bool, shape (n, T)
@@ -67,11 +72,12 @@ def sweep(delta, squares, queries, rejected, tied, dual, W, order, alive, full, 
                 margin = 0.0
                 for a in range(p):
                     margin += delta[i, t, a] * u[a]
-                slope = (1.0 if rejected[i, t] else 0.0) - margin
                 old = dual[i, t]
-                new = old + slope / (squares[i, t] * zz)
-                if rejected[i, t] and new < 0.0:
-                    new = 0.0
+                if rejected[i, t]:
+                    new = old + (cost[i, t] - margin - shift * old) / (squares[i, t] * zz + shift)
+                    new = min(max(new, 0.0), upper)
+                else:
+                    new = old + (cost[i, t] - margin) / (squares[i, t] * zz)
                 if first:
                     alive[i, t] = new != 0.0 or old != 0.0 or tied[i, t]
                 step = new - old
@@ -95,6 +101,12 @@ class CoordinateDescent:
     reduced : Reduced
     dual : ndarray, shape (n, T)
         Starting multipliers; updated in place.
+    cost : ndarray, shape (n, T), optional
+        Margins asked for. Default: one of rejected tokens, zero of tied ones.
+    upper : float
+        Largest multiplier (C, for the hinge).
+    shift : float
+        Added to the diagonal of the Gram matrix of rejected tokens (1/(2C), for the squared hinge).
 
     Attributes
     ----------
@@ -103,8 +115,18 @@ class CoordinateDescent:
         A^T dual, kept up to date.
     """
 
-    def __init__(self, reduced: Reduced, dual: np.ndarray) -> None:
+    def __init__(
+        self,
+        reduced: Reduced,
+        dual: np.ndarray,
+        *,
+        cost: np.ndarray | None = None,
+        upper: float = np.inf,
+        shift: float = 0.0,
+    ) -> None:
         self.reduced = reduced
+        self._cost = np.where(reduced.rejected, 1.0, 0.0) if cost is None else np.ascontiguousarray(cost)
+        self._upper, self._shift = float(upper), float(shift)
         self.dual = dual
         self.W = reduced.adjoint(dual)
         self._squares = np.einsum("ntp,ntp->nt", reduced.delta, reduced.delta)
@@ -122,6 +144,9 @@ class CoordinateDescent:
                 data.queries,
                 data.rejected,
                 data.tied,
+                self._cost,
+                self._upper,
+                self._shift,
                 self.dual,
                 self.W,
                 order,

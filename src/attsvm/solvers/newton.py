@@ -129,7 +129,7 @@ def _projected_newton(gram: np.ndarray, dual: np.ndarray, free: np.ndarray) -> n
     for _ in range(INNER_STEPS):
         slope = cost - gram @ dual
         moving = free | (dual > 0) | (slope > 0)
-        target = _regularised_solve(gram[np.ix_(moving, moving)], dual[moving], slope[moving], ridge)
+        target = regularised_solve(gram[np.ix_(moving, moving)], dual[moving], slope[moving], ridge)
         step, best, best_value = 1.0, None, value
         for _ in range(25):
             trial = dual.copy()
@@ -153,7 +153,7 @@ def _objective(gram: np.ndarray, cost: np.ndarray, dual: np.ndarray) -> float:
     return float(cost @ dual - 0.5 * dual @ (gram @ dual))
 
 
-def _regularised_solve(gram: np.ndarray, start: np.ndarray, slope: np.ndarray, ridge: float) -> np.ndarray:
+def regularised_solve(gram: np.ndarray, start: np.ndarray, slope: np.ndarray, ridge: float) -> np.ndarray:
     """Solve K lam = c from ``start`` with residual ``slope`` by proximal steps of weight ``ridge``."""
     size = len(gram)
     while True:

@@ -34,7 +34,7 @@ MEASURE_FLOOR = 1e-3
 NEGATIVE = 1e-6
 # Margins this close to one are active when the multipliers are recovered from W alone.
 ACTIVE = 1e-8
-# Systems nearer to singular than this hold dependent constraints (well-posed ones seen are above 1e-9). Constraints that
+# Systems nearer to singular than this hold dependent constraints (well-posed ones seen are above 1e-9). Those that
 # depend on each other only at the solution leave earlier systems merely ill-conditioned, by as much as the iterates are
 # off: then Newton is tried on the well-conditioned part, and the multipliers are recovered from the W it finds.
 CUTOFFS = (1e-12, 1e-5)
@@ -176,7 +176,7 @@ def _newton(
             return W, full, singular
         if singular[-1] <= 0 or (step and singular[0] < -NEGATIVE * singular[-1]):
             return W, full, singular
-        change = _step(
+        change = newton_step(
             delta, queries, cost, lam, (U, Vt.T), sigma, turn, np.maximum(singular, 1e-12 * singular[-1]), cutoff
         )
         if change is None:
@@ -194,7 +194,7 @@ def _newton(
     return W, full, singular
 
 
-def _step(
+def newton_step(
     delta: np.ndarray,
     queries: np.ndarray,
     cost: np.ndarray,
@@ -204,6 +204,7 @@ def _step(
     turn: np.ndarray,
     singular: np.ndarray,
     cutoff: float,
+    shift: np.ndarray | float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """One Newton step: the new W, and the change of the multipliers.
 
@@ -222,6 +223,8 @@ def _step(
         That diagonal.
     cutoff : float
         Relative size below which singular values of the system count as zero.
+    shift : float or ndarray, shape (J,)
+        Margins may fall short by this times the multiplier (soft margins with squared loss).
     """
     k, active = len(singular), len(cost)
     Uk, Vk = bases[0][:, :k] @ turn, bases[1][:, :k] @ turn
@@ -231,6 +234,8 @@ def _step(
     cross = ((delta @ Z12) @ queries.T) * ((b * c**2) @ a.T)
     tokens = ((delta @ Z11) @ delta.T) * ((b * c**2) @ b.T)
     schur = 0.5 * (tokens + cross + cross.T + ((queries @ Z22) @ queries.T) * ((a * c**2) @ a.T))
+
+    schur[np.diag_indices(active)] += shift
 
     # The part of (K, Q) along the kernel of Z is (Uk; Vk) Y / sqrt(2). Directions Y = diag(c) skew only rotate K and
     # Q; their complement is spanned by E_ii and by weight E_ij + other E_ji with weight/other = c_j/c_i.
@@ -249,7 +254,10 @@ def _step(
     margin = np.einsum("ka,ka,a->k", a, b, singular)
     weight_of = np.maximum(np.abs(lam) / max(float(np.abs(lam).max()), 1e-300), MEASURE_FLOOR)
     solution = _solve(
-        system, np.concatenate([cost + margin, np.zeros(len(i))]), np.append(weight_of, np.ones(len(i))), cutoff
+        system,
+        np.concatenate([cost + margin - shift * lam, np.zeros(len(i))]),
+        np.append(weight_of, np.ones(len(i))),
+        cutoff,
     )
     if solution is None:
         return None

@@ -1,0 +1,79 @@
+r"""The Frobenius norm with a soft margin or a prior: which methods, in which order.
+
+Passes of dual coordinate descent leave most multipliers at their bounds; Newton settles the others. Correlated tokens
+slow the first and churn the second: then an interior point takes over and Newton finishes what it leaves.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.solvers.control import Control
+from attsvm.solvers.dual_coordinate import CoordinateDescent
+from attsvm.solvers.soft_margin import Setting
+from attsvm.solvers.soft_margin_interior_point import SoftInteriorPoint, run
+from attsvm.solvers.soft_margin_newton import polish
+from attsvm.solvers.soft_margin_norms import EuclideanTerm
+
+BATCH = 10
+MAX_PASSES = 300
+NEWTON_GAP = 1e-3
+SLOW = 0.9  # a batch of passes that gains less than this factor in the gap has met correlated tokens
+WORKING_SET = 4000
+ROUNDS = 12
+
+
+def solve_soft_frobenius(setting: Setting, control: Control, start: np.ndarray | None) -> None:
+    """Solve, leaving V and multipliers with ``control``.
+
+    Parameters
+    ----------
+    setting : Setting
+    control : Control
+    start : ndarray, shape (n, T), optional
+        Multipliers to start from.
+    """
+    if start is not None:
+        control.method = "Newton"
+        polish(setting, setting.terms.clip(start), control, rounds=ROUNDS, working_set=WORKING_SET)
+        if control.solved or control.stopped:
+            return
+        start = _of_square(setting, control)
+    _coordinate_newton(setting, control, start)
+    if control.solved or control.stopped:
+        return
+    control.method += ", interior point"
+    origin = np.zeros(setting.reduced.shape) if control.W is None else control.W
+    # The norm of a hard margin is minimised as such, from inside its dual ball.
+    method = SoftInteriorPoint(setting, EuclideanTerm(setting), origin if setting.terms.squared else None)
+    run(method, setting, control)
+    if not (control.solved or control.stopped):
+        control.method += ", Newton"
+        polish(setting, setting.terms.clip(method.dual), control, rounds=ROUNDS, working_set=WORKING_SET)
+
+
+def _of_square(setting: Setting, control: Control) -> np.ndarray | None:
+    """Best multipliers so far, of half the square of the norm even where the norm itself is reported."""
+    if control.dual is None or setting.terms.squared:
+        return control.dual
+    return control.dual * control.state.lower_bound
+
+
+def _coordinate_newton(setting: Setting, control: Control, start: np.ndarray | None) -> None:
+    control.method = "coordinate descent + Newton"
+    terms = setting.terms
+    dual = np.zeros(terms.cost.shape) if start is None else terms.clip(start)
+    descent = CoordinateDescent(setting.reduced, dual, cost=terms.cost, upper=terms.upper, shift=terms.shift)
+    target, before = NEWTON_GAP, np.inf
+    for _ in range(0, MAX_PASSES, BATCH):
+        descent.run(BATCH)
+        if setting.report(descent.W, descent.dual, control, steps=BATCH):
+            return
+        gap = control.state.gap
+        slow = gap > SLOW * before
+        if gap < target or slow:
+            polish(setting, descent.dual, control, rounds=ROUNDS, working_set=WORKING_SET)
+            if control.solved or control.stopped or slow:
+                return
+            target /= 100.0
+        before = gap

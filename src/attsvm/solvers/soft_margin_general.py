@@ -1,0 +1,86 @@
+r"""Soft margins and priors for norms other than Frobenius: which methods, in which order.
+
+The Frobenius solution tells how much of the objective will be loss, and with that where the interior point best starts.
+For the nuclear norm Newton on the face (:mod:`attsvm.solvers.soft_margin_face`) finishes what the interior point began.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from attsvm.norms import FROBENIUS, NUCLEAR, SPECTRAL
+from attsvm.solvers.control import Control
+from attsvm.solvers.soft_margin import Setting
+from attsvm.solvers.soft_margin_face import refine
+from attsvm.solvers.soft_margin_frobenius import solve_soft_frobenius
+from attsvm.solvers.soft_margin_interior_point import NormTerm, SoftInteriorPoint, run
+from attsvm.solvers.soft_margin_norms import LinearTerm, NuclearTerm, SpectralTerm
+
+OPENING_GAP, OPENING_STEPS = 1e-2, 500
+# Gaps at which Newton on the face of the nuclear norm is tried.
+FACE_GAPS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+
+
+def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | None) -> None:
+    """Solve, leaving V and multipliers with ``control``.
+
+    Parameters
+    ----------
+    setting : Setting
+        With a norm that :mod:`attsvm.solvers.soft_margin_norms` has a term for.
+    control : Control
+    start : ndarray, shape (n, T), optional
+        Multipliers of a similar problem's solution; offered, and not used otherwise.
+    """
+    if start is not None:
+        setting.report(np.zeros(setting.reduced.shape), start, control, steps=0)
+    V = _opening(setting, control)
+    control.method = f"Frobenius ({control.method}), interior point"
+    terms = setting.terms
+    origin = np.zeros(setting.reduced.shape) if V is None else V
+    lost = terms.loss(terms.cost - setting.reduced.apply(origin)) > terms.size(origin)
+    for place in (origin, None) if lost else (None, origin):
+        method = SoftInteriorPoint(setting, _term(setting), place)
+        run(method, setting, control, FaceAttempts(setting, control))
+        if control.solved or control.stopped:
+            return
+
+
+def _opening(setting: Setting, control: Control) -> np.ndarray | None:
+    terms = replace(setting.terms, norm=FROBENIUS, squared=not setting.terms.hard)
+    first = Control(OPENING_GAP, max_iter=OPENING_STEPS, time_limit=control.time_limit)
+    solve_soft_frobenius(replace(setting, terms=terms), first, None)
+    control.iterations += first.iterations
+    control.method = first.method
+    return first.W
+
+
+def _term(setting: Setting) -> NormTerm:
+    norm = setting.terms.norm
+    if norm is NUCLEAR:
+        return NuclearTerm(setting)
+    return SpectralTerm(setting) if norm is SPECTRAL else LinearTerm(setting, shared=norm.power != 1)
+
+
+class FaceAttempts:
+    """Tries Newton on the face of the nuclear norm each time the gap has fallen far enough.
+
+    Parameters
+    ----------
+    setting : Setting
+    control : Control
+    """
+
+    def __init__(self, setting: Setting, control: Control) -> None:
+        self.setting, self.control = setting, control
+        self._gaps = list(FACE_GAPS) if setting.terms.norm is NUCLEAR else []
+
+    def __call__(self, method: SoftInteriorPoint, last: bool) -> bool:
+        """Tell whether the run is over."""
+        gap = self.control.state.gap
+        if not self._gaps or not (last or gap < self._gaps[0]):
+            return False
+        self._gaps = [later for later in self._gaps if later < 0.5 * gap]
+        return refine(self.setting, method.term.V, method.scattered_dual(self.setting), self.control)

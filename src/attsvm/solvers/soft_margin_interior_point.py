@@ -1,0 +1,297 @@
+r"""Interior point for soft margins and priors, for the norms of :mod:`attsvm.solvers.soft_margin_norms`.
+
+With :math:`A(V) + \xi - s = c`, multipliers :math:`\lambda` of :math:`s \ge 0` and :math:`\nu = C - \lambda` of
+:math:`\xi \ge 0`, a Newton step on the perturbed complementarity conditions :math:`s\lambda = \xi\nu = \mu` gives
+
+.. math:: d\lambda = \Theta\,(g - A(dV)), \qquad
+   \Theta^{-1} = \frac{s}{\lambda} + \begin{cases} \xi/\nu & \text{hinge} \\ 1/(2C) & \text{its square} \\
+   0 & \text{hard margin} \end{cases},
+
+so that the slack of the hinge costs nothing but a different diagonal. What is left, :math:`H\,dV - A^\top d\lambda`,
+depends on the norm alone. Predictor-corrector steps follow Mehrotra (SIAM J. Optim. 2, 1992).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.linalg import LinAlgError
+
+from attsvm.solvers.control import Control
+from attsvm.solvers.soft_margin import Setting
+
+MAX_STEPS = 120
+STEP_BACK = 0.97
+STALLED = 20
+START = 0.1  # the first mu, as part of the objective a token
+FLOOR = 0.1  # smallest slack of a hard margin to start from
+
+
+class NormTerm(Protocol):
+    """What the interior point asks of a norm.
+
+    Attributes
+    ----------
+    joint : bool
+        Whether the primal and the dual step must have one length.
+    degree : int
+        Number of its complementarity products.
+    tie : ndarray, shape (k,)
+        Multipliers of the ties' basis.
+    """
+
+    joint: bool
+    degree: int
+    tie: np.ndarray
+
+    @property
+    def V(self) -> np.ndarray:
+        """The primal iterate, (p, r)."""
+        ...
+
+    def start(self, V: np.ndarray, mu: float) -> None:
+        """Begin at V (p, r), on the ties, with products of the size of mu."""
+        ...
+
+    def complementarity(self) -> float:
+        """Sum of the complementarity products."""
+        ...
+
+    def factor(self, theta: np.ndarray) -> None:
+        """Prepare the Newton system for Theta (n, T)."""
+        ...
+
+    def direction(self, centre: float, before: Any, pushed: np.ndarray, pulled: np.ndarray) -> Any:
+        """Direction with fields V and tie; ``before`` is the predictor's (None for the predictor itself).
+
+        ``pushed`` is A^T Theta g, ``pulled`` A^T lam, both (p, r).
+        """
+        ...
+
+    def after(self, move: Any, primal: float, dual: float) -> float:
+        """Complementarity after a step."""
+        ...
+
+    def lengths(self, move: Any) -> tuple[float, float]:
+        """Largest primal and dual step."""
+        ...
+
+    def advance(self, move: Any, primal: float, dual: float, pulled: np.ndarray) -> None:
+        """Take the step; ``pulled`` is A^T lam after it."""
+        ...
+
+
+@dataclass
+class Slacks:
+    """Slack s, loss xi, and their multipliers lam and nu, each (n, T): a point, or a direction from one."""
+
+    slack: np.ndarray
+    dual: np.ndarray
+    loss: np.ndarray
+    other: np.ndarray
+
+
+class SoftInteriorPoint:
+    """Predictor-corrector steps for one problem.
+
+    Parameters
+    ----------
+    setting : Setting
+    term : NormTerm
+    V : ndarray, shape (p, r), optional
+        Where to start: best when most of the objective there is loss. Without it the start is inside the dual ball,
+        best when few tokens will keep a loss.
+    """
+
+    def __init__(self, setting: Setting, term: NormTerm, V: np.ndarray | None) -> None:
+        self.reduced, self.terms, self.term = setting.reduced, setting.terms, term
+        self._inner = self.terms.rejected
+        self._hinge = bool(np.isfinite(self.terms.upper))
+        nothing = setting.on_ties(np.zeros(self.reduced.shape))
+        self.point = self._inside(nothing) if V is None else self._centred(setting.on_ties(V))
+
+    def _inside(self, V: np.ndarray) -> Slacks:
+        """Multipliers well inside the dual ball, and slacks on the central path of them; margins are off."""
+        inner, upper = self._inner, self.terms.upper
+        dual = np.where(inner, 1.0 / np.where(inner, self.reduced.lengths, 1.0), 0.0)
+        length = self.terms.norm.dual(self.reduced.adjoint(dual))
+        dual *= min(0.25 / length if length > 0 else 1.0, 0.5 * upper / float(dual.max(initial=1e-300)))
+        # The scale at which slacks are of the size of margins.
+        mu = float(dual[inner].mean()) * max(1.0, float(np.abs(self.terms.cost).max())) if inner.any() else 1.0
+        self.term.start(V, mu)
+        one, nothing = np.ones(inner.shape), np.zeros(inner.shape)
+        other = np.where(inner, upper - dual, one) if self._hinge else one
+        slack = np.where(inner, mu / np.where(inner, dual, one), one)
+        return Slacks(slack, dual, np.where(inner, mu / other, nothing) if self._hinge else nothing, other)
+
+    def _centred(self, V: np.ndarray) -> Slacks:
+        """Slacks and multipliers on the central path that fit the margins of V; stationarity is off.
+
+        A hard margin that V violates starts from a slack of the size of the margin.
+
+        With u = c - A(V) the equations xi - s = u, s lam = mu and, for the hinge, xi (C - lam) = mu, for its square
+        xi = lam/(2C), leave one quadratic equation a token.
+        """
+        inner, upper, shift = self._inner, self.terms.upper, self.terms.shift
+        shortfall = np.where(inner, self.terms.cost - self.reduced.apply(V), 0.0)
+        half = 0.5 * shortfall
+        count = max(1, int(inner.sum()))
+        size = self.terms.size(V)
+        mu = START * (size + self.terms.loss(shortfall)) / count
+        if mu <= 0:
+            mu = 1.0
+        self.term.start(V, mu)
+        one, nothing = np.ones(inner.shape), np.zeros(inner.shape)
+        if self._hinge:
+            # mu/s + mu/(s + u) = C, and the two roots are the distances from e = mu/C.
+            e = mu / upper
+            up = np.hypot(e, half) + np.abs(half)
+            down = e**2 / up
+            slack = e + np.where(half > 0, down, up)
+            loss = e + np.where(half > 0, up, down)
+            return Slacks(
+                np.where(inner, slack, one),
+                np.where(inner, mu / slack, nothing),
+                np.where(inner, loss, nothing),
+                np.where(inner, mu / loss, one),
+            )
+        if shift > 0:
+            # shift lam - mu / lam = u
+            root = np.hypot(half, np.sqrt(mu * shift)) + np.abs(half)
+            dual = np.where(half > 0, root / shift, mu / root)
+            return Slacks(np.where(inner, mu / dual, one), np.where(inner, dual, nothing), nothing, one)
+        slack = np.maximum(-shortfall, FLOOR * max(1.0, float(np.abs(self.terms.cost).max())))
+        return Slacks(np.where(inner, slack, one), np.where(inner, mu / slack, nothing), nothing, one)
+
+    @property
+    def dual(self) -> np.ndarray:
+        """Multipliers of the inequalities, (n, T)."""
+        return self.point.dual
+
+    def scattered_dual(self, setting: Setting) -> np.ndarray:
+        """Multipliers of every constraint, (n, T)."""
+        return self.point.dual + setting.ties.tie_multipliers(self.term.tie)
+
+    def distance(self) -> float:
+        """Complementarity and what the margins lack in units of it: the progress of this method alone."""
+        return self.term.complementarity() + self._complementarity(self.point) + float(np.abs(self._lacking()).sum())
+
+    def _lacking(self) -> np.ndarray:
+        x, inner = self.point, self._inner
+        loss = x.loss if self._hinge else self.terms.shift * x.dual
+        return np.where(inner, self.terms.cost - self.reduced.apply(self.term.V) - loss + x.slack, 0.0)
+
+    def step(self) -> bool:
+        """Take one predictor-corrector step; False when rounding ends the progress."""
+        x, inner, terms, term = self.point, self._inner, self.terms, self.term
+        lacking = self._lacking()
+        left_over = np.where(inner, terms.upper - x.dual - x.other, 0.0) if self._hinge else np.zeros(inner.shape)
+        held = np.where(inner, x.dual, 1.0)
+        soft = x.loss / x.other if self._hinge else terms.shift
+        theta = np.where(inner, 1.0 / (x.slack / held + soft), 0.0)
+        try:
+            term.factor(theta)
+        except (LinAlgError, np.linalg.LinAlgError):
+            return False
+        count = term.degree + int(inner.sum()) * (2 if self._hinge else 1)
+        mu = (term.complementarity() + self._complementarity(x)) / max(count, 1)
+        pulled = self.reduced.adjoint(x.dual)
+
+        def direction(centre: float, before: tuple[Slacks, Any] | None) -> tuple[Slacks, Any]:
+            bent = np.zeros(inner.shape) if before is None else before[0].slack * before[0].dual
+            bent_loss = np.zeros(inner.shape) if before is None else before[0].loss * before[0].other
+            target = centre - x.slack * x.dual - bent
+            g = lacking + target / held
+            if self._hinge:
+                target_loss = centre - x.loss * x.other - bent_loss
+                g = g - (target_loss - x.loss * left_over) / x.other
+            g = np.where(inner, g, 0.0)
+            norm_move = term.direction(
+                centre, None if before is None else before[1], self.reduced.adjoint(theta * g), pulled
+            )
+            moved = self.reduced.apply(norm_move.V)
+            dual = theta * (g - moved)
+            slack = np.where(inner, (target - x.slack * dual) / held, 0.0)
+            if not self._hinge:
+                return Slacks(slack, dual, np.zeros(inner.shape), np.zeros(inner.shape)), norm_move
+            other = np.where(inner, left_over - dual, 0.0)
+            lost = np.where(inner, (target_loss - x.loss * other) / x.other, 0.0)
+            return Slacks(slack, dual, lost, other), norm_move
+
+        affine = direction(0.0, None)
+        primal, dual = self._lengths(*affine)
+        after = term.after(affine[1], primal, dual) + self._complementarity(_moved(x, affine[0], primal, dual))
+        ratio = min(1.0, max(after / max(count, 1) / mu, 0.0)) if mu > 0 else 0.0
+        move = direction(mu * ratio**3, affine)
+        if not (np.isfinite(move[0].dual).all() and np.isfinite(move[1].V).all()):
+            return False
+        primal, dual = self._lengths(*move)
+        primal, dual = min(1.0, STEP_BACK * primal), min(1.0, STEP_BACK * dual)
+        self.point = _moved(x, move[0], primal, dual)
+        term.advance(move[1], primal, dual, self.reduced.adjoint(self.point.dual))
+        return max(primal, dual) > 1e-7
+
+    def _complementarity(self, x: Slacks) -> float:
+        return float((x.slack * x.dual + x.loss * x.other)[self._inner].sum())
+
+    def _lengths(self, move: Slacks, norm_move: Any) -> tuple[float, float]:
+        primal, dual = self.term.lengths(norm_move)
+        x, inner = self.point, self._inner
+        primal = min(primal, longest(x.slack[inner], move.slack[inner]))
+        dual = min(dual, longest(x.dual[inner], move.dual[inner]))
+        if self._hinge:
+            primal = min(primal, longest(x.loss[inner], move.loss[inner]))
+            dual = min(dual, longest(x.other[inner], move.other[inner]))
+        if self.term.joint or self.terms.shift > 0:
+            primal = dual = min(primal, dual)
+        return primal, dual
+
+
+def _moved(x: Slacks, move: Slacks, primal: float, dual: float) -> Slacks:
+    return Slacks(
+        x.slack + primal * move.slack,
+        x.dual + dual * move.dual,
+        x.loss + primal * move.loss,
+        x.other + dual * move.other,
+    )
+
+
+def longest(value: np.ndarray, change: np.ndarray) -> float:
+    """Largest step, at most 1/STEP_BACK, that keeps value + step change nonnegative."""
+    shrinking = change < 0
+    if not shrinking.any():
+        return 1.0 / STEP_BACK
+    return min(1.0 / STEP_BACK, float((-value[shrinking] / change[shrinking]).min()))
+
+
+def run(
+    method: SoftInteriorPoint,
+    setting: Setting,
+    control: Control,
+    attempt: Callable[[SoftInteriorPoint, bool], bool] | None = None,
+) -> None:
+    """Step until the control is satisfied or progress ends.
+
+    Parameters
+    ----------
+    method : SoftInteriorPoint
+    setting : Setting
+    control : Control
+    attempt : callable, optional
+        Shown every iterate, and whether it is the last one; True ends the run.
+    """
+    best, waited = np.inf, 0
+    for _ in range(MAX_STEPS):
+        if setting.report(method.term.V, method.scattered_dual(setting), control):
+            return
+        if attempt is not None and attempt(method, False):
+            return
+        distance = method.distance()
+        best, waited = (distance, 0) if distance < 0.9 * best else (best, waited + 1)
+        if waited > STALLED or not method.step():
+            break
+    if attempt is not None:
+        attempt(method, True)

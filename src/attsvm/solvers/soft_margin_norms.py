@@ -1,0 +1,364 @@
+r"""The terms of the soft-margin interior point: what each norm adds to a Newton step.
+
+A term keeps V, the ties' multipliers and whatever certifies the norm, and solves
+
+.. math:: H\,dV + A^\top\Theta A(dV) - B^\top d\nu = \mathrm{rhs}, \qquad B\,dV = \mathrm{what\ ties\ lack},
+
+with H the identity (half the squared Frobenius norm), the Nesterov-Todd scaling of a semidefinite completion (nuclear
+and spectral norm: Fazel, Hindi and Boyd, ACC 2001; Todd, Toh and Tutuncu, SIAM J. Optim. 8, 1998), or a diagonal (sum
+of absolute entries and largest entry, as linear programs). The derivations are those of the hard-margin methods.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+
+from attsvm.normal_matrix import NormalMatrix
+from attsvm.solvers.diagonal_normal import DiagonalNormal
+from attsvm.solvers.soft_margin import Setting
+from attsvm.solvers.soft_margin_interior_point import longest
+from attsvm.solvers.spectral import TiedNormal, _completed
+
+FAR = 10.0  # a step this long is as good as an unbounded one
+EPS = float(np.finfo(float).eps)
+
+
+@dataclass
+class Move:
+    """A direction of V (p, r) and of the ties' multipliers (k,)."""
+
+    V: np.ndarray
+    tie: np.ndarray
+
+
+class EuclideanTerm:
+    """Half the square of the Frobenius norm: stationarity is V = A^T lam + B^T nu.
+
+    Parameters
+    ----------
+    setting : Setting
+    """
+
+    joint = True
+    degree = 0
+
+    def __init__(self, setting: Setting) -> None:
+        self._system = DiagonalNormal(setting.reduced)
+        self._identity = np.ones(setting.reduced.shape)
+
+    def start(self, V: np.ndarray, mu: float) -> None:
+        """Begin at V; the multipliers follow."""
+        self.V, self.tie = V, np.zeros(len(self._system.basis))
+
+    def complementarity(self) -> float:
+        """No products."""
+        return 0.0
+
+    def factor(self, theta: np.ndarray) -> None:
+        """Factor I + A^T Theta A."""
+        self._solve = self._system.factor(self._identity, theta)
+
+    def direction(self, centre: float, before: Move | None, pushed: np.ndarray, pulled: np.ndarray) -> Move:
+        """Solve for the direction; the term is quadratic, so predictor and corrector differ only in ``pushed``."""
+        return Move(*self._solve(pulled + self._system.pull(self.tie) - self.V + pushed))
+
+    def after(self, move: Move, primal: float, dual: float) -> float:
+        """No products."""
+        return 0.0
+
+    def lengths(self, move: Move) -> tuple[float, float]:
+        """No bounds."""
+        return FAR, FAR
+
+    def advance(self, move: Move, primal: float, dual: float, pulled: np.ndarray) -> None:
+        """Take the step."""
+        self.V = self.V + primal * move.V
+        self.tie = self.tie + dual * move.tie
+
+
+@dataclass
+class ConeMove:
+    """A direction of V, the ties' multipliers, the bound t or the pull N, and of X and Z in scaled coordinates."""
+
+    V: np.ndarray
+    tie: np.ndarray
+    free: Any
+    scaled_x: np.ndarray
+    scaled_z: np.ndarray
+
+
+class _Semidefinite:
+    """What the nuclear and the spectral norm share: X and Z (p + r, p + r), and their scaling.
+
+    Attributes
+    ----------
+    X, Z : ndarray
+    """
+
+    joint = False
+    X: np.ndarray
+    Z: np.ndarray
+
+    def _scale(self) -> None:
+        lower_x, lower_z = np.linalg.cholesky(self.X), np.linalg.cholesky(self.Z)
+        _, self._scaled, right = np.linalg.svd(lower_z.T @ lower_x)
+        root = np.sqrt(self._scaled)
+        self._T = (lower_x @ right.T) / root  # T^-1 X T^-T = T^T Z T = diag(scaled)
+        self._inverse = (root[:, None] * right) @ solve_triangular(lower_x, np.eye(len(root)), lower=True)
+
+    def _target(self, centre: float, before: ConeMove | None) -> np.ndarray:
+        """Scaled dX + dZ that complementarity asks for."""
+        lack = np.diag(centre - self._scaled**2)
+        if before is not None:
+            product = before.scaled_x @ before.scaled_z
+            lack = lack - 0.5 * (product + product.T)
+        return 2.0 * lack / (self._scaled[:, None] + self._scaled)
+
+    def complementarity(self) -> float:
+        """Inner product of X and Z."""
+        return float((self.X * self.Z).sum())
+
+    def after(self, move: ConeMove, primal: float, dual: float) -> float:
+        """Inner product of X and Z after a step."""
+        now = np.diag(self._scaled)
+        return float(((now + primal * move.scaled_x) * (now + dual * move.scaled_z)).sum())
+
+    def lengths(self, move: ConeMove) -> tuple[float, float]:
+        """Largest steps that keep X and Z semidefinite."""
+        root = np.sqrt(self._scaled)
+        out = []
+        for change in (move.scaled_x, move.scaled_z):
+            smallest = float(np.linalg.eigvalsh(0.5 * (change + change.T) / (root[:, None] * root))[0])
+            out.append(min(FAR, -1.0 / smallest) if smallest < 0 else FAR)
+        return out[0], out[1]
+
+
+class NuclearTerm(_Semidefinite):
+    r"""The nuclear norm, half the trace of X = [[P, V], [V^T, Q]]; Z = [[I, -N], [-N^T, I]]/2, and N is to equal M.
+
+    With G the scaling (G Z G = X) a step obeys :math:`dV = F_{12} + \mathcal{K}\,dN`, :math:`\mathcal{K}\,dN =
+    \tfrac12(G_{11}\,dN\,G_{22} + G_{12}\,dN^\top G_{12})` and F what complementarity lacks. With the Cholesky factor
+    :math:`\mathcal{K} = LL^\top` and :math:`dV = F_{12} + Lw` the system is :math:`I + L^\top A^\top\Theta A L`.
+
+    Parameters
+    ----------
+    setting : Setting
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._ties = setting.ties
+        self._normal = NormalMatrix(setting.reduced)
+        self.degree = int(sum(setting.reduced.shape))
+
+    @property
+    def V(self) -> np.ndarray:
+        """The primal iterate, (p, r)."""
+        p = self._ties.shape[0]
+        return self.X[:p, p:]
+
+    def start(self, V: np.ndarray, mu: float) -> None:
+        """Begin at V with Z = I/2."""
+        p, r = self._ties.shape
+        U, sigma, Vt = np.linalg.svd(V, full_matrices=False)
+        more = 2.0 * mu + float(sigma.mean())
+        self.tie = np.zeros(len(self._ties.basis))
+        self.pull = np.zeros((p, r))
+        self.Z = self._slack(self.pull)
+        left, right = (U * sigma) @ U.T, (Vt.T * sigma) @ Vt
+        self.X = np.block([[left + more * np.eye(p), V], [V.T, right + more * np.eye(r)]])
+
+    def _slack(self, pull: np.ndarray) -> np.ndarray:
+        p, r = self._ties.shape
+        return 0.5 * np.block([[np.eye(p), -pull], [-pull.T, np.eye(r)]])
+
+    def factor(self, theta: np.ndarray) -> None:
+        """Factor the system of the class's derivation."""
+        self._scale()
+        p, r = self._ties.shape
+        size = p * r
+        G = self._T @ self._T.T
+        G12 = G[:p, p:]
+        kernel = 0.5 * np.multiply(G[:p, None, :p, None], G[None, p:, None, p:])
+        kernel += 0.5 * G12[:, None, None, :] * G12.T[None, :, :, None]
+        kernel = kernel.reshape(size, size)
+        kernel[np.diag_indices(size)] *= 1.0 + size * EPS
+        self._lower = np.linalg.cholesky(kernel)
+        self._weights = self._normal.form(theta)
+        matrix = self._lower.T @ self._weights @ self._lower
+        matrix[np.diag_indices(size)] += 1.0
+        self._factor = cho_factor(0.5 * (matrix + matrix.T), lower=True, overwrite_a=True, check_finite=False)
+        self._wide = self._ties.basis @ self._lower  # (k, p r)
+        if len(self._wide):
+            self._lifted = cho_solve(self._factor, self._wide.T, check_finite=False)
+            self._small = cho_factor(self._wide @ self._lifted, lower=True, check_finite=False)
+
+    def direction(self, centre: float, before: ConeMove | None, pushed: np.ndarray, pulled: np.ndarray) -> ConeMove:
+        """Solve for the direction."""
+        p, r = self._ties.shape
+        target = self._target(centre, before)
+        F = (self._T @ target @ self._T.T)[:p, p:].ravel()
+        wanted = pushed.ravel() + (pulled + self._ties.pull(self.tie) - self.pull).ravel()
+        rhs = self._lower.T @ (wanted - self._weights @ F)
+        w = cho_solve(self._factor, rhs, check_finite=False)
+        tie = np.zeros(0)
+        basis = self._ties.basis
+        if len(basis):
+            lacking = -(basis @ (self.V + self._setting.prior).ravel()) - basis @ F
+            tie = cho_solve(self._small, lacking - self._wide @ w, check_finite=False)
+            w = w + self._lifted @ tie
+        V = F + self._lower @ w
+        pull = (wanted - self._weights @ V + basis.T @ tie).reshape(p, r)
+        change = np.zeros((p + r, p + r))
+        change[:p, p:], change[p:, :p] = -0.5 * pull, -0.5 * pull.T
+        scaled_z = self._T.T @ change @ self._T
+        return ConeMove(V.reshape(p, r), tie, pull, target - scaled_z, scaled_z)
+
+    def advance(self, move: ConeMove, primal: float, dual: float, pulled: np.ndarray) -> None:
+        """Take the step."""
+        X = self.X + primal * (self._T @ move.scaled_x @ self._T.T)
+        self.X = 0.5 * (X + X.T)
+        self.tie = self.tie + dual * move.tie
+        self.pull = self.pull + dual * move.free
+        self.Z = self._slack(self.pull)
+
+
+class SpectralTerm(_Semidefinite):
+    """The spectral norm t, X = [[tI, V], [V^T, tI]]; Z has trace one, and -2 Z_12 is to equal M.
+
+    Parameters
+    ----------
+    setting : Setting
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._system = TiedNormal(setting.reduced)
+        self.degree = int(sum(setting.reduced.shape))
+
+    def start(self, V: np.ndarray, mu: float) -> None:
+        """Begin at V with Z a multiple of the identity."""
+        self.V, self.tie = V, np.zeros(len(self._system.basis))
+        self.t = max(mu * self.degree, 2.0 * float(np.linalg.norm(V, 2)))
+        self.X = _completed(V, self.t)
+        self.Z = np.eye(self.degree) / self.degree
+
+    def factor(self, theta: np.ndarray) -> None:
+        """Factor the bordered system in V and t."""
+        self._scale()
+        self._solve = self._system.factor(self._inverse.T @ self._inverse, theta)
+
+    def direction(self, centre: float, before: ConeMove | None, pushed: np.ndarray, pulled: np.ndarray) -> ConeMove:
+        """Solve for the direction."""
+        p = len(self.V)
+        target = self._target(centre, before)
+        wanted = self._inverse.T @ target @ self._inverse
+        lack = 2.0 * self.Z[:p, p:] + pulled + self._system.pull(self.tie)
+        lack_t = 1.0 - float(np.trace(self.Z))
+        V, t, tie = self._solve(lack + 2.0 * wanted[:p, p:] + pushed, float(np.trace(wanted)) - lack_t)
+        scaled_x = self._inverse @ _completed(V, t) @ self._inverse.T
+        return ConeMove(V, tie, t, scaled_x, target - scaled_x)
+
+    def advance(self, move: ConeMove, primal: float, dual: float, pulled: np.ndarray) -> None:
+        """Take the step."""
+        self.V, self.t = self.V + primal * move.V, self.t + primal * move.free
+        self.X = _completed(self.V, self.t)
+        Z = self.Z + dual * (self._inverse.T @ move.scaled_z @ self._inverse)
+        self.Z = 0.5 * (Z + Z.T)
+        self.tie = self.tie + dual * move.tie
+
+
+@dataclass
+class BoundMove:
+    """A direction of V, the ties' multipliers, t - V, t + V and the multipliers of the last two."""
+
+    V: np.ndarray
+    tie: np.ndarray
+    above: np.ndarray
+    below: np.ndarray
+    upper: np.ndarray
+    lower: np.ndarray
+
+
+class LinearTerm:
+    """The largest entry (one bound t) or the sum of absolute entries (one bound each): -t <= V <= t.
+
+    Parameters
+    ----------
+    setting : Setting
+    shared : bool
+        One bound for all entries.
+    """
+
+    joint = False
+
+    def __init__(self, setting: Setting, shared: bool) -> None:
+        self._setting, self._shared = setting, shared
+        self._system = DiagonalNormal(setting.reduced)
+        self.degree = 2 * int(np.prod(setting.reduced.shape))
+
+    def start(self, V: np.ndarray, mu: float) -> None:
+        """Begin at V with equal multipliers of both sides."""
+        self.V, self.tie = V, np.zeros(len(self._system.basis))
+        side = 0.5 / V.size if self._shared else 0.5
+        self.upper = self.lower = np.full(V.shape, side)
+        t = mu / side + (np.abs(V).max() if self._shared else np.abs(V) + np.abs(V).mean())
+        self.above, self.below = t - V, t + V
+
+    def complementarity(self) -> float:
+        """Sum of both sides' products."""
+        return float((self.upper * self.above + self.lower * self.below).sum())
+
+    def factor(self, theta: np.ndarray) -> None:
+        """Factor diag(h) + A^T Theta A."""
+        self._theta = theta
+        self._P, self._Q = self.upper / self.above, self.lower / self.below
+        total = self._P + self._Q
+        self._solve = self._system.factor(total if self._shared else 4.0 * self._P * self._Q / total, theta)
+        if self._shared:
+            self._follow = self._solve(self._P - self._Q)
+
+    def direction(self, centre: float, before: BoundMove | None, pushed: np.ndarray, pulled: np.ndarray) -> BoundMove:
+        """Solve for the direction."""
+        P, Q = self._P, self._Q
+        total, border = P + Q, P - Q
+        bent_up = 0.0 if before is None else before.upper * before.above
+        bent_down = 0.0 if before is None else before.lower * before.below
+        push_up = (centre - bent_up) / self.above - self.upper
+        push_down = (centre - bent_down) / self.below - self.lower
+        lack = pulled + self._system.pull(self.tie) - (self.upper - self.lower)
+        rhs = lack - (push_up - push_down) + pushed
+        given, sides = push_up + push_down, self.upper + self.lower
+        if self._shared:
+            V, tie = self._solve(rhs)
+            along, along_tie = self._follow
+            # What the common bound costs once V follows it: positive, but the difference of near equals.
+            pivot = max(float((total - border * along).sum()), 1e-300)
+            t = (float((given + sides).sum()) - 1.0 + float((border * V).sum())) / pivot
+            V, tie = V + t * along, tie + t * along_tie
+        else:
+            excess = given + sides - 1.0
+            V, tie = self._solve(rhs + border * excess / total)
+            t = (excess + border * V) / total
+        return BoundMove(V, tie, t - V, t + V, push_up - P * (t - V), push_down - Q * (t + V))
+
+    def after(self, move: BoundMove, primal: float, dual: float) -> float:
+        """Sum of the products after a step."""
+        up = (self.upper + dual * move.upper) * (self.above + primal * move.above)
+        down = (self.lower + dual * move.lower) * (self.below + primal * move.below)
+        return float((up + down).sum())
+
+    def lengths(self, move: BoundMove) -> tuple[float, float]:
+        """Largest steps that keep both sides and their multipliers nonnegative."""
+        primal = min(longest(self.above, move.above), longest(self.below, move.below))
+        return primal, min(longest(self.upper, move.upper), longest(self.lower, move.lower))
+
+    def advance(self, move: BoundMove, primal: float, dual: float, pulled: np.ndarray) -> None:
+        """Take the step."""
+        self.V, self.tie = self.V + primal * move.V, self.tie + dual * move.tie
+        self.above, self.below = self.above + primal * move.above, self.below + primal * move.below
+        self.upper, self.lower = self.upper + dual * move.upper, self.lower + dual * move.lower
