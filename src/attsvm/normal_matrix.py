@@ -11,6 +11,8 @@ import numpy as np
 
 from attsvm.reduction import Reduced
 
+CHUNK_ENTRIES = 1 << 22
+
 
 class NormalMatrix:
     """Forms ``A^T diag(theta) A`` for one reduced problem.
@@ -22,22 +24,29 @@ class NormalMatrix:
 
     def __init__(self, reduced: Reduced) -> None:
         p, r = reduced.shape
-        self._delta = reduced.delta
-        self._upper = np.triu_indices(p)
-        rows, columns = np.triu_indices(r)
-        self._outer = np.ascontiguousarray(reduced.queries[:, rows] * reduced.queries[:, columns])  # (n, r(r+1)/2)
-        left, right = np.zeros((p, p), dtype=np.intp), np.zeros((r, r), dtype=np.intp)
-        left[self._upper] = left.T[self._upper] = np.arange(len(self._upper[0]))
-        right[rows, columns] = right[columns, rows] = np.arange(len(rows))
-        self._left, self._right = left, right
+        self._delta, self._queries = reduced.delta, reduced.queries
+        self._token_pairs, self._left = _packing(p)
+        self._query_pairs, self._right = _packing(r)
+        self._step = max(1, CHUNK_ENTRIES // (p * p + r * r))
 
     def form(self, theta: np.ndarray) -> np.ndarray:
         """Return the (p r, p r) matrix for weights ``theta`` (n, T); W is flattened row by row."""
-        weighted = self._delta * theta[:, :, None]
-        inner = np.matmul(weighted.transpose(0, 2, 1), self._delta)  # (n, p, p)
-        packed = inner[:, self._upper[0], self._upper[1]]  # (n, p(p+1)/2)
-        product = packed.T @ self._outer
+        product = np.zeros((len(self._token_pairs[0]), len(self._query_pairs[0])))
+        for start in range(0, len(theta), self._step):
+            rows = slice(start, start + self._step)
+            delta, queries = self._delta[rows], self._queries[rows]
+            inner = np.matmul((delta * theta[rows, :, None]).transpose(0, 2, 1), delta)  # (rows, p, p)
+            outer = queries[:, self._query_pairs[0]] * queries[:, self._query_pairs[1]]  # (rows, r(r+1)/2)
+            product += inner[:, self._token_pairs[0], self._token_pairs[1]].T @ outer
         p, r = len(self._left), len(self._right)
         # element ((a, c), (b, e)) is product[(a, b), (c, e)]
         full = product[self._left[:, None, :, None], self._right[None, :, None, :]]
         return full.reshape(p * r, p * r)
+
+
+def _packing(size: int) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Index pairs of a packed upper triangle, and where each entry of the full matrix stands in it."""
+    rows, columns = np.triu_indices(size)
+    place = np.zeros((size, size), dtype=np.intp)
+    place[rows, columns] = place[columns, rows] = np.arange(len(rows))
+    return (rows, columns), place

@@ -18,12 +18,17 @@ from attsvm.solution import Solution, Status, certify
 from attsvm.solvers import farkas
 from attsvm.solvers.control import Callback, Control
 from attsvm.solvers.entrywise import solve_entrywise
-from attsvm.solvers.frobenius import solve_frobenius
+from attsvm.solvers.frobenius import METHODS as FROBENIUS_METHODS
 from attsvm.solvers.nuclear import solve_nuclear
+from attsvm.solvers.sharded import solve_sharded
 from attsvm.solvers.spectral import solve_spectral
 
 Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
-METHODS: dict[Norm, Method] = {FROBENIUS: solve_frobenius, NUCLEAR: solve_nuclear, SPECTRAL: solve_spectral}
+METHODS: dict[Norm, dict[str, Method]] = {
+    FROBENIUS: FROBENIUS_METHODS,
+    NUCLEAR: {"auto": solve_nuclear},
+    SPECTRAL: {"auto": solve_spectral},
+}
 
 # Lifting an answer to the original coordinates costs a few roundings; methods aim below the gap that is promised.
 AIM = 0.5
@@ -31,6 +36,8 @@ AIM = 0.5
 OPENING_TOL = 0.1
 # The last resort forms the constraints densely.
 LINEAR_PROGRAM_ENTRIES = 50_000_000
+# Token differences above this size are streamed instead of copied.
+STREAM_BYTES = 1 << 28
 
 
 def solve(
@@ -42,6 +49,8 @@ def solve(
     time_limit: float | None = None,
     warm_start: Solution | None = None,
     callback: Callback | None = None,
+    verbose: bool = False,
+    method: str | None = None,
     C: float | None = None,
     loss: str = "hinge",
     prior: Any = None,
@@ -66,10 +75,14 @@ def solve(
         The answer to a similar problem of the same shape.
     callback : callable, optional
         Called with an :class:`attsvm.solvers.control.IterationState`; True stops the run.
-
+    verbose : bool
+        Print a row an iteration.
+    method : str, optional
+        Force one method instead of the automatic choice; for the Frobenius norm "active_set", "coordinate_newton",
+        "interior_point", "daqp" or "sharded" (tokens are streamed; automatic when they are large).
     C : float, optional
-        Soft margin: a shortfall ``u = max(0, 1 - margin)`` of a rejected token costs ``C u`` instead of being forbidden,
-        added to half the squared Frobenius norm (scikit-learn's convention), or to any other norm itself.
+        Soft margin: a shortfall ``u = max(0, 1 - margin)`` of a rejected token costs ``C u`` instead of being
+        forbidden, added to half the squared Frobenius norm (scikit-learn's convention), or to any other norm itself.
     loss : {"hinge", "squared_hinge"}
         With ``C``: the second charges ``C u**2``.
     prior : array_like, shape (d, dz), optional
@@ -78,7 +91,8 @@ def solve(
     Returns
     -------
     Solution
-        A :class:`attsvm.regularised.RegularisedSolution` when ``C`` or ``prior`` is given. Never raises for an unsolved problem: see ``.status``, and ``.raise_for_status()``.
+        Never raises for an unsolved problem: see ``.status``, and ``.raise_for_status()``. With ``C`` or ``prior`` it
+        is a :class:`attsvm.regularised.RegularisedSolution`.
 
     Raises
     ------
@@ -109,9 +123,9 @@ def solve(
         seconds = time.perf_counter() - start
         return Solution(problem, measure, status, certified, control.iterations, seconds, control.method, certificate)
 
-    control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback)
-    if C is not None or prior is not None:
-        asked = read_regularisation(problem, measure, C, loss, prior)
+    control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
+    asked = read_regularisation(problem, measure, C, loss, prior)
+    if asked is not None:
         opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit)
         return solve_regularised(problem, measure, asked, control, tol, warm_start, opening)
     control.method = "closed form"
@@ -119,24 +133,51 @@ def solve(
     nothing, none = np.zeros((d, dz)), np.zeros((n, T))
     if not problem.rejected.any():
         return answer(Status.OPTIMAL, nothing, none)
-    reduced = reduce(problem, rotate=measure.invariant)
-    empty = reduced.rejected & (reduced.lengths == 0.0)
-    if empty.any():
-        dual = reduced.lift_dual(empty / empty.sum())
-        return answer(Status.INFEASIBLE, nothing, none, FarkasCertificate(problem, dual))
-
-    guess = None if warm_start is None else reduced.gather(warm_start.certified.dual)
-    method = METHODS.get(measure) or partial(solve_entrywise, norm=measure)
-    found = method(reduced, control, guess)
-    if found is None and not control.solved and control.stopped is None:
-        found = _last_resort(reduced, control)
-    W = nothing if control.W is None else reduced.lift(control.W)
-    dual = none if control.dual is None else reduced.lift_dual(control.dual)
+    if measure is FROBENIUS and (method == "sharded" or (method is None and _large(problem))):
+        found = solve_sharded(problem, control)
+        W, dual = control.W, control.dual
+    else:
+        reduced = reduce(problem, rotate=measure.invariant)
+        control.unit = reduced.scale
+        empty = reduced.rejected & (reduced.lengths == 0.0)
+        if empty.any():
+            found = empty / empty.sum()
+        else:
+            guess = None if warm_start is None else _warm(reduced, measure, warm_start, control)
+            found = _choose(measure, method)(reduced, control, guess)
+            if found is None and not control.solved and control.stopped is None:
+                found = _last_resort(reduced, control)
+        found = None if found is None else reduced.lift_dual(found)
+        W = None if control.W is None else reduced.lift(control.W)
+        dual = None if control.dual is None else reduced.lift_dual(control.dual)
+    W, dual = nothing if W is None else W, none if dual is None else dual
     if found is not None:
-        certificate = FarkasCertificate(problem, reduced.lift_dual(found))
+        certificate = FarkasCertificate(problem, found)
         if certificate.verify():
             return answer(Status.INFEASIBLE, nothing, dual, certificate)
     return answer(control.stopped or Status.UNDECIDED, W, dual)
+
+
+def _large(problem: SelectionProblem) -> bool:
+    """Whether the token differences are better not all held in memory."""
+    return 8 * int(problem.rejected.sum()) * problem.shape[2] > STREAM_BYTES
+
+
+def _choose(measure: Norm, method: str | None) -> Method:
+    known = METHODS.get(measure) or {"auto": partial(solve_entrywise, norm=measure)}
+    if method is not None and method not in known:
+        names = ", ".join(repr(name) for name in known) + (", 'sharded'" if measure is FROBENIUS else "")
+        raise ValueError(f"method must be one of {names} for the {measure.name} norm; got {method!r}.")
+    return known[method or "auto"]
+
+
+def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Control) -> np.ndarray:
+    """Hand an earlier W to the control, and its multipliers to the method."""
+    W = reduced.lower(warm_start.certified.W)
+    smallest = reduced.min_margin(reduced.apply(W))
+    if smallest > 0 and not reduced.tied.any():
+        control.offer(W, measure.value(W) / smallest, None, 0.0)
+    return reduced.gather(warm_start.certified.dual)
 
 
 def _last_resort(reduced: Reduced, control: Control) -> np.ndarray | None:

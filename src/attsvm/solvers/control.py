@@ -57,11 +57,15 @@ class Control:
         max_iter: int | None = None,
         time_limit: float | None = None,
         callback: Callback | None = None,
+        verbose: bool = False,
     ) -> None:
         self.tol = tol
         self.max_iter = max_iter
         self.time_limit = time_limit
         self.callback = callback
+        self.verbose = verbose
+        # Norms in a method's coordinates over norms in the caller's.
+        self.unit = 1.0
         self.iterations = 0
         self.method = ""
         self.stopped: Status | None = None
@@ -70,6 +74,7 @@ class Control:
         self._start = time.perf_counter()
         self._objective = np.inf
         self._bound = 0.0
+        self._rows = 0
 
     @property
     def seconds(self) -> float:
@@ -77,9 +82,16 @@ class Control:
         return time.perf_counter() - self._start
 
     @property
+    def remaining(self) -> float | None:
+        """Time left, for a method that calls another; None without a limit."""
+        return None if self.time_limit is None else max(self.time_limit - self.seconds, 1e-3)
+
+    @property
     def state(self) -> IterationState:
         """The state a callback would see."""
-        return IterationState(self.iterations, self._objective, self._bound, self.seconds, self.method)
+        return IterationState(
+            self.iterations, self._objective / self.unit, self._bound / self.unit, self.seconds, self.method
+        )
 
     @property
     def solved(self) -> bool:
@@ -99,6 +111,8 @@ class Control:
         """Count iterations, keep the best, and tell whether to stop (solved, a limit, or the callback's wish)."""
         self.iterations += steps
         self.offer(W, objective, dual, bound)
+        if self.verbose:
+            self._print_row()
         if self.solved:
             return True
         if self.callback is not None and self.callback(self.state):
@@ -108,3 +122,13 @@ class Control:
         elif self.time_limit is not None and self.seconds >= self.time_limit:
             self.stopped = Status.TIME_LIMIT
         return self.stopped is not None
+
+    def _print_row(self) -> None:
+        state = self.state
+        if self._rows == 0:
+            print(f"{'iteration':>9} {'objective':>14} {'lower bound':>14} {'gap':>9} {'seconds':>8}  method")
+        self._rows += 1
+        print(
+            f"{state.iteration:>9} {state.objective:>14.8g} {state.lower_bound:>14.8g} {state.gap:>9.1e} "
+            f"{state.seconds:>8.3f}  {state.method}"
+        )

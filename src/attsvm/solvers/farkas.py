@@ -119,6 +119,6 @@ def _relative_change(reduced: Reduced, dual: np.ndarray, weight: np.ndarray) -> 
     normal = NormalMatrix(reduced).form(weight**2)
     ridge = 1e-14 * float(np.trace(normal)) / size
     normal[np.diag_indices(size)] += ridge
-    factor = cho_factor(normal, lower=True, overwrite_a=True, check_finite=False)
+    factor = cho_factor(normal.T, lower=True, overwrite_a=True, check_finite=False)
     multiplier = cho_solve(factor, -reduced.adjoint(dual).ravel(), check_finite=False)
     return weight * reduced.apply(multiplier.reshape(reduced.shape))

@@ -17,15 +17,19 @@ from attsvm.solvers.control import Control
 from attsvm.solvers.dual_coordinate import CoordinateDescent
 from attsvm.solvers.interior_point import interior_point
 from attsvm.solvers.newton import assess, polish
+from attsvm.solvers.quadratic_program import quadratic_program
 
 SMALL = 700  # constraints up to which the full Gram matrix is formed
 WORKING_SET = 6000
 BATCH = 10  # passes between looks at the gap, one of them over all constraints
-MAX_PASSES = 400
+MAX_PASSES = 3000
 # Newton from this gap on takes a few factorisations; from further off, one for every change of the support.
 NEWTON_GAP = 1e-5
-# Coordinate descent that gains less than this factor in the gap over a batch has met correlated tokens.
-SLOW = 0.9
+# Coordinate descent that gains less than this factor in the gap, for this many batches in a row, has met correlated
+# tokens; so has one that finds no positive margin, nor an end of the bound's growth, in this many batches.
+SLOW, PATIENCE, BLIND = 0.95, 3, 40
+# Newton from multipliers that leave a margin below this would change most of its support.
+NEAR = 0.5
 # A bound on ||W|| beyond which the normalised dual is worth testing as a certificate: data are scaled to length one.
 SUSPICIOUS_NORM = 1e3
 
@@ -45,30 +49,63 @@ def solve_frobenius(reduced: Reduced, control: Control, start: np.ndarray | None
     ndarray or None
         Multipliers that prove infeasibility, when they do.
     """
-    dual = np.zeros(reduced.rejected.shape) if start is None else start.copy()
+    dual = np.zeros(reduced.rejected.shape)
+    if start is not None:
+        dual = start.copy()
+        if _restart(reduced, dual, control):
+            return None
     constraints = int((reduced.rejected | reduced.tied).sum())
     if constraints <= SMALL:
         found = active_set(reduced, control, dual)
         if found is not None or control.solved or control.stopped:
             return found
+        found = by_daqp(reduced, control, None)
+        if found is not None or control.solved or control.stopped:
+            return found
     found = coordinate_newton(reduced, control, dual)
     if found is not None or control.solved or control.stopped:
         return found
+    return by_interior_point(reduced, control, None)
+
+
+def by_interior_point(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
+    """Interior point, then Newton; it takes no start."""
     control.method = _chain(control.method, "interior point")
     dual = interior_point(reduced, control)
     if control.solved or control.stopped:
         return None
     found = farkas.certificate(reduced, dual)
     if found is None:
-        polish(
-            reduced, np.where(reduced.rejected, np.maximum(dual, 0.0), dual), control, rounds=5, working_set=WORKING_SET
-        )
+        dual = np.where(reduced.rejected, np.maximum(dual, 0.0), dual)
+        polish(reduced, dual, control, rounds=5, working_set=WORKING_SET)
     return found
 
 
-def active_set(reduced: Reduced, control: Control, start: np.ndarray) -> np.ndarray | None:
+def by_daqp(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
+    """DAQP, then Newton; it takes no start."""
+    control.method = _chain(control.method, "daqp")
+    dual = quadratic_program(reduced, control, working_set=WORKING_SET)
+    return None if control.solved or control.stopped else farkas.certificate(reduced, dual)
+
+
+def _restart(reduced: Reduced, dual: np.ndarray, control: Control) -> bool:
+    """Try Newton from given multipliers, rescaled to W = A^T dual in place; True when it ends the run."""
+    W = reduced.adjoint(dual)
+    squared, total = frobenius_norm(W) ** 2, float(dual[reduced.rejected].sum())
+    if squared == 0 or total <= 0:
+        return False
+    dual *= total / squared
+    if reduced.min_margin(reduced.apply(W * (total / squared))) < NEAR:
+        return False
+    control.method = "warm Newton"
+    dual[...] = polish(reduced, dual, control, rounds=4, working_set=WORKING_SET)
+    return control.solved or control.stopped is not None
+
+
+def active_set(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
     """Small problems: coordinate descent to guess the support, then the active-set method."""
-    control.method = "active set"
+    control.method = _chain(control.method, "active set")
+    start = np.zeros(reduced.rejected.shape) if start is None else start
     rows, columns = np.nonzero(reduced.rejected | reduced.tied)
     delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
     gram = (delta @ delta.T) * (queries @ queries.T)
@@ -102,13 +139,13 @@ def active_set(reduced: Reduced, control: Control, start: np.ndarray) -> np.ndar
     return None
 
 
-def coordinate_newton(reduced: Reduced, control: Control, start: np.ndarray) -> np.ndarray | None:
+def coordinate_newton(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
     """Coordinate passes down to a small gap, then Newton; the infeasibility test when the dual diverges."""
     control.method = _chain(control.method, "coordinate descent + Newton")
-    descent = CoordinateDescent(reduced, start)
+    descent = CoordinateDescent(reduced, np.zeros(reduced.rejected.shape) if start is None else start)
     suspicious = SUSPICIOUS_NORM
-    target, before = NEWTON_GAP, np.inf
-    for _ in range(0, MAX_PASSES, BATCH):
+    target, before, slow = NEWTON_GAP, np.inf, 0
+    for batch in range(MAX_PASSES // BATCH):
         descent.run(BATCH)
         if assess(reduced, descent.W, reduced.apply(descent.W), descent.dual, control):
             return None
@@ -119,11 +156,11 @@ def coordinate_newton(reduced: Reduced, control: Control, start: np.ndarray) -> 
                 return found
             suspicious *= 10.0
         gap = control.state.gap
-        if gap < target or gap > SLOW * before:
+        slow = slow + 1 if np.isfinite(gap) and gap > SLOW * before else 0
+        stuck = slow >= PATIENCE or (batch >= BLIND and not np.isfinite(gap))
+        if gap < target or stuck:
             polish(reduced, descent.dual, control, rounds=6, working_set=WORKING_SET)
-            if control.solved or control.stopped:
-                return None
-            if gap > SLOW * before:
+            if control.solved or control.stopped or stuck:
                 return None
             target /= 100.0
         before = gap
@@ -132,3 +169,12 @@ def coordinate_newton(reduced: Reduced, control: Control, start: np.ndarray) -> 
 
 def _chain(before: str, method: str) -> str:
     return f"{before}, {method}" if before else method
+
+
+METHODS = {
+    "auto": solve_frobenius,
+    "active_set": active_set,
+    "coordinate_newton": coordinate_newton,
+    "interior_point": by_interior_point,
+    "daqp": by_daqp,
+}

@@ -131,7 +131,7 @@ def _step_solver(reduced: Reduced) -> Callable[[np.ndarray], Callable[[np.ndarra
         def factor_primal(theta: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
             matrix = normal.form(theta)
             matrix[np.diag_indices(size)] += 1.0
-            factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+            factor = cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
 
             def solve(residual: np.ndarray, weights: np.ndarray) -> np.ndarray:
                 rhs = (residual + reduced.adjoint(weights)).ravel()
@@ -147,7 +147,7 @@ def _step_solver(reduced: Reduced) -> Callable[[np.ndarray], Callable[[np.ndarra
         matrix = gram.copy()
         weight = theta[rows, columns]
         matrix[np.diag_indices(len(rows))] += 1.0 / np.maximum(weight, 1e-300)
-        factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+        factor = cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
 
         def solve(residual: np.ndarray, weights: np.ndarray) -> np.ndarray:
             total = residual + reduced.adjoint(weights)

@@ -39,6 +39,11 @@ def solve_nuclear(reduced: Reduced, control: Control, start: np.ndarray | None) 
     ndarray or None
         Multipliers that prove infeasibility, when they do.
     """
+    if start is not None and control.W is not None:
+        control.method = "warm face Newton"
+        smallest = reduced.min_margin(reduced.apply(control.W))
+        if refine(reduced, control.W / smallest, start, control):
+            return None
     first = Control(FEASIBILITY_TOL, time_limit=control.time_limit)
     found = solve_frobenius(reduced, first, None)
     control.iterations += first.iterations
