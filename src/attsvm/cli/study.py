@@ -68,11 +68,11 @@ def study(
     with refusing():
         settings = Settings(train, steps, lr, seed, shuffles, time_limit)
         dataset = _read(data, options)
-    check_writable(out, directory=True)
     with refusing():
         from attsvm.study.run import prepare, run
 
         setup = prepare(dataset, settings)
+    check_writable(out, directory=True)
     with Progress() as progress:
         found = run(setup, settings, progress)
         stopped = progress.interrupted

@@ -115,8 +115,8 @@ def _selects(found: Study, run: Run, words: Nouns) -> Claim:
     best = int((run.selected == found.setup.optimal).sum())
     where = _all(n, words) if settled == n else f"only {settled} of {n} {words.rows}"
     sentence = (
-        f"Trained {name} {verb('select')}: at least 99 % of the attention lies on one {words.token} in {where}, on the "
-        f"best-scored {words.token} in {best}."
+        f"Trained {name} {verb('select')}: at least 99 % of the attention lies on one {words.token} in {where}; "
+        f"the {words.token} attended to most is the best-scored one in {best} of {n}."
     )
     if settled < n:
         sentence = sentence.replace(f"{verb('select')}:", f"{verb('do')} not quite select:", 1)

@@ -1,0 +1,112 @@
+"""The report in a browser, on a page and on a telephone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attsvm import TokenData
+from attsvm.data.dataset import Dataset
+from attsvm.data.digits import digits
+from attsvm.report.study import render, write_study
+from attsvm.study import Settings, study
+
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = study(digits(), Settings(train=30, steps=800, shuffles=1))
+    return write_study(found, tmp_path_factory.mktemp("digits"), "attsvm study digits --train 30")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(params=[(1280, 800), (400, 800)], ids=["page", "telephone"])
+def page(request: pytest.FixtureRequest, browser, report: Path) -> Iterator:
+    width, height = request.param
+    opened = browser.new_page(viewport={"width": width, "height": height})
+    opened.said, opened.asked = [], []
+    opened.on("console", lambda message: opened.said.append(message.text))
+    opened.on("pageerror", lambda error: opened.said.append(str(error)))
+    opened.on("request", lambda request: opened.asked.append(request.url))
+    opened.goto(report.as_uri())
+    opened.wait_for_load_state("load")
+    yield opened
+    opened.close()
+
+
+def test_the_page_needs_no_other_file_and_complains_of_nothing(page) -> None:
+    assert page.said == []
+    assert [url for url in page.asked if not url.startswith("data:")] == [page.url]
+
+
+def test_nothing_is_wider_than_the_window(page) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    wide = "[...document.querySelectorAll('p, h1, h2, li, figure, dd')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+    assert page.evaluate(f"{wide}.map(e => e.textContent)") == []
+
+
+def test_every_picture_is_drawn_and_described(page) -> None:
+    pictures = page.evaluate(
+        """[...document.images].map(
+            i => [i.naturalWidth, i.getBoundingClientRect().width, i.alt.length, i.currentSrc.length])"""
+    )
+    assert len(pictures) == 6
+    for natural, shown, described, embedded in pictures:
+        assert natural > 100
+        assert shown > 300
+        assert described > 20
+        assert embedded > 1000
+
+
+def test_the_narrow_window_gets_the_narrow_pictures(page) -> None:
+    size = page.evaluate("[window.innerWidth, document.querySelector('#correlation img').naturalWidth]")
+    # 3.7 and 7.6 inches at 96 pixels each, or 72 points, as the browser reads the SVG's unit.
+    assert (size[1] < 500) == (size[0] == 400)
+
+
+def test_the_first_screen_is_the_verdict(page) -> None:
+    places = page.evaluate(
+        """() => Object.fromEntries(
+            [['h1', 'h1'], ['number', '.tile b'], ['claim', '.claims li'], ['picture', '#correlation img']].map(([name, where]) => [name, document.querySelector(where).getBoundingClientRect().top]))"""
+    )
+    assert places["h1"] < places["number"] < places["claim"] < 800
+    if page.viewport_size["width"] == 1280:
+        assert places["picture"] < 400
+        last = page.evaluate("document.querySelector('.claims li:last-child').getBoundingClientRect().bottom")
+        assert last < 900
+
+
+def test_the_page_says_what_the_json_says(page, report: Path) -> None:
+    made = json.loads((report.parent / "verdict.json").read_text(encoding="utf-8"))
+    assert page.inner_text("h1") == made["headline"]
+    shown = page.evaluate("[...document.querySelectorAll('.claims li')].map(e => e.innerText)")
+    assert [line[1:].strip() for line in shown] == [claim["sentence"] for claim in made["claims"]]
+    marks = {True: "✓", False: "✗", None: "?"}
+    assert [line[0] for line in shown] == [marks[claim["holds"]] for claim in made["claims"]]
+
+
+def test_names_from_a_file_are_text_and_not_markup(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tokens = TokenData(rng.standard_normal((4, 2, 3)), rng.standard_normal((4, 2)), np.array([1.0, -1, 1, -1]))
+    found = study(Dataset("<script>alert(1)</script>", tokens), Settings(steps=2), lambda stage, share: True)
+    text = render(found, "attsvm study '<b>'", {})
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+    assert "<b>'" not in text

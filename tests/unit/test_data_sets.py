@@ -1,0 +1,174 @@
+"""Digits as tokens, and .npz files."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from attsvm.data.digits import digits, patch_tokens
+from attsvm.data.npz import read_arrays, read_dataset, write_arrays
+
+
+def test_placed_patches_add_up_to_the_image() -> None:
+    pixels, digit = load_digits(return_X_y=True)
+    data = digits("3-8")
+    keep = np.isin(digit, (3, 8))
+    assert data.tokens.tokens.shape == (keep.sum(), 16, 80)
+    np.testing.assert_array_equal(data.tokens.labels, np.where(digit[keep] == 3, 1, -1))
+    # Placed patches are ordered patch by patch; undo the cut to get rows of pixels back.
+    canvas = data.tokens.tokens[:, :, :64].sum(axis=1).reshape(-1, 4, 4, 2, 2).transpose(0, 1, 3, 2, 4)
+    np.testing.assert_allclose(canvas.reshape(-1, 64), pixels[keep] / 16)
+    assert data.patches is not None
+    np.testing.assert_allclose(data.patches.images.reshape(-1, 64), pixels[keep] / 16)
+
+
+def test_the_box_of_a_patch_is_where_its_pixels_are() -> None:
+    data = digits("0-1", positions="append")
+    assert data.tokens.tokens.shape[1:] == (16, 20)
+    assert data.patches is not None
+    for t, (row, column, height, width) in enumerate(data.patches.boxes):
+        cut = data.patches.images[:, row : row + height, column : column + width].reshape(-1, 4)
+        np.testing.assert_array_equal(data.tokens.tokens[:, t, :4], cut)
+        np.testing.assert_array_equal(data.tokens.tokens[:, t, 4:].argmax(axis=1), t)
+
+
+def test_blank_patches_stay_distinct() -> None:
+    tokens = patch_tokens(np.zeros((1, 8, 8)))[0]
+    assert len(np.unique(tokens, axis=0)) == 16
+
+
+@pytest.mark.parametrize("positions", ["place", "append"])
+def test_queries(positions: str) -> None:
+    mean = digits("3-8", positions=positions)  # type: ignore[arg-type]
+    np.testing.assert_allclose(mean.tokens.queries, mean.tokens.tokens.mean(axis=1))
+    own = digits("3-8", query="patch", patch=6, positions=positions)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(own.tokens.queries, own.tokens.tokens[:, 6])
+    prompt = digits("3-8", query="prompt", positions=positions)  # type: ignore[arg-type]
+    assert prompt.tokens.queries.shape == (mean.tokens.n, 1)
+    assert mean.centre
+    assert not own.centre
+    assert not prompt.centre
+
+
+def test_odd_against_even_takes_every_digit() -> None:
+    data = digits("odd-even")
+    assert data.tokens.n == 1797
+    assert data.classes == ("odd", "even")
+    assert (data.tokens.labels == np.where(load_digits(return_X_y=True)[1] % 2, 1, -1)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"classes": "3"}, "classes"),
+        ({"classes": "3-3"}, "classes"),
+        ({"classes": "3-x"}, "classes"),
+        ({"query": "none"}, "query"),
+        ({"query": "patch", "patch": 16}, "patch"),
+        ({"positions": "sine"}, "positions"),
+    ],
+)
+def test_unknown_options_are_named(options: dict[str, object], named: str) -> None:
+    with pytest.raises(ValueError, match=f"^{named} is .* expected\\.$"):
+        digits(**options)  # type: ignore[arg-type]
+
+
+def test_split_keeps_rows_together_and_holds_out_the_rest() -> None:
+    data = digits("3-8")
+    train, test = data.split(100, np.random.default_rng(0))
+    assert test is not None
+    assert (train.tokens.n, test.tokens.n) == (100, data.tokens.n - 100)
+    assert train.patches is not None
+    np.testing.assert_array_equal(patch_tokens(train.patches.images), train.tokens.tokens)
+    every = np.concatenate([train.tokens.tokens, test.tokens.tokens])
+    assert sorted(map(bytes, every)) == sorted(map(bytes, data.tokens.tokens))
+    assert data.split(data.tokens.n, np.random.default_rng(0))[1] is None
+    with pytest.raises(ValueError, match="train is 0"):
+        data.split(0, np.random.default_rng(0))
+
+
+def arrays() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        "tokens": rng.standard_normal((4, 3, 2)),
+        "queries": rng.standard_normal((4, 5)),
+        "labels": np.array([1, -1, 1, -1]),
+    }
+
+
+def test_a_data_set_survives_the_file(tmp_path: Path) -> None:
+    given = arrays() | {"mask": np.array([[1, 1, 0]] * 4), "head": np.array([1, 2])}
+    write_arrays(tmp_path / "a.npz", given)
+    data = read_dataset(tmp_path / "a.npz")
+    np.testing.assert_array_equal(data.tokens.tokens, given["tokens"])
+    np.testing.assert_array_equal(data.mask, given["mask"] == 1)
+    assert data.head is not None
+    np.testing.assert_array_equal(data.head, given["head"])
+    assert data.name == "a.npz"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"tokens": None}, "lacks tokens"),
+        ({"tokens": np.zeros((4, 3))}, "tokens has shape"),
+        ({"tokens": np.full((4, 3, 2), np.nan)}, "tokens of shape .* contains NaN"),
+        ({"tokens": np.zeros((0, 3, 2))}, "tokens has shape"),
+        ({"tokens": np.array([["a"]])}, "tokens in .* has dtype"),
+        ({"tokens": np.array([None, {}], dtype=object)}, "tokens in .* cannot be read"),
+        ({"queries": np.zeros((3, 5))}, "queries has shape"),
+        ({"labels": np.array([1, 0, 1, 0])}, "labels of shape"),
+        ({"labels": np.ones(3)}, "labels has shape"),
+        ({"mask": np.zeros((4, 3), bool)}, "mask of shape"),
+        ({"mask": np.full((4, 3), 7)}, "mask must be boolean"),
+        ({"head": np.zeros(2)}, "head has shape"),
+        ({"head": np.ones(3)}, "head has shape"),
+    ],
+)
+def test_bad_files_get_one_sentence(tmp_path: Path, change: dict[str, np.ndarray | None], sentence: str) -> None:
+    given = {name: value for name, value in (arrays() | change).items() if value is not None}
+    np.savez(tmp_path / "a.npz", **given)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=sentence) as raised:
+        read_dataset(tmp_path / "a.npz")
+    assert "\n" not in str(raised.value)
+
+
+def damaged(path: Path, kind: str) -> None:
+    np.savez(path, **arrays())  # type: ignore[arg-type]
+    whole = path.read_bytes()
+    if kind == "truncated":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "text":
+        path.write_text("tokens, queries\n")
+    elif kind == "npy":
+        np.save(path.with_suffix(".npy"), np.ones(3))
+        path.with_suffix(".npy").rename(path)
+    elif kind == "flipped":
+        where = whole.index(b"tokens.npy") + 200
+        path.write_bytes(whole[:where] + bytes([whole[where] ^ 255]) + whole[where + 1 :])
+    elif kind == "half a member":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("tokens.npy", b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran")
+            archive.writestr("queries.npy", b"")
+            archive.writestr("labels.npy", b"")
+
+
+@pytest.mark.parametrize("kind", ["truncated", "empty", "text", "npy", "flipped", "half a member"])
+def test_damaged_files_get_one_sentence(tmp_path: Path, kind: str) -> None:
+    damaged(tmp_path / "a.npz", kind)
+    with pytest.raises(ValueError, match=r"a\.npz") as raised:
+        read_dataset(tmp_path / "a.npz")
+    assert "\n" not in str(raised.value)
+
+
+def test_missing_files_and_directories_are_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no such place\.npz does not exist"):
+        read_arrays(tmp_path / "no such place.npz", ("tokens",))
+    with pytest.raises(ValueError, match="is not a file"):
+        read_arrays(tmp_path, ("tokens",))

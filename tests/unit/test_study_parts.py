@@ -1,0 +1,210 @@
+"""The head, the controls, locality, rank, and the words of a study."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm import SelectionProblem, TokenData, solve
+from attsvm.data.dataset import Dataset
+from attsvm.study import Settings
+from attsvm.study.controls import direction_of, hebbian, shuffle
+from attsvm.study.head import PENALTIES, fit_head, mean_tokens
+from attsvm.study.run import locality, prepare, record_steps
+from attsvm.study.spectrum import certified_rank, singular_values
+from attsvm.study.watch import Watch
+from attsvm.study.words import correlation_text, counted, share_text, small_text
+
+
+def data_set(seed: int = 0, n: int = 8, T: int = 4, d: int = 5, dz: int = 3, *, masked: bool = False) -> Dataset:
+    rng = np.random.default_rng(seed)
+    mask = rng.random((n, T)) < 0.6
+    mask[:, 0] = True
+    labels = np.where(np.arange(n) % 2, 1.0, -1.0)
+    tokens, queries = rng.standard_normal((n, T, d)), rng.standard_normal((n, dz))
+    return Dataset("data", TokenData(tokens, queries, labels, mask if masked else None))
+
+
+def test_the_head_is_the_ridge_solution_of_its_penalty() -> None:
+    data = data_set(n=30, masked=True)
+    head = fit_head(data)
+    means = mean_tokens(data)
+    rows = [data.tokens.tokens[i][data.mask[i]].mean(axis=0) for i in range(30)]
+    np.testing.assert_allclose(means, rows)
+    assert head.penalty is not None
+    assert any(np.isclose(head.penalty, PENALTIES))
+    strength = head.penalty * np.mean(np.sum(means**2, axis=1))
+    ridge = np.linalg.solve(means.T @ means + strength * np.eye(5), means.T @ data.tokens.labels)
+    np.testing.assert_allclose(head.v, ridge / np.linalg.norm(ridge), rtol=1e-8)
+
+
+def test_no_other_penalty_has_a_smaller_leave_one_out_error() -> None:
+    data = data_set(n=30)
+    head, means, y = fit_head(data), mean_tokens(data), data.tokens.labels
+    power = np.mean(np.sum(means**2, axis=1))
+
+    def error(penalty: float) -> float:
+        total = 0.0
+        for i in range(30):
+            rest = np.arange(30) != i
+            A = means[rest].T @ means[rest] + penalty * power * np.eye(5)
+            total += (y[i] - means[i] @ np.linalg.solve(A, means[rest].T @ y[rest])) ** 2
+        return total
+
+    assert head.penalty is not None
+    assert error(head.penalty) <= min(map(error, PENALTIES)) * (1 + 1e-9)
+
+
+def test_a_given_head_is_only_scaled_and_a_zero_head_is_refused() -> None:
+    data = data_set()
+    given = Dataset("data", data.tokens, head=np.arange(5.0))
+    np.testing.assert_allclose(fit_head(given).v, np.arange(5.0) / np.sqrt(30))
+    centred = data.tokens.tokens - data.tokens.tokens.mean(axis=1, keepdims=True)
+    blank = TokenData(centred - centred.mean(axis=1, keepdims=True), data.tokens.queries, data.tokens.labels)
+    zero = Dataset("data", TokenData(np.zeros_like(blank.tokens), blank.queries, blank.labels))
+    with pytest.raises(ValueError, match="head"):
+        fit_head(zero)
+
+
+def test_prepare_scales_lengths_and_scores_what_is_visible() -> None:
+    setup = prepare(data_set(masked=True), Settings(train=6))
+    train = setup.train
+    assert np.linalg.norm(train.tokens.tokens, axis=2)[train.mask].mean() == pytest.approx(1)
+    assert np.linalg.norm(train.tokens.queries, axis=1).mean() == pytest.approx(1)
+    assert (setup.scores[~train.mask] == -np.inf).all()
+    assert train.mask[np.arange(6), setup.optimal].all()
+    assert setup.test is not None
+    assert setup.test.tokens.n == 2
+    assert (setup.score_gaps >= 0).all()
+
+
+def test_centred_queries_have_mean_zero_and_a_constant() -> None:
+    data = data_set(n=12)
+    setup = prepare(Dataset("data", data.tokens, centre=True), Settings(train=9))
+    queries = setup.train.tokens.queries
+    assert queries.shape == (9, 4)
+    np.testing.assert_allclose(queries[:, :-1].mean(axis=0), 0, atol=1e-14)
+    np.testing.assert_allclose(queries[:, -1], queries[0, -1])
+    assert setup.test is not None
+    np.testing.assert_allclose(setup.test.tokens.queries[:, -1], queries[0, -1])
+
+
+def test_hebbian_is_selected_minus_mean_of_the_others() -> None:
+    data = data_set(masked=True)
+    X, Z, mask = data.tokens.tokens, data.tokens.queries, data.mask
+    selected = mask.argmax(axis=1)
+    expected = np.zeros((5, 3))
+    for i, a in enumerate(selected):
+        others = [X[i, t] for t in range(4) if mask[i, t] and t != a]
+        if others:
+            expected += np.outer(X[i, a] - np.mean(others, axis=0), Z[i])
+    np.testing.assert_allclose(hebbian(SelectionProblem(X, Z, selected, mask=mask)), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_a_control_exists_where_no_svm_does(norm: str) -> None:
+    data = data_set(n=40, T=4, d=2, dz=1)
+    infeasible = SelectionProblem(data.tokens.tokens, data.tokens.queries, np.arange(40) % 4)
+    W, reason = direction_of(infeasible, norm, 10.0, Watch(None, {"only": 1.0}))
+    assert reason == "infeasible"
+    assert np.linalg.norm(W) > 0
+    few = SelectionProblem(data.tokens.tokens[:2], data.tokens.queries[:2], [0, 1])
+    W, reason = direction_of(few, norm, 10.0, Watch(None, {"only": 1.0}))
+    assert reason == ""
+    np.testing.assert_array_equal(W, solve(few, norm).W)
+
+
+def test_shuffles_keep_the_counts_and_differ() -> None:
+    rng = np.random.default_rng(0)
+    selected = np.array([0, 0, 1, 2, 2, 2])
+    for _ in range(20):
+        shuffled = shuffle(selected, np.ones((6, 3), bool), rng)
+        assert shuffled is not None
+        assert (shuffled != selected).any()
+        np.testing.assert_array_equal(np.sort(shuffled), selected)
+
+
+def test_shuffles_select_visible_tokens_only_or_do_not_exist() -> None:
+    rng = np.random.default_rng(0)
+    mask = rng.random((30, 4)) < 0.5
+    mask[np.arange(30), np.arange(30) % 4] = True
+    shuffled = shuffle(np.arange(30) % 4, mask, rng)
+    assert shuffled is not None
+    assert mask[np.arange(30), shuffled].all()
+    assert shuffle(np.array([1, 1, 1]), np.ones((3, 2), bool), rng) is None
+    assert shuffle(np.array([1]), np.ones((1, 2), bool), rng) is None
+
+
+def test_locality_asks_the_neighbours_only() -> None:
+    # One query, tokens on a line: the SVM of token 0 has token 1 at the margin and token 2 beyond it.
+    tokens = np.array([[[1.0], [0.0], [-1.0]]])
+    data = Dataset("data", TokenData(tokens, np.ones((1, 1)), np.ones(1)), head=np.ones(1))
+    setup = prepare(data, Settings(train=1))
+    selected = np.array([0])
+    solution = solve(SelectionProblem(setup.train.tokens.tokens, setup.train.tokens.queries, selected))
+    near = locality(setup, selected, solution)
+    np.testing.assert_array_equal(near.neighbours, [[False, True, False]])
+    assert near.optimal
+    reversed_scores = prepare(Dataset("data", data.tokens, head=-np.ones(1)), Settings(train=1))
+    far = locality(reversed_scores, selected, solution)
+    assert (far.better, far.optimal) == (1, False)
+
+
+def test_rank_is_what_the_certified_gap_supports() -> None:
+    # Three orthogonal tasks of one direction each: rank 3 by construction, and every singular value equal.
+    tokens = np.zeros((3, 2, 3))
+    tokens[np.arange(3), 0, np.arange(3)] = 1.0
+    solution = solve(SelectionProblem(tokens, np.eye(3), [0, 0, 0]))
+    assert certified_rank(solution) == 3
+    np.testing.assert_allclose(singular_values(solution.W), 1)
+    np.testing.assert_array_equal(singular_values(np.zeros((2, 2))), 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5866, "0.586"),
+        (-0.0173, "-0.018"),
+        (0.9996, "0.9996"),
+        (0.99994, "0.99994"),
+        (0.9999964, "0.999996"),
+        (1 - 2e-12, "1 − 2×10⁻¹²"),
+        (1.0, "1"),
+        (1 + 2e-16, "1"),
+    ],
+)
+def test_correlations_are_rounded_down(value: float, text: str) -> None:
+    assert correlation_text(value) == text
+
+
+def test_words() -> None:
+    assert (counted(1, "patch", "patches"), counted(1200, "patch", "patches")) == ("1 patch", "1,200 patches")
+    assert (share_text(0.984), share_text(None)) == ("98.4 %", "–")
+    assert (small_text(3e-7), small_text(0.0)) == ("3×10⁻⁷", "rounding level")
+
+
+def test_records_are_steps_of_the_run() -> None:
+    for steps in (1, 2, 100, 20_000):
+        records = record_steps(steps)
+        assert records[0] == 1
+        assert records[-1] == steps
+        assert records == sorted(set(records))
+
+
+def test_watch_counts_stages_by_their_share_and_remembers_a_stop() -> None:
+    seen: list[tuple[str, float]] = []
+    watch = Watch(lambda stage, share: seen.append((stage, share)) or stage == "b", {"a": 1.0, "b": 3.0, "c": 4.0})
+    assert watch.enter("a")
+    assert not watch.inside(0.5)
+    assert not watch.enter("b")
+    assert watch.asked(None)
+    assert not watch.enter("c")
+    assert seen == [("a", 0.0), ("a", 0.0625), ("b", 0.125), ("c", 0.5)]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"steps": 0}, {"steps": 1.5}, {"seed": -1}, {"shuffles": -1}, {"lr": 0.0}, {"time_limit": float("nan")}]
+)
+def test_settings_out_of_range_are_named(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Settings(**wrong)  # type: ignore[arg-type]
