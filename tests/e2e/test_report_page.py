@@ -82,10 +82,9 @@ def test_the_narrow_window_gets_the_narrow_pictures(page) -> None:
 
 
 def test_the_first_screen_is_the_verdict(page) -> None:
-    places = page.evaluate(
-        """() => Object.fromEntries(
-            [['h1', 'h1'], ['number', '.tile b'], ['claim', '.claims li'], ['picture', '#correlation img']].map(([name, where]) => [name, document.querySelector(where).getBoundingClientRect().top]))"""
-    )
+    top = "where => document.querySelector(where).getBoundingClientRect().top"
+    where = {"h1": "h1", "number": ".tile b", "claim": ".claims li", "picture": "#correlation img"}
+    places = {name: page.evaluate(top, selector) for name, selector in where.items()}
     assert places["h1"] < places["number"] < places["claim"] < 800
     if page.viewport_size["width"] == 1280:
         assert places["picture"] < 400

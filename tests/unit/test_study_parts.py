@@ -108,7 +108,8 @@ def test_a_control_exists_where_no_svm_does(norm: str) -> None:
     W, reason = direction_of(infeasible, norm, 10.0, Watch(None, {"only": 1.0}))
     assert reason == "infeasible"
     assert np.linalg.norm(W) > 0
-    few = SelectionProblem(data.tokens.tokens[:2], data.tokens.queries[:2], [0, 1])
+    roomy = data_set(n=3)
+    few = SelectionProblem(roomy.tokens.tokens, roomy.tokens.queries, [0, 1, 2])
     W, reason = direction_of(few, norm, 10.0, Watch(None, {"only": 1.0}))
     assert reason == ""
     np.testing.assert_array_equal(W, solve(few, norm).W)
