@@ -1,6 +1,6 @@
 """Errors and cost of attsvm.functional beside torch's own softmax, attention and cross-entropy.
 
-    python benchmarks/functional_accuracy.py            prints the tables and writes docs/tables/functional.md
+    python benchmarks/functional_accuracy.py            prints the tables and writes docs/tables/functional.inc
 
 Errors are those of the query gradient of attention (and the logit gradient of cross-entropy) against 700-digit
 arithmetic on the same rounded inputs: median over draws of the relative error in the Euclidean norm. The margin is that
@@ -147,6 +147,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     text = markdown(errors(), cost())
     print(text)
-    target = Path(__file__).parents[1] / "docs" / "tables" / "functional.md"
+    target = Path(__file__).parents[1] / "docs" / "tables" / "functional.inc"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text)

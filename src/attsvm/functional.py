@@ -101,6 +101,32 @@ def exact_softmax(scores: Tensor, dim: int = -1) -> Tensor:
     return _ExactSoftmax.apply(scores, dim % scores.ndim)  # pyright: ignore[reportReturnType]
 
 
+def sparsemax(scores: Tensor, dim: int = -1) -> Tensor:
+    """Euclidean projection onto the simplex (Martins and Astudillo 2016, arXiv 1602.02068, Algorithm 1).
+
+    What attention under a lambda-head tends to on orthonormal tokens (arXiv 2308.16898, Lemma 6).
+
+    Parameters
+    ----------
+    scores : tensor
+        Any shape, finite.
+    dim : int
+
+    Returns
+    -------
+    tensor
+        max(scores - tau, 0) with tau such that it sums to 1.
+    """
+    ordered = scores.sort(dim, descending=True).values
+    shape = [1] * scores.ndim
+    shape[dim] = -1
+    count = torch.arange(1, scores.shape[dim] + 1, dtype=scores.dtype, device=scores.device).view(shape)
+    total = ordered.cumsum(dim) - 1
+    kept = (count * ordered > total).sum(dim, keepdim=True)
+    tau = total.gather(dim, kept - 1) / kept
+    return (scores - tau).clamp(min=0.0)
+
+
 def _masked_scores(
     query: Tensor, key: Tensor, mask: Tensor | None, causal: bool, scale: float, first: int
 ) -> tuple[Tensor, Tensor | None]:

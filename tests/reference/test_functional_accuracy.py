@@ -1,4 +1,4 @@
-"""Gradients of attsvm.functional against 700-digit arithmetic, through the benchmark that prints the table of the docs."""
+"""Gradients of attsvm.functional against 700-digit arithmetic, by the benchmark that prints the table of the docs."""
 
 import importlib.util
 from pathlib import Path

@@ -111,7 +111,8 @@ class PolyakGD(Optimizer):
     ) -> None:
         """Make one step in place."""
         norm = global_norm(grads)
-        log_excess = state["objective"].log_excess(params[0])
-        log_length = math.log(size) + per_trial(log_excess - scaled.log_scale, norm) - safe(norm).log()
+        excess, scale = state["objective"].excess(params[0])
+        log_excess = excess.clamp(min=0.0).log() + scale - scaled.log_scale
+        log_length = math.log(size) + per_trial(log_excess, norm) - safe(norm).log()
         length = log_length.clamp(max=math.log(self.longest)).exp()
         params[0].sub_(length * grads[0] / safe(norm))

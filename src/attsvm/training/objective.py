@@ -13,11 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from attsvm.heads import LinearHead, TrialHead, as_head, predict
-from attsvm.losses import Loss, as_loss
+from attsvm.losses import Loss, NegativeLog, as_loss
 from attsvm.token_data import TokenData
 from attsvm.training.gradient import (
     LogitGradient,
@@ -46,8 +47,9 @@ class Gradient:
     n: int
 
 
-# At a drop of e^-18, the root of the rounding unit, both forms of a difference of losses are good to half the digits.
-_SETTLED = -18.0
+# Five Gauss nodes integrate the slope over a tenth to 1e-16; over more, the difference of two losses keeps 15 digits.
+_GAUSS = np.polynomial.legendre.leggauss(5)
+_SETTLED = 0.1
 
 
 class Objective:
@@ -152,6 +154,33 @@ class Objective:
             heads,
         )
 
+    def trial(self, index: int) -> Objective:
+        """Return the objective of one trial, as a batch of one; for one attention head and a linear head."""
+        part = slice(index, index + 1)
+        single = copy.copy(self)
+        single.tokens, single.queries, single.values = self.tokens[part], self.queries[part], self.values[part]
+        single.labels = self.labels[part]
+        single.hidden = None if self.hidden is None else self.hidden[part]
+        single.gamma = None if self.gamma is None else self.gamma[part]
+        return single
+
+    def selecting(self, tokens: Tensor | None = None) -> Objective:
+        """Return the convex problem of attending to given tokens, mean -log s_i,tokens[i], for one attention head.
+
+        Parameters
+        ----------
+        tokens : integer tensor, shape (B, n), optional
+            The tokens of highest score by default.
+        """
+        assert self.gamma is not None
+        if tokens is None:
+            gamma = self.gamma if self.hidden is None else self.gamma.masked_fill(self.hidden, -torch.inf)
+            tokens = gamma.argmax(-1)
+        problem = copy.copy(self)
+        problem.gamma = torch.zeros_like(self.gamma).scatter(-1, tokens.unsqueeze(-1), 1.0)
+        problem.loss, problem.tied = NegativeLog(), True
+        return problem
+
     @property
     def n(self) -> int:
         """Number of queries in a trial."""
@@ -186,27 +215,46 @@ class Objective:
         """Return the attention outputs o_i, added over heads, shape (B, n, dv)."""
         return soft_output(relative_softmax(self.logits(W)), self.values)
 
-    def log_excess(self, W: Tensor) -> Tensor:
-        """Return log of n (L(W) - L*), shape (B,), with L* the risk when each query attends to its best token only.
+    def excess(self, W: Tensor, tokens: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return n (L(W) - L*) as a pair m, c of shape (B,) with value m e^c.
 
-        For linear heads. Once a query has settled on its best token, l(u) - l(gamma_best) is |l'(u)| times the drop
-        gamma_best - u up to a relative error of that drop, and the drop is known as a logarithm.
+        For linear heads and decreasing losses. L* is the risk when query i attends to token `tokens[i]` alone, its best
+        one by default. Once a query has settled there, the drop gamma* - u is small and known as a mantissa and an
+        exponent, and l(u) - l(gamma*) is the drop times the mean slope between, by Gauss quadrature to rounding.
+
+        Parameters
+        ----------
+        W : tensor, shape (B, d, dz) or (B, H, d, dz)
+        tokens : integer tensor, shape (B, n), optional
         """
         assert self.gamma is not None
         logits = self.logits(W)
         if logits.ndim == 3:
             logits = logits.unsqueeze(1)
         log = relative_softmax(logits).log  # (B, H, n, T)
-        gamma = self.gamma if self.gamma.ndim == 4 else self.gamma.unsqueeze(1)
-        gamma = gamma.expand_as(logits).masked_fill(logits == -torch.inf, -torch.inf)
-        best = gamma.amax(-1, keepdim=True)
-        gap = torch.where(gamma.isfinite(), best - gamma, 0.0)
-        log_drop = (log + gap.log()).logsumexp((1, -1))  # (B, n)
-        target = best.sum((1, -1))
-        margin = target - log_drop.exp()
-        plain = (self.loss.value(margin) - self.loss.value(target)).clamp(min=0.0).log()
-        settled = self.loss.log_slope(margin)[0] + log_drop
-        return torch.where(log_drop < _SETTLED, settled, plain).logsumexp(-1)
+        gamma = (self.gamma if self.gamma.ndim == 4 else self.gamma.unsqueeze(1)).expand_as(logits)
+        if tokens is None:
+            target = gamma.masked_fill(logits == -torch.inf, -torch.inf).amax(-1, keepdim=True)
+        else:
+            target = gamma.gather(-1, tokens[:, None, :, None].expand(-1, logits.shape[1], -1, -1))
+        gap = target - gamma
+        log = torch.where(gap == 0, -torch.inf, log)
+        exponent = log.amax((1, -1))  # (B, n)
+        exponent = torch.where(exponent.isfinite(), exponent, 0.0)
+        mantissa = ((log - exponent[:, None, :, None]).exp() * gap).sum((1, -1))
+        best = target.sum((1, -1))
+        margin = best - exponent.exp() * mantissa
+        drop = exponent.exp() * mantissa
+        slope = self.loss.log_slope(margin)[0]
+        nodes, node_weights = (torch.as_tensor(part).to(W) for part in _GAUSS)
+        slopes = self.loss.log_slope(margin.unsqueeze(-1) + drop.unsqueeze(-1) * (1 + nodes) / 2)[0]
+        mean_slope = ((slopes - slope.unsqueeze(-1)).exp() * node_weights).sum(-1) / 2
+        settled = drop.abs() < _SETTLED
+        mantissa = torch.where(settled, mantissa * mean_slope, self.loss.value(margin) - self.loss.value(best))
+        exponent = torch.where(settled, exponent + slope, 0.0)
+        scale = torch.where(mantissa == 0, -torch.inf, exponent).amax(-1)
+        scale = torch.where(scale.isfinite(), scale, 0.0)
+        return (mantissa * (exponent - scale[:, None]).exp()).sum(-1), scale
 
     def gradient(self, W: Tensor) -> Gradient:
         """Return the gradient of the risk with respect to W."""

@@ -1,0 +1,88 @@
+"""L-BFGS with backtracking, for functions that may be infinite.
+
+The two-loop recursion of Nocedal (1980) with an Armijo line search. A point where the function is infinite is simply
+too far: the step is halved. Pairs of negative curvature are skipped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+
+from torch import Tensor
+
+MEMORY = 20
+_ARMIJO = 1e-4
+_HALVINGS = 60
+_ROUNDING = 1e-16
+
+
+def minimize(
+    function: Callable[[Tensor], tuple[float, Tensor, float]], start: Tensor, tol: float, max_iter: int
+) -> Tensor:
+    """Minimise from `start`, where the function must be finite.
+
+    Parameters
+    ----------
+    function : callable
+        Returns value, gradient, and a measure of stationarity that is 0 at a stationary point.
+    start : tensor
+    tol : float
+        Stop at this stationarity.
+    max_iter : int
+
+    Returns
+    -------
+    tensor
+        The best point found.
+    """
+    x = start / start.norm() if float(start.norm()) > 0 else start
+    value, grad, stationarity = function(x)
+    if not math.isfinite(value):
+        return x
+    pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=MEMORY)
+    for _ in range(max_iter):
+        if stationarity <= tol:
+            break
+        direction = -_apply_inverse(grad, pairs)
+        slope = float((grad * direction).sum())
+        if slope >= 0:
+            pairs.clear()
+            direction, slope = -grad, -float(grad.square().sum())
+        if -slope <= _ROUNDING * max(1.0, abs(value)):
+            break  # no decrease could be told from rounding
+        step = 1.0 if pairs else min(1.0, 0.1 / math.sqrt(-slope))
+        for _ in range(_HALVINGS):
+            candidate = x + step * direction
+            new_value, new_grad, new_stationarity = function(candidate)
+            if new_value <= value + _ARMIJO * step * slope:
+                break
+            step /= 2
+        else:
+            if not pairs:
+                break
+            pairs.clear()
+            continue
+        s, y = candidate - x, new_grad - grad
+        curvature = float((s * y).sum())
+        if curvature > 1e-12 * float(s.norm() * y.norm()):
+            pairs.append((s, y, curvature))
+        x, value, grad, stationarity = candidate, new_value, new_grad, new_stationarity
+    return x
+
+
+def _apply_inverse(grad: Tensor, pairs: deque[tuple[Tensor, Tensor, float]]) -> Tensor:
+    """Return the L-BFGS approximation of the inverse Hessian times `grad`."""
+    result = grad.clone()
+    weights = []
+    for s, y, curvature in reversed(pairs):
+        weight = float((s * result).sum()) / curvature
+        result = result - weight * y
+        weights.append(weight)
+    if pairs:
+        _, y, curvature = pairs[-1]
+        result = result * (curvature / float(y.square().sum()))
+    for (s, y, curvature), weight in zip(pairs, reversed(weights), strict=True):
+        result = result + s * (weight - float((y * result).sum()) / curvature)
+    return result
