@@ -14,13 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attsvm.certificate import EPS, FarkasCertificate
 from attsvm.norms import FROBENIUS, Norm
 from attsvm.problem import SelectionProblem
+
+if TYPE_CHECKING:
+    from attsvm.exact import Proof
 
 # Scores of tied tokens may differ by this much of the margin, one, before W counts as infeasible.
 TIE_TOLERANCE = 1e-9
@@ -186,6 +189,24 @@ class Solution:
         close = self.certified.margins <= 1.0 + self.margin_tolerance
         found = close & self.problem.rejected & bool(np.isfinite(self.objective))
         return self.problem.kind.restore(found)
+
+    def verify(self, *, exact: bool = False) -> Proof:
+        """Check the claim again: bounds on the smallest norm, or that no W exists.
+
+        Parameters
+        ----------
+        exact : bool
+            Prove it in exact rational and interval arithmetic, which takes milliseconds to seconds, instead of float64
+            with an allowance for rounding.
+
+        Returns
+        -------
+        attsvm.exact.Proof
+            True in a boolean context when the claim holds; a failed proof is not an exception.
+        """
+        from attsvm import exact as proofs
+
+        return proofs.prove(self) if exact else proofs.recheck(self)
 
     def raise_for_status(self) -> Solution:
         """Return self when optimal.

@@ -1,0 +1,69 @@
+"""What a proof says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+Bound = Fraction | float
+
+
+@dataclass(frozen=True)
+class Proof:
+    """An interval that holds the smallest norm, and how that is known.
+
+    Attributes
+    ----------
+    proven : bool
+        Whether the claim of the solution (an optimum, or that there is none) was proven.
+    low, high : Fraction or float
+        The smallest norm lies between them. Both are infinite when no W exists; what could not be bounded is 0 or
+        infinite.
+    statement : str
+        One sentence.
+    method : str
+        The arithmetic used.
+    """
+
+    proven: bool
+    low: Bound
+    high: Bound
+    statement: str
+    method: str
+
+    @property
+    def gap(self) -> float:
+        """Relative width of the interval."""
+        if self.low == self.high:
+            return 0.0
+        if self.low <= 0 or self.high == float("inf"):
+            return float("inf")
+        return float(Fraction(self.high) / Fraction(self.low) - 1)
+
+    def __bool__(self) -> bool:
+        return self.proven
+
+
+def interval_statement(norm: str, low: Bound, high: Bound) -> str:
+    """Word an interval, its ends rounded outward to decimals that hold the bounds."""
+    return f"The smallest {norm} norm of a W that satisfies the constraints lies in [{_down(low)}, {_up(high)}]."
+
+
+def unproven(reason: str, method: str, low: Bound = 0.0, high: Bound = float("inf")) -> Proof:
+    """Report a failed proof."""
+    return Proof(False, low, high, f"Not proven: {reason}", method)
+
+
+def _down(value: Bound) -> str:
+    text = f"{float(value):.17g}"
+    return text if Fraction(text) <= Fraction(value) else _next(value, -1)
+
+
+def _up(value: Bound) -> str:
+    text = f"{float(value):.17g}"
+    return text if Fraction(text) >= Fraction(value) else _next(value, 1)
+
+
+def _next(value: Bound, sign: int) -> str:
+    return f"{math.nextafter(float(value), sign * math.inf):.17g}"

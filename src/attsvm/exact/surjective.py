@@ -1,0 +1,78 @@
+r"""Rigorous floating-point proof that a linear system has a solution, and how large it is.
+
+For a wide matrix M and an approximate right inverse Y with :math:`\|I - MY\|_\infty = \eta < 1` the system
+:math:`Mx = b` has the solution :math:`x = Y(MY)^{-1}b`, and
+:math:`\|(MY)^{-1}b\|_\infty \le \|b\|_\infty / (1 - \eta)`. M is known to a few roundings an entry; products are off by
+at most :math:`\gamma_k |M||Y|` (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.5), which holds for
+every order of summation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+UNIT = 2.0**-53
+# Below this, products might have underflowed, and relative errors mean nothing.
+TINY = 1e-250
+SURE = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class RightInverse:
+    """A matrix M (N, J), rows scaled by powers of two, that maps onto everything.
+
+    Attributes
+    ----------
+    M : ndarray, shape (N, J)
+    scale : ndarray, shape (N,)
+        The powers of two.
+    Y : ndarray, shape (J, N)
+    defect : float
+        Bound on the largest absolute row sum of I - M Y.
+    error : float
+        A product of M with a vector v is off by at most ``error`` times |M||v|.
+    """
+
+    M: np.ndarray
+    scale: np.ndarray
+    Y: np.ndarray
+    defect: float
+    error: float
+
+    def multiplier(self, largest: float) -> float:
+        """Bound the entries of c where x = Y c solves M x = b and b has entries of at most ``largest``."""
+        return largest / (1.0 - self.defect) * (1 + 8 * UNIT)
+
+
+def right_inverse(M: np.ndarray, roundings: int) -> RightInverse | None:
+    """Prove that M maps onto everything; None when that fails.
+
+    Parameters
+    ----------
+    M : ndarray, shape (N, J)
+        No zero rows; entries within ``roundings`` units of the exact ones, relatively.
+    roundings : int
+    """
+    equations, count = M.shape
+    if count < equations or equations == 0 or not np.isfinite(M).all():
+        return None
+    scale = 2.0 ** -np.round(np.log2(np.abs(M).max(axis=1)))
+    M = M * scale[:, None]
+    try:
+        Y = np.linalg.pinv(M)
+    except np.linalg.LinAlgError:
+        return None
+    if not np.isfinite(Y).all():
+        return None
+    entry = (roundings + 1) * UNIT
+    error = (gamma(count) + entry) * (1 + entry) * (1 + gamma(count))
+    miss = np.abs(np.eye(equations) - M @ Y) * (1 + 2 * UNIT) + error * (np.abs(M) @ np.abs(Y)) + UNIT
+    defect = float(miss.sum(axis=1).max()) * (1 + gamma(equations))
+    return RightInverse(M, scale, Y, defect, error) if defect < SURE else None
+
+
+def gamma(k: int) -> float:
+    """Return the constant of k roundings."""
+    return k * UNIT / (1 - k * UNIT)

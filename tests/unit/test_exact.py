@@ -1,0 +1,247 @@
+"""Proofs: they hold on every named problem, and fail or widen when W, multipliers or certificates are tampered with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+
+from attsvm import SelectionProblem, Solution, Status, solve
+from attsvm.certificate import FarkasCertificate
+from attsvm.exact import linear
+from attsvm.exact.dyadic import Dyadic
+from attsvm.exact.norm_bounds import dual_norm_above, norm_above, root_above
+from attsvm.norms import get_norm
+from problems import FAMILIES, NAMED
+
+NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5, 3)
+RNG = np.random.default_rng(0)
+
+
+def tampered(solution: Solution, **changes: np.ndarray) -> Solution:
+    return replace(solution, certified=replace(solution.certified, **changes))
+
+
+def instance(family: str, *size: int, seed: int = 0) -> SelectionProblem:
+    return FAMILIES[family].make(np.random.default_rng([seed, *size]), *size)
+
+
+# --- arithmetic ---
+
+
+def test_dyadic_is_exact() -> None:
+    a, b = RNG.standard_normal((3, 4)) * 10.0 ** RNG.integers(-12, 12, (3, 4)), RNG.standard_normal((4, 2))
+    A, B = Dyadic.of(a), Dyadic.of(b)
+    product = [sum(Fraction(a[i, k]) * Fraction(b[k, j]) for k in range(4)) for i in range(3) for j in range(2)]
+    assert (A @ B).fractions() == product
+    small = Dyadic.of(np.full((3, 4), 1e-300))
+    assert (A + small).fractions() == [Fraction(x) + Fraction(1e-300) for x in a.ravel()]
+    assert (A - small).fractions() == [Fraction(x) - Fraction(1e-300) for x in a.ravel()]
+    assert Dyadic.of(np.zeros((2, 2))).fractions() == [0, 0, 0, 0]
+
+
+def test_root_is_rounded_up_and_sharp() -> None:
+    for value in (Fraction(2), Fraction(1, 3), Fraction(10) ** 60 + 1, Fraction(7, 10**50), Fraction(9)):
+        root = root_above(value)
+        assert value <= root**2 <= value * (1 + Fraction(1, 2**100))
+    assert root_above(Fraction(9)) == 3
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (8, 6)])
+def test_norms_are_bounded_sharply_from_above(norm: str | float, shape: tuple[int, int]) -> None:
+    """Against 40 digits: never below, and above by at most the rounding of singular vectors, entry by entry."""
+    M = RNG.standard_normal(shape)
+    measure = get_norm(norm)
+    with mpmath.workdps(40):
+        singular = mpmath.svd_r(mpmath.matrix(M.tolist()), compute_uv=False)
+        entries = [abs(mpmath.mpf(float(x))) for x in M.ravel()]
+
+        def power(p: float) -> mpmath.mpf:
+            return max(entries) if p == np.inf else sum(x ** mpmath.mpf(p) for x in entries) ** (1 / mpmath.mpf(p))
+
+        nuclear, spectral = mpmath.fsum(singular), max(singular)
+        if norm == "frobenius":
+            expected = power(2), power(2)
+        elif norm == "nuclear":
+            expected = nuclear, spectral
+        elif norm == "spectral":
+            expected = spectral, nuclear
+        else:
+            p = mpmath.inf if norm == "max" else mpmath.mpf(norm)
+            q = mpmath.inf if p == 1 else mpmath.mpf(1) if p == mpmath.inf else p / (p - 1)
+            expected = power(p), power(q)
+        bounds = norm_above(measure, Dyadic.of(M)), dual_norm_above(measure, Dyadic.of(M))
+        for bound, true in zip(bounds, expected, strict=True):
+            exact = mpmath.mpf(bound.numerator) / bound.denominator
+            assert true * (1 - mpmath.mpf(10) ** -38) <= exact <= true * (1 + 50 * M.size * 2.0**-52)
+
+
+def test_linear_systems_over_the_integers() -> None:
+    for size in (1, 2, 7, 15):
+        A = np.array([[int(x) for x in row] for row in RNG.integers(-(2**40), 2**40, (size, size))], dtype=object)
+        b = np.array([int(x) for x in RNG.integers(-(2**40), 2**40, size)], dtype=object)
+        found = linear.solve(A, b)
+        assert found is not None
+        assert (np.dot(A, np.array(found[0], dtype=object)) == b * found[1]).all()
+    assert linear.solve(np.array([[1, 2], [2, 4]], dtype=object), np.array([1, 1], dtype=object)) is None
+    line = linear.kernel_vector(np.array([[1, -2, 0], [0, 3, -1], [1, 1, -1]], dtype=object))
+    assert line is not None
+    assert Fraction(line[0], line[2]) == Fraction(2, 3)
+    assert linear.kernel_vector(np.eye(3, dtype=int).astype(object)) is None  # no kernel
+    assert linear.kernel_vector(np.array([[1, 1, 1]], dtype=object)) is None  # a plane
+
+
+# --- claims that hold ---
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+@pytest.mark.parametrize("name", NAMED)
+def test_named_problem_is_proven(name: str, norm: str, exact: bool) -> None:
+    known = NAMED[name]()
+    solution = solve(known.problem, norm)
+    proof = solution.verify(exact=exact)
+    assert proof, proof.statement
+    if not known.feasible:
+        assert proof.low == proof.high == np.inf
+        return
+    # The float check allows a margin the rounding of |delta||W||z|, however small the margin itself: units at these
+    # sizes are a thousand roundings at most.
+    rows = [np.linalg.norm(delta, axis=2) for _, delta in known.problem.differences()]
+    lengths = np.concatenate(rows) * np.linalg.norm(known.problem.queries, axis=1)[:, None]
+    size = max(1.0, float(lengths.max() * np.linalg.norm(solution.certified.W)))
+    assert proof.gap <= 1e-9 + 1e3 * 2.0**-52 * (1.0 if exact else size)
+    expected = getattr(known, norm)
+    if expected is not None:
+        # Expected values are floats, and tokens such as 1e-4 are not the decimal numbers they stand for.
+        assert float(proof.low) <= expected * (1 + 1e-12)
+        assert float(proof.high) >= expected * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_proof_sits_inside_the_float_interval(norm: str | float) -> None:
+    for family in ("planted", "several", "rectangular", "near_duplicates"):
+        solution = solve(instance(family, 4, 4, 4), norm)
+        if solution.status is not Status.OPTIMAL:
+            continue
+        proven, checked = solution.verify(exact=True), solution.verify()
+        assert proven, proven.statement
+        assert checked, checked.statement
+        assert checked.low <= proven.low <= proven.high <= checked.high
+        assert float(proven.low) <= solution.objective * (1 + 1e-12)
+        assert proven.gap == pytest.approx(solution.gap, abs=1e-12)
+
+
+def test_of_the_size_of_the_paper() -> None:
+    for norm in ("frobenius", "nuclear"):
+        proof = solve(instance("planted", 15, 15, 20), norm).verify(exact=True)
+        assert proof
+        assert isinstance(proof.low, Fraction)
+        assert proof.gap <= 1e-9
+    assert solve(instance("published", 15, 15, 4), "nuclear").verify(exact=True).low == np.inf
+
+
+def test_many_ties_are_proven_without_solving_for_them() -> None:
+    problem = instance("several", 24, 8, 20)
+    assert problem.tied.sum() > 20
+    proof = solve(problem).verify(exact=True)
+    assert proof, proof.statement
+    assert proof.gap <= 1e-9
+
+
+# --- claims that do not ---
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("norm", NORMS)
+def test_tampering_with_w_or_the_multipliers_widens_the_interval(norm: str | float, exact: bool) -> None:
+    problem = instance("planted", 6, 8, 10)
+    solution = solve(problem, norm)
+    honest = solution.verify(exact=exact)
+    W, dual = solution.certified.W, solution.certified.dual
+    worse = tampered(solution, W=W + 1e-4 * np.abs(W).max() * RNG.standard_normal(W.shape)).verify(exact=exact)
+    assert worse.high > honest.high
+    assert worse.low == honest.low
+    # Multipliers cannot be told to be optimal and are not: halving one loses the bound a visible part.
+    bent = dual.copy()
+    bent.flat[bent.argmax()] *= 0.5
+    weaker = tampered(solution, dual=bent).verify(exact=exact)
+    assert weaker.low < honest.low
+    assert weaker.high == honest.high
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_useless_w_and_multipliers_prove_nothing(exact: bool) -> None:
+    solution = solve(instance("planted", 6, 8, 10))
+    W, dual = solution.certified.W, solution.certified.dual
+    for bad in (-W, np.zeros_like(W), np.full_like(W, np.nan)):
+        proof = tampered(solution, W=bad).verify(exact=exact)
+        assert not proof
+        assert proof.high == np.inf
+        assert proof.low > 0  # the multipliers still bound the norm
+        assert proof.statement.startswith("Not proven: ")
+    for bad in (-dual, np.zeros_like(dual), np.full_like(dual, np.nan)):
+        proof = tampered(solution, dual=bad).verify(exact=exact)
+        assert not proof
+        assert proof.low == 0
+        assert np.isfinite(float(proof.high))
+
+
+def test_a_broken_tie_is_mended_or_refused() -> None:
+    solution = solve(NAMED["tie_forces_a_detour"]().problem)
+    W = solution.certified.W
+    mended = tampered(solution, W=W + np.array([[1e-3], [0.0]])).verify(exact=True)
+    assert mended  # moved back onto the tie, at the price of its length
+    assert mended.high > float(np.sqrt(2))
+    assert not tampered(solution, W=np.array([[0.0], [1.0]])).verify(exact=True)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("name", [n for n, make in NAMED.items() if not make().feasible])
+def test_a_certificate_without_one_of_its_multipliers_proves_nothing(name: str, exact: bool) -> None:
+    """The named certificates have minimal supports or duplicates, so what is left after the largest is no proof.
+
+    A zero-length constraint is a proof by itself: there every one of them has to go.
+    """
+    solution = solve(NAMED[name]().problem)
+    assert solution.certificate is not None
+    dual = np.array(solution.certificate.dual)
+    inner = dual * solution.problem.rejected
+    broken = dual.copy()
+    broken[inner > 0] = 0.0
+    if (inner > 0).sum() > 1 and name not in {"duplicate_of_the_selected", "all_tokens_zero", "zero_query"}:
+        broken = dual.copy()
+        broken.flat[inner.argmax()] = 0.0
+    forged = replace(solution, certificate=FarkasCertificate(solution.problem, broken))
+    proof = forged.verify(exact=exact)
+    assert not proof
+    assert proof.statement.startswith("Not proven: ")
+
+
+@pytest.mark.parametrize("exponent", [10, 26, 40, 50])
+def test_nearly_infeasible_is_not_proven_infeasible(exponent: int) -> None:
+    """Multipliers (1, 1) leave A^T lam = (0, 2h), rounding level beside (1, h) and (-1, h); W = (0, 1/h) exists."""
+    h = 2.0**-exponent
+    problem = SelectionProblem([[[0.0, 0.0], [-1.0, -h], [1.0, -h]]], [[1.0]], [0])
+    solution = solve(problem)
+    forged = replace(solution, certificate=FarkasCertificate(problem, np.array([[0.0, 0.5, 0.5]])))
+    assert not forged.verify(exact=True)
+    if solution.status is Status.OPTIMAL:
+        proof = solution.verify(exact=True)
+        assert proof
+        assert proof.low <= Fraction(2) ** exponent <= proof.high
+
+
+def test_no_certificate_proves_a_feasible_problem_infeasible() -> None:
+    for seed in range(10):
+        problem = instance("planted", 10, 5, 4, seed=seed)
+        solution = solve(problem)
+        assert solution.status is Status.OPTIMAL
+        dual = np.where(problem.rejected, RNG.random(problem.mask.shape), 0.0)
+        forged = replace(solution, certificate=FarkasCertificate(problem, dual / dual.sum()))
+        assert not forged.verify(exact=True)
+        assert not forged.verify()
