@@ -65,6 +65,29 @@ def entrywise(M: np.ndarray, power: float) -> float:
     return top * float(((size / top) ** power).sum()) ** (1.0 / power)
 
 
+def distance_bound(norm: Norm, gap: float) -> tuple[float, float]:
+    r"""How far from the solution W* a feasible W may lie whose norm exceeds the smallest by a relative gap.
+
+    For 1 < p <= 2, :math:`\tfrac12\|\cdot\|_p^2` is strongly convex with constant p - 1 (Ball, Carlen and Lieb, Invent.
+    Math. 115, 1994), so :math:`\|W - W^*\|_p \le \|W\|_p \sqrt{2\,\mathrm{gap}/(p-1)}`. For p > 2, Clarkson's
+    inequality at the midpoint, which is feasible, gives :math:`2\|W\|_p (p\,\mathrm{gap}/2)^{1/p}`. The other norms are
+    not strictly convex and may have several solutions: for them the Frobenius expression is an estimate.
+
+    Returns
+    -------
+    distance : float
+        Relative to the norm of W, measured in l_p.
+    p : float
+        That p; 2 for norms that are not entrywise.
+    """
+    p = norm.power
+    if p is None or p == 1 or math.isinf(p):
+        return math.sqrt(2.0 * gap), 2.0
+    if p < 2:
+        return math.sqrt(2.0 * gap / (p - 1.0)), p
+    return 2.0 * (0.5 * p * gap) ** (1.0 / p), p
+
+
 FROBENIUS = Norm("frobenius", frobenius, frobenius, invariant=True)
 NUCLEAR = Norm("nuclear", nuclear, spectral, invariant=True)
 SPECTRAL = Norm("spectral", spectral, nuclear, invariant=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.certificate import EPS, FarkasCertificate
-from attsvm.norms import FROBENIUS, Norm
+from attsvm.norms import FROBENIUS, Norm, distance_bound, entrywise
 from attsvm.problem import SelectionProblem
 
 if TYPE_CHECKING:
@@ -169,19 +169,20 @@ class Solution:
     def margin_tolerance(self) -> np.ndarray:
         r"""How far each margin may be from that of the exact solution, (n, T).
 
-        The Frobenius problem is strongly convex: :math:`\|W - W^*\| \le \|W\|\sqrt{2\,\mathrm{gap}}`, and a margin
-        moves by at most that times :math:`|x_{i\alpha}-x_{it}||z_i|`. For other norms the same expression is an
-        estimate.
+        W lies within :func:`attsvm.norms.distance_bound` of the solution in some l_p, and by Hoelder's inequality a
+        margin moves by at most that times the dual length of :math:`x_{i\alpha}-x_{it}` and of :math:`z_i`. Norms with
+        several solutions (nuclear, spectral, l_1, largest entry) have no such bound; theirs is an estimate.
         """
         if not np.isfinite(self.gap):
             return np.zeros(self.problem.mask.shape)
+        # A gap below rounding says no more than rounding does: 4 eps is what the gap itself is computed to.
+        distance, p = distance_bound(self.norm, max(self.gap, 4 * EPS))
+        q = min(p / (p - 1.0), 8.0)  # a smaller exponent is a longer length, and its powers do not underflow
         lengths = np.empty(self.problem.mask.shape)
         for rows, delta in self.problem.differences():
-            lengths[rows] = np.linalg.norm(delta, axis=2)
-        lengths *= np.linalg.norm(self.problem.queries, axis=1)[:, None]
-        # A gap below rounding says no more than rounding does: 4 eps is what the gap itself is computed to.
-        reach = np.sqrt(2 * max(self.gap, 4 * EPS)) * float(np.linalg.norm(self.certified.W))
-        return lengths * reach
+            lengths[rows] = np.linalg.norm(delta, ord=q, axis=2)
+        lengths *= np.linalg.norm(self.problem.queries, ord=q, axis=1)[:, None]
+        return lengths * (distance * entrywise(self.certified.W, p))
 
     @property
     def support(self) -> Any:

@@ -230,3 +230,17 @@ def test_warm_start_of_a_power() -> None:
     again = solve(problem, 1.5, tol=1e-9, warm_start=first)
     assert again.status is Status.OPTIMAL
     assert again.iterations <= 2
+
+
+@pytest.mark.parametrize("p", [1.2, 1.5, 3, 6])
+def test_margins_stay_within_their_tolerance_of_the_solution(p: float) -> None:
+    """The tolerance follows from the gap: a loose solution must not differ from a sharp one by more than both allow."""
+    for name in ("planted", "several", "dominated"):
+        problem = FAMILIES[name].make(np.random.default_rng(5), 5, 6, 6)
+        sharp, loose = (solve(problem, p, tol=tol) for tol in (1e-12, 1e-3))
+        seen = problem.mask & (sharp.margin_tolerance > 0)
+        moved = np.abs(np.asarray(sharp.margins)[seen] - np.asarray(loose.margins)[seen])
+        assert (moved <= sharp.margin_tolerance[seen] + loose.margin_tolerance[seen]).all()
+        assert moved.max() > 1e-9  # the loose one is loose
+        active = np.asarray(sharp.dual) > 1e-6 * np.asarray(sharp.dual).max()
+        assert np.asarray(loose.support)[active & problem.rejected].all()
