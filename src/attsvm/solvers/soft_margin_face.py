@@ -22,6 +22,8 @@ from attsvm.solvers.soft_margin import Setting
 LEVEL = 1e-12
 # Margins this close to what is asked are active when the multipliers are recovered from V alone.
 ACTIVE = 1e-8
+# A face that wants more than this part of its constraints changed was not identified: better data are needed.
+MENDABLE = 0.3
 
 
 @dataclass
@@ -48,15 +50,13 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     bool
         Whether the gap closed (or the run is to stop); the best pair is with ``control``.
     """
-    terms, reduced = setting.terms, setting.reduced
-    dual = terms.clip(dual)
-    length = spectral(reduced.adjoint(dual))
-    if length == 0.0:
-        return False
-    dual = terms.clip(dual / length)
+    dual = setting.terms.clip(dual)
     face = _identify(setting, V, dual)
     if face is None:
         return False
+    if not face.short.any():
+        # On the unit sphere of the dual norm, where the solution is; multipliers at their bound must stay there.
+        dual = setting.terms.clip(dual / spectral(setting.reduced.adjoint(dual)))
     return any(_mend(setting, V, dual, face, control, cutoff) for cutoff in CUTOFFS)
 
 
@@ -64,20 +64,22 @@ def _identify(setting: Setting, V: np.ndarray, dual: np.ndarray) -> Face | None:
     """Read the face off: of two complementary quantities the larger one is not zero."""
     terms, reduced = setting.terms, setting.reduced
     beyond = reduced.apply(V) - terms.cost + terms.shift * dual
-    strength, room = reduced.lengths * dual, reduced.lengths * (terms.upper - dual)
-    short = terms.rejected & (-beyond >= room)
+    strength = reduced.lengths * dual
+    short = terms.rejected & (-beyond >= np.where(terms.rejected, reduced.lengths, 1.0) * (terms.upper - dual))
     active = terms.rejected & (strength > beyond) & ~short | terms.tied
     sigma_v = np.linalg.svd(V, compute_uv=False)
     if sigma_v[0] == 0.0 or not active.any():
         return None
     sigma_m = np.linalg.svd(reduced.adjoint(dual), compute_uv=False)
+    if sigma_m[0] == 0.0:
+        return None
     rank = int(np.count_nonzero(sigma_v / sigma_v[0] > 1.0 - sigma_m / sigma_m[0]))
     return Face(active, short, max(rank, 1))
 
 
 def _mend(setting: Setting, V: np.ndarray, dual: np.ndarray, face: Face, control: Control, cutoff: float) -> bool:
     """Newton on a face, moving constraints between the kinds and lowering the rank until it is right."""
-    terms, reduced = setting.terms, setting.reduced
+    terms, reduced, gap = setting.terms, setting.reduced, control.state.gap
     for _ in range(FACE_ROUNDS):
         outcome = _newton(setting, V, dual, face, control, cutoff)
         if control.solved or control.stopped:
@@ -95,7 +97,11 @@ def _mend(setting: Setting, V: np.ndarray, dual: np.ndarray, face: Face, control
         joining = idle & np.where(face.short, beyond > level, beyond < -level)
         spent = int(np.count_nonzero(singular < -NEGATIVE * singular[-1]))
         changes = int(below.sum() + above.sum() + joining.sum())
-        if changes + spent == 0 or changes > max(6, 0.3 * face.active.sum()) or spent >= max(2, face.rank):
+        if changes + spent == 0 and control.state.gap < 0.5 * gap:
+            # The right face, not yet converged.
+            V, dual, gap = found_V, found, control.state.gap
+            continue
+        if changes + spent == 0 or changes > max(6, MENDABLE * face.active.sum()) or spent >= max(2, face.rank):
             return False
         active = face.active & ~below & ~above | joining
         if not active.any():

@@ -83,4 +83,7 @@ class FaceAttempts:
         if not self._gaps or not (last or gap < self._gaps[0]):
             return False
         self._gaps = [later for later in self._gaps if later < 0.5 * gap]
-        return refine(self.setting, method.term.V, method.scattered_dual(self.setting), self.control)
+        V, dual = method.term.V, method.scattered_dual(self.setting)
+        if last and self.control.W is not None and self.control.dual is not None:
+            V, dual = self.control.W, self.control.dual
+        return refine(self.setting, V, dual, self.control)

@@ -64,10 +64,10 @@ class NormTerm(Protocol):
         """Prepare the Newton system for Theta (n, T)."""
         ...
 
-    def direction(self, centre: float, before: Any, pushed: np.ndarray, pulled: np.ndarray) -> Any:
-        """Direction with fields V and tie; ``before`` is the predictor's (None for the predictor itself).
+    def direction(self, centre: float, before: Any, g: np.ndarray, pulled: np.ndarray) -> Any:
+        """Direction with fields V, tie and dual (n, T), None for Theta (g - A(V)).
 
-        ``pushed`` is A^T Theta g, ``pulled`` A^T lam, both (p, r).
+        ``before`` is the predictor's direction (None for the predictor itself); ``pulled`` is A^T lam, (p, r).
         """
         ...
 
@@ -209,11 +209,10 @@ class SoftInteriorPoint:
                 target_loss = centre - x.loss * x.other - bent_loss
                 g = g - (target_loss - x.loss * left_over) / x.other
             g = np.where(inner, g, 0.0)
-            norm_move = term.direction(
-                centre, None if before is None else before[1], self.reduced.adjoint(theta * g), pulled
-            )
-            moved = self.reduced.apply(norm_move.V)
-            dual = theta * (g - moved)
+            norm_move = term.direction(centre, None if before is None else before[1], g, pulled)
+            dual = norm_move.dual
+            if dual is None:
+                dual = theta * (g - self.reduced.apply(norm_move.V))
             slack = np.where(inner, (target - x.slack * dual) / held, 0.0)
             if not self._hinge:
                 return Slacks(slack, dual, np.zeros(inner.shape), np.zeros(inner.shape)), norm_move

@@ -11,7 +11,7 @@ of absolute entries and largest entry, as linear programs). The derivations are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,20 +19,23 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from attsvm.normal_matrix import NormalMatrix
 from attsvm.solvers.diagonal_normal import DiagonalNormal
+from attsvm.solvers.equilibrated import factor
 from attsvm.solvers.soft_margin import Setting
 from attsvm.solvers.soft_margin_interior_point import longest
 from attsvm.solvers.spectral import TiedNormal, _completed
 
 FAR = 10.0  # a step this long is as good as an unbounded one
+FEW = 1500  # constraints up to which Newton systems are solved for multipliers, more accurate than for entries of V
 EPS = float(np.finfo(float).eps)
 
 
 @dataclass
 class Move:
-    """A direction of V (p, r) and of the ties' multipliers (k,)."""
+    """A direction of V (p, r) and of the ties' multipliers (k,); multipliers (n, T) where they came first."""
 
     V: np.ndarray
     tie: np.ndarray
+    dual: np.ndarray | None = field(default=None, kw_only=True)
 
 
 class EuclideanTerm:
@@ -48,6 +51,7 @@ class EuclideanTerm:
 
     def __init__(self, setting: Setting) -> None:
         self._system = DiagonalNormal(setting.reduced)
+        self._reduced = setting.reduced
         self._identity = np.ones(setting.reduced.shape)
 
     def start(self, V: np.ndarray, mu: float) -> None:
@@ -60,10 +64,12 @@ class EuclideanTerm:
 
     def factor(self, theta: np.ndarray) -> None:
         """Factor I + A^T Theta A."""
+        self._theta = theta
         self._solve = self._system.factor(self._identity, theta)
 
-    def direction(self, centre: float, before: Move | None, pushed: np.ndarray, pulled: np.ndarray) -> Move:
-        """Solve for the direction; the term is quadratic, so predictor and corrector differ only in ``pushed``."""
+    def direction(self, centre: float, before: Move | None, g: np.ndarray, pulled: np.ndarray) -> Move:
+        """Solve for the direction; the term is quadratic, so predictor and corrector differ only in g."""
+        pushed = self._reduced.adjoint(self._theta * g)
         return Move(*self._solve(pulled + self._system.pull(self.tie) - self.V + pushed))
 
     def after(self, move: Move, primal: float, dual: float) -> float:
@@ -81,11 +87,9 @@ class EuclideanTerm:
 
 
 @dataclass
-class ConeMove:
-    """A direction of V, the ties' multipliers, the bound t or the pull N, and of X and Z in scaled coordinates."""
+class ConeMove(Move):
+    """The same with the bound t or the pull N, and X and Z in scaled coordinates."""
 
-    V: np.ndarray
-    tie: np.ndarray
     free: Any
     scaled_x: np.ndarray
     scaled_z: np.ndarray
@@ -141,8 +145,9 @@ class NuclearTerm(_Semidefinite):
     r"""The nuclear norm, half the trace of X = [[P, V], [V^T, Q]]; Z = [[I, -N], [-N^T, I]]/2, and N is to equal M.
 
     With G the scaling (G Z G = X) a step obeys :math:`dV = F_{12} + \mathcal{K}\,dN`, :math:`\mathcal{K}\,dN =
-    \tfrac12(G_{11}\,dN\,G_{22} + G_{12}\,dN^\top G_{12})` and F what complementarity lacks. With the Cholesky factor
-    :math:`\mathcal{K} = LL^\top` and :math:`dV = F_{12} + Lw` the system is :math:`I + L^\top A^\top\Theta A L`.
+    \tfrac12(G_{11}\,dN\,G_{22} + G_{12}\,dN^\top G_{12})` and F what complementarity lacks. Few
+    constraints are solved for their multipliers, with the matrix :math:`A\mathcal{K}A^\top + \Theta^{-1}`; many for
+    :math:`dV = F_{12} + Lw`, :math:`\mathcal{K} = LL^\top`, with the matrix :math:`I + L^\top A^\top\Theta A L`.
 
     Parameters
     ----------
@@ -152,8 +157,15 @@ class NuclearTerm(_Semidefinite):
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._ties = setting.ties
-        self._normal = NormalMatrix(setting.reduced)
         self.degree = int(sum(setting.reduced.shape))
+        self._where = np.nonzero(setting.reduced.rejected)
+        rows, columns = self._where
+        size = int(np.prod(setting.reduced.shape))
+        self._few = len(rows) + len(self._ties.basis) <= max(FEW, size)
+        if self._few:
+            self._delta, self._queries = setting.reduced.delta[rows, columns], setting.reduced.queries[rows]
+        else:
+            self._normal = NormalMatrix(setting.reduced)
 
     @property
     def V(self) -> np.ndarray:
@@ -177,46 +189,83 @@ class NuclearTerm(_Semidefinite):
         return 0.5 * np.block([[np.eye(p), -pull], [-pull.T, np.eye(r)]])
 
     def factor(self, theta: np.ndarray) -> None:
-        """Factor the system of the class's derivation."""
+        """Factor one of the systems of the class's derivation."""
         self._scale()
-        p, r = self._ties.shape
-        size = p * r
+        p = self._ties.shape[0]
         G = self._T @ self._T.T
-        G12 = G[:p, p:]
-        kernel = 0.5 * np.multiply(G[:p, None, :p, None], G[None, p:, None, p:])
-        kernel += 0.5 * G12[:, None, None, :] * G12.T[None, :, :, None]
-        kernel = kernel.reshape(size, size)
+        self._G11, self._G12, self._G22 = G[:p, :p], G[:p, p:], G[p:, p:]
+        self._theta = theta
+        if self._few:
+            self._factor_multipliers()
+        else:
+            self._factor_entries()
+
+    def _kernel(self, M: np.ndarray) -> np.ndarray:
+        """Apply the operator of the class's derivation to matrices (..., p, r)."""
+        turned = self._G12 @ np.swapaxes(M, -1, -2) @ self._G12
+        return 0.5 * (self._G11 @ M @ self._G22 + turned)
+
+    def _factor_multipliers(self) -> None:
+        delta, queries, basis = self._delta, self._queries, self._ties.basis
+        mixed = (delta @ self._G12) @ queries.T  # (m, m)
+        tokens = (delta @ self._G11) @ delta.T
+        count, more = len(delta), len(basis)
+        matrix = np.empty((count + more, count + more))
+        matrix[:count, :count] = 0.5 * (tokens * ((queries @ self._G22) @ queries.T) + mixed * mixed.T)
+        matrix[np.arange(count), np.arange(count)] += 1.0 / self._theta[self._where]
+        if more:
+            moved = self._kernel(basis.reshape(more, *self._ties.shape))
+            cross = np.einsum("ma,kar,mr->mk", delta, moved, queries, optimize=True)
+            matrix[:count, count:], matrix[count:, :count] = cross, cross.T
+            matrix[count:, count:] = moved.reshape(more, -1) @ basis.T
+        self._solve = factor(matrix)
+
+    def _factor_entries(self) -> None:
+        size = int(np.prod(self._ties.shape))
+        kernel = np.multiply(self._G11[:, None, :, None], self._G22[None, :, None, :])
+        kernel += self._G12[:, None, None, :] * self._G12.T[None, :, :, None]
+        kernel = 0.5 * kernel.reshape(size, size)
         kernel[np.diag_indices(size)] *= 1.0 + size * EPS
         self._lower = np.linalg.cholesky(kernel)
-        self._weights = self._normal.form(theta)
-        matrix = self._lower.T @ self._weights @ self._lower
+        matrix = self._lower.T @ self._normal.form(self._theta) @ self._lower
         matrix[np.diag_indices(size)] += 1.0
-        self._factor = cho_factor(0.5 * (matrix + matrix.T), lower=True, overwrite_a=True, check_finite=False)
+        self._solve = factor(0.5 * (matrix + matrix.T))
         self._wide = self._ties.basis @ self._lower  # (k, p r)
         if len(self._wide):
-            self._lifted = cho_solve(self._factor, self._wide.T, check_finite=False)
+            self._lifted = self._solve(self._wide.T)
             self._small = cho_factor(self._wide @ self._lifted, lower=True, check_finite=False)
 
-    def direction(self, centre: float, before: ConeMove | None, pushed: np.ndarray, pulled: np.ndarray) -> ConeMove:
+    def direction(self, centre: float, before: ConeMove | None, g: np.ndarray, pulled: np.ndarray) -> ConeMove:
         """Solve for the direction."""
         p, r = self._ties.shape
+        reduced, theta, basis = self._setting.reduced, self._theta, self._ties.basis
         target = self._target(centre, before)
-        F = (self._T @ target @ self._T.T)[:p, p:].ravel()
-        wanted = pushed.ravel() + (pulled + self._ties.pull(self.tie) - self.pull).ravel()
-        rhs = self._lower.T @ (wanted - self._weights @ F)
-        w = cho_solve(self._factor, rhs, check_finite=False)
-        tie = np.zeros(0)
-        basis = self._ties.basis
-        if len(basis):
-            lacking = -(basis @ (self.V + self._setting.prior).ravel()) - basis @ F
-            tie = cho_solve(self._small, lacking - self._wide @ w, check_finite=False)
-            w = w + self._lifted @ tie
-        V = F + self._lower @ w
-        pull = (wanted - self._weights @ V + basis.T @ tie).reshape(p, r)
+        F = (self._T @ target @ self._T.T)[:p, p:]
+        lack = pulled + self._ties.pull(self.tie) - self.pull
+        dual, tie = None, np.zeros(0)
+        if self._few:
+            F = F + self._kernel(lack)
+            untied = -(basis @ (self.V + self._setting.prior + F).ravel())
+            found = self._solve(np.append((g - reduced.apply(F))[self._where], untied))
+            dual = np.zeros(theta.shape)
+            dual[self._where], tie = found[: len(self._delta)], found[len(self._delta) :]
+            more = reduced.adjoint(dual) + self._ties.pull(tie)
+            pull, V = lack + more, F + self._kernel(more)
+        else:
+            w = self._solve(self._lower.T @ (reduced.adjoint(theta * (g - reduced.apply(F))) + lack).ravel())
+            if len(basis):
+                untied = -(basis @ (self.V + self._setting.prior + F).ravel())
+                tie = cho_solve(self._small, untied - self._wide @ w, check_finite=False)
+                w = w + self._lifted @ tie
+            V = F + (self._lower @ w).reshape(p, r)
+            pull = lack + reduced.adjoint(theta * (g - reduced.apply(V))) + self._ties.pull(tie)
         change = np.zeros((p + r, p + r))
         change[:p, p:], change[p:, :p] = -0.5 * pull, -0.5 * pull.T
         scaled_z = self._T.T @ change @ self._T
-        return ConeMove(V.reshape(p, r), tie, pull, target - scaled_z, scaled_z)
+        # The margins must follow V exactly; rounding is left to complementarity.
+        dX = self._T @ (target - scaled_z) @ self._T.T
+        dX[:p, p:], dX[p:, :p] = V, V.T
+        return ConeMove(V, tie, pull, self._inverse @ dX @ self._inverse.T, scaled_z, dual=dual)
 
     def advance(self, move: ConeMove, primal: float, dual: float, pulled: np.ndarray) -> None:
         """Take the step."""
@@ -249,16 +298,18 @@ class SpectralTerm(_Semidefinite):
 
     def factor(self, theta: np.ndarray) -> None:
         """Factor the bordered system in V and t."""
+        self._theta = theta
         self._scale()
         self._solve = self._system.factor(self._inverse.T @ self._inverse, theta)
 
-    def direction(self, centre: float, before: ConeMove | None, pushed: np.ndarray, pulled: np.ndarray) -> ConeMove:
+    def direction(self, centre: float, before: ConeMove | None, g: np.ndarray, pulled: np.ndarray) -> ConeMove:
         """Solve for the direction."""
         p = len(self.V)
         target = self._target(centre, before)
         wanted = self._inverse.T @ target @ self._inverse
         lack = 2.0 * self.Z[:p, p:] + pulled + self._system.pull(self.tie)
         lack_t = 1.0 - float(np.trace(self.Z))
+        pushed = self._setting.reduced.adjoint(self._theta * g)
         V, t, tie = self._solve(lack + 2.0 * wanted[:p, p:] + pushed, float(np.trace(wanted)) - lack_t)
         scaled_x = self._inverse @ _completed(V, t) @ self._inverse.T
         return ConeMove(V, tie, t, scaled_x, target - scaled_x)
@@ -273,11 +324,9 @@ class SpectralTerm(_Semidefinite):
 
 
 @dataclass
-class BoundMove:
-    """A direction of V, the ties' multipliers, t - V, t + V and the multipliers of the last two."""
+class BoundMove(Move):
+    """The same with t - V, t + V and their multipliers."""
 
-    V: np.ndarray
-    tie: np.ndarray
     above: np.ndarray
     below: np.ndarray
     upper: np.ndarray
@@ -322,7 +371,7 @@ class LinearTerm:
         if self._shared:
             self._follow = self._solve(self._P - self._Q)
 
-    def direction(self, centre: float, before: BoundMove | None, pushed: np.ndarray, pulled: np.ndarray) -> BoundMove:
+    def direction(self, centre: float, before: BoundMove | None, g: np.ndarray, pulled: np.ndarray) -> BoundMove:
         """Solve for the direction."""
         P, Q = self._P, self._Q
         total, border = P + Q, P - Q
@@ -331,7 +380,7 @@ class LinearTerm:
         push_up = (centre - bent_up) / self.above - self.upper
         push_down = (centre - bent_down) / self.below - self.lower
         lack = pulled + self._system.pull(self.tie) - (self.upper - self.lower)
-        rhs = lack - (push_up - push_down) + pushed
+        rhs = lack - (push_up - push_down) + self._setting.reduced.adjoint(self._theta * g)
         given, sides = push_up + push_down, self.upper + self.lower
         if self._shared:
             V, tie = self._solve(rhs)
