@@ -38,10 +38,9 @@ def per_trial(numbers: Tensor, like: Tensor) -> Tensor:
 
 def global_norm(tensors: list[Tensor]) -> Tensor:
     """Frobenius norm over all parameters of a trial, shape (B, 1, ..., 1) to multiply any of them."""
-    total = tensors[0].flatten(1).square().sum(-1)
-    for tensor in tensors[1:]:
-        total = total + tensor.flatten(1).square().sum(-1)
-    return per_trial(total.sqrt_(), tensors[0])
+    norms = [torch.linalg.vector_norm(tensor.flatten(1), dim=-1) for tensor in tensors]
+    total = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    return per_trial(total, tensors[0])
 
 
 def safe(norm: Tensor) -> Tensor:
@@ -96,7 +95,7 @@ class GradientDescent(Optimizer):
         """Make one step in place."""
         factor = self._length(params, size) * per_trial(scaled.log_scale.exp() / scaled.n, grads[0])
         for param, grad in zip(params, grads, strict=True):
-            param -= factor * grad
+            param.addcmul_(factor, grad, value=-1)
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ class NormalizedGD(Optimizer):
         """Make one step in place."""
         factor = self._length(params, size) / safe(global_norm(grads))
         for param, grad in zip(params, grads, strict=True):
-            param -= factor * grad
+            param.addcmul_(factor, grad, value=-1)
 
 
 @dataclass(frozen=True)

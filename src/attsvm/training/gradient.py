@@ -97,11 +97,11 @@ def linear_logit_gradient(logits: Tensor, gamma: Tensor, loss: Loss, tied: bool 
     gamma_top = gamma.expand_as(logits).gather(-1, soft.top)  # (B, [H,] n, 1)
     gap = gamma_top - gamma  # (B, [H,] n, T)
     if tied:
-        drop, excess, log = _tied_excess(soft, gap)
+        drop, deficit, log = _tied_deficit(soft, gap)
     else:
-        drop = (soft.rest * gap).sum(-1, keepdim=True)  # (B, [H,] n, 1)
-        excess, log = drop - gap, soft.log
-    return _assemble(soft.top, excess, log, _over_heads(gamma_top - drop), loss)
+        drop = torch.linalg.vecdot(soft.rest, gap).unsqueeze(-1)  # (B, [H,] n, 1)
+        deficit, log = gap - drop, soft.log.scatter_(-1, soft.top, -torch.inf)
+    return _assemble(soft.top, deficit, log, _over_heads(gamma_top - drop), loss)
 
 
 def _over_heads(rows: Tensor) -> Tensor:
@@ -109,30 +109,34 @@ def _over_heads(rows: Tensor) -> Tensor:
     return rows.sum(1, keepdim=True) if rows.ndim == 4 else rows
 
 
-def _tied_excess(soft: RelativeSoftmax, gap: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return delta, and gamma_t - mean gamma as excess * exp(extra), the latter added to log s.
+def _tied_deficit(soft: RelativeSoftmax, gap: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return delta, and mean gamma - gamma_t as a factor and an exponent, the latter added to log s.
 
-    A token that ties with the top has excess delta itself, which underflows long before the weights that are compared
-    with it: its exponent, that of the nearest token with another score, is moved to the logarithm.
+    A token that ties with the top has deficit -delta, which underflows long before the weights that are compared with
+    it: its exponent, that of the nearest token with another score, is moved to the logarithm. A token without deficit
+    carries no gradient; left in, its weight could set a scale at which all others vanish.
     """
     ties = gap == 0
     nearest = soft.log.masked_fill(ties, -torch.inf).amax(-1, keepdim=True)  # (B, n, 1)
     nearest = torch.where(nearest.isfinite(), nearest, 0.0)
     mantissa = ((soft.log - nearest).exp() * gap).masked_fill(ties, 0.0).sum(-1, keepdim=True)
     drop = nearest.exp() * mantissa
-    return drop, torch.where(ties, mantissa, drop - gap), torch.where(ties, soft.log + nearest, soft.log)
+    deficit = torch.where(ties, -mantissa, gap - drop)
+    log = torch.where(ties, soft.log + nearest, soft.log).masked_fill_(deficit == 0, -torch.inf)
+    return drop, deficit, log.scatter_(-1, soft.top, -torch.inf)
 
 
-def _assemble(top: Tensor, excess: Tensor, log: Tensor, margin: Tensor, loss: Loss) -> LogitGradient:
-    """Combine excess, log weights (B, [H,] n, T) and margin (B, [1,] n, 1) into the scaled logit gradient."""
+def _assemble(top: Tensor, deficit: Tensor, log: Tensor, margin: Tensor, loss: Loss) -> LogitGradient:
+    """Combine deficits, log weights (B, [H,] n, T) and margins (B, [1,] n, 1) into the scaled logit gradient.
+
+    `deficit` and `log` are overwritten; `log` is -inf at the top.
+    """
     log_slope, sign = loss.log_slope(margin)
-    excess = excess.scatter(-1, top, 0.0)
-    # A token with no excess carries no gradient; left in, its weight could set a scale at which all others vanish.
-    log_weight = torch.where(excess == 0, -torch.inf, log + log_slope)
-    scale = log_weight.flatten(1).amax(-1)
-    scale = torch.where(scale.isfinite(), scale, 0.0)
-    weights = excess.mul_(log_weight.sub_(scale.view(-1, *(1,) * (log.ndim - 1))).exp_())
-    weights = weights.neg_() if sign is None else weights.mul_(sign)
+    log += log_slope
+    scale = log.flatten(1).amax(-1).nan_to_num_(nan=torch.nan, posinf=torch.inf, neginf=0.0)
+    weights = deficit.mul_(log.sub_(scale.view(-1, *(1,) * (log.ndim - 1))).exp_())
+    if sign is not None:
+        weights *= -sign
     weights.scatter_(-1, top, -weights.sum(-1, keepdim=True))
     return LogitGradient(weights, scale, margin.flatten(1))
 
@@ -177,6 +181,6 @@ def head_logit_gradient(
         slope, labels = slope.unsqueeze(1), labels.unsqueeze(1)
     top_value = values.take_along_dim(soft.top.unsqueeze(-1), -2)
     gap = labels.unsqueeze(-1) * ((top_value - values) @ slope.unsqueeze(-1)).squeeze(-1)  # (B, [H,] n, T)
-    _, excess, log = _tied_excess(soft, gap)
+    _, deficit, log = _tied_deficit(soft, gap)
     margin = labels * prediction.detach().view_as(labels)
-    return _assemble(soft.top, excess, log, margin.unsqueeze(-1), loss)
+    return _assemble(soft.top, deficit, log, margin.unsqueeze(-1), loss)

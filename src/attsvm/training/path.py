@@ -6,7 +6,7 @@ r"""The regularisation path: the risk minimised in balls of growing radius.
 As R grows, :math:`\bar W_R / R` tends to the direction of the SVM solution in that norm, the factored path to the
 nuclear one (arXiv 2308.16898, Theorem 2). Restricted to a cone around a locally-optimal direction it tends to that
 direction (Theorems 9 and 10). For tokens :math:`\alpha` let low and high be the other tokens of a sequence that score
-less and at least as much. The cone asks that :math:`\alpha` is selected and that a low token stays ahead of all high ones,
+less and at least as much. The cone asks that :math:`\alpha` is selected and a low token stays ahead of all high ones,
 
 .. math:: \mathrm{cone}_\epsilon(\alpha) = \{W : \max_{t\in\mathrm{low}_i} \min_{\tau\in\mathrm{high}_i}
           (x_{it} - x_{i\tau})^\top W z_i \ge \epsilon \|W\|\ \forall i\},
