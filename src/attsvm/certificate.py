@@ -58,8 +58,23 @@ class FarkasCertificate:
             return np.inf
         if (dual[~(problem.rejected | problem.tied)] != 0).any():
             return np.inf
+        if self._refuted(dual):
+            return np.inf
         reduced = reduce(problem)
         return existence_ratio(reduced, reduced.gather(dual))
+
+    def _refuted(self, dual: np.ndarray) -> bool:
+        """Tell whether W = A^T dual, what is left over, meets the constraints: then nothing proves that no W does.
+
+        Data within rounding of a contradiction leave a residual that looks like rounding; evaluated in the original
+        coordinates it may still have every margin positive.
+        """
+        pulled = self.problem.adjoint(dual)
+        top = np.abs(pulled).max()
+        if top == 0.0:
+            return False
+        margins = self.problem.apply(pulled / top)
+        return bool((margins[self.problem.rejected] > 0).all() and not margins[self.problem.tied].any())
 
     def verify(self) -> bool:
         """Tell whether the multipliers prove infeasibility."""

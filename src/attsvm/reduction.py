@@ -15,6 +15,8 @@ import numpy as np
 
 from attsvm.problem import SelectionProblem
 
+# Below the root of the smallest normal number, 1.5e-154, a square loses digits.
+SQUARES_UNDERFLOW = 1e-150
 # Gram eigenvalues are exact to about d * eps * largest; above this ratio a basis vector cannot be rounding noise.
 SURELY_FULL_RANK = 1e-10
 
@@ -63,8 +65,7 @@ class Reduced:
     @cached_property
     def lengths(self) -> np.ndarray:
         """Length |delta_it| |z_i| of every constraint, (n, T)."""
-        squares = np.einsum("ntp,ntp->nt", self.delta, self.delta)
-        return np.sqrt(squares) * np.linalg.norm(self.queries, axis=1)[:, None]
+        return _lengths(self.delta) * _lengths(self.queries)[:, None]
 
     def apply(self, W: np.ndarray) -> np.ndarray:
         """Margins of W (p, r): (n, T), zero where unconstrained."""
@@ -157,6 +158,17 @@ def reduce(problem: SelectionProblem, *, rotate: bool = True, working: np.ndarra
         scale=token_scale * query_scale,
         size=problem.mask.shape,
     )
+
+
+def _lengths(rows: np.ndarray) -> np.ndarray:
+    """Lengths along the last axis; rows whose squares underflow are measured relative to their largest entry."""
+    lengths = np.sqrt(np.einsum("...p,...p->...", rows, rows))
+    short = lengths < SQUARES_UNDERFLOW
+    if short.any():
+        top = np.abs(rows[short]).max(axis=-1, initial=0.0)
+        units = rows[short] / np.where(top > 0, top, 1.0)[:, None]
+        lengths[short] = top * np.linalg.norm(units, axis=-1)
+    return lengths
 
 
 def _power_of_two(array: np.ndarray) -> float:

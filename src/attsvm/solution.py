@@ -95,7 +95,9 @@ def certify(problem: SelectionProblem, norm: Norm, W: np.ndarray, dual: np.ndarr
     total = float(dual[rejected].sum())
     bound = total / pulled if pulled > 0 and total > 0 else 0.0
     if bound > 0:
-        dual = dual * (total / pulled**2 if norm is FROBENIUS else 1.0 / pulled)
+        # The Frobenius multipliers sum to ||W||^2, which may leave the range of doubles where ||W|| itself does not.
+        with np.errstate(over="ignore"):
+            dual = dual / pulled * (bound if norm is FROBENIUS else 1.0)
     return Certified(
         W=W,
         dual=dual,

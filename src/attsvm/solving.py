@@ -144,7 +144,9 @@ def solve(
             found = empty / empty.sum()
         else:
             guess = None if warm_start is None else _warm(reduced, measure, warm_start, control)
-            found = _choose(measure, method)(reduced, control, guess)
+            # At the ends of the floating-point range squares overflow in a method; what comes out is certified anyway.
+            with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+                found = _choose(measure, method)(reduced, control, guess)
             if found is None and not control.solved and control.stopped is None:
                 found = _last_resort(reduced, control)
         found = None if found is None else reduced.lift_dual(found)

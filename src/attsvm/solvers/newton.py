@@ -48,7 +48,7 @@ def polish(reduced: Reduced, dual: np.ndarray, control: Control, *, rounds: int,
         if assess(reduced, W, margins, dual, control):
             break
         rows, columns = _choose(reduced, margins, dual, working_set)
-        if len(rows) > working_set:
+        if not 0 < len(rows) <= working_set:  # none is left when the multipliers have overflowed
             break
         delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
         gram = (delta @ delta.T) * (queries @ queries.T)
