@@ -1,4 +1,4 @@
-"""The head, the controls, locality, rank, and the words of a study."""
+"""The head, the controls, the rank, and the words of a study."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attsvm.data.dataset import Dataset
 from attsvm.study import Settings
 from attsvm.study.controls import direction_of, hebbian, shuffle
 from attsvm.study.head import PENALTIES, fit_head, mean_tokens
-from attsvm.study.run import locality, prepare, record_steps
+from attsvm.study.run import prepare, record_steps
 from attsvm.study.spectrum import certified_rank, singular_values
 from attsvm.study.watch import Watch
 from attsvm.study.words import correlation_text, counted, share_text, small_text
@@ -71,11 +71,10 @@ def test_prepare_scales_lengths_and_scores_what_is_visible() -> None:
     train = setup.train
     assert np.linalg.norm(train.tokens.tokens, axis=2)[train.mask].mean() == pytest.approx(1)
     assert np.linalg.norm(train.tokens.queries, axis=1).mean() == pytest.approx(1)
-    assert (setup.scores[~train.mask] == -np.inf).all()
+    assert (setup.trial.gamma[~train.mask] == -np.inf).all()
     assert train.mask[np.arange(6), setup.optimal].all()
     assert setup.test is not None
     assert setup.test.tokens.n == 2
-    assert (setup.score_gaps >= 0).all()
 
 
 def test_centred_queries_have_mean_zero_and_a_constant() -> None:
@@ -134,21 +133,6 @@ def test_shuffles_select_visible_tokens_only_or_do_not_exist() -> None:
     assert mask[np.arange(30), shuffled].all()
     assert shuffle(np.array([1, 1, 1]), np.ones((3, 2), bool), rng) is None
     assert shuffle(np.array([1]), np.ones((1, 2), bool), rng) is None
-
-
-def test_locality_asks_the_neighbours_only() -> None:
-    # One query, tokens on a line: the SVM of token 0 has token 1 at the margin and token 2 beyond it.
-    tokens = np.array([[[1.0], [0.0], [-1.0]]])
-    data = Dataset("data", TokenData(tokens, np.ones((1, 1)), np.ones(1)), head=np.ones(1))
-    setup = prepare(data, Settings(train=1))
-    selected = np.array([0])
-    solution = solve(SelectionProblem(setup.train.tokens.tokens, setup.train.tokens.queries, selected))
-    near = locality(setup, selected, solution)
-    np.testing.assert_array_equal(near.neighbours, [[False, True, False]])
-    assert near.optimal
-    reversed_scores = prepare(Dataset("data", data.tokens, head=-np.ones(1)), Settings(train=1))
-    far = locality(reversed_scores, selected, solution)
-    assert (far.better, far.optimal) == (1, False)
 
 
 def test_rank_is_what_the_certified_gap_supports() -> None:

@@ -101,7 +101,7 @@ def test_a_better_neighbour_refutes_local_optimality() -> None:
     found = easy()
     run = found.runs["W"]
     assert run.locality is not None
-    worse = replace(run.locality, score_gap=-np.abs(run.locality.score_gap))
+    worse = replace(run.locality, violations=run.locality.neighbours)
     short = Study(found.settings, found.setup, runs={"W": replace(run, locality=worse)})
     assert held(short)["local_W"] is False
     sentence = next(claim.sentence for claim in claims(short) if claim.key == "local_W")

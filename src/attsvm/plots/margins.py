@@ -14,14 +14,15 @@ from attsvm.study.words import Nouns
 _TICKS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000)
 
 
-def _draw(ax: Axes, run: Run, words: Nouns) -> None:
+def _draw(ax: Axes, run: Run, gamma: np.ndarray, words: Nouns) -> None:
     assert run.locality is not None
-    solution, near, gap = run.solutions[run.own], run.locality.neighbours, run.locality.score_gap
+    solution, near, beaten = run.solutions[run.own], run.locality.neighbours, ~run.locality.violations
+    gap = gamma[np.arange(len(gamma)), run.selected, None] - np.where(np.isfinite(gamma), gamma, np.nan)
     margins = np.asarray(solution.margins)
     far = solution.problem.rejected & ~near
     # A cloud of points would make the SVG ten times larger than a picture of it.
     ax.plot(margins[far], gap[far], ".", color=QUIET, ms=2.5, alpha=0.5, label=f"other {words.tokens}", rasterized=True)
-    looks = ((gap > 0, FIRST, "neighbours that score lower"), (~(gap > 0), SECOND, "neighbours that do not"))
+    looks = ((beaten, FIRST, "neighbours that score lower"), (~beaten, SECOND, "neighbours that do not"))
     for chosen, color, label in looks:
         points = near & chosen
         if points.any():
@@ -36,8 +37,8 @@ def _draw(ax: Axes, run: Run, words: Nouns) -> None:
     ax.set_ylabel("score below the selected")
 
 
-def margins_figure(runs: dict[str, Run], width: float, words: Nouns) -> Figure:
-    """Draw, for every rejected token, its SVM margin and how far it scores below the selected one.
+def margins_figure(runs: dict[str, Run], gamma: np.ndarray, width: float, words: Nouns) -> Figure:
+    """Draw, for every rejected token, its SVM margin and how far its score gamma lies below the selected one's.
 
     Local optimality asks something of the neighbours only, the tokens at margin one: they must lie above zero.
     """
@@ -45,7 +46,7 @@ def margins_figure(runs: dict[str, Run], width: float, words: Nouns) -> Figure:
     with house_style():
         figure, axes = panels(width, 2.8, len(shown))
         for ax, run in zip(axes, shown, strict=True):
-            _draw(ax, run, words)
+            _draw(ax, run, gamma, words)
             ax.set_title(TITLES[run.parameterization])
         legend_below(figure, axes, 3)
     return figure

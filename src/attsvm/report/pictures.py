@@ -22,7 +22,7 @@ def pictures(found: Study) -> dict[str, Picture]:
         made.append(
             Picture(
                 "margins",
-                lambda width: margins_figure(runs, width, words),
+                lambda width: margins_figure(runs, found.setup.trial.gamma, width, words),
                 f"Margin of every rejected {words.token} against how far it scores below the selected one.",
                 f"Every dot is a {words.token} that was not selected. Those at margin 1 hold the SVM in place; the "
                 "selection is locally optimal when all of them lie above the line. What lies further right may score "

@@ -29,12 +29,6 @@ PRICE = 50.0
 TRIES = 20
 
 
-def problem_of(setup: Setup, selected: np.ndarray) -> SelectionProblem:
-    """Pose the selection of one token a query on the training rows."""
-    data = setup.train.tokens
-    return SelectionProblem(data.tokens, data.queries, selected, mask=data.mask)
-
-
 def hebbian(problem: SelectionProblem) -> np.ndarray:
     """Sum over queries of (selected token - mean of the other visible tokens) z^T, shape (d, dz)."""
     others = problem.rejected.sum(axis=1, keepdims=True)
@@ -74,7 +68,7 @@ def _shuffled(
         shuffled = shuffle(selected, setup.train.mask, rng)
         if shuffled is None:
             break
-        W, reason = direction_of(problem_of(setup, shuffled), norm, time_limit, watch)
+        W, reason = direction_of(setup.trial.problem(shuffled), norm, time_limit, watch)
         if watch.stopped:
             break
         directions.append(W)
@@ -111,8 +105,8 @@ def controls(
     directions, note = _shuffled(setup, selected, norm, count, seed, time_limit, watch)
     if directions:
         made.append(against("shuffled", "SVM of shuffled selections", directions, note))
-    made.append(against("hebbian", "Hebbian mean difference", [hebbian(problem_of(setup, selected))]))
-    direction, reason = direction_of(problem_of(setup, setup.optimal), norm, time_limit, watch)
+    made.append(against("hebbian", "Hebbian mean difference", [hebbian(setup.trial.problem(selected))]))
+    direction, reason = direction_of(setup.trial.problem(setup.optimal), norm, time_limit, watch)
     if watch.stopped:
         return tuple(made)
     note = f"It is {reason}: the soft-margin direction stands for it." if reason else ""

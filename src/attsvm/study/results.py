@@ -10,6 +10,7 @@ import numpy as np
 from attsvm.data.dataset import Dataset
 from attsvm.solution import Solution
 from attsvm.study.head import Head
+from attsvm.theory.tokens import LocalOptimality, Trial
 
 if TYPE_CHECKING:
     from attsvm.training import Trace
@@ -70,10 +71,8 @@ class Setup:
     centred : bool
         Whether the mean training query was subtracted and a constant coordinate appended.
     head : Head
-    scores : ndarray, shape (n, T)
-        gamma_it = Y_i v^T x_it of the training tokens; -inf where masked.
-    optimal : ndarray of int, shape (n,)
-        The globally optimal token, argmax_t gamma_it (arXiv 2308.16898, Definition 1).
+    trial : Trial
+        The training rows as the theory sees them: scores gamma_it = Y_i v^T x_it, and the globally optimal tokens.
     """
 
     train: Dataset
@@ -82,42 +81,12 @@ class Setup:
     query_scale: float
     centred: bool
     head: Head
-    scores: np.ndarray
-    optimal: np.ndarray
+    trial: Trial
 
     @property
-    def score_gaps(self) -> np.ndarray:
-        """How far the optimal token's score lies above the second best, (n,); +inf where only one token is visible."""
-        if self.scores.shape[1] == 1:
-            return np.full(len(self.scores), np.inf)
-        second, first = np.sort(self.scores, axis=1)[:, -2:].T
-        return first - second
-
-
-@dataclass(frozen=True, eq=False)
-class Locality:
-    """Whether a selection is locally optimal (arXiv 2308.16898, Definition 2).
-
-    Attributes
-    ----------
-    neighbours : ndarray of bool, shape (n, T)
-        SVM-neighbours: rejected tokens with margin one under the SVM of the selection.
-    score_gap : ndarray, shape (n, T)
-        gamma of the selected token less gamma of each; NaN where masked.
-    """
-
-    neighbours: np.ndarray
-    score_gap: np.ndarray
-
-    @property
-    def better(self) -> int:
-        """Number of neighbours that score as high as their selected token or higher."""
-        return int((self.neighbours & ~(self.score_gap > 0)).sum())
-
-    @property
-    def optimal(self) -> bool:
-        """Whether every neighbour scores below its selected token."""
-        return self.better == 0
+    def optimal(self) -> np.ndarray:
+        """The globally optimal token of every training row, argmax_t gamma_it, int (n,)."""
+        return self.trial.optimal
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +132,7 @@ class Run:
         The "frobenius" and the "nuclear" SVM of the realised tokens.
     curves : dict of str to ndarray, shape (records,)
         Correlation of the trained matrix with each; absent where the SVM has no accurate solution.
-    locality : Locality or None
+    locality : LocalOptimality or None
         Under the SVM that the theory pairs with this parameterisation.
     controls : tuple of Control
     """
@@ -173,7 +142,7 @@ class Run:
     selected: np.ndarray
     solutions: dict[str, Solution]
     curves: dict[str, np.ndarray]
-    locality: Locality | None
+    locality: LocalOptimality | None
     controls: tuple[Control, ...] = ()
 
     @property

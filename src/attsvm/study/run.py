@@ -8,14 +8,14 @@ import numpy as np
 
 from attsvm.compare import correlation
 from attsvm.data.dataset import Dataset
-from attsvm.solution import Solution
 from attsvm.solving import solve
 from attsvm.study.accuracy import accuracies
-from attsvm.study.controls import controls, problem_of
+from attsvm.study.controls import controls
 from attsvm.study.head import fit_head
-from attsvm.study.results import Locality, PrecisionRun, Run, Settings, Setup, Study
+from attsvm.study.results import PrecisionRun, Run, Settings, Setup, Study
 from attsvm.study.threads import one_thread
 from attsvm.study.watch import Progress, Watch
+from attsvm.theory.tokens import Trial, compare_with_neighbours
 
 # Sentence and usual share of the time of each stage.
 FEASIBILITY = "Asking whether the best tokens can all be selected"
@@ -60,21 +60,12 @@ def prepare(data: Dataset, settings: Settings) -> Setup:
     train = train.scaled(token_scale, query_scale)
     test = None if test is None else test.scaled(token_scale, query_scale)
     head = fit_head(train)
-    scores = train.tokens.labels[:, None] * (train.tokens.tokens @ head.v)
-    scores = np.where(train.mask, scores, -np.inf)
-    return Setup(train, test, token_scale, query_scale, data.centre, head, scores, scores.argmax(axis=1))
+    return Setup(train, test, token_scale, query_scale, data.centre, head, Trial.of(train.tokens, head.v))
 
 
 def record_steps(steps: int) -> list[int]:
     """Choose the steps to record, evenly on a logarithmic axis."""
     return np.unique(np.geomspace(1, steps, RECORDS).round().astype(int)).tolist()
-
-
-def locality(setup: Setup, selected: np.ndarray, solution: Solution) -> Locality:
-    """Compare the scores of selected tokens with those of their SVM-neighbours."""
-    chosen = setup.scores[np.arange(len(selected)), selected]
-    gap = np.where(setup.train.mask, chosen[:, None] - np.where(setup.train.mask, setup.scores, 0.0), np.nan)
-    return Locality(np.asarray(solution.support), gap)
 
 
 def train_and_compare(setup: Setup, settings: Settings, parameterization: str, watch: Watch) -> Run:
@@ -96,7 +87,7 @@ def train_and_compare(setup: Setup, settings: Settings, parameterization: str, w
         callback=lambda made, total: watch.inside(made / total),
     )
     selected = np.asarray(trace.selected)
-    problem = problem_of(setup, selected)
+    problem = setup.trial.problem(selected)
     solutions, curves = {}, {}
     already = watch.stopped
     watch.enter(SOLVING[parameterization])
@@ -106,7 +97,7 @@ def train_and_compare(setup: Setup, settings: Settings, parameterization: str, w
         if found.objective > 0 and found.gap <= ACCURATE:
             curves[norm] = np.asarray(correlation(trace.W, found.W))
     own = "frobenius" if parameterization == "W" else "nuclear"
-    near = locality(setup, selected, solutions[own]) if own in curves else None
+    near = compare_with_neighbours(setup.trial, solutions[own]) if own in curves else None
     made = ()
     if not watch.inside(0.3):
         arguments = (settings.shuffles, settings.seed, settings.time_limit, watch)
@@ -182,7 +173,7 @@ def _fill(found: Study, watch: Watch) -> None:
     setup, settings = found.setup, found.settings
     if not watch.enter(FEASIBILITY):
         return
-    problem = problem_of(setup, setup.optimal)
+    problem = setup.trial.problem(setup.optimal)
     found.optimal = solve(problem, time_limit=settings.time_limit, callback=watch.asked)
     for parameterization in ("W", "KQ"):
         if not watch.enter(TRAINING[parameterization]):

@@ -158,7 +158,7 @@ def _local(run: Run, words: Nouns) -> Claim:
     name, _ = TRAINED[run.parameterization]
     norm = NORM_NAMES[run.own]
     key, question = f"local_{run.parameterization}", f"Is the selection by {name} locally optimal?"
-    count, better = int(run.locality.neighbours.sum()), run.locality.better
+    count, better = int(run.locality.neighbours.sum()), int(run.locality.violations.sum())
     begun = f"The selection by {name} is {'' if better == 0 else 'not '}locally optimal: "
     if count == 0:
         said = f"no other {words.token} lies at the margin of the {norm} SVM."
@@ -229,7 +229,9 @@ def quantities(found: Study) -> dict[str, dict[str, Any]]:
     put("train_rows", setup.train.tokens.n, "rows trained on")
     put("test_rows", 0 if setup.test is None else setup.test.tokens.n, "rows held out")
     put(
-        "smallest_score_gap", setup.score_gaps.min(), "score of the best token less the second best, smallest over rows"
+        "smallest_score_gap",
+        setup.trial.score_gap.min(),
+        "score of the best token less the second best, smallest over rows",
     )
     if found.optimal is not None:
         put("optimal_status", found.optimal.status.name, "Frobenius SVM of the globally optimal tokens")
@@ -258,7 +260,11 @@ def _put_run(put: Any, name: str, run: Run, optimal: np.ndarray) -> None:
             put(f"correlation_{name}_{norm}", run.curves[norm][-1], f"trained {name} with that SVM")
     if run.locality is not None:
         put(f"neighbours_{name}", int(run.locality.neighbours.sum()), f"SVM-neighbours under the {run.own} SVM")
-        put(f"better_neighbours_{name}", run.locality.better, "of which score as high as the selected token or higher")
+        put(
+            f"better_neighbours_{name}",
+            int(run.locality.violations.sum()),
+            "of which score as high as the selected token or higher",
+        )
     for control in run.controls:
         put(f"control_{control.key}_{name}", control.final, f"trained {name} with the {control.label}")
 

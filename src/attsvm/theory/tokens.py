@@ -225,10 +225,23 @@ def local_optimality(trial: Trial, selected: Any, norm: str = "frobenius") -> Lo
     """
     problem = trial.problem(selected)
     solution = trial.optimal_solution if _is_optimal(trial, problem, norm) else solve(problem, norm)
+    return compare_with_neighbours(trial, solution)
+
+
+def compare_with_neighbours(trial: Trial, solution: Solution) -> LocalOptimality:
+    """Compare scores as :func:`local_optimality` does, with an SVM that was already solved.
+
+    Parameters
+    ----------
+    trial : Trial
+    solution : Solution
+        Of ``trial.problem(selected)``, in any norm.
+    """
+    selected = solution.problem.reference
     neighbours = np.asarray(solution.support)
-    chosen = trial.gamma[np.arange(len(problem.reference)), problem.reference]
+    chosen = trial.gamma[np.arange(len(selected)), selected]
     violations = neighbours & (trial.gamma >= chosen[:, None] - trial.score_error)
-    return LocalOptimality(problem.reference, solution, neighbours, violations)
+    return LocalOptimality(selected, solution, neighbours, violations)
 
 
 def _is_optimal(trial: Trial, problem: SelectionProblem, norm: str) -> bool:
