@@ -68,8 +68,8 @@ def entrywise(M: np.ndarray, power: float) -> float:
 def distance_bound(norm: Norm, gap: float) -> tuple[float, float]:
     r"""How far from the solution W* a feasible W may lie whose norm exceeds the smallest by a relative gap.
 
-    For 1 < p <= 2, :math:`\tfrac12\|\cdot\|_p^2` is strongly convex with constant p - 1 (Ball, Carlen and Lieb, Invent.
-    Math. 115, 1994), so :math:`\|W - W^*\|_p \le \|W\|_p \sqrt{2\,\mathrm{gap}/(p-1)}`. For p > 2, Clarkson's
+    For 1 < p <= 2, :math:`\tfrac{1}{2}\|\cdot\|_p^2` is strongly convex with constant p - 1 (Ball, Carlen and Lieb,
+    Invent. Math. 115, 1994), so :math:`\|W - W^*\|_p \le \|W\|_p \sqrt{2\,\mathrm{gap}/(p-1)}`. For p > 2, Clarkson's
     inequality at the midpoint, which is feasible, gives :math:`2\|W\|_p (p\,\mathrm{gap}/2)^{1/p}`. The other norms are
     not strictly convex and may have several solutions: for them the Frobenius expression is an estimate.
 

@@ -1,6 +1,6 @@
 r"""Entrywise l_p norms, 1 < p < inf: a barrier method on the smooth side of the duality.
 
-Minimise :math:`\tfrac1p\sum|W_k|^p` subject to :math:`A(W) \ge 1`. At the optimum :math:`W = \varphi_q(M)` with
+Minimise :math:`\tfrac{1}{p}\sum|W_k|^p` subject to :math:`A(W) \ge 1`. At the optimum :math:`W = \varphi_q(M)` with
 :math:`M = A^\top\lambda`, :math:`\varphi_q(M) = \mathrm{sign}(M)|M|^{q-1}` and 1/p + 1/q = 1. Of the two potentials
 one is twice differentiable: for p > 2 the primal one, whose Newton step on the barrier problem solves
 

@@ -1,7 +1,7 @@
 r"""Interior point for the spectral norm.
 
 Minimise t subject to :math:`X = [[tI, W], [W^\top, tI]] \succeq 0` and :math:`A(W) - s = c`; the dual slack is a Z
-with trace one whose off-diagonal block is :math:`-\tfrac12 A^\top\lambda`, so that the nuclear norm of
+with trace one whose off-diagonal block is :math:`-\tfrac{1}{2} A^\top\lambda`, so that the nuclear norm of
 :math:`A^\top\lambda` is at most one. With the Nesterov-Todd scaling G (G Z G = X; Todd, Toh and Tutuncu, SIAM J.
 Optim. 8, 1998) and :math:`P = G^{-1}`, eliminating Z and the multipliers leaves a system in (W, t) with the matrix
 
