@@ -15,8 +15,8 @@ selected token has a duplicate (which would make every selection of it infeasibl
 head on mean tokens gives all positions the same weight.
 
 Mean tokens of digits all lie close to the average digit, so they are centred before use: minus the mean of the training
-images, with a constant coordinate, which loses nothing. On six random splits of 100 training images the attention SVM of
-the best patches then had a norm 1.5 to 1.8 times smaller, that is a margin as much wider, and training settled sooner.
+images, with a constant coordinate, which loses nothing. On six random splits of 100 training images the attention SVM
+of the best patches then had a norm 1.5 to 1.8 times smaller, a margin as much wider, and training settled sooner.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ def pictures(found: Study) -> dict[str, Picture]:
                 "precision",
                 lambda width: precision_figure(runs["W"], found.precision, width),
                 "Correlation with the SVM over training, for four kinds of arithmetic.",
-                "The same steps, four kinds of arithmetic, one SVM to compare with. Plain autograd subtracts nearly "
-                "equal numbers once attention is saturated; after that it follows rounding errors.",
+                "The same steps in four kinds of arithmetic, held against one and the same SVM, that of the tokens "
+                "realised by exact float64 training.",
             )
         )
     if found.setup.train.patches is not None and runs:
