@@ -1,9 +1,10 @@
 r"""Frobenius problems larger than memory: working sets over streamed tokens.
 
 Of n T constraints at most about d dz are active, so the problem restricted to a few tokens a query is small. Each round
-solves the restriction (:mod:`attsvm.solvers.frobenius`, warm), then reads all tokens once, in chunks, and lets the
-worst violated constraints of every query join. The multipliers of a restriction bound the whole problem (all others
-are zero), so the gap is that of the whole problem after every round; a certificate of infeasibility holds for it too.
+runs passes of coordinate descent on the restriction (Newton, once the gap is small), then reads all tokens once, in
+chunks, and lets the worst violated constraints of every query join. The multipliers of a restriction bound the whole
+problem (all others are zero), so the gap is that of the whole problem after every round; a certificate of infeasibility
+holds for it too.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import numpy as np
 
 from attsvm.norms import frobenius
 from attsvm.problem import SelectionProblem
-from attsvm.reduction import Reduced, reduce
+from attsvm.reduction import reduce
+from attsvm.solvers import farkas
 from attsvm.solvers.control import Control
-from attsvm.solvers.frobenius import solve_frobenius
+from attsvm.solvers.dual_coordinate import CoordinateDescent
+from attsvm.solvers.frobenius import SUSPICIOUS_NORM, WORKING_SET, solve_frobenius
+from attsvm.solvers.newton import polish
 
-FIRST, JOINING = 4, 4  # tokens a query: at the start, and at most in each round
-ROUNDS = 60
-# A restriction is solved to this part of the gap that the round before left over the whole problem.
-ACCURACY = 0.1
+FIRST, JOINING = 6, 4  # tokens a query: at the start, and at most in each round
+ROUNDS, PASSES = 400, 30
+NEWTON_GAP = 0.02
+STUCK = 12  # rounds without a smaller gap after which the whole portfolio is let loose on the working set
 
 
 def solve_sharded(problem: SelectionProblem, control: Control) -> np.ndarray | None:
@@ -38,35 +42,44 @@ def solve_sharded(problem: SelectionProblem, control: Control) -> np.ndarray | N
     control.method = "working sets"
     working = problem.tied | _worst(problem, -_hebbian_margins(problem), FIRST)
     dual = np.zeros(problem.mask.shape)
-    tol = 1e-2
+    suspicious, best, waited = SUSPICIOUS_NORM, np.inf, 0
     for _ in range(ROUNDS):
         reduced = reduce(problem, working=working)
-        inner = Control(max(tol, 0.5 * control.tol), time_limit=control.remaining)
-        found = solve_frobenius(reduced, inner, reduced.gather(dual) * reduced.scale**2 if dual.any() else None)
-        control.iterations += inner.iterations
-        if found is not None:
-            return reduced.lift_dual(found)
-        if inner.W is None or inner.dual is None:
+        inner = Control(0.5 * control.tol, time_limit=control.remaining)
+        if waited >= STUCK:
+            found = solve_frobenius(reduced, inner, reduced.gather(dual) * reduced.scale**2)
+            if found is not None:
+                return reduced.lift_dual(found)
+            waited = 0
+        else:
+            descent = CoordinateDescent(reduced, reduced.gather(dual) * reduced.scale**2)
+            descent.run(PASSES)
+            inner.offer(descent.W, np.inf, descent.dual, 1e-300)
+            if control.state.gap < NEWTON_GAP:
+                polish(reduced, descent.dual, inner, rounds=6, working_set=WORKING_SET)
+        if inner.dual is None:
             return None
-        W, dual = reduced.lift(inner.W), _rescaled(reduced, inner.dual)
+        dual = reduced.lift_dual(inner.dual) / reduced.scale**2
+        W = problem.adjoint(dual)
         margins = problem.apply(W)
         smallest = float(np.min(margins, where=problem.rejected, initial=np.inf))
         length, total = frobenius(W), float(dual[problem.rejected].sum())
         usable = smallest > 0 and float(np.abs(margins[problem.tied]).max(initial=0.0)) <= 1e-10 * smallest
-        bound = total / frobenius(problem.adjoint(dual))
-        if control.observe(W if usable else None, length / smallest if usable else np.inf, dual, bound):
+        if control.observe(W if usable else None, length / smallest if usable else np.inf, dual, total / length):
             return None
-        held = float(np.min(margins, where=working & problem.rejected, initial=np.inf))
-        missing = problem.rejected & ~working & (margins < held)
-        working |= _worst(problem, np.where(missing, held - margins, -np.inf), JOINING)
+        if total > suspicious * length * reduced.scale:
+            found = farkas.certificate(reduced, inner.dual)
+            if found is not None:
+                return reduced.lift_dual(found)
+            suspicious *= 10.0
         gap = control.state.gap
-        tol = ACCURACY * min(gap, tol) if np.isfinite(gap) else tol
+        waited = waited + 1 if np.isfinite(gap) and gap > 0.9 * best else 0
+        best = min(best, gap)
+        # Margins are on the scale on which active ones are one.
+        working &= (dual != 0) | (margins < 1.5)
+        missing = problem.rejected & ~working & (margins < 1.0)
+        working |= problem.tied | _worst(problem, np.where(missing, 1.0 - margins, -np.inf), JOINING)
     return None
-
-
-def _rescaled(reduced: Reduced, dual: np.ndarray) -> np.ndarray:
-    """Multipliers of the original problem with W = A^T dual."""
-    return reduced.lift_dual(dual) / reduced.scale**2
 
 
 def _hebbian_margins(problem: SelectionProblem) -> np.ndarray:
