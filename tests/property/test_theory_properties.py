@@ -32,7 +32,7 @@ def test_the_optimal_tokens_are_locally_optimal_whenever_they_are_feasible(seed:
 
 
 @given(st.integers(0, 500))
-@settings(max_examples=6)
+@settings(max_examples=4)
 def test_local_paths_end_in_locally_optimal_directions_and_leave_all_others(seed: int) -> None:
     """Theorems 9 and 10: minimise the risk over the sphere ||W|| = R, starting at the SVM direction of a selection.
 
@@ -57,13 +57,13 @@ def _descend_on_the_sphere(trial: theory.Trial, W: np.ndarray, radius: float) ->
     objective = Objective.from_data(trial.data, trial.v)
     size = radius * np.linalg.norm(W)
     V = W / np.linalg.norm(W)
-    for k in range(250):
+    for k in range(150):
         slope = objective.gradient(torch.as_tensor(size * V)[None]).W[0].numpy()
         along = slope - (slope * V).sum() * V
         length = np.linalg.norm(along)
         if length == 0:
             break
-        V = V - 0.2 * 0.96**k * along / length
+        V = V - 0.2 * 0.94**k * along / length
         V /= np.linalg.norm(V)
     return V
 
@@ -106,7 +106,7 @@ def test_no_finite_matrix_is_stationary_where_the_norm_must_diverge(seed: int, s
 
 
 @given(st.integers(0, 300))
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_a_certified_bound_is_kept_by_descent(seed: int) -> None:
     """One dimension: many sequences pull either way, and the risk rises at both ends."""
     rng = np.random.default_rng(seed)
@@ -115,11 +115,11 @@ def test_a_certified_bound_is_kept_by_descent(seed: int) -> None:
     trial = theory.Trial.of(data, [1.0])
     assume(theory.norm_bounded(trial).holds)
     step = 1 / theory.smoothness(trial).L_W
-    trace = train(data, [1.0], optimizer="gd", lr=step, steps=4000, record_every=1000)
+    trace = train(data, [1.0], optimizer="gd", lr=step, steps=2000, record_every=1000)
     assert (np.diff(trace.loss) <= 1e-15).all()
     # Every W of the sublevel set is kept off both ends by the rise of the risk there.
     assert trace.loss[-1] <= min(_logistic(trial, -1e4), _logistic(trial, 1e4))
-    further = train(data, [1.0], optimizer="gd", lr=step, steps=4000, init=trace.W[-1])
+    further = train(data, [1.0], optimizer="gd", lr=step, steps=2000, init=trace.W[-1])
     assert abs(further.norm[-1] - trace.norm[-1]) < abs(trace.norm[-1] - trace.norm[0]) + 1e-12
 
 

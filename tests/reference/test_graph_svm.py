@@ -56,6 +56,7 @@ def test_all_ordered_pairs_give_the_same_matrix(seed: int, make) -> None:
     assert program.status == "optimal"
     assert found.solution.status is Status.OPTIMAL
     assert found.acyclic == (ties == 0) == (make is ordered)
+    assert W.value is not None
     # A relative gap g leaves a direction error of sqrt(2 g), about 1e-5 for the reference.
     assert np.allclose(found.W_svm, W.value, atol=1e-4 * max(1.0, np.linalg.norm(W.value)))
     assert found.W_fin.any() == (ties > 0)
@@ -73,7 +74,7 @@ def next_token_risk(embeddings, sequences, labels):
             logits = features @ flat
             share = np.exp(logits - logits.max())
             total = share.sum()
-            risk += logits.max() + np.log(total) - np.log(hit.sum())
+            risk += float(logits.max() + np.log(total) - np.log(hit.sum()))
             slope += share @ features / total
         return risk, slope
 

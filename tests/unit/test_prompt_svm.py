@@ -72,6 +72,7 @@ def test_relaxed_constraints_against_a_dense_program() -> None:
         if program.status != "optimal":
             assert np.isnan(found.p).all()
             continue
+        assert p.value is not None
         relaxed += int((~found.support).any())
         assert abs(found.gap) < 1e-10
         # sqrt(2 * 1e-10) of the length, the reference's direction error.

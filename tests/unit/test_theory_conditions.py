@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import cast
 
 import cvxpy as cp
 import numpy as np
@@ -189,7 +190,7 @@ def test_cones_and_relative_margin() -> None:
     [
         (lambda: theory.Trial.of(random_data(2, 3, 3, 3)[0], np.ones(3)), "data"),
         (lambda: theory.Trial.of(random_data(None, 3, 3, 3)[0], np.ones(4)), "head"),
-        (lambda: theory.Trial.of([1, 2], np.ones(4)), "data"),
+        (lambda: theory.Trial.of(cast(TokenData, [1, 2]), np.ones(4)), "data"),
         (lambda: theory.loss_constants("hinge", 1.0), "loss"),
         (lambda: theory.loss_constants("logistic", -1.0), "bound"),
         (lambda: theory.explore(trial_of(0, 2, 2, 2), limit=0), "limit"),
