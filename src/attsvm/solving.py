@@ -147,7 +147,7 @@ def solve(
             # At the ends of the floating-point range squares overflow in a method; what comes out is certified anyway.
             with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
                 found = _choose(measure, method)(reduced, control, guess)
-            if found is None and not control.solved and control.stopped is None:
+            if found is None and control.W is None and control.stopped is None:
                 found = _last_resort(reduced, control)
         found = None if found is None else reduced.lift_dual(found)
         W = None if control.W is None else reduced.lift(control.W)
