@@ -105,7 +105,7 @@ def test_regularised_training_goes_to_the_finite_part_and_the_direction(seed: in
 
         def regularised(x: np.ndarray, eps: float = eps) -> tuple[float, np.ndarray]:
             value, slope = risk(x)
-            return value + eps / 2 * x @ x, slope + eps * x
+            return float(value + eps / 2 * x @ x), slope + eps * x
 
         flat = minimize(regularised, flat, jac=True, method="BFGS", options={"gtol": 1e-11, "maxiter": 5000}).x
         errors.append(float(np.linalg.norm(project @ flat - found.W_fin.ravel())))
