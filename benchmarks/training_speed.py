@@ -2,7 +2,7 @@
 
     python benchmarks/training_speed.py [--long]        prints the tables and writes docs/tables/training.inc
 
-The published loop is written out from its description (arXiv 2308.16898, Section 3 and SPEC of the official runs): one
+The published loop is written out from its description (arXiv 2308.16898, Section 3 and its experiments): one
 trial at a time, torch modules for the query and key maps in float64, autograd through softmax, the gradient of each
 matrix divided by its norm, learning rate 0.1. Times are the best of three. About two minutes; with --long ten, for the
 rows after 1e5 steps.

@@ -52,7 +52,7 @@ def test_training_reaches_sparsemax(lam):
     v = rng.standard_normal(D)
     v /= np.linalg.norm(v)
     data = TokenData(tokens, rng.standard_normal((1, D)), [1.0])
-    rate, steps = 1.0, 5_000
+    rate, steps = 2.0, 2_000
     trace = train(data, LambdaHead(v, lam), loss="correlation", optimizer="gd", lr=rate, steps=steps)
     expected = sparsemax(torch.as_tensor(tokens[0] @ v / (2 * lam))).numpy()
     # A token that is to vanish with slope deficit c does so like 1/(c |z|^2 eta k); deficits here exceed 0.01.
