@@ -1,0 +1,65 @@
+"""Progress on a terminal and in a log, Ctrl-C, and refusals."""
+
+from __future__ import annotations
+
+import io
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attsvm.cli.console import BadInput, Progress, check_writable, refusing
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_log_gets_one_line_a_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress() as progress:
+        for share in (0.0, 0.1, 0.2):
+            assert progress("first", share) is False
+        progress("second", 0.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("] ")[1] for line in lines] == ["first", "second"]
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with Progress() as progress:
+        assert progress("the stage under way", 0.5) is False
+    assert "the stage under way" in terminal.getvalue()
+    assert "━" in terminal.getvalue()
+
+
+def test_the_first_ctrl_c_asks_to_stop_and_the_second_insists(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Progress() as progress:
+        assert progress("stage", 0.0) is False
+        signal.raise_signal(signal.SIGINT)
+        assert progress("stage", 0.1) is True
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "Ctrl-C again" in capsys.readouterr().err
+
+
+def test_errors_of_input_are_refused_and_bugs_are_not() -> None:
+    with pytest.raises(BadInput, match="sentence"), refusing():
+        raise ValueError("a sentence")
+    with pytest.raises(BadInput, match=r"^x\.npz: no such file or directory\.$"), refusing():
+        raise FileNotFoundError(2, "No such file or directory", "x.npz")
+    with pytest.raises(np.linalg.LinAlgError), refusing():
+        raise np.linalg.LinAlgError("singular")
+
+
+def test_a_probe_leaves_nothing_behind(tmp_path: Path) -> None:
+    check_writable(tmp_path / "out.npz", directory=False)
+    check_writable(tmp_path / "made", directory=True)
+    assert [path.name for path in tmp_path.rglob("*")] == ["made"]
+    with pytest.raises(BadInput, match="directory"):
+        check_writable(tmp_path, directory=False)
