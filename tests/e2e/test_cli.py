@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -210,13 +211,14 @@ def test_version_and_help_are_quick() -> None:
     assert script("--version").stdout.strip() == attsvm.__version__
     seconds = []
     for _ in range(3):
-        began = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = script("--help")
-        seconds.append(time.perf_counter() - began)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         assert done.returncode == 0
         assert {"solve", "study"} <= set(done.stdout.split())
-    # Half a second is the promise; the least of three on a machine that may be busy gets twice that.
-    assert min(seconds) < 1.0
+    # Half a second is the promise. Processor time, since others may be using the machine; a busy one is slower even so.
+    assert min(seconds) < 0.75
 
 
 def test_help_loads_nothing_heavy() -> None:
