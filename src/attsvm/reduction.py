@@ -19,6 +19,8 @@ from attsvm.problem import SelectionProblem
 SQUARES_UNDERFLOW = 1e-150
 # Gram eigenvalues are exact to about d * eps * largest; above this ratio a basis vector cannot be rounding noise.
 SURELY_FULL_RANK = 1e-10
+# Ties are part of the promise: W counts only when they hold to this part of the margin.
+TIE_PRECISION = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +80,17 @@ class Reduced:
     def min_margin(self, margins: np.ndarray) -> float:
         """Smallest margin over the inequalities."""
         return float(np.min(margins, where=self.rejected, initial=np.inf))
+
+    def feasible_margin(self, W: np.ndarray, margins: np.ndarray) -> float:
+        """Smallest margin of W when it satisfies the equalities as far as float64 can; zero if not feasible."""
+        smallest = self.min_margin(margins)
+        rounding = 8 * np.finfo(float).eps * float(np.linalg.norm(W)) * self._longest_tie
+        tied = float(np.abs(margins[self.tied]).max(initial=0.0))
+        return smallest if smallest > 0 and tied <= TIE_PRECISION * smallest + rounding else 0.0
+
+    @cached_property
+    def _longest_tie(self) -> float:
+        return float(self.lengths[self.tied].max(initial=0.0))
 
     def lift(self, W: np.ndarray) -> np.ndarray:
         """Turn W (p, r) into the original coordinates, (d, dz)."""

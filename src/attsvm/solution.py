@@ -34,7 +34,10 @@ class Status(Enum):
 
     OPTIMAL = "W is optimal: its norm and the dual bound agree to the requested gap."
     INFEASIBLE = "No W satisfies the constraints; the certificate holds multipliers that prove it."
-    UNDECIDED = "Neither a W nor a proof that none exists was found; lower_bound holds the norm every W must exceed."
+    UNDECIDED = (
+        "The solver ended without a proof: W, if one was found, has a gap above tol, and no certificate says that none "
+        "exists; lower_bound holds the norm every W must reach."
+    )
     MAX_ITERATIONS = "The iteration limit was reached before the requested gap; W is the best found."
     TIME_LIMIT = "The time limit was reached before the requested gap; W is the best found."
     CANCELLED = "The callback stopped the run; W is the best found."
@@ -104,8 +107,20 @@ def certify(problem: SelectionProblem, norm: Norm, W: np.ndarray, dual: np.ndarr
         margins=margins,
         objective=norm.value(W) if feasible else np.inf,
         lower_bound=bound,
-        tie_residual=float(np.abs(margins[tied]).max(initial=0.0)),
+        tie_residual=_tie_residual(problem, W, margins),
     )
+
+
+def _tie_residual(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> float:
+    """Largest margin of a tied token, beyond what evaluating it in float64 can leave."""
+    rows, columns = np.nonzero(problem.tied)
+    if not len(rows):
+        return 0.0
+    sequence = problem.sequence[rows]
+    delta = problem.tokens[sequence, problem.reference[rows]] - problem.tokens[sequence, columns]
+    lengths = np.linalg.norm(delta, axis=1) * np.linalg.norm(problem.queries[rows], axis=1)
+    rounding = 16 * EPS * float(np.linalg.norm(W)) * lengths
+    return float(np.maximum(np.abs(margins[rows, columns]) - rounding, 0.0).max())
 
 
 @dataclass(frozen=True, eq=False)

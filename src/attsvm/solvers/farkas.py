@@ -10,7 +10,7 @@ dual is a certificate with few supports when the maximum is zero. Either result 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
@@ -116,9 +116,18 @@ def _relative_change(reduced: Reduced, dual: np.ndarray, weight: np.ndarray) -> 
         matrix = (terms * weight[rows, columns][:, None]).T  # (p r, J)
         change[rows, columns] = np.linalg.lstsq(matrix, -reduced.adjoint(dual).ravel(), rcond=None)[0]
         return change
-    normal = NormalMatrix(reduced).form(weight**2)
-    ridge = 1e-14 * float(np.trace(normal)) / size
-    normal[np.diag_indices(size)] += ridge
-    factor = cho_factor(normal.T, lower=True, overwrite_a=True, check_finite=False)
+    factor = _factor(NormalMatrix(reduced).form(weight**2))
     multiplier = cho_solve(factor, -reduced.adjoint(dual).ravel(), check_finite=False)
     return weight * reduced.apply(multiplier.reshape(reduced.shape))
+
+
+def _factor(normal: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Cholesky factor with the smallest ridge, from rounding level up, that makes the matrix definite."""
+    diagonal = np.diag_indices(len(normal))
+    ridge, level = 1e-14 * float(np.trace(normal)) / len(normal), normal[diagonal]
+    while True:
+        normal[diagonal] = level + ridge
+        try:
+            return cho_factor(normal.T, lower=True, check_finite=False)
+        except LinAlgError:
+            ridge *= 100.0

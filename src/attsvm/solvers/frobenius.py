@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from attsvm.norms import FROBENIUS
 from attsvm.norms import frobenius as frobenius_norm
 from attsvm.reduction import Reduced
 from attsvm.solvers import farkas
 from attsvm.solvers.active_set import nonnegative_least_squares
 from attsvm.solvers.control import Control
 from attsvm.solvers.dual_coordinate import CoordinateDescent
+from attsvm.solvers.gauge import report
 from attsvm.solvers.interior_point import interior_point
-from attsvm.solvers.newton import assess, polish
+from attsvm.solvers.newton import polish
 from attsvm.solvers.quadratic_program import quadratic_program
 
 SMALL = 700  # constraints up to which the full Gram matrix is formed
@@ -124,7 +126,7 @@ def active_set(reduced: Reduced, control: Control, start: np.ndarray | None) -> 
         if rho > 1e-13:
             dual[rows, columns] = values * (weight / rho)
             W = reduced.adjoint(dual)
-            if assess(reduced, W, reduced.apply(W), dual, control):
+            if report(reduced, FROBENIUS, W, dual, control):
                 return None
             dual = polish(reduced, dual, control, rounds=4, working_set=WORKING_SET)
             if control.solved or control.stopped:
@@ -147,7 +149,7 @@ def coordinate_newton(reduced: Reduced, control: Control, start: np.ndarray | No
     target, before, slow = NEWTON_GAP, np.inf, 0
     for batch in range(MAX_PASSES // BATCH):
         descent.run(BATCH)
-        if assess(reduced, descent.W, reduced.apply(descent.W), descent.dual, control):
+        if report(reduced, FROBENIUS, descent.W, descent.dual, control):
             return None
         total, length = float(descent.dual[reduced.rejected].sum()), frobenius_norm(descent.W)
         if total > suspicious * length:

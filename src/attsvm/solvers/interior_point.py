@@ -19,9 +19,10 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from attsvm.normal_matrix import NormalMatrix
+from attsvm.norms import FROBENIUS
 from attsvm.reduction import Reduced
 from attsvm.solvers.control import Control
-from attsvm.solvers.newton import assess
+from attsvm.solvers.gauge import report
 
 TIE_WEIGHT = 1e8
 STEP_BACK = 0.995
@@ -52,9 +53,7 @@ def interior_point(reduced: Reduced, control: Control, *, max_steps: int = 80) -
     for _ in range(max_steps):
         margins = reduced.apply(W)
         pulled = reduced.adjoint(dual)
-        if assess(reduced, pulled, reduced.apply(pulled), dual, control) or _assess_primal(
-            reduced, W, margins, control
-        ):
+        if report(reduced, FROBENIUS, pulled, dual, control) or _assess_primal(reduced, W, margins, control):
             break
         stalled = stalled + 1 if control.state.gap >= 0.9 * best_gap else 0
         best_gap = min(best_gap, control.state.gap)
@@ -106,10 +105,9 @@ def interior_point(reduced: Reduced, control: Control, *, max_steps: int = 80) -
 
 def _assess_primal(reduced: Reduced, W: np.ndarray, margins: np.ndarray, control: Control) -> bool:
     """Offer the primal iterate too: far from convergence it is the better W."""
-    smallest = reduced.min_margin(margins)
-    tied = float(np.abs(margins[reduced.tied]).max(initial=0.0))
-    if smallest > 0 and tied <= 1e-10 * smallest:
-        control.offer(W, float(np.linalg.norm(W)) / smallest, None, 0.0)
+    margin = reduced.feasible_margin(W, margins)
+    if margin > 0:
+        control.offer(W, FROBENIUS.value(W) / margin, None, 0.0)
     return control.solved
 
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from attsvm.norms import frobenius
+from attsvm.norms import FROBENIUS
 from attsvm.reduction import Reduced
 from attsvm.solvers.control import Control
+from attsvm.solvers.gauge import report
 
 RIDGE = 1e-13
 INNER_STEPS = 12
@@ -45,7 +46,7 @@ def polish(reduced: Reduced, dual: np.ndarray, control: Control, *, rounds: int,
     W = reduced.adjoint(dual)
     for _ in range(rounds):
         margins = reduced.apply(W)
-        if assess(reduced, W, margins, dual, control):
+        if report(reduced, FROBENIUS, W, dual, control, margins=margins):
             break
         rows, columns = _choose(reduced, margins, dual, working_set)
         if not 0 < len(rows) <= working_set:  # none is left when the multipliers have overflowed
@@ -92,21 +93,9 @@ def refine(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) 
         if not np.abs(left).max() < np.abs(error).max():
             return False
         W, error = trial, left
-        if assess(reduced, W, margins, dual, control):
+        if report(reduced, FROBENIUS, W, dual, control, margins=margins):
             return True
     return False
-
-
-def assess(reduced: Reduced, W: np.ndarray, margins: np.ndarray, dual: np.ndarray, control: Control) -> bool:
-    """Report W with its margins, and multipliers, to the control; True when it is time to stop."""
-    smallest = reduced.min_margin(margins)
-    length = frobenius(W)
-    pulled = frobenius(reduced.adjoint(dual))
-    total = float(dual[reduced.rejected].sum())
-    bound = total / pulled if pulled > 0 else 0.0
-    tied = float(np.abs(margins[reduced.tied]).max(initial=0.0))
-    usable = smallest > 0 and tied <= 1e-10 * smallest
-    return control.observe(W if usable else None, length / smallest if usable else np.inf, dual, bound)
 
 
 def _choose(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, working_set: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.norms import nuclear, spectral
+from attsvm.norms import NUCLEAR, nuclear, spectral
 from attsvm.reduction import Reduced
 from attsvm.solvers.control import Control
 from attsvm.solvers.frobenius import solve_frobenius
+from attsvm.solvers.gauge import report
 from attsvm.solvers.nuclear_face import refine
 from attsvm.solvers.nuclear_interior_point import NuclearInteriorPoint
 
@@ -52,7 +53,7 @@ def solve_nuclear(reduced: Reduced, control: Control, start: np.ndarray | None) 
         return found
     if first.W is None or first.dual is None:
         return None
-    if _assess(reduced, first.W, first.dual, control):
+    if report(reduced, NUCLEAR, first.W, first.dual, control):
         return None
     margins = reduced.apply(first.W)
     working = _first_working_set(reduced, margins, first.dual)
@@ -84,7 +85,7 @@ def _run(reduced: Reduced, working: np.ndarray, control: Control) -> None:
             if control.observe(None, np.inf, None, 0.0):
                 return
         else:
-            if _assess(reduced, W, dual, control):
+            if report(reduced, NUCLEAR, W, dual, control):
                 return
             bound = _bound(reduced, dual)
             gap = nuclear(W) / smallest / bound - 1.0 if bound > 0 else np.inf
@@ -104,14 +105,3 @@ def _run(reduced: Reduced, working: np.ndarray, control: Control) -> None:
 def _bound(reduced: Reduced, dual: np.ndarray) -> float:
     length = spectral(reduced.adjoint(dual))
     return float(dual[reduced.rejected].sum()) / length if length > 0 else 0.0
-
-
-def _assess(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) -> bool:
-    """Report a pair to the control; True when it is time to stop."""
-    margins = reduced.apply(W)
-    smallest = reduced.min_margin(margins)
-    tied = float(np.abs(margins[reduced.tied]).max(initial=0.0))
-    usable = smallest > 0 and tied <= 1e-10 * smallest
-    return control.observe(
-        W if usable else None, nuclear(W) / smallest if usable else np.inf, dual, _bound(reduced, dual)
-    )

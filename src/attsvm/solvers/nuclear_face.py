@@ -22,9 +22,10 @@ import numpy as np
 from scipy.linalg import LinAlgError, LinAlgWarning, get_lapack_funcs, lu_factor, lu_solve
 from scipy.optimize import nnls
 
-from attsvm.norms import nuclear, spectral
+from attsvm.norms import NUCLEAR, spectral
 from attsvm.reduction import Reduced
 from attsvm.solvers.control import Control
+from attsvm.solvers.gauge import report
 
 NEWTON_STEPS = 8
 FACE_ROUNDS = 8
@@ -148,7 +149,7 @@ def _recover_multipliers(reduced: Reduced, W: np.ndarray, singular: np.ndarray, 
     values[free] -= found[len(rows) :]
     dual = np.zeros(margins.shape)
     dual[rows, columns] = values
-    return _assess(reduced, W, dual, spectral(reduced.adjoint(dual)), control)
+    return report(reduced, NUCLEAR, W, dual, control)
 
 
 def _newton(
@@ -172,7 +173,7 @@ def _newton(
         full = np.zeros(reduced.rejected.shape)
         full[rows, columns] = lam
         W = (U[:, :k] @ turn * singular) @ (Vt[:k].T @ turn).T
-        if _assess(reduced, W, full, sigma[0], control):
+        if report(reduced, NUCLEAR, W, full, control):
             return W, full, singular
         if singular[-1] <= 0 or (step and singular[0] < -NEGATIVE * singular[-1]):
             return W, full, singular
@@ -313,15 +314,3 @@ def _solve(system: np.ndarray, rhs: np.ndarray, measure: np.ndarray, cutoff: flo
         weighted = measure[:, None] * system * measure
         solution = measure * np.linalg.lstsq(weighted, measure * rhs, rcond=cutoff)[0]
     return solution if np.isfinite(solution).all() else None
-
-
-def _assess(reduced: Reduced, W: np.ndarray, dual: np.ndarray, length: float, control: Control) -> bool:
-    margins = reduced.apply(W)
-    smallest = reduced.min_margin(margins)
-    tied = float(np.abs(margins[reduced.tied]).max(initial=0.0))
-    usable = smallest > 0 and tied <= 1e-10 * smallest
-    signed = np.where(reduced.rejected, np.maximum(dual, 0.0), dual)
-    if (signed != dual).any():
-        length = spectral(reduced.adjoint(signed))
-    bound = float(signed[reduced.rejected].sum()) / length if length > 0 else 0.0
-    return control.observe(W if usable else None, nuclear(W) / smallest if usable else np.inf, signed, bound)

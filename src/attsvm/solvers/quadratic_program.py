@@ -10,9 +10,11 @@ from __future__ import annotations
 import daqp
 import numpy as np
 
+from attsvm.norms import FROBENIUS
 from attsvm.reduction import Reduced
 from attsvm.solvers.control import Control
-from attsvm.solvers.newton import assess, polish
+from attsvm.solvers.gauge import report
+from attsvm.solvers.newton import polish
 
 EQUALITY = 5  # DAQP's code for a constraint that holds with equality
 
@@ -47,6 +49,6 @@ def quadratic_program(reduced: Reduced, control: Control, *, working_set: int) -
     values = -np.asarray(info["lam"]) / lengths
     dual[rows, columns] = np.where(free, values, np.maximum(values, 0.0))
     W = reduced.adjoint(dual)
-    if not assess(reduced, W, reduced.apply(W), dual, control):
+    if not report(reduced, FROBENIUS, W, dual, control):
         polish(reduced, dual, control, rounds=3, working_set=working_set)
     return dual
