@@ -146,7 +146,7 @@ def certify_pair(
     dual = terms.clip(dual)
     pulled = problem.adjoint(dual)
     scale, bound = terms.bound(dual, pulled)
-    dual = dual * scale
+    dual = terms.clip(dual * scale)
     if terms.hard and terms.norm is FROBENIUS and bound > 0:
         dual = dual * bound  # W - W0 = A^T dual
     return CertifiedPair(

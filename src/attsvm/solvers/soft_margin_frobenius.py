@@ -44,8 +44,7 @@ def solve_soft_frobenius(setting: Setting, control: Control, start: np.ndarray |
         return
     control.method += ", interior point"
     origin = np.zeros(setting.reduced.shape) if control.W is None else control.W
-    # The norm of a hard margin is minimised as such, from inside its dual ball.
-    method = SoftInteriorPoint(setting, EuclideanTerm(setting), origin if setting.terms.squared else None)
+    method = SoftInteriorPoint(setting, EuclideanTerm(setting), origin)
     run(method, setting, control)
     if not (control.solved or control.stopped):
         control.method += ", Newton"

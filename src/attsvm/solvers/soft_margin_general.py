@@ -1,6 +1,6 @@
 r"""Soft margins and priors for norms other than Frobenius: which methods, in which order.
 
-The Frobenius solution tells how much of the objective will be loss, and with that where the interior point best starts.
+The interior point starts from the Frobenius solution, and again, further from all bounds, should rounding end it early.
 For the nuclear norm Newton on the face (:mod:`attsvm.solvers.soft_margin_face`) finishes what the interior point began.
 """
 
@@ -15,10 +15,11 @@ from attsvm.solvers.control import Control
 from attsvm.solvers.soft_margin import Setting
 from attsvm.solvers.soft_margin_face import refine
 from attsvm.solvers.soft_margin_frobenius import solve_soft_frobenius
-from attsvm.solvers.soft_margin_interior_point import NormTerm, SoftInteriorPoint, run
+from attsvm.solvers.soft_margin_interior_point import CENTRE, NormTerm, SoftInteriorPoint, run
 from attsvm.solvers.soft_margin_norms import LinearTerm, NuclearTerm, SpectralTerm
 
 OPENING_GAP, OPENING_STEPS = 1e-2, 500
+FURTHER = 10.0
 # Gaps at which Newton on the face of the nuclear norm is tried.
 FACE_GAPS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 
@@ -38,14 +39,25 @@ def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | N
         setting.report(np.zeros(setting.reduced.shape), start, control, steps=0)
     V = _opening(setting, control)
     control.method = f"Frobenius ({control.method}), interior point"
-    terms = setting.terms
-    origin = np.zeros(setting.reduced.shape) if V is None else V
-    lost = terms.loss(terms.cost - setting.reduced.apply(origin)) > terms.size(origin)
-    for place in (origin, None) if lost else (None, origin):
-        method = SoftInteriorPoint(setting, _term(setting), place)
+    origin = np.zeros(setting.reduced.shape)
+    for place, centre in ((origin if V is None else V, CENTRE), (origin, FURTHER * CENTRE)):
+        method = SoftInteriorPoint(setting, _term(setting), place, centre)
         run(method, setting, control, FaceAttempts(setting, control))
         if control.solved or control.stopped:
             return
+    if np.isfinite(setting.terms.upper):
+        _without_loss(setting, control)
+
+
+def _without_loss(setting: Setting, control: Control) -> None:
+    """Try the hard margin: it is the answer when its multipliers stay below C, however large C is."""
+    hard = replace(setting, terms=replace(setting.terms, upper=np.inf))
+    method = SoftInteriorPoint(hard, _term(hard), np.zeros(setting.reduced.shape) if control.W is None else control.W)
+    inner = Control(control.tol, time_limit=control.time_limit)
+    run(method, hard, inner, FaceAttempts(hard, inner))
+    control.iterations += inner.iterations
+    if inner.W is not None and inner.dual is not None:
+        setting.report(inner.W, inner.dual, control)
 
 
 def _opening(setting: Setting, control: Control) -> np.ndarray | None:

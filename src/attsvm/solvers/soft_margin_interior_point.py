@@ -26,7 +26,7 @@ from attsvm.solvers.soft_margin import Setting
 MAX_STEPS = 120
 STEP_BACK = 0.97
 STALLED = 20
-START = 0.1  # the first mu, as part of the objective a token
+CENTRE = 10.0
 FLOOR = 0.1  # smallest slack of a hard margin to start from
 
 
@@ -101,33 +101,19 @@ class SoftInteriorPoint:
     ----------
     setting : Setting
     term : NormTerm
-    V : ndarray, shape (p, r), optional
-        Where to start: best when most of the objective there is loss. Without it the start is inside the dual ball,
-        best when few tokens will keep a loss.
+    V : ndarray, shape (p, r)
+        Where to start.
+    centre : float
+        The first mu, in parts of the objective a token: far from the bounds, since multipliers do not fit V yet.
     """
 
-    def __init__(self, setting: Setting, term: NormTerm, V: np.ndarray | None) -> None:
+    def __init__(self, setting: Setting, term: NormTerm, V: np.ndarray, centre: float = CENTRE) -> None:
         self.reduced, self.terms, self.term = setting.reduced, setting.terms, term
         self._inner = self.terms.rejected
         self._hinge = bool(np.isfinite(self.terms.upper))
-        nothing = setting.on_ties(np.zeros(self.reduced.shape))
-        self.point = self._inside(nothing) if V is None else self._centred(setting.on_ties(V))
+        self.point = self._centred(setting.on_ties(V), centre)
 
-    def _inside(self, V: np.ndarray) -> Slacks:
-        """Multipliers well inside the dual ball, and slacks on the central path of them; margins are off."""
-        inner, upper = self._inner, self.terms.upper
-        dual = np.where(inner, 1.0 / np.where(inner, self.reduced.lengths, 1.0), 0.0)
-        length = self.terms.norm.dual(self.reduced.adjoint(dual))
-        dual *= min(0.25 / length if length > 0 else 1.0, 0.5 * upper / float(dual.max(initial=1e-300)))
-        # The scale at which slacks are of the size of margins.
-        mu = float(dual[inner].mean()) * max(1.0, float(np.abs(self.terms.cost).max())) if inner.any() else 1.0
-        self.term.start(V, mu)
-        one, nothing = np.ones(inner.shape), np.zeros(inner.shape)
-        other = np.where(inner, upper - dual, one) if self._hinge else one
-        slack = np.where(inner, mu / np.where(inner, dual, one), one)
-        return Slacks(slack, dual, np.where(inner, mu / other, nothing) if self._hinge else nothing, other)
-
-    def _centred(self, V: np.ndarray) -> Slacks:
+    def _centred(self, V: np.ndarray, centre: float) -> Slacks:
         """Slacks and multipliers on the central path that fit the margins of V; stationarity is off.
 
         A hard margin that V violates starts from a slack of the size of the margin.
@@ -140,7 +126,7 @@ class SoftInteriorPoint:
         half = 0.5 * shortfall
         count = max(1, int(inner.sum()))
         size = self.terms.size(V)
-        mu = START * (size + self.terms.loss(shortfall)) / count
+        mu = centre * (size + self.terms.loss(shortfall)) / count
         if mu <= 0:
             mu = 1.0
         self.term.start(V, mu)
@@ -186,16 +172,21 @@ class SoftInteriorPoint:
 
     def step(self) -> bool:
         """Take one predictor-corrector step; False when rounding ends the progress."""
+        # Close to the solution quotients of vanishing slacks may overflow; what matters of that is caught below.
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            try:
+                return self._step()
+            except (LinAlgError, np.linalg.LinAlgError):
+                return False
+
+    def _step(self) -> bool:
         x, inner, terms, term = self.point, self._inner, self.terms, self.term
         lacking = self._lacking()
         left_over = np.where(inner, terms.upper - x.dual - x.other, 0.0) if self._hinge else np.zeros(inner.shape)
         held = np.where(inner, x.dual, 1.0)
         soft = x.loss / x.other if self._hinge else terms.shift
         theta = np.where(inner, 1.0 / (x.slack / held + soft), 0.0)
-        try:
-            term.factor(theta)
-        except (LinAlgError, np.linalg.LinAlgError):
-            return False
+        term.factor(theta)
         count = term.degree + int(inner.sum()) * (2 if self._hinge else 1)
         mu = (term.complementarity() + self._complementarity(x)) / max(count, 1)
         pulled = self.reduced.adjoint(x.dual)

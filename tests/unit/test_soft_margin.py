@@ -1,0 +1,357 @@
+"""Soft margins and priors: answers derived by hand, conventions, scale, degenerate data, the path and bad input."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import LinearSVC
+
+import oracle
+from attsvm import SelectionProblem, Status, soft_margin_path, solve
+from attsvm.regularised import LOSSES, RegularisedSolution
+from problems import correlated, one_duplicate_among_many, planted, published, several, single
+
+NORMS = ("frobenius", "nuclear", "spectral", "max", 1)
+# A relative gap g bounds the error of W by sqrt(2 g) (strong convexity), 4.5e-5 at the default 1e-9.
+LOOSE = 1e-4
+EXACT = 1e-12
+
+
+def soft(problem: SelectionProblem, norm: str | float = "frobenius", **options) -> RegularisedSolution:
+    solution = solve(problem, norm, **options)
+    assert isinstance(solution, RegularisedSolution)
+    return solution
+
+
+def overlapping(seed: int = 0) -> SelectionProblem:
+    """Far from separable: 75 constraints on the 16 entries of W."""
+    return published(np.random.default_rng(seed), 25, 4, 4)
+
+
+# --- by hand: one constraint of length L = |delta| |z| ---
+
+
+@pytest.mark.parametrize("C", [1e-3, 0.02, 1.0, 1e6])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_one_constraint_frobenius(C: float, loss: str) -> None:
+    """W = lam delta z^T with lam = min(C, 1/L^2) or 1/(L^2 + 1/(2C))."""
+    problem, square = single([[3.0, 4.0]], (0.0, 2.0)), 100.0
+    lam = min(C, 1 / square) if loss == "hinge" else 1 / (square + 1 / (2 * C))
+    solution = soft(problem, C=C, loss=loss)
+    assert solution.status is Status.OPTIMAL
+    assert solution.objective == pytest.approx(lam * 10.0, rel=EXACT)
+    assert solution.dual[0, 1] == pytest.approx(lam, rel=EXACT)
+    assert solution.slack[0, 1] == pytest.approx(max(0.0, 1 - lam * square), abs=EXACT)
+    np.testing.assert_allclose(solution.W, lam * np.outer([3.0, 4.0], [0.0, 2.0]), rtol=EXACT, atol=0)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("C", [0.05, 0.2, 5.0])
+def test_one_constraint_any_norm(norm: str | float, C: float) -> None:
+    """min t + C max(0, 1 - t r), r the dual norm of delta z^T: t = 1/r when C r > 1, else zero."""
+    problem = single([[3.0, 4.0]], (0.0, 2.0))
+    if norm == "frobenius":
+        return
+    reach = {"nuclear": 10.0, "spectral": 10.0, "max": 14.0, 1: 8.0}[norm]
+    solution = soft(problem, norm, C=C)
+    assert solution.status is Status.OPTIMAL
+    assert solution.primal == pytest.approx(min(C, 1 / reach), rel=1e-8)
+    assert solution.objective == pytest.approx(1 / reach if reach * C > 1 else 0.0, rel=1e-7, abs=1e-12)
+
+
+@pytest.mark.parametrize("C", [1e-9, 1e-3])
+def test_small_C_puts_every_multiplier_at_its_bound(C: float) -> None:
+    problem = overlapping()
+    solution = soft(problem, C=C)
+    expected = problem.adjoint(np.where(problem.rejected, C, 0.0))
+    np.testing.assert_allclose(solution.W, expected, rtol=0, atol=1e-13 * np.abs(expected).max())
+    assert (solution.dual[problem.rejected] == C).all()
+
+
+# --- limits ---
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_large_C_is_the_hard_margin(norm: str | float) -> None:
+    """The penalty is exact: beyond the largest multiplier of the hard margin nothing changes."""
+    problem = planted(np.random.default_rng(3), 6, 5, 5)
+    hard = solve(problem, norm)
+    largest = float(hard.dual.max())
+    for C in (1.5 * largest, 1e4 * largest):
+        solution = soft(problem, norm, C=C)
+        assert solution.status is Status.OPTIMAL
+        assert solution.objective == pytest.approx(hard.objective, rel=1e-8)
+        assert solution.slack.max() <= 1e-8
+    below = soft(problem, norm, C=0.5 * largest)
+    assert below.slack.max() > 1e-3
+
+
+def test_squared_hinge_approaches_the_hard_margin() -> None:
+    """The shortfall is lam/(2C), so the objective lies below the hard one by about sum(lam^2)/(4C)."""
+    problem = planted(np.random.default_rng(3), 6, 5, 5)
+    hard = solve(problem, tol=1e-12)
+    for C in (1e4, 1e6):
+        solution = soft(problem, C=C, loss="squared_hinge", tol=1e-12)
+        missing = 0.5 * hard.objective**2 - solution.primal
+        assert missing == pytest.approx(float((hard.dual**2).sum()) / (4 * C), rel=20 * hard.dual.max() / C)
+
+
+# --- against scikit-learn ---
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_linear_svc_means_the_same_by_C(loss: str) -> None:
+    problem = overlapping()
+    full = oracle.dense(problem)
+    sign = np.where(np.arange(len(full.rows)) % 2, 1.0, -1.0)  # it wants two classes: turn half of the rows around
+    machine = LinearSVC(C=0.3, loss=loss, fit_intercept=False, tol=1e-10, max_iter=1_000_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        machine.fit(full.rows * sign[:, None], sign)
+    solution = soft(problem, C=0.3, loss=loss)
+    assert np.linalg.norm(machine.coef_.ravel() - solution.W.ravel()) <= LOOSE * np.linalg.norm(solution.W)
+
+
+# --- priors ---
+
+
+def test_hard_prior_moves_no_further_than_it_must() -> None:
+    """W = W0 + (1 - A(W0)) delta z^T / L^2; what lies outside the span of the data stays."""
+    problem = single([[3.0, 4.0, 0.0]], (0.0, 2.0))
+    prior = np.array([[0.01, 0.02], [0.0, 0.01], [5.0, -7.0]])
+    lacking = 1 - 2 * (3 * 0.02 + 4 * 0.01)
+    solution = soft(problem, prior=prior)
+    assert solution.status is Status.OPTIMAL
+    np.testing.assert_allclose(
+        solution.W, prior + lacking / 100 * np.outer([3.0, 4.0, 0.0], [0.0, 2.0]), rtol=0, atol=1e-14
+    )
+    assert solution.objective == pytest.approx(lacking / 10, rel=1e-12)
+    assert float(solution.margins[0, 1]) >= 1 - 1e-14
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_prior_that_satisfies_everything_is_the_answer(norm: str | float) -> None:
+    problem = planted(np.random.default_rng(3), 6, 5, 5)
+    answer = np.asarray(solve(problem).W)
+    for prior, C in ((2 * answer, None), (answer, None), (2 * answer, 0.7)):
+        solution = soft(problem, norm, prior=prior, C=C)
+        assert solution.status is Status.OPTIMAL
+        assert solution.primal <= 1e-13 * np.abs(prior).sum()
+        np.testing.assert_allclose(solution.W, prior, rtol=0, atol=1e-13 * np.abs(prior).max())
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_zero_prior_is_no_prior(norm: str | float) -> None:
+    problem = planted(np.random.default_rng(4), 6, 5, 5)
+    plain, solution = solve(problem, norm), soft(problem, norm, prior=np.zeros((5, 5)))
+    assert solution.status is Status.OPTIMAL
+    assert solution.objective == pytest.approx(plain.objective, rel=2e-9)
+
+
+def test_no_prior_makes_the_infeasible_feasible() -> None:
+    problem = one_duplicate_among_many().problem
+    solution = soft(problem, prior=np.eye(6))
+    assert solution.status is Status.INFEASIBLE
+    assert solution.certificate is not None
+    assert solution.certificate.verify()
+    assert np.isnan(solution.W).all()
+    with pytest.raises(RuntimeError, match="No W"):
+        solution.raise_for_status()
+
+
+@pytest.mark.parametrize("C", [None, 1.0])
+def test_ties_alone_project_the_prior(C: float | None) -> None:
+    """Nothing rejected: the nearest W with equal scores."""
+    problem = SelectionProblem(np.eye(2)[None], [[1.0]], np.array([[True, True]]))
+    solution = soft(problem, prior=[[3.0], [1.0]], C=C)
+    assert solution.status is Status.OPTIMAL
+    np.testing.assert_allclose(solution.W, [[2.0], [2.0]], atol=1e-12)
+    assert solution.objective == pytest.approx(np.sqrt(2), rel=1e-12)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("prior", [False, True])
+def test_ties_stay_exact(norm: str | float, prior: bool) -> None:
+    problem = several(np.random.default_rng(2), 6, 5, 4)
+    W0 = np.random.default_rng(0).standard_normal((4, 4)) if prior else None
+    solution = soft(problem, norm, C=0.5, prior=W0)
+    assert solution.status is Status.OPTIMAL
+    assert np.abs(solution.margins[problem.tied]).max() <= 1e-12 * np.abs(solution.W).sum()
+
+
+# --- degenerate data and scale ---
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_duplicates_and_zero_queries_cost_their_loss_and_nothing_else(norm: str | float, loss: str) -> None:
+    tokens = np.random.default_rng(1).standard_normal((4, 3, 3))
+    tokens[0, 2] = tokens[0, 0]
+    queries = np.random.default_rng(2).standard_normal((4, 2))
+    queries[3] = 0.0
+    solution = soft(SelectionProblem(tokens, queries, [0, 0, 0, 0]), norm, C=2.0, loss=loss)
+    mask = np.ones((3, 3), dtype=bool)
+    mask[0, 2] = False
+    rest = soft(SelectionProblem(tokens[:3], queries[:3], [0, 0, 0], mask=mask), norm, C=2.0, loss=loss)
+    assert solution.status is rest.status is Status.OPTIMAL
+    # Three tokens fall short by one each; both optima are known to a relative 1e-9.
+    assert solution.primal == pytest.approx(rest.primal + 3 * 2.0, rel=3e-9)
+    assert solution.dual[0, 2] == pytest.approx(2.0 if loss == "hinge" else 4.0, rel=EXACT)
+    assert solution.slack[0, 2] == solution.slack[3, 1] == 1.0
+
+
+def test_nothing_but_duplicates() -> None:
+    solution = soft(SelectionProblem(np.ones((2, 3, 2)), np.ones((2, 2)), [0, 1]), C=1.5)
+    assert solution.status is Status.OPTIMAL
+    assert solution.primal == 6.0
+    assert not solution.W.any()
+
+
+def test_hidden_tokens_cost_nothing() -> None:
+    problem = overlapping()
+    mask = np.random.default_rng(0).random(problem.mask.shape) < 0.6
+    mask[np.arange(len(mask)), problem.reference] = True
+    seen = SelectionProblem(problem.tokens, problem.queries, problem.reference, mask=mask)
+    solution = soft(seen, C=1.0)
+    assert (solution.slack[~mask] == 0).all()
+    assert (solution.dual[~mask] == 0).all()
+    assert np.isposinf(solution.margins[~mask]).all()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("factor", [2.0**-40, 2.0**40])
+def test_scaling_the_data_scales_the_answer(norm: str | float, loss: str, factor: float) -> None:
+    """W shrinks as margins grow by a power of two; f(W) + C loss keeps its shape when C shrinks with f."""
+    problem, prior = overlapping(), np.random.default_rng(0).standard_normal((4, 4))
+    C = 2.0
+    scaled = SelectionProblem(problem.tokens * factor, problem.queries / 4, problem.reference)
+    by = factor / 4
+    shrunk = C / by**2 if norm == "frobenius" else C / by
+    one = soft(problem, norm, C=C, loss=loss, prior=prior)
+    other = soft(scaled, norm, C=shrunk, loss=loss, prior=prior / by)
+    assert one.status is other.status is Status.OPTIMAL
+    # Reduction scales by the same powers of two, so the runs are identical but for their last roundings.
+    assert other.objective * by == pytest.approx(one.objective, rel=1e-9)
+    np.testing.assert_allclose(other.W * by, one.W, rtol=0, atol=1e-9 * np.abs(one.W).max())
+
+
+def test_correlated_tokens_end_in_the_interior_point_and_are_solved() -> None:
+    problem = correlated(np.random.default_rng(0), 40, 10, 6)
+    for C in (1.0, 1e3):
+        solution = soft(problem, C=C)
+        assert solution.status is Status.OPTIMAL, repr(solution)
+
+
+@pytest.mark.parametrize("C", [1e-12, 1e12])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_extreme_prices_on_data_that_cannot_be_separated(C: float, loss: str) -> None:
+    assert soft(overlapping(), C=C, loss=loss).status is Status.OPTIMAL
+
+
+# --- what a solution says ---
+
+
+def test_support_is_what_has_a_multiplier() -> None:
+    problem = overlapping()
+    solution = soft(problem, C=0.3, tol=1e-12)
+    assert (solution.dual[~np.asarray(solution.support)] <= 1e-9 * 0.3).all()
+    short = solution.slack > 1e-6
+    assert (solution.dual[short] == 0.3).all()
+    assert short[problem.rejected].any()
+    assert not short[~problem.rejected].any()
+    assert "RegularisedSolution(OPTIMAL" in repr(solution)
+
+
+def test_primal_less_dual_value_is_the_gap() -> None:
+    problem = overlapping()
+    for loss in LOSSES:
+        solution = soft(problem, C=0.3, loss=loss)
+        loss_value = solution.slack.sum() if loss == "hinge" else (solution.slack**2).sum()
+        assert solution.primal == pytest.approx(0.5 * solution.objective**2 + 0.3 * loss_value, rel=EXACT)
+        assert solution.gap == pytest.approx((solution.primal - solution.dual_value) / solution.primal, abs=1e-16)
+        assert solution.gap <= 1e-9
+
+
+def test_torch_in_torch_out() -> None:
+    problem = overlapping()
+    tensors = SelectionProblem(
+        torch.tensor(problem.tokens, dtype=torch.float32), torch.tensor(problem.queries), problem.reference
+    )
+    solution = soft(tensors, C=1.0, prior=torch.zeros(4, 4))
+    for value in (solution.W, solution.dual, solution.slack, solution.margins):
+        assert isinstance(value, torch.Tensor)
+        assert value.dtype == torch.float32
+
+
+def test_limits_and_callback() -> None:
+    problem = overlapping()
+    stopped = soft(problem, C=10.0, max_iter=1, tol=1e-12)
+    assert stopped.status is Status.MAX_ITERATIONS
+    assert np.isfinite(stopped.primal)
+    assert 0 < stopped.gap <= 1
+    assert soft(problem, "nuclear", C=10.0, callback=lambda state: True, tol=1e-12).status is Status.CANCELLED
+    assert soft(problem, "nuclear", C=10.0, time_limit=1e-9, tol=1e-12).status is Status.TIME_LIMIT
+
+
+# --- the path ---
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_path_agrees_with_single_runs_and_saves_iterations(loss: str) -> None:
+    problem = published(np.random.default_rng(0), 60, 6, 6)
+    Cs = np.geomspace(0.1, 10.0, 30)
+    path = soft_margin_path(problem, Cs, loss=loss)
+    alone = [soft(problem, C=float(C), loss=loss) for C in Cs]
+    for one, other in zip(path, alone, strict=True):
+        assert one.status is Status.OPTIMAL
+        assert one.primal == pytest.approx(other.primal, rel=2e-9)
+    assert sum(s.iterations for s in path) <= 0.5 * sum(s.iterations for s in alone)
+    # The optimal value is concave and increasing in C.
+    values = np.array([s.primal for s in path])
+    assert (np.diff(values) >= -1e-9 * values[1:]).all()
+
+
+def test_refit_from_the_answer_ends_at_once() -> None:
+    problem = overlapping()
+    for norm in ("frobenius", "nuclear"):
+        first = soft(problem, norm, C=1.0)
+        again = soft(problem, norm, C=1.0, warm_start=first)
+        assert again.status is Status.OPTIMAL
+        assert again.iterations <= 2 or norm != "frobenius"
+        assert again.primal == pytest.approx(first.primal, rel=2e-9)
+
+
+def test_path_over_another_norm() -> None:
+    path = soft_margin_path(overlapping(), [0.1, 1.0], norm="nuclear")
+    assert [s.status for s in path] == [Status.OPTIMAL] * 2
+    assert path[0].objective < path[1].objective
+
+
+# --- bad input: one sentence ---
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"C": 0.0}, r"^C must be a positive, finite number \(None for the hard margin\); got 0.0\.$"),
+        ({"C": -1}, r"^C must be a positive.*got -1\.$"),
+        ({"C": np.inf}, r"^C must be a positive.*got inf\.$"),
+        ({"C": "many"}, r"^C must be a positive.*got 'many'\.$"),
+        ({"C": True}, r"^C must be a positive.*got True\.$"),
+        ({"loss": "logistic"}, r"^loss must be one of 'hinge', 'squared_hinge'; got 'logistic'\.$"),
+        ({"prior": np.ones((3, 4))}, r"^prior must have shape \(d, dz\) = \(4, 4\); got \(3, 4\)\.$"),
+        ({"prior": np.full((4, 4), np.nan)}, r"^prior of shape \(4, 4\) must be finite; found NaN or infinity\.$"),
+        (
+            {"norm": 3, "C": 1.0},
+            r"^norm must be 'frobenius', 'nuclear', 'spectral', 'max' or 1 with C or prior; got l_3\.$",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence(options: dict, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        solve(overlapping(), **options)
