@@ -107,11 +107,11 @@ def certify(problem: SelectionProblem, norm: Norm, W: np.ndarray, dual: np.ndarr
         margins=margins,
         objective=norm.value(W) if feasible else np.inf,
         lower_bound=bound,
-        tie_residual=_tie_residual(problem, W, margins),
+        tie_residual=residual_of_ties(problem, W, margins),
     )
 
 
-def _tie_residual(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> float:
+def residual_of_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> float:
     """Largest margin of a tied token, beyond what evaluating it in float64 can leave."""
     rows, columns = np.nonzero(problem.tied)
     if not len(rows):
@@ -207,6 +207,47 @@ class Solution:
         close = self.certified.margins <= 1.0 + self.margin_tolerance
         found = close & self.problem.rejected & bool(np.isfinite(self.objective))
         return self.problem.kind.restore(found)
+
+    @property
+    def rank(self) -> int:
+        """Number of singular values of W that the certified gap tells from zero (see :attr:`margin_tolerance`)."""
+        if not np.isfinite(self.objective):
+            return 0
+        sigma = np.linalg.svd(self.certified.W, compute_uv=False)
+        reach = np.sqrt(2 * max(self.gap, 4 * EPS)) * float(np.linalg.norm(sigma))
+        return int(np.count_nonzero(sigma > reach))
+
+    def factors(self, rank: int | None = None) -> tuple[Any, Any]:
+        r"""Split W into K Q^T with balanced factors, :math:`K = U\sqrt{S}` and :math:`Q = V\sqrt{S}`.
+
+        Of all factorisations these have the smallest :math:`\|K\|_F^2 + \|Q\|_F^2`, twice the nuclear norm of W.
+
+        Parameters
+        ----------
+        rank : int, optional
+            Columns to keep. Default: :attr:`rank`.
+
+        Returns
+        -------
+        K : array, shape (d, rank)
+        Q : array, shape (dz, rank)
+
+        Raises
+        ------
+        UnsolvedError
+            If there is no W.
+        ValueError
+            If ``rank`` is not between 0 and min(d, dz).
+        """
+        if not np.isfinite(self.objective):
+            raise UnsolvedError(self)
+        U, sigma, Vt = np.linalg.svd(self.certified.W, full_matrices=False)
+        keep = self.rank if rank is None else rank
+        if not 0 <= keep <= len(sigma):
+            raise ValueError(f"rank must lie between 0 and {len(sigma)}; got {rank}.")
+        root = np.sqrt(sigma[:keep])
+        restore = self.problem.kind.restore
+        return restore(U[:, :keep] * root), restore(Vt[:keep].T * root)
 
     def verify(self, *, exact: bool = False) -> Proof:
         """Check the claim again: bounds on the smallest norm, or that no W exists.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -119,3 +121,30 @@ def test_wide_tokens_with_few_queries_work_through_the_reduction(d: int) -> None
 def test_tighter_tolerance_is_reachable() -> None:
     for norm in ("frobenius", "nuclear"):
         assert solve(planted(15, 15, 20), norm, tol=1e-13).status is Status.OPTIMAL
+
+
+def test_factors_multiply_to_w_and_nuclear_ranks_are_clean() -> None:
+    for n, T, d in [(6, 8, 10), (15, 15, 20), (15, 5, 15)]:
+        found = solve(planted(n, T, d), "nuclear")
+        K, Q = found.factors()
+        assert K.shape == Q.shape == (d, found.rank)
+        sigma = np.linalg.svd(found.W, compute_uv=False)
+        assert found.rank < min(n, d)
+        # The face gives W as a product of `rank` columns, so what is left is rounding.
+        assert sigma[found.rank] <= 1e-12 * sigma[0]
+        np.testing.assert_allclose(K @ Q.T, found.W, atol=1e-12 * sigma[0])
+        assert (K**2).sum() + (Q**2).sum() == pytest.approx(2 * found.objective, rel=1e-9)
+    with pytest.raises(ValueError, match="rank must lie between 0 and 15"):
+        found.factors(16)
+
+
+def test_streaming_allocates_little_beside_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = planted(2000, 64, 8)
+    monkeypatch.setattr(solving, "STREAM_BYTES", 1 << 10)
+    monkeypatch.setattr("attsvm.problem.CHUNK_BYTES", 1 << 18)
+    tracemalloc.start()
+    found = solve(problem, tol=1e-6)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.status is Status.OPTIMAL
+    assert peak < 0.5 * problem.tokens.nbytes, peak / problem.tokens.nbytes

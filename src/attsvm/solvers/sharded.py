@@ -23,7 +23,7 @@ from attsvm.solvers.newton import polish
 FIRST, JOINING = 6, 4  # tokens a query: at the start, and at most in each round
 ROUNDS, PASSES = 400, 30
 NEWTON_GAP = 0.02
-STUCK = 12  # rounds without a smaller gap after which the whole portfolio is let loose on the working set
+STUCK = 6  # rounds without a smaller gap after which the whole portfolio is let loose on the working set
 
 
 def solve_sharded(problem: SelectionProblem, control: Control) -> np.ndarray | None:
@@ -42,7 +42,8 @@ def solve_sharded(problem: SelectionProblem, control: Control) -> np.ndarray | N
     control.method = "working sets"
     working = problem.tied | _worst(problem, -_hebbian_margins(problem), FIRST)
     dual = np.zeros(problem.mask.shape)
-    suspicious, best, waited = SUSPICIOUS_NORM, np.inf, 0
+    # Many queries make large norms without being infeasible, and the test is dear at this size.
+    suspicious, best, waited = 10.0 * SUSPICIOUS_NORM, np.inf, 0
     for _ in range(ROUNDS):
         reduced = reduce(problem, working=working)
         inner = Control(0.5 * control.tol, time_limit=control.remaining)
