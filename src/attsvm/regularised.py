@@ -25,7 +25,7 @@ from attsvm.interop import to_numpy
 from attsvm.norms import FROBENIUS, Norm
 from attsvm.problem import SelectionProblem
 from attsvm.reduction import Reduced, reduce
-from attsvm.solution import TIE_TOLERANCE, Certified, Solution, Status
+from attsvm.solution import TIE_TOLERANCE, Certified, Solution, Status, residual_of_ties
 from attsvm.solvers.control import Control
 from attsvm.solvers.soft_margin import Setting, Terms
 from attsvm.solvers.soft_margin_frobenius import solve_soft_frobenius
@@ -155,7 +155,7 @@ def certify_pair(
         margins=margins,
         objective=terms.norm.value(V) if feasible else np.inf,
         lower_bound=bound,
-        tie_residual=float(np.abs(margins[problem.tied]).max(initial=0.0)),
+        tie_residual=residual_of_ties(problem, W, margins),
         primal=terms.size(V) + terms.loss(np.where(problem.rejected, 1.0 - margins, 0.0)) if feasible else np.inf,
         resolution=terms.size(RESOLUTION * prior),
     )

@@ -20,6 +20,7 @@ from attsvm.solvers.soft_margin_norms import LinearTerm, NuclearTerm, SpectralTe
 
 OPENING_GAP, OPENING_STEPS = 1e-2, 500
 FURTHER = 10.0
+MANY = 5000  # constraints up to which the second run for the nuclear norm solves for multipliers
 # Gaps at which Newton on the face of the nuclear norm is tried.
 FACE_GAPS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 
@@ -41,7 +42,7 @@ def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | N
     control.method = f"Frobenius ({control.method}), interior point"
     origin = np.zeros(setting.reduced.shape)
     for place, centre in ((origin if V is None else V, CENTRE), (origin, FURTHER * CENTRE)):
-        method = SoftInteriorPoint(setting, _term(setting), place, centre)
+        method = SoftInteriorPoint(setting, _term(setting, again=centre != CENTRE), place, centre)
         run(method, setting, control, FaceAttempts(setting, control))
         if control.solved or control.stopped:
             return
@@ -69,10 +70,10 @@ def _opening(setting: Setting, control: Control) -> np.ndarray | None:
     return first.W
 
 
-def _term(setting: Setting) -> NormTerm:
+def _term(setting: Setting, *, again: bool = False) -> NormTerm:
     norm = setting.terms.norm
     if norm is NUCLEAR:
-        return NuclearTerm(setting)
+        return NuclearTerm(setting, MANY) if again else NuclearTerm(setting)
     return SpectralTerm(setting) if norm is SPECTRAL else LinearTerm(setting, shared=norm.power != 1)
 
 

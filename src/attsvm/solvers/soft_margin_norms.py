@@ -25,7 +25,7 @@ from attsvm.solvers.soft_margin_interior_point import longest
 from attsvm.solvers.spectral import TiedNormal, _completed
 
 FAR = 10.0  # a step this long is as good as an unbounded one
-FEW = 1500  # constraints up to which Newton systems are solved for multipliers, more accurate than for entries of V
+FEW = 1500
 EPS = float(np.finfo(float).eps)
 
 
@@ -152,16 +152,19 @@ class NuclearTerm(_Semidefinite):
     Parameters
     ----------
     setting : Setting
+    few : int
+        Constraints up to which the first matrix is used: it costs more than the second where they outnumber the entries
+        of V, and ends closer to the solution.
     """
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, few: int = FEW) -> None:
         self._setting = setting
         self._ties = setting.ties
         self.degree = int(sum(setting.reduced.shape))
         self._where = np.nonzero(setting.reduced.rejected)
         rows, columns = self._where
         size = int(np.prod(setting.reduced.shape))
-        self._few = len(rows) + len(self._ties.basis) <= max(FEW, size)
+        self._few = len(rows) + len(self._ties.basis) <= max(few, size)
         if self._few:
             self._delta, self._queries = setting.reduced.delta[rows, columns], setting.reduced.queries[rows]
         else:
