@@ -11,7 +11,7 @@ import numpy as np
 
 from attsvm.reduction import Reduced
 
-CHUNK_ENTRIES = 1 << 22
+CHUNK_ENTRIES = 1 << 20
 
 
 class NormalMatrix:

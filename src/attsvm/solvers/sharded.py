@@ -77,7 +77,7 @@ def solve_sharded(problem: SelectionProblem, control: Control) -> np.ndarray | N
         waited = waited + 1 if np.isfinite(gap) and gap > 0.9 * best else 0
         best = min(best, gap)
         # Margins are on the scale on which active ones are one.
-        working &= (dual != 0) | (margins < 1.5)
+        working &= (dual != 0) | (margins < 1.1)
         missing = problem.rejected & ~working & (margins < 1.0)
         working |= problem.tied | _worst(problem, np.where(missing, 1.0 - margins, -np.inf), JOINING)
     return None
