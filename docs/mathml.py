@@ -1,25 +1,32 @@
 """Write formulas as MathML, which browsers draw themselves: the pages need no network and no script."""
 
+from html import escape
+
 from docutils import nodes
 from docutils.utils.math import MathError, latex2mathml
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
 
 
-def _convert(tex: str, where: object, *, block: bool) -> str:
+def _convert(node: nodes.Element, *, block: bool) -> str:
+    """Convert one formula; what docutils cannot read is a warning, which a build with -W turns into a failure."""
+    tex = node.astext()
     try:
         return latex2mathml.tex2mathml(tex, as_block=block)
     except MathError as error:
-        raise ExtensionError(f"{where}: {error} in the formula {tex}") from error
+        logger.warning("%s In the formula %s", error, tex, location=node)
+        return f"<code>{escape(tex)}</code>"
 
 
 def visit_inline(self, node: nodes.math) -> None:
-    self.body.append(_convert(node.astext(), node.source, block=False))
+    self.body.append(_convert(node, block=False))
     raise nodes.SkipNode
 
 
 def visit_block(self, node: nodes.math_block) -> None:
-    self.body.append(f'<div class="math">{_convert(node.astext(), node.source, block=True)}</div>\n')
+    self.body.append(f'<div class="math">{_convert(node, block=True)}</div>\n')
     raise nodes.SkipNode
 
 
