@@ -26,12 +26,14 @@ _HOMES = {
     "Trace": "attsvm.training.trace",
     "train": "attsvm.training",
     "Attention": "attsvm.attention",
+    "AttentionSVM": "attsvm.estimator",
     "correlation": "attsvm.compare",
     "functional": "attsvm.functional",
 }
 
 __all__ = [
     "Attention",
+    "AttentionSVM",
     "BatchSolution",
     "Diagnosis",
     "ProblemBatch",
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from attsvm.compare import correlation
     from attsvm.diagnosis import Diagnosis, diagnose
     from attsvm.equivalence import svm_equivalent
+    from attsvm.estimator import AttentionSVM
     from attsvm.problem import SelectionProblem
     from attsvm.regularised_path import soft_margin_path
     from attsvm.solution import Solution, Status, UnsolvedError
