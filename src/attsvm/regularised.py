@@ -223,10 +223,22 @@ class RegularisedSolution(Solution):
         for rows, delta in self.problem.differences():
             lengths[rows] = np.linalg.norm(delta, axis=2)
         lengths *= np.linalg.norm(self.problem.queries, axis=1)[:, None]
+        return lengths * self._distance
+
+    @property
+    def _distance(self) -> float:
         gap = max(self.gap, 4 * EPS)
         if self.regularisation.C is not None and self.norm is FROBENIUS:
-            return lengths * np.sqrt(2 * gap * self.primal)
-        return lengths * np.sqrt(2 * gap) * self.objective
+            return float(np.sqrt(2 * gap * self.primal))
+        return float(np.sqrt(2 * gap)) * self.objective
+
+    @property
+    def rank(self) -> int:
+        """Number of singular values of W that the certified gap tells from zero (see :attr:`margin_tolerance`)."""
+        if not np.isfinite(self.objective):
+            return 0
+        sigma = np.linalg.svd(self.certified.W, compute_uv=False)
+        return int(np.count_nonzero(sigma > max(self._distance, 4 * EPS * float(sigma[0]))))
 
     def __repr__(self) -> str:
         return (

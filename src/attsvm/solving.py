@@ -126,6 +126,8 @@ def solve(
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
     asked = read_regularisation(problem, measure, C, loss, prior)
     if asked is not None:
+        if method is not None:
+            raise ValueError(f"method must be None with C or prior, whose methods are chosen for them; got {method!r}.")
         opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit)
         return solve_regularised(problem, measure, asked, control, tol, warm_start, opening)
     control.method = "closed form"

@@ -298,6 +298,17 @@ def test_limits_and_callback() -> None:
     assert soft(problem, "nuclear", C=10.0, time_limit=1e-9, tol=1e-12).status is Status.TIME_LIMIT
 
 
+def test_nuclear_soft_margin_has_low_rank_and_factors() -> None:
+    """Many tokens short of their margin: few singular values carry the rest."""
+    problem = published(np.random.default_rng(1), 20, 5, 8)
+    solution = soft(problem, "nuclear", C=0.3, tol=1e-12)
+    sigma = np.linalg.svd(solution.W, compute_uv=False)
+    assert 0 < solution.rank < 8
+    assert sigma[solution.rank] <= 1e-10 * sigma[0]
+    K, Q = solution.factors()
+    assert np.linalg.norm(K @ Q.T - solution.W) <= 1e-9 * sigma[0]
+
+
 # --- the path ---
 
 
