@@ -1,7 +1,6 @@
 r"""The nuclear norm: which methods, in which order.
 
-The constraints do not depend on the norm, so the Frobenius solution decides feasibility and points at the constraints
-that matter. An interior point on those identifies the face (rank and active constraints) at a gap of about 1e-5,
+The Frobenius solution decides feasibility and points at the constraints that matter. An interior point on those identifies the face (rank and active constraints) at a gap of about 1e-5,
 Newton on the face ends at rounding level; constraints that turn out violated join the working set.
 """
 
@@ -12,12 +11,11 @@ import numpy as np
 from attsvm.norms import NUCLEAR, nuclear, spectral
 from attsvm.reduction import Reduced
 from attsvm.solvers.control import Control
-from attsvm.solvers.frobenius import solve_frobenius
 from attsvm.solvers.gauge import report
 from attsvm.solvers.nuclear_face import refine
 from attsvm.solvers.nuclear_interior_point import NuclearInteriorPoint
+from attsvm.solvers.opening import open_with_frobenius
 
-FEASIBILITY_TOL = 1e-6
 SMALL = 250  # constraints up to which all of them are in the working set from the start
 MAX_STEPS = 150
 JOIN_GAP = 0.1
@@ -45,18 +43,12 @@ def solve_nuclear(reduced: Reduced, control: Control, start: np.ndarray | None) 
         smallest = reduced.min_margin(reduced.apply(control.W))
         if refine(reduced, control.W / smallest, start, control):
             return None
-    first = Control(FEASIBILITY_TOL, time_limit=control.time_limit)
-    found = solve_frobenius(reduced, first, None)
-    control.iterations += first.iterations
-    control.method = f"Frobenius ({first.method})"
-    if found is not None:
-        return found
-    if first.W is None or first.dual is None:
+    opening = open_with_frobenius(reduced, control)
+    if opening.W is None or opening.dual is None:
+        return opening.certificate
+    if report(reduced, NUCLEAR, opening.W, opening.dual, control):
         return None
-    if report(reduced, NUCLEAR, first.W, first.dual, control):
-        return None
-    margins = reduced.apply(first.W)
-    working = _first_working_set(reduced, margins, first.dual)
+    working = _first_working_set(reduced, reduced.apply(opening.W), opening.dual)
     control.method += ", interior point + face Newton"
     _run(reduced, working, control)
     return None
