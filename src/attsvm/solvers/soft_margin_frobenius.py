@@ -18,6 +18,7 @@ from attsvm.solvers.soft_margin_norms import EuclideanTerm
 BATCH = 10
 MAX_PASSES = 300
 NEWTON_GAP = 1e-3
+NEARBY = 1e-2  # a start this good goes to Newton at once; others are cheaper to improve by passes
 SLOW = 0.9  # a batch of passes that gains less than this factor in the gap has met correlated tokens
 WORKING_SET = 4000
 ROUNDS = 12
@@ -34,11 +35,15 @@ def solve_soft_frobenius(setting: Setting, control: Control, start: np.ndarray |
         Multipliers to start from.
     """
     if start is not None:
+        start = setting.terms.clip(start)
         control.method = "Newton"
-        polish(setting, setting.terms.clip(start), control, rounds=ROUNDS, working_set=WORKING_SET)
-        if control.solved or control.stopped:
+        if setting.report(setting.reduced.adjoint(start), start, control):
             return
-        start = _of_square(setting, control)
+        if control.state.gap < NEARBY:
+            polish(setting, start, control, rounds=ROUNDS, working_set=WORKING_SET)
+            if control.solved or control.stopped:
+                return
+            start = _of_square(setting, control)
     _coordinate_newton(setting, control, start)
     if control.solved or control.stopped:
         return

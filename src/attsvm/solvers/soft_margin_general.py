@@ -16,7 +16,8 @@ from attsvm.solvers.soft_margin import Setting
 from attsvm.solvers.soft_margin_face import refine
 from attsvm.solvers.soft_margin_frobenius import solve_soft_frobenius
 from attsvm.solvers.soft_margin_interior_point import CENTRE, NormTerm, SoftInteriorPoint, run
-from attsvm.solvers.soft_margin_norms import LinearTerm, NuclearTerm, SpectralTerm
+from attsvm.solvers.soft_margin_norms import LinearTerm
+from attsvm.solvers.soft_margin_semidefinite import NuclearTerm, SpectralTerm
 
 OPENING_GAP, OPENING_STEPS = 1e-2, 500
 FURTHER = 10.0
