@@ -5,8 +5,8 @@ A term keeps V, the ties' multipliers and whatever certifies the norm, and solve
 .. math:: H\,dV + A^\top\Theta A(dV) - B^\top d\nu = \mathrm{rhs}, \qquad B\,dV = \mathrm{what\ ties\ lack},
 
 with H the identity (half the squared Frobenius norm) or a diagonal (sum of absolute entries and largest entry, as
-linear programs); :mod:`attsvm.solvers.soft_margin_semidefinite` has the nuclear and the spectral norm. The derivations are
-those of the hard-margin methods.
+linear programs); :mod:`attsvm.solvers.soft_margin_semidefinite` has the nuclear and the spectral norm. The
+derivations are those of the hard-margin methods.
 """
 
 from __future__ import annotations
