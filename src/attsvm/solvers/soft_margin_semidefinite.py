@@ -1,7 +1,7 @@
 r"""The nuclear and the spectral norm in the soft-margin interior point: semidefinite completions of V.
 
 H is the Nesterov-Todd scaling of X and Z (Todd, Toh and Tutuncu, SIAM J. Optim. 8, 1998), whose shape makes the trace
-or the bound of X the norm (Fazel, Hindi and Boyd, ACC 2001). :mod:`attsvm.solvers.soft_margin_norms` says what a term is.
+or the bound of X the norm (Fazel, Hindi and Boyd, ACC 2001). See :mod:`attsvm.solvers.soft_margin_norms`.
 """
 
 from __future__ import annotations
