@@ -17,6 +17,7 @@ _HOMES = {
     "soft_margin_path": "attsvm.regularised_path",
     "solve_batch": "attsvm.batching",
     "ProblemBatch": "attsvm.batching",
+    "Proof": "attsvm.exact",
     "BatchSolution": "attsvm.batching",
     "Diagnosis": "attsvm.diagnosis",
     "diagnose": "attsvm.diagnosis",
@@ -37,6 +38,7 @@ __all__ = [
     "BatchSolution",
     "Diagnosis",
     "ProblemBatch",
+    "Proof",
     "SelectionProblem",
     "Solution",
     "Status",
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from attsvm.diagnosis import Diagnosis, diagnose
     from attsvm.equivalence import svm_equivalent
     from attsvm.estimator import AttentionSVM
+    from attsvm.exact import Proof
     from attsvm.problem import SelectionProblem
     from attsvm.regularised_path import soft_margin_path
     from attsvm.solution import Solution, Status, UnsolvedError

@@ -32,7 +32,7 @@ TIE_TOLERANCE = 1e-9
 class Status(Enum):
     """How a solve ended; each member's value is its sentence."""
 
-    OPTIMAL = "W is optimal: its norm and the dual bound agree to the requested gap."
+    OPTIMAL = "W is optimal: its objective and the dual bound agree to the requested gap."
     INFEASIBLE = "No W satisfies the constraints; the certificate holds multipliers that prove it."
     UNDECIDED = (
         "The solver ended without a proof: W, if one was found, has a gap above tol, and no certificate says that none "
