@@ -1,7 +1,8 @@
 r"""The nuclear norm: which methods, in which order.
 
 The Frobenius solution decides feasibility and points at the constraints that matter. An interior point on those
-identifies the face (rank and active constraints) at a gap of about 1e-5, Newton on the face ends at rounding level; constraints that turn out violated join the working set.
+identifies the face (rank and active constraints) at a gap of about 1e-5, and Newton on the face ends at rounding
+level. Constraints that turn out violated join the working set.
 """
 
 from __future__ import annotations
