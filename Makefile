@@ -3,7 +3,7 @@
 #   make demo    install, then `attsvm study digits`
 #   make test    install, then the whole test suite
 #   make lint    ruff and pyright
-#   make bench   attsvm.solve beside cvxpy, a minute
+#   make bench   attsvm.solve beside every other solver, ten minutes; writes benchmarks/RESULTS.md
 #   make docs    the pages, into docs/_build/html
 #   make clean   remove what the targets above made, .venv included
 
@@ -34,8 +34,8 @@ lint: $(VENV)/.dev
 	$(BIN)/pyright || status=1; \
 	exit $$status
 
-bench: $(VENV)/.dev
-	$(ONE_THREAD) $(BIN)/python benchmarks/against_cvxpy.py
+bench: $(VENV)/.bench
+	$(BIN)/attsvm bench $(ARGS)
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
@@ -52,6 +52,11 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: $(VENV)/.core
 	@echo "Installing the tools of the tests into $(VENV) (once)"
 	@$(PIP) --editable '.[experiments,test,lint]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.core
+	@echo "Installing the solvers to compare with into $(VENV) (once)"
+	@$(PIP) --editable '.[bench]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.core

@@ -20,6 +20,7 @@ app = App(
 )
 app.command("attsvm.cli.solve:solve", name="solve", help="Find the smallest W that selects given tokens, certified.")
 app.command("attsvm.cli.study:study", name="study", help="Train attention on a data set and hold it against its SVM.")
+app.command("attsvm.cli.bench:bench", name="bench", help="Time attsvm beside other solvers (in a checkout).")
 
 
 def main(arguments: list[str] | None = None) -> int:

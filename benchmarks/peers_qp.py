@@ -1,0 +1,94 @@
+"""Quadratic programming solvers, on the primal (variables W) or the dual (one variable a constraint).
+
+*primal*: minimise |w|^2 / 2 subject to A w >= 1.
+*dual*: minimise lam^T A A^T lam / 2 - 1^T lam over lam >= 0; then W = A^T lam.
+
+Solvers with a tolerance are asked for 1e-9, which is what attsvm promises by default.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from peers import Answer, constraint_matrix, gram_matrix, spread
+
+from attsvm import SelectionProblem
+
+ASKED = 1e-9
+MANY = 1_000_000  # iterations: the time limit is what ends a run
+SPARSE = ("osqp", "clarabel")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "osqp": {"eps_abs": ASKED, "eps_rel": ASKED, "max_iter": MANY, "polishing": True},
+    "piqp": {"eps_abs": ASKED, "eps_rel": ASKED, "max_iter": 1000},
+    "proxqp": {"eps_abs": ASKED, "eps_rel": 0.0, "max_iter": MANY},
+    "clarabel": {"tol_gap_abs": ASKED, "tol_gap_rel": ASKED, "tol_feas": ASKED},
+    "quadprog": {},
+}
+# A A^T is singular whenever there are more constraints than unknowns; quadprog factors it.
+RIDGE = 1e-12
+
+
+def with_qpsolvers(problem: SelectionProblem, solver: str, form: str) -> Answer:
+    import qpsolvers
+
+    if form == "primal":
+        A = constraint_matrix(problem)
+        P, q, G, h, lower = np.eye(A.shape[1]), np.zeros(A.shape[1]), -A, -np.ones(len(A)), None
+    else:
+        P = gram_matrix(problem)
+        if solver == "quadprog":
+            P[np.diag_indices(len(P))] += RIDGE * P.diagonal().max()
+        q, G, h, lower = -np.ones(len(P)), None, None, np.zeros(len(P))
+    if solver in SPARSE:
+        P, G = sp.csc_matrix(P), None if G is None else sp.csc_matrix(G)
+    program = qpsolvers.Problem(P, q, G, h, lb=lower)  # type: ignore[arg-type]
+    found = qpsolvers.solve_problem(program, solver=solver, **OPTIONS[solver])
+    verdict = _verdict(found)
+    dead = "infeasible" in verdict if form == "primal" else "dual" in verdict and "infeasible" in verdict
+    if found.x is None:
+        # The identity always factors, so that inconsistent constraints are quadprog's only reason to give up.
+        gave_up = solver == "quadprog" and form == "primal"
+        return Answer(None, None, "constraints are inconsistent" if gave_up else verdict, dead or gave_up)
+    if form == "primal":
+        return Answer(found.x.reshape(problem.shape[2:]), spread(problem, found.z), verdict, dead)
+    return _from_dual(problem, found.x, verdict, dead)
+
+
+def _from_dual(problem: SelectionProblem, values: np.ndarray, verdict: str, dead: bool) -> Answer:
+    dual = spread(problem, np.maximum(values, 0.0))
+    assert dual is not None
+    return Answer(problem.adjoint(dual), dual, verdict, dead)
+
+
+def _verdict(found: Any) -> str:
+    """What the solver says, in its own words as far as qpsolvers hands them on."""
+    info = found.extras.get("info")
+    said = found.extras.get("status") or getattr(info, "status", None)
+    text = str(said if said is not None else "solved" if found.found else "not solved")
+    words = text.split(".")[-1].replace("_", " ").replace("Infeasible", " infeasible").lower()
+    return words.removeprefix("piqp ").removeprefix("proxqp ")
+
+
+DAQP_SAYS = {1: "solved", 2: "solved", -1: "infeasible", -2: "cycling", -3: "unbounded", -4: "iteration limit"}
+
+
+def with_daqp(problem: SelectionProblem, form: str) -> Answer:
+    import daqp
+
+    if form == "primal":
+        A = constraint_matrix(problem)
+        m, size = A.shape
+        x, _, flag, info = daqp.solve(
+            np.eye(size), np.zeros(size), A, np.full(m, 1e30), np.ones(m), np.zeros(m, dtype=np.int32),
+            primal_tol=ASKED, iter_limit=MANY,
+        )  # fmt: skip
+        dual = spread(problem, np.maximum(-np.asarray(info["lam"]), 0.0))
+        return Answer(np.asarray(x).reshape(problem.shape[2:]), dual, DAQP_SAYS.get(flag, str(flag)), flag == -1)
+    P = gram_matrix(problem)
+    m = len(P)
+    x, _, flag, _ = daqp.solve(
+        P, -np.ones(m), np.empty((0, m)), np.full(m, 1e30), np.zeros(m), np.zeros(m, dtype=np.int32), iter_limit=MANY
+    )
+    return _from_dual(problem, np.asarray(x), DAQP_SAYS.get(flag, str(flag)), flag == -3)

@@ -1,0 +1,66 @@
+"""`attsvm bench`: the benchmarks of a checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from attsvm.cli.console import BadInput, Exit, check_writable
+
+SCRIPT = Path("benchmarks", "solvers.py")
+
+
+def find_script() -> Path:
+    """Look for the benchmarks beside the package, then in the current directory.
+
+    Raises
+    ------
+    BadInput
+        Where neither is a checkout.
+    """
+    for root in (Path(__file__).parents[3], Path.cwd()):
+        if (root / SCRIPT).is_file() and (root / "src" / "attsvm").is_dir():
+            return root / SCRIPT
+    raise BadInput(
+        "the benchmarks are not part of the installed package; run `attsvm bench` in a checkout of its repository."
+    )
+
+
+def bench(
+    *,
+    quick: bool = False,
+    large: Annotated[bool, Parameter(help="Add a million constraints from a memory map, and other long runs.")] = False,
+    out: Path | None = None,
+) -> int:
+    """Time attsvm beside other solvers: seconds, memory and certified accuracy on the same instances.
+
+    About ten minutes on two cores; a solver that is not installed becomes an entry of the table.
+
+    Parameters
+    ----------
+    quick
+        Small instances only, under a minute; prints, and writes nothing but what --out names.
+    large
+        Add the long runs.
+    out
+        The Markdown file to write. Default: benchmarks/RESULTS.md of the checkout.
+    """
+    script = find_script()
+    if quick and large:
+        raise BadInput("--quick and --large exclude each other.")
+    command = [sys.executable, str(script)]
+    command += ["--quick"] if quick else ["--large"] if large else []
+    if out is not None:
+        check_writable(out, directory=False)
+        command += ["--out", str(out)]
+    with subprocess.Popen(command) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            # The benchmarks were interrupted by the same key, keep what is done and say so.
+            process.wait()
+            return Exit.INTERRUPTED
