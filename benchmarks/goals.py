@@ -98,20 +98,24 @@ def _memory(results: Results) -> Goal:
     return Goal(f"{FROBENIUS}, {LARGEST.name}: memory of {LIBLINEAR} over ours", 8.0, value)
 
 
-def faster(results: Results) -> list[tuple[Row, float]]:
-    """Contestants quicker than attsvm at the same accuracy, on feasible instances of the tables."""
+def faster(results: Results, growth: bool = False) -> list[tuple[Row, float]]:
+    """Contestants quicker than attsvm at the same accuracy, on feasible instances of the tables or of the curves."""
     out = []
     for row in results.rows:
-        if not row.cell.who.ours and not row.cell.axis and np.isfinite(row.accuracy):
+        if not row.cell.who.ours and bool(row.cell.axis) == growth and np.isfinite(row.accuracy):
             ratio = results.ratio(row)
             if ratio < 1.0:
                 out.append((row, ratio))
     return out
 
 
+def described(found: list[tuple[Row, float]]) -> list[str]:
+    return sorted({f"{r.cell.who.name} on {r.cell.who.norm} {r.cell.instance.name} ({q:.2f}x)" for r, q in found})
+
+
 def _faster(results: Results) -> Goal:
     found = faster(results)
-    names = sorted({f"{r.cell.who.name} on {r.cell.who.norm} {r.cell.instance.name} ({q:.2f}x)" for r, q in found})
+    names = described(found)
     measured = any(not row.cell.who.ours and not row.cell.axis for row in results.rows)
     note = f": {'; '.join(names)}" if names else ""
     return Goal(

@@ -12,6 +12,8 @@ from plan import Cell
 
 # Below this a gap is rounding: two answers that reach it are equally accurate.
 ROUNDING = 1e-12
+# attsvm runs once on the growth curves, asked for this.
+ON_CURVES = 1e-9
 
 
 @dataclass
@@ -69,20 +71,21 @@ class Results:
     def get(self, name: str, norm: str, instance: Instance) -> Row | None:
         return next((r for r in self.on(norm, instance) if r.cell.who.name == name), None)
 
-    def ours(self, norm: str, instance: Instance, accuracy: float) -> Row | None:
+    def ours(self, norm: str, instance: Instance, accuracy: float, axis: str = "") -> Row | None:
         """The fastest attsvm run that is at least so accurate; for an infinite accuracy the default one."""
-        found = [r for r in self.on(norm, instance) if r.cell.who.ours and r.outcome == "solved"]
+        found = [r for r in self.on(norm, instance, axis) if r.cell.who.ours and r.outcome == "solved"]
         if not np.isfinite(accuracy):
-            found = [r for r in self.on(norm, instance) if r.cell.who.name == "attsvm 1e-09"]
+            found = [r for r in self.on(norm, instance, axis) if r.cell.who.name == "attsvm 1e-09"]
             return found[0] if found and found[0].outcome in ("solved", "infeasible") else None
-        able = [r for r in found if r.accuracy <= max(accuracy, ROUNDING)]
+        enough = max(accuracy, ON_CURVES if axis else ROUNDING)
+        able = [r for r in found if r.accuracy <= enough]
         return min(able, key=lambda r: r.seconds, default=None)
 
     def ratio(self, row: Row) -> float:
         """Seconds of a contestant over those of attsvm at the same accuracy; for a limit, a lower bound on that."""
         if row.outcome not in ("solved", "limit", "no W", "infeasible"):
             return np.nan
-        ours = self.ours(row.cell.who.norm, row.cell.instance, row.accuracy)
+        ours = self.ours(row.cell.who.norm, row.cell.instance, row.accuracy, row.cell.axis)
         return np.nan if ours is None else row.seconds / ours.seconds
 
     def batch_seconds(self, runner: str, cores: int) -> float:
