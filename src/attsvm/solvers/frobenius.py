@@ -7,6 +7,8 @@ interior point where that does not settle. A diverging dual is tested for infeas
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from attsvm.norms import FROBENIUS
@@ -21,7 +23,10 @@ from attsvm.solvers.interior_point import interior_point
 from attsvm.solvers.newton import polish
 from attsvm.solvers.quadratic_program import quadratic_program
 
-SMALL = 700  # constraints up to which the full Gram matrix is formed
+SMALL = 350  # constraints up to which the full Gram matrix is formed
+# Many constraints on few entries of W: a working set has few members, and a method that prices all constraints at once
+# in W space has found it before coordinates have settled.
+FEW_ENTRIES, DENSE_ENTRIES = 80, 1_000_000
 WORKING_SET = 6000
 BATCH = 10  # passes between looks at the gap, one of them over all constraints
 MAX_PASSES = 3000
@@ -29,7 +34,8 @@ MAX_PASSES = 3000
 NEWTON_GAP = 1e-5
 # Coordinate descent that gains less than this factor in the gap, for this many batches in a row, has met correlated
 # tokens; so has one that finds no positive margin, nor an end of the bound's growth, in this many batches.
-SLOW, PATIENCE, BLIND = 0.95, 3, 40
+# Where DAQP can take over, less is enough.
+PATIENT, HASTY = (0.95, 3, 40), (0.7, 1, 3)
 # Newton from multipliers that leave a margin below this would change most of its support.
 NEAR = 0.5
 # A bound on ||W|| beyond which the normalised dual is worth testing as a certificate: data are scaled to length one.
@@ -56,18 +62,21 @@ def solve_frobenius(reduced: Reduced, control: Control, start: np.ndarray | None
         dual = start.copy()
         if _restart(reduced, dual, control):
             return None
-    constraints = int((reduced.rejected | reduced.tied).sum())
+    constraints, size = int((reduced.rejected | reduced.tied).sum()), int(np.prod(reduced.shape))
+    dense = constraints * size <= DENSE_ENTRIES
     if constraints <= SMALL:
-        found = active_set(reduced, control, dual)
+        chain = [active_set, by_daqp, coordinate_newton, by_interior_point]
+    elif size <= FEW_ENTRIES and dense:
+        chain = [by_daqp, coordinate_newton, by_interior_point]
+    elif dense:
+        chain = [partial(coordinate_newton, patience=HASTY), by_daqp, coordinate_newton, by_interior_point]
+    else:
+        chain = [coordinate_newton, by_interior_point]
+    for method in chain:
+        found = method(reduced, control, dual)
         if found is not None or control.solved or control.stopped:
             return found
-        found = by_daqp(reduced, control, None)
-        if found is not None or control.solved or control.stopped:
-            return found
-    found = coordinate_newton(reduced, control, dual)
-    if found is not None or control.solved or control.stopped:
-        return found
-    return by_interior_point(reduced, control, None)
+    return None
 
 
 def by_interior_point(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
@@ -141,8 +150,11 @@ def active_set(reduced: Reduced, control: Control, start: np.ndarray | None) -> 
     return None
 
 
-def coordinate_newton(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
+def coordinate_newton(
+    reduced: Reduced, control: Control, start: np.ndarray | None, *, patience: tuple[float, int, int] = PATIENT
+) -> np.ndarray | None:
     """Coordinate passes down to a small gap, then Newton; the infeasibility test when the dual diverges."""
+    factor, batches, blind = patience
     control.method = _chain(control.method, "coordinate descent + Newton")
     descent = CoordinateDescent(reduced, np.zeros(reduced.rejected.shape) if start is None else start)
     suspicious = SUSPICIOUS_NORM
@@ -158,13 +170,15 @@ def coordinate_newton(reduced: Reduced, control: Control, start: np.ndarray | No
                 return found
             suspicious *= 10.0
         gap = control.state.gap
-        slow = slow + 1 if np.isfinite(gap) and gap > SLOW * before else 0
-        stuck = slow >= PATIENCE or (batch >= BLIND and not np.isfinite(gap))
-        if gap < target or stuck:
+        slow = slow + 1 if np.isfinite(gap) and gap > factor * before else 0
+        stuck = slow >= batches or (batch >= blind and not np.isfinite(gap))
+        if gap < target or (stuck and patience is PATIENT):
             polish(reduced, descent.dual, control, rounds=6, working_set=WORKING_SET)
-            if control.solved or control.stopped or stuck:
+            if control.solved or control.stopped:
                 return None
             target /= 100.0
+        if stuck:
+            return None
         before = gap
     return None
 

@@ -49,9 +49,13 @@ def solve_nuclear(reduced: Reduced, control: Control, start: np.ndarray | None) 
         return opening.certificate
     if report(reduced, NUCLEAR, opening.W, opening.dual, control):
         return None
+    everything = reduced.rejected | reduced.tied
     working = _first_working_set(reduced, reduced.apply(opening.W), opening.dual)
     control.method += ", interior point + face Newton"
-    _run(reduced, working, control)
+    _run(reduced, working.copy(), control)
+    if not (control.solved or control.stopped or working.all(where=everything)):
+        # Constraints that join late can leave a badly scaled iterate no room: begin again with all of them.
+        _run(reduced, everything, control)
     return None
 
 
@@ -59,7 +63,7 @@ def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray) 
     """Everything when small; otherwise equalities and the smallest margins of the Frobenius solution."""
     rejected = reduced.rejected
     count = int(rejected.sum())
-    wanted = max(SMALL, int(1.2 * (dual[rejected] > 0).sum()))
+    wanted = max(min(SMALL, 4 * int(np.prod(reduced.shape))), int(1.2 * (dual[rejected] > 0).sum()))
     if wanted >= count:
         return rejected | reduced.tied
     threshold = np.partition(margins[rejected], wanted)[wanted]
