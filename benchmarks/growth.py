@@ -55,10 +55,9 @@ def table(results: Results) -> list[str]:
 
 
 def draw(results: Results) -> str | None:
-    """Return the picture as SVG, None when no curve has two points."""
-    if not any(
-        len(curve(results, name, norm, a)[0]) > 1 for norm, names in GROWERS.items() for name in names for a in AXES
-    ):
+    """Return the picture as SVG, None while a panel would be empty."""
+    panels = [[len(curve(results, name, norm, a)[0]) for name in GROWERS[norm]] for norm in GROWERS for a in AXES]
+    if not all(max(points) > 1 for points in panels):
         return None
     with house_style():
         figure = new_figure(WIDE, 4.6)

@@ -9,6 +9,7 @@ have the trials as leading dimensions.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -30,7 +31,7 @@ def _tensor(name: str, array: Any) -> Tensor:
     return tensor
 
 
-class TrialHead(nn.Module):
+class TrialHead(nn.Module, ABC):
     """A head whose parameters may carry trial dimensions in front.
 
     Attributes
@@ -42,9 +43,9 @@ class TrialHead(nn.Module):
     own_dims: ClassVar[dict[str, int]] = {}
 
     @property
+    @abstractmethod
     def width(self) -> int:
         """Dimension dv of the outputs this head reads."""
-        raise NotImplementedError
 
     def flatten_trials(self, batch: tuple[int, ...], expand: bool = False) -> None:
         """Flatten the trial dimensions `batch` of the parameters to one, in place.

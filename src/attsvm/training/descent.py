@@ -19,6 +19,7 @@ A zero gradient moves nothing.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -49,7 +50,7 @@ def safe(norm: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(ABC):
     """A descent rule.
 
     Parameters
@@ -72,11 +73,11 @@ class Optimizer:
         """Return the state before the first step."""
         return {}
 
+    @abstractmethod
     def step(
         self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
     ) -> None:
         """Make step k (from 0) in place."""
-        raise NotImplementedError
 
     def _length(self, params: list[Tensor], size: float) -> float | Tensor:
         return size * global_norm(params) if self.relative else size
