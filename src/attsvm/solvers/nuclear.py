@@ -63,7 +63,7 @@ def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray) 
     """Everything when small; otherwise equalities and the smallest margins of the Frobenius solution."""
     rejected = reduced.rejected
     count = int(rejected.sum())
-    wanted = max(min(SMALL, 4 * int(np.prod(reduced.shape))), int(1.2 * (dual[rejected] > 0).sum()))
+    wanted = max(min(SMALL, 4 * int(np.prod(reduced.shape))), 2 * int((dual[rejected] > 0).sum()))
     if wanted >= count:
         return rejected | reduced.tied
     threshold = np.partition(margins[rejected], wanted)[wanted]
