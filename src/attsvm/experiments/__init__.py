@@ -1,0 +1,1 @@
+"""Published experiments, reproduced or corrected, and our own: one module an experiment, one engine for all."""

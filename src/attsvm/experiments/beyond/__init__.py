@@ -1,0 +1,1 @@
+"""Experiments nobody has published: phase diagrams, rates, ranks, layers, real tokens."""

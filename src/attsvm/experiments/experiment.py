@@ -1,0 +1,112 @@
+"""What an experiment is: cells of parameters, trials that give rows, a figure and verdicts made from the rows.
+
+An experiment is a module that defines a frozen dataclass `Config` (the parameters of one cell of its sweep) and one
+:class:`Experiment` named ``EXPERIMENT``. The engine owns everything else: seeds, shards, workers, resuming, progress
+and the report. A module must import fast; what is heavy (torch, matplotlib) is imported inside its functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Row = dict[str, Any]
+Effort = Literal["quick", "full"]
+
+
+class Config(Protocol):
+    """Parameters of one cell: a frozen dataclass of numbers, strings and booleans."""
+
+    trials: int
+    """How many trials the cell has; it does not enter the seeds, so more trials extend fewer."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One published number beside ours.
+
+    Attributes
+    ----------
+    experiment, quantity : str
+        Which number, in words and parameters: ``"P(global), W, n=5, T=5, d=10"``.
+    published : float or None
+        None where nothing was published; the verdict is then ``"measured"``.
+    measured, low, high : float
+        Ours, and its 95 % confidence interval.
+    trials, discarded, infeasible : int
+        Trials asked for; those the published protocol throws away; those without an SVM solution.
+    tolerance : float
+        The difference that sampling error alone explains (of ours and of theirs); it follows from the trials.
+    verdict : {"agrees", "differs", "corrected", "measured"}
+        ``"corrected"``: the published number is an artefact, `note` says of what.
+    note : str
+    """
+
+    experiment: str
+    quantity: str
+    published: float | None
+    measured: float
+    low: float
+    high: float
+    trials: int
+    tolerance: float
+    verdict: Literal["agrees", "differs", "corrected", "measured"]
+    discarded: int = 0
+    infeasible: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment, as the registry knows it.
+
+    Attributes
+    ----------
+    name : str
+        As on the command line: lower case, hyphens.
+    title, source, claim : str
+        A heading; the published figure (``"Fig. 6"``) or the question answered; the claim in one sentence.
+    config : type
+        The frozen dataclass of one cell.
+    sweep : callable
+        ``sweep(effort) -> sequence of configs``, the cells of a quick or a full run.
+    trials : callable
+        ``trials(config, seeds) -> rows``: a batch of trials in one call, one row or several a seed; `seeds` is an int64
+        array, and a row's numbers depend on its own seed and the config alone. Rows are flat dicts of numbers, strings,
+        booleans, None, or lists of numbers; each has the key ``"seed"``.
+    figure : callable
+        ``figure(rows) -> matplotlib Figure``, ours over the published curve, with error bars. Rows also carry the
+        fields of their config and ``"trial"``.
+    verdicts : callable
+        ``verdicts(rows) -> list of Verdict``.
+    instance : tuple of str
+        The fields of the config that a trial's seed depends on; cells that agree in them see the same instances, so
+        that parameterisations or numerics are compared on equal terms.
+    minutes : mapping of effort to float
+        Measured on two cores.
+    batch : int
+        Trials in a shard; enough for 0.1 s of work, few enough that a killed worker costs little.
+    """
+
+    name: str
+    title: str
+    source: str
+    claim: str
+    config: type
+    sweep: Callable[[Effort], Sequence[Any]]
+    trials: Callable[[Any, Any], list[Row]]
+    figure: Callable[[Sequence[Row]], Figure]
+    verdicts: Callable[[Sequence[Row]], list[Verdict]]
+    instance: tuple[str, ...]
+    minutes: Mapping[Effort, float]
+    batch: int = 20
+
+    def __post_init__(self) -> None:
+        known = {field.name for field in fields(self.config)}
+        unknown = sorted(set(self.instance) - known)
+        if unknown:
+            raise ValueError(f"instance names {unknown} of {self.name}; fields of its config were expected: {known}.")
