@@ -80,9 +80,12 @@ class Experiment:
         booleans, None, or lists of numbers; each has the key ``"seed"``.
     figure : callable
         ``figure(rows) -> matplotlib Figure``, ours over the published curve, with error bars. Rows also carry the
-        fields of their config and ``"trial"``.
+        fields of their config and ``"trial"``; a key that only other rows have is there and None. With a second
+        parameter, ``figure(rows, width)``, it draws at that width in inches, and the report asks for a narrow one too
+        (:data:`attsvm.plots.style.WIDE`, :data:`~attsvm.plots.style.NARROW`). Rows may be those of any subset of the
+        cells, or of cells that ``--set`` changed, never empty: what has no published counterpart is drawn alone.
     verdicts : callable
-        ``verdicts(rows) -> list of Verdict``.
+        ``verdicts(rows) -> list of Verdict``; :mod:`attsvm.experiments.statistics` makes them. Of any subset as well.
     instance : tuple of str
         The fields of the config that a trial's seed depends on; cells that agree in them see the same instances, so
         that parameterisations or numerics are compared on equal terms.
@@ -99,7 +102,7 @@ class Experiment:
     config: type
     sweep: Callable[[Effort], Sequence[Any]]
     trials: Callable[[Any, Any], list[Row]]
-    figure: Callable[[Sequence[Row]], Figure]
+    figure: Callable[..., Figure]
     verdicts: Callable[[Sequence[Row]], list[Verdict]]
     instance: tuple[str, ...]
     minutes: Mapping[Effort, float]

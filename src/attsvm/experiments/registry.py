@@ -1,0 +1,35 @@
+"""Which experiments there are. A name is listed once its module exists."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+
+from attsvm.experiments.experiment import Experiment
+
+FIGURES: dict[str, str] = {}
+"""The published figures, in the order of SPEC and report: name on the command line, module."""
+
+BEYOND: dict[str, str] = {}
+"""What nobody has published."""
+
+
+def names() -> tuple[str, ...]:
+    """List the experiments: the published figures, then ours."""
+    return (*FIGURES, *BEYOND)
+
+
+def get(name: str) -> Experiment:
+    """Import an experiment.
+
+    Raises
+    ------
+    ValueError
+        If there is none of that name; the message offers the closest.
+    """
+    modules = FIGURES | BEYOND
+    if name not in modules:
+        close = difflib.get_close_matches(name, modules, n=3, cutoff=0.5)
+        offered = f"; did you mean {' or '.join(close)}?" if close else "; see `attsvm list`."
+        raise ValueError(f"{name!r} is no experiment{offered}")
+    return import_module(modules[name]).EXPERIMENT
