@@ -1,0 +1,118 @@
+"""The cells of a run: the sweep of an experiment, with the fields that the caller set to other values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from attsvm.experiments.experiment import Effort, Experiment
+
+
+def cells(experiment: Experiment, effort: Effort, overrides: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+    """List the configs of a run, each once, in the order of the sweep.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    effort : {"quick", "full"}
+    overrides : mapping, optional
+        Fields of the config to values for all cells; a string is read as the field's type. Cells that become equal
+        count once.
+
+    Raises
+    ------
+    ValueError
+        If there is no such field, or the value is not of its type or not allowed; a sentence.
+    """
+    if effort not in ("quick", "full"):
+        raise ValueError(f"effort is {effort!r}; 'quick' or 'full' was expected.")
+    hints = get_type_hints(experiment.config)
+    known = [field.name for field in fields(experiment.config)]
+    values: dict[str, Any] = {}
+    for name, value in (overrides or {}).items():
+        if name not in known:
+            raise ValueError(f"{name!r} is no parameter of {experiment.name}; one of {', '.join(known)} was expected.")
+        values[name] = _read(experiment.name, name, value, hints[name])
+    try:
+        made = tuple(dict.fromkeys(replace(config, **values) for config in experiment.sweep(effort)))
+    except ValueError as error:
+        raise ValueError(f"{experiment.name}: {error}") from error
+    for config in made:
+        if config.trials < 1:
+            raise ValueError(f"trials is {config.trials} for {experiment.name}; at least 1 was expected.")
+    return made
+
+
+def parameters_hash(experiment: Experiment, made: tuple[Any, ...]) -> str:
+    """Tell runs apart: a digest of all cells and of what cuts them into batches."""
+    content = [experiment.batch, list(experiment.instance), [asdict(config) for config in made]]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def parse_settings(texts: list[str]) -> dict[str, str]:
+    """Split ``field=value`` texts.
+
+    Raises
+    ------
+    ValueError
+        If one has no equals sign, or a field is set twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name or not value.strip():
+            raise ValueError(f"--set {text!r} cannot be read; FIELD=VALUE was expected.")
+        if name in found:
+            raise ValueError(f"--set gives {name!r} twice; once was expected.")
+        found[name] = value.strip()
+    return found
+
+
+def _read(experiment: str, name: str, value: Any, hint: Any) -> Any:
+    allowed = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    for kind in allowed:
+        read = _as(kind, value)
+        if read is not _NO:
+            return read
+    expected = " or ".join(_describe(kind) for kind in allowed)
+    raise ValueError(f"{name} of {experiment} is {value!r}; {expected} was expected.")
+
+
+_NO = object()
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def _as(kind: Any, value: Any) -> Any:
+    text = value.strip() if isinstance(value, str) else None
+    if get_origin(kind) is Literal:
+        matches = [choice for choice in get_args(kind) if value == choice or text == str(choice)]
+        return matches[0] if matches else _NO
+    if kind is types.NoneType:
+        return None if value is None or text in ("none", "None") else _NO
+    if kind is bool:
+        return value if isinstance(value, bool) else _BOOLEANS.get((text or "").lower(), _NO)
+    if kind is str:
+        return value if text is not None else _NO
+    if kind is int or kind is float:
+        if isinstance(value, bool):
+            return _NO
+        try:
+            number = kind(value if text is None else text)
+        except (TypeError, ValueError):
+            return _NO
+        same = text is not None or number == value
+        return number if same and math.isfinite(number) else _NO
+    return value if isinstance(kind, type) and isinstance(value, kind) else _NO
+
+
+def _describe(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(str(choice) for choice in get_args(kind))
+    names = {int: "an integer", float: "a finite number", bool: "true or false", str: "a word", types.NoneType: "none"}
+    return names.get(kind, str(kind))

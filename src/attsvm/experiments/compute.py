@@ -1,0 +1,113 @@
+"""The work itself, the same in this process and on a worker.
+
+A cell is cut into batches of :attr:`Experiment.batch` trials, always at the same places: batched linear algebra may
+round differently in a batch of another size, so a batch is what makes equal runs equal to the last bit. A shard is a
+range of consecutive batches, cut by time, and has no influence on what is computed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from attsvm.experiments.experiment import Experiment, Row
+from attsvm.experiments.seeds import trial_seeds
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Trials `start` to `stop` of a cell, for one call of the experiment."""
+
+    config: Any
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """Batches to compute, with everything a worker has to know."""
+
+    experiment: str
+    trials: Callable[[Any, Any], list[Row]]
+    instance: tuple[str, ...]
+    seed: int
+    batches: tuple[Batch, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Rows of the first `batches` batches of a task, and the seconds they took."""
+
+    rows: list[Row]
+    batches: int
+    seconds: float
+
+
+def cut(configs: Sequence[Any], batch: int) -> list[Batch]:
+    """Cut cells into batches, the last of a cell possibly smaller."""
+    return [
+        Batch(config, start, min(start + batch, config.trials))
+        for config in configs
+        for start in range(0, config.trials, batch)
+    ]
+
+
+def task_of(experiment: Experiment, seed: int, batches: Sequence[Batch]) -> Task:
+    """Describe work to a worker; functions travel by name."""
+    return Task(experiment.name, experiment.trials, experiment.instance, seed, tuple(batches))
+
+
+def compute(task: Task, budget: float, stop: Callable[[int], object] | None = None) -> Result:
+    """Compute batches until `budget` seconds are spent, at least one.
+
+    Parameters
+    ----------
+    task : Task
+    budget : float
+    stop : callable, optional
+        Called with the trials done after each batch; a true answer ends the work there.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    ValueError
+        If the rows of the experiment break its contract.
+    """
+    from attsvm.study.threads import one_thread
+
+    rows: list[Row] = []
+    done = trials = 0
+    with one_thread():
+        began = time.perf_counter()
+        for batch in task.batches:
+            rows += _rows(task, batch)
+            done += 1
+            trials += batch.stop - batch.start
+            if (stop is not None and stop(trials)) or time.perf_counter() - began >= budget:
+                break
+        seconds = time.perf_counter() - began
+    return Result(rows, done, seconds)
+
+
+def _rows(task: Task, batch: Batch) -> list[Row]:
+    parameters = asdict(batch.config)
+    seen = {name: parameters[name] for name in task.instance}
+    seeds = trial_seeds(task.seed, task.experiment, seen, range(batch.start, batch.stop))
+    trial_of = {int(seed): batch.start + i for i, seed in enumerate(seeds)}
+    made: list[Row] = []
+    for row in task.trials(batch.config, seeds):
+        seed = row.get("seed")
+        if seed is None or int(seed) not in trial_of:
+            raise ValueError(f"a row of {task.experiment} has the seed {seed!r}; one of those given was expected.")
+        taken = sorted(name for name in row if name in parameters or name == "trial")
+        if taken:
+            raise ValueError(f"a row of {task.experiment} has the keys {taken}; they belong to the config.")
+        made.append({**parameters, "trial": trial_of[int(seed)], **row, "seed": int(seed)})
+    if len({row["trial"] for row in made}) < len(trial_of):
+        raise ValueError(f"{task.experiment} gave no row for some of its seeds; at least one a seed was expected.")
+    return sorted(made, key=lambda row: row["trial"])

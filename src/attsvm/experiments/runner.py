@@ -1,0 +1,184 @@
+"""Run an experiment: cells into batches, batches into shards, shards into rows.
+
+The rows depend on the experiment, its parameters and the root seed, and on nothing else: not on the number of workers,
+not on where a run was interrupted and resumed, not on how the shards were cut.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from sys import modules
+from typing import Any, Protocol
+
+from attsvm.experiments import cells as sweep
+from attsvm.experiments.compute import Batch, Result, compute, cut, task_of
+from attsvm.experiments.experiment import Effort, Experiment, Row
+from attsvm.experiments.meter import Meter, Progress
+from attsvm.experiments.store import Store
+
+SHARD_SECONDS = 1.0
+"""Work in a shard: what kill -9 can cost, and long against the 5 ms that writing it takes."""
+
+Ranges = deque[tuple[int, int]]
+Keep = Callable[[int, int, Result], object]
+
+
+class Stopped(Exception):
+    """The run was asked to stop; what is done is kept, and the same run continues there."""
+
+
+class Crew(Protocol):
+    """Whoever computes the batches."""
+
+    def work(
+        self, experiment: Experiment, seed: int, batches: Sequence[Batch], left: Ranges, keep: Keep, meter: Meter
+    ) -> None:
+        """Compute all ranges of batches in `left`, handing results to ``keep(start, stop, result)``, until stopped."""
+        ...
+
+
+class Alone:
+    """The process that asks."""
+
+    def work(
+        self, experiment: Experiment, seed: int, batches: Sequence[Batch], left: Ranges, keep: Keep, meter: Meter
+    ) -> None:
+        """Compute one shard after the other."""
+        while left and not meter.stopped:
+            start, stop = left.popleft()
+            result = compute(task_of(experiment, seed, batches[start:stop]), SHARD_SECONDS, meter.show)
+            reached = start + result.batches
+            if reached < stop:
+                left.appendleft((reached, stop))
+            keep(start, reached, result)
+
+
+def run(
+    experiment: Experiment,
+    effort: Effort = "quick",
+    out: str | Path | None = None,
+    seed: int = 0,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    crew: Crew | None = None,
+    progress: Progress | None = None,
+    interval: float = 1.0,
+) -> list[Row]:
+    """Run an experiment, or continue a run that was interrupted.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        From :func:`attsvm.experiments.registry.get`.
+    effort : {"quick", "full"}
+    out : path, optional
+        The experiment's own directory, see :mod:`attsvm.experiments.store`; without it nothing is kept.
+    seed : int
+        Root of all randomness.
+    overrides : mapping, optional
+        Fields of the config to values for all cells, see :func:`attsvm.experiments.cells.cells`.
+    crew : Crew, optional
+        Workers; by default this process.
+    progress : callable, optional
+        ``progress(sentence, share done)``; a true answer stops the run.
+    interval : float
+        Seconds between two new sentences.
+
+    Returns
+    -------
+    list of dict
+        The rows of all cells in the order of the sweep, trial by trial, with the fields of their config and "trial".
+
+    Raises
+    ------
+    ValueError
+        If the effort, the seed or an override is wrong, or `out` holds another run.
+    Stopped
+        If `progress` asked to stop.
+    OSError
+        If `out` cannot be written.
+    """
+    if out is None:
+        with tempfile.TemporaryDirectory(prefix="attsvm-") as place:
+            return finish(prepare(experiment, effort, place, seed, overrides), crew, progress, interval)
+    return finish(prepare(experiment, effort, out, seed, overrides), crew, progress, interval)
+
+
+class Prepared:
+    """A run that was found to be possible: its cells are known, and its directory is free or holds the same run."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        effort: Effort,
+        out: Path,
+        seed: int,
+        overrides: Mapping[str, Any] | None,
+        fresh: bool,
+    ) -> None:
+        from attsvm import __version__
+
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise ValueError(f"seed is {seed!r}; an integer of at least 0 was expected.")
+        self.experiment, self.effort, self.seed = experiment, effort, seed
+        self.overrides = dict(overrides or {})
+        self.cells = sweep.cells(experiment, effort, overrides)
+        self.trials = sum(config.trials for config in self.cells)
+        manifest = {
+            "experiment": experiment.name,
+            "attsvm": __version__,
+            "code": _code_hash(experiment),
+            "seed": seed,
+            "parameters": sweep.parameters_hash(experiment, self.cells),
+            "effort": effort,
+            "overrides": {name: str(value) for name, value in self.overrides.items()},
+            "trials": self.trials,
+        }
+        self.store = Store(out, manifest, fresh)
+
+
+def prepare(
+    experiment: Experiment,
+    effort: Effort,
+    out: str | Path,
+    seed: int = 0,
+    overrides: Mapping[str, Any] | None = None,
+    fresh: bool = False,
+) -> Prepared:
+    """Check everything about a run that can be checked before it starts; parameters and errors as for :func:`run`.
+
+    With `fresh` the run will discard what `out` holds, whatever run that is.
+    """
+    return Prepared(experiment, effort, Path(out), seed, overrides, fresh)
+
+
+def finish(
+    prepared: Prepared, crew: Crew | None = None, progress: Progress | None = None, interval: float = 1.0
+) -> list[Row]:
+    """Compute what is missing of a prepared run and return its rows; parameters and errors as for :func:`run`."""
+    experiment, store = prepared.experiment, prepared.store
+    batches = cut(prepared.cells, experiment.batch)
+    with store.opened():
+        if not store.rows_file.exists():
+            left: Ranges = deque(store.missing(len(batches)))
+            todo = sum(batch.stop - batch.start for first, last in left for batch in batches[first:last])
+            meter = Meter(experiment.name, prepared.trials, prepared.trials - todo, progress, interval)
+
+            def keep(start: int, stop: int, result: Result) -> None:
+                store.add(start, stop, result.rows, result.seconds)
+                meter.add(sum(batch.stop - batch.start for batch in batches[start:stop]))
+
+            (crew or Alone()).work(experiment, prepared.seed, batches, left, keep, meter)
+            if store.missing(len(batches)):
+                raise Stopped(experiment.name)
+        return store.finish()
+
+
+def _code_hash(experiment: Experiment) -> str:
+    """Digest of the module that computes the rows, so that a directory does not mix those of two versions of it."""
+    source = getattr(modules.get(experiment.trials.__module__), "__file__", None)
+    return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
