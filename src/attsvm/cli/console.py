@@ -94,6 +94,11 @@ class Progress:
         self._bar = None
         self._task = None
 
+    @property
+    def interval(self) -> float:
+        """Seconds between two sentences of counted progress: a log should not fill with them."""
+        return 0.5 if self._terminal else 15.0
+
     def __enter__(self) -> Progress:
         if self._terminal:
             from rich.console import Console

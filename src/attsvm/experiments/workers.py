@@ -149,8 +149,8 @@ def local_crew(workers: int) -> Iterator[DaskCrew]:
         stack.enter_context(_quiet())
         cluster = stack.enter_context(
             LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=no_dashboard, host="127.0.0.1",
-                memory_limit=0, env=_ONE_THREAD, silence_logs=logging.CRITICAL + 1,
+                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=no_dashboard,
+                host="127.0.0.1", memory_limit=0, env=_ONE_THREAD, silence_logs=logging.CRITICAL + 1,
             )
         )  # fmt: skip
         client = stack.enter_context(Client(cluster, set_as_default=False))

@@ -116,6 +116,15 @@ def as_svg(figure: Figure) -> str:
     return stream.getvalue()
 
 
+def as_png(figure: Figure) -> bytes:
+    """Return the figure as a PNG image of 200 dots an inch."""
+    stream = io.BytesIO()
+    with house_style():
+        _settle(figure)
+        figure.savefig(stream, format="png", dpi=200)
+    return stream.getvalue()
+
+
 def save(figure: Figure, directory: Path, name: str) -> None:
     """Write NAME.png at 200 dots an inch and NAME.pdf."""
     with house_style():

@@ -13,9 +13,11 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from matplotlib.figure import Figure
 
-from attsvm.plots.style import NARROW, WIDE, as_svg, save
+from attsvm.plots.style import NARROW, WIDE, as_png, as_svg, save
 
 PACKAGES = ("numpy", "scipy", "torch", "numba", "scikit-learn", "matplotlib")
+LARGEST_SVG = 600_000
+"""Bytes; thousands of points take more, and a PNG of 200 dots an inch about 150,000."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,19 @@ class Picture:
         What a reader who cannot see it is told.
     caption : str
         What to look at.
+    responsive : bool
+        Whether `draw` heeds the width; telephones get the column's figure otherwise.
     """
 
     name: str
     draw: Callable[[float], Figure]
     alt: str
     caption: str
+    responsive: bool = True
 
-    def save(self, directory: Path) -> None:
-        """Write it as PNG and PDF."""
-        save(self._column, directory, self.name)
+    def save(self, directory: Path, name: str | None = None) -> None:
+        """Write it as PNG and PDF, under its own name by default."""
+        save(self._column, directory, name or self.name)
 
     @cached_property
     def _column(self) -> Figure:
@@ -50,17 +55,20 @@ class Picture:
     @property
     def wide(self) -> str:
         """Data URI of the figure for a page's column."""
-        return data_uri(as_svg(self._column))
+        return data_uri(self._column)
 
-    @property
-    def narrow(self) -> str:
-        """Data URI of the figure for a telephone."""
-        return data_uri(as_svg(self.draw(NARROW)))
+    @cached_property
+    def narrow(self) -> str | None:
+        """Data URI of the figure for a telephone, None if there is no other."""
+        return data_uri(self.draw(NARROW)) if self.responsive else None
 
 
-def data_uri(svg: str) -> str:
-    """Embed an SVG document."""
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+def data_uri(figure: Figure) -> str:
+    """Embed a figure: as SVG, or as PNG when so much is drawn that the SVG would weigh down the page."""
+    kind, content = "svg+xml", as_svg(figure).encode()
+    if len(content) > LARGEST_SVG:
+        kind, content = "png", as_png(figure)
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 @cache
