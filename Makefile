@@ -51,7 +51,7 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev: $(VENV)/.core
 	@echo "Installing the tools of the tests into $(VENV) (once)"
-	@$(PIP) --editable '.[experiments,test,lint]'
+	@$(PIP) --editable '.[experiments,pretrained,test,lint]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.core

@@ -1,0 +1,34 @@
+"""Heads of Hugging Face models as attention SVMs; needs the extra ``pretrained``.
+
+Nothing of transformers is imported before a function is called.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "Head": "head",
+    "extract_head": "extract",
+    "extract_heads": "extract",
+}
+
+__all__ = ["Head", "extract_head", "extract_heads"]
+
+if TYPE_CHECKING:
+    from attsvm.pretrained.extract import extract_head, extract_heads
+    from attsvm.pretrained.head import Head
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'attsvm.pretrained' has no attribute {name!r}")
+    value = getattr(import_module(f"attsvm.pretrained.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

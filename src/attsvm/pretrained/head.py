@@ -1,0 +1,212 @@
+r"""One attention head as the selection problem it solves.
+
+Whatever the architecture, the score that query :math:`z_i` gives token :math:`x_t` is
+
+.. math:: a_{it} = x_t^\top W z_i + c_{it}, \qquad W = K Q^\top,
+
+with the scale inside Q. The query bias enters as a last coordinate 1 of z. The key bias adds the same number to all
+tokens of a query and is dropped, except under rotary positions, where it is not the same number and x gets a last
+coordinate 1 too. Under rotary positions K and Q are turned by position between the two factors, see
+:mod:`attsvm.pretrained.rope`. c is an additive term that the model does not compute from the tokens (T5's and ALiBi's
+position bias). Where a norm stands between projection and score (query/key norm), x and z are the normalised vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from attsvm.pretrained.sources import Place
+from attsvm.problem import SelectionProblem
+
+
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """Rotary positions of a head.
+
+    Attributes
+    ----------
+    pairs : ndarray of int, shape (P, 2)
+        Coordinates of the head turned together; the others are left alone.
+    tokens : ndarray of complex, shape (b, T, P)
+        Unit number by which each token's key is turned, pair by pair.
+    queries : ndarray of complex, shape (n, P)
+        The same for the queries.
+    """
+
+    pairs: np.ndarray
+    tokens: np.ndarray
+    queries: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A head of a model on given inputs; padding neither asks nor is seen.
+
+    Attributes
+    ----------
+    model : str
+        Class of the model.
+    name : str
+        Path of the attention module in the model.
+    layer, head : int
+        Number of the attention call in the forward pass, and of the head in it.
+    tokens : ndarray, shape (b, T, d)
+        What keys are made from; with a last coordinate 1 under rotary positions with a key bias.
+    queries : ndarray, shape (n, dz)
+        What queries are made from; with a last coordinate 1 when the query map has a bias.
+    sequence, position : ndarray of int, shape (n,)
+        Which sequence a query reads, and its own place in its sequence.
+    mask : ndarray of bool, shape (n, T)
+        Tokens a query sees.
+    K : ndarray, shape (d, dh)
+        Key-side factor.
+    Q : ndarray, shape (dz, dh)
+        Query-side factor, with the scale.
+    turns : Turns or None
+        Rotary positions.
+    bias : ndarray, shape (n, T), or None
+        Additive term of the scores, zero where hidden.
+    probabilities : ndarray, shape (n, T)
+        The model's own attention.
+    error : float
+        Largest difference between it and what tokens, queries and factors give.
+    places : tuple of Place
+        Where the key map and the query map are written in the model.
+    self_attention : bool
+        Whether queries are tokens of the same sequence, so that offsets mean something.
+    texts : tuple of tuple of str, or None
+        The tokens' text, sequence by sequence.
+    special : ndarray of bool, shape (b, T), or None
+        Tokens that the tokenizer adds, such as [CLS] and [SEP].
+    """
+
+    model: str
+    name: str
+    layer: int
+    head: int
+    tokens: np.ndarray
+    queries: np.ndarray
+    sequence: np.ndarray
+    position: np.ndarray
+    mask: np.ndarray
+    K: np.ndarray
+    Q: np.ndarray
+    turns: Turns | None
+    bias: np.ndarray | None
+    probabilities: np.ndarray
+    error: float
+    places: tuple[Place, Place]
+    self_attention: bool
+    texts: tuple[tuple[str, ...], ...] | None = None
+    special: np.ndarray | None = None
+
+    @property
+    def rotary(self) -> bool:
+        """Whether keys and queries are turned by position."""
+        return self.turns is not None
+
+    @property
+    def W(self) -> np.ndarray:
+        """K Q^T, (d, dz); the whole of the head when it is not rotary.
+
+        Raises
+        ------
+        ValueError
+            For a rotary head, whose W acts on lifted tokens: see :func:`attsvm.pretrained.rope_lift`.
+        """
+        if self.turns is not None:
+            raise ValueError(
+                f"layer {self.layer}, head {self.head} of {self.model} turns keys and queries by position, so no one W "
+                "acts on its tokens; rope_lift gives the W that acts on lifted tokens."
+            )
+        return self.K @ self.Q.T
+
+    @cached_property
+    def selected(self) -> np.ndarray:
+        """The token each query attends to most, int (n,)."""
+        return np.where(self.mask, self.probabilities, -1.0).argmax(axis=1)
+
+    def scores(self) -> np.ndarray:
+        """Attention logits from the factors, (n, T); -inf where hidden."""
+        keys = self.tokens @ self.K  # (b, T, dh)
+        asked = self.queries @ self.Q  # (n, dh)
+        if self.turns is not None:
+            keys = turned(keys, self.turns.pairs, self.turns.tokens)
+            asked = turned(asked, self.turns.pairs, self.turns.queries)
+        out = np.empty(self.mask.shape)
+        for i, j in enumerate(self.sequence):
+            out[i] = keys[j] @ asked[i]
+        if self.bias is not None:
+            out += self.bias
+        return np.where(self.mask, out, -np.inf)
+
+    def attention(self) -> np.ndarray:
+        """Softmax of :meth:`scores`, (n, T)."""
+        return softmax(self.scores())
+
+    def problem(self, selected: np.ndarray | None = None) -> SelectionProblem:
+        """Pose the selection problem of a head that is not rotary; by default of the tokens it attends to most.
+
+        Raises
+        ------
+        ValueError
+            For a rotary head; :func:`attsvm.pretrained.rope_lift` gives its problem.
+        """
+        if self.turns is not None:
+            raise ValueError(
+                f"layer {self.layer}, head {self.head} of {self.model} is rotary: rope_lift(head).problem() poses it."
+            )
+        chosen = self.selected if selected is None else selected
+        return SelectionProblem(self.tokens, self.queries, chosen, mask=self.mask, sequence=self.sequence)
+
+    def take(self, rows: np.ndarray) -> Head:
+        """Keep some of the queries, in that order, and the sequences they read.
+
+        Parameters
+        ----------
+        rows : ndarray of int or bool, shape (m,)
+        """
+        rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
+        kept, sequence = np.unique(self.sequence[rows], return_inverse=True)
+        width = int(np.flatnonzero(self.mask[rows].any(axis=0)).max()) + 1
+        turns = self.turns
+        if turns is not None:
+            turns = Turns(turns.pairs, turns.tokens[kept, :width], turns.queries[rows])
+        return replace(
+            self,
+            tokens=self.tokens[kept, :width],
+            queries=self.queries[rows],
+            sequence=sequence,
+            position=self.position[rows],
+            mask=self.mask[rows, :width],
+            turns=turns,
+            bias=None if self.bias is None else self.bias[rows, :width],
+            probabilities=self.probabilities[rows, :width],
+            texts=None if self.texts is None else tuple(self.texts[j][:width] for j in kept),
+            special=None if self.special is None else self.special[kept, :width],
+        )
+
+    def __repr__(self) -> str:
+        n, T = self.mask.shape
+        kind = ", rotary" if self.rotary else ""
+        return (
+            f"Head({self.model}, layer {self.layer}, head {self.head}{kind}, {len(self.tokens)} sequences, "
+            f"n={n}, T={T}, d={self.tokens.shape[2]}, rank <= {self.K.shape[1]}, error {self.error:.1e})"
+        )
+
+
+def turned(vectors: np.ndarray, pairs: np.ndarray, turns: np.ndarray) -> np.ndarray:
+    """Turn pairs of coordinates of vectors (..., dh) by unit numbers (..., P)."""
+    out = vectors.copy()
+    moved = (vectors[..., pairs[:, 0]] + 1j * vectors[..., pairs[:, 1]]) * turns
+    out[..., pairs[:, 0]], out[..., pairs[:, 1]] = moved.real, moved.imag
+    return out
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Turn scores (n, T) into probabilities; -inf is hidden."""
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)

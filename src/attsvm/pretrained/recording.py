@@ -1,0 +1,234 @@
+r"""Record what reaches attention in a forward pass, in any model that uses transformers' attention interface.
+
+Since version 5 every model of transformers hands queries, keys, mask and scale to one function that it looks up by name
+in ``ALL_ATTENTION_FUNCTIONS``. For the length of a forward pass this module registers a function of its own there,
+*with its mask function* (without one transformers silently drops the padding mask), which notes the arguments and then
+calls the model's own eager implementation, so that the probabilities noted are the model's. Hooks on every module keep
+the inputs and outputs of the calls made inside the attention module: among them are the linear maps that made queries
+and keys. Nothing here knows one architecture from another. Hooks, names and settings are taken back in ``finally``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from attsvm.pretrained.backend import transformers
+
+# Arguments of an attention function that say nothing about the scores.
+_SILENT = {"dropout", "sliding_window", "is_causal", "output_attentions", "use_cache", "position_ids", "cu_seq_lens_q"}
+# The attention module and the one around it: what made queries and keys is called in one of them.
+_FRAMES = 2
+_COUNTER = itertools.count()
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleCall:
+    """One call of a module inside an attention module.
+
+    Attributes
+    ----------
+    path : str
+        Where the module is in the model.
+    module : Module
+    input, output : Tensor
+        Its first argument and its result.
+    """
+
+    path: str
+    module: nn.Module
+    input: torch.Tensor
+    output: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionCall:
+    """One call of the attention function.
+
+    Attributes
+    ----------
+    index : int
+        Its number in the forward pass.
+    path : str
+        Where the attention module is in the model.
+    module : Module
+    query : Tensor, shape (B, H, Tq, dh)
+    key : Tensor, shape (B, G, Tk, dh)
+        G divides H: consecutive query heads share a key head.
+    mask : Tensor, shape (B or 1, H or 1, Tq, Tk), or None
+        Added to the scores; hidden tokens have the dtype's lowest number.
+    scaling : float
+    bias : Tensor or None
+        A position bias that the model passes beside the mask.
+    extras : dict
+        Other arguments that are set, such as a soft cap.
+    probabilities : Tensor, shape (B, H, Tq, Tk)
+        What the model's own eager attention returned.
+    calls : tuple of ModuleCall
+        Calls made before, inside the attention module and the module around it; the latest first.
+    """
+
+    index: int
+    path: str
+    module: nn.Module
+    query: torch.Tensor
+    key: torch.Tensor
+    mask: torch.Tensor | None
+    scaling: float
+    bias: torch.Tensor | None
+    extras: dict[str, Any]
+    probabilities: torch.Tensor
+    calls: tuple[ModuleCall, ...]
+
+
+@dataclass(eq=False)
+class _Frame:
+    """A module whose forward is under way, and the calls finished inside it."""
+
+    module: nn.Module
+    calls: list[ModuleCall] = field(default_factory=list)
+
+
+def _own_eager(module: nn.Module) -> Callable[..., Any]:
+    """Find the eager attention function of the file that defines the module."""
+    for kind in type(module).__mro__:
+        found = getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None)
+        if found is not None:
+            return found
+    raise ValueError(
+        f"{type(module).__name__} comes without an eager_attention_forward, so its probabilities cannot be checked."
+    )
+
+
+class Recorder:
+    """Notes the attention calls of a model's forward passes; made by :func:`recording`."""
+
+    def __init__(self, model: nn.Module, wanted: Callable[[int, str], bool]) -> None:
+        self.calls: list[AttentionCall] = []
+        self.seen: list[str] = []
+        self._wanted = wanted
+        self._paths = {module: path for path, module in model.named_modules()}
+        self._stack: list[_Frame] = []
+
+    def enter(self, module: nn.Module, arguments: Any) -> None:
+        """Forward pre-hook."""
+        self._stack.append(_Frame(module))
+
+    def leave(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+        """Forward hook."""
+        self._stack.pop()
+        given = arguments[0] if arguments else next(iter(keywords.values()), None)
+        if self._stack and isinstance(given, torch.Tensor) and isinstance(output, torch.Tensor):
+            self._stack[-1].calls.append(ModuleCall(self._paths.get(module, ""), module, given, output))
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        scaling: float | None = None,
+        **keywords: Any,
+    ) -> Any:
+        """Stand in for the attention function: note, then do what the model does."""
+        path = self._paths.get(module, type(module).__name__)
+        result = _own_eager(module)(module, query, key, value, attention_mask, scaling=scaling, **keywords)
+        index = len(self.seen)
+        self.seen.append(path)
+        if self._wanted(index, path):
+            bias = keywords.pop("position_bias", None)
+            extras = {name: value for name, value in keywords.items() if name not in _SILENT and _says_something(value)}
+            nested = tuple(call for frame in reversed(self._stack[-_FRAMES:]) for call in reversed(frame.calls))
+            self.calls.append(
+                AttentionCall(
+                    index, path, module, query.detach(), key.detach(), attention_mask,
+                    query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+                    bias, extras, result[1].detach(), nested,
+                )
+            )  # fmt: skip
+        return result
+
+
+def _says_something(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or (isinstance(value, (int, float)) and not isinstance(value, bool))
+
+
+def _configurations(model: nn.Module) -> list[Any]:
+    """Every configuration in the model that names an attention implementation, each once."""
+    found: dict[int, Any] = {}
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if hasattr(config, "_attn_implementation_internal"):
+            found.setdefault(id(config), config)
+    return list(found.values())
+
+
+@contextmanager
+def recording(model: nn.Module, wanted: Callable[[int, str], bool] = lambda index, path: True) -> Iterator[Recorder]:
+    """Record the attention calls of the forward passes run inside the block.
+
+    The model is in evaluation mode inside the block. Everything is put back when it ends, however it ends.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+    wanted : callable
+        Which calls to keep, from their number and the path of their module; the others cost nothing.
+    """
+    transformers()
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    name = f"attsvm_recording_{next(_COUNTER)}"
+    recorder = Recorder(model, wanted)
+    configurations = _configurations(model)
+    before = [config._attn_implementation_internal for config in configurations]
+    training = [module for module in model.modules() if module.training]
+    handles = []
+    try:
+        ALL_ATTENTION_FUNCTIONS.register(name, recorder.attend)
+        ALL_MASK_ATTENTION_FUNCTIONS.register(name, eager_mask)
+        for config in configurations:
+            config._attn_implementation_internal = name
+        for module in model.modules():
+            handles.append(module.register_forward_pre_hook(recorder.enter))
+            handles.append(module.register_forward_hook(recorder.leave, with_kwargs=True))
+        model.eval()
+        yield recorder
+    finally:
+        for handle in handles:
+            handle.remove()
+        for config, implementation in zip(configurations, before, strict=True):
+            config._attn_implementation_internal = implementation
+        for module in training:
+            module.training = True
+        ALL_ATTENTION_FUNCTIONS._global_mapping.pop(name, None)
+        ALL_MASK_ATTENTION_FUNCTIONS._global_mapping.pop(name, None)
+
+
+def record(
+    model: nn.Module, inputs: Mapping[str, Any], wanted: Callable[[int, str], bool] = lambda index, path: True
+) -> Recorder:
+    """Run the model on inputs without gradients and return what was recorded.
+
+    Raises
+    ------
+    ValueError
+        If no attention went through transformers' attention interface.
+    """
+    with recording(model, wanted) as recorder, torch.no_grad():
+        model(**inputs)
+    if not recorder.seen:
+        raise ValueError(
+            f"{type(model).__name__} computes attention without transformers' attention interface "
+            "(ALL_ATTENTION_FUNCTIONS), so nothing could be recorded."
+        )
+    return recorder

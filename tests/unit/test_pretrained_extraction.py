@@ -1,0 +1,216 @@
+"""Heads extracted from every family of models agree with the models' own attention, padding and masks included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from attsvm.pretrained import extract_head, extract_heads
+from pretrained_models import CONFIGURATIONS, SENTENCES, batch, minilm, tiny
+
+SUPPORTED = [family for family in CONFIGURATIONS if family not in ("gemma2", "bloom")]
+ROTARY = {"llama", "mistral", "qwen2", "qwen3", "gemma3", "olmo2", "cohere", "phi", "gpt-neox"}
+
+
+@pytest.mark.parametrize("family", SUPPORTED)
+def test_heads_agree_with_the_model(family: str) -> None:
+    model, inputs = tiny(family), batch(family)
+    own = _eager_attentions(model, inputs)
+    found = list(extract_heads(model, inputs))
+    assert len(found) == sum(layer.shape[1] for layer in own)
+    for head in found:
+        assert head.error <= 1e-5
+        assert head.rotary == (family in ROTARY)
+        theirs = own[head.layer][:, head.head].double().numpy()[head.sequence, head.position]
+        np.testing.assert_allclose(head.attention(), theirs, atol=1e-5)
+        if not head.rotary and head.bias is None:
+            np.testing.assert_allclose(
+                np.where(head.mask, head.problem().scores(head.W), 0), np.where(head.mask, head.scores(), 0), atol=1e-9
+            )
+
+
+def _eager_attentions(model: Any, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """Attention of every layer as the model itself returns it; an encoder-decoder's in the order of the calls."""
+    before = model.config._attn_implementation
+    model.eval().set_attn_implementation("eager")
+    with torch.no_grad():
+        out = model(**inputs, output_attentions=True)
+    model.set_attn_implementation(before)
+    if "encoder_attentions" in out:
+        pairs = zip(out.decoder_attentions, out.cross_attentions, strict=True)
+        return [*out.encoder_attentions, *(layer for pair in pairs for layer in pair)]
+    return list(out.attentions)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "mistral", "qwen2", "t5"])
+def test_padding_changes_nothing(family: str) -> None:
+    """A sequence gives the same tokens, scores and attention alone and padded in a batch."""
+    model, inputs = tiny(family), batch(family)
+    for head in extract_heads(model, inputs, heads=[1]):
+        if not head.self_attention:
+            continue
+        row = head.sequence == 1
+        decoder = head.name.startswith("decoder")
+        alone_inputs = {
+            name: value[1:2] if name == "decoder_input_ids" else value[1:2, :6] for name, value in inputs.items()
+        }
+        alone = extract_head(model, head.layer, 1, alone_inputs)
+        length = 5 if decoder else 6
+        assert alone.mask.shape == (length, length)
+        assert row.sum() == length
+        padded = head.take(row)
+        assert not padded.mask[:, length:].any()
+        # Float32 sums in another order: a few roundings of activations of size 10 to 100.
+        np.testing.assert_allclose(padded.tokens[0, :length], alone.tokens[0], rtol=1e-4, atol=1e-3)
+        np.testing.assert_array_equal(padded.mask[:, :length], alone.mask)
+        np.testing.assert_allclose(padded.probabilities[:, :length], alone.probabilities, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
+def test_padding_neither_asks_nor_is_seen(family: str) -> None:
+    inputs = batch(family)
+    head = extract_head(tiny(family), 1, 0, inputs)
+    visible = inputs["attention_mask"].bool().numpy()
+    assert len(head.queries) == visible.sum()
+    assert visible[head.sequence, head.position].all()
+    assert not (head.mask & ~visible[head.sequence]).any()
+
+
+@pytest.mark.parametrize(("family", "window"), [("gpt2", 99), ("llama", 99), ("mistral", 3)])
+def test_causal_and_sliding_masks(family: str, window: int) -> None:
+    inputs = batch(family)
+    head = extract_head(tiny(family), 0, 2, inputs)
+    offset = head.position[:, None] - np.arange(head.mask.shape[1])
+    visible = inputs["attention_mask"].bool().numpy()[head.sequence]
+    np.testing.assert_array_equal(head.mask, visible & (offset >= 0) & (offset < window))
+
+
+def test_grouped_query_heads_share_keys() -> None:
+    heads = list(extract_heads(tiny("llama"), batch("llama"), layers=[0]))
+    np.testing.assert_array_equal(heads[0].K, heads[1].K)
+    assert np.abs(heads[1].K - heads[2].K).max() > 0.1
+    assert heads[0].tokens is heads[3].tokens
+
+
+def test_scale_options_of_gpt2() -> None:
+    """Without scaling by width, layer k is divided by k + 1 alone: W is the weights' product over k + 1."""
+    model = tiny("gpt2-scales")
+    for layer in (0, 1):
+        head = extract_head(model, layer, 3, batch("gpt2-scales"))
+        weight, bias = model.h[layer].attn.c_attn.weight.double(), model.h[layer].attn.c_attn.bias.double()
+        query = torch.cat([weight[:, 24:32], bias[None, 24:32]])
+        np.testing.assert_allclose(head.W, (weight[:, 56:64] @ query.T).detach().numpy() / (layer + 1), rtol=1e-12)
+
+
+def test_key_bias_counts_under_rotary_positions_only() -> None:
+    assert extract_head(tiny("qwen2"), 0, 0, batch("qwen2")).tokens.shape[2] == 33
+    assert extract_head(tiny("bert"), 0, 0, batch("bert")).tokens.shape[2] == 32
+
+
+def test_query_key_norm_is_divided_out() -> None:
+    """Tokens of Qwen3's heads are normalised keys, so their mean square is one and W is the product of the gains."""
+    model = tiny("qwen3")
+    head = extract_head(model, 0, 1, batch("qwen3"))
+    np.testing.assert_allclose(np.square(head.queries).mean(axis=1), 1.0, rtol=1e-4)
+    attention = model.layers[0].self_attn
+    np.testing.assert_allclose(np.diag(head.K), attention.k_norm.weight.detach().numpy(), rtol=1e-6)
+
+
+def test_position_bias_of_t5_is_an_additive_term() -> None:
+    head = extract_head(tiny("t5"), 1, 0, batch("t5"))
+    assert head.bias is not None
+    assert np.abs(head.bias).max() > 0.1
+    assert not head.bias[~head.mask].any()
+
+
+def test_layers_by_name_and_from_the_end() -> None:
+    model, inputs = tiny("t5"), batch("t5")
+    crossing = extract_head(model, "decoder.block.0.layer.1.EncDecAttention", 0, inputs)
+    assert crossing.mask.shape == (15, 9)
+    assert not crossing.self_attention
+    assert extract_head(model, -1, 0, inputs).layer == 5
+
+
+def test_minilm_with_texts() -> None:
+    model, tokenizer = minilm()
+    heads = list(extract_heads(model, SENTENCES, layers=[0, 5], tokenizer=tokenizer))
+    assert len(heads) == 24
+    assert max(head.error for head in heads) < 2e-6  # what float32 leaves in probabilities
+    texts, special = heads[0].texts, heads[0].special
+    assert texts is not None
+    assert special is not None
+    assert texts[0][:4] == ("[CLS]", "the", "committee", "read")
+    assert special[0, 0]
+    assert not special[0, 1]
+
+
+def test_soft_cap_is_named() -> None:
+    with pytest.raises(ValueError, match=r"soft cap .* outside the bilinear form"):
+        extract_head(tiny("gemma2"), 0, 0, batch("gemma2"))
+
+
+def test_a_model_outside_the_interface_is_named() -> None:
+    with pytest.raises(ValueError, match="BloomModel computes attention without transformers' attention interface"):
+        extract_head(tiny("bloom"), 0, 0, batch("bloom"))
+
+
+def test_what_lies_between_projection_and_attention_is_named() -> None:
+    model = tiny("bert")
+    query = model.encoder.layer[0].attention.self.query
+    query.register_forward_hook(lambda module, arguments, output: None)  # a harmless hook of the user's stays
+    query.forward = lambda x: torch.tanh(torch.nn.functional.linear(x, query.weight, query.bias))
+    with pytest.raises(ValueError, match=r"head 0 of encoder.layer.0.attention.self \(BertSelfAttention\).*Linear"):
+        extract_head(model, 0, 0, batch("bert"))
+    assert len(query._forward_hooks) == 1
+
+
+@pytest.mark.parametrize(
+    ("layer", "head", "sentence"),
+    [
+        (2, 0, "layer must lie between 0 and 1"),
+        (0, 4, "head must lie between 0 and 3"),
+        ("x", 0, "no attention module"),
+    ],
+)
+def test_layer_and_head_out_of_range(layer: int | str, head: int, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        extract_head(tiny("bert"), layer, head, batch("bert"))
+
+
+def test_half_precision_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"computes in torch.bfloat16.*dtype=torch.float32"):
+        extract_head(tiny("bert").bfloat16(), 0, 0, batch("bert"))
+
+
+def test_texts_need_a_tokenizer() -> None:
+    with pytest.raises(ValueError, match="2 texts; a tokenizer was expected"):
+        extract_head(tiny("bert"), 0, 0, ["one", "two"])
+
+
+class Broken(Exception):
+    pass
+
+
+def test_everything_is_put_back_when_the_model_raises() -> None:
+    model = tiny("bert")
+    model.train()
+    model.encoder.layer[0].eval()  # a mixture that a plain model.train() would not restore
+    modes = [module.training for module in model.modules()]
+    names, implementation = set(ALL_ATTENTION_FUNCTIONS.keys()), model.config._attn_implementation
+
+    def fail(*arguments: object) -> None:
+        raise Broken
+
+    handle = model.encoder.layer[1].attention.self.register_forward_pre_hook(fail)
+    with pytest.raises(Broken):
+        extract_head(model, 0, 0, batch("bert"))
+    handle.remove()
+    assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
+    assert model.config._attn_implementation == implementation
+    assert set(ALL_ATTENTION_FUNCTIONS.keys()) == names
+    assert [module.training for module in model.modules()] == modes
+    assert extract_head(model, 0, 0, batch("bert")).error < 1e-5
