@@ -68,6 +68,35 @@ def random_trial(
     )
 
 
+def gapped_trial(
+    rng: np.random.Generator, n: int, T: int, d: int, gap: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Draw one cross-attention trial, each sequence again until it has the score gap by itself.
+
+    The same distribution as :func:`random_trial` with `gap`: given v, sequences are independent, and by symmetry the
+    chance of a gap does not depend on v. Only here many sequences need no luck all at once.
+
+    Raises
+    ------
+    ValueError
+        If some sequence finds no draw with the gap.
+    """
+    v = _sphere(rng, d)
+    labels = rng.choice(np.array([-1.0, 1.0]), n)
+    queries = _sphere(rng, n, d)
+    tokens = np.empty((n, T, d))
+    left = np.arange(n)
+    for _ in range(_MAX_DRAWS):
+        tokens[left] = _sphere(rng, len(left), T, d)
+        left = left[[score_gap(tokens[i : i + 1], labels[i : i + 1], v) < gap for i in left]]
+        if not len(left):
+            return tokens, queries, labels, v
+    raise ValueError(
+        f"gap is {gap}; none of {_MAX_DRAWS} draws of a sequence with T={T}, d={d} reached it, a smaller one was "
+        "expected."
+    )
+
+
 def random_data(
     trials: int | None,
     n: int,

@@ -7,7 +7,10 @@ from importlib import import_module
 
 from attsvm.experiments.experiment import Experiment
 
-FIGURES: dict[str, str] = {}
+FIGURES: dict[str, str] = {
+    "convergence-types": "attsvm.experiments.figures.convergence_types",
+    "global-probability": "attsvm.experiments.figures.global_probability",
+}
 """The published figures, in the order of SPEC and report: name on the command line, module."""
 
 BEYOND: dict[str, str] = {}

@@ -1,0 +1,39 @@
+"""Rows of an experiment by cell, and as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from attsvm.experiments.experiment import Row
+
+
+def by(rows: Sequence[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Group rows by the values of some fields, in order of those values.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+    names : str
+
+    Returns
+    -------
+    dict
+        From the tuple of values to the rows that have them.
+    """
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return dict(sorted(groups.items()))
+
+
+def having(rows: Sequence[Row], **values: Any) -> list[Row]:
+    """Return the rows whose fields have these values."""
+    return [row for row in rows if all(row[name] == value for name, value in values.items())]
+
+
+def column(rows: Sequence[Row], name: str) -> np.ndarray:
+    """Return a field of all rows that have one, float64; None is left out."""
+    return np.array([row[name] for row in rows if row[name] is not None], dtype=float)
