@@ -38,13 +38,18 @@ def refuse(message: str) -> int:
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
-    """Turn the ValueError and OSError of the block into :class:`BadInput`; an error of linear algebra stays a bug."""
+def refusing(*, values: bool = True) -> Iterator[None]:
+    """Turn the ValueError and OSError of the block into :class:`BadInput`; an error of linear algebra stays a bug.
+
+    Without `values` a ValueError stays a bug as well: nothing the user gave can cause it.
+    """
     try:
         yield
     except np.linalg.LinAlgError:
         raise
     except ValueError as error:
+        if not values:
+            raise
         raise BadInput(str(error)) from error
     except OSError as error:
         raise BadInput(_sentence(error)) from error

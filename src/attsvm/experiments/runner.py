@@ -124,7 +124,8 @@ class Prepared:
 
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
             raise ValueError(f"seed is {seed!r}; an integer of at least 0 was expected.")
-        self.experiment, self.effort, self.seed = experiment, effort, seed
+        self.experiment, self.seed = experiment, seed
+        self.effort: Effort = effort
         self.overrides = dict(overrides or {})
         self.cells = sweep.cells(experiment, effort, overrides)
         self.trials = sum(config.trials for config in self.cells)

@@ -28,7 +28,7 @@ IDENTITY = {
     "attsvm": "version of attsvm",
     "code": "code of the experiment",
     "seed": "root seed",
-    "parameters": "parameters or effort",
+    "parameters": "set of cells (--quick, --full, --set)",
 }
 """Entries of the manifest that two runs must share for one to continue the other, in words."""
 
@@ -67,7 +67,8 @@ class Store:
             return
         differing = [words for key, words in IDENTITY.items() if found.get(key) != manifest[key]]
         if differing:
-            raise ValueError(f"{directory} holds another run, its {' and '.join(differing)} differ(s); {remedy}")
+            verb = "differs" if len(differing) == 1 else "differ"
+            raise ValueError(f"{directory} holds another run: its {' and its '.join(differing)} {verb}; {remedy}")
         if self.rows_file.exists():
             self._manifest = found
 
@@ -87,10 +88,8 @@ class Store:
 
         Raises
         ------
-        ValueError
-            If another process is writing there.
         OSError
-            If it cannot be written.
+            If another process is writing there, or it cannot be written.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         with _locked(self.directory):
@@ -183,7 +182,7 @@ def _locked(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ValueError(f"{directory} is in use by another run; wait for it, or choose another --out.") from error
+            raise OSError(f"{directory} is in use by another run; wait for it, or choose another --out.") from error
         yield
     finally:
         os.close(handle)

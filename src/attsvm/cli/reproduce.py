@@ -1,0 +1,149 @@
+"""`attsvm reproduce`: the published experiments and ours, with a verdict on every number."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+from attsvm.experiments import registry
+from attsvm.experiments.cells import parse_settings
+from attsvm.experiments.experiment import Effort
+from attsvm.experiments.meter import duration
+from attsvm.experiments.runner import Crew, Prepared, Stopped, finish, prepare
+from attsvm.experiments.store import read_manifest
+
+INSTALL = "install them with `pip install 'attsvm[experiments]'`"
+
+
+def reproduce(
+    *names: str,
+    quick: bool = False,
+    full: bool = False,
+    out: Path = Path("attsvm-reproduction"),
+    workers: int | None = None,
+    scheduler: str | None = None,
+    seed: int = 0,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    fresh: bool = False,
+) -> int:
+    """Run the published experiments and those beyond, and hold every number against what was published.
+
+    Writes index.html, verdicts.json and a folder an experiment. What is done is kept through Ctrl-C and worse: the same
+    command continues there. The report shows every experiment that is finished in the directory.
+
+    Parameters
+    ----------
+    names
+        Experiments, see `attsvm list`. Default: all.
+    quick
+        Fewer trials, wider intervals; about ten minutes for all on two cores. The default.
+    full
+        As many trials as published.
+    out
+        The directory to write and to continue.
+    workers
+        Local worker processes, one thread each. Default: none, the work is done by this process.
+    scheduler
+        Address of a running dask scheduler to use, such as tcp://10.0.0.5:8786.
+    seed
+        Root of all randomness.
+    set_
+        FIELD=VALUE sets a parameter in all cells, such as trials=20 or numerics=published.
+    fresh
+        Discard what the directory holds of these experiments instead of continuing it.
+    """
+    if quick and full:
+        raise BadInput("--quick and --full exclude each other.")
+    if workers is not None and scheduler is not None:
+        raise BadInput("--workers and --scheduler exclude each other.")
+    if workers is not None and workers < 1:
+        raise BadInput(f"--workers is {workers}; an integer of at least 1 was expected.")
+    _check_installed(workers is not None or scheduler is not None)
+    effort: Effort = "full" if full else "quick"
+    with refusing():
+        overrides = parse_settings(set_ or [])
+        chosen = [registry.get(name) for name in dict.fromkeys(names or registry.names())]
+        runs = [prepare(one, effort, out / one.name, seed, overrides, fresh) for one in chosen]
+    check_writable(out, directory=True)
+    command = shlex.join(["attsvm", *sys.argv[1:]])
+    with Progress() as progress:
+        undone = _work(runs, workers, scheduler, progress)
+        progress("Drawing the report", 1.0)
+        page = _report(out, [run.experiment.name for run in undone], command)
+    if page is not None:
+        print(f"Report: {page}")
+    return Exit.INTERRUPTED if undone else Exit.DONE
+
+
+def _check_installed(distributed: bool) -> None:
+    needed = ["pyarrow", "distributed"] if distributed else ["pyarrow"]
+    missing = [package for package in needed if find_spec(package) is None]
+    if missing:
+        raise BadInput(f"reproduce needs {' and '.join(missing)}; {INSTALL}.")
+
+
+def _work(runs: list[Prepared], workers: int | None, scheduler: str | None, progress: Progress) -> list[Prepared]:
+    """Compute the runs one after the other; return those that Ctrl-C left undone."""
+    weights = [run.experiment.minutes[run.effort] for run in runs]
+    with _crew(workers, scheduler) as crew:
+        for k, run in enumerate(runs):
+            before, own, total = sum(weights[:k]), weights[k], sum(weights) or 1.0
+            try:
+                # Parameters that the user chose may be wrong in ways that only the experiment knows.
+                with refusing(values=bool(run.overrides)):
+                    finish(run, crew, _part(progress, before / total, own / total), progress.interval)
+            except Stopped:
+                return runs[k:]
+            print(f"{run.experiment.name}: {run.trials:,} trials, {duration(run.store.seconds)}", flush=True)
+    return []
+
+
+def _part(progress: Progress, begins: float, share: float) -> Callable[[str, float], bool]:
+    return lambda sentence, done: progress(sentence, begins + done * share)
+
+
+@contextmanager
+def _crew(workers: int | None, scheduler: str | None) -> Iterator[Crew | None]:
+    if workers is None and scheduler is None:
+        yield None
+        return
+    from attsvm.experiments.workers import CrewLost, cluster_crew, local_crew
+
+    try:
+        with ExitStack() as stack:
+            with refusing():
+                crew = stack.enter_context(local_crew(workers or 1) if scheduler is None else cluster_crew(scheduler))
+            yield crew
+    except CrewLost as error:
+        raise BadInput(str(error)) from error
+
+
+def _report(out: Path, undone: list[str], command: str) -> Path | None:
+    """Write the report of every experiment that is finished in the directory, by the code and version at hand."""
+    from attsvm.experiments import tables
+    from attsvm.report.reproduction import Finished, write_reproduction
+    from attsvm.study.threads import one_thread
+
+    finished = []
+    for name in registry.names():
+        try:
+            found = read_manifest(out / name)
+            if found is None or not (out / name / "rows.parquet").is_file():
+                continue
+            run = prepare(registry.get(name), found["effort"], out / name, found["seed"], found["overrides"])
+        except (ValueError, KeyError):
+            continue
+        rows = tables.read(run.store.rows_file).to_pylist()
+        finished.append(Finished(run.experiment, rows, run.effort, run.seed, run.overrides, run.store.seconds))
+    if not finished:
+        return None
+    with refusing(values=False), one_thread():
+        return write_reproduction(finished, out, command, undone)
