@@ -56,7 +56,7 @@ class FarkasCertificate:
             return np.inf
         if (dual[problem.rejected] < 0).any() or not (dual[problem.rejected] > 0).any():
             return np.inf
-        if (dual[~(problem.rejected | problem.tied)] != 0).any():
+        if (dual[~problem.constrained] != 0).any():
             return np.inf
         if self._refuted(dual):
             return np.inf

@@ -15,6 +15,8 @@ from functools import partial
 import numpy as np
 
 Measure = Callable[[np.ndarray], float]
+# A sum of squares between this and its inverse has lost nothing to underflow that counts, and overflowed nowhere.
+SAFE_SQUARE = 1e-200
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,9 @@ class Norm:
 
 def frobenius(M: np.ndarray) -> float:
     """Square root of the sum of squares, safe against overflow and underflow of the squares."""
+    square = float(np.vdot(M, M))
+    if SAFE_SQUARE < square < 1.0 / SAFE_SQUARE:
+        return math.sqrt(square)
     top = np.abs(M).max(initial=0.0)
     return float(top * np.linalg.norm(M / top)) if top > 0 else 0.0
 

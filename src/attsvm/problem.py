@@ -157,34 +157,48 @@ class SelectionProblem:
         tied[np.arange(len(tied)), self.reference] = False
         return tied
 
+    @cached_property
+    def constrained(self) -> np.ndarray:
+        """Visible tokens that lose or tie, those a difference is taken of: bool, shape (n, T)."""
+        return self.rejected | self.tied
+
+    @cached_property
+    def _hides(self) -> bool:
+        return not self.mask.all()
+
     def differences(self, dtype: type = np.float64) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield ``(rows, delta)`` with delta[i, t] = x_{i alpha_i} - x_{it}, (rows, T, d), zero where unconstrained."""
         n, T, d, _ = self.shape
-        constrained = self.rejected | self.tied
         step = max(1, CHUNK_BYTES // (8 * T * d))
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
             x = self.tokens[self.sequence[rows]].astype(dtype, copy=False)  # (rows, T, d)
             chosen = x[np.arange(len(x)), self.reference[rows]]
             delta = chosen[:, None, :] - x
-            delta[~constrained[rows]] = 0.0
+            if self._hides:
+                delta[~self.mask[rows]] = 0.0
             yield rows, delta
 
     def apply(self, W: np.ndarray) -> np.ndarray:
         """Evaluate the linear map A: margins of every constrained token, zero elsewhere, (n, T), for W (d, dz)."""
-        u = self.queries @ W.T  # (n, d)
-        out = np.empty(self.mask.shape)
-        for rows, delta in self.differences():
-            out[rows] = np.matmul(delta, u[rows, :, None])[..., 0]
-        return out
+        return self.evaluate(W, None)[0]
 
     def adjoint(self, dual: np.ndarray) -> np.ndarray:
         """Evaluate the adjoint: sum over (i, t) of dual_it (x_{i alpha_i} - x_it) z_i^T, (d, dz), for dual (n, T)."""
-        n, _, d, _ = self.shape
-        pulled = np.empty((n, d))
+        return self.evaluate(None, dual)[1]
+
+    def evaluate(self, W: np.ndarray | None, dual: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Evaluate the map at W and the adjoint at dual in one pass over the tokens; None gives an empty array."""
+        n, T, d, dz = self.shape
+        margins = np.empty((0, T) if W is None else (n, T))
+        pulled = np.empty((0 if dual is None else n, d))
+        u = None if W is None else self.queries @ W.T  # (n, d)
         for rows, delta in self.differences():
-            pulled[rows] = np.matmul(dual[rows, None, :], delta)[:, 0]
-        return pulled.T @ self.queries
+            if u is not None:
+                margins[rows] = np.matmul(delta, u[rows, :, None])[..., 0]
+            if dual is not None:
+                pulled[rows] = np.matmul(dual[rows, None, :], delta)[:, 0]
+        return margins, pulled.T @ self.queries if dual is not None else np.empty((0, dz))
 
     def scores(self, W: Any) -> Any:
         """Attention logits x_it^T W z_i, shape (n, T); -inf where the mask hides the token."""

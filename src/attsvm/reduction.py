@@ -132,19 +132,19 @@ def reduce(problem: SelectionProblem, *, rotate: bool = True, working: np.ndarra
     working : ndarray of bool, shape (n, T), optional
         Leave the other constraints out.
     """
-    constrained = problem.rejected | problem.tied
+    constrained = problem.constrained
     if working is not None:
-        constrained &= working
+        constrained = constrained & working
     rows = np.flatnonzero(constrained.any(axis=1))
     count = int(constrained.sum(axis=1).max())
     columns = np.argsort(~constrained[rows], axis=1, kind="stable")[:, :count]  # (rows, T)
     kept = np.take_along_axis(constrained[rows], columns, axis=1)
     delta = np.empty((len(rows), count, problem.shape[2]))
-    start = 0
+    start, T = 0, problem.shape[1]
     for block, part in problem.differences():
         here = slice(start, start + int(constrained[block].any(axis=1).sum()))
-        part = part[rows[here] - block.start]
-        delta[here] = np.take_along_axis(part, columns[here, :, None], axis=1)
+        flat = (rows[here] - block.start)[:, None] * T + columns[here]
+        np.take(part.reshape(-1, part.shape[2]), flat, axis=0, out=delta[here])
         start = here.stop
     delta[~kept] = 0.0
     queries = problem.queries[rows]

@@ -84,18 +84,18 @@ def certify(problem: SelectionProblem, norm: Norm, W: np.ndarray, dual: np.ndarr
     that A^T dual has dual norm one (its sum is then ||W||).
     """
     rejected, tied = problem.rejected, problem.tied
-    margins = problem.apply(W)
-    smallest = float(np.min(margins, where=rejected, initial=np.inf))
     if not rejected.any():
         # Nothing asks for a margin: the zero matrix is the answer, and no multiplier is needed to show it.
         zero = np.zeros_like(W)
-        return Certified(zero, np.zeros_like(dual), np.zeros_like(margins), 0.0, 0.0, 0.0)
+        return Certified(zero, np.zeros_like(dual), np.zeros(dual.shape), 0.0, 0.0, 0.0)
+    dual = np.where(tied, dual, np.where(rejected, np.maximum(dual, 0.0), 0.0))
+    margins, adjoint = problem.evaluate(W, dual)
+    smallest = float(margins.min(where=rejected, initial=np.inf))
     feasible = smallest > 0
     if feasible:
         W, margins = W / smallest, margins / smallest
-    dual = np.where(rejected, np.maximum(dual, 0.0), np.where(tied, dual, 0.0))
-    pulled = norm.dual(problem.adjoint(dual))
-    total = float(dual[rejected].sum())
+    pulled = norm.dual(adjoint)
+    total = float(dual.sum(where=rejected))
     bound = total / pulled if pulled > 0 and total > 0 else 0.0
     if bound > 0:
         # The Frobenius multipliers sum to ||W||^2, which may leave the range of doubles where ||W|| itself does not.

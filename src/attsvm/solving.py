@@ -16,9 +16,11 @@ from attsvm.reduction import Reduced, reduce
 from attsvm.regularised import read_regularisation, solve_regularised
 from attsvm.solution import Solution, Status, certify
 from attsvm.solvers import farkas
+from attsvm.solvers.batch import solve_compiled
 from attsvm.solvers.control import Callback, Control
 from attsvm.solvers.entrywise import solve_entrywise
 from attsvm.solvers.frobenius import METHODS as FROBENIUS_METHODS
+from attsvm.solvers.frobenius import SMALL
 from attsvm.solvers.nuclear import solve_nuclear
 from attsvm.solvers.sharded import solve_sharded
 from attsvm.solvers.spectral import solve_spectral
@@ -135,7 +137,10 @@ def solve(
     nothing, none = np.zeros((d, dz)), np.zeros((n, T))
     if not problem.rejected.any():
         return answer(Status.OPTIMAL, nothing, none)
-    if measure is FROBENIUS and (method == "sharded" or (method is None and _large(problem))):
+    plain = measure is FROBENIUS and method is None
+    if plain and _small(problem) and not control.watched and solve_compiled(problem, control):
+        found, W, dual = None, control.W, control.dual
+    elif measure is FROBENIUS and (method == "sharded" or (plain and _large(problem))):
         found = solve_sharded(problem, control)
         W, dual = control.W, control.dual
     else:
@@ -160,6 +165,11 @@ def solve(
         if certificate.verify():
             return answer(Status.INFEASIBLE, nothing, dual, certificate)
     return answer(control.stopped or Status.UNDECIDED, W, dual)
+
+
+def _small(problem: SelectionProblem) -> bool:
+    """Whether one compiled call from tokens to answer is cheaper than anything that looks at the problem first."""
+    return problem.mask.size <= SMALL
 
 
 def _large(problem: SelectionProblem) -> bool:

@@ -10,11 +10,15 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+from attsvm.problem import SelectionProblem
 from attsvm.solvers.active_set import nonnegative_least_squares
+from attsvm.solvers.control import Control
 from attsvm.solvers.dual_coordinate import FAST
 
 PASSES = 10
 OPEN, SOLVED = 0, 1
+# Data are not scaled here; squares nearer the ends of the floating-point range are left to the general solver.
+SMALLEST_SQUARE = 1e-100
 
 
 @njit(cache=True, nogil=True)
@@ -32,7 +36,7 @@ def _guess(gram, cost, free, passes):
             if step != 0.0:
                 dual[k] = new
                 for j in range(m):
-                    slope[j] -= step * gram[j, k]
+                    slope[j] -= step * gram[k, j]
     return dual
 
 
@@ -59,8 +63,8 @@ def _gram(delta, queries, row):
 
 
 @njit(cache=True, nogil=True)
-def _solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
-    """Solve one instance; returns (solved, norm, gap)."""
+def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
+    """Solve one instance into W, dual and margins; returns (solved, norm, gap). Arguments as in :func:`solve_stack`."""
     n, T, d = tokens.shape
     dz = queries.shape[1]
     m = 0
@@ -95,6 +99,8 @@ def _solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     largest = 0.0
     for k in range(m):
         largest = max(largest, gram[k, k])
+    if not SMALLEST_SQUARE < largest < 1.0 / SMALLEST_SQUARE:
+        return False, np.inf, np.inf
     for k in range(m):
         if gram[k, k] <= 0.0:
             return False, np.inf, np.inf
@@ -173,7 +179,28 @@ def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objectiv
         Receives SOLVED or OPEN.
     """
     for b in prange(len(tokens)):
-        solved, objective[b], gap[b] = _solve_one(
+        solved, objective[b], gap[b] = solve_one(
             tokens[b], queries[b], selected[b], mask[b], tol, W[b], dual[b], margins[b]
         )
         state[b] = SOLVED if solved else OPEN
+
+
+def solve_compiled(problem: SelectionProblem, control: Control) -> bool:
+    """Solve one small problem by the same compiled call, leaving W and multipliers with ``control`` if it succeeds."""
+    n, T, d, dz = problem.shape
+    W, dual, margins = np.empty((d, dz)), np.empty((n, T)), np.empty((n, T))
+    # Copies, since numba compiles once more for arrays that are read-only or not float64.
+    solved, norm, gap = solve_one(
+        problem.tokens[problem.sequence].astype(np.float64, copy=False),
+        problem.queries.copy(),
+        problem.selected.copy(),
+        problem.mask.copy(),
+        control.tol,
+        W,
+        dual,
+        margins,
+    )
+    if solved:
+        control.method = "compiled active set"
+        control.observe(W, norm, dual, norm / (1.0 + gap))
+    return solved

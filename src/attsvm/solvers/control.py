@@ -77,6 +77,11 @@ class Control:
         self._rows = 0
 
     @property
+    def watched(self) -> bool:
+        """Whether the caller follows or counts the iterations, so that they must be taken one at a time."""
+        return self.verbose or self.callback is not None or self.max_iter is not None
+
+    @property
     def seconds(self) -> float:
         """Time since the solve began."""
         return time.perf_counter() - self._start

@@ -46,20 +46,19 @@ def sweep(delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, 
     repeats : int
         Inner passes over a query's multipliers.
     """
-    _, T, p = delta.shape
+    n, T, p = delta.shape
     r = queries.shape[1]
-    u = np.empty(p)
-    change = np.empty(p)
-    for i in order:
+    before = np.empty(p)
+    u = np.zeros(p)
+    for a in range(p):
+        for c in range(r):
+            u[a] += W[a, c] * queries[order[0], c]
+    for k in range(n):
+        i = order[k]
         zz = 0.0
         for c in range(r):
             zz += queries[i, c] * queries[i, c]
-        for a in range(p):
-            value = 0.0
-            for c in range(r):
-                value += W[a, c] * queries[i, c]
-            u[a] = value
-            change[a] = 0.0
+        before[:] = u
         moved = False
         for repeat in range(repeats):
             for t in range(T):
@@ -86,11 +85,28 @@ def sweep(delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, 
                     dual[i, t] = new
                     for a in range(p):
                         u[a] += step * zz * delta[i, t, a]
-                        change[a] += step * delta[i, t, a]
-        if moved:
-            for a in range(p):
+        # W takes its rank-one update and gives the next query its u in one pass over its entries.
+        following = queries[order[min(k + 1, n - 1)]]
+        for a in range(p):
+            value = 0.0
+            if moved:
+                change = (u[a] - before[a]) / zz
                 for c in range(r):
-                    W[a, c] += change[a] * queries[i, c]
+                    W[a, c] += change * queries[i, c]
+                    value += W[a, c] * following[c]
+            else:
+                for c in range(r):
+                    value += W[a, c] * following[c]
+            u[a] = value
+
+
+@njit(cache=True, nogil=True)
+def sweeps(delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, orders, alive, repeats):
+    """Make one full pass, then passes over what it found alive; a row of ``orders`` (passes, n) each."""
+    for k in range(len(orders)):
+        sweep(
+            delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, orders[k], alive, k == 0, repeats
+        )  # fmt: skip
 
 
 class CoordinateDescent:
@@ -136,22 +152,20 @@ class CoordinateDescent:
     def run(self, passes: int) -> None:
         """Make one full pass and ``passes - 1`` over the constraints it found alive, in random order."""
         data = self.reduced
-        for k in range(passes):
-            order = self._random.permutation(len(self.dual))
-            sweep(
-                data.delta,
-                self._squares,
-                data.queries,
-                data.rejected,
-                data.tied,
-                self._cost,
-                self._upper,
-                self._shift,
-                self.dual,
-                self.W,
-                order,
-                self._alive,
-                k == 0,
-                INNER_SWEEPS,
-            )
+        orders = self._random.permuted(np.tile(np.arange(len(self.dual)), (passes, 1)), axis=1)
+        sweeps(
+            data.delta,
+            self._squares,
+            data.queries,
+            data.rejected,
+            data.tied,
+            self._cost,
+            self._upper,
+            self._shift,
+            self.dual,
+            self.W,
+            orders,
+            self._alive,
+            INNER_SWEEPS,
+        )
         self.W = data.adjoint(self.dual)

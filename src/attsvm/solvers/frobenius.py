@@ -161,7 +161,7 @@ def coordinate_newton(
     target, before, slow = NEWTON_GAP, np.inf, 0
     for batch in range(MAX_PASSES // BATCH):
         descent.run(BATCH)
-        if report(reduced, FROBENIUS, descent.W, descent.dual, control):
+        if report(reduced, FROBENIUS, descent.W, descent.dual, control, pulled=descent.W):
             return None
         total, length = float(descent.dual[reduced.rejected].sum()), frobenius_norm(descent.W)
         if total > suspicious * length:
