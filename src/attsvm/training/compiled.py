@@ -1,7 +1,14 @@
-"""The training loop for small trials, compiled: one trial after the other, all of it in cache.
+r"""The training loop for small trials, compiled: one trial after the other, all of it in cache.
 
-It computes what :mod:`attsvm.training.gradient` computes, scalar by scalar. Weights are plain numbers unless the
-largest of a trial is near underflow, and logarithms only then: that spares a second exponential in almost every step.
+It computes what :mod:`attsvm.training.gradient` computes, scalar by scalar and with few exponentials. Let `second` be
+the highest token of a row whose score differs from the top's, and `near` its logit less the top's. Every factor that
+vanishes with saturation is put into one exponent a row,
+
+.. math:: s_t\,|l'(u)| = e^{r_t - near}\ \frac{1}{1 + tail}\ \rho\; e^{near - \max(u, 0)},
+   \qquad |l'(u)| = \rho\, e^{-\max(u, 0)},\quad \rho = \frac{1}{1 + e^{-|u|}} \text{ (logistic)},
+
+and the largest of these exponents over the rows of a trial is factored out: nothing overflows, nothing cancels, and no
+logarithm is taken.
 """
 
 from __future__ import annotations
@@ -16,27 +23,9 @@ LOSS_CODES = {"logistic": 0, "exponential": 1, "correlation": 2}
 GD, NORMALIZED, MOMENTUM, SIGN, MIRROR = range(5)
 RULE_CODES = {"gd": GD, "normalized_gd": NORMALIZED, "momentum": MOMENTUM, "sign": SIGN, "mirror": MIRROR}
 
-# Past e^+-200 the squares of gradient entries approach the ends of the float64 range: weights become logarithms.
-_LOG_FAR = 200.0
 # Inner products may be reordered, to use vector instructions. Nothing else may: the compiler would turn gap - drop into
 # margin - gamma, two equal numbers, and undo what this file is for.
 _FAST: Any = {"reassoc", "contract", "nsz"}
-
-
-@njit(cache=True)
-def _tied_drop(relative, gamma, mask, top, nearest):
-    """e^-nearest sum_{t != top} s_t (gamma_top - gamma_t): what a token that ties with the top is pushed by."""
-    if nearest == -np.inf:
-        return 0.0
-    total = 0.0
-    tail = 0.0
-    for t in range(gamma.shape[0]):
-        if mask[t] and t != top:
-            gap = gamma[top] - gamma[t]
-            tail += math.exp(relative[t])
-            if gap != 0.0:
-                total += math.exp(relative[t] - nearest) * gap
-    return total / (1.0 + tail)
 
 
 @njit(cache=True, fastmath=_FAST)
@@ -51,10 +40,10 @@ def _logits(tokens, rotated, logits):
 
 
 @njit(cache=True)
-def _logit_weights(weights, gamma, mask, loss, masses, rows):
-    """Replace logits (n, T) by e^-c g and return c; `masses` (n, T) and `rows` (n, 5) are work space."""
+def _logit_weights(weights, gamma, mask, loss, rows):
+    """Replace logits (n, T) by e^-c g and return c; `rows` (n, 2) is work space."""
     n, length = weights.shape
-    largest = -np.inf
+    scale = -np.inf
     for i in range(n):
         top = -1
         highest = -np.inf
@@ -63,61 +52,53 @@ def _logit_weights(weights, gamma, mask, loss, masses, rows):
                 top = t
                 highest = weights[i, t]
         gamma_top = gamma[i, top]
-        tail = 0.0
-        drop = 0.0
-        nearest = -np.inf
-        ties = 0
+        second = -np.inf
         for t in range(length):
+            if mask[i, t] and t != top and weights[i, t] > second and gamma[i, t] != gamma_top:
+                second = weights[i, t]
+        near = second - highest
+        share = math.exp(near)
+        rest = 0.0
+        push = 0.0
+        tied = 0.0
+        for t in range(length):
+            mass = 0.0
             if mask[i, t] and t != top:
-                relative = weights[i, t] - highest
-                weights[i, t] = relative
-                mass = math.exp(relative)
-                masses[i, t] = mass
                 gap = gamma_top - gamma[i, t]
-                tail += mass
-                drop += mass * gap
-                if gap == 0.0:
-                    ties += 1
-                elif relative > nearest:
-                    nearest = relative
-        drop /= 1.0 + tail
+                if gap != 0.0:
+                    mass = math.exp(weights[i, t] - second)
+                    rest += mass
+                    push += mass * gap
+                else:
+                    mass = math.exp(weights[i, t] - highest)
+                    tied += mass
+            weights[i, t] = mass
+        total = 1.0 + share * rest + tied
+        push /= total
+        drop = share * push
         margin = gamma_top - drop
+        factor = 1.0 / total
+        exponent = near
         if loss == 0:
-            log_slope = -math.log1p(math.exp(margin)) if margin < 0.0 else -margin - math.log1p(math.exp(-margin))
+            factor /= 1.0 + math.exp(-abs(margin))
+            exponent -= max(margin, 0.0)
         elif loss == 1:
-            log_slope = -margin
-        else:
-            log_slope = 0.0
-        shift = log_slope - math.log1p(tail)
+            exponent -= margin
+        for t in range(length):
+            gap = gamma_top - gamma[i, t]
+            weights[i, t] *= factor * (gap - drop if gap != 0.0 else -push)
         rows[i, 0] = top
-        rows[i, 1] = drop
-        rows[i, 2] = shift
-        rows[i, 3] = nearest
-        rows[i, 4] = ties
-        largest = max(largest, nearest + shift)
-    far = abs(largest) > _LOG_FAR and largest > -np.inf
-    scale = largest if far else 0.0
+        rows[i, 1] = exponent
+        scale = max(scale, exponent)
+    if scale == -np.inf:
+        scale = 0.0
     for i in range(n):
-        top = int(rows[i, 0])
-        drop = rows[i, 1]
-        shift = rows[i, 2] - scale
-        nearest = rows[i, 3]
-        mantissa = _tied_drop(weights[i], gamma[i], mask[i], top, nearest) if far and rows[i, 4] > 0.0 else 0.0
-        factor = 0.0 if far else math.exp(shift)
+        factor = math.exp(rows[i, 1] - scale)
         rest = 0.0
         for t in range(length):
-            weight = 0.0
-            if mask[i, t] and t != top:
-                gap = gamma[i, top] - gamma[i, t]
-                if not far:
-                    weight = (gap - drop) * masses[i, t] * factor
-                elif gap != 0.0:
-                    weight = (gap - drop) * math.exp(weights[i, t] + shift)
-                elif mantissa != 0.0:
-                    weight = -mantissa * math.exp(weights[i, t] + nearest + shift)
-                rest += weight
-            weights[i, t] = weight
-        weights[i, top] = -rest
+            weights[i, t] *= factor
+            rest += weights[i, t]
+        weights[i, int(rows[i, 0])] = -rest
     return scale
 
 
@@ -133,25 +114,57 @@ def _rotate(W, queries, rotated):
 
 
 @njit(cache=True, fastmath=_FAST)
-def _pull_back(weights, tokens, queries, combined, grad):
-    """Grad = sum_it g_it x_it z_i^T and its squared Frobenius norm."""
-    n, length, dim = tokens.shape
-    grad[:] = 0.0
-    for i in range(n):
-        combined[:] = 0.0
-        for t in range(length):
-            weight = weights[i, t]
-            if weight != 0.0:
-                for j in range(dim):
-                    combined[j] += weight * tokens[i, t, j]
-        for j in range(dim):
-            for k in range(queries.shape[1]):
-                grad[j, k] += combined[j] * queries[i, k]
+def _rotate_back(W, vectors, rotated):
+    """rotated_i = W^T y_i, shape (n, dz)."""
+    rotated[:] = 0.0
+    for i in range(vectors.shape[0]):
+        for j in range(W.shape[0]):
+            for k in range(W.shape[1]):
+                rotated[i, k] += W[j, k] * vectors[i, j]
+
+
+@njit(cache=True, fastmath=_FAST)
+def _combine(weights, tokens, combined):
+    """Combined = sum_t g_t x_t, shape (d,)."""
+    combined[:] = 0.0
+    for t in range(tokens.shape[0]):
+        for j in range(tokens.shape[1]):
+            combined[j] += weights[t] * tokens[t, j]
+
+
+@njit(cache=True, fastmath=_FAST)
+def _add_outer(left, right, total):
+    """Add left right^T to `total`."""
+    for j in range(left.shape[0]):
+        for k in range(right.shape[0]):
+            total[j, k] += left[j] * right[k]
+
+
+@njit(cache=True, fastmath=_FAST)
+def _squares(matrix):
+    """Sum of the squares of the entries."""
     total = 0.0
-    for j in range(dim):
-        for k in range(queries.shape[1]):
-            total += grad[j, k] * grad[j, k]
+    for j in range(matrix.shape[0]):
+        for k in range(matrix.shape[1]):
+            total += matrix[j, k] * matrix[j, k]
     return total
+
+
+@njit(cache=True, fastmath=_FAST)
+def _subtract(factor, step, matrix):
+    """Subtract factor * step from `matrix`."""
+    for j in range(matrix.shape[0]):
+        for k in range(matrix.shape[1]):
+            matrix[j, k] -= factor * step[j, k]
+
+
+@njit(cache=True)
+def _pull_back(weights, tokens, queries, combined, grad):
+    """Grad = sum_it g_it x_it z_i^T."""
+    grad[:] = 0.0
+    for i in range(tokens.shape[0]):
+        _combine(weights[i], tokens[i], combined)
+        _add_outer(combined, queries[i], grad)
 
 
 @njit(cache=True)
@@ -204,8 +217,7 @@ def advance_W(tokens, queries, gamma, mask, loss, rule, sizes, first, power, W, 
     """
     trials, n, length, dim = tokens.shape
     weights = np.empty((n, length))
-    masses = np.empty((n, length))
-    rows = np.empty((n, 5))
+    rows = np.empty((n, 2))
     rotated = np.empty((n, dim))
     combined = np.empty(dim)
     grad = np.empty((W.shape[1], W.shape[2]))
@@ -213,9 +225,9 @@ def advance_W(tokens, queries, gamma, mask, loss, rule, sizes, first, power, W, 
         for step in range(sizes.shape[0]):
             _rotate(W[b], queries[b], rotated)
             _logits(tokens[b], rotated, weights)
-            scale = _logit_weights(weights, gamma[b], mask[b], loss, masses, rows)
-            squared = _pull_back(weights, tokens[b], queries[b], combined, grad)
-            _update_W(rule, W[b], grad, squared, scale - math.log(n), first + step, sizes[step], power, state[b])
+            scale = _logit_weights(weights, gamma[b], mask[b], loss, rows)
+            _pull_back(weights, tokens[b], queries[b], combined, grad)
+            _update_W(rule, W[b], grad, _squares(grad), scale - math.log(n), first + step, sizes[step], power, state[b])
 
 
 @njit(cache=True, nogil=True)
@@ -233,27 +245,31 @@ def advance_KQ(tokens, queries, gamma, mask, loss, rule, relative, sizes, K, Q):
     """
     trials, n, length, dim = tokens.shape
     weights = np.empty((n, length))
-    masses = np.empty((n, length))
-    rows = np.empty((n, 5))
+    rows = np.empty((n, 2))
+    asked = np.empty((n, K.shape[2]))
     rotated = np.empty((n, dim))
     combined = np.empty(dim)
-    grad = np.empty((dim, queries.shape[2]))
-    W = np.empty((dim, queries.shape[2]))
+    pulled = np.empty((1, K.shape[2]))
+    grad_K = np.empty(K.shape[1:])
+    grad_Q = np.empty(Q.shape[1:])
     for b in range(trials):
         for step in range(sizes.shape[0]):
-            np.dot(K[b], Q[b].T, W)
-            _rotate(W, queries[b], rotated)
+            _rotate_back(Q[b], queries[b], asked)
+            _rotate(K[b], asked, rotated)
             _logits(tokens[b], rotated, weights)
-            scale = _logit_weights(weights, gamma[b], mask[b], loss, masses, rows)
-            if _pull_back(weights, tokens[b], queries[b], combined, grad) == 0.0:
-                continue
-            grad_K = grad @ Q[b]
-            grad_Q = grad.T @ K[b]
-            squared = (grad_K * grad_K).sum() + (grad_Q * grad_Q).sum()
+            scale = _logit_weights(weights, gamma[b], mask[b], loss, rows)
+            grad_K[:] = 0.0
+            grad_Q[:] = 0.0
+            for i in range(n):
+                _combine(weights[i], tokens[b, i], combined)
+                _rotate_back(K[b], combined.reshape(1, dim), pulled)
+                _add_outer(combined, asked[i], grad_K)
+                _add_outer(queries[b, i], pulled[0], grad_Q)
+            squared = _squares(grad_K) + _squares(grad_Q)
             if squared == 0.0:
                 continue
             factor = sizes[step] / math.sqrt(squared) if rule == NORMALIZED else sizes[step] * math.exp(scale) / n
             if relative:
-                factor *= math.sqrt((K[b] * K[b]).sum() + (Q[b] * Q[b]).sum())
-            K[b] -= factor * grad_K
-            Q[b] -= factor * grad_Q
+                factor *= math.sqrt(_squares(K[b]) + _squares(Q[b]))
+            _subtract(factor, grad_K, K[b])
+            _subtract(factor, grad_Q, Q[b])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
@@ -115,10 +116,25 @@ class CompiledEngine:
         self.state = start["mirror"].numpy() if "mirror" in start else np.zeros(tuple(self.params[0].shape))
 
     def advance(self, first: int, count: int) -> None:
-        """Make steps first + 1 .. first + count."""
+        """Make steps first + 1 .. first + count, the trials shared out among torch's number of threads."""
         sizes = step_sizes(self.rule.lr, self.rule.schedule, first, count)
         arrays = [param.numpy() for param in self.params]
-        if len(arrays) == 1:
-            self.compiled.advance_W(*self.problem, sizes, first, self.power, arrays[0], self.state)
-        else:
-            self.compiled.advance_KQ(*self.problem, self.rule.relative, sizes, *arrays)
+        trials = len(arrays[0])
+        workers = min(torch.get_num_threads(), trials)
+        ends = np.linspace(0, trials, workers + 1).astype(int).tolist()
+
+        def run(part: slice) -> None:
+            problem = (*(array[part] for array in self.problem[:4]), *self.problem[4:])
+            own = [array[part] for array in arrays]
+            if len(own) == 1:
+                self.compiled.advance_W(*problem, sizes, first, self.power, own[0], self.state[part])
+            else:
+                self.compiled.advance_KQ(*problem, self.rule.relative, sizes, *own)
+
+        parts = [slice(*pair) for pair in zip(ends, ends[1:], strict=False)]
+        if workers == 1:
+            run(parts[0])
+            return
+        # The compiled loops release Python's lock.
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(run, parts))

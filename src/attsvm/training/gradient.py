@@ -86,22 +86,17 @@ def linear_logit_gradient(logits: Tensor, gamma: Tensor, loss: Loss, tied: bool 
     Parameters
     ----------
     logits : tensor, shape (B, n, T) or (B, H, n, T)
-        -inf where a token is hidden. H attention heads add up to one output.
+        -inf where a token is hidden; overwritten. H attention heads add up to one output.
     gamma : tensor, shape (B, n, T), (B, 1, n, T) or (B, H, n, T)
         Scores Y_i v^T v_it, finite everywhere.
     loss : Loss
     tied : bool
         Whether tokens of a row may have equal scores; False spares an exponential.
     """
-    soft = relative_softmax(logits)
-    gamma_top = gamma.expand_as(logits).gather(-1, soft.top)  # (B, [H,] n, 1)
-    gap = gamma_top - gamma  # (B, [H,] n, T)
-    if tied:
-        drop, deficit, log = _tied_deficit(soft, gap)
-    else:
-        drop = torch.linalg.vecdot(soft.rest, gap).unsqueeze(-1)  # (B, [H,] n, 1)
-        deficit, log = gap - drop, soft.log.scatter_(-1, soft.top, -torch.inf)
-    return _assemble(soft.top, deficit, log, _over_heads(gamma_top - drop), loss)
+    highest, top = logits.max(-1, keepdim=True)  # (B, [H,] n, 1)
+    gamma_top = gamma.expand_as(logits).gather(-1, top)
+    runners = _runners_up(logits, highest, top, gamma_top - gamma, tied)
+    return _assemble(runners, _over_heads(gamma_top - runners.drop), loss)
 
 
 def _over_heads(rows: Tensor) -> Tensor:
@@ -109,35 +104,65 @@ def _over_heads(rows: Tensor) -> Tensor:
     return rows.sum(1, keepdim=True) if rows.ndim == 4 else rows
 
 
-def _tied_deficit(soft: RelativeSoftmax, gap: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return delta, and mean gamma - gamma_t as a factor and an exponent, the latter added to log s.
+@dataclass
+class _RunnersUp:
+    """A row seen from its second token, the highest that differs from the top in score.
 
-    A token that ties with the top has deficit -delta, which underflows long before the weights that are compared with
-    it: its exponent, that of the nearest token with another score, is moved to the logarithm. A token without deficit
-    carries no gradient; left in, its weight could set a scale at which all others vanish.
+    Attributes
+    ----------
+    top : tensor, shape (B, [H,] n, 1)
+    near : tensor, shape (B, [H,] n, 1)
+        Logit of the second token less that of the top; -inf where there is none.
+    tail : tensor, shape (B, [H,] n, 1)
+        Sum of e^r over all but the top.
+    drop : tensor, shape (B, [H,] n, 1)
+        delta.
+    weights : tensor, shape (B, [H,] n, T)
+        e^(r_t - near) (gamma_t's lead over the mean), with the sign of the loss gradient, 0 at the top.
     """
-    ties = gap == 0
-    nearest = soft.log.masked_fill(ties, -torch.inf).amax(-1, keepdim=True)  # (B, n, 1)
-    nearest = torch.where(nearest.isfinite(), nearest, 0.0)
-    mantissa = ((soft.log - nearest).exp() * gap).masked_fill(ties, 0.0).sum(-1, keepdim=True)
-    drop = nearest.exp() * mantissa
-    deficit = torch.where(ties, -mantissa, gap - drop)
-    log = torch.where(ties, soft.log + nearest, soft.log).masked_fill_(deficit == 0, -torch.inf)
-    return drop, deficit, log.scatter_(-1, soft.top, -torch.inf)
+
+    top: Tensor
+    near: Tensor
+    tail: Tensor
+    drop: Tensor
+    weights: Tensor
 
 
-def _assemble(top: Tensor, deficit: Tensor, log: Tensor, margin: Tensor, loss: Loss) -> LogitGradient:
-    """Combine deficits, log weights (B, [H,] n, T) and margins (B, [1,] n, 1) into the scaled logit gradient.
+def _runners_up(logits: Tensor, highest: Tensor, top: Tensor, gap: Tensor, tied: bool) -> _RunnersUp:
+    """Split e^near off everything that vanishes with saturation; `logits` and `gap` are overwritten.
 
-    `deficit` and `log` are overwritten; `log` is -inf at the top.
+    A token that ties with the top in score has deficit -delta, smaller than the others' by e^near: its weight keeps the
+    factor e^near and nothing is compared with it. Left in as the second token it could set a scale at which all others
+    vanish, and it carries no gradient of its own.
     """
+    logits.scatter_(-1, top, -torch.inf)
+    ties = gap == 0 if tied else None
+    rivals = logits if ties is None else logits.masked_fill(ties, -torch.inf)
+    second = rivals.amax(-1, keepdim=True)
+    near = second - highest
+    share = near.exp()
+    rest = (rivals - second.clamp_(min=torch.finfo(logits.dtype).min)).exp_()
+    tail = share * rest.sum(-1, keepdim=True)
+    equal = None
+    if ties is not None:
+        equal = (logits - highest).exp_().masked_fill_(~ties, 0.0)
+        tail += equal.sum(-1, keepdim=True)
+    mantissa = torch.linalg.vecdot(rest, gap).unsqueeze(-1) / (1 + tail)
+    drop = share * mantissa
+    weights = gap.sub_(drop).mul_(rest)
+    return _RunnersUp(top, near, tail, drop, weights if equal is None else weights - mantissa * equal)
+
+
+def _assemble(runners: _RunnersUp, margin: Tensor, loss: Loss) -> LogitGradient:
+    """Weigh the rows by the slope of the loss at their margins (B, [1,] n, 1), the largest exponent factored out."""
     log_slope, sign = loss.log_slope(margin)
-    log += log_slope
-    scale = log.flatten(1).amax(-1).nan_to_num_(nan=torch.nan, posinf=torch.inf, neginf=0.0)
-    weights = deficit.mul_(log.sub_(scale.view(-1, *(1,) * (log.ndim - 1))).exp_())
+    shift = runners.near + log_slope - runners.tail.log1p()  # (B, [H,] n, 1)
+    scale = shift.flatten(1).amax(-1).nan_to_num_(nan=torch.nan, posinf=torch.inf, neginf=0.0)
+    factor = (shift - scale.view(-1, *(1,) * (shift.ndim - 1))).exp_()
     if sign is not None:
-        weights *= -sign
-    weights.scatter_(-1, top, -weights.sum(-1, keepdim=True))
+        factor = factor * -sign
+    weights = runners.weights.mul_(factor)
+    weights.scatter_(-1, runners.top, -weights.sum(-1, keepdim=True))
     return LogitGradient(weights, scale, margin.flatten(1))
 
 
@@ -166,6 +191,7 @@ def head_logit_gradient(
     Parameters
     ----------
     logits : tensor, shape (B, n, T) or (B, H, n, T)
+        Overwritten.
     values : tensor, shape (B, n, T, dv) or (B, 1, n, T, dv)
     labels : tensor, shape (B, n)
     head : callable
@@ -181,6 +207,6 @@ def head_logit_gradient(
         slope, labels = slope.unsqueeze(1), labels.unsqueeze(1)
     top_value = values.take_along_dim(soft.top.unsqueeze(-1), -2)
     gap = labels.unsqueeze(-1) * ((top_value - values) @ slope.unsqueeze(-1)).squeeze(-1)  # (B, [H,] n, T)
-    _, deficit, log = _tied_deficit(soft, gap)
+    runners = _runners_up(logits, logits.gather(-1, soft.top), soft.top, gap, tied=True)
     margin = labels * prediction.detach().view_as(labels)
-    return _assemble(soft.top, deficit, log, margin.unsqueeze(-1), loss)
+    return _assemble(runners, margin.unsqueeze(-1), loss)

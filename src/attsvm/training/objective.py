@@ -51,6 +51,9 @@ class Gradient:
 _GAUSS = np.polynomial.legendre.leggauss(5)
 _SETTLED = 0.1
 
+# Below this many multiplications torch forms a product by a plain loop, which is twice as fast along contiguous memory.
+_SMALL_PRODUCT = 400
+
 
 class Objective:
     """Risk 1/n sum_i l(Y_i h(V_i^T softmax(X_i W z_i))) of B independent trials.
@@ -89,6 +92,9 @@ class Objective:
         if heads > 1:
             self.tokens, self.queries, self.values = (part.unsqueeze(1) for part in (tokens, queries, values))
             self.hidden = None if self.hidden is None else self.hidden.unsqueeze(1)
+        small = self.tokens.shape[-1] * self.tokens.shape[-2] < _SMALL_PRODUCT
+        self._flat = tokens.flatten(0, 1)  # (B n, T, d): one batched product is quicker than a broadcast one
+        self._rows = self._flat.mT.contiguous().mT if small else self._flat
         self.refresh_head()
 
     def refresh_head(self) -> None:
@@ -160,6 +166,8 @@ class Objective:
         single = copy.copy(self)
         single.tokens, single.queries, single.values = self.tokens[part], self.queries[part], self.values[part]
         single.labels = self.labels[part]
+        rows = slice(index * self.n, (index + 1) * self.n)
+        single._flat, single._rows = self._flat[rows], self._rows[rows]
         single.hidden = None if self.hidden is None else self.hidden[part]
         single.gamma = None if self.gamma is None else self.gamma[part]
         return single
@@ -189,12 +197,18 @@ class Objective:
     def logits(self, W: Tensor) -> Tensor:
         """Return x_it^T W z_i, shape (B, n, T), with -inf at hidden tokens."""
         rotated = self.queries @ W.mT  # (B, n, d)
-        logits = (self.tokens @ rotated.unsqueeze(-1)).squeeze(-1)  # (B, n, T)
+        if W.ndim == 3:
+            logits = torch.bmm(rotated.view(-1, 1, rotated.shape[-1]), self._flat.mT).view(self.tokens.shape[:-1])
+        else:
+            logits = (rotated.unsqueeze(-2) @ self.tokens.mT).squeeze(-2)  # (B, H, n, T)
         return logits if self.hidden is None else logits.masked_fill(self.hidden, -torch.inf)
 
     def pull_back(self, weights: Tensor) -> Tensor:
         """Return sum_it g_it x_it z_i^T, shape (B, d, dz): the adjoint of :meth:`logits`."""
-        combined = (weights.unsqueeze(-2) @ self.tokens).squeeze(-2)  # (B, n, d)
+        if weights.ndim == 3:
+            combined = torch.bmm(weights.view(-1, 1, weights.shape[-1]), self._rows).view(*weights.shape[:-1], -1)
+        else:
+            combined = (weights.unsqueeze(-2) @ self.tokens).squeeze(-2)  # (B, H, n, d)
         return combined.mT @ self.queries
 
     def attention(self, W: Tensor) -> Tensor:
