@@ -28,6 +28,17 @@ def test_every_method_reaches_the_same_optimum(method: str) -> None:
     assert method.split("_")[0] in forced.method.replace("working sets", "sharded")
 
 
+@pytest.mark.parametrize("scale", [1e-150, 1e-60, 1.0, 1e60, 1e150])
+def test_small_problems_take_one_compiled_call_unless_watched_or_at_the_ends_of_the_range(scale: float) -> None:
+    problem = planted(8, 6, 5)
+    scaled = SelectionProblem(scale * problem.tokens, problem.queries, problem.selected)
+    found, watched = solve(scaled), solve(scaled, callback=lambda state: False)
+    assert (found.method == "compiled active set") == (1e-100 < scale**2 < 1e100)
+    assert watched.method != "compiled active set"
+    assert found.status is watched.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(watched.objective, rel=2e-9)
+
+
 @pytest.mark.parametrize("method", ["active_set", "coordinate_newton", "interior_point", "daqp", "sharded"])
 def test_every_method_proves_infeasibility(method: str) -> None:
     random = np.random.default_rng(3)
@@ -54,7 +65,7 @@ def test_warm_start_saves_iterations_on_a_path(norm: str) -> None:
     moved = planted(60, 20, 16, drift=1e-5)
     warm, cold = solve(moved, norm, warm_start=first), solve(moved, norm)
     assert warm.objective == pytest.approx(cold.objective, rel=2e-9)
-    assert 2 * warm.iterations <= cold.iterations
+    assert 3 * warm.iterations <= cold.iterations
 
 
 def test_callback_sees_the_run_and_stops_it() -> None:
