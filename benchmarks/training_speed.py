@@ -24,7 +24,7 @@ from attsvm import SelectionProblem, correlation, solve, train
 from attsvm.data.synthetic import random_data
 
 # n, T, d, trials, steps of each batched run, steps of the published loop
-SIZES = ((6, 8, 10, 100, 500, 300), (100, 32, 64, 10, 10, 20))
+SIZES: tuple[tuple[int, int, int, int, int, int], ...] = ((6, 8, 10, 100, 500, 300), (100, 32, 64, 10, 10, 20))
 SEEDS = 20
 SPREAD = f"compiled, {os.cpu_count()} threads"
 
@@ -35,17 +35,16 @@ class PublishedAttention(torch.nn.Module):
     def __init__(self, v: torch.Tensor, factored: bool) -> None:
         super().__init__()
         d = len(v)
-        self.maps = torch.nn.ModuleList(
-            torch.nn.Linear(d, d, bias=False, dtype=torch.float64) for _ in range(2 if factored else 1)
-        )
+        self.key = torch.nn.Linear(d, d, bias=False, dtype=torch.float64)
+        self.query = torch.nn.Linear(d, d, bias=False, dtype=torch.float64) if factored else None
         self.value = torch.nn.Identity()
         self.v = torch.nn.Parameter(v)  # autograd differentiates it as well; the optimiser leaves it alone
 
     def forward(self, tokens: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
         asked = queries.unsqueeze(1)  # (n, 1, d)
-        for query_map in self.maps[1:]:
-            asked = query_map(asked)
-        self.probabilities = torch.softmax(asked @ self.maps[0](tokens).transpose(-2, -1), -1)  # (n, 1, T)
+        if self.query is not None:
+            asked = self.query(asked)
+        self.probabilities = torch.softmax(asked @ self.key(tokens).transpose(-2, -1), -1)  # (n, 1, T)
         return (self.probabilities @ self.value(tokens) @ self.v).squeeze(-1)
 
 
@@ -60,7 +59,7 @@ def published_loop(tokens, queries, labels, v, steps: int, factored: bool) -> np
     """
     d, tiny = len(v), torch.finfo(torch.float64).eps
     model = PublishedAttention(v, factored)
-    weights = [linear.weight for linear in model.maps]
+    weights = [model.key.weight] if model.query is None else [model.key.weight, model.query.weight]
     optimizer = torch.optim.SGD(weights, lr=0.1)
     path, attention = np.zeros((steps, d, d)), np.zeros(steps)
     for step in range(steps):
@@ -73,9 +72,9 @@ def published_loop(tokens, queries, labels, v, steps: int, factored: bool) -> np
             assert weight.grad is not None
             weight.grad /= weight.grad.norm() + tiny
         optimizer.step()
-        W = weights[0].detach().T
-        if factored:
-            W = W @ weights[1].detach()
+        W = model.key.weight.detach().T
+        if model.query is not None:
+            W = W @ model.query.weight.detach()
         highest, _selected = model.probabilities.detach().max(-1)
         attention[step] = highest.mean()
         path[step] = W.numpy()
@@ -111,7 +110,7 @@ def spread(run: Callable[[], object]) -> None:
 def rates(n: int, T: int, d: int, trials: int, steps: int, few: int, parameterization: str) -> dict[str, float]:
     """Trial-iterations a second of the published loop, the tensor loop and the compiled loop."""
     data, v = random_data(trials, n, T, d)
-    one = [torch.as_tensor(a[0]) for a in (data.tokens, data.queries, data.labels, v)]
+    tokens, queries, labels, vector = (torch.as_tensor(a[0]) for a in (data.tokens, data.queries, data.labels, v))
 
     def ours(backend: str, count: int = steps) -> None:
         train(data, v, steps=count, parameterization=parameterization, backend=backend)
@@ -120,7 +119,7 @@ def rates(n: int, T: int, d: int, trials: int, steps: int, few: int, parameteriz
         ours(backend, 2)
     seconds = best_of(
         {
-            "published": lambda: published_loop(*one, few, parameterization == "KQ"),
+            "published": lambda: published_loop(tokens, queries, labels, vector, few, parameterization == "KQ"),
             "torch": lambda: ours("torch"),
             "compiled": lambda: ours("compiled"),
             SPREAD: lambda: spread(lambda: ours("compiled")),
@@ -168,7 +167,7 @@ def accuracy(long: bool) -> list[tuple]:
 def markdown(rates: list[tuple], errors: list[tuple]) -> str:
     ours = ("torch", "compiled", SPREAD)
     lines = [
-        f"Trial-iterations a second, float64, one thread unless said, {platform.machine()} CPU; in brackets the factor.",
+        f"Trial-iterations a second, float64, one thread unless said, {platform.machine()} CPU; factor in brackets.",
         "",
         f"| n, T, d | parameters | published loop | {' | '.join(ours)} |",
         "|---|---|---:|---:|---:|---:|",

@@ -125,7 +125,7 @@ def _rotate_back(W, vectors, rotated):
 
 @njit(cache=True, fastmath=_FAST)
 def _combine(weights, tokens, combined):
-    """Combined = sum_t g_t x_t, shape (d,)."""
+    """Set combined = sum_t g_t x_t, shape (d,)."""
     combined[:] = 0.0
     for t in range(tokens.shape[0]):
         for j in range(tokens.shape[1]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -131,7 +132,7 @@ class CompiledEngine:
             else:
                 self.compiled.advance_KQ(*problem, self.rule.relative, sizes, *own)
 
-        parts = [slice(*pair) for pair in zip(ends, ends[1:], strict=False)]
+        parts = [slice(*pair) for pair in pairwise(ends)]
         if workers == 1:
             run(parts[0])
             return
