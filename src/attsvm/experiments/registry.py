@@ -10,6 +10,8 @@ from attsvm.experiments.experiment import Experiment
 FIGURES: dict[str, str] = {
     "convergence-types": "attsvm.experiments.figures.convergence_types",
     "global-probability": "attsvm.experiments.figures.global_probability",
+    "svm-rank": "attsvm.experiments.figures.svm_rank",
+    "local-convergence": "attsvm.experiments.figures.local_convergence",
 }
 """The published figures, in the order of SPEC and report: name on the command line, module."""
 
