@@ -12,13 +12,19 @@ _HOMES = {
     "Head": "head",
     "extract_head": "extract",
     "extract_heads": "extract",
+    "KernelSolution": "kernel",
+    "Lifted": "rope",
+    "rope_lift": "rope",
+    "solve_kernel": "kernel",
 }
 
-__all__ = ["Head", "extract_head", "extract_heads"]
+__all__ = ["Head", "KernelSolution", "Lifted", "extract_head", "extract_heads", "rope_lift", "solve_kernel"]
 
 if TYPE_CHECKING:
     from attsvm.pretrained.extract import extract_head, extract_heads
     from attsvm.pretrained.head import Head
+    from attsvm.pretrained.kernel import KernelSolution, solve_kernel
+    from attsvm.pretrained.rope import Lifted, rope_lift
 
 
 def __getattr__(name: str) -> Any:

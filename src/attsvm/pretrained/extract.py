@@ -193,7 +193,7 @@ def _heads_of(
         if not error <= TOLERANCE:
             raise ValueError(
                 f"head {h} of {call.path} was extracted with an error of {error:.1e} against the model's own "
-                f"attention, above {TOLERANCE:g}: its attention is more than a (rotated) bilinear form of its tokens and a bias."
+                f"attention, above {TOLERANCE:g}: there is more to it than a (rotated) bilinear form and a bias."
             )
         yield replace(found, error=error)
 

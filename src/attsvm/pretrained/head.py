@@ -13,6 +13,7 @@ position bias). Where a norm stands between projection and score (query/key norm
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -137,8 +138,8 @@ class Head:
             keys = turned(keys, self.turns.pairs, self.turns.tokens)
             asked = turned(asked, self.turns.pairs, self.turns.queries)
         out = np.empty(self.mask.shape)
-        for i, j in enumerate(self.sequence):
-            out[i] = keys[j] @ asked[i]
+        for j, rows in by_sequence(self.sequence):
+            out[rows] = asked[rows] @ keys[j].T
         if self.bias is not None:
             out += self.bias
         return np.where(self.mask, out, -np.inf)
@@ -196,6 +197,13 @@ class Head:
             f"Head({self.model}, layer {self.layer}, head {self.head}{kind}, {len(self.tokens)} sequences, "
             f"n={n}, T={T}, d={self.tokens.shape[2]}, rank <= {self.K.shape[1]}, error {self.error:.1e})"
         )
+
+
+def by_sequence(sequence: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield every sequence that is read with the queries that read it."""
+    order = np.argsort(sequence, kind="stable")
+    found, first = np.unique(sequence[order], return_index=True)
+    yield from zip(found.tolist(), np.split(order, first[1:]), strict=True)
 
 
 def turned(vectors: np.ndarray, pairs: np.ndarray, turns: np.ndarray) -> np.ndarray:

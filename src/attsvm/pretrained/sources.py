@@ -28,7 +28,7 @@ from attsvm.pretrained.rotation import AGREE, Rotation, fit_rotation, relative_d
 
 Side = Literal["query", "key"]
 # Sequences that a block is recognised by; the probabilities check all of them in the end.
-SAMPLE = 4
+SAMPLE = slice(0, 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,18 +38,29 @@ class Block:
     Attributes
     ----------
     call : ModuleCall
-    start : int
-        First column.
-    vectors : Tensor, shape (B, T, dh)
-        The columns, times `factor`.
+    start, width : int
+        First column and their number.
     factor : float
         What the vectors that reached attention are longer by.
+    heads_first : bool
+        Whether the output is (B, heads, T, dh) and not (B, T, ...).
     """
 
     call: ModuleCall
     start: int
-    vectors: torch.Tensor
+    width: int
     factor: float
+    heads_first: bool
+
+    @property
+    def columns(self) -> slice:
+        """Where the block is."""
+        return slice(self.start, self.start + self.width)
+
+    def vectors(self, sequences: slice = slice(None)) -> torch.Tensor:
+        """Return the columns, times the factor, of some sequences: (B, T, dh), float64."""
+        columns = _as_columns(self.call.output[sequences], self.heads_first)
+        return columns[..., self.columns].double() * self.factor
 
 
 @dataclass(frozen=True)
@@ -96,51 +107,56 @@ class AffineMap:
     place: Place
 
 
-def _as_columns(output: torch.Tensor, vectors: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Read an output as (B, T, columns), for vectors (B, heads, T, dh)."""
+def _as_columns(output: torch.Tensor, heads_first: bool) -> torch.Tensor:
+    """Read an output as (B, T, columns)."""
+    return (output.transpose(1, 2) if heads_first else output).flatten(2)
+
+
+def _readings(output: torch.Tensor, vectors: torch.Tensor) -> Iterator[bool]:
+    """Tell in which ways an output can be read as vectors of this shape, (B, heads, T, dh)."""
     B, _, T, width = vectors.shape
-    if output.shape[:2] == (B, T):
-        yield output.reshape(B, T, -1)
-    if output.ndim == 4 and output.shape[0] == B and output.shape[2] == T and output.shape[3] == width:
-        yield output.transpose(1, 2).reshape(B, T, -1)
+    if output.ndim > 2 and output.shape[:2] == (B, T):
+        yield False
+    if output.ndim == 4 and output.shape[0] == B and output.shape[2:] == (T, width):
+        yield True
 
 
 def _blocks(call: AttentionCall, side: Side, head: int) -> Iterator[Block]:
     """Blocks of recorded outputs whose lengths are those of the head's vectors, up to one factor."""
     vectors = getattr(call, side)
     width = vectors.shape[-1]
-    wanted = vectors[:, head].float().norm(dim=-1).flatten()  # (B*T,)
+    wanted = vectors[SAMPLE, head].float().norm(dim=-1).flatten()  # (B*T,)
     for made in call.calls:
-        for columns in _as_columns(made.output, vectors):
+        for heads_first in _readings(made.output, vectors):
+            columns = _as_columns(made.output[SAMPLE], heads_first).float()
             count = columns.shape[-1] // width
             if count * width != columns.shape[-1]:
                 continue
-            lengths = columns.float().unflatten(-1, (count, width)).norm(dim=-1).flatten(0, 1)  # (B*T, count)
+            lengths = columns.unflatten(-1, (count, width)).norm(dim=-1).flatten(0, 1)  # (B*T, count)
             factors = (wanted @ lengths) / lengths.square().sum(dim=0).clamp_min(torch.finfo(torch.float32).tiny)
             wrong = (wanted[:, None] - factors * lengths).abs().amax(dim=0)
             near = torch.nonzero(wrong <= AGREE * wanted.max()).flatten().tolist()
             for j in sorted(near, key=lambda j: abs(j - head)):
-                start, factor = j * width, float(factors[j])
+                factor = float(factors[j])
                 factor = 1.0 if abs(factor - 1.0) < AGREE else factor
-                yield Block(made, start, columns[..., start : start + width] * factor, factor)
+                yield Block(made, j * width, width, factor, heads_first)
 
 
 def _candidate_pairs(call: AttentionCall, head: int, group: int) -> Iterator[tuple[Block, Block, Rotation | None]]:
     """Query and key blocks that explain a head, with the rotation that they share."""
-    q = call.query[:SAMPLE, head].double()  # (B, Tq, dh)
-    k = call.key[:SAMPLE, group].double()
-    same = q.shape == k.shape
+    q, k = call.query[:, head].double(), call.key[:, group].double()  # (B, T, dh)
     for asked in _blocks(call, "query", head):
-        plain = relative_difference(asked.vectors[:SAMPLE].double(), q) < AGREE
-        if not plain and (not same or fit_rotation(asked.vectors[:SAMPLE, :, None], q[:, :, None]) is None):
+        plain = relative_difference(asked.vectors(SAMPLE), q[SAMPLE]) < AGREE
+        turned = not plain and fit_rotation(asked.vectors(SAMPLE)[:, :, None], q[SAMPLE, :, None]) is not None
+        if not plain and (not turned or q.shape != k.shape):
             continue
         for read in _blocks(call, "key", group):
             if plain:
-                if relative_difference(read.vectors[:SAMPLE].double(), k) < AGREE:
+                if relative_difference(read.vectors(SAMPLE), k[SAMPLE]) < AGREE:
                     yield asked, read, None
                 continue
-            before = torch.stack([asked.vectors, read.vectors], dim=2)  # (B, T, 2, dh)
-            rotation = fit_rotation(before, torch.stack([call.query[:, head], call.key[:, group]], dim=2))
+            before = torch.stack([asked.vectors(), read.vectors()], dim=2)  # (B, T, 2, dh)
+            rotation = fit_rotation(before, torch.stack([q, k], dim=2))
             if rotation is not None:
                 yield asked, read, rotation
 
@@ -180,36 +196,32 @@ def explain(call: AttentionCall, head: int) -> tuple[AffineMap, AffineMap, Rotat
 
 def _affine(block: Block) -> AffineMap | None:
     """Read the module behind a block as an affine map; None when it is neither linear nor a norm."""
-    module, width = block.call.module, block.vectors.shape[-1]
+    module = block.call.module
     weight = getattr(module, "weight", None)
-    columns = slice(block.start, block.start + width)
-    if isinstance(weight, torch.Tensor) and weight.ndim == 2:
-        for rows in (True, False):
-            matrix = weight.T if rows else weight
-            if matrix.shape != (block.call.input.shape[-1], block.call.output.shape[-1]):
-                continue
-            bias = getattr(module, "bias", None)
-            A = matrix[:, columns].detach().double() * block.factor
-            b = None if bias is None else bias[columns].detach().double() * block.factor
-            made = block.call.input.double() @ A + (0.0 if b is None else b)
-            if relative_difference(made, block.vectors.double()) < AGREE:
-                place = Place(block.call.path, block.start, rows, block.factor, "linear")
-                return AffineMap(block.call.input, A, b, place)
-        return None
-    return _norm(block, columns)
+    if not isinstance(weight, torch.Tensor) or weight.ndim != 2:
+        return _norm(block)
+    for rows in (True, False):
+        matrix = weight.T if rows else weight
+        if matrix.shape != (block.call.input.shape[-1], block.call.output.shape[-1]):
+            continue
+        bias = getattr(module, "bias", None)
+        A = matrix[:, block.columns].detach().double() * block.factor
+        b = None if bias is None else bias[block.columns].detach().double() * block.factor
+        made = block.call.input[SAMPLE].double() @ A + (0.0 if b is None else b)
+        if relative_difference(made, block.vectors(SAMPLE)) < AGREE:
+            place = Place(block.call.path, block.start, rows, block.factor, "linear")
+            return AffineMap(block.call.input, A, b, place)
+    return None
 
 
-def _norm(block: Block, columns: slice) -> AffineMap | None:
+def _norm(block: Block) -> AffineMap | None:
     """Divide the gain out of a normalisation's output."""
     module = block.call.module
-    if any(parameter.ndim != 1 for parameter in module.parameters()):
+    if block.call.input.shape != block.call.output.shape or any(p.ndim != 1 for p in module.parameters()):
         return None
-    entered = block.call.input.double()
-    if entered.shape != block.call.output.shape:
-        return None
-    gain, bias = getattr(module, "weight", None), getattr(module, "bias", None)
-    out = block.call.output.double()
+    entered, out = block.call.input[SAMPLE].double(), block.call.output[SAMPLE].double()
     centred = entered - entered.mean(dim=-1, keepdim=True)
+    gain, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     shift = torch.zeros(out.shape[-1], dtype=torch.float64) if bias is None else bias.detach().double()
     one = torch.ones_like(shift)
     # A norm multiplies by its gain, or by one plus it (Gemma): the right reading is parallel to what went in.
@@ -218,11 +230,11 @@ def _norm(block: Block, columns: slice) -> AffineMap | None:
             continue
         normalised = (out - shift) / scale
         if _parallel(normalised, entered) or _parallel(normalised, centred):
-            index = torch.arange(columns.start, columns.stop) % len(one)  # a gain of one head serves all of them
-            A = torch.diag(scale[index]) * block.factor
+            index = torch.arange(block.start, block.start + block.width) % len(one)  # one head's gain serves all
+            A = scale[index] * block.factor
             b = None if bias is None else shift[index] * block.factor
-            tokens = (block.vectors.double() - (0.0 if b is None else b)) / torch.diagonal(A)
-            return AffineMap(tokens, A, b, Place(block.call.path, block.start, True, block.factor, "norm"))
+            tokens = (block.vectors() - (0.0 if b is None else b)) / A
+            return AffineMap(tokens, torch.diag(A), b, Place(block.call.path, block.start, True, block.factor, "norm"))
     return None
 
 

@@ -1,0 +1,266 @@
+r"""The attention SVM of a head by inner products alone.
+
+The Frobenius solution is :math:`W = \sum_k \lambda_k \delta_k z_k^\top` over constraints :math:`k = (i, t)`, and all
+that its dual asks of the data are the products :math:`\langle\delta_k,\delta_l\rangle\langle z_k,z_l\rangle`. For
+lifted tokens :math:`\phi = \rho\otimes x` these are products of products (:mod:`attsvm.pretrained.rope`), so neither
+:math:`\phi` nor W is formed and the width of a model does not matter.
+
+Few constraints support W. The dual is solved on a working set by the active-set method of
+:mod:`attsvm.solvers.active_set`; then the margins of all constraints are computed from the supports, the worst
+violators join, and the round repeats until the gap, computed over *all* constraints, is closed. With ``C`` the squared
+hinge replaces the hard margin: its dual differs by 1/(2C) on the diagonal.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.pretrained.head import Head
+from attsvm.pretrained.rope import position_features
+from attsvm.solution import Status
+from attsvm.solvers.active_set import nonnegative_least_squares
+
+# Constraints of each query in the first working set, and how many join in a round.
+FIRST, JOIN = 3, 400
+MAX_ROUNDS = 60
+# 1 - 1^T lambda below this: the multipliers prove that every W is longer than any that is of use.
+VANISHED = 1e-12
+CHUNK_ENTRIES = 4_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class _Features:
+    """Factors of feature vectors: phi = rho kron x, and the query each is seen by; (S, F), (S, d), (S, dz)."""
+
+    rho: np.ndarray
+    x: np.ndarray
+    z: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSolution:
+    """A certified attention SVM in terms of its multipliers.
+
+    Attributes
+    ----------
+    head : Head
+    selected : ndarray of int, shape (n,)
+    dual : ndarray, shape (n, T)
+    margins : ndarray, shape (n, T)
+        Margin of the selected token over each token; +inf where hidden.
+    objective : float
+        Norm of W scaled to smallest margin one (hard margin); ||W||^2 / 2 + C sum u^2 with C. Infinite without a W.
+    lower_bound : float
+        What the multipliers prove of it.
+    status : Status
+    C : float or None
+    seconds : float
+    """
+
+    head: Head
+    selected: np.ndarray
+    dual: np.ndarray
+    margins: np.ndarray
+    objective: float
+    lower_bound: float
+    status: Status
+    C: float | None
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        """Certified relative gap."""
+        return self.objective / self.lower_bound - 1.0 if self.lower_bound > 0 else np.inf
+
+    def scores(self, head: Head) -> np.ndarray:
+        """Scores that W gives to the tokens of any queries of the same head, (n, T); -inf where hidden."""
+        rows, columns = np.nonzero(self.dual)
+        weights = self.dual[rows, columns]
+        chosen = _pick(self.head, position_features(self.head), rows, self.selected[rows])
+        beaten = _pick(self.head, position_features(self.head), rows, columns)
+        return np.where(head.mask, _scores(head, chosen, beaten, weights), -np.inf)
+
+    def product_with_trained(self) -> float:
+        """Inner product <W, trained W> in the lifted space: multipliers times the trained margins."""
+        trained = self.head.scores() - (0.0 if self.head.bias is None else self.head.bias)
+        rows, columns = np.nonzero(self.dual)
+        return float(self.dual[rows, columns] @ (trained[rows, self.selected[rows]] - trained[rows, columns]))
+
+    @property
+    def norm(self) -> float:
+        """Frobenius norm of W = sum dual delta z^T as it stands."""
+        rows, columns = np.nonzero(self.dual)
+        margins = self.margins[rows, columns]
+        return float(np.sqrt(max(self.dual[rows, columns] @ margins, 0.0)))
+
+
+def solve_kernel(
+    head: Head,
+    selected: np.ndarray | None = None,
+    *,
+    C: float | None = None,
+    tol: float = 1e-6,
+    time_limit: float | None = None,
+) -> KernelSolution:
+    """Solve the Frobenius attention SVM of a head, rotary or not, without forming W.
+
+    Parameters
+    ----------
+    head : Head
+    selected : ndarray of int, shape (n,), optional
+        Default: the tokens attended to most.
+    C : float, optional
+        Soft margin with squared hinge, as in :func:`attsvm.solve`.
+    tol : float
+        Relative gap asked for.
+    time_limit : float, optional
+        In seconds.
+
+    Returns
+    -------
+    KernelSolution
+        UNDECIDED when no W was found: the lower bound then says how long one would have to be.
+
+    Raises
+    ------
+    ValueError
+        If `selected` does not fit the head, or an option is out of range.
+    """
+    began = time.perf_counter()
+    chosen = _read_selected(head, selected)
+    if C is not None and not C > 0:
+        raise ValueError(f"C must be positive; got {C!r}.")
+    if not 0 < tol < 1:
+        raise ValueError(f"tol must lie between 0 and 1; got {tol!r}.")
+    n, T = head.mask.shape
+    rejected = head.mask.copy()
+    rejected[np.arange(n), chosen] = False
+    rho = position_features(head)
+    dual = np.zeros((n, T))
+    working = _first(rejected)
+    best = KernelSolution(head, chosen, dual, _margins(head, dual, chosen, rho), np.inf, 0.0, Status.UNDECIDED, C, 0.0)
+    if not rejected.any():
+        return KernelSolution(head, chosen, dual, best.margins, 0.0, 0.0, Status.OPTIMAL, C, 0.0)
+    for _ in range(MAX_ROUNDS):
+        rows, columns = np.nonzero(working)
+        ups = _pick(head, rho, rows, chosen[rows])
+        downs = _pick(head, rho, rows, columns)
+        gram = _gram(ups, downs)
+        values = _solve_working_set(gram, dual[rows, columns], C)
+        dual = np.zeros((n, T))
+        if values is None:
+            return best
+        dual[rows, columns] = values
+        margins = _margins(head, dual, chosen, rho)
+        objective, bound = _measure(dual, margins, rejected, C)
+        status = Status.OPTIMAL if objective <= (1 + tol) * bound else Status.UNDECIDED
+        seconds = time.perf_counter() - began
+        best = KernelSolution(head, chosen, dual, margins, objective, bound, status, C, seconds)
+        if status is Status.OPTIMAL:
+            return best
+        short = np.where(rejected & ~working, 1.0 - margins, -np.inf)
+        violators = int((short > tol / 10).sum())
+        late = time_limit is not None and seconds > time_limit
+        if violators == 0 or late:
+            return best
+        worst = np.argpartition(short.ravel(), -min(violators, JOIN))[-min(violators, JOIN) :]
+        working = dual > 0
+        working.ravel()[worst] = True
+    return best
+
+
+def _read_selected(head: Head, selected: np.ndarray | None) -> np.ndarray:
+    chosen = head.selected if selected is None else np.asarray(selected)
+    n, T = head.mask.shape
+    if chosen.shape != (n,) or chosen.dtype.kind not in "iu" or (chosen < 0).any() or (chosen >= T).any():
+        raise ValueError(f"selected must hold {n} integers from 0 to {T - 1}; got {chosen.dtype} of {chosen.shape}.")
+    if not head.mask[np.arange(n), chosen].all():
+        raise ValueError("selected must be visible under the head's mask; it names a hidden token.")
+    return chosen
+
+
+def _first(rejected: np.ndarray) -> np.ndarray:
+    """Spread the first working set evenly over each query's rejected tokens."""
+    order = np.cumsum(rejected, axis=1)
+    step = np.maximum(1, order[:, -1:] // FIRST)
+    return rejected & (order % step == 0)
+
+
+def _pick(head: Head, rho: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> _Features:
+    return _Features(rho[rows, columns], head.tokens[head.sequence[rows], columns], head.queries[rows])
+
+
+def _gram(ups: _Features, downs: _Features) -> np.ndarray:
+    """Inner products of the constraints (up - down) z^T."""
+
+    def between(a: _Features, b: _Features) -> np.ndarray:
+        return (a.rho @ b.rho.T) * (a.x @ b.x.T)
+
+    mixed = between(ups, downs)
+    return (between(ups, ups) - mixed - mixed.T + between(downs, downs)) * (ups.z @ ups.z.T)
+
+
+def _scores(head: Head, ups: _Features, downs: _Features, weights: np.ndarray) -> np.ndarray:
+    """Score of every token under W = sum of weights (up - down) z^T, (n, T)."""
+    n, T = head.mask.shape
+    out = np.zeros((n, T))
+    if not len(weights):
+        return out
+    rho = position_features(head)
+    signed = np.concatenate([weights, -weights])
+    side = np.concatenate([ups.rho, downs.rho]), np.concatenate([ups.x, downs.x])
+    tokens = head.tokens @ side[1].T  # (b, T, 2S)
+    asked = np.tile(head.queries @ ups.z.T, (1, 2)) * signed  # (n, 2S)
+    step = max(1, CHUNK_ENTRIES // (T * len(signed)))
+    for start in range(0, n, step):
+        rows = slice(start, start + step)
+        kernel = tokens[head.sequence[rows]] * (rho[rows] @ side[0].T)  # (rows, T, 2S)
+        out[rows] = np.matmul(kernel, asked[rows, :, None])[..., 0]
+    return out
+
+
+def _margins(head: Head, dual: np.ndarray, chosen: np.ndarray, rho: np.ndarray) -> np.ndarray:
+    rows, columns = np.nonzero(dual)
+    scores = _scores(head, _pick(head, rho, rows, chosen[rows]), _pick(head, rho, rows, columns), dual[rows, columns])
+    return np.where(head.mask, scores[np.arange(len(chosen)), chosen][:, None] - scores, np.inf)
+
+
+def _solve_working_set(gram: np.ndarray, guess: np.ndarray, C: float | None) -> np.ndarray | None:
+    """Maximise 1.lam - lam.G.lam/2 over lam >= 0; None when it is unbounded to rounding."""
+    size = float(np.diag(gram).max())
+    if size == 0:
+        return None
+    scaled = gram / size
+    if C is not None:
+        scaled[np.diag_indices(len(scaled))] += 1.0 / (2.0 * C * size)
+    cost, free = np.ones(len(scaled)), np.zeros(len(scaled), dtype=bool)
+    start = guess * size
+    weight = max(1.0, float(start.sum()))
+    for _ in range(4):
+        values, _, _ = nonnegative_least_squares(
+            weight * scaled + 1.0, cost, free, start / weight, 1e-13, 10 * len(cost) + 100
+        )
+        rho = 1.0 - float(values.sum())
+        if rho > 1e-3:
+            break
+        if rho < VANISHED:
+            return None
+        weight *= 1.0 / rho
+        start = values * weight
+    return values * (weight / max(rho, VANISHED)) / size
+
+
+def _measure(dual: np.ndarray, margins: np.ndarray, rejected: np.ndarray, C: float | None) -> tuple[float, float]:
+    """Objective of W and the bound that its multipliers prove."""
+    own = dual > 0
+    squared, total = float(dual[own] @ margins[own]), float(dual.sum())
+    if C is not None:
+        short = np.maximum(1.0 - margins[rejected], 0.0)
+        return 0.5 * squared + C * float(short @ short), total - 0.5 * squared - float((dual**2).sum()) / (4.0 * C)
+    if squared <= 0:
+        return np.inf, 0.0
+    norm, smallest = float(np.sqrt(squared)), float(margins[rejected].min())
+    return (norm / smallest if smallest > 0 else np.inf), total / norm

@@ -1,0 +1,115 @@
+r"""Rotary heads as plain selection problems: lifted tokens, and the kernel that never builds them.
+
+With rotary positions the score of token t for the query at position q depends on their distance
+:math:`\Delta = q - t`. For a pair p of coordinates turned by :math:`\theta_p` per position, K_p and Q_p the two columns
+of each factor, and :math:`J = \bigl(\begin{smallmatrix}0&-1\\1&0\end{smallmatrix}\bigr)`,
+
+.. math:: a = \sum_p \cos(\theta_p\Delta)\, x^\top A_p z + \sin(\theta_p\Delta)\, x^\top B_p z,
+    \qquad A_p = K_p Q_p^\top,\; B_p = K_p J Q_p^\top,
+
+plus :math:`x^\top A_0 z` of the coordinates that are not turned. That is the plain bilinear score of the lifted token
+:math:`\rho(\Delta)\otimes x` with :math:`\rho = [\cos\theta_p\Delta, \sin\theta_p\Delta, 1]`, so everything said of
+attention SVMs holds for rotary heads in the lifted space (RoPE: arXiv 2104.09864). The lift is 2P + 1 times as wide as
+the token; inner products of lifted tokens,
+
+.. math:: \langle\rho(\Delta), \rho(\Delta')\rangle \langle x, x'\rangle
+    = \Bigl(1 + \sum_p \cos\theta_p(\Delta - \Delta')\Bigr) \langle x, x'\rangle ,
+
+cost no more than those of the tokens, which is all that :mod:`attsvm.pretrained.kernel` needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.pretrained.head import Head
+from attsvm.problem import SelectionProblem
+
+# Lifted tokens above this size are refused: the kernel form needs none.
+MOST_BYTES = 1 << 31
+
+
+@dataclass(frozen=True, eq=False)
+class Lifted:
+    """A head in the space where its score is bilinear.
+
+    Attributes
+    ----------
+    head : Head
+    tokens : ndarray, shape (n, T, D)
+        Lifted tokens as each query sees them.
+    W : ndarray, shape (D, dz)
+        The trained matrix: scores are ``tokens @ W @ z`` (and the head's additive term, if it has one).
+    """
+
+    head: Head
+    tokens: np.ndarray
+    W: np.ndarray
+
+    def problem(self, selected: np.ndarray | None = None) -> SelectionProblem:
+        """Pose the selection problem of the lifted tokens; by default of those the head attends to most."""
+        chosen = self.head.selected if selected is None else selected
+        return SelectionProblem(self.tokens, self.head.queries, chosen, mask=self.head.mask)
+
+
+def rope_lift(head: Head) -> Lifted:
+    """Lift the tokens of a head so that its score becomes bilinear.
+
+    Parameters
+    ----------
+    head : Head
+        Of a head that is not rotary, the tokens are only copied for each query.
+
+    Returns
+    -------
+    Lifted
+
+    Raises
+    ------
+    ValueError
+        If the lifted tokens would take more than 2 GiB; :func:`attsvm.pretrained.solve_kernel` needs none.
+    """
+    n, T = head.mask.shape
+    d = head.tokens.shape[2]
+    rho = position_features(head)
+    size = 8 * n * T * d * rho.shape[2]
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"the lifted tokens of {n} queries would take {size / 2**30:.1f} GiB; take fewer queries, "
+            "head.take(rows), or use solve_kernel, which never builds them."
+        )
+    x = head.tokens[head.sequence]  # (n, T, d)
+    lifted = (rho[..., :, None] * x[..., None, :]).reshape(n, T, -1)
+    return Lifted(head, lifted, lifted_matrix(head))
+
+
+def position_features(head: Head) -> np.ndarray:
+    """Return rho(distance) of every query and token, shape (n, T, F); a single 1 for a head that is not rotary."""
+    if head.turns is None:
+        return np.ones((*head.mask.shape, 1))
+    relative = head.turns.queries[:, None] * head.turns.tokens[head.sequence].conj()  # (n, T, P)
+    parts = [np.real(relative), np.imag(relative)]
+    if len(_unturned(head)):
+        parts.append(np.ones((*head.mask.shape, 1)))
+    return np.concatenate(parts, axis=2)
+
+
+def lifted_matrix(head: Head) -> np.ndarray:
+    """Return the trained matrix over lifted tokens, (F d, dz), blocks in the order of :func:`position_features`."""
+    if head.turns is None:
+        return head.W
+    pairs = head.turns.pairs
+    K, Q = head.K[:, pairs], head.Q[:, pairs]  # (d, P, 2), (dz, P, 2)
+    crossed = np.stack([-Q[..., 1], Q[..., 0]], axis=-1)  # J Q^T, read column by column
+    blocks = [np.einsum("dpi,zpi->pdz", K, Q), np.einsum("dpi,zpi->pdz", K, crossed)]
+    rest = _unturned(head)
+    if len(rest):
+        blocks.append((head.K[:, rest] @ head.Q[:, rest].T)[None])
+    return np.concatenate(blocks).reshape(-1, head.queries.shape[1])
+
+
+def _unturned(head: Head) -> np.ndarray:
+    assert head.turns is not None
+    return np.setdiff1d(np.arange(head.K.shape[1]), head.turns.pairs)
