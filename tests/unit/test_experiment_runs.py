@@ -1,0 +1,162 @@
+"""The engine in one process: the same rows whatever happens, and directories that hold another run are refused."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_experiment import EXPERIMENT, Config
+
+from attsvm.experiments import runner
+from attsvm.experiments.compute import compute, cut, task_of
+from attsvm.experiments.meter import Meter, duration
+from attsvm.experiments.runner import Stopped, prepare, run
+from attsvm.experiments.seeds import trial_seeds
+
+
+def test_rows_carry_their_cell_and_come_in_order(tmp_path: Path) -> None:
+    rows = run(EXPERIMENT, "quick", tmp_path / "tiny", seed=4)
+    assert [(row["d"], row["numerics"], row["trial"]) for row in rows] == [
+        (d, numerics, trial) for d in (2, 3, 5) for numerics in ("exact", "published") for trial in range(7)
+    ]
+    seeds = trial_seeds(4, "tiny", {"d": 3}, range(7))
+    for numerics in ("exact", "published"):
+        mine = [row for row in rows if (row["d"], row["numerics"]) == (3, numerics)]
+        assert [row["seed"] for row in mine] == seeds.tolist()
+    x = np.random.default_rng(rows[0]["seed"]).standard_normal(2)
+    assert rows[0]["x"] == x.tolist()
+    assert all(row["depth"] is None for row in rows if row["positive"])
+    assert sorted(path.name for path in (tmp_path / "tiny").iterdir()) == ["manifest.json", "rows.parquet"]
+
+
+def test_an_interrupted_run_continues_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log"
+    settings = {"log": str(log)}
+    whole = run(EXPERIMENT, "quick", tmp_path / "whole", overrides=settings)
+    asked = len(log.read_text().splitlines())
+    log.unlink()
+
+    monkeypatch.setattr(runner, "SHARD_SECONDS", 0.0)  # a batch is a shard
+    stops = 0
+    for patience in (1, 4, 7, 100):
+        told: list[str] = []
+        try:
+            rows = run(
+                EXPERIMENT, "quick", tmp_path / "parts", overrides=settings,
+                progress=lambda text, share, told=told, patience=patience: told.append(text) or len(told) > patience,
+            )  # fmt: skip
+        except Stopped:
+            stops += 1
+    assert stops == 3
+    assert rows == whole
+    assert len(log.read_text().splitlines()) == asked  # nothing was computed twice
+    files = [tmp_path / name / "rows.parquet" for name in ("whole", "parts")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_finished_run_is_read_and_not_repeated(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    first = run(EXPERIMENT, "quick", tmp_path / "tiny", overrides={"log": str(log)})
+    log.unlink()
+    assert run(EXPERIMENT, "quick", tmp_path / "tiny", overrides={"log": str(log)}) == first
+    assert not log.exists()
+
+
+def test_a_hole_between_shards_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "SHARD_SECONDS", 0.0)
+    whole = run(EXPERIMENT, "quick")
+    prepared = prepare(EXPERIMENT, "quick", tmp_path / "tiny")
+    batches = cut(prepared.cells, EXPERIMENT.batch)
+    with prepared.store.opened():
+        for start in (0, 5, 6):
+            result = compute(task_of(EXPERIMENT, 0, batches[start : start + 1]), 0.0)
+            prepared.store.add(start, start + 1, result.rows, result.seconds)
+        (tmp_path / "tiny" / "shards" / ".00000001-00000002.parquet.1.partial").write_bytes(b"half")
+        assert prepared.store.missing(len(batches)) == [(1, 5), (7, len(batches))]
+    assert run(EXPERIMENT, "quick", tmp_path / "tiny") == whole
+
+
+def test_a_subset_of_the_cells_gives_a_subset_of_the_rows() -> None:
+    whole = run(EXPERIMENT, "full")
+    part = run(EXPERIMENT, "quick", overrides={"d": 3, "numerics": "exact", "trials": 5})
+    same = [row for row in whole if row["d"] == 3 and row["numerics"] == "exact"][:5]
+    assert part == [row | {"trials": 5} for row in same]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seed": 1}, "root seed"),
+        ({"effort": "full"}, "set of cells"),
+        ({"overrides": {"d": 2}}, "set of cells"),
+        ({"experiment": replace(EXPERIMENT, batch=4)}, "set of cells"),
+        ({"experiment": replace(EXPERIMENT, trials=lambda config, seeds: [])}, "code"),
+    ],
+)
+def test_another_run_is_refused(tmp_path: Path, change: dict, words: str) -> None:
+    run(EXPERIMENT, "quick", tmp_path)
+    before = (tmp_path / "rows.parquet").read_bytes()
+    given = {"experiment": EXPERIMENT, "effort": "quick", "out": tmp_path} | change
+    with pytest.raises(ValueError, match=rf"holds another run: its {words}.*--fresh\.$"):
+        prepare(**given)
+    assert (tmp_path / "rows.parquet").read_bytes() == before
+    prepare(**given, fresh=True)
+    assert (tmp_path / "rows.parquet").read_bytes() == before  # discarded only once the run begins
+
+
+def test_what_is_no_run_is_refused_and_fresh_starts_over(tmp_path: Path) -> None:
+    run(EXPERIMENT, "quick", tmp_path)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(ValueError, match="cannot be read as JSON"):
+        prepare(EXPERIMENT, "quick", tmp_path)
+    (tmp_path / "manifest.json").write_text("[]")
+    with pytest.raises(ValueError, match="no manifest"):
+        prepare(EXPERIMENT, "quick", tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(ValueError, match="without a manifest"):
+        prepare(EXPERIMENT, "quick", tmp_path)
+    rows = runner.finish(prepare(EXPERIMENT, "quick", tmp_path, seed=5, fresh=True))
+    assert rows == run(EXPERIMENT, "quick", seed=5)
+    assert json.loads((tmp_path / "manifest.json").read_text())["seed"] == 5
+
+
+def test_two_runs_cannot_share_a_directory(tmp_path: Path) -> None:
+    with prepare(EXPERIMENT, "quick", tmp_path).store.opened(), pytest.raises(OSError, match="in use by another run"):
+        run(EXPERIMENT, "quick", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (lambda seeds: [{"x": 1.0}], "the seed None"),
+        (lambda seeds: [{"seed": 3}], "the seed 3"),
+        (lambda seeds: [{"seed": seeds[0]}], "no row for some"),
+        (lambda seeds: [{"seed": seed, "d": 1} for seed in seeds], "the keys"),
+    ],
+)
+def test_rows_that_break_the_contract_are_named(rows, words: str) -> None:
+    broken = replace(EXPERIMENT, trials=lambda config, seeds: rows(seeds))
+    with pytest.raises(ValueError, match=words):
+        run(broken, "quick")
+
+
+def test_batches_are_cut_at_the_same_places_and_may_come_in_any_order() -> None:
+    batches = cut([Config(trials=7), Config(trials=2)], 3)
+    assert [(batch.start, batch.stop) for batch in batches] == [(0, 3), (3, 6), (6, 7), (0, 2)]
+    backwards = replace(EXPERIMENT, trials=lambda config, seeds: EXPERIMENT.trials(config, seeds)[::-1])
+    assert run(backwards, "quick") == run(EXPERIMENT, "quick")
+
+
+def test_progress_tells_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(np.arange(0, 100, 10.0))
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    told: deque[tuple[str, float]] = deque()
+    meter = Meter("tiny", 1000, 200, lambda text, share: told.append((text, share)), interval=5.0)
+    meter.add(100)
+    assert told.popleft() == ("tiny: 200 of 1,000 trials", 0.2)
+    assert told.popleft() == ("tiny: 300 of 1,000 trials, 10 a second, 70 s left", 0.3)
+    assert [duration(seconds) for seconds in (3.4, 500, 7500)] == ["3 s", "8 min", "2 h 5 min"]

@@ -1,0 +1,128 @@
+"""Intervals cover as often as they say, and verdicts call a difference no oftener than they say."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from attsvm.experiments.statistics import (
+    LEVEL,
+    bootstrap_interval,
+    mean_interval,
+    mean_verdict,
+    share_tolerance,
+    share_verdict,
+    value_verdict,
+    wilson_interval,
+)
+
+
+def exact_coverage(p: float, trials: int) -> float:
+    inside = [low <= p <= high for low, high in (wilson_interval(k, trials) for k in range(trials + 1))]
+    return float(stats.binom.pmf(np.arange(trials + 1), trials, p) @ inside)
+
+
+def test_wilson_is_the_score_test_inverted() -> None:
+    low, high = wilson_interval(37, 120)
+    for bound in (low, high):
+        score = abs(37 / 120 - bound) / math.sqrt(bound * (1 - bound) / 120)
+        assert score == pytest.approx(stats.norm.ppf(0.975), rel=1e-9)
+    assert wilson_interval(0, 10)[0] == 0
+    assert wilson_interval(10, 10)[1] == 1
+    assert wilson_interval(0, 0) == (0, 1)
+
+
+def test_wilson_covers_on_average_what_it_promises() -> None:
+    """Averaged over shares it covers 95 %; at single shares the lattice of counts moves it, never below 0.83."""
+    shares = np.linspace(0.02, 0.98, 193)
+    for trials in (20, 100, 500):
+        coverage = [exact_coverage(p, trials) for p in shares]
+        assert abs(np.mean(coverage) - 0.95) < 0.01
+        assert min(coverage) > 0.83
+    # The same by simulation: of 4,000 intervals the number that covers is binomial; five standard deviations.
+    rng = np.random.default_rng(0)
+    counts = rng.binomial(100, 0.3, size=4000)
+    covered = np.mean([low <= 0.3 <= high for low, high in (wilson_interval(int(k), 100) for k in counts)])
+    expected = exact_coverage(0.3, 100)
+    assert abs(covered - expected) < 5 * math.sqrt(expected * (1 - expected) / 4000)
+
+
+@pytest.mark.parametrize("interval", [mean_interval, lambda x: bootstrap_interval(x, resamples=300)])
+def test_intervals_of_means_cover(interval) -> None:
+    rng = np.random.default_rng(1)
+    repeats, size = 400, 60
+    hits = sum(low <= 2.0 <= high for low, high in (interval(rng.normal(2.0, 3.0, size)) for _ in range(repeats)))
+    # Binomial error, five standard deviations, and 0.02 for the percentile bootstrap at 60 values.
+    assert abs(hits / repeats - 0.95) < 5 * math.sqrt(0.95 * 0.05 / repeats) + 0.02
+
+
+def test_little_data_has_wide_intervals() -> None:
+    assert mean_interval([1.0]) == (-math.inf, math.inf)
+    assert bootstrap_interval([1.0]) == (-math.inf, math.inf)
+    assert bootstrap_interval(np.arange(9.0), np.median) == bootstrap_interval(np.arange(9.0), np.median)
+
+
+@pytest.mark.parametrize(("p", "ours", "theirs"), [(0.5, 100, 500), (0.05, 40, 100), (0.98, 500, 500), (1.0, 50, 100)])
+def test_true_shares_are_called_different_no_oftener_than_promised(p: float, ours: int, theirs: int) -> None:
+    """The exact probability of "differs" over both binomials, against the level: within an order, as counts are few."""
+    k, m = np.arange(ours + 1), np.arange(theirs + 1)
+    weights = np.outer(stats.binom.pmf(k, ours, p), stats.binom.pmf(m, theirs, p))
+    differs = np.zeros_like(weights, dtype=bool)
+    for j in m[stats.binom.pmf(m, theirs, p) > 1e-9]:
+        for i in k[stats.binom.pmf(k, ours, p) > 1e-9]:
+            differs[i, j] = (
+                share_verdict("e", "q", int(i), ours, published=j / theirs, published_trials=theirs).verdict
+                == "differs"
+            )
+    assert weights[differs].sum() < 10 * LEVEL
+
+
+def test_the_tolerance_of_a_share_is_the_edge_of_the_two_sample_score_test() -> None:
+    for published, ours, theirs, above in ((0.3, 100, 500, True), (1.0, 50, 100, False), (0.004, 30, 500, True)):
+        edge = published + (1 if above else -1) * share_tolerance(published, ours, theirs, above)
+        pooled = (published * theirs + edge * ours) / (theirs + ours)
+        score = abs(edge - published) / math.sqrt(pooled * (1 - pooled) * (1 / ours + 1 / theirs))
+        assert score == pytest.approx(stats.norm.isf(LEVEL / 2), rel=1e-9)
+
+
+def test_real_differences_are_found() -> None:
+    assert share_verdict("e", "q", 70, 100, published=0.3, published_trials=500).verdict == "differs"
+    rng = np.random.default_rng(0)
+    assert mean_verdict("e", "q", rng.normal(3, 1, 100), published=4.0, published_trials=100).verdict == "differs"
+    assert mean_verdict("e", "q", rng.normal(3, 1, 100), published=3.1, published_trials=100).verdict == "agrees"
+
+
+def test_the_tolerance_shrinks_with_trials_and_takes_rounding() -> None:
+    few, many = (share_verdict("e", "q", k, 2 * k, published=0.5, published_trials=500).tolerance for k in (20, 2000))
+    assert few > many > share_verdict("e", "q", 2000, 4000, published=0.5).tolerance
+    exact = value_verdict("e", "q", 1.0004, 1.0004, 1.0004, published=1.0, tolerance=5e-4)
+    assert exact.verdict == "agrees"
+    assert value_verdict("e", "q", 1.0006, 1, 1, published=1.0, tolerance=5e-4).verdict == "differs"
+
+
+def test_corrected_measured_and_empty() -> None:
+    corrected = mean_verdict("e", "q", [1.0, 2.0], published=9.0, artefact="It counts noise.", note="See below.")
+    assert (corrected.verdict, corrected.note) == ("corrected", "It counts noise. See below.")
+    measured = share_verdict("e", "q", 3, 10, discarded=2, infeasible=1)
+    assert (measured.verdict, measured.trials, measured.published) == ("measured", 12, None)
+    empty = share_verdict("e", "q", 0, 0, published=0.5, published_trials=100, trials=40, discarded=40)
+    assert (empty.verdict, empty.trials) == ("measured", 40)
+    assert math.isnan(empty.measured)
+    assert mean_verdict("e", "q", [1.0], published=1.0).verdict == "measured"
+    assert mean_verdict("e", "q", [], published=1.0, trials=3).trials == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: wilson_interval(3, 2), "hits"),
+        (lambda: share_verdict("e", "q", 1, 2, published=40.0), "published"),
+        (lambda: mean_verdict("e", "q", [1.0, math.nan]), "values"),
+    ],
+)
+def test_bad_numbers_are_named(call, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        call()
