@@ -12,6 +12,8 @@ FIGURES: dict[str, str] = {
     "global-probability": "attsvm.experiments.figures.global_probability",
     "svm-rank": "attsvm.experiments.figures.svm_rank",
     "local-convergence": "attsvm.experiments.figures.local_convergence",
+    "rank-budget": "attsvm.experiments.figures.rank_budget",
+    "mirror-descent": "attsvm.experiments.figures.mirror_descent",
 }
 """The published figures, in the order of SPEC and report: name on the command line, module."""
 

@@ -1,0 +1,176 @@
+r"""Mirror descent chooses the norm of the SVM it converges to (arXiv 2410.14581).
+
+With potential :math:`\frac1p\|W\|_p^p`, normalised mirror descent is to end at the Att-SVM of the entrywise l_p norm of
+the tokens it selects. Each run is compared with the SVM of its own norm and of the two others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "mirror-descent"
+EXPONENTS = (1.75, 2.0, 3.0)
+PUBLISHED_TRIALS = 100
+RECORDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The potential of one descent."""
+
+    p: float
+    n: int = 6
+    T: int = 8
+    d: int = 10
+    lr: float = 0.1
+    steps: int = RECORDS[-1]
+    trials: int = PUBLISHED_TRIALS
+
+
+def sweep(effort: Effort) -> list[Config]:
+    """Take the three potentials of the paper; quick and full are the same."""
+    return [Config(p) for p in EXPONENTS]
+
+
+def trials(config: Config, seeds: Any) -> list[Row]:
+    """Train with the potential of p and compare with the SVM in each of the norms."""
+    import numpy as np
+
+    from attsvm.compare import correlation
+    from attsvm.experiments.instances import draw, start_seeds
+    from attsvm.training import train
+    from attsvm.training.steepest import MirrorDescent
+
+    instances = draw(seeds, config.n, config.T, config.d)
+    trace = train(
+        instances.data, instances.v, steps=config.steps, optimizer=MirrorDescent(lr=config.lr, p=config.p),
+        init="torch", seed=start_seeds(seeds), record_every=[step for step in RECORDS if step <= config.steps],
+    )  # fmt: skip
+    top = trace.attention[:, -1].max(-1).mean(-1)
+    rows: list[Row] = [
+        {"seed": int(seed), "step": trace.step[1:].tolist(), "attention": float(a), "feasible": True}
+        for seed, a in zip(seeds, top, strict=True)
+    ]
+    for q in EXPONENTS:
+        solved = instances.solve(trace.selected, q)
+        curves = correlation(trace.W[:, 1:], solved.W[:, None])
+        for b, row in enumerate(rows):
+            feasible = bool(np.isfinite(solved.objective[b]))
+            row["feasible"] = row["feasible"] and feasible
+            row[f"l{q:g}"] = curves[b].tolist() if feasible else None
+    return rows
+
+
+def _ends(cell: Sequence[Row]) -> Any:
+    """Return the last correlation with the SVM of each norm, (trials, norms)."""
+    import numpy as np
+
+    return np.array([[row[f"l{q:g}"][-1] for q in EXPONENTS] for row in cell if row["feasible"]])
+
+
+def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    """Rank the norms by mean correlation: the published claim is that the descent's own comes first."""
+    import numpy as np
+
+    from attsvm.experiments.grouping import by
+    from attsvm.experiments.statistics import bootstrap_interval, mean_verdict, share_verdict, value_verdict
+
+    found = []
+    for (p,), cell in by(rows, "p").items():
+        own = EXPONENTS.index(p)
+        ends = _ends(cell)
+        infeasible = sum(not row["feasible"] for row in cell)
+
+        def rank(values: Any, axis: int = 0, own: int = own) -> float:
+            means = values.mean(axis)
+            return 1.0 + float((means > means[own]).sum())
+
+        low, high = bootstrap_interval(ends, rank)
+        first = int((np.argmax(ends, axis=1) == own).sum())
+        found += [
+            value_verdict(
+                NAME,
+                f"place of the l{p:g} SVM among three by mean correlation, l{p:g} descent",
+                rank(ends),
+                low,
+                high,
+                published=1.0,
+                trials=len(cell),
+                infeasible=infeasible,
+            ),
+            share_verdict(
+                NAME,
+                f"share of trials closest to the l{p:g} SVM, l{p:g} descent",
+                first,
+                len(ends),
+                infeasible=infeasible,
+                trials=len(cell),
+            ),
+        ]
+        found += [
+            mean_verdict(
+                NAME,
+                f"1 - correlation with the l{q:g} SVM, l{p:g} descent",
+                1 - ends[:, at],
+                interval="bootstrap",
+                infeasible=infeasible,
+                trials=len(cell),
+            )
+            for at, q in enumerate(EXPONENTS)
+        ]
+    return found
+
+
+def figure(rows: Sequence[Row]) -> Figure:
+    """Draw correlation with each SVM against steps, a panel for each descent."""
+    import numpy as np
+
+    from attsvm.experiments.grouping import by
+    from attsvm.experiments.statistics import mean_interval
+    from attsvm.plots.curves import nines
+    from attsvm.plots.experiments import Curve, draw_curve, grid
+    from attsvm.plots.style import house_style, legend_below, step_axis
+
+    ticks = (0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
+    with house_style():
+        title = "Mirror descent and the SVM of its norm, n = 6, T = 8, d = 10 (mean over trials, 95 % interval)"
+        cells = by(rows, "p")
+        result, axes = grid(1, len(cells), 2.6, title)
+        for ax, ((p,), cell) in zip(axes[0], cells.items(), strict=True):
+            known = [row for row in cell if row["feasible"]]
+            for look, q in enumerate(EXPONENTS):
+                values = np.array([row[f"l{q:g}"] for row in known])
+                low, high = (np.array(part) for part in zip(*(mean_interval(v) for v in values.T), strict=True))
+                label = rf"$\ell_{{{q:g}}}$ SVM"
+                middle, below, above = (nines(part).tolist() for part in (values.mean(0), low, high))
+                draw_curve(ax, Curve(label, known[0]["step"], middle, below, above, look))
+            step_axis(ax, known[0]["step"][-1] * 1.2)
+            ax.set_yticks([float(nines(tick)) for tick in ticks], [f"{tick:g}" for tick in ticks])
+            ax.set_ylim(-0.05, 5.6)
+            ax.set_title(f"mirror descent, p = {p:g}")
+            ax.set_ylabel("mean correlation")
+        legend_below(result, list(axes[0]), 3)
+    return result
+
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    title="Mirror descent and the norm of its SVM",
+    source="arXiv 2410.14581",
+    claim="Descent with the potential of the l_p norm correlates best with the l_p SVM.",
+    config=Config,
+    sweep=sweep,
+    trials=trials,
+    figure=figure,
+    verdicts=verdicts,
+    instance=("n", "T", "d"),
+    minutes={"quick": 0.5, "full": 0.5},
+    batch=25,
+)
