@@ -76,10 +76,12 @@ def reproduce(
     command = shlex.join(["attsvm", *sys.argv[1:]])
     with Progress() as progress:
         undone = _work(runs, workers, scheduler, progress)
-        progress("Drawing the report", 1.0)
-        page = _report(out, [run.experiment.name for run in undone], command)
+        unfinished = [run.experiment.name for run in undone]
+        page = _report(out, unfinished, command, progress)
     if page is not None:
         print(f"Report: {page}")
+    if unfinished:
+        print(f"Not finished: {', '.join(unfinished)}; the same command continues there.", file=sys.stderr)
     return Exit.INTERRUPTED if undone else Exit.DONE
 
 
@@ -126,11 +128,11 @@ def _crew(workers: int | None, scheduler: str | None) -> Iterator[Crew | None]:
         raise BadInput(str(error)) from error
 
 
-def _report(out: Path, undone: list[str], command: str) -> Path | None:
+def _report(out: Path, unfinished: list[str], command: str, progress: Progress) -> Path | None:
     """Write the report of every experiment that is finished in the directory, by the code and version at hand."""
     from attsvm.experiments import tables
     from attsvm.report.reproduction import Finished, write_reproduction
-    from attsvm.study.threads import one_thread
+    from attsvm.threads import one_thread
 
     finished = []
     for name in registry.names():
@@ -145,5 +147,6 @@ def _report(out: Path, undone: list[str], command: str) -> Path | None:
         finished.append(Finished(run.experiment, rows, run.effort, run.seed, run.overrides, run.store.seconds))
     if not finished:
         return None
+    progress("Drawing the report", 1.0)
     with refusing(values=False), one_thread():
-        return write_reproduction(finished, out, command, undone)
+        return write_reproduction(finished, out, command, unfinished)

@@ -13,9 +13,9 @@ from attsvm.study.accuracy import accuracies
 from attsvm.study.controls import controls
 from attsvm.study.head import fit_head
 from attsvm.study.results import PrecisionRun, Run, Settings, Setup, Study
-from attsvm.study.threads import one_thread
 from attsvm.study.watch import Progress, Watch
 from attsvm.theory.tokens import Trial, compare_with_neighbours
+from attsvm.threads import one_thread
 
 # Sentence and usual share of the time of each stage.
 FEASIBILITY = "Asking whether the best tokens can all be selected"

@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 def one_thread() -> Iterator[None]:
     """Keep BLAS, OpenMP and torch to one thread.
 
-    The matrices of a study have a hundred rows: threads gain nothing on them, and on a busy machine they wait for each
-    other so long that a run of seconds takes minutes.
+    Matrices of a hundred rows gain nothing from threads, and on a busy machine these wait for each other so long that a
+    run of seconds takes minutes.
     """
     import torch
 

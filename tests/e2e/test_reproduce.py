@@ -1,0 +1,254 @@
+"""`attsvm reproduce` and `attsvm list`: workers, kills, Ctrl-C, what is written, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from distributed import LocalCluster
+
+import attsvm
+from attsvm.cli import main
+from attsvm.experiments import registry, runner, workers
+from attsvm.experiments.runner import prepare, run
+from tiny_experiment import EXPERIMENT
+
+LAUNCH = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from attsvm.experiments import registry, runner
+registry.FIGURES["tiny"] = "tiny_experiment"
+runner.SHARD_SECONDS = 0.15
+from attsvm.cli import main
+sys.exit(main())
+"""
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.FIGURES, "tiny", "tiny_experiment")
+
+
+def launch(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", LAUNCH, "reproduce", "tiny", *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, start_new_session=True
+    )
+
+
+def shards(out: Path) -> list[Path]:
+    return list((out / "tiny" / "shards").glob("*.parquet"))
+
+
+def wait_for(condition, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def computed(log: Path) -> Counter[str]:
+    """How often each batch, known by its seeds, was computed."""
+    return Counter(line.split(" ", 1)[1] for line in log.read_text(encoding="utf-8").splitlines())
+
+
+def one_sentence(captured: pytest.CaptureResult[str]) -> str:
+    assert captured.out == ""
+    assert captured.err.startswith("attsvm: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_after_kill_9_only_what_is_missing_is_computed_and_the_bytes_are_the_same(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    settings = {"pause": 0.02, "log": str(log), "numerics": "exact"}
+    out = tmp_path / "killed"
+    with launch("--full", "--out", out, *(f"--set={name}={value}" for name, value in settings.items())) as running:
+        wait_for(lambda: len(shards(out)) >= 2)
+        os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == -signal.SIGKILL
+    assert not (out / "tiny" / "rows.parquet").exists()
+    kept = sum(int(path.stem[9:]) - int(path.stem[:8]) for path in shards(out))
+    log.unlink()
+    run(EXPERIMENT, "full", out / "tiny", overrides=settings)
+    again = computed(log)
+    run(EXPERIMENT, "full", tmp_path / "whole", overrides=settings)
+    total = (computed(log) - again).total()
+    assert again.total() == total - kept < total
+    assert (out / "tiny" / "rows.parquet").read_bytes() == (tmp_path / "whole" / "rows.parquet").read_bytes()
+
+
+def test_two_workers_one_of_them_killed_give_the_same_bytes(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    settings = {"pause": 0.02, "log": str(log)}
+    victims: list[int] = []
+
+    def kill_one(text: str, share: float) -> None:
+        if share > 0.3 and not victims:
+            victims.append(int(log.read_text().splitlines()[-1].split()[0]))
+            os.kill(victims[0], signal.SIGKILL)
+
+    with workers.local_crew(2) as crew:
+        run(EXPERIMENT, "full", tmp_path / "two", overrides=settings, crew=crew, progress=kill_one)
+    processes = {int(line.split()[0]) for line in log.read_text().splitlines()}
+    assert len(processes) >= 3  # two, and the successor of the one killed
+    assert os.getpid() not in processes
+    assert len(victims) == 1
+    twice = computed(log).total() - len(computed(log))
+    # A range lasts at most twice the seconds of a shard, and a batch of three trials takes 0.06 s.
+    assert twice <= 2 * runner.SHARD_SECONDS / 0.06 + 1
+    run(EXPERIMENT, "full", tmp_path / "one", overrides=settings)
+    assert (tmp_path / "two" / "rows.parquet").read_bytes() == (tmp_path / "one" / "rows.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["alone", "workers"])
+def test_ctrl_c_keeps_what_is_done(tmp_path: Path, options: tuple[str, ...]) -> None:
+    with launch("--out", tmp_path, "--set", "pause=0.05", "--set", "trials=100", *options) as running:
+        wait_for(lambda: len(shards(tmp_path)) >= 2)
+        os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to every process of the command
+        out, said = running.communicate(timeout=60)
+    assert running.returncode == 130, said
+    assert out == ""
+    lines = said.splitlines()
+    assert lines[-2].startswith("Stopping")
+    assert lines[-1] == "Not finished: tiny; the same command continues there."
+    assert all(line.startswith("[") for line in lines[:-2]), said
+    prepared = prepare(EXPERIMENT, "quick", tmp_path / "tiny", overrides={"pause": 0.05, "trials": 100})
+    assert 0 < sum(b - a for a, b in prepared.store.missing(6 * 34)) < 6 * 34
+
+
+def test_a_running_cluster_gives_the_same_rows_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ["--set", "trials=5", "--full"]
+    with workers._quiet(), LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        address = cluster.scheduler_address
+        assert main(["reproduce", "tiny", "--out", str(tmp_path / "a"), "--scheduler", address, *settings]) == 0
+        assert len(cluster.scheduler_info["workers"]) == 1
+    assert main(["reproduce", "tiny", "--out", str(tmp_path / "b"), *settings]) == 0
+    assert "tiny: 30 trials" in capsys.readouterr().out
+    files = [tmp_path / name / "tiny" / "rows.parquet" for name in "ab"]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_an_empty_cluster_and_a_missing_one_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(workers, "CONNECT_SECONDS", 1.0)
+    out = ["--out", str(tmp_path / "a")]
+    for address in ("tcp://127.0.0.1:1", "nowhere", "carrier-pigeon://x:1"):
+        assert main(["reproduce", "tiny", "--scheduler", address, *out]) == 2
+        assert "no dask scheduler answers" in one_sentence(capsys.readouterr())
+    with workers._quiet(), LocalCluster(n_workers=0, dashboard_address=None) as cluster:
+        assert main(["reproduce", "tiny", "--scheduler", cluster.scheduler_address, *out]) == 2
+    assert "has no workers" in one_sentence(capsys.readouterr())
+
+
+def test_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "deep" / "out"
+    assert main(["reproduce", "tiny", "--out", str(out), "--seed", "3", "--set", "numerics=exact"]) == 0
+    printed = capsys.readouterr()
+    assert f"Report: {out / 'index.html'}" in printed.out
+    assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == [
+        "index.html", "tiny/figure.pdf", "tiny/figure.png", "tiny/manifest.json", "tiny/rows.parquet", "verdicts.json",
+    ]  # fmt: skip
+    made = json.loads((out / "verdicts.json").read_text(encoding="utf-8"))
+    assert (made["attsvm"], made["complete"], made["unfinished"]) == (attsvm.__version__, True, [])
+    (one,) = made["experiments"]
+    assert (one["name"], one["seed"], one["effort"], one["trials"]) == ("tiny", 3, "quick", 21)
+    assert one["command"] == "attsvm reproduce tiny --quick --seed 3 --set numerics=exact"
+    fields = {
+        "experiment": str, "quantity": str, "published": (float, int, type(None)), "measured": float, "low": float,
+        "high": float, "trials": int, "discarded": int, "infeasible": int, "tolerance": (float, type(None)),
+        "verdict": str, "note": str,
+    }  # fmt: skip
+    assert len(made["verdicts"]) == 12
+    for verdict in made["verdicts"]:
+        assert set(verdict) == set(fields)
+        for name, kind in fields.items():
+            assert isinstance(verdict[name], kind), name
+        assert verdict["low"] <= verdict["measured"] <= verdict["high"]
+    counted = Counter(verdict["verdict"] for verdict in made["verdicts"])
+    assert made["counts"] == counted == {"agrees": 3, "corrected": 3, "differs": 3, "measured": 3}
+
+
+def test_another_experiment_joins_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("tiny", "again"):
+        monkeypatch.setitem(registry.FIGURES, module, "tiny_experiment")
+    from dataclasses import replace
+
+    again = replace(EXPERIMENT, name="again")
+    get = registry.get
+    monkeypatch.setattr(registry, "get", lambda name: again if name == "again" else get(name))
+    for name in ("again", "tiny"):
+        assert main(["reproduce", name, "--out", str(tmp_path)]) == 0
+    made = json.loads((tmp_path / "verdicts.json").read_text(encoding="utf-8"))
+    assert [one["name"] for one in made["experiments"]] == ["tiny", "again"]
+    # One whose rows are of other code is left out, not shown as if it were of this.
+    manifest = json.loads((tmp_path / "again" / "manifest.json").read_text())
+    (tmp_path / "again" / "manifest.json").write_text(json.dumps(manifest | {"code": "old"}))
+    assert main(["reproduce", "tiny", "--out", str(tmp_path)]) == 0
+    made = json.loads((tmp_path / "verdicts.json").read_text(encoding="utf-8"))
+    assert [one["name"] for one in made["experiments"]] == ["tiny"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["tinny"], "did you mean tiny?"),
+        (["tiny", "--set", "dd=3"], "'dd' is no parameter of tiny"),
+        (["tiny", "--set", "d=three"], "an integer was expected"),
+        (["tiny", "--set", "d=0"], "d is 0"),
+        (["tiny", "--set", "d"], "FIELD=VALUE"),
+        (["tiny", "--seed", "-1"], "seed is -1"),
+        (["tiny", "--quick", "--full"], "exclude each other"),
+        (["tiny", "--workers", "0"], "--workers is 0"),
+        (["tiny", "--workers", "2", "--scheduler", "tcp://x:1"], "exclude each other"),
+        (["tiny", "--out", "{file}"], "--out"),
+        (["tiny", "--out", "{other}"], "holds another run: its root seed differs"),
+    ],
+)
+def test_bad_arguments_are_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    named: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    run(EXPERIMENT, "quick", tmp_path / "other" / "tiny", seed=7)
+    before = sorted(tmp_path.rglob("*"))
+    places = {"file": tmp_path / "file", "other": tmp_path / "other"}
+    assert main(["reproduce", *(argument.format(**places) for argument in arguments)]) == 2
+    assert named in one_sentence(capsys.readouterr())
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_without_the_extra_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("attsvm.cli.reproduce.find_spec", lambda name: None)
+    assert main(["reproduce", "tiny", "--workers", "1"]) == 2
+    said = one_sentence(capsys.readouterr())
+    assert "needs pyarrow and distributed" in said
+    assert "pip install 'attsvm[experiments]'" in said
+
+
+def test_the_list_names_figure_minutes_and_claim(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in registry.names())
+    assert "Fig. 0            0.1 / 0.2 min\n    Coordinates of a Gaussian vector are positive" in printed
+
+
+def test_the_list_is_quick_and_loads_nothing_heavy() -> None:
+    code = "import sys; from attsvm.cli import main; main(['list']); print(*sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    assert {"torch", "numba", "sklearn", "matplotlib", "pyarrow", "distributed"}.isdisjoint(done.stderr.split())
