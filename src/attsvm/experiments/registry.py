@@ -8,11 +8,13 @@ from importlib import import_module
 from attsvm.experiments.experiment import Experiment
 
 FIGURES: dict[str, str] = {
+    "gd-paths": "attsvm.experiments.figures.gd_paths",
     "convergence-types": "attsvm.experiments.figures.convergence_types",
     "global-probability": "attsvm.experiments.figures.global_probability",
     "svm-rank": "attsvm.experiments.figures.svm_rank",
     "local-convergence": "attsvm.experiments.figures.local_convergence",
     "rank-budget": "attsvm.experiments.figures.rank_budget",
+    "prompt-attention": "attsvm.experiments.figures.prompt_attention",
     "mirror-descent": "attsvm.experiments.figures.mirror_descent",
 }
 """The published figures, in the order of SPEC and report: name on the command line, module."""

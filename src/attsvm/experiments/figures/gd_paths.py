@@ -1,0 +1,200 @@
+"""Paths of gradient descent in the plane (Fig. 1): W z_i and K Q^T z_i turn into the rays of their SVMs.
+
+Two instances with n = d = 2, drawn as the official notebooks draw them (torch's generator, seeds 1 and 3). W starts at
+zero; Q at zero and K at 0.1 N(0, 1), whose seed is not published: ours has several starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "gd-paths"
+LENGTHS = (3, 5)
+STEPS = 2000
+# What can be told in the printed pictures, in degrees.
+READABLE = 2.0
+NORMS = {"W": "frobenius", "KQ": "nuclear"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """One instance (T = 3 or 5), parameterisation and arithmetic."""
+
+    T: int
+    parameterization: str = "W"
+    numerics: str = "exact"
+    steps: int = STEPS
+    trials: int = 1
+
+
+def sweep(effort: Effort) -> list[Config]:
+    """Return both instances, parameterisations and arithmetics; W has one start, (K, Q) several."""
+    starts = 50 if effort == "full" else 10
+    return [
+        Config(T, parameterization, numerics, trials=1 if parameterization == "W" else starts)
+        for T in LENGTHS
+        for parameterization in NORMS
+        for numerics in ("exact", "published")
+    ]
+
+
+def instance(T: int) -> tuple[Any, Any]:
+    """Draw the published instance: data of one trial, and v (2,)."""
+    import torch
+
+    from attsvm.token_data import TokenData
+
+    generator = torch.Generator().manual_seed({3: 1, 5: 3}[T])
+
+    def normal(*shape: int) -> Any:
+        return torch.randn(shape, generator=generator)
+
+    v = normal(2)
+    v = v / v.norm()
+    if T == 3:
+        tokens = 0.3 * normal(2, T, 2) + torch.tensor([[[-1.0, 0.0]], [[1.0, 0.0]]])
+    else:
+        tokens = 0.5 * normal(2, T, 2)
+        tokens[:, 0] = torch.tensor([[1.0, 0.5], [1.0, -0.5]])
+        tokens[:, 1:] += torch.tensor([-1.0, 0.0])
+    queries = normal(2, 2)
+    queries = queries / queries.norm(dim=-1, keepdim=True)
+    tokens, queries, v = (part.double().numpy() for part in (tokens, queries, v))
+    return TokenData(tokens, queries, [1.0, 1.0]), v
+
+
+def trials(config: Config, seeds: Any) -> list[Row]:
+    """Train from each start and turn the record into paths."""
+    import numpy as np
+
+    from attsvm.compare import correlation
+    from attsvm.experiments.instances import start_seeds
+    from attsvm.experiments.published_numerics import descent
+    from attsvm.solving import solve
+    from attsvm.theory.tokens import Trial
+    from attsvm.token_data import TokenData
+    from attsvm.training import train
+
+    data, v = instance(config.T)
+    trial = Trial.of(data, v)
+    target = np.asarray(solve(trial.problem(trial.optimal), NORMS[config.parameterization]).W)
+    copies = [np.repeat(np.asarray(part)[None], len(seeds), 0) for part in (data.tokens, data.queries, data.labels)]
+    shown = np.unique(np.concatenate([np.arange(60), np.geomspace(60, config.steps, 60)]).astype(int))
+    trace = train(
+        TokenData(*copies), v, steps=config.steps, seed=start_seeds(seeds), record_every=shown.tolist(),
+        **descent(config.numerics, config.parameterization),
+    )  # fmt: skip
+    paths = np.einsum("brde,ne->bnrd", trace.W, data.queries)  # (B, 2, records, 2)
+    rays = target @ np.asarray(data.queries).T  # (2, n)
+    turned = np.arctan2(paths[..., 1], paths[..., 0]) - np.arctan2(rays[1], rays[0])[:, None]
+    degrees = np.degrees((turned + np.pi) % (2 * np.pi) - np.pi)[:, :, -1]
+    return [
+        {
+            "seed": int(seed),
+            "global": bool((trace.selected[b] == trial.optimal).all()),
+            "correlation": float(correlation(trace.W[b, -1], target)),
+            "angles": degrees[b].tolist(),
+            **{f"{axis}{i + 1}": paths[b, i, :, at].tolist() for i in range(2) for at, axis in enumerate("xy")},
+            **{f"ray_{axis}{i + 1}": float(rays[at, i]) for i in range(2) for at, axis in enumerate("xy")},
+        }
+        for b, seed in enumerate(seeds)
+    ]
+
+
+def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    """Hold the largest angle between path and ray against what the pictures show: none."""
+    import numpy as np
+
+    from attsvm.experiments.grouping import by
+    from attsvm.experiments.statistics import bootstrap_interval, value_verdict
+
+    found = []
+    for (T, parameterization, numerics), cell in by(rows, "T", "parameterization", "numerics").items():
+        angles = np.array([max(map(abs, row["angles"])) for row in cell])
+        middle = float(np.median(angles))
+        low, high = bootstrap_interval(angles, np.median) if len(cell) > 1 else (middle, middle)
+        away = sum(not row["global"] for row in cell)
+        notes = [
+            f"Median over starts, {away} of {len(cell)} select other tokens; {READABLE:g} degrees show in print.",
+            f"Smallest correlation {min(row['correlation'] for row in cell):.6f}.",
+        ]
+        if numerics == "published":
+            notes.append("Published arithmetic stops turning when the gradient is rounded to zero.")
+        found.append(
+            value_verdict(
+                NAME,
+                f"largest angle to the SVM ray in degrees, {parameterization}, T={T}, {numerics} numerics",
+                middle,
+                low,
+                high,
+                published=0.0,
+                tolerance=READABLE,
+                trials=len(cell),
+                note=" ".join(notes),
+            )
+        )
+    return found
+
+
+def figure(rows: Sequence[Row]) -> Figure:
+    """Draw the paths of both queries with their rays, W solid and K Q^T dashed."""
+    import numpy as np
+
+    from attsvm.experiments.grouping import having
+    from attsvm.plots.experiments import SERIES, grid
+    from attsvm.plots.style import NORM_COLOURS, NORM_TITLES, house_style, legend_below
+
+    names = {"W": ("W", "-"), "KQ": (r"$KQ^\top$", "--")}
+    with house_style():
+        result, axes = grid(1, 2, 3.6, "Paths of gradient descent from zero, exact numerics, n = d = 2, 2000 steps")
+        for ax, T in zip(axes[0], LENGTHS, strict=True):
+            for parameterization, norm in NORMS.items():
+                cell = having(rows, T=T, parameterization=parameterization, numerics="exact")[:1]
+                name, style = names[parameterization]
+                color = NORM_COLOURS[norm]
+                for row in cell:
+                    for i in (1, 2):
+                        path = np.array([row[f"x{i}"], row[f"y{i}"]])
+                        # Lengths differ by orders of magnitude: the radius is their logarithm, one at the end.
+                        length = np.linalg.norm(path, axis=0)
+                        unit = path / np.maximum(length, np.finfo(float).tiny)
+                        scaled = unit * np.log1p(length) / np.log1p(length[-1])
+                        label = f"{name} z, z = first and second query"
+                        marker = SERIES[i - 1][1]
+                        ax.plot(*scaled, style, color=color, lw=1.6, label=label)
+                        ax.plot(*scaled[:, -1], marker, color=color, ms=5)
+                        ray = np.array([row[f"ray_x{i}"], row[f"ray_y{i}"]])
+                        end = ray / np.linalg.norm(ray) * 1.12
+                        ax.plot(
+                            [0, end[0]], [0, end[1]], "-", color=color, lw=4, alpha=0.22,
+                            label=f"ray of the SVM ({NORM_TITLES[norm]} norm)",
+                        )  # fmt: skip
+            ax.set_aspect("equal", adjustable="datalim")
+            ax.set_title(f"T = {T} tokens")
+            ax.set_xlabel("first coordinate, radius log(1 + length), end at 1")
+            ax.set_ylabel("second coordinate")
+        legend_below(result, list(axes[0]), 2)
+    return result
+
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    title="Paths of gradient descent in the plane",
+    source="Fig. 1",
+    claim="W z turns into the ray of the Frobenius SVM, K Q^T z into that of the nuclear SVM.",
+    config=Config,
+    sweep=sweep,
+    trials=trials,
+    figure=figure,
+    verdicts=verdicts,
+    instance=("T",),
+    minutes={"quick": 0.2, "full": 0.3},
+    batch=10,
+)
