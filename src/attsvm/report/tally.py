@@ -26,7 +26,7 @@ def headline(verdicts: Sequence[Verdict]) -> str:
     counts = count(verdicts)
     published = len(verdicts) - counts["measured"]
     if not published:
-        return f"{len(verdicts):,} numbers measured that nobody has published"
+        return f"{len(verdicts):,} number{'s' * (len(verdicts) != 1)} measured that nobody has published"
     parts = [f"{counts['agrees']:,} of {published:,} published numbers agree"]
     if counts["corrected"]:
         parts.append(f"{counts['corrected']:,} are corrected")

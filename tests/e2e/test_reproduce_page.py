@@ -1,0 +1,161 @@
+"""The page of a reproduction in a browser, wide and narrow."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from attsvm.experiments import registry
+from attsvm.experiments.runner import run
+from attsvm.report.errata import ERRATA
+from attsvm.report.reproduction import Finished, render, write_reproduction
+from attsvm.report.tally import headline, number
+from tiny_experiment import EXPERIMENT, figure
+
+CHROMIUM = shutil.which("chromium")
+
+
+def responsive(rows, width: float) -> Figure:
+    drawn = figure(rows)
+    drawn.set_figwidth(width)
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def finished() -> list[Finished]:
+    rows = run(EXPERIMENT, "quick")
+    other = replace(EXPERIMENT, name="other", figure=responsive)
+    return [Finished(one, rows, "quick", 0, {}, 3.0) for one in (EXPERIMENT, other)]
+
+
+@pytest.fixture(scope="module")
+def report(finished: list[Finished], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(registry.BEYOND, "other", "tiny_experiment")
+        yield write_reproduction(finished, tmp_path_factory.mktemp("out"), "attsvm reproduce '<b>'", ["late"])
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(params=[(1280, 800), (400, 800)], ids=["page", "telephone"])
+def page(request: pytest.FixtureRequest, browser, report: Path) -> Iterator:
+    width, height = request.param
+    opened = browser.new_page(viewport={"width": width, "height": height})
+    opened.said, opened.asked = [], []
+    opened.on("console", lambda message: opened.said.append(message.text))
+    opened.on("pageerror", lambda error: opened.said.append(str(error)))
+    opened.on("request", lambda request: opened.asked.append(request.url))
+    opened.goto(report.as_uri())
+    opened.wait_for_load_state("load")
+    yield opened
+    opened.close()
+
+
+def test_the_page_needs_no_other_file_and_complains_of_nothing(page) -> None:
+    assert page.said == []
+    assert [url for url in page.asked if not url.startswith("data:")] == [page.url]
+
+
+def test_nothing_is_wider_than_the_window_not_even_opened(page) -> None:
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    texts = "[...document.querySelectorAll('p, h1, h2, h3, li, dd, summary')]"
+    assert page.evaluate(f"{texts}.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)") == []
+
+
+def test_every_figure_is_drawn_described_and_readable(page) -> None:
+    pictures = page.evaluate(
+        "[...document.images].map(i => [i.naturalWidth, i.getBoundingClientRect().width, i.alt, !!i.closest('.zoom')])"
+    )
+    assert len(pictures) == 2
+    for natural, shown, described, zooms in pictures:
+        assert shown > 300
+        assert EXPERIMENT.claim in described
+        if page.viewport_size["width"] == 400:
+            assert zooms or natural < 500  # a narrow drawing, or one that a tap enlarges
+    if page.viewport_size["width"] == 400:
+        page.click(".zoom img")
+        assert page.evaluate("document.querySelector('.zoom img').getBoundingClientRect().width") > 800
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_verdicts_stand_first_and_open_on_demand(page, finished: list[Finished]) -> None:
+    top = "where => document.querySelector(where).getBoundingClientRect().top"
+    order = ["h1", ".tile", "#verdicts", "#published", "#tiny", "#beyond", "#other", "#errata"]
+    places = [page.evaluate(top, where) for where in order]
+    assert places == sorted(places)
+    assert page.inner_text("h1") == headline([verdict for one in finished for verdict in one.verdicts])
+    table = page.locator("#verdicts-tiny")
+    assert not table.is_visible()
+    page.click("section#verdicts summary >> nth=0")
+    assert table.is_visible()
+    shown = table.locator("tbody tr").all_inner_texts()
+    assert len(shown) == len(finished[0].verdicts)
+    for line, verdict in zip(shown, finished[0].verdicts, strict=True):
+        for text in (verdict.quantity, number(verdict.measured), number(verdict.published), verdict.verdict):
+            assert text in line
+
+
+def test_text_is_dark_on_light(page) -> None:
+    pairs = page.evaluate(
+        """[...document.querySelectorAll('p, li, td, dt, dd, summary span, h1, h2, h3, code')].map(e => {
+            let ground = e; while (ground && getComputedStyle(ground).backgroundColor == 'rgba(0, 0, 0, 0)')
+                ground = ground.parentElement;
+            return [getComputedStyle(e).color, ground ? getComputedStyle(ground).backgroundColor : 'rgb(255, 255, 255)',
+                    e.className] })"""
+    )
+
+    def luminance(colour: str) -> float:
+        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for ink, ground, name in pairs:
+        if "none" not in name:  # zeros of the table are faint on purpose
+            assert (luminance(ground) + 0.05) / (luminance(ink) + 0.05) >= 4.5, (ink, ground, name)
+
+
+def test_what_is_on_the_page_without_a_browser(report: Path, finished: list[Finished]) -> None:
+    text = report.read_text(encoding="utf-8")
+    assert not re.search(r"""(src|href|srcset)=["'](?!data:|#)""", text)
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "Tiny &lt;experiment&gt;" in text
+    assert "<experiment>" not in text
+    assert "&lt;b&gt;" in text
+    assert "Interrupted before their end, and not shown: late." in text
+    assert text.count('class="erratum"') == len(ERRATA)
+    assert "attsvm reproduce tiny --quick" in text
+    made = json.loads((report.parent / "verdicts.json").read_text(encoding="utf-8"))
+    assert (made["complete"], made["unfinished"]) == (False, ["late"])
+    assert sorted(path.name for path in (report.parent / "tiny").iterdir()) == ["figure.pdf", "figure.png"]
+
+
+def test_nothing_published_is_said_so() -> None:
+    alone = replace(EXPERIMENT, verdicts=lambda rows: [v for v in EXPERIMENT.verdicts(rows) if v.published is None])
+    rows = run(alone, "quick", overrides={"d": 2})
+    text = render([Finished(alone, rows, "quick", 0, {"d": "2"}, 1.0)], "c", ())
+    assert "<h1>1 number measured that nobody has published</h1>" in text
+
+
+def test_numbers_are_short() -> None:
+    values = (None, float("nan"), float("inf"), 0.0, 1.0, 0.98765, 12.345, 1234.5, 2.5e-5, -0.5)
+    texts = ["–", "–", "∞", "0", "1", "0.988", "12.35", "1,234", "2.5e−05", "−0.5"]
+    assert [number(value) for value in values] == texts
