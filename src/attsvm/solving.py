@@ -21,14 +21,14 @@ from attsvm.solvers.control import Callback, Control
 from attsvm.solvers.entrywise import solve_entrywise
 from attsvm.solvers.frobenius import METHODS as FROBENIUS_METHODS
 from attsvm.solvers.frobenius import SMALL
-from attsvm.solvers.nuclear import solve_nuclear
+from attsvm.solvers.nuclear import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.sharded import solve_sharded
 from attsvm.solvers.spectral import solve_spectral
 
 Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
 METHODS: dict[Norm, dict[str, Method]] = {
     FROBENIUS: FROBENIUS_METHODS,
-    NUCLEAR: {"auto": solve_nuclear},
+    NUCLEAR: NUCLEAR_METHODS,
     SPECTRAL: {"auto": solve_spectral},
 }
 
@@ -81,7 +81,8 @@ def solve(
         Print a row an iteration.
     method : str, optional
         Force one method instead of the automatic choice; for the Frobenius norm "active_set", "coordinate_newton",
-        "interior_point", "daqp" or "sharded" (tokens are streamed; automatic when they are large).
+        "interior_point", "daqp" or "sharded" (tokens are streamed; automatic when they are large); for the nuclear norm
+        "first_order" or "interior_point".
     C : float, optional
         Soft margin: a shortfall ``u = max(0, 1 - margin)`` of a rejected token costs ``C u`` instead of being
         forbidden, added to half the squared Frobenius norm (scikit-learn's convention), or to any other norm itself.

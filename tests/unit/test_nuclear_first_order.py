@@ -1,0 +1,167 @@
+"""The first-order method for the nuclear norm, Newton that follows the face, and merged duplicates."""
+
+import numpy as np
+import pytest
+
+from attsvm import SelectionProblem, Status, solve
+from attsvm.norms import NUCLEAR, nuclear, spectral
+from attsvm.reduction import Reduced, reduce
+from attsvm.solvers.control import Control
+from attsvm.solvers.nuclear import METHODS, merge_duplicates
+from attsvm.solvers.nuclear_first_order import FirstOrder
+from attsvm.solvers.nuclear_pursuit import pursue
+from attsvm.solvers.opening import open_with_frobenius
+from problems import FAMILIES
+
+
+def draw(family: str, size: tuple[int, int, int], seed: int) -> SelectionProblem:
+    return FAMILIES[family].make(np.random.default_rng([seed, *size]), *size)
+
+
+def begin(problem: SelectionProblem) -> tuple[Reduced, FirstOrder]:
+    reduced = reduce(problem)
+    opening = open_with_frobenius(reduced, Control(1e-9))
+    assert opening.W is not None
+    assert opening.dual is not None
+    return reduced, FirstOrder(reduced, reduced.rejected | reduced.tied, opening.W, opening.dual)
+
+
+def certified_gap(reduced: Reduced, method: FirstOrder) -> float:
+    """The gap from its definition; multipliers of inequalities must be nonnegative for it to mean anything."""
+    dual = method.scattered_dual()
+    assert dual[reduced.rejected].min() >= 0.0
+    margin = reduced.min_margin(reduced.apply(method.W))
+    return nuclear(method.W) / margin * spectral(reduced.adjoint(dual)) / dual[reduced.rejected].sum() - 1.0
+
+
+@pytest.mark.parametrize(
+    ("family", "size"), [("planted", (12, 6, 6)), ("rectangular", (8, 5, 3)), ("planted", (1, 6, 3))]
+)
+def test_steps_approach_the_optimum_with_the_gap_they_say(family: str, size: tuple[int, int, int]) -> None:
+    problem = draw(family, size, 3)
+    reduced, method = begin(problem)
+    made = method.advance(1e-5, 20_000)
+    assert made < 20_000
+    # Both evaluate the same sums in another order; at this gap they agree to far more than rounding needs.
+    assert certified_gap(reduced, method) == pytest.approx(method.gap, rel=1e-6, abs=1e-12)
+    assert method.gap < 1e-5
+    exact = solve(problem, "nuclear", method="interior_point", tol=1e-10)
+    assert nuclear(method.W) / reduced.min_margin(reduced.apply(method.W)) / reduced.scale == pytest.approx(
+        exact.objective, rel=2e-5
+    )
+
+
+def test_equalities_hold_in_the_limit() -> None:
+    reduced, method = begin(draw("several", (5, 6, 6), 1))
+    assert reduced.tied.any()
+    method.advance(1e-6, 50_000)
+    # The residual is part of what the restarts judge, but not of the gap: only its order of magnitude is known.
+    assert np.abs(reduced.apply(method.W)[reduced.tied]).max() < 1e-2
+    assert method.scattered_dual()[reduced.tied].min() < 0.0  # unclipped
+
+
+def test_norm_of_the_operator_is_bounded_from_above() -> None:
+    reduced, method = begin(draw("planted", (12, 6, 6), 5))
+    rows, columns = np.nonzero(reduced.rejected | reduced.tied)
+    matrix = np.einsum("kp,kr->kpr", reduced.delta[rows, columns], reduced.queries[rows]).reshape(len(rows), -1)
+    exact = float(np.linalg.norm(matrix, 2))
+    # The power iteration is from below; the steps converge up to sqrt(4/3) of the norm, the safety covers the rest.
+    assert exact * 0.99 < method.norm < exact * 1.03
+
+
+def test_joining_constraints_keep_the_progress() -> None:
+    reduced = reduce(draw("planted", (12, 6, 6), 7))
+    opening = open_with_frobenius(reduced, Control(1e-9))
+    assert opening.W is not None
+    assert opening.dual is not None
+    few = opening.dual > 0
+    method = FirstOrder(reduced, few, opening.W, opening.dual)
+    method.advance(1e-3, 20_000)
+    before = method.W.copy()
+    method.extend(reduced.rejected & ~few)
+    np.testing.assert_array_equal(method.W, before)
+    assert method.working.sum() == reduced.rejected.sum()
+    method.advance(1e-4, 20_000)
+    assert certified_gap(reduced, method) < 1e-4
+
+
+def test_newton_follows_the_face_from_a_rough_guess() -> None:
+    reduced, method = begin(draw("planted", (12, 6, 6), 11))
+    method.advance(1e-3, 20_000)
+    control = Control(1e-12)
+    margins = reduced.apply(method.W)
+    assert pursue(reduced, method.W / reduced.min_margin(margins), method.scattered_dual(), control)
+    assert control.state.gap <= 1e-12
+
+
+def test_newton_gives_up_far_from_the_face() -> None:
+    reduced, method = begin(draw("planted", (12, 6, 6), 11))
+    control = Control(1e-12)
+    margins = reduced.apply(method.W)
+    assert not pursue(reduced, method.W / reduced.min_margin(margins), method.scattered_dual(), control)
+    assert control.iterations < 10
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "auto"])
+def test_every_method_can_be_forced_and_says_so(method: str) -> None:
+    problem = draw("planted", (12, 6, 6), 13)
+    forced = solve(problem, "nuclear", method=method)
+    assert forced.status is Status.OPTIMAL
+    assert forced.gap <= 1e-9
+    other = "interior point" if method == "first_order" else "first order"
+    assert other not in forced.method
+    # Two certified values of one optimum differ by the sum of their gaps at most.
+    assert forced.objective == pytest.approx(solve(problem, "nuclear").objective, rel=2e-9)
+
+
+def test_unknown_method_is_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"^method must be one of 'auto', 'first_order', 'interior_point' for the nuc"):
+        solve(draw("planted", (6, 8, 10), 0), "nuclear", method="admm")
+
+
+@pytest.mark.parametrize("limit", [30, 1])
+def test_limits_end_first_order_steps(limit: int) -> None:
+    solution = solve(draw("planted", (12, 6, 6), 13), "nuclear", method="first_order", max_iter=limit)
+    assert solution.status is Status.MAX_ITERATIONS
+    # The opening is not interrupted; whatever W it found is certified for the nuclear norm too.
+    assert np.isfinite(solution.gap)
+
+
+def test_infeasible_problems_never_reach_the_steps() -> None:
+    solution = solve(draw("contradicted", (10, 6, 8), 2), "nuclear", method="first_order")
+    assert solution.status is Status.INFEASIBLE
+    assert "first order" not in solution.method
+
+
+def test_duplicates_are_merged_and_nothing_else() -> None:
+    problem = draw("planted", (6, 8, 10), 17)
+    alone = reduce(problem)
+    assert merge_duplicates(alone) is alone
+    twice = np.r_[0:6, 0:6]
+    doubled = reduce(SelectionProblem(problem.tokens[twice], problem.queries[twice], problem.selected[twice]))
+    merged = merge_duplicates(doubled)
+    assert merged.rejected.sum() == alone.rejected.sum()
+    kept = merged.rejected
+    # Every constraint left out equals one that was kept.
+    for row, column in np.argwhere(doubled.rejected & ~kept):
+        same = np.abs(doubled.delta[kept] - doubled.delta[row, column]).max(axis=1) < 1e-12
+        assert (np.abs(doubled.queries[np.nonzero(kept)[0]][same] - doubled.queries[row]).max(axis=1) < 1e-12).any()
+
+
+def test_ties_and_inequalities_are_not_merged_with_each_other() -> None:
+    # The second token ties with the first and the third equals it: infeasible, which merging would hide.
+    tokens = np.array([[[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]])
+    merged = merge_duplicates(reduce(SelectionProblem(tokens, [[1.0, 2.0]], np.array([[True, True, False]]))))
+    assert merged.tied.sum() == 1
+    assert merged.rejected.sum() == 1
+
+
+def test_doubled_queries_change_nothing() -> None:
+    """An ill-conditioned instance that, doubled, once ended undecided at a gap of 7e-3."""
+    problem = draw("several", (4, 6, 4), 552)
+    twice = np.r_[0:4, 0:4]
+    doubled = SelectionProblem(problem.tokens[twice], problem.queries[twice], problem.selected[twice])
+    single, double = solve(problem, "nuclear"), solve(doubled, "nuclear")
+    assert single.status is double.status is Status.OPTIMAL
+    assert double.objective == pytest.approx(single.objective, rel=2e-9)
+    assert NUCLEAR.value(double.W) == pytest.approx(NUCLEAR.value(single.W), rel=4e-9)
