@@ -8,11 +8,11 @@ from importlib import import_module
 import numpy as np
 import pyarrow as pa
 import pytest
-from tiny_experiment import EXPERIMENT, Config
 
 from attsvm.experiments import registry, tables
 from attsvm.experiments.cells import cells, parse_settings
 from attsvm.experiments.experiment import Experiment
+from tiny_experiment import EXPERIMENT, Config
 
 
 def test_cells_that_become_equal_count_once() -> None:

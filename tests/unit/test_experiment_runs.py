@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_experiment import EXPERIMENT, Config
 
 from attsvm.experiments import runner
 from attsvm.experiments.compute import compute, cut, task_of
 from attsvm.experiments.meter import Meter, duration
 from attsvm.experiments.runner import Stopped, prepare, run
 from attsvm.experiments.seeds import trial_seeds
+from tiny_experiment import EXPERIMENT, Config
 
 
 def test_rows_carry_their_cell_and_come_in_order(tmp_path: Path) -> None:
@@ -156,7 +156,10 @@ def test_progress_tells_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
     told: deque[tuple[str, float]] = deque()
     meter = Meter("tiny", 1000, 200, lambda text, share: told.append((text, share)), interval=5.0)
-    meter.add(100)
+    for trials in (100, 0, 0, 200):
+        meter.add(trials)
     assert told.popleft() == ("tiny: 200 of 1,000 trials", 0.2)
     assert told.popleft() == ("tiny: 300 of 1,000 trials, 10 a second, 70 s left", 0.3)
+    # The rate is of the last 30 s: 200 trials since the 10th second, at the 40th.
+    assert told.pop() == ("tiny: 500 of 1,000 trials, 6.67 a second, 75 s left", 0.5)
     assert [duration(seconds) for seconds in (3.4, 500, 7500)] == ["3 s", "8 min", "2 h 5 min"]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 
 Progress = Callable[[str, float], object]
 """Called with a sentence and the share of the work done; a true answer asks to stop."""
+
+
+RECENT_SECONDS = 30.0
+"""The rate is that of the recent past: cells differ in cost, and the first trials pay for compilation."""
 
 
 class Meter:
@@ -27,7 +32,8 @@ class Meter:
         self._name, self._total, self._before = name, total, before
         self._progress, self._interval = progress, interval
         self._done = 0
-        self._began = self._told = time.perf_counter()
+        self._told = time.perf_counter()
+        self._past = deque([(self._told, 0)])
         self._text = f"{name}: {before:,} of {total:,} trials"
         self._tell()
 
@@ -41,7 +47,7 @@ class Meter:
         now = time.perf_counter()
         if now - self._told >= self._interval:
             self._told = now
-            self._text = self._sentence(self._done + under_way, now - self._began)
+            self._text = self._sentence(self._done + under_way, now)
         return self._tell(under_way)
 
     def _tell(self, under_way: int = 0) -> bool:
@@ -50,11 +56,15 @@ class Meter:
             self.stopped = bool(self._progress(self._text, share)) or self.stopped
         return self.stopped
 
-    def _sentence(self, done: int, seconds: float) -> str:
+    def _sentence(self, done: int, now: float) -> str:
+        while len(self._past) > 1 and self._past[1][0] <= now - RECENT_SECONDS:
+            self._past.popleft()
+        then, before = self._past[0]
+        self._past.append((now, done))
         counted = f"{self._name}: {self._before + done:,} of {self._total:,} trials"
-        if not done:
+        if done == before:
             return counted
-        rate = done / seconds
+        rate = (done - before) / (now - then)
         left = (self._total - self._before - done) / rate
         return f"{counted}, {rate:.3g} a second, {duration(left)} left"
 
