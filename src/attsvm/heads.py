@@ -8,6 +8,7 @@ have the trials as leading dimensions.
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -73,6 +74,15 @@ class TrialHead(nn.Module, ABC):
             if leading or expand:
                 flat = parameter.reshape(-1, *own).expand(trials, *own).clone()
                 setattr(self, name, nn.Parameter(flat))
+
+    def of_trial(self, index: int) -> TrialHead:
+        """Return a copy with the parameters of one trial; those without trial dimensions stay as they are."""
+        single = copy.deepcopy(self)
+        for name, dims in self.own_dims.items():
+            parameter = getattr(self, name).detach()
+            if parameter.ndim > dims:
+                setattr(single, name, nn.Parameter(parameter[index].clone()))
+        return single
 
 
 class LinearHead(TrialHead):

@@ -5,6 +5,10 @@ solution is not unique. After training to smallest margin m the softmax still we
 that differ by a factor Gamma, instead of the smallest alone: steepest descent with small steps guarantees
 1 - rho <= (log(N Gamma) + 1) / m (the soft minimum bound of Gunasekar et al. 2018, arXiv 1802.08246; 1 for the steps
 taken before selection settles). In the Frobenius norm the correlation with W_mm is at least rho.
+
+Rates are exponents of the error between two records, one a seed; they are compared with what the theory or a model says
+by the standard error of their mean over seeds. For the max and the spectral norm nothing is proved for attention: those
+two rows are experiments.
 """
 
 import cvxpy as cp
@@ -55,11 +59,18 @@ def smallest_norm(trial, selected, norm):
 
 
 def shortfall(trace, norm):
-    """Return 1 - rho and the margin reached, for each trial."""
-    W = trace.W[:, -1]
-    margin = smallest_margin(W, trace.selected)
+    """Return 1 - rho and the margin reached at each record, shape (records, trials)."""
     optimum = np.array([smallest_norm(j, trace.selected[j], norm) for j in range(SEEDS)])
-    return 1 - margin * optimum / NORMS[norm](W), margin
+    margin = np.stack([smallest_margin(trace.W[:, r], trace.selected) for r in range(1, len(trace.step))])
+    size = np.stack([NORMS[norm](trace.W[:, r]) for r in range(1, len(trace.step))])
+    return 1 - margin * optimum / size, margin
+
+
+def exponents(trace, reference):
+    """Rate p of errors like k^-p between the last two records: mean over seeds, its standard error, the last errors."""
+    early, late = (1 - correlation(trace.W[:, r], reference) for r in (-2, -1))
+    rates = np.log(early / late) / np.log(trace.step[-1] / trace.step[-2])
+    return rates.mean(), rates.std(ddof=1) / np.sqrt(SEEDS), late
 
 
 def solutions(trace, norm="frobenius"):
@@ -84,14 +95,12 @@ def solutions(trace, norm="frobenius"):
 )
 @pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
 def test_each_optimiser_maximises_the_margin_in_its_norm(optimizer, norm, steps):
-    trace = train(DATA, V, optimizer=optimizer, steps=steps)
+    trace = train(DATA, V, optimizer=optimizer, steps=steps, record_every=[steps // 4])
     missing, margin = shortfall(trace, norm)
-    assert (margin > 0).all()
+    assert (margin[-1] > 0).all()
     assert (missing >= -1e-6).all()  # nothing beats the optimum, up to the accuracy of the reference solver
-    bound = (np.log(N * T * GAMMA) + 1) / margin
-    assert (missing <= bound).all()
-    if optimizer != "gd":  # plain descent grows like log k: its bound is honest and says little
-        assert np.median(bound) < 0.35
+    assert (missing[-1] <= (np.log(N * T * GAMMA) + 1) / margin[-1]).all()
+    assert missing[-1].mean() < missing[0].mean()
 
 
 def test_momentum_reaches_the_svm_direction_in_a_thousand_steps():
@@ -101,32 +110,42 @@ def test_momentum_reaches_the_svm_direction_in_a_thousand_steps():
 
 def test_normalised_descent_converges_like_one_over_k_squared():
     trace = train(DATA, V, steps=10_000, record_every=[1000])
-    reference = solutions(trace)
-    early, late = (np.median(1 - correlation(trace.W[:, r], reference)) for r in (1, 2))
-    assert late < early / 30  # 1/k would give 10, 1/k^2 gives 100
-    assert late < 1e-4
+    rate, error, _ = exponents(trace, solutions(trace))
+    # The norm grows like k and margins are unequal by log k at most: the error is between 1/k^2 and (log k / k)^2.
+    lowest = 2 - 2 * np.log10(np.log(10_000) / np.log(1000))
+    assert lowest - 3 * error <= rate <= 2 + 3 * error
 
 
 def test_growing_steps_average_over_the_last_hundred():
     # 1 % growth weighs the last hundred gradients alone: the direction gets as far as a hundred steps get, and stays.
     trace = train(DATA, V, optimizer=NormalizedGD(0.1, "exponential"), steps=3000, record_every=1500)
-    assert (trace.norm[:, -1] > 1e10).all()
-    early, late = (np.median(1 - correlation(trace.W[:, r], solutions(trace))) for r in (1, 2))
-    assert 1e-4 < late < 1e-2
-    assert late > early / 3
+    assert (trace.norm[:, -1] > 0.1 * 1.01**2999).all()
+    rate, error, _ = exponents(trace, solutions(trace))
+    assert abs(rate) <= 3 * error
 
 
 def test_factors_go_to_the_nuclear_solution_jointly_and_not_separately():
-    error = {}
+    found = {}
     for optimizer in ("normalized_gd", "separately_normalized_gd"):
-        trace = train(DATA, V, parameterization="KQ", optimizer=optimizer, steps=4000)
-        error[optimizer] = np.median(1 - correlation(trace.W[:, -1], solutions(trace, "nuclear")))
-    # Joint steps err like 1/k, 1e-5 after 1e5; the published rule stands still at some 1e-3.
-    assert error["normalized_gd"] < 3e-4
-    assert error["separately_normalized_gd"] > 1e-3
+        trace = train(DATA, V, parameterization="KQ", optimizer=optimizer, steps=4000, record_every=[1000])
+        found[optimizer] = exponents(trace, solutions(trace, "nuclear"))
+    (rate, error, joint), (slow, slow_error, separate) = found.values()
+    assert rate >= 1 - 3 * error  # relative steps of 1/sqrt(k): a 1/k average over the steps made
+    assert slow + 3 * slow_error < rate - 3 * error
+    assert (joint < separate).all()  # 20 of 20: one in a million if neither were better
+
+
+def test_polyak_steps_on_factors_approach_the_nuclear_solution():
+    trace = train(DATA, V, parameterization="KQ", optimizer="polyak", steps=2000, record_every=[500])
+    rate, error, _ = exponents(trace, solutions(trace, "nuclear"))
+    assert rate > 3 * error
 
 
 def test_adam_goes_elsewhere():
-    trace = train(DATA, V, optimizer="adam", steps=2000)
+    trace = train(DATA, V, optimizer="adam", steps=2000, record_every=[500])
     reference = solutions(trace)
-    assert np.median(1 - correlation(trace.W[:, -1], reference)) > 0.05
+    rate, error, late = exponents(trace, reference)
+    plain = train(DATA, V, steps=2000)
+    assert (late > 1 - correlation(plain.W[:, -1], solutions(plain))).all()
+    # Nothing that converges here is slower than 1/k; half of that is far from what Adam does.
+    assert rate + 3 * error < 0.5

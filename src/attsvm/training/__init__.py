@@ -1,7 +1,8 @@
 """Training attention without losing the direction to rounding."""
 
 from attsvm.training.loop import train
+from attsvm.training.path import RegularizationPath, regularization_path
 from attsvm.training.registry import OPTIMIZERS
 from attsvm.training.trace import Trace
 
-__all__ = ["OPTIMIZERS", "Trace", "train"]
+__all__ = ["OPTIMIZERS", "RegularizationPath", "Trace", "regularization_path", "train"]

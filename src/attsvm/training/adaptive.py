@@ -7,7 +7,8 @@ the rule does not depend on the scale of the loss. Its bias is that of sign desc
 **Polyak** steps have length :math:`(L - L^*)/\|\nabla L\|_F` (studied for attention in arXiv 2402.05738), where
 :math:`L^*` is the risk when every sequence attends to its best token alone. Near that limit the length tends to a
 constant of the size of :math:`\|W^{mm}\|`; at a local direction :math:`L - L^*` stays positive while the gradient
-vanishes, so the length is capped.
+vanishes, so the length is capped. For factors the gradient is that in (K, Q) and :math:`L - L^*` falls twice as fast
+along it, quadratic as :math:`KQ^\top` is: the same length with the same cap, an experiment.
 """
 
 from __future__ import annotations
@@ -111,8 +112,10 @@ class PolyakGD(Optimizer):
     ) -> None:
         """Make one step in place."""
         norm = global_norm(grads)
-        excess, scale = state["objective"].excess(params[0])
+        W = params[0] if len(params) == 1 else params[0] @ params[1].mT
+        excess, scale = state["objective"].excess(W)
         log_excess = excess.clamp(min=0.0).log() + scale - scaled.log_scale
         log_length = math.log(size) + per_trial(log_excess, norm) - safe(norm).log()
         length = log_length.clamp(max=math.log(self.longest)).exp()
-        params[0].sub_(length * grads[0] / safe(norm))
+        for param, grad in zip(params, grads, strict=True):
+            param.sub_(length * grad / safe(norm))

@@ -1,7 +1,8 @@
 """L-BFGS with backtracking, for functions that may be infinite.
 
 The two-loop recursion of Nocedal (1980) with an Armijo line search. A point where the function is infinite is simply
-too far: the step is halved. Pairs of negative curvature are skipped.
+too far: the step is halved. Pairs of negative curvature are skipped. Near a minimum values agree to rounding before
+the gradient is zero to rounding; from there steps are taken for as long as they shorten the gradient.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from torch import Tensor
 MEMORY = 20
 _ARMIJO = 1e-4
 _HALVINGS = 60
+_POLISH_HALVINGS = 4
+_POLISH = 30
 _ROUNDING = 1e-16
 
 
@@ -37,30 +40,35 @@ def minimize(
     tensor
         The best point found.
     """
-    x = start / start.norm() if float(start.norm()) > 0 else start
+    x = start
     value, grad, stationarity = function(x)
     if not math.isfinite(value):
         return x
     pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=MEMORY)
+    polished = 0
     for _ in range(max_iter):
-        if stationarity <= tol:
+        if stationarity <= tol or polished == _POLISH:
             break
         direction = -_apply_inverse(grad, pairs)
         slope = float((grad * direction).sum())
         if slope >= 0:
             pairs.clear()
             direction, slope = -grad, -float(grad.square().sum())
-        if -slope <= _ROUNDING * max(1.0, abs(value)):
-            break  # no decrease could be told from rounding
-        step = 1.0 if pairs else min(1.0, 0.1 / math.sqrt(-slope))
-        for _ in range(_HALVINGS):
+        polishing = -slope <= _ROUNDING * max(1.0, abs(value))
+        polished += polishing
+        step = 1.0 if pairs else min(1.0, 0.1 / math.sqrt(-slope)) if slope < 0 else 0.0
+        for _ in range(_POLISH_HALVINGS if polishing else _HALVINGS):
             candidate = x + step * direction
             new_value, new_grad, new_stationarity = function(candidate)
-            if new_value <= value + _ARMIJO * step * slope:
+            if polishing:
+                accepted = math.isfinite(new_value) and float(new_grad.norm()) < float(grad.norm())
+            else:
+                accepted = new_value <= value + _ARMIJO * step * slope
+            if accepted:
                 break
             step /= 2
         else:
-            if not pairs:
+            if polishing or not pairs:
                 break
             pairs.clear()
             continue

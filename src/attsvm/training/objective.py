@@ -161,7 +161,7 @@ class Objective:
         )
 
     def trial(self, index: int) -> Objective:
-        """Return the objective of one trial, as a batch of one; for one attention head and a linear head."""
+        """Return the objective of one trial, as a batch of one; for one attention head."""
         part = slice(index, index + 1)
         single = copy.copy(self)
         single.tokens, single.queries, single.values = self.tokens[part], self.queries[part], self.values[part]
@@ -170,6 +170,8 @@ class Objective:
         single._flat, single._rows = self._flat[rows], self._rows[rows]
         single.hidden = None if self.hidden is None else self.hidden[part]
         single.gamma = None if self.gamma is None else self.gamma[part]
+        if isinstance(self.head, TrialHead):
+            single.head = self.head.of_trial(index)
         return single
 
     def selecting(self, tokens: Tensor | None = None) -> Objective:
@@ -180,12 +182,11 @@ class Objective:
         tokens : integer tensor, shape (B, n), optional
             The tokens of highest score by default.
         """
-        assert self.gamma is not None
+        scores = self.token_scores()
         if tokens is None:
-            gamma = self.gamma if self.hidden is None else self.gamma.masked_fill(self.hidden, -torch.inf)
-            tokens = gamma.argmax(-1)
+            tokens = (scores if self.hidden is None else scores.masked_fill(self.hidden, -torch.inf)).argmax(-1)
         problem = copy.copy(self)
-        problem.gamma = torch.zeros_like(self.gamma).scatter(-1, tokens.unsqueeze(-1), 1.0)
+        problem.gamma = torch.zeros_like(scores).scatter(-1, tokens.unsqueeze(-1), 1.0)
         problem.loss, problem.tied = NegativeLog(), True
         return problem
 
@@ -210,6 +211,14 @@ class Objective:
         else:
             combined = (weights.unsqueeze(-2) @ self.tokens).squeeze(-2)  # (B, H, n, d)
         return combined.mT @ self.queries
+
+    def token_scores(self) -> Tensor:
+        """Return what each token would score alone, Y_i h(v_it), shape (B, n, T)."""
+        if self.gamma is not None:
+            return self.gamma
+        with torch.no_grad():
+            tokens = self.values.flatten(-3, -2)  # (B, n T, dv)
+            return self.labels.unsqueeze(-1) * predict(self.head, tokens).view(self.values.shape[:-1])
 
     def attention(self, W: Tensor) -> Tensor:
         """Return softmax probabilities, shape (B, n, T)."""

@@ -19,19 +19,24 @@ from attsvm.training.steepest import MirrorDescent, SignDescent, SpectralDescent
 
 @dataclass(frozen=True)
 class Entry:
-    """How to make an optimiser for each parameterisation; None where it has no meaning."""
+    """How to make an optimiser for each parameterisation, or why there is none."""
 
-    W: Callable[[], Optimizer] | None
-    KQ: Callable[[], Optimizer] | None
+    W: Callable[[], Optimizer] | str
+    KQ: Callable[[], Optimizer] | str
 
+
+MOMENTUM_IN_W = "it accelerates the dual of a problem that is linear in its variable, and K Q^T is not linear in K, Q"
+MIRROR_IN_W = "its potential is that of W, and no potential of K and Q apart makes the l_p norm of K Q^T small"
 
 OPTIMIZERS: dict[str, Entry] = {
     "gd": Entry(lambda: GradientDescent(1.0), lambda: GradientDescent(1.0)),
     "normalized_gd": Entry(lambda: NormalizedGD(0.1), lambda: NormalizedGD(0.5, "sqrt", relative=True)),
-    "separately_normalized_gd": Entry(None, lambda: SeparatelyNormalizedGD(0.1)),
-    "momentum": Entry(lambda: DualMomentum(2.0), None),
-    "polyak": Entry(PolyakGD, None),
-    "mirror": Entry(MirrorDescent, None),
+    "separately_normalized_gd": Entry(
+        "there is one matrix to normalise: take 'normalized_gd'", lambda: SeparatelyNormalizedGD(0.1)
+    ),
+    "momentum": Entry(lambda: DualMomentum(2.0), MOMENTUM_IN_W),
+    "polyak": Entry(PolyakGD, PolyakGD),
+    "mirror": Entry(MirrorDescent, MIRROR_IN_W),
     "sign": Entry(SignDescent, SignDescent),
     "spectral": Entry(SpectralDescent, SpectralDescent),
     "adam": Entry(Adam, Adam),
@@ -56,8 +61,8 @@ def make_optimizer(
     elif not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer has type {type(optimizer).__name__}; a name or an Optimizer was expected.")
     make = None if entry is None else entry.W if parameterization == "W" else entry.KQ
-    if entry is not None and make is None:
-        raise ValueError(f"optimizer {name!r} does not train parameterization={parameterization!r}.")
+    if isinstance(make, str):
+        raise ValueError(f"optimizer {name!r} does not train parameterization={parameterization!r}: {make}.")
     if isinstance(optimizer, str):
         assert make is not None
         optimizer = make()

@@ -1,0 +1,248 @@
+r"""Norm balls as free variables: smooth maps V -> W onto the ball of radius R, one for each kind of norm.
+
+On separable problems the minimiser of the risk lies on the sphere, which has corners in four of the norms. Written in
+the right variable the corners disappear:
+
+================== ================================================ =================================================
+Frobenius, l_p     :math:`W = R\,V/\|V\|_p`                         smooth as it is, 1 < p < infinity
+nuclear            :math:`W = KQ^\top`, :math:`\|K\|_F^2 +           :math:`\|W\|_* = \min\tfrac12(\|K\|_F^2+\|Q\|_F^2)`
+                   \|Q\|_F^2 = 2R`                                  over all factorisations
+l_1                :math:`W = R\,(A\circ A - B\circ B)`,            the same, entry by entry
+                   :math:`\|A\|_F^2 + \|B\|_F^2 = 1`
+largest entry      :math:`W_{jk} = R\sin V_{jk}`                    an entry at its bound has a flat sine
+spectral           :math:`W = R\,U\sin(\Theta)\,Y^\top` for         the same for singular values
+                   :math:`V = U\Theta Y^\top`
+================== ================================================ =================================================
+
+The last derivative is the divided difference of the sine (Daleckii and Krein): in the bases U, Y,
+:math:`dW_{jk} = R\,(\tfrac{f^+ + f^-}{2} dV_{jk} + \tfrac{f^+ - f^-}{2} dV_{kj})` with
+:math:`f^\pm = (\sin\theta_j \mp \sin\theta_k)/(\theta_j \mp \theta_k)`, products of a cosine and a sinc, which
+do not cancel. Equal singular values, the rule in this norm, do no harm.
+
+The price is that such a map has stationary points where W has none: factors of too low a rank, an entry of A and of B
+that are both zero, an angle of a quarter turn on the wrong side. :meth:`Ball.release` moves off them.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from attsvm.norms import Norm
+
+# Share of the way back into the ball from where a path is continued: a bound that no longer holds must be left.
+_RELEASE = 0.05
+# The longest Newton-like step is one of the size of the variables; angles start well inside the quarter turn.
+_INSIDE = 0.9
+
+
+class Ball(ABC):
+    """A free variable V for the ball of a norm.
+
+    Parameters
+    ----------
+    norm : Norm
+    d, dz : int
+        Shape of W.
+    """
+
+    def __init__(self, norm: Norm, d: int, dz: int) -> None:
+        self.norm, self.d, self.dz = norm, d, dz
+
+    def size(self, W: Tensor) -> float:
+        """Norm of W."""
+        return self.norm.value(W.numpy())
+
+    def stationarity(self, W: Tensor, gradient: Tensor) -> float:
+        """Return 1 - <-G, W> / (||G||_dual ||W||): 0 where no direction inside the ball descends, up to 2."""
+        slope = self.norm.dual(gradient.numpy()) * self.size(W)
+        return 1 + float((gradient * W).sum()) / slope if slope > 0 else 0.0
+
+    @abstractmethod
+    def encode(self, W: Tensor) -> Tensor:
+        """Return a V for the direction of W, inside the ball where its surface has corners."""
+
+    @abstractmethod
+    def decode(self, V: Tensor, radius: float) -> Tensor:
+        """Return W."""
+
+    @abstractmethod
+    def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
+        """Turn the gradient in W into that in V, with the size of its tangential part relative to the whole."""
+
+    def release(self, V: Tensor, gradient: Tensor) -> Tensor:
+        """Return a V next to the given one from which every direction that lowers the risk can be taken."""
+        return V
+
+
+def ball_of(norm: Norm, d: int, dz: int, rank: int | None) -> Ball:
+    """Return the variable for a norm; `rank` bounds that of W and is for the nuclear norm only.
+
+    Raises
+    ------
+    ValueError
+        If a rank is given for another norm, or is not positive.
+    """
+    if rank is not None and (norm.name != "nuclear" or isinstance(rank, bool) or rank < 1):
+        raise ValueError(f"rank is {rank!r} for norm={norm.name!r}; a positive integer with norm='nuclear' expected.")
+    if norm.name == "nuclear":
+        return FactorBall(norm, d, dz, min(d, dz) if rank is None else rank)
+    if norm.name == "spectral":
+        return SpectralBall(norm, d, dz)
+    if norm.power == 1:
+        return EntryFactorBall(norm, d, dz)
+    if norm.power is not None and math.isinf(norm.power):
+        return BoxBall(norm, d, dz)
+    return SmoothBall(norm, d, dz)
+
+
+class SmoothBall(Ball):
+    """W = R V / ||V||_p for 1 < p < infinity."""
+
+    def encode(self, W: Tensor) -> Tensor:
+        """Return a V for the direction of W."""
+        return W / self.size(W) if bool(W.any()) else W
+
+    def decode(self, V: Tensor, radius: float) -> Tensor:
+        """Return W."""
+        return V * (radius / self.size(V))
+
+    def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
+        """Turn the gradient in W into that in V, with the size of its tangential part relative to the whole."""
+        p = 2.0 if self.norm.power is None else self.norm.power
+        normal = V.sign() * (V.abs() / V.abs().max()).pow(p - 1)
+        tangent = gradient - normal * ((gradient * V).sum() / (normal * V).sum())
+        length = float(gradient.norm())
+        return tangent * (radius / self.size(V)), float(tangent.norm()) / length if length > 0 else 0.0
+
+
+class FactorBall(Ball):
+    """W = K Q^T with K above Q in V, ||V||_F^2 = 2 R after scaling; W has nuclear norm R at most."""
+
+    def __init__(self, norm: Norm, d: int, dz: int, width: int) -> None:
+        super().__init__(norm, d, dz)
+        self.width = width
+
+    def encode(self, W: Tensor) -> Tensor:
+        """Return balanced factors of W."""
+        U, S, Vh = torch.linalg.svd(W, full_matrices=False)
+        roots = S.sqrt()[: self.width]
+        factors = torch.cat([U[:, : self.width] * roots, Vh[: self.width].mT * roots])
+        factors = torch.nn.functional.pad(factors, (0, self.width - factors.shape[1]))
+        return factors / factors.norm() if bool(W.any()) else factors
+
+    def decode(self, V: Tensor, radius: float) -> Tensor:
+        """Return W."""
+        V = V * (math.sqrt(2 * radius) / V.norm())
+        return V[: self.d] @ V[self.d :].mT
+
+    def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
+        """Turn the gradient in W into that in V, with the size of its tangential part relative to the whole."""
+        scale = math.sqrt(2 * radius) / float(V.norm())
+        K, Q = V[: self.d] * scale, V[self.d :] * scale
+        return _tangent(torch.cat([gradient @ Q, gradient.mT @ K]), V, scale)
+
+    def release(self, V: Tensor, gradient: Tensor) -> Tensor:
+        """Put the steepest rank-one direction into the shortest columns of the factors."""
+        V = V / V.norm()
+        U, _, Vh = torch.linalg.svd(gradient)
+        shortest = int(V.square().sum(0).argmin())
+        moved = V.clone()
+        moved[:, shortest] += 0.1 * torch.cat([-U[:, 0], Vh[0]])
+        return moved
+
+
+class EntryFactorBall(Ball):
+    """W = A o A - B o B with A above B in V, ||V||_F^2 = R after scaling; W has l_1 norm R at most."""
+
+    def encode(self, W: Tensor) -> Tensor:
+        """Return roots of the positive and the negative part, none of them zero."""
+        parts = torch.cat([W.clamp(min=0.0), (-W).clamp(min=0.0)])
+        total = float(parts.sum())
+        return (parts / (total if total > 0 else 1.0) + _RELEASE / parts.numel()).sqrt()
+
+    def decode(self, V: Tensor, radius: float) -> Tensor:
+        """Return W."""
+        squares = V.square()
+        return (squares[: self.d] - squares[self.d :]) * (radius / float(squares.sum()))
+
+    def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
+        """Turn the gradient in W into that in V, with the size of its tangential part relative to the whole."""
+        scale = math.sqrt(radius) / float(V.norm())
+        return _tangent(2 * torch.cat([gradient, -gradient]) * V * scale, V, scale)
+
+    def release(self, V: Tensor, gradient: Tensor) -> Tensor:
+        """Give every entry of both parts a little weight."""
+        squares = V.square() / V.square().sum()
+        return (squares + _RELEASE / V.numel()).sqrt()
+
+
+class BoxBall(Ball):
+    """W = R sin V, entry by entry."""
+
+    def encode(self, W: Tensor) -> Tensor:
+        """Return angles for W, its largest entry inside the box."""
+        return torch.asin(_INSIDE * W / self.size(W)) if bool(W.any()) else W
+
+    def decode(self, V: Tensor, radius: float) -> Tensor:
+        """Return W."""
+        return radius * V.sin()
+
+    def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
+        """Turn the gradient in W into that in V, and say how large it is relative to one of no bounds."""
+        return _against_bounds(radius * V.cos() * gradient, radius * gradient)
+
+    def release(self, V: Tensor, gradient: Tensor) -> Tensor:
+        """Move every entry off its bound."""
+        return torch.asin((1 - _RELEASE) * V.sin())
+
+
+class SpectralBall(Ball):
+    """W = R U sin(Theta) Y^T for V = U Theta Y^T."""
+
+    def encode(self, W: Tensor) -> Tensor:
+        """Return angles for W, its largest singular value inside the ball."""
+        return self._angles(W, _INSIDE / self.size(W)) if bool(W.any()) else W
+
+    def _angles(self, W: Tensor, factor: float) -> Tensor:
+        U, S, Vh = torch.linalg.svd(W, full_matrices=False)
+        return (U * torch.asin((factor * S).clamp(max=1.0))) @ Vh
+
+    def decode(self, V: Tensor, radius: float) -> Tensor:
+        """Return W."""
+        U, theta, Vh = torch.linalg.svd(V, full_matrices=False)
+        return radius * (U * theta.sin()) @ Vh
+
+    def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
+        """Turn the gradient in W into that in V, and say how large it is relative to one of no bounds."""
+        U, theta, Vh = torch.linalg.svd(V)
+        rank = len(theta)
+        turned = U.mT @ gradient @ Vh.mT  # (d, dz)
+        left = torch.nn.functional.pad(theta, (0, self.d - rank)).unsqueeze(1)
+        right = torch.nn.functional.pad(theta, (0, self.dz - rank)).unsqueeze(0)
+        half_sum, half_difference = (left + right) / 2, (left - right) / 2
+        minus = half_sum.cos() * torch.sinc(half_difference / math.pi)
+        plus = half_difference.cos() * torch.sinc(half_sum / math.pi)
+        slope = (minus + plus) / 2 * turned
+        swapped = turned[:rank, :rank].mT
+        slope[:rank, :rank] += ((minus - plus) / 2)[:rank, :rank] * swapped
+        return _against_bounds(radius * U @ slope @ Vh, radius * gradient)
+
+    def release(self, V: Tensor, gradient: Tensor) -> Tensor:
+        """Move every singular value off its bound."""
+        return self._angles(self.decode(V, 1.0), 1 - _RELEASE)
+
+
+def _tangent(slope: Tensor, V: Tensor, scale: float) -> tuple[Tensor, float]:
+    """Project on the sphere of V; the map does not depend on the length of V."""
+    tangent = slope - V * ((slope * V).sum() / V.square().sum())
+    length = float(slope.norm())
+    return tangent * scale, float(tangent.norm()) / length if length > 0 else 0.0
+
+
+def _against_bounds(slope: Tensor, free: Tensor) -> tuple[Tensor, float]:
+    length = float(free.norm())
+    return slope, float(slope.norm()) / length if length > 0 else 0.0
