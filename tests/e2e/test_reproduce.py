@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -181,8 +182,6 @@ def test_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_another_experiment_joins_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("tiny", "again"):
         monkeypatch.setitem(registry.FIGURES, module, "tiny_experiment")
-    from dataclasses import replace
-
     again = replace(EXPERIMENT, name="again")
     get = registry.get
     monkeypatch.setattr(registry, "get", lambda name: again if name == "again" else get(name))
@@ -229,6 +228,27 @@ def test_bad_arguments_are_refused(
     assert main(["reproduce", *(argument.format(**places) for argument in arguments)]) == 2
     assert named in one_sentence(capsys.readouterr())
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_parameters_that_only_the_experiment_can_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> list:
+        raise IndexError("no such cell")
+
+    # Rows that cannot be made, and rows that cannot be compared: one line, the second after the report of the others.
+    for part, named in (("trials", "cannot be run with these --set"), ("verdicts", "its rows are complete")):
+        broken = replace(EXPERIMENT, **{part: fail})
+        monkeypatch.setattr(registry, "get", lambda name, broken=broken: broken)
+        arguments = ["reproduce", "tiny", "--out", str(tmp_path / part)]
+        assert main([*arguments, "--set", "d=4"]) == 2
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert said.startswith("attsvm: tiny ")
+        assert named in said
+        assert "no such cell" in said
+        assert not (tmp_path / part / "index.html").exists()
+        with pytest.raises(IndexError):  # on its own cells that is a bug
+            main([*arguments, "--fresh"])
 
 
 def test_without_the_extra_it_says_what_to_install(

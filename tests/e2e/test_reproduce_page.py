@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from attsvm.experiments import registry
 from attsvm.experiments.runner import run
 from attsvm.report.errata import ERRATA
-from attsvm.report.reproduction import Finished, render, write_reproduction
+from attsvm.report.finished import Finished
+from attsvm.report.reproduction import render, write_reproduction
 from attsvm.report.tally import headline, number
 from tiny_experiment import EXPERIMENT, figure
 

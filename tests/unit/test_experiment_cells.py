@@ -84,12 +84,12 @@ def test_every_registered_experiment_keeps_the_contract(name: str) -> None:
 
 
 def test_a_bad_name_gets_the_closest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.FIGURES, "tiny-rank", "tiny_experiment")
-    with pytest.raises(ValueError, match=r"^'tiny-rnk' is no experiment; did you mean tiny-rank\?$"):
-        registry.get("tiny-rnk")
+    monkeypatch.setitem(registry.FIGURES, "zebra-stripes", "tiny_experiment")
+    with pytest.raises(ValueError, match=r"^'zebra-strips' is no experiment; did you mean zebra-stripes\?$"):
+        registry.get("zebra-strips")
     with pytest.raises(ValueError, match="see `attsvm list`"):
-        registry.get("zzz")
-    assert registry.get("tiny-rank") is import_module("tiny_experiment").EXPERIMENT
+        registry.get("qqqq")
+    assert registry.get("zebra-stripes") is import_module("tiny_experiment").EXPERIMENT
 
 
 ROWS = [

@@ -12,13 +12,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refuse, refusing
 from attsvm.experiments import registry
 from attsvm.experiments.cells import parse_settings
 from attsvm.experiments.experiment import Effort
 from attsvm.experiments.meter import duration
 from attsvm.experiments.runner import Crew, Prepared, Stopped, finish, prepare
-from attsvm.experiments.store import read_manifest
 
 INSTALL = "install them with `pip install 'attsvm[experiments]'`"
 
@@ -77,12 +76,13 @@ def reproduce(
     with Progress() as progress:
         undone = _work(runs, workers, scheduler, progress)
         unfinished = [run.experiment.name for run in undone]
-        page = _report(out, unfinished, command, progress)
+        page, complaints = _report(out, unfinished, command, progress)
     if page is not None:
         print(f"Report: {page}")
     if unfinished:
         print(f"Not finished: {', '.join(unfinished)}; the same command continues there.", file=sys.stderr)
-    return Exit.INTERRUPTED if undone else Exit.DONE
+        return Exit.INTERRUPTED
+    return refuse(" ".join(complaints)) if complaints else Exit.DONE
 
 
 def _check_installed(distributed: bool) -> None:
@@ -99,11 +99,15 @@ def _work(runs: list[Prepared], workers: int | None, scheduler: str | None, prog
         for k, run in enumerate(runs):
             before, own, total = sum(weights[:k]), weights[k], sum(weights) or 1.0
             try:
-                # Parameters that the user chose may be wrong in ways that only the experiment knows.
-                with refusing(values=bool(run.overrides)):
+                with refusing(values=False):
                     finish(run, crew, _part(progress, before / total, own / total), progress.interval)
             except Stopped:
                 return runs[k:]
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                # Parameters that the user chose may be wrong in ways that only the experiment knows.
+                if not run.overrides:
+                    raise
+                raise BadInput(f"{run.experiment.name} cannot be run with these --set: {error}") from error
             print(f"{run.experiment.name}: {run.trials:,} trials, {duration(run.store.seconds)}", flush=True)
     return []
 
@@ -128,25 +132,22 @@ def _crew(workers: int | None, scheduler: str | None) -> Iterator[Crew | None]:
         raise BadInput(str(error)) from error
 
 
-def _report(out: Path, unfinished: list[str], command: str, progress: Progress) -> Path | None:
-    """Write the report of every experiment that is finished in the directory, by the code and version at hand."""
-    from attsvm.experiments import tables
-    from attsvm.report.reproduction import Finished, write_reproduction
+def _report(out: Path, unfinished: list[str], command: str, progress: Progress) -> tuple[Path | None, list[str]]:
+    """Write the report of every experiment that is finished in the directory; say which of them cannot be shown."""
+    from attsvm.report.finished import finished_in
+    from attsvm.report.reproduction import write_reproduction
     from attsvm.threads import one_thread
 
-    finished = []
-    for name in registry.names():
-        try:
-            found = read_manifest(out / name)
-            if found is None or not (out / name / "rows.parquet").is_file():
-                continue
-            run = prepare(registry.get(name), found["effort"], out / name, found["seed"], found["overrides"])
-        except (ValueError, KeyError):
-            continue
-        rows = tables.read(run.store.rows_file).to_pylist()
-        finished.append(Finished(run.experiment, rows, run.effort, run.seed, run.overrides, run.store.seconds))
-    if not finished:
-        return None
-    progress("Drawing the report", 1.0)
     with refusing(values=False), one_thread():
-        return write_reproduction(finished, out, command, unfinished)
+        shown, complaints = [], []
+        for one in finished_in(out):
+            progress("Drawing the report", 1.0)
+            try:
+                one.check()
+            except ValueError as error:
+                if not one.overrides:
+                    raise
+                complaints.append(str(error))
+            else:
+                shown.append(one)
+        return write_reproduction(shown, out, command, unfinished) if shown else None, complaints

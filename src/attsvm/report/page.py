@@ -52,7 +52,7 @@ class Picture:
     def _column(self) -> Figure:
         return self.draw(WIDE)
 
-    @property
+    @cached_property
     def wide(self) -> str:
         """Data URI of the figure for a page's column."""
         return data_uri(self._column)

@@ -2,111 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
-from attsvm.experiments import registry
-from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
-from attsvm.experiments.meter import duration
+from attsvm.experiments.experiment import Verdict
 from attsvm.experiments.statistics import COMPARISONS
 from attsvm.files import replacing_files_in
-from attsvm.plots.style import house_style
 from attsvm.report.errata import ERRATA
-from attsvm.report.page import Picture, environment, versions
+from attsvm.report.finished import Finished
+from attsvm.report.page import environment, versions
 from attsvm.report.prose import Tile
 from attsvm.report.tally import KINDS, as_json, count, deviation, headline, number
-
-LISTED_VALUES = 12
-
-
-@dataclass(frozen=True, eq=False)
-class Finished:
-    """An experiment whose rows are complete.
-
-    Attributes
-    ----------
-    experiment : Experiment
-    rows : sequence of dict
-    effort : {"quick", "full"}
-    seed : int
-    overrides : mapping of str to str
-    seconds : float
-        Computation, summed over workers.
-    """
-
-    experiment: Experiment
-    rows: Sequence[Row]
-    effort: Effort
-    seed: int
-    overrides: Mapping[str, Any]
-    seconds: float
-
-    @cached_property
-    def verdicts(self) -> list[Verdict]:
-        """Its numbers beside the published ones."""
-        return self.experiment.verdicts(self.rows)
-
-    @cached_property
-    def picture(self) -> Picture:
-        """Its figure, described by its claim."""
-        experiment = self.experiment
-        parameters = [p for p in inspect.signature(experiment.figure).parameters.values() if p.kind != p.KEYWORD_ONLY]
-        responsive = len(parameters) > 1
-
-        def draw(width: float) -> Figure:
-            with house_style():
-                return experiment.figure(self.rows, width) if responsive else experiment.figure(self.rows)
-
-        caption = f"{experiment.source}: {experiment.title}." if self.published else f"{experiment.title}."
-        return Picture(
-            f"{experiment.name}-figure", draw, f"{experiment.title}. {experiment.claim}", caption, responsive
-        )
-
-    @property
-    def published(self) -> bool:
-        """Whether it reproduces a published figure."""
-        return self.experiment.name not in registry.BEYOND
-
-    @property
-    def command(self) -> str:
-        """The command that computes the same rows."""
-        words = ["attsvm", "reproduce", self.experiment.name, f"--{self.effort}"]
-        words += ["--seed", str(self.seed)] if self.seed else []
-        for name, value in self.overrides.items():
-            words += ["--set", f"{name}={value}"]
-        return shlex.join(words)
-
-    @property
-    def trials(self) -> int:
-        """Trials of all cells."""
-        names = [field.name for field in fields(self.experiment.config)]
-        return len({(row["trial"], *(row[name] for name in names)) for row in self.rows})
-
-    @property
-    def time(self) -> str:
-        """The time it took, in words."""
-        return duration(self.seconds)
-
-    @property
-    def setting(self) -> list[tuple[str, str]]:
-        """The values of every parameter that the cells take."""
-        found = []
-        for field in fields(self.experiment.config):
-            values = list(dict.fromkeys(row[field.name] for row in self.rows))
-            texts = [number(value) if isinstance(value, float) else str(value) for value in values]
-            if len(texts) > LISTED_VALUES:
-                texts = [*texts[:3], "…", texts[-1], f"({len(values)} values)"]
-            found.append((field.name, ", ".join(texts)))
-        return found
 
 
 def as_document(finished: Sequence[Finished], command: str, unfinished: Sequence[str]) -> dict[str, Any]:

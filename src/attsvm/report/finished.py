@@ -1,0 +1,142 @@
+"""Experiments whose rows are complete, as a report shows them."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from attsvm.experiments import registry, tables
+from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
+from attsvm.experiments.meter import duration
+from attsvm.experiments.runner import prepare
+from attsvm.experiments.store import read_manifest
+from attsvm.plots.style import house_style
+from attsvm.report.page import Picture
+from attsvm.report.tally import count, number
+
+LISTED_VALUES = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """An experiment whose rows are complete.
+
+    Attributes
+    ----------
+    experiment : Experiment
+    rows : sequence of dict
+    effort : {"quick", "full"}
+    seed : int
+    overrides : mapping of str to str
+    seconds : float
+        Computation, summed over workers.
+    """
+
+    experiment: Experiment
+    rows: Sequence[Row]
+    effort: Effort
+    seed: int
+    overrides: Mapping[str, Any]
+    seconds: float
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """Its numbers beside the published ones."""
+        return self.experiment.verdicts(self.rows)
+
+    @cached_property
+    def picture(self) -> Picture:
+        """Its figure, described by its claim."""
+        experiment = self.experiment
+        parameters = [p for p in inspect.signature(experiment.figure).parameters.values() if p.kind != p.KEYWORD_ONLY]
+        responsive = len(parameters) > 1
+
+        def draw(width: float) -> Figure:
+            with house_style():
+                return experiment.figure(self.rows, width) if responsive else experiment.figure(self.rows)
+
+        caption = f"{experiment.source}: {experiment.title}." if self.published else f"{experiment.title}."
+        return Picture(
+            f"{experiment.name}-figure", draw, f"{experiment.title}. {experiment.claim}", caption, responsive
+        )
+
+    def check(self) -> None:
+        """Compare and draw, so that what fails fails here.
+
+        Raises
+        ------
+        ValueError
+            If the experiment cannot, because of parameters that the caller chose; a sentence.
+        """
+        try:
+            count(self.verdicts)
+            self.picture.wide  # noqa: B018
+        except Exception as error:
+            # An experiment that fails on its own cells has a bug; on cells it did not foresee it may fail in any way.
+            if not self.overrides:
+                raise
+            settings = " ".join(f"{name}={value}" for name, value in self.overrides.items())
+            raise ValueError(
+                f"{self.experiment.name} has no verdicts or figure for {settings} ({error}); its rows are complete."
+            ) from error
+
+    @property
+    def published(self) -> bool:
+        """Whether it reproduces a published figure."""
+        return self.experiment.name not in registry.BEYOND
+
+    @property
+    def command(self) -> str:
+        """The command that computes the same rows."""
+        words = ["attsvm", "reproduce", self.experiment.name, f"--{self.effort}"]
+        words += ["--seed", str(self.seed)] if self.seed else []
+        for name, value in self.overrides.items():
+            words += ["--set", f"{name}={value}"]
+        return shlex.join(words)
+
+    @property
+    def trials(self) -> int:
+        """Trials of all cells."""
+        names = [field.name for field in fields(self.experiment.config)]
+        return len({(row["trial"], *(row[name] for name in names)) for row in self.rows})
+
+    @property
+    def time(self) -> str:
+        """The time it took, in words."""
+        return duration(self.seconds)
+
+    @property
+    def setting(self) -> list[tuple[str, str]]:
+        """The values of every parameter that the cells take."""
+        found = []
+        for field in fields(self.experiment.config):
+            values = list(dict.fromkeys(row[field.name] for row in self.rows))
+            texts = [number(value) if isinstance(value, float) else str(value) for value in values]
+            if len(texts) > LISTED_VALUES:
+                texts = [*texts[:3], "…", texts[-1], f"({len(values)} values)"]
+            found.append((field.name, ", ".join(texts)))
+        return found
+
+
+def finished_in(directory: Path) -> list[Finished]:
+    """Collect the experiments that are finished in a directory; rows of another version or code are left out."""
+    found = []
+    for name in registry.names():
+        try:
+            manifest = read_manifest(directory / name)
+            if manifest is None or not (directory / name / "rows.parquet").is_file():
+                continue
+            effort, seed, overrides = (manifest[key] for key in ("effort", "seed", "overrides"))
+            run = prepare(registry.get(name), effort, directory / name, seed, overrides)
+        except (ValueError, KeyError):
+            continue
+        rows = tables.read(run.store.rows_file).to_pylist()
+        found.append(Finished(run.experiment, rows, run.effort, run.seed, run.overrides, run.store.seconds))
+    return found
