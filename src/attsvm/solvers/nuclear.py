@@ -23,17 +23,22 @@ from attsvm.solvers.nuclear_pursuit import pursue
 from attsvm.solvers.opening import Opening, open_with_frobenius
 
 SMALL = 250  # constraints up to which all of them are in the working set from the start
+# Working sets have this many times the supports: those that join late cost first-order steps, more rows cost the
+# interior point.
+FIRST_ORDER_ROOM, INTERIOR_ROOM = 3, 2
 # Interior point: its steps; those it takes in general; the gap from which on violated constraints join.
 MAX_STEPS, USUAL_STEPS, JOIN_GAP = 150, 20, 0.1
 # First-order steps: between looks at all constraints; in all when the method is forced.
 CHUNK, FORCED_STEPS = 50, 20_000
 # Gaps on the working set at which violated constraints join and, from the second on, Newton on the face is tried: steps
-# that follow the face while its guess may be wrong, and from NEAR on those that handle degenerate faces.
+# that follow the face while its guess may be wrong, and from NEAR on those that handle degenerate faces. The interior
+# point gets the ill-conditioned problems, on which early attempts mostly fail.
 TARGETS = (1e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
-INTERIOR_TARGETS = (1e-3, 1e-4, 3e-5, 3e-6, 3e-7, 3e-8, 1e-8, 3e-9)
+INTERIOR_TARGETS = (3e-5, 3e-6, 3e-7, 3e-8, 1e-8, 3e-9)
 NEAR = 5e-5
-# Newton waits when more than this part of the support has just joined.
-MANY_JOIN = 0.01
+# Newton waits when more than this part of the support has just joined; and from this support on, where its steps are
+# dear and first-order steps cheap beside them, for the target after the first.
+MANY_JOIN, LARGE_SUPPORT = 0.01, 400
 # Coordinates that differ by this many units in the last place of the longest are equal.
 SAME = 8 * float(np.finfo(float).eps)
 
@@ -62,9 +67,11 @@ def solve_nuclear(reduced: Reduced, control: Control, start: np.ndarray | None) 
     opening = _open(reduced, control)
     if opening.W is None or opening.dual is None:
         return opening.certificate
-    working = _first_working_set(reduced, reduced.apply(opening.W), opening.dual)
-    method = FirstOrder(reduced, working, opening.W, opening.dual)
-    steps = _affordable_steps(reduced, working, method)
+    margins = reduced.apply(opening.W)
+    working = _first_working_set(reduced, margins, opening.dual, INTERIOR_ROOM)
+    roomy = _first_working_set(reduced, margins, opening.dual, FIRST_ORDER_ROOM)
+    method = FirstOrder(reduced, roomy, opening.W, opening.dual)
+    steps = _affordable_steps(reduced, int(working.sum()), method)
     if steps > 0:
         _run_first_order(reduced, method, steps, control)
         if control.solved or control.stopped:
@@ -79,7 +86,7 @@ def by_first_order(reduced: Reduced, control: Control, start: np.ndarray | None)
     opening = _open(reduced, control)
     if opening.W is None or opening.dual is None:
         return opening.certificate
-    working = _first_working_set(reduced, reduced.apply(opening.W), opening.dual)
+    working = _first_working_set(reduced, reduced.apply(opening.W), opening.dual, FIRST_ORDER_ROOM)
     _run_first_order(reduced, FirstOrder(reduced, working, opening.W, opening.dual), FORCED_STEPS, control)
     return None
 
@@ -90,7 +97,8 @@ def by_interior_point(reduced: Reduced, control: Control, start: np.ndarray | No
     opening = _open(reduced, control)
     if opening.W is None or opening.dual is None:
         return opening.certificate
-    _run_interior_point(reduced, _first_working_set(reduced, reduced.apply(opening.W), opening.dual), control)
+    working = _first_working_set(reduced, reduced.apply(opening.W), opening.dual, INTERIOR_ROOM)
+    _run_interior_point(reduced, working, control)
     return None
 
 
@@ -138,15 +146,14 @@ def merge_duplicates(reduced: Reduced) -> Reduced:
     )
 
 
-def _affordable_steps(reduced: Reduced, working: np.ndarray, method: FirstOrder) -> int:
-    """First-order steps that take the time of the interior point; none if more than those are expected.
+def _affordable_steps(reduced: Reduced, m: int, method: FirstOrder) -> int:
+    """First-order steps in the time of the interior point on m constraints; none if more than those are expected.
 
     Costs of a step in microseconds, fitted to those measured between (10, 6) with 42 constraints and (64, 64) with
     2600: only their ratio matters, and not much.
     """
     p, r = reduced.shape
-    m = int(working.sum())
-    step = 5.0 + 0.09 * p * r + 0.002 * m * p
+    step = 5.0 + 0.09 * p * r + 0.002 * int(method.working.sum()) * p
     interior = USUAL_STEPS * (300.0 + 8e-3 * m**2 + 2e-5 * m**3 + 2.5e-3 * (p + r) ** 3)
     affordable = int(interior / step)
     return affordable if method.expected_steps < affordable else 0
@@ -171,17 +178,13 @@ def _run_first_order(reduced: Reduced, method: FirstOrder, steps: int, control: 
         violated = reduced.rejected & ~method.working & (margins < smallest)
         if violated.any():
             method.extend(violated)
-        if target == TARGETS[0]:
+        support = np.count_nonzero(dual)
+        if target == TARGETS[0] or (target == TARGETS[1] and support > LARGE_SUPPORT):
             continue
-        if violated.sum() > MANY_JOIN * np.count_nonzero(dual):
+        if violated.sum() > MANY_JOIN * support:
             targets.insert(0, target)
-        elif _attempt(target, reduced, W / smallest, dual, control):
+        elif (pursue if target > NEAR else refine)(reduced, W / smallest, dual, control):
             return
-
-
-def _attempt(gap: float, reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) -> bool:
-    """Newton from a pair with this gap; True when it ends the run."""
-    return (pursue if gap > NEAR else refine)(reduced, W, dual, control)
 
 
 def _run_interior_point(reduced: Reduced, working: np.ndarray, control: Control) -> None:
@@ -194,11 +197,11 @@ def _run_interior_point(reduced: Reduced, working: np.ndarray, control: Control)
         _run(reduced, everything, control)
 
 
-def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray) -> np.ndarray:
+def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, room: int) -> np.ndarray:
     """Everything when small; otherwise equalities and the smallest margins of the Frobenius solution."""
     rejected = reduced.rejected
     count = int(rejected.sum())
-    wanted = max(min(SMALL, 4 * int(np.prod(reduced.shape))), 2 * int((dual[rejected] > 0).sum()))
+    wanted = max(min(SMALL, 4 * int(np.prod(reduced.shape))), room * int((dual[rejected] > 0).sum()))
     if wanted >= count:
         return rejected | reduced.tied
     threshold = np.partition(margins[rejected], wanted)[wanted]
@@ -226,8 +229,10 @@ def _run(reduced: Reduced, working: np.ndarray, control: Control) -> None:
             if gap < JOIN_GAP and violated.any():
                 method.extend(*np.nonzero(violated))
                 working |= violated
-            elif targets and gap < targets[0] and _attempt(targets.pop(0), reduced, W / smallest, dual, control):
-                return
+            elif targets and gap < targets[0]:
+                targets.pop(0)
+                if refine(reduced, W / smallest, dual, control):
+                    return
         if not method.step():
             return
 
