@@ -19,6 +19,7 @@ import attsvm
 from attsvm.cli import main
 from attsvm.experiments import registry, runner, workers
 from attsvm.experiments.runner import prepare, run
+from attsvm.experiments.store import Store
 from tiny_experiment import EXPERIMENT
 
 LAUNCH = f"""
@@ -136,6 +137,31 @@ def test_a_running_cluster_gives_the_same_rows_and_stays(tmp_path: Path, capsys:
     assert "tiny: 30 trials" in capsys.readouterr().out
     files = [tmp_path / name / "tiny" / "rows.parquet" for name in "ab"]
     assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_cluster_that_goes_away_or_is_of_another_version_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with workers._quiet(), LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        arguments = ["reproduce", "tiny", "--out", str(tmp_path), "--scheduler", cluster.scheduler_address]
+        monkeypatch.setattr(attsvm, "__version__", "9.9")
+        assert main(arguments) == 2
+        assert "9.9 was expected" in one_sentence(capsys.readouterr())
+        monkeypatch.undo()
+        monkeypatch.setattr(workers, "CONNECT_SECONDS", 2.0)
+        monkeypatch.setitem(registry.FIGURES, "tiny", "tiny_experiment")
+        add = Store.add
+
+        def add_and_close(*given) -> None:
+            add(*given)
+            cluster.close()
+
+        monkeypatch.setattr(Store, "add", add_and_close)
+        assert main([*arguments, "--set", "pause=0.05"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith("attsvm: the dask cluster is gone")
+    assert all(line.startswith("[") for line in said[:-1])
+    assert shards(tmp_path)
 
 
 def test_an_empty_cluster_and_a_missing_one_are_refused(

@@ -32,6 +32,8 @@ POLL_SECONDS = 0.2
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 
+_CHATTY = ("distributed", "tornado", "asyncio")
+
 
 class CrewLost(Exception):
     """The workers are gone; what is done is kept, and the same run continues there."""
@@ -170,7 +172,8 @@ def cluster_crew(address: str) -> Iterator[DaskCrew]:
     Raises
     ------
     ValueError
-        If nothing answers there, there are no workers, or they do not have this version of attsvm; a sentence.
+        If nothing answers there, there are no workers, or the cluster does not have this version of attsvm; a sentence.
+        The scheduler has to have it as well: it reads the tasks that it hands on.
     """
     from attsvm import __version__
 
@@ -187,14 +190,17 @@ def cluster_crew(address: str) -> Iterator[DaskCrew]:
                 f"the dask scheduler at {address!r} has no workers; start some with `dask worker`."
             ) from error
         try:
-            answers: Any = client.run(_version)
+            workers: Any = client.run(_version)
+            scheduler: Any = client.run_on_scheduler(_version)
         except Exception as error:
             raise ValueError(
-                f"the workers at {address!r} cannot import attsvm; install attsvm {__version__} there."
+                f"the dask cluster at {address!r} cannot import attsvm; install attsvm {__version__} there."
             ) from error
-        if set(answers.values()) != {__version__}:
-            found = ", ".join(sorted(set(answers.values())))
-            raise ValueError(f"the workers at {address!r} have attsvm {found}; {__version__} was expected.")
+        found = sorted({*workers.values(), scheduler})
+        if found != [__version__]:
+            raise ValueError(
+                f"the dask cluster at {address!r} has attsvm {' and '.join(found)}; {__version__} was expected."
+            )
         yield DaskCrew(client)
 
 
@@ -207,7 +213,9 @@ def _version() -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep dask's chatter about workers that come and go off the terminal; what matters is raised as an error."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio")]
+    # Many of dask's loggers have a level of their own.
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _CHATTY]
+    loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)
