@@ -14,17 +14,40 @@ _HOMES = {
     "extract_heads": "extract",
     "KernelSolution": "kernel",
     "Lifted": "rope",
+    "MarginAudit": "audit",
+    "SelectionProbe": "probe",
+    "SelectionReport": "selectivity",
+    "fit_selection": "probe",
+    "margin_audit": "audit",
     "rope_lift": "rope",
+    "selection_report": "selectivity",
     "solve_kernel": "kernel",
 }
 
-__all__ = ["Head", "KernelSolution", "Lifted", "extract_head", "extract_heads", "rope_lift", "solve_kernel"]
+__all__ = [
+    "Head",
+    "KernelSolution",
+    "Lifted",
+    "MarginAudit",
+    "SelectionProbe",
+    "SelectionReport",
+    "extract_head",
+    "extract_heads",
+    "fit_selection",
+    "margin_audit",
+    "rope_lift",
+    "selection_report",
+    "solve_kernel",
+]
 
 if TYPE_CHECKING:
+    from attsvm.pretrained.audit import MarginAudit, margin_audit
     from attsvm.pretrained.extract import extract_head, extract_heads
     from attsvm.pretrained.head import Head
     from attsvm.pretrained.kernel import KernelSolution, solve_kernel
+    from attsvm.pretrained.probe import SelectionProbe, fit_selection
     from attsvm.pretrained.rope import Lifted, rope_lift
+    from attsvm.pretrained.selectivity import SelectionReport, selection_report
 
 
 def __getattr__(name: str) -> Any:

@@ -32,7 +32,7 @@ CHUNK_ENTRIES = 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class _Features:
+class Features:
     """Factors of feature vectors: phi = rho kron x, and the query each is seen by; (S, F), (S, d), (S, dz)."""
 
     rho: np.ndarray
@@ -79,8 +79,7 @@ class KernelSolution:
         """Scores that W gives to the tokens of any queries of the same head, (n, T); -inf where hidden."""
         rows, columns = np.nonzero(self.dual)
         weights = self.dual[rows, columns]
-        chosen = _pick(self.head, position_features(self.head), rows, self.selected[rows])
-        beaten = _pick(self.head, position_features(self.head), rows, columns)
+        chosen, beaten = features(self.head, rows, self.selected[rows]), features(self.head, rows, columns)
         return np.where(head.mask, _scores(head, chosen, beaten, weights), -np.inf)
 
     def product_with_trained(self) -> float:
@@ -148,7 +147,7 @@ def solve_kernel(
         rows, columns = np.nonzero(working)
         ups = _pick(head, rho, rows, chosen[rows])
         downs = _pick(head, rho, rows, columns)
-        gram = _gram(ups, downs)
+        gram = inner_products(ups, downs)
         values = _solve_working_set(gram, dual[rows, columns], C)
         dual = np.zeros((n, T))
         if values is None:
@@ -172,6 +171,16 @@ def solve_kernel(
     return best
 
 
+def hebbian_scores(train: Head, test: Head) -> np.ndarray:
+    """Scores that the sum over queries of (selected token - mean of the others) z^T gives to other queries, (n, T)."""
+    rejected = train.mask.copy()
+    rejected[np.arange(len(rejected)), train.selected] = False
+    rows, columns = np.nonzero(rejected)
+    weights = 1.0 / rejected.sum(axis=1)[rows]
+    chosen, beaten = features(train, rows, train.selected[rows]), features(train, rows, columns)
+    return np.where(test.mask, _scores(test, chosen, beaten, weights), -np.inf)
+
+
 def _read_selected(head: Head, selected: np.ndarray | None) -> np.ndarray:
     chosen = head.selected if selected is None else np.asarray(selected)
     n, T = head.mask.shape
@@ -189,21 +198,27 @@ def _first(rejected: np.ndarray) -> np.ndarray:
     return rejected & (order % step == 0)
 
 
-def _pick(head: Head, rho: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> _Features:
-    return _Features(rho[rows, columns], head.tokens[head.sequence[rows], columns], head.queries[rows])
+def features(head: Head, rows: np.ndarray, columns: np.ndarray) -> Features:
+    """Return the factors of the features of tokens (rows, columns)."""
+    return _pick(head, position_features(head), rows, columns)
 
 
-def _gram(ups: _Features, downs: _Features) -> np.ndarray:
-    """Inner products of the constraints (up - down) z^T."""
+def _pick(head: Head, rho: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> Features:
+    return Features(rho[rows, columns], head.tokens[head.sequence[rows], columns], head.queries[rows])
 
-    def between(a: _Features, b: _Features) -> np.ndarray:
+
+def inner_products(ups: Features, downs: Features, *, queries: bool = True) -> np.ndarray:
+    """Inner products of the constraints (up - down) z^T, or of up - down alone, (S, S)."""
+
+    def between(a: Features, b: Features) -> np.ndarray:
         return (a.rho @ b.rho.T) * (a.x @ b.x.T)
 
     mixed = between(ups, downs)
-    return (between(ups, ups) - mixed - mixed.T + between(downs, downs)) * (ups.z @ ups.z.T)
+    products = between(ups, ups) - mixed - mixed.T + between(downs, downs)
+    return products * (ups.z @ ups.z.T) if queries else products
 
 
-def _scores(head: Head, ups: _Features, downs: _Features, weights: np.ndarray) -> np.ndarray:
+def _scores(head: Head, ups: Features, downs: Features, weights: np.ndarray) -> np.ndarray:
     """Score of every token under W = sum of weights (up - down) z^T, (n, T)."""
     n, T = head.mask.shape
     out = np.zeros((n, T))
@@ -250,7 +265,7 @@ def _solve_working_set(gram: np.ndarray, guess: np.ndarray, C: float | None) -> 
             return None
         weight *= 1.0 / rho
         start = values * weight
-    return values * (weight / max(rho, VANISHED)) / size
+    return np.asarray(values) * (weight / max(rho, VANISHED)) / size
 
 
 def _measure(dual: np.ndarray, margins: np.ndarray, rejected: np.ndarray, C: float | None) -> tuple[float, float]:

@@ -1,0 +1,205 @@
+r"""Whether a trained head is near the max-margin selector of what it selects.
+
+The attention SVM of the tokens that a head attends to most has the largest margin a W of its norm can have. The audit
+asks how much of that margin the trained W has, and whether it points the same way, both inside the span of the data. A
+cosine means nothing by itself, so it is held against controls: SVMs of the same queries with their selections permuted,
+SVMs of what other heads of the layer select from the same tokens, and the Hebbian direction, the sum of (selected token
+- mean of the others) z^T, which needs no optimisation. The verdict is "no better than chance" unless the trained W is
+nearer its own SVM than all permuted and foreign ones by more than noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.pretrained.head import Head
+from attsvm.pretrained.selectivity import MASS, asking_heads_queries
+from attsvm.pretrained.span import Direction, span
+from attsvm.study.controls import shuffle
+
+# Cosines of independent directions in D dimensions have standard deviation 1/sqrt(D); three of them is noise.
+NOISE = 3.0
+# A permutation that leaves more of the selections as they were than this is no other selection.
+UNCHANGED = 0.7
+NORMS = ("frobenius", "nuclear", "gen")
+
+
+@dataclass(frozen=True, eq=False)
+class MarginAudit:
+    """A trained W beside the SVM of its selection.
+
+    Attributes
+    ----------
+    queries : int
+    efficiency : float or None
+        Trained margin over the largest possible at the same norm, at most 1; None where no W makes the selection.
+    directions : dict of str to Direction
+        "frobenius", "nuclear", and "gen": the Gen-SVM of the smallest sets with 99 % of the attention. For rotary heads
+        the first only.
+    shuffled : tuple of Direction
+        Frobenius SVMs of permuted selections.
+    unchanged : tuple of float
+        Share of queries whose selection each permutation left as it was.
+    others : tuple of Direction
+        Frobenius SVMs of what other heads select.
+    hebbian : float
+        Cosine with the Hebbian direction.
+    noise : float
+        What counts as noise in a cosine here.
+    """
+
+    queries: int
+    efficiency: float | None
+    directions: dict[str, Direction]
+    shuffled: tuple[Direction, ...]
+    unchanged: tuple[float, ...]
+    others: tuple[Direction, ...]
+    hebbian: float
+    noise: float
+
+    @property
+    def cosine(self) -> float:
+        """With the Frobenius SVM of its own selection."""
+        return self.directions["frobenius"].cosine
+
+    @property
+    def chance(self) -> float:
+        """The largest cosine with an SVM that is not its own."""
+        return max((direction.cosine for direction in (*self.shuffled, *self.others)), default=0.0)
+
+    @property
+    def tellable(self) -> bool:
+        """Whether the controls are other selections at all."""
+        told = [direction for direction, same in zip(self.shuffled, self.unchanged, strict=True) if same <= UNCHANGED]
+        return bool(told or self.others)
+
+    @property
+    def better_than_chance(self) -> bool:
+        """Whether the trained W is nearer its own SVM than every control SVM, by more than noise."""
+        return self.tellable and self.cosine > self.chance + self.noise
+
+    @property
+    def margin_ratio(self) -> float | None:
+        """Largest margin of the real selection over the largest of a permuted one (median); None if either is none."""
+        own = self.directions["frobenius"].objective
+        found = [direction.objective for direction in self.shuffled]
+        if not np.isfinite(own) or own == 0 or not found:
+            return None
+        ratio = float(np.median(found)) / own
+        return ratio if np.isfinite(ratio) else None
+
+    @property
+    def sentence(self) -> str:
+        """Say it in a sentence or two."""
+        own = self.directions["frobenius"]
+        if own.soft:
+            begun = "No one W makes this selection for all queries (or none was found in time). "
+        else:
+            assert self.efficiency is not None
+            begun = f"The trained W has {_percent(self.efficiency)} of the largest margin of its norm. "
+        if not self.tellable:
+            return begun + "Permuting the selection hardly changes it, so a cosine with its SVM says nothing."
+        nearest = (
+            f"its cosine with the SVM of its own selection is {own.cosine:.3f}, with that of another {self.chance:.3f}"
+        )
+        if not self.better_than_chance:
+            return f"{begun}It points to the SVM no better than chance: {nearest}."
+        hebbian = "nearer" if self.hebbian > own.cosine else "less near"
+        return (
+            f"{begun}It points towards the SVM more than chance would: {nearest}; the Hebbian direction is {hebbian}, "
+            f"{self.hebbian:.3f}."
+        )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if abs(share) >= 0.001 else "less than 0.1 %"
+
+
+def margin_audit(
+    head: Head,
+    *,
+    queries: int = 96,
+    norms: Sequence[str] = NORMS,
+    others: Sequence[Head] = (),
+    shuffles: int = 3,
+    seed: int = 0,
+    time_limit: float | None = 10.0,
+) -> MarginAudit:
+    """Hold a trained head against the SVM of its selection.
+
+    Parameters
+    ----------
+    head : Head
+    queries : int
+        How many are drawn at random from those that see at least two tokens.
+    norms : sequence of {"frobenius", "nuclear", "gen"}
+        Directions besides the Frobenius SVM, which is always solved; of a rotary head there is no other.
+    others : sequence of Head
+        Heads with the same tokens and queries (of the same layer and inputs) as controls.
+    shuffles : int
+        Permuted selections among the controls.
+    seed : int
+    time_limit : float, optional
+        Seconds that one SVM may take.
+
+    Returns
+    -------
+    MarginAudit
+
+    Raises
+    ------
+    ValueError
+        If no query sees two tokens, an option is unknown, or another head has other queries.
+    """
+    unknown = set(norms) - set(NORMS)
+    if unknown:
+        raise ValueError(f"norms must be among {', '.join(NORMS)}; got {', '.join(map(repr, sorted(unknown)))}.")
+    rng = np.random.default_rng(seed)
+    several = np.flatnonzero(head.mask.sum(axis=1) > 1)
+    if not len(several):
+        asking_heads_queries(head)
+    rows = np.sort(rng.choice(several, min(queries, len(several)), replace=False))
+    drawn = head.take(rows)
+    space = span(drawn)
+    directions = {"frobenius": space.svm(drawn.selected, "frobenius", time_limit)}
+    if not head.rotary:
+        if "nuclear" in norms:
+            directions["nuclear"] = space.svm(drawn.selected, "nuclear", time_limit)
+        if "gen" in norms:
+            directions["gen"] = space.svm(holding(drawn, MASS), "frobenius", time_limit)
+    shuffled, unchanged = [], []
+    for _ in range(shuffles):
+        permuted = shuffle(drawn.selected, drawn.mask, rng)
+        if permuted is None:
+            break
+        shuffled.append(space.svm(permuted, "frobenius", time_limit))
+        unchanged.append(float((permuted == drawn.selected).mean()))
+    foreign = []
+    for other in others:
+        if other.mask.shape != head.mask.shape or other.layer != head.layer:
+            raise ValueError(
+                f"others must have the queries of layer {head.layer}, mask {head.mask.shape}; got layer {other.layer} "
+                f"with mask {other.mask.shape}."
+            )
+        if other.head != head.head:
+            foreign.append(space.svm(other.selected[rows], "frobenius", time_limit))
+    own = directions["frobenius"]
+    efficiency = None if own.soft else space.trained_margin() * own.objective
+    noise = NOISE / float(np.sqrt(space.size))
+    return MarginAudit(
+        len(rows), efficiency, directions, tuple(shuffled), tuple(unchanged), tuple(foreign), space.hebbian(), noise
+    )
+
+
+def holding(head: Head, mass: float) -> np.ndarray:
+    """Mark the smallest set of tokens of each query that holds that share of its attention, bool (n, T)."""
+    probability = np.where(head.mask, head.probabilities, 0.0)
+    order = np.argsort(-probability, axis=1, kind="stable")
+    falling = np.cumsum(np.take_along_axis(probability, order, axis=1), axis=1)
+    count = (falling < mass * falling[:, -1:]).sum(axis=1) + 1
+    chosen = np.zeros(head.mask.shape, dtype=bool)
+    np.put_along_axis(chosen, order, np.arange(head.mask.shape[1]) < count[:, None], axis=1)
+    return chosen & head.mask

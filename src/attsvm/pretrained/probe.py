@@ -1,0 +1,291 @@
+r"""Whether a selection can be learnt from a few hundred queries: a probe of it, with its controls.
+
+A W is fitted to the tokens that a head attends to most on some sequences, by the attention SVM (with a soft margin so
+steep that it is nearly the hard one where there is one) or by logistic regression (softmax cross-entropy, in which the
+head's own softmax is the model), and asked for the token attended to most on sequences it has not seen. The agreement
+means something only beside what needs no fit, the best rule of place (one offset, or one place in the sequence), and
+beside a probe of permuted selections, the Hebbian direction, and a guess. The SVM's multipliers single out support
+tokens: the rejected tokens that came closest, which hold the solution in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.optimize import minimize
+
+from attsvm.pretrained.head import Head, by_sequence, softmax
+from attsvm.pretrained.kernel import hebbian_scores, solve_kernel
+from attsvm.pretrained.rope import position_features
+from attsvm.pretrained.selectivity import asking_heads_queries
+from attsvm.solving import solve
+from attsvm.study.controls import PRICE, hebbian, shuffle
+
+Method = Literal["svm", "logistic"]
+# Weight of half the squared norm against the mean cross-entropy, for tokens and queries of mean length one.
+LOGISTIC_PENALTY = 1e-4
+FIT = 1e-3  # relative gap of a fit; a probe's agreement does not see more
+SHOWN = 20
+AROUND = 4
+
+
+@dataclass(frozen=True)
+class SupportToken:
+    """A rejected token that holds the SVM in place.
+
+    Attributes
+    ----------
+    multiplier : float
+        Its share of all multipliers.
+    sequence : int
+        Which sequence of the head's inputs.
+    query, selected, token : int
+        Places in it: who asks, what the head attends to most, and the token that came close.
+    texts : tuple of str
+        The texts of the three; empty where the head has none.
+    context : tuple of str
+        Tokens around the query.
+    """
+
+    multiplier: float
+    sequence: int
+    query: int
+    selected: int
+    token: int
+    texts: tuple[str, ...]
+    context: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SelectionProbe:
+    """A probe and its controls.
+
+    Attributes
+    ----------
+    method : {"svm", "logistic"}
+    agreement : float
+        Share of held-out queries whose token it finds.
+    train_agreement : float
+        The same on the queries it was fitted to.
+    rule : float
+        Held-out agreement of the best rule of place, chosen on the training queries.
+    rule_name : str
+    hebbian, shuffled, guess : float
+        Held-out agreement of the Hebbian direction, of a probe of permuted selections, and of a blind guess.
+    train, held_out : int
+        Numbers of queries.
+    support : tuple of SupportToken
+        With the largest multipliers, the largest first; empty for the logistic probe.
+    """
+
+    method: Method
+    agreement: float
+    train_agreement: float
+    rule: float
+    rule_name: str
+    hebbian: float
+    shuffled: float
+    guess: float
+    train: int
+    held_out: int
+    support: tuple[SupportToken, ...]
+
+    @property
+    def noise(self) -> float:
+        """Two standard deviations of a difference of two shares of the held-out queries."""
+        p = 0.5 * (self.agreement + self.rule)
+        return 2.0 * float(np.sqrt(2.0 * max(p * (1 - p), 0.25 / self.held_out) / self.held_out))
+
+    @property
+    def better_than_rule(self) -> bool:
+        """Whether it finds more than every control does, by more than sampling noise."""
+        return self.agreement > max(self.rule, self.shuffled, self.guess) + self.noise
+
+    @property
+    def sentence(self) -> str:
+        """Say it in one sentence."""
+        share = f"{100 * self.agreement:.0f} % of {self.held_out}"
+        found = f"A probe fitted to {self.train} queries finds the token of {share} others"
+        rule = f"{self.rule_name} finds {100 * self.rule:.0f} %"
+        if self.better_than_rule:
+            return f"{found}; {rule}, a probe of permuted selections {100 * self.shuffled:.0f} %."
+        return f"{found}, no better than a rule that needs no fit: {rule}."
+
+
+def fit_selection(
+    head: Head,
+    *,
+    method: Method = "svm",
+    queries: int = 200,
+    held_out: float = 0.3,
+    seed: int = 0,
+    time_limit: float | None = 30.0,
+) -> SelectionProbe:
+    """Fit a probe to a head's selections and test it on other sequences.
+
+    Parameters
+    ----------
+    head : Head
+        On at least two sequences.
+    method : {"svm", "logistic"}
+        For rotary heads the SVM, by its kernel.
+    queries : int
+        Most training queries, drawn at random from the training sequences; as many again at most are tested.
+    held_out : float
+        Share of the sequences that are kept for the test.
+    seed : int
+    time_limit : float, optional
+        Seconds that one SVM may take.
+
+    Returns
+    -------
+    SelectionProbe
+
+    Raises
+    ------
+    ValueError
+        If there is one sequence only, an option is out of range, or a rotary head is to have a logistic probe.
+    """
+    if method not in ("svm", "logistic"):
+        raise ValueError(f"method must be 'svm' or 'logistic'; got {method!r}.")
+    if method == "logistic" and head.rotary:
+        raise ValueError("method must be 'svm' for a rotary head: its lifted W is not formed.")
+    if not 0 < held_out < 1:
+        raise ValueError(f"held_out must lie between 0 and 1; got {held_out!r}.")
+    rng = np.random.default_rng(seed)
+    asking = asking_heads_queries(head)
+    sequences = rng.permutation(np.unique(asking.sequence))
+    if len(sequences) < 2:
+        raise ValueError(
+            f"the head has queries of {len(sequences)} sequence; two or more were expected, one to test on."
+        )
+    kept = sequences[: max(1, min(len(sequences) - 1, round(held_out * len(sequences))))]
+    tested = np.isin(asking.sequence, kept)
+    train_rows, test_rows = _draw(np.flatnonzero(~tested), queries, rng), _draw(np.flatnonzero(tested), queries, rng)
+    train, test = asking.take(train_rows), asking.take(test_rows)
+    rule_name, rule = _rule(train, test)
+    permuted = shuffle(train.selected, train.mask, rng)
+    fit = _logistic if method == "logistic" else _svm
+    scores, own, dual = fit(train, train.selected, test, time_limit)
+    control = np.nan if permuted is None else _agreement(fit(train, permuted, test, time_limit)[0], test.selected)
+    return SelectionProbe(
+        method=method,
+        agreement=_agreement(scores, test.selected),
+        train_agreement=_agreement(own, train.selected),
+        rule=rule,
+        rule_name=rule_name,
+        hebbian=_agreement(_hebbian(train, test), test.selected),
+        shuffled=float(np.nan_to_num(control)),
+        guess=float((1.0 / test.mask.sum(axis=1)).mean()),
+        train=len(train_rows),
+        held_out=len(test_rows),
+        support=() if dual is None else _support(asking, train_rows, train, dual),
+    )
+
+
+def _draw(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+    return np.sort(rng.choice(rows, min(most, len(rows)), replace=False))
+
+
+def _agreement(scores: np.ndarray, selected: np.ndarray) -> float:
+    return float((scores.argmax(axis=1) == selected).mean())
+
+
+def _svm(
+    train: Head, selected: np.ndarray, test: Head, time_limit: float | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Fit the soft-margin SVM; return held-out scores, training scores and multipliers."""
+    price = PRICE / _length(train, selected) ** 2
+    if train.rotary:
+        found = solve_kernel(train, selected, C=price, tol=FIT, time_limit=time_limit)
+        return found.scores(test), found.scores(train), found.dual
+    problem = train.problem(selected)
+    solution = solve(problem, C=price, loss="squared_hinge", tol=FIT, time_limit=time_limit)
+    W = np.asarray(solution.W)
+    return _scores(test, W), _scores(train, W), np.asarray(solution.dual)
+
+
+def _logistic(
+    train: Head, selected: np.ndarray, test: Head, time_limit: float | None
+) -> tuple[np.ndarray, np.ndarray, None]:
+    """Fit by softmax cross-entropy in W; return held-out scores, training scores, no multipliers."""
+    problem = train.problem(selected)
+    _, _, d, dz = problem.shape
+    length, rows = _length(train, selected), np.arange(len(selected))
+    one_hot = np.zeros(train.mask.shape, dtype=bool)
+    one_hot[rows, selected] = True
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        W = flat.reshape(d, dz)
+        margins = problem.apply(W / length)
+        probability = softmax(np.where(train.mask, -margins, -np.inf))
+        value = -np.log(np.maximum(probability[rows, selected], np.finfo(float).tiny)).mean()
+        gradient = -problem.adjoint(np.where(one_hot, 0.0, probability)) / (length * len(rows))
+        return value + 0.5 * LOGISTIC_PENALTY * float(flat @ flat), gradient.ravel() + LOGISTIC_PENALTY * flat
+
+    found = minimize(loss, np.zeros(d * dz), jac=True, method="L-BFGS-B", options={"maxiter": 300})
+    W = found.x.reshape(d, dz) / length
+    return _scores(test, W), _scores(train, W), None
+
+
+def _hebbian(train: Head, test: Head) -> np.ndarray:
+    """Held-out scores of the Hebbian direction."""
+    if train.rotary:
+        return hebbian_scores(train, test)
+    return _scores(test, hebbian(train.problem()))
+
+
+def _scores(head: Head, W: np.ndarray) -> np.ndarray:
+    return np.asarray(head.problem().scores(W))
+
+
+def _length(head: Head, selected: np.ndarray) -> float:
+    """Root mean square length of a constraint, |token difference| |query| (lifted, when the head is rotary)."""
+    total, count = 0.0, 0
+    size = np.square(head.queries).sum(axis=1)
+    weight = 1.0 if head.turns is None else float(position_features(head)[0, 0] @ position_features(head)[0, 0])
+    for j, rows in by_sequence(head.sequence):
+        tokens = head.tokens[j]
+        squared = np.square(tokens[selected[rows]][:, None] - tokens).sum(axis=2) * head.mask[rows]
+        total += float(squared.sum(axis=1) @ size[rows])
+        count += int(head.mask[rows].sum()) - len(rows)
+    return float(np.sqrt(weight * total / max(count, 1)))
+
+
+def _rule(train: Head, test: Head) -> tuple[str, float]:
+    """Best rule of place on the training queries, and its held-out agreement."""
+    places, counts = np.unique(train.selected, return_counts=True)
+    place = int(places[counts.argmax()])
+    best, name, found = counts.max(), f"place {place} of the sequence", np.full(len(test.selected), place)
+    if train.self_attention:
+        offsets, counts = np.unique(train.selected - train.position, return_counts=True)
+        if counts.max() > best:
+            offset = int(offsets[counts.argmax()])
+            best, name, found = counts.max(), f"offset {offset:+d} from the query", test.position + offset
+    from_end, counts = np.unique(_last(train) - train.selected, return_counts=True)
+    if counts.max() > best:
+        back = int(from_end[counts.argmax()])
+        name, found = f"place {back} before the end", _last(test) - back
+    return name, float((found == test.selected).mean())
+
+
+def _last(head: Head) -> np.ndarray:
+    """Last place that each query sees, (n,)."""
+    return head.mask.shape[1] - 1 - head.mask[:, ::-1].argmax(axis=1)
+
+
+def _support(asking: Head, rows: np.ndarray, train: Head, dual: np.ndarray) -> tuple[SupportToken, ...]:
+    total = float(dual.sum()) or 1.0
+    made = []
+    for flat in np.argsort(-dual.ravel(), kind="stable")[:SHOWN]:
+        i, t = np.unravel_index(flat, dual.shape)
+        if dual[i, t] <= 0:
+            break
+        sequence, q, s = int(asking.sequence[rows[i]]), int(train.position[i]), int(train.selected[i])
+        words = None if asking.texts is None else asking.texts[sequence]
+        texts = () if words is None else ((words[q] if asking.self_attention else ""), words[s], words[t])
+        context = () if words is None or not asking.self_attention else words[max(0, q - AROUND) : q + AROUND + 1]
+        made.append(SupportToken(float(dual[i, t] / total), sequence, q, s, int(t), texts, tuple(context)))
+    return tuple(made)
