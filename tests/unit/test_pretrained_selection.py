@@ -178,7 +178,10 @@ def test_rotary_probe_finds_a_head_that_looks_two_back() -> None:
     head = extract_head(tiny("llama"), 0, 0, {"input_ids": ids})
     assert head.turns is not None
     d, dh = head.K.shape
-    tokens, queries = (np.concatenate([x, np.ones((*x.shape[:-1], 1))], axis=-1) for x in (head.tokens, head.queries))
+    # Contents are faint beside the last coordinate: with nine tokens, a probe could learn them by heart instead.
+    ones = (np.ones((*x.shape[:-1], 1)) for x in (head.tokens, head.queries))
+    sides = zip((head.tokens, head.queries), ones, strict=True)
+    tokens, queries = (np.concatenate([0.01 * x, one], axis=-1) for x, one in sides)
     K, Q = np.zeros((d + 1, dh)), np.zeros((d + 1, dh))
     two_back = head.turns.tokens[0, 0] * head.turns.tokens[0, 2].conj()
     K[d, head.turns.pairs[:, 0]] = 5.0
