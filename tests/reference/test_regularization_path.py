@@ -240,6 +240,7 @@ def test_tensors_and_masks():
         ({"norm": 0.5}, "norm must be one of"),
         ({"rank": 2}, "rank is 2 for norm='frobenius'"),
         ({"tokens": np.zeros(N, dtype=int)}, "tokens has shape"),
+        ({"tokens": np.full((TRIALS, N), T)}, "outside 0 to 3"),
         ({"tokens": SCORES.argmin(-1), "init": np.eye(D), "epsilon": 1.0}, "outside cone_epsilon"),
     ],
 )

@@ -24,10 +24,12 @@ def test_one_sequence_with_equal_losers_is_global_from_any_start() -> None:
         start = 5 * rng.standard_normal((5, 3))
         prediction = theory.predict(trial, init=start)
         assert prediction.outcome is Outcome.GLOBAL
-        trace = train(data, [1.0], init=start, steps=20_000, schedule="exponential", lr=0.1)
+        trace = train(data, [1.0], init=start, steps=20_000)
         seen = theory.observe(trial, trace.W[-1])
         assert theory.agrees(prediction, seen) is True
-        assert seen.correlation > 0.999
+        # Three constraints of equal weight at margin m: the soft minimum leaves 1 - cos <= (log 3 + 1) / m.
+        margins = np.delete(trial.logits(trace.W[-1])[0, 0] - trial.logits(trace.W[-1])[0], 0)
+        assert 1 - seen.correlation <= (np.log(3) + 1) / margins.min()
 
 
 def test_two_sequences_get_no_such_promise() -> None:

@@ -97,6 +97,13 @@ def test_tensors_in_tensors_out(dtype):
     np.testing.assert_allclose(trace.W.double().numpy(), reference, atol=1e-12 if dtype == torch.float64 else 1e-3)
 
 
+def test_data_may_be_read_only():
+    arrays = [np.array(a) for a in (DATA.tokens, DATA.queries, DATA.labels)]
+    for array in arrays:
+        array.setflags(write=False)
+    np.testing.assert_array_equal(train(TokenData(*arrays), V, steps=5).W, train(DATA, V, steps=5).W)
+
+
 def test_dtype_can_be_asked_for():
     trace = train(DATA, V, steps=10, dtype="float32")
     assert trace.W.dtype == np.float32

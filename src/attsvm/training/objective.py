@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from attsvm.heads import LinearHead, TrialHead, as_head, predict
+from attsvm.interop import is_tensor
 from attsvm.losses import Loss, NegativeLog, as_loss
 from attsvm.token_data import TokenData
 from attsvm.training.gradient import (
@@ -129,7 +130,8 @@ class Objective:
         trials = math.prod(data.batch_shape)
 
         def flat(array: Any) -> Tensor:
-            tensor = torch.as_tensor(array)
+            # torch warns about sharing memory it may not write, which nothing here does.
+            tensor = torch.as_tensor(array if is_tensor(array) or array.flags.writeable else array.copy())
             tensor = tensor.reshape(trials, *tensor.shape[len(data.batch_shape) :])
             return tensor.to(dtype) if tensor.is_floating_point() else tensor
 

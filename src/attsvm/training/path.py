@@ -179,10 +179,12 @@ def regularization_path(
     objective = Objective.from_data(data, head, loss)
     targets = None
     if tokens is not None:
-        targets = torch.as_tensor(tokens)
+        targets = torch.as_tensor(np.array(to_numpy("tokens", tokens)))
         expected = (*data.batch_shape, data.n)
-        if tuple(targets.shape) != expected or targets.is_floating_point():
+        if tuple(targets.shape) != expected or targets.is_floating_point() or targets.dtype == torch.bool:
             raise ValueError(f"tokens has shape {tuple(targets.shape)}; integers of shape {expected} were expected.")
+        if int(targets.min()) < 0 or int(targets.max()) >= data.T:
+            raise ValueError(f"tokens of shape {expected} holds numbers outside 0 to {data.T - 1}; positions expected.")
         targets = targets.reshape(-1, data.n).long()
     like = objective.tokens
     zero = like.new_zeros((len(like), data.d, data.dz))
