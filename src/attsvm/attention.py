@@ -51,7 +51,7 @@ class Attention(nn.Module):
         super().__init__()
         dz = d if dz is None else dz
         for name, size in (("d", d), ("dz", dz), ("rank", 1 if rank is None else rank)):
-            if size < 1:
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 raise ValueError(f"{name} is {size}; a positive integer was expected.")
         self.d, self.dz, self.rank = d, dz, rank
         if rank is None:
@@ -92,6 +92,9 @@ class Attention(nn.Module):
         ValueError
             If the shapes do not fit the layer or each other.
         """
+        for name, tensor in (("tokens", tokens), ("queries", queries)):
+            if not isinstance(tensor, Tensor):
+                raise ValueError(f"{name} has type {type(tensor).__name__}; a torch tensor was expected.")
         if tokens.shape[-1] != self.d or queries.shape[-1] != self.dz or tokens.shape[:-2] != queries.shape[:-1]:
             raise ValueError(
                 f"tokens {tuple(tokens.shape)} and queries {tuple(queries.shape)} do not fit; "

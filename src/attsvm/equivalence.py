@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,8 @@ def svm_equivalent(
         raise ValueError(f"data has {what}; a TokenData of one trial, data[index], was expected.")
     if coefficient not in COEFFICIENTS:
         raise ValueError(f"coefficient is {coefficient!r}; 'correlation' or 'least-squares' was expected.")
-    if not 0 <= masked_below <= selected_above <= 0.5:
+    numbers = all(isinstance(value, Real) for value in (masked_below, selected_above))
+    if not numbers or not 0 <= masked_below <= selected_above <= 0.5:
         raise ValueError(
             f"masked_below and selected_above are {masked_below!r} and {selected_above!r}; "
             "0 <= masked_below <= selected_above <= 0.5 was expected."

@@ -15,6 +15,7 @@ The arrays stay what they were, NumPy or torch; nothing here imports torch.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,6 +142,33 @@ class TokenData:
         for name, value in (("tokens", tokens), ("queries", queries), ("labels", labels), ("mask", mask)):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "values", averaged)
+
+    @classmethod
+    def padded(cls, sequences: Sequence[Array], queries: Array, labels: Array) -> TokenData:
+        """Sequences of different lengths, padded with zeros that the mask hides.
+
+        Parameters
+        ----------
+        sequences : n arrays of shape (T_i, d)
+        queries : array, shape (n, dz)
+        labels : array, shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If a sequence is empty or of another width, or as the constructor does.
+        """
+        rows = [_floating(f"sequences[{i}]", row) for i, row in enumerate(sequences)]
+        width = tuple(rows[0].shape[1:]) if rows else ()
+        if len(width) != 1 or any(row.ndim != 2 or len(row) == 0 or tuple(row.shape[1:]) != width for row in rows):
+            shapes = [tuple(row.shape) for row in rows]
+            raise ValueError(f"sequences have shapes {shapes}; non-empty arrays (T_i, d) of one width were expected.")
+        longest = max(map(len, rows))
+        if is_tensor(rows[0]):
+            tokens = sys.modules["torch"].nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        else:
+            tokens = np.stack([np.pad(row, ((0, longest - len(row)), (0, 0))) for row in rows])
+        return cls(tokens, queries, labels, np.arange(longest) < np.array([[len(row)] for row in rows]))
 
     @classmethod
     def self_attention(cls, tokens: Array, labels: Array, row: int = 0, mask: Array | None = None) -> TokenData:

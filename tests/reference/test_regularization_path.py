@@ -236,6 +236,11 @@ def test_tensors_and_masks():
     [
         ({"radii": []}, r"radii has shape \(0,\)"),
         ({"radii": [2, 1]}, "radii has shape"),
+        ({"radii": "far"}, "radii"),
+        ({"data": 3}, "data has type int"),
+        ({"epsilon": -1.0}, "epsilon is -1.0"),
+        ({"tol": "small"}, "tol is 'small'"),
+        ({"max_iter": 0}, "max_iter is 0"),
         ({"norm": "taxi"}, "norm must be one of"),
         ({"norm": 0.5}, "norm must be one of"),
         ({"rank": 2}, "rank is 2 for norm='frobenius'"),

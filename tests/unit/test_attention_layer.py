@@ -72,6 +72,8 @@ def test_a_trailing_dimension_of_one_is_dropped():
     ("call", "sentence"),
     [
         (lambda: Attention(0), "d is 0"),
+        (lambda: Attention(2.5), "d is 2.5"),  # pyright: ignore[reportArgumentType]
+        (lambda: Attention(5)(np.ones((2, 3, 5)), Z), "tokens has type ndarray"),
         (lambda: Attention(5)(X, Z), "do not fit"),
         (lambda: Attention(5, 6)(X, Z, torch.ones(2, 3, 4)), "mask is torch.float32"),
         (lambda: LinearHead(1.0), "v is a scalar"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from attsvm import TokenData
+from attsvm import TokenData, train
 
 RNG = np.random.default_rng(0)
 TOKENS, QUERIES, LABELS = RNG.standard_normal((3, 4, 5)), RNG.standard_normal((3, 2)), np.array([1, -1, 1])
@@ -29,6 +29,27 @@ def test_trials_can_be_selected():
     assert np.array_equal(one.values, values[1])
     with pytest.raises(ValueError, match="one trial"):
         one[0]
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_sequences_of_different_lengths_are_padded_and_trained_as_they_are(kind):
+    rows = [RNG.standard_normal((length, 5)) for length in (4, 2, 3)]
+    given = rows if kind == "numpy" else [torch.as_tensor(row) for row in rows]
+    data = TokenData.padded(given, QUERIES, LABELS)
+    assert (data.n, data.T) == (3, 4)
+    np.testing.assert_array_equal(np.asarray(data.mask), [[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]])
+    v, W = RNG.standard_normal(5), RNG.standard_normal((5, 2))
+    loss = 0.0
+    for row, z, y in zip(rows, QUERIES, LABELS, strict=True):
+        s = np.exp(row @ W @ z)
+        loss += np.log1p(np.exp(-y * (s / s.sum()) @ row @ v)) / 3
+    assert float(train(data, v, init=W, steps=0).loss[0]) == pytest.approx(loss, rel=1e-13)
+
+
+@pytest.mark.parametrize("rows", [[], [np.ones((2, 3)), np.ones((2, 4))], [np.ones((0, 3))], [np.ones(3)]])
+def test_padding_names_sequences_that_do_not_fit(rows):
+    with pytest.raises(ValueError, match=r"^sequences have shapes .*\.$"):
+        TokenData.padded(rows, np.ones((len(rows), 2)), np.ones(len(rows)))
 
 
 def test_torch_stays_torch():

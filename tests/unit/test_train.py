@@ -97,6 +97,13 @@ def test_tensors_in_tensors_out(dtype):
     np.testing.assert_allclose(trace.W.double().numpy(), reference, atol=1e-12 if dtype == torch.float64 else 1e-3)
 
 
+def test_data_may_carry_gradients_of_their_own():
+    tensors = [torch.tensor(a, requires_grad=True) for a in (DATA.tokens, DATA.queries)]
+    trace = train(TokenData(*tensors, torch.tensor(DATA.labels)), torch.tensor(V, requires_grad=True), steps=5)
+    assert not trace.W.requires_grad
+    np.testing.assert_array_equal(trace.W.numpy(), train(DATA, V, steps=5).W)
+
+
 def test_data_may_be_read_only():
     arrays = [np.array(a) for a in (DATA.tokens, DATA.queries, DATA.labels)]
     for array in arrays:
@@ -207,6 +214,11 @@ def test_float32_exact_gradients_keep_the_direction_where_autograd_loses_it():
         ({"steps": 2.5}, "steps is 2.5"),
         ({"lr": 0.0}, "lr is 0.0"),
         ({"lr": float("nan")}, "lr is nan"),
+        ({"lr": "fast"}, "lr is 'fast'"),
+        ({"schedule": 3}, "schedule has type int"),
+        ({"callback": 3}, "callback has type int"),
+        ({"init": object()}, "init W must"),
+        ({"init": [[1, 2], [3]]}, "init W must"),
         ({"schedule": "cosine"}, "schedule is 'cosine'"),
         ({"schedule": lambda k: -k}, "schedule returned"),
         ({"init": "ones"}, "init is 'ones'"),

@@ -111,8 +111,10 @@ def explore(trial: Trial, *, limit: int = ENUMERATE, samples: int = SAMPLES, see
     ValueError
         If a number is not positive.
     """
-    if limit < 1 or samples < 1:
-        raise ValueError(f"limit and samples must be positive; got {limit} and {samples}.")
+    if any(isinstance(number, bool) or not isinstance(number, (int, np.integer)) for number in (limit, samples)) or (
+        limit < 1 or samples < 1
+    ):
+        raise ValueError(f"limit and samples must be positive integers; got {limit!r} and {samples!r}.")
     choices = [np.flatnonzero(row) for row in trial.mask]
     total = prod(len(choice) for choice in choices)
     exhaustive = total <= limit

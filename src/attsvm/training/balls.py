@@ -86,7 +86,7 @@ def ball_of(norm: Norm, d: int, dz: int, rank: int | None) -> Ball:
     ValueError
         If a rank is given for another norm, or is not positive.
     """
-    if rank is not None and (norm.name != "nuclear" or isinstance(rank, bool) or rank < 1):
+    if rank is not None and (norm.name != "nuclear" or isinstance(rank, bool) or not isinstance(rank, int) or rank < 1):
         raise ValueError(f"rank is {rank!r} for norm={norm.name!r}; a positive integer with norm='nuclear' expected.")
     if norm.name == "nuclear":
         return FactorBall(norm, d, dz, min(d, dz) if rank is None else rank)

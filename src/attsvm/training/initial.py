@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.interop import is_tensor
+from attsvm.interop import is_tensor, to_numpy
 
 # The published (K, Q) pictures start from Q = 0 and K = 0.1 N(0, 1).
 KEY_SCALE = 0.1
@@ -34,7 +34,7 @@ def _generators(seed: int | Sequence[int] | np.ndarray, trials: int) -> list[np.
 
 def _given(name: str, array: Any, batch: tuple[int, ...], own: tuple[int | None, ...], like: Tensor) -> Tensor:
     """Return a given start as (B, *own), a copy; the last number of `own` is free if None."""
-    tensor = torch.as_tensor(array if is_tensor(array) else np.asarray(array, dtype=float))
+    tensor = array.detach() if is_tensor(array) else torch.as_tensor(to_numpy(f"init {name}", array).astype(float))
     tensor = tensor.to(device=like.device, dtype=like.dtype)
     shape = tuple(tensor.shape)
     full = (*own[:-1], shape[-1] if own[-1] is None and shape else own[-1])

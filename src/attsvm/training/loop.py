@@ -176,6 +176,8 @@ def train(
         raise ValueError(f"steps is {steps!r}; a non-negative integer was expected.")
     if isinstance(heads, bool) or not isinstance(heads, (int, np.integer)) or heads < 1:
         raise ValueError(f"heads is {heads!r}; a positive integer was expected.")
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback has type {type(callback).__name__}; a callable (step, steps) was expected.")
     began = time.perf_counter()
     work, out = _working_dtype(dtype, data)
     rule = make_optimizer(optimizer, parameterization, lr, schedule)

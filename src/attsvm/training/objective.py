@@ -132,7 +132,7 @@ class Objective:
         def flat(array: Any) -> Tensor:
             # torch warns about sharing memory it may not write, which nothing here does.
             tensor = torch.as_tensor(array if is_tensor(array) or array.flags.writeable else array.copy())
-            tensor = tensor.reshape(trials, *tensor.shape[len(data.batch_shape) :])
+            tensor = tensor.detach().reshape(trials, *tensor.shape[len(data.batch_shape) :])
             return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
         tokens = flat(data.tokens)

@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -165,15 +166,22 @@ def regularization_path(
     ValueError
         If an argument does not fit, or a local path finds no start inside its cone.
     """
-    radii = np.asarray(radii, dtype=float)
+    if not isinstance(data, TokenData):
+        raise ValueError(f"data has type {type(data).__name__}; attsvm.TokenData was expected.")
+    for name, value, smallest in (("epsilon", epsilon, 0), ("tol", tol, 0), ("max_iter", max_iter, 1)):
+        if isinstance(value, bool) or not isinstance(value, Real) or not smallest <= value < math.inf:
+            raise ValueError(f"{name} is {value!r}; a finite number >= {smallest} was expected.")
+    radii = to_numpy("radii", radii)
     if (
-        radii.ndim != 1
+        radii.dtype.kind not in "fiu"
+        or radii.ndim != 1
         or radii.size == 0
         or not np.isfinite(radii).all()
         or radii[0] <= 0
         or (np.diff(radii) <= 0).any()
     ):
         raise ValueError(f"radii has shape {radii.shape}; a list of increasing positive numbers was expected.")
+    radii = radii.astype(float)
     measure = get_norm(norm)
     kind = ball_of(measure, data.d, data.dz, rank)
     objective = Objective.from_data(data, head, loss)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 
 from attsvm.training.adaptive import Adam, PolyakGD
 from attsvm.training.descent import (
@@ -67,7 +68,9 @@ def make_optimizer(
         assert make is not None
         optimizer = make()
     if lr is not None:
-        if not 0 < lr < float("inf"):
+        if isinstance(lr, bool) or not isinstance(lr, Real) or not 0 < lr < float("inf"):
             raise ValueError(f"lr is {lr!r}; a positive number was expected.")
         optimizer = replace(optimizer, lr=float(lr))
+    if schedule is not None and not isinstance(schedule, str) and not callable(schedule):
+        raise ValueError(f"schedule has type {type(schedule).__name__}; a name or a callable of k was expected.")
     return optimizer if schedule is None else replace(optimizer, schedule=schedule)
