@@ -13,6 +13,8 @@ FIGURES: dict[str, str] = {
     "global-probability": "attsvm.experiments.figures.global_probability",
     "svm-rank": "attsvm.experiments.figures.svm_rank",
     "local-convergence": "attsvm.experiments.figures.local_convergence",
+    "multi-token": "attsvm.experiments.figures.multi_token",
+    "lambda-head": "attsvm.experiments.figures.lambda_head",
     "rank-budget": "attsvm.experiments.figures.rank_budget",
     "prompt-attention": "attsvm.experiments.figures.prompt_attention",
     "mirror-descent": "attsvm.experiments.figures.mirror_descent",

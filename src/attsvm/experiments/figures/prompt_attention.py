@@ -189,7 +189,7 @@ def figure(rows: Sequence[Row]) -> Figure:
     reach = 6.0
 
     def ray(ax: Any, limit: Sequence[float], label: str) -> None:
-        end = np.array(limit) / np.hypot(*limit) * reach * 1.6
+        end = np.array(limit) / np.linalg.norm(limit) * reach * 1.6
         ax.plot([0, end[0]], [0, end[1]], "--", color=QUIET, lw=1.2, label=label, zorder=1)
 
     def path(ax: Any, row: Row, look: int, label: str) -> None:
