@@ -38,6 +38,8 @@ AIM = 0.5
 OPENING_TOL = 0.1
 # The last resort forms the constraints densely.
 LINEAR_PROGRAM_ENTRIES = 50_000_000
+# At the ends of the floating-point range squares overflow in a method; what comes out is certified anyway.
+LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore"}
 # Token differences above this size are streamed instead of copied.
 STREAM_BYTES = 1 << 28
 
@@ -142,7 +144,8 @@ def solve(
     if plain and _small(problem) and not control.watched and solve_compiled(problem, control):
         found, W, dual = None, control.W, control.dual
     elif measure is FROBENIUS and (method == "sharded" or (plain and _large(problem))):
-        found = solve_sharded(problem, control)
+        with np.errstate(**LENIENT):
+            found = solve_sharded(problem, control)
         W, dual = control.W, control.dual
     else:
         reduced = reduce(problem, rotate=measure.invariant)
@@ -152,8 +155,7 @@ def solve(
             found = empty / empty.sum()
         else:
             guess = None if warm_start is None else _warm(reduced, measure, warm_start, control)
-            # At the ends of the floating-point range squares overflow in a method; what comes out is certified anyway.
-            with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            with np.errstate(**LENIENT):
                 found = _choose(measure, method)(reduced, control, guess)
             if found is None and control.W is None and control.stopped is None:
                 found = _last_resort(reduced, control)

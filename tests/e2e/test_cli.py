@@ -70,9 +70,8 @@ def test_solve_writes_what_python_finds(tmp_path: Path, capsys: pytest.CaptureFi
     source, target = write(tmp_path / "in.npz", given), tmp_path / "out.npz"
     assert main(["solve", str(source), "--norm", norm, "--out", str(target)]) == 0
     printed = capsys.readouterr().out
-    expected = attsvm.solve(
-        attsvm.SelectionProblem(given["tokens"], given["queries"], given["selected"], mask=given["mask"] == 1), norm
-    )
+    built = attsvm.SelectionProblem(given["tokens"], given["queries"], given["selected"], mask=given["mask"] == 1)
+    expected = attsvm.solve(built, norm, callback=lambda state: False)  # watched, as the command watches it
     with np.load(target, allow_pickle=False) as saved:
         np.testing.assert_array_equal(saved["W"], expected.W)
         np.testing.assert_array_equal(saved["support"], expected.support)

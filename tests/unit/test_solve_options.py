@@ -108,9 +108,19 @@ def test_streamed_tokens_give_the_same_answer(tmp_path, monkeypatch: pytest.Monk
     direct = solve(problem)
     monkeypatch.setattr(solving, "STREAM_BYTES", 1 << 10)
     streamed = solve(SelectionProblem(mapped, problem.queries, problem.selected))
-    assert streamed.method == "working sets"
+    assert streamed.method.startswith("working sets")
     assert streamed.gap <= 1e-9
     assert streamed.objective == pytest.approx(direct.objective, rel=2e-9)
+
+
+@pytest.mark.parametrize("tol", [1e-6, 1e-12])
+def test_many_queries_of_low_dimension_need_the_interior_point_on_working_sets(tol: float) -> None:
+    problem = planted(2000, 10, 8)
+    streamed, direct = solve(problem, method="sharded", tol=tol), solve(problem)
+    assert streamed.method == "working sets by interior point"
+    assert streamed.status is Status.OPTIMAL
+    assert streamed.gap <= tol
+    assert streamed.objective == pytest.approx(direct.objective, rel=tol + 1e-9)
 
 
 def test_float32_input_is_solved_in_float64() -> None:

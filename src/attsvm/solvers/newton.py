@@ -148,7 +148,7 @@ def _objective(gram: np.ndarray, cost: np.ndarray, dual: np.ndarray) -> float:
 
 
 def regularised_solve(gram: np.ndarray, start: np.ndarray, slope: np.ndarray, ridge: float) -> np.ndarray:
-    """Solve K lam = c from ``start`` with residual ``slope``, by proximal steps of weight ``ridge`` if K is singular."""
+    """Solve K lam = c from ``start`` with residual ``slope``; by proximal steps of weight ``ridge`` if singular."""
     size = len(gram)
     if size >= LARGE:
         solution = _by_single_precision(gram, start, slope)
