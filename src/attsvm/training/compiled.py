@@ -29,14 +29,33 @@ _FAST: Any = {"reassoc", "contract", "nsz"}
 
 
 @njit(cache=True, fastmath=_FAST)
-def _logits(tokens, rotated, logits):
-    """logits_it = x_it^T rotated_i, shape (n, T)."""
-    for i in range(tokens.shape[0]):
-        for t in range(tokens.shape[1]):
+def _products(matrices, vectors, result):
+    """Set result_i = M_i y_i for matrices (n, p, q) and vectors (n, q): logits, and their adjoint."""
+    for i in range(matrices.shape[0]):
+        for j in range(matrices.shape[1]):
             total = 0.0
-            for j in range(tokens.shape[2]):
-                total += tokens[i, t, j] * rotated[i, j]
-            logits[i, t] = total
+            for k in range(matrices.shape[2]):
+                total += matrices[i, j, k] * vectors[i, k]
+            result[i, j] = total
+
+
+@njit(cache=True, fastmath=_FAST)
+def _product(left, right, result):
+    """Set result = left right^T for (p, q) and (r, q): sums run along contiguous rows, which vector units like."""
+    for i in range(left.shape[0]):
+        for j in range(right.shape[0]):
+            total = 0.0
+            for k in range(left.shape[1]):
+                total += left[i, k] * right[j, k]
+            result[i, j] = total
+
+
+@njit(cache=True)
+def _transpose(matrix, result):
+    """Set result = matrix^T."""
+    for i in range(matrix.shape[0]):
+        for j in range(matrix.shape[1]):
+            result[j, i] = matrix[i, j]
 
 
 @njit(cache=True)
@@ -103,44 +122,6 @@ def _logit_weights(weights, gamma, mask, loss, rows):
 
 
 @njit(cache=True, fastmath=_FAST)
-def _rotate(W, queries, rotated):
-    """rotated_i = W z_i, shape (n, d)."""
-    for i in range(queries.shape[0]):
-        for j in range(W.shape[0]):
-            total = 0.0
-            for k in range(W.shape[1]):
-                total += W[j, k] * queries[i, k]
-            rotated[i, j] = total
-
-
-@njit(cache=True, fastmath=_FAST)
-def _rotate_back(W, vectors, rotated):
-    """rotated_i = W^T y_i, shape (n, dz)."""
-    rotated[:] = 0.0
-    for i in range(vectors.shape[0]):
-        for j in range(W.shape[0]):
-            for k in range(W.shape[1]):
-                rotated[i, k] += W[j, k] * vectors[i, j]
-
-
-@njit(cache=True, fastmath=_FAST)
-def _combine(weights, tokens, combined):
-    """Set combined = sum_t g_t x_t, shape (d,)."""
-    combined[:] = 0.0
-    for t in range(tokens.shape[0]):
-        for j in range(tokens.shape[1]):
-            combined[j] += weights[t] * tokens[t, j]
-
-
-@njit(cache=True, fastmath=_FAST)
-def _add_outer(left, right, total):
-    """Add left right^T to `total`."""
-    for j in range(left.shape[0]):
-        for k in range(right.shape[0]):
-            total[j, k] += left[j] * right[k]
-
-
-@njit(cache=True, fastmath=_FAST)
 def _squares(matrix):
     """Sum of the squares of the entries."""
     total = 0.0
@@ -156,15 +137,6 @@ def _subtract(factor, step, matrix):
     for j in range(matrix.shape[0]):
         for k in range(matrix.shape[1]):
             matrix[j, k] -= factor * step[j, k]
-
-
-@njit(cache=True)
-def _pull_back(weights, tokens, queries, combined, grad):
-    """Grad = sum_it g_it x_it z_i^T."""
-    grad[:] = 0.0
-    for i in range(tokens.shape[0]):
-        _combine(weights[i], tokens[i], combined)
-        _add_outer(combined, queries[i], grad)
 
 
 @njit(cache=True)
@@ -198,12 +170,14 @@ def _update_W(rule, W, grad, squared, log_scale, made, size, power, state):
 
 
 @njit(cache=True, nogil=True)
-def advance_W(tokens, queries, gamma, mask, loss, rule, sizes, first, power, W, state):
+def advance_W(tokens, columns, queries, turned, gamma, mask, loss, rule, sizes, first, power, W, state):
     """Run len(sizes) steps on every trial, in place.
 
     Parameters
     ----------
     tokens, queries, gamma, mask : arrays (B, n, T, d), (B, n, dz), (B, n, T), (B, n, T) bool
+    columns, turned : arrays (B, n, d, T), (B, dz, n)
+        Tokens and queries transposed.
     loss, rule : int
         Values of LOSS_CODES and RULE_CODES.
     sizes : array (steps,)
@@ -219,24 +193,27 @@ def advance_W(tokens, queries, gamma, mask, loss, rule, sizes, first, power, W, 
     weights = np.empty((n, length))
     rows = np.empty((n, 2))
     rotated = np.empty((n, dim))
-    combined = np.empty(dim)
+    combined = np.empty((n, dim))
+    across = np.empty((dim, n))
     grad = np.empty((W.shape[1], W.shape[2]))
     for b in range(trials):
         for step in range(sizes.shape[0]):
-            _rotate(W[b], queries[b], rotated)
-            _logits(tokens[b], rotated, weights)
+            _product(queries[b], W[b], rotated)
+            _products(tokens[b], rotated, weights)
             scale = _logit_weights(weights, gamma[b], mask[b], loss, rows)
-            _pull_back(weights, tokens[b], queries[b], combined, grad)
+            _products(columns[b], weights, combined)
+            _transpose(combined, across)
+            _product(across, turned[b], grad)
             _update_W(rule, W[b], grad, _squares(grad), scale - math.log(n), first + step, sizes[step], power, state[b])
 
 
 @njit(cache=True, nogil=True)
-def advance_KQ(tokens, queries, gamma, mask, loss, rule, relative, sizes, K, Q):
+def advance_KQ(tokens, columns, queries, turned, gamma, mask, loss, rule, relative, sizes, K, Q):
     """Run len(sizes) steps on the factors of W = K Q^T, in place, normalised jointly or plain.
 
     Parameters
     ----------
-    tokens, queries, gamma, mask, loss, rule, sizes
+    tokens, columns, queries, turned, gamma, mask, loss, rule, sizes
         As for :func:`advance_W`, with rules "gd" and "normalized_gd".
     relative : bool
         Whether a step is also multiplied by the Frobenius norm of (K, Q).
@@ -244,27 +221,33 @@ def advance_KQ(tokens, queries, gamma, mask, loss, rule, relative, sizes, K, Q):
         Updated in place.
     """
     trials, n, length, dim = tokens.shape
+    rank = K.shape[2]
     weights = np.empty((n, length))
     rows = np.empty((n, 2))
-    asked = np.empty((n, K.shape[2]))
+    asked = np.empty((n, rank))
+    asked_across = np.empty((rank, n))
     rotated = np.empty((n, dim))
-    combined = np.empty(dim)
-    pulled = np.empty((1, K.shape[2]))
+    combined = np.empty((n, dim))
+    across = np.empty((dim, n))
+    pulled_across = np.empty((rank, n))
+    K_across = np.empty((rank, dim))
+    Q_across = np.empty((rank, Q.shape[1]))
     grad_K = np.empty(K.shape[1:])
     grad_Q = np.empty(Q.shape[1:])
     for b in range(trials):
         for step in range(sizes.shape[0]):
-            _rotate_back(Q[b], queries[b], asked)
-            _rotate(K[b], asked, rotated)
-            _logits(tokens[b], rotated, weights)
+            _transpose(Q[b], Q_across)
+            _transpose(K[b], K_across)
+            _product(queries[b], Q_across, asked)
+            _product(asked, K[b], rotated)
+            _products(tokens[b], rotated, weights)
             scale = _logit_weights(weights, gamma[b], mask[b], loss, rows)
-            grad_K[:] = 0.0
-            grad_Q[:] = 0.0
-            for i in range(n):
-                _combine(weights[i], tokens[b, i], combined)
-                _rotate_back(K[b], combined.reshape(1, dim), pulled)
-                _add_outer(combined, asked[i], grad_K)
-                _add_outer(queries[b, i], pulled[0], grad_Q)
+            _products(columns[b], weights, combined)
+            _transpose(combined, across)
+            _transpose(asked, asked_across)
+            _product(K_across, combined, pulled_across)
+            _product(across, asked_across, grad_K)
+            _product(turned[b], pulled_across, grad_Q)
             squared = _squares(grad_K) + _squares(grad_Q)
             if squared == 0.0:
                 continue

@@ -106,7 +106,9 @@ class CompiledEngine:
         mask = np.ones(shape, dtype=bool) if objective.hidden is None else ~objective.hidden.numpy()
         self.problem = (
             np.ascontiguousarray(objective.tokens.numpy()),
+            np.ascontiguousarray(objective.tokens.mT.numpy()),
             np.ascontiguousarray(objective.queries.numpy()),
+            np.ascontiguousarray(objective.queries.mT.numpy()),
             np.ascontiguousarray(gamma.numpy()),
             np.ascontiguousarray(mask),
             compiled.LOSS_CODES[objective.loss.name],
@@ -125,7 +127,7 @@ class CompiledEngine:
         ends = np.linspace(0, trials, workers + 1).astype(int).tolist()
 
         def run(part: slice) -> None:
-            problem = (*(array[part] for array in self.problem[:4]), *self.problem[4:])
+            problem = (*(array[part] for array in self.problem[:6]), *self.problem[6:])
             own = [array[part] for array in arrays]
             if len(own) == 1:
                 self.compiled.advance_W(*problem, sizes, first, self.power, own[0], self.state[part])
