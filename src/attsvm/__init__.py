@@ -26,6 +26,7 @@ _HOMES = {
     "TokenData": "attsvm.token_data",
     "Trace": "attsvm.training.trace",
     "train": "attsvm.training",
+    "regularization_path": "attsvm.training.path",
     "Attention": "attsvm.attention",
     "AttentionSVM": "attsvm.estimator",
     "correlation": "attsvm.compare",
@@ -49,6 +50,7 @@ __all__ = [
     "correlation",
     "diagnose",
     "functional",
+    "regularization_path",
     "soft_margin_path",
     "solve",
     "solve_batch",
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
     from attsvm.solving import solve
     from attsvm.token_data import TokenData
     from attsvm.training import train
+    from attsvm.training.path import regularization_path
     from attsvm.training.trace import Trace
 
 
