@@ -43,3 +43,15 @@ def test_errors_stay_at_rounding_where_softmax_and_sdpa_are_noise(benchmark, dty
     largest = MARGINS[dtype][-1]
     for name in ("softmax", "SDPA", "cross_entropy"):
         assert table[name, dtype, largest] > 0.3
+
+
+def test_bfloat16_keeps_what_its_scores_allow(benchmark):
+    """Scores carry two digits, so no bound is small; but saturation adds nothing to that, and cross-entropy is exact."""
+    dtype, margins = torch.bfloat16, (8, 15)
+    table = benchmark.errors(margins, (dtype,), DRAWS)
+    for margin in margins:
+        assert table["exact_attention", dtype, margin] < table["softmax", dtype, margin]
+        assert table["exact_attention", dtype, margin] < table["SDPA", dtype, margin]
+        # A difference of given logits, an exponential, a sum: each rounded once more.
+        assert table["exact_cross_entropy", dtype, margin] <= benchmark.EPS[dtype] * (2 * margin + benchmark.KEYS)
+        assert table["cross_entropy", dtype, margin] > 0.3
