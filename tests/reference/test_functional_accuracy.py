@@ -46,7 +46,7 @@ def test_errors_stay_at_rounding_where_softmax_and_sdpa_are_noise(benchmark, dty
 
 
 def test_bfloat16_keeps_what_its_scores_allow(benchmark):
-    """Scores carry two digits, so no bound is small; but saturation adds nothing to that, and cross-entropy is exact."""
+    """Scores carry two digits, so no bound is small; saturation adds nothing to that, and cross-entropy is exact."""
     dtype, margins = torch.bfloat16, (8, 15)
     table = benchmark.errors(margins, (dtype,), DRAWS)
     for margin in margins:
