@@ -9,32 +9,44 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
+    "CompressedHead": "lowrank",
+    "CompressedModel": "compress",
     "Head": "head",
-    "extract_head": "extract",
-    "extract_heads": "extract",
+    "HeadRank": "rank",
     "KernelSolution": "kernel",
     "Lifted": "rope",
     "MarginAudit": "audit",
     "SelectionProbe": "probe",
     "SelectionReport": "selectivity",
+    "compress_head": "lowrank",
+    "compress_model": "compress",
+    "extract_head": "extract",
+    "extract_heads": "extract",
     "fit_selection": "probe",
     "margin_audit": "audit",
+    "rank_profile": "rank",
     "rope_lift": "rope",
     "selection_report": "selectivity",
     "solve_kernel": "kernel",
 }
 
 __all__ = [
+    "CompressedHead",
+    "CompressedModel",
     "Head",
+    "HeadRank",
     "KernelSolution",
     "Lifted",
     "MarginAudit",
     "SelectionProbe",
     "SelectionReport",
+    "compress_head",
+    "compress_model",
     "extract_head",
     "extract_heads",
     "fit_selection",
     "margin_audit",
+    "rank_profile",
     "rope_lift",
     "selection_report",
     "solve_kernel",
@@ -42,10 +54,13 @@ __all__ = [
 
 if TYPE_CHECKING:
     from attsvm.pretrained.audit import MarginAudit, margin_audit
+    from attsvm.pretrained.compress import CompressedModel, compress_model
     from attsvm.pretrained.extract import extract_head, extract_heads
     from attsvm.pretrained.head import Head
     from attsvm.pretrained.kernel import KernelSolution, solve_kernel
+    from attsvm.pretrained.lowrank import CompressedHead, compress_head
     from attsvm.pretrained.probe import SelectionProbe, fit_selection
+    from attsvm.pretrained.rank import HeadRank, rank_profile
     from attsvm.pretrained.rope import Lifted, rope_lift
     from attsvm.pretrained.selectivity import SelectionReport, selection_report
 

@@ -183,6 +183,7 @@ def _heads_of(
             turns=turns,
             bias=bias,
             probabilities=call.probabilities[:, h].double().numpy()[where],
+            scale=call.scaling,
             error=0.0,
             places=(key.place, query.place),
             self_attention=call.query.shape[2] == call.key.shape[2],

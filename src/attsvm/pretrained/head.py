@@ -72,6 +72,8 @@ class Head:
         Additive term of the scores, zero where hidden.
     probabilities : ndarray, shape (n, T)
         The model's own attention.
+    scale : float
+        What the model multiplies query-key products by; it is part of Q.
     error : float
         Largest difference between it and what tokens, queries and factors give.
     places : tuple of Place
@@ -82,6 +84,8 @@ class Head:
         The tokens' text, sequence by sequence.
     special : ndarray of bool, shape (b, T), or None
         Tokens that the tokenizer adds, such as [CLS] and [SEP].
+    columns : ndarray of int, or None
+        Of a compressed rotary head: which of the model's query-key coordinates K and Q keep. None for the first ones.
     """
 
     model: str
@@ -98,11 +102,13 @@ class Head:
     turns: Turns | None
     bias: np.ndarray | None
     probabilities: np.ndarray
+    scale: float
     error: float
     places: tuple[Place, Place]
     self_attention: bool
     texts: tuple[tuple[str, ...], ...] | None = None
     special: np.ndarray | None = None
+    columns: np.ndarray | None = None
 
     @property
     def rotary(self) -> bool:

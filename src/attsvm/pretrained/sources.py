@@ -71,8 +71,8 @@ class Place:
     ----------
     path : str
         Its module.
-    start : int
-        First of the dh columns of the module's output.
+    start, width : int
+        First of the dh columns of the module's output, and dh.
     rows : bool
         Whether output columns are rows of its weight (Linear) and not columns (Conv1D).
     factor : float
@@ -82,6 +82,7 @@ class Place:
 
     path: str
     start: int
+    width: int
     rows: bool
     factor: float
     kind: Literal["linear", "norm"]
@@ -209,7 +210,7 @@ def _affine(block: Block) -> AffineMap | None:
         b = None if bias is None else bias[block.columns].detach().double() * block.factor
         made = block.call.input[SAMPLE].double() @ A + (0.0 if b is None else b)
         if relative_difference(made, block.vectors(SAMPLE)) < AGREE:
-            place = Place(block.call.path, block.start, rows, block.factor, "linear")
+            place = Place(block.call.path, block.start, block.width, rows, block.factor, "linear")
             return AffineMap(block.call.input, A, b, place)
     return None
 
@@ -234,7 +235,8 @@ def _norm(block: Block) -> AffineMap | None:
             A = scale[index] * block.factor
             b = None if bias is None else shift[index] * block.factor
             tokens = (block.vectors() - (0.0 if b is None else b)) / A
-            return AffineMap(tokens, torch.diag(A), b, Place(block.call.path, block.start, True, block.factor, "norm"))
+            place = Place(block.call.path, block.start, block.width, True, block.factor, "norm")
+            return AffineMap(tokens, torch.diag(A), b, place)
     return None
 
 

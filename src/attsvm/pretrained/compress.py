@@ -1,0 +1,259 @@
+"""Compress the query-key side of a whole model, write it back, and measure what that costs."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from attsvm.files import replacing_files_in
+from attsvm.pretrained.extract import extract_heads, tokenize
+from attsvm.pretrained.head import Head
+from attsvm.pretrained.lowrank import Method, compress_group, divergence
+from attsvm.pretrained.recording import record
+from attsvm.pretrained.sources import Place
+
+
+@dataclass(frozen=True)
+class HeadCost:
+    """What compression did to one head.
+
+    Attributes
+    ----------
+    layer, head : int
+    kl, top1 : float
+        Of this head alone, everything before it as it was: mean KL divergence of its attention, and the share of
+        queries with the same top token.
+    """
+
+    layer: int
+    head: int
+    kl: float
+    top1: float
+
+
+@dataclass(frozen=True, eq=False)
+class CompressedModel:
+    """A model whose query-key products need fewer coordinates, and what that changes.
+
+    Attributes
+    ----------
+    model : PreTrainedModel
+        A copy with the new weights. Shapes are as before, since transformers ties them to those of the values: the
+        coordinates that are not needed hold zeros, so it loads and runs anywhere, and a kernel or cache that skips them
+        saves what is counted here.
+    rank, width : int
+        Query-key coordinates kept, and how many there were.
+    method : str
+    heads : tuple of HeadCost
+        On the evaluation inputs.
+    kl, top1 : float
+        Mean over heads with all of them compressed, each reading what the compressed layers before it put out.
+    output_cosine : float
+        Mean cosine of the mean-pooled last hidden state with the original's, over sequences.
+    output_change : float
+        Norm of the change of the last hidden state over its norm.
+    key_bytes, key_bytes_before : int
+        Key-cache bytes a token, in the model's dtype.
+    flops, flops_before : int
+        Multiplications and additions of one query-key product, all heads together.
+    """
+
+    model: Any
+    rank: int
+    width: int
+    method: str
+    heads: tuple[HeadCost, ...]
+    kl: float
+    top1: float
+    output_cosine: float
+    output_change: float
+    key_bytes: int
+    key_bytes_before: int
+    flops: int
+    flops_before: int
+
+    @property
+    def sentence(self) -> str:
+        """Say what it saves and costs."""
+        saved = 100 * (1 - self.key_bytes / self.key_bytes_before)
+        return (
+            f"Rank {self.rank} of {self.width} ({self.method}): {saved:.0f} % fewer key-cache bytes and query-key "
+            f"products; attention diverges by {self.kl:.2f} nats, its top token stays in {100 * self.top1:.0f} %, and "
+            f"the pooled output has cosine {self.output_cosine:.3f} with the original's."
+        )
+
+    def save(self, directory: str | Path, tokenizer: Any = None) -> Path:
+        """Write the model (and tokenizer) for ``from_pretrained``, with attsvm_compression.json beside it.
+
+        Raises
+        ------
+        OSError
+            If the directory cannot be written.
+        """
+        with replacing_files_in(directory) as beside:
+            self.model.save_pretrained(beside)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(beside)
+            record = asdict(replace(self, model=None))
+            del record["model"]
+            (beside / "attsvm_compression.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        return Path(directory)
+
+
+def compress_model(
+    model: Any,
+    rank: int,
+    inputs: Mapping[str, Any] | Sequence[str],
+    *,
+    method: Method = "whitened",
+    layers: Iterable[int] | None = None,
+    tokenizer: Any = None,
+    evaluate_on: Mapping[str, Any] | Sequence[str] | None = None,
+) -> CompressedModel:
+    """Reduce the rank of every head's query-key product.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        Left as it is.
+    rank : int
+        Coordinates to keep in every head; even for rotary models.
+    inputs : mapping or sequence of str
+        What the heads are compressed for.
+    method : {"svd", "whitened", "distilled"}
+    layers : iterable of int, optional
+        Attention calls to compress. Default: all.
+    tokenizer : PreTrainedTokenizerBase, optional
+        For inputs that are texts.
+    evaluate_on : mapping or sequence of str, optional
+        Other inputs to measure on. Default: the same.
+
+    Returns
+    -------
+    CompressedModel
+
+    Raises
+    ------
+    ValueError
+        If a head stands behind a query/key norm, or its weights serve several layers.
+    """
+    batch = tokenize(inputs, tokenizer)
+    layers = None if layers is None else list(layers)
+    test = batch if evaluate_on is None else tokenize(evaluate_on, tokenizer)
+    groups = _groups(extract_heads(model, batch, layers=layers))
+    copied = copy.deepcopy(model)
+    factors: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+    with torch.no_grad():
+        for heads in groups.values():
+            for index, made in enumerate(compress_group(heads, rank, method)):
+                K, Q = (_padded(made, factor) for factor in (made.K, made.Q))
+                factors[made.layer, made.head] = K, Q
+                _write(copied, made.places[1], Q / made.scale, has_bias=True)
+                if index == 0:
+                    _write(copied, made.places[0], K, has_bias=made.rotary)
+    return _measure(model, copied, rank, method, list(groups), factors, test, layers)
+
+
+def _groups(heads: Iterable[Head]) -> dict[Place, list[Head]]:
+    """Collect heads that share their key map."""
+    groups: dict[Place, list[Head]] = {}
+    for head in heads:
+        if any(place.kind != "linear" for place in head.places):
+            raise ValueError(
+                f"layer {head.layer} of {head.model} normalises queries or keys after projecting them, so a lower rank "
+                "cannot be written into its weights."
+            )
+        group = groups.setdefault(head.places[0], [])
+        if group and group[0].layer != head.layer:
+            raise ValueError(
+                f"{head.model} uses the weights of {head.name} in several layers; one rank cannot fit all."
+            )
+        group.append(head)
+    return groups
+
+
+def _padded(head: Head, factor: np.ndarray) -> np.ndarray:
+    """Put the columns that were kept back where they stand in the model, with zeros between."""
+    columns = np.arange(factor.shape[1]) if head.columns is None else head.columns
+    full = np.zeros((len(factor), head.places[0].width))
+    full[:, columns] = factor
+    return full
+
+
+def _write(model: Any, place: Place, factor: np.ndarray, *, has_bias: bool) -> None:
+    """Put a factor (d or d + 1, dh) in its place; its last row is the bias when the map had one that counts."""
+    module = model.get_submodule(place.path)
+    matrix = torch.from_numpy(factor / place.factor).to(module.weight.dtype)
+    d = module.weight.shape[1] if place.rows else module.weight.shape[0]
+    own = slice(place.start, place.start + place.width)
+    if place.rows:
+        module.weight[own] = matrix[:d].T
+    else:
+        module.weight[:, own] = matrix[:d]
+    if getattr(module, "bias", None) is not None:
+        module.bias[own] = matrix[d] if has_bias and len(matrix) > d else 0.0
+
+
+def _measure(
+    model: Any,
+    copied: Any,
+    rank: int,
+    method: str,
+    keys: list[Place],
+    factors: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]],
+    test: dict[str, Any],
+    layers: list[int] | None,
+) -> CompressedModel:
+    width, count = keys[0].width, len(factors)
+    size = next(model.parameters()).dtype.itemsize
+    costs, joint = [], []
+    changed = {call.index: call.probabilities for call in record(copied, test).calls}
+    for head in extract_heads(model, test, layers=layers):
+        K, Q = factors[head.layer, head.head]
+        costs.append(HeadCost(head.layer, head.head, *divergence(replace(head, K=K, Q=Q))))
+        joint.append(divergence(head, changed[head.layer][:, head.head].double().numpy()[head.sequence, head.position]))
+    kl, top1 = np.mean(joint, axis=0).tolist()
+    cosine, change = _outputs(model, copied, test)
+    return CompressedModel(
+        model=copied,
+        rank=rank,
+        width=width,
+        method=method,
+        heads=tuple(costs),
+        kl=kl,
+        top1=top1,
+        output_cosine=cosine,
+        output_change=change,
+        key_bytes=len(keys) * rank * size,
+        key_bytes_before=len(keys) * width * size,
+        flops=2 * count * rank,
+        flops_before=2 * count * width,
+    )
+
+
+def _outputs(model: Any, copied: Any, batch: dict[str, Any]) -> tuple[float, float]:
+    """Mean cosine of pooled outputs, and the relative change of the last hidden state."""
+    outputs = []
+    for one in (model, copied):
+        mode = one.training
+        one.eval()
+        with torch.no_grad():
+            found = one(**batch, output_hidden_states=True)
+        one.train(mode)
+        states = getattr(found, "hidden_states", None) or found.decoder_hidden_states
+        outputs.append(states[-1].double())
+    before, after = outputs
+    weight = batch.get("attention_mask")
+    if not isinstance(weight, torch.Tensor) or weight.shape != before.shape[:2]:
+        weight = torch.ones(before.shape[:2])
+    weight = weight[..., None].double()
+    pooled = [(states * weight).sum(dim=1) / weight.sum(dim=1) for states in outputs]
+    cosine = torch.nn.functional.cosine_similarity(*pooled, dim=1).mean()
+    return float(cosine), float(((after - before) * weight).norm() / (before * weight).norm())

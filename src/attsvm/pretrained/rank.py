@@ -1,0 +1,105 @@
+r"""How many query-key coordinates the heads of a model use.
+
+Of the singular values of a head's W, and of its scores' :math:`C_x^{1/2} W C_z^{1/2}` (see
+:mod:`attsvm.pretrained.lowrank`): the effective rank, the exponential of the entropy of the normalised singular values
+(Roy and Vetterli, EUSIPCO 2007), and the number that carry 99 % of their squared sum. The second spectrum is the one
+that counts: directions that no token takes need no coordinate. For rotary heads, whose pairs may not be mixed, the
+spectrum is that of the coordinates' energies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attsvm.pretrained.extract import extract_heads
+from attsvm.pretrained.head import Head
+from attsvm.pretrained.lowrank import coordinate_energy, query_root, token_root, triangle
+
+ENERGY = 0.99
+
+
+@dataclass(frozen=True, eq=False)
+class HeadRank:
+    """The spectrum of one head.
+
+    Attributes
+    ----------
+    layer, head, width : int
+        Width is the number of query-key coordinates.
+    weights, scores : float
+        Effective rank of W, and of the scores on the inputs.
+    weights99, scores99 : int
+        Singular values with 99 % of the squared sum.
+    """
+
+    layer: int
+    head: int
+    width: int
+    weights: float
+    scores: float
+    weights99: int
+    scores99: int
+
+
+def rank_profile(
+    model: Any, inputs: Mapping[str, Any] | Sequence[str], *, layers: Iterable[int] | None = None, tokenizer: Any = None
+) -> list[HeadRank]:
+    """Measure the ranks of a model's heads on given inputs.
+
+    Parameters
+    ----------
+    model, inputs, layers, tokenizer
+        As for :func:`attsvm.pretrained.extract_heads`.
+
+    Returns
+    -------
+    list of HeadRank
+    """
+    return list(head_ranks(extract_heads(model, inputs, layers=layers, tokenizer=tokenizer)))
+
+
+def head_ranks(heads: Iterable[Head]) -> Iterator[HeadRank]:
+    """Measure the ranks of heads one by one; consecutive heads of a layer share the roots of their moments."""
+    tokens = queries = None
+    roots: tuple[np.ndarray, np.ndarray] = (np.zeros(0), np.zeros(0))
+    for head in heads:
+        if head.tokens is not tokens or head.queries is not queries:
+            tokens, queries = head.tokens, head.queries
+            roots = token_root(head), query_root(head)
+        if head.rotary:
+            weights = np.sqrt(coordinate_energy([head], "svd"))
+            scores = np.sqrt(coordinate_energy([head], "whitened"))
+        else:
+            weights = _singular(head.K, head.Q)
+            scores = _singular(roots[0] @ head.K, roots[1] @ head.Q)
+        yield HeadRank(
+            head.layer,
+            head.head,
+            head.K.shape[1],
+            effective_rank(weights),
+            effective_rank(scores),
+            _carrying(weights),
+            _carrying(scores),
+        )
+
+
+def effective_rank(values: np.ndarray) -> float:
+    """Return the exponential of the entropy of nonnegative values, normalised; 0 when all are zero."""
+    total = float(values.sum())
+    if total <= 0:
+        return 0.0
+    shares = values[values > 0] / total
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def _singular(K: np.ndarray, Q: np.ndarray) -> np.ndarray:
+    return np.linalg.svd(triangle(K) @ triangle(Q).T, compute_uv=False)
+
+
+def _carrying(values: np.ndarray) -> int:
+    falling = np.cumsum(np.sort(np.square(values))[::-1])
+    return int(np.searchsorted(falling, ENERGY * falling[-1]) + 1) if falling[-1] > 0 else 0
