@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 
@@ -27,9 +27,9 @@ NORMS = {"W": "frobenius", "KQ": "nuclear"}
 class Config:
     """One instance (T = 3 or 5), parameterisation and arithmetic."""
 
-    T: int
-    parameterization: str = "W"
-    numerics: str = "exact"
+    T: Literal[3, 5]
+    parameterization: Literal["W", "KQ"] = "W"
+    numerics: Literal["exact", "published"] = "exact"
     steps: int = STEPS
     trials: int = 1
 
@@ -40,7 +40,7 @@ def sweep(effort: Effort) -> list[Config]:
     return [
         Config(T, parameterization, numerics, trials=1 if parameterization == "W" else starts)
         for T in LENGTHS
-        for parameterization in NORMS
+        for parameterization in ("W", "KQ")
         for numerics in ("exact", "published")
     ]
 

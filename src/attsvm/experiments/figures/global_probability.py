@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 
@@ -19,7 +19,7 @@ NAME = "global-probability"
 DIMENSIONS = (5, 10, 15, 20, 25, 30)
 PUBLISHED_TRIALS = 500
 # Fig. 6: (parameterisation, n, T) to the probabilities at DIMENSIONS.
-PUBLISHED = {
+PUBLISHED: dict[tuple[Literal["W", "KQ"], int, int], tuple[float, ...]] = {
     ("W", 5, 5): (0.784, 0.966, 1.0, 0.998, 1.0, 1.0),
     ("W", 10, 5): (0.288, 0.80, 0.958, 0.994, 1.0, 1.0),
     ("W", 20, 5): (0.004, 0.253, 0.68, 0.936, 0.984, 0.996),
@@ -36,7 +36,7 @@ PANELS = (("T = 5", ((5, 5), (10, 5), (20, 5))), ("n = 5", ((5, 5), (5, 10), (5,
 ROUNDING = 0.005
 GAP = 0.1
 # Sizes that are also drawn without a gap.
-UNGAPPED = (("W", 5, 5), ("W", 10, 5), ("W", 20, 5), ("W", 5, 20))
+UNGAPPED: tuple[tuple[Literal["W", "KQ"], int, int], ...] = (("W", 5, 5), ("W", 10, 5), ("W", 20, 5), ("W", 5, 20))
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Config:
     n: int
     T: int
     d: int
-    parameterization: str = "W"
-    numerics: str = "exact"
+    parameterization: Literal["W", "KQ"] = "W"
+    numerics: Literal["exact", "published"] = "exact"
     gap: float = GAP
     steps: int = 2000
     trials: int = PUBLISHED_TRIALS
@@ -104,18 +104,21 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
     found = []
     for (parameterization, n, T, gap, d), cell in by(rows, "parameterization", "n", "T", "gap", "d").items():
-        values = PUBLISHED[parameterization, n, T]
+        values = dict(zip(DIMENSIONS, PUBLISHED.get((parameterization, n, T), ()), strict=False))
+        published = values.get(d)
         found.append(
             share_verdict(
                 NAME,
                 f"P(global), {parameterization}, n={n}, T={T}, d={d}" + ("" if gap else ", without a score gap"),
                 sum(row["global"] for row in cell),
                 len(cell),
-                published=values[DIMENSIONS.index(d)] if gap else None,
+                published=published if gap == GAP else None,
                 published_trials=PUBLISHED_TRIALS,
                 rounding=ROUNDING,
                 infeasible=sum(not row["feasible"] for row in cell),
-                note="" if gap else f"The published {values[DIMENSIONS.index(d)]} needs instances with a gap of 0.1.",
+                note=""
+                if gap or published is None
+                else f"The published {published} needs instances with a gap of {GAP}.",
             )
         )
     return found

@@ -33,6 +33,10 @@ class Config:
     steps: int = RECORDS[-1]
     trials: int = PUBLISHED_TRIALS
 
+    def __post_init__(self) -> None:
+        if self.p not in EXPONENTS:
+            raise ValueError(f"p is {self.p:g}; one of {', '.join(f'{p:g}' for p in EXPONENTS)} was expected.")
+
 
 def sweep(effort: Effort) -> list[Config]:
     """Take the three potentials of the paper; quick and full are the same."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 NAME = "prompt-attention"
 STARTS = (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)
-THIRD = {"equal scores": 0.9, "third scores less": 0.0}
-JOINT = {"tight": 1.0, "relaxed": 1.5}
-LOSSES = ("logistic", "exponential", "correlation")
+Setting = Literal["equal scores", "third scores less", "tight", "relaxed", "losses"]
+THIRD: dict[Setting, float] = {"equal scores": 0.9, "third scores less": 0.0}
+JOINT: dict[Setting, float] = {"tight": 1.0, "relaxed": 1.5}
+LOSSES: tuple[Literal["logistic", "exponential", "correlation"], ...] = ("logistic", "exponential", "correlation")
 RATIOS = (0.5, 2.0, 3.0)
 # Limits as published, up to length.
 BEST, SECOND = (-0.1 / 1.01, 1 / 1.01), (1.0, 0.0)
@@ -39,9 +40,9 @@ FINITE_PART = 3.0
 class Config:
     """One run: its setting, and the start, loss and score ratio where they vary."""
 
-    setting: str
+    setting: Setting
     start: float = 0.0
-    loss: str = "logistic"
+    loss: Literal["logistic", "exponential", "correlation"] = "logistic"
     C: float = 1.0
     lr: float = 0.1
     steps: int = 2000
@@ -80,12 +81,12 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     from attsvm.training.descent import NormalizedGD
 
     data, v, start = _problem(config)
+    shown = np.unique(np.concatenate([np.arange(60), np.geomspace(60, config.steps, 60)]).astype(int))
     trace = train(
         data, v, optimizer=NormalizedGD(config.lr), steps=config.steps, init=start[:, None], loss=config.loss,
-        head_lr=config.lr if config.setting in JOINT else None, record_every=1,
+        head_lr=config.lr if config.setting in JOINT else None, record_every=shown.tolist(),
     )  # fmt: skip
-    shown = np.unique(np.concatenate([np.arange(60), np.geomspace(60, config.steps, 60)]).astype(int))
-    path = trace.W[shown, :, 0]
+    path = trace.W[:, :, 0]
     head = trace.head["v"][-1].tolist() if config.setting in JOINT else None
     row: Row = {
         "x": path[:, 0].tolist(), "y": path[:, 1].tolist(), "head": head, "selected": trace.selected.tolist(),

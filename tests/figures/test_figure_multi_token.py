@@ -1,0 +1,27 @@
+"""Figures 8 and 11: accepted draws are near their SVM equivalent, and few draws are accepted."""
+
+from attsvm.experiments.figures.multi_token import Config
+from attsvm.experiments.statistics import wilson_interval
+from figure_trials import check_report, run
+
+
+def test_accepted_draws_follow_the_svm_equivalent():
+    rows = run("multi-token", Config(4, trials=200))
+    found = check_report("multi-token", rows)
+    for what in ("SVM equivalent", "max-margin part", "SVM of the top tokens"):
+        assert found[f"1 - correlation with the {what}, d=4, published numerics"].verdict == "agrees"
+    kept = [row for row in rows if row["state"] == "accepted"]
+    assert all(row["equivalent"] <= row["mm"] + 1e-9 for row in kept)
+    assert sum(row["single"] > row["equivalent"] for row in kept) > len(kept) / 2
+    assert found["draws accepted, d=4, published numerics"].high < 0.5
+    # Most of what is kept has a query without gradient.
+    assert wilson_interval(sum(row["dead"] > 0 for row in kept), len(kept))[0] > 0.5
+
+
+def test_instances_have_a_negative_label():
+    from attsvm.experiments.figures.multi_token import instance
+
+    for seed in range(50):
+        _, _, labels, V = instance(seed, 2, 3, 4)
+        assert (labels == -1).any()
+        assert abs((V**2).sum() - 1) < 1e-12
