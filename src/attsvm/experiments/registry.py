@@ -22,6 +22,7 @@ FIGURES: dict[str, str] = {
 """The published figures, in the order of SPEC and report: name on the command line, module."""
 
 BEYOND: dict[str, str] = {
+    "phase-diagram": "attsvm.experiments.beyond.phase_diagram",
     "sparse-selectors": "attsvm.experiments.beyond.sparse_selectors",
 }
 """What nobody has published."""

@@ -1,0 +1,336 @@
+r"""Phase diagrams over dimension, sequences and tokens: what is feasible, what the assumptions ask, what training does.
+
+Two planes of random instances, d against n and d against T. In every cell:
+
+* **feasible**: the optimal tokens have an SVM; beside it, a selection drawn at random, which is what Theorem 1 speaks
+  of: every selection of almost all data is realisable when :math:`d \ge \max(T-1, n)`;
+* **B.1**, strictly and as the published test has it (average margin at most 1.1), expected at :math:`d` of the order
+  of :math:`(T+n)\log(T+n)`;
+* **D not refuted**: of the selections that differ from the optimal one in a single sequence, up to
+  :data:`EXCHANGES` are drawn and checked. Those are the ones nearest to a violation; a refutation is a proof;
+* **global, local**: where normalised descent on W and on (K, Q) arrives, local optimality by the SVM of its norm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    from attsvm.experiments.instances import Instances
+
+NAME = "phase-diagram"
+Part = Literal["conditions", "D", "W", "KQ"]
+SIZES = (2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 26, 32)
+DIMENSIONS = (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128)
+QUICK_SIZES = (2, 4, 7, 12, 20)
+QUICK_DIMENSIONS = (2, 3, 4, 6, 10, 16, 28, 56, 112)
+# Training costs in proportion to n T d steps, and beyond this dimension nearly everything is global.
+TRAINED_UP_TO = 48
+FIXED = 5
+STEPS = {"conditions": 0, "D": 0, "W": 3000, "KQ": 1000}
+EXCHANGES = 24
+SLACK = 1.1
+PANELS: tuple[tuple[Part, str, str], ...] = (
+    ("conditions", "feasible", "optimum feasible"),
+    ("conditions", "random_feasible", "random feasible"),
+    ("conditions", "b1_slack", "B.1, slack"),
+    ("conditions", "b1_strict", "B.1, strict"),
+    ("D", "d_open", "D not refuted"),
+    ("W", "global", "W: global"),
+    ("W", "only_local", "W: local only"),
+    ("KQ", "global", "(K, Q): global"),
+)
+LINES: tuple[tuple[str, str, Callable[[float, float], float]], ...] = (
+    ("d = max(T - 1, n)", "-", lambda n, T: max(T - 1, n)),
+    ("d = (T + n) log(T + n)", "--", lambda n, T: (T + n) * math.log(T + n)),
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """One cell: feasibility and B.1, with D or a training as well."""
+
+    n: int
+    T: int
+    d: int
+    part: Part = "conditions"
+    steps: int = 0
+    trials: int = 100
+
+
+def sweep(effort: Effort) -> list[Config]:
+    """Both planes; conditions on many trials, training on few and up to a dimension."""
+    full = effort == "full"
+    sizes, dimensions = (SIZES, DIMENSIONS) if full else (QUICK_SIZES, QUICK_DIMENSIONS)
+    shapes = dict.fromkeys([(n, FIXED) for n in sizes] + [(FIXED, T) for T in sizes])
+    cells = []
+    counts: dict[Part, int] = {"conditions": 30, "D": 5, "W": 6, "KQ": 6}
+    if full:
+        counts = {"conditions": 100, "D": 16, "W": 16, "KQ": 16}
+    for part, count in counts.items():
+        top = TRAINED_UP_TO if STEPS[part] else dimensions[-1]
+        cells += [Config(n, T, d, part, STEPS[part], count) for n, T in shapes for d in dimensions if d <= top]
+    return cells
+
+
+def trials(config: Config, seeds: Any) -> list[Row]:
+    """Check the conditions of every instance, and train if asked to."""
+    import numpy as np
+
+    from attsvm.experiments.instances import draw, start_seeds
+    from attsvm.solution import Status
+
+    instances = draw(seeds, config.n, config.T, config.d)
+    best = instances.solve(instances.optimal)
+    feasible = np.isfinite(best.objective)
+    rows: list[Row] = []
+    for b, seed in enumerate(np.asarray(seeds).tolist()):
+        margins = best.margins[b][best.problems[b].rejected]
+        rows.append(
+            {
+                "seed": seed,
+                "feasible": bool(feasible[b]),
+                "infeasible": best.status[b] is Status.INFEASIBLE,
+                "b1_slack": bool(feasible[b] and margins.mean() <= SLACK),
+                "b1_strict": bool(feasible[b] and best[b].support[best.problems[b].rejected].all()),
+            }
+        )
+    if config.part == "conditions":
+        picks = [np.random.default_rng(int(s)).integers(config.T, size=config.n) for s in start_seeds(seeds)]
+        found = instances.solve(np.stack(picks))
+        for b, row in enumerate(rows):
+            row["random_feasible"] = bool(np.isfinite(found.objective[b]))
+    if config.part == "D":
+        for b, row in enumerate(rows):
+            row["d_open"] = not _refutes_d(instances, b, int(start_seeds(seeds)[b])) if feasible[b] else None
+    if config.part not in ("W", "KQ"):
+        return rows
+    reached, local = _train(instances, config, start_seeds(seeds))
+    for b, row in enumerate(rows):
+        row["global"], row["only_local"] = bool(reached[b]), bool(local[b] and not reached[b])
+        row["neither"] = not (reached[b] or local[b])
+    return rows
+
+
+def _train(instances: Instances, config: Config, starts: Any) -> tuple[Any, Any]:
+    """Train, and tell which trials end at the optimal tokens and which at a locally optimal selection."""
+    import numpy as np
+
+    from attsvm.batching import solve_batch
+    from attsvm.experiments.published_numerics import descent
+    from attsvm.theory.tokens import Trial, compare_with_neighbours
+    from attsvm.training import train
+
+    trace = train(
+        instances.data, instances.v, steps=config.steps, init="torch", seed=starts, **descent("exact", config.part)
+    )
+    reached = (trace.selected == instances.optimal).all(-1)
+    local = reached.copy()
+    astray = [int(b) for b in np.flatnonzero(~reached)]
+    if astray:
+        problems = instances.problems(trace.selected)
+        norm = "frobenius" if config.part == "W" else "nuclear"
+        for b, solution in zip(astray, solve_batch([problems[b] for b in astray], norm), strict=True):
+            local[b] = compare_with_neighbours(Trial.of(instances.data[b], instances.v[b]), solution).holds
+    return reached, local
+
+
+def _refutes_d(instances: Instances, b: int, seed: int) -> bool:
+    """Look for a realisable selection one exchange from the optimal one, with no optimal token next to it."""
+    import numpy as np
+
+    from attsvm.batching import ProblemBatch, solve_batch
+
+    optimal = instances.optimal[b]
+    n, T = instances.gamma.shape[1:]
+    exchanges = [(i, t) for i in range(n) for t in range(T) if t != optimal[i]]
+    drawn = np.random.default_rng(seed).permutation(len(exchanges))[:EXCHANGES]
+    selections = np.tile(optimal, (len(drawn), 1))
+    for row, k in enumerate(drawn):
+        selections[row, exchanges[k][0]] = exchanges[k][1]
+    tokens, queries = (
+        np.broadcast_to(part[b], (len(drawn), *part[b].shape))
+        for part in (instances.data.tokens, instances.data.queries)
+    )
+    solved = solve_batch(ProblemBatch(tokens, queries, selections))
+    for row, k in enumerate(drawn):
+        i = exchanges[k][0]
+        if np.isfinite(solved.objective[row]) and not solved[row].support[i, optimal[i]]:
+            return True
+    return False
+
+
+def planes(rows: Sequence[Row]) -> list[tuple[str, str, int, list[Row]]]:
+    """Find the planes among rows: (varied, fixed, value of the fixed, rows), the fixed value with most others."""
+    found = []
+    for varied, fixed in (("n", "T"), ("T", "n")):
+        others: dict[int, set[int]] = {}
+        for row in rows:
+            others.setdefault(row[fixed], set()).add(row[varied])
+        value = max(others, key=lambda v, o=others: (len(o[v]), v == FIXED))
+        if len(others[value]) > 1 or varied == "n":
+            found.append((varied, fixed, value, [row for row in rows if row[fixed] == value]))
+    return found
+
+
+def shares(rows: Sequence[Row], part: str, key: str, varied: str) -> dict[tuple[int, int], tuple[int, int]]:
+    """Count hits and trials of every cell, by (value of the varied, d)."""
+    from attsvm.experiments.grouping import by, having
+
+    counted = {}
+    for cell, own in by(having(rows, part=part), varied, "d").items():
+        known = [row[key] for row in own if row.get(key) is not None]
+        if known:
+            counted[cell] = (sum(known), len(known))
+    return counted
+
+
+def half_way(
+    counted: dict[tuple[int, int], tuple[int, int]], draw: np.random.Generator | None = None
+) -> dict[int, float]:
+    """Dimension at which the share passes one half, for each value varied; `draw` takes every share at random.
+
+    Random shares are from their posterior under Jeffreys' prior, which knows that 6 hits of 6 are no certainty.
+    """
+    import numpy as np
+
+    from attsvm.experiments.beyond.power_law import crossing
+
+    found = {}
+    for value in sorted({value for value, _ in counted}):
+        column = sorted((d, *pair) for (other, d), pair in counted.items() if other == value)
+        share = [h / m if draw is None else draw.beta(h + 0.5, m - h + 0.5) for _, h, m in column]
+        at = crossing([d for d, _, _ in column], share)
+        if np.isfinite(at):
+            found[value] = at
+    return found
+
+
+def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    """Hold both lines against what happens above and below them, and fit where each share passes one half."""
+    from attsvm.experiments.grouping import having
+    from attsvm.experiments.statistics import share_verdict
+
+    found = []
+    held = [(LINES[0], PANELS[at]) for at in (1, 0)] + [(LINES[1], PANELS[at]) for at in (3, 4, 5, 7)]
+    for (name, _, line), (part, key, what) in held:
+        own = [row for row in having(rows, part=part) if row[key] is not None]
+        above = [row for row in own if row["d"] >= line(row["n"], row["T"])]
+        below = [row for row in own if row["d"] < line(row["n"], row["T"])]
+        for word, side, other in (("at or above", above, below), ("below", below, above)):
+            if not side:
+                continue
+            hits = sum(bool(row[key]) for row in side)
+            note = ""
+            if word == "below" and other:
+                kept = sum(bool(row[key]) for row in other) / len(other)
+                note = f"{what}: {kept:.1%} of instances at or above the line {name}, {hits / len(side):.1%} below it."
+            infeasible = sum(row["infeasible"] for row in side)
+            found.append(
+                share_verdict(NAME, f"{what}, {word} {name}", hits, len(side), infeasible=infeasible, note=note)
+            )
+    for part in ("W", "KQ"):
+        own = having(rows, part=part)
+        if own:
+            found.append(
+                share_verdict(
+                    NAME, f"neither global nor local, {part}", sum(row["neither"] for row in own), len(own),
+                    infeasible=sum(row["infeasible"] for row in own),
+                    note=f"After {own[0]['steps']} steps, all cells together.",
+                )
+            )  # fmt: skip
+    for plane in planes(rows):
+        found += _thresholds(*plane)
+    return found
+
+
+def _thresholds(varied: str, fixed: str, value: int, rows: list[Row]) -> list[Verdict]:
+    """Fit the dimension at which each share passes one half as a power of what is varied."""
+    import numpy as np
+
+    from attsvm.experiments.beyond.power_law import exponents
+    from attsvm.experiments.statistics import value_verdict
+
+    found = []
+    for part, key, what in PANELS:
+        counted = shares(rows, part, key, varied)
+        at = half_way(counted)
+        if len(at) < 3:
+            continue
+        rng = np.random.default_rng(0)
+        drawn = [half_way(counted, rng) for _ in range(300)]
+        fits = [exponents(list(one.values()), list(one))[0] for one in drawn if len(one) >= 3]
+        low, high = np.nanquantile(fits, [0.025, 0.975])
+        text = ", ".join(f"{varied} = {v}: {d:.1f}" for v, d in at.items())
+        name, _, line = LINES[0] if "feasible" in key else LINES[1]
+        ratios = [d / (line(v, value) if varied == "n" else line(value, v)) for v, d in at.items()]
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        found.append(
+            value_verdict(
+                NAME, f"{what}: exponent of the half-way d in {varied}, {fixed}={value}",
+                float(exponents(list(at.values()), list(at))[0]), float(low), float(high),
+                trials=sum(m for _, m in counted.values()), note=f"Half of the instances at d: {text}; {spread} times {name[4:]}.",
+            )
+        )  # fmt: skip
+    return found
+
+
+def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
+    """Draw a heat map of every share in both planes, with the lines of the theory."""
+    from attsvm.plots.experiments import grid
+    from attsvm.plots.heat_maps import draw_line, draw_map
+    from attsvm.plots.style import house_style, is_wide, legend_below
+
+    columns = 4 if is_wide(width) else 2
+    with house_style():
+        known = [
+            (varied, fixed, value, title, own, counted)
+            for varied, fixed, value, own in planes(rows)
+            for part, key, title in PANELS
+            if (counted := shares(own, part, key, varied))
+        ]
+        down = max(1, -(-len(known) // columns))
+        result, axes = grid(down, columns, 1.75, "Share of random instances", width)
+        for ax in axes.ravel()[len(known) :]:
+            ax.set_visible(False)
+        for ax, (varied, fixed, value, title, own, counted) in zip(axes.ravel(), known, strict=False):
+            xs, ys = sorted({row[varied] for row in own}), sorted({row["d"] for row in own})
+            draw_map(ax, {cell: hits / m for cell, (hits, m) in counted.items()}, xs, ys)
+            for label, style, line in LINES:
+                draw_line(
+                    ax, lambda x, v=varied, k=value, f=line: f(x, k) if v == "n" else f(k, x), xs, ys, style, label
+                )
+            ax.set_title(title, fontsize=8)
+            ax.set_xlabel(f"{varied}   ({fixed} = {value})")
+            ax.set_ylabel("d")
+        if known:
+            drawn = list(axes.ravel()[: len(known)])
+            result.colorbar(
+                drawn[0].collections[0], ax=drawn, location="bottom", shrink=0.6, aspect=40, label="share of instances"
+            )
+            legend_below(result, drawn, 2)
+    return result
+
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    title="Phase diagrams over d, n and T",
+    source="question 1",
+    claim="Feasibility, B.1, D and global convergence set in one after the other as d grows, each along its own line.",
+    config=Config,
+    sweep=sweep,
+    trials=trials,
+    figure=figure,
+    verdicts=verdicts,
+    instance=("n", "T", "d"),
+    minutes={"quick": 0.6, "full": 8.0},
+    batch=16,
+)

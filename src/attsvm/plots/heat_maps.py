@@ -1,0 +1,61 @@
+"""Heat maps of shares and scores over a grid of two parameters, and lines of the theory drawn across them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from attsvm.plots.style import INK
+
+COLOURS = "cividis"
+
+
+def draw_map(ax: Axes, cells: Mapping[tuple[float, float], float], xs: Sequence[float], ys: Sequence[float]) -> Any:
+    """Draw values in [0, 1] as equal squares, x to the right and y upwards; cells without a value stay blank.
+
+    Parameters
+    ----------
+    ax : Axes
+    cells : mapping from (x, y) to a value
+    xs, ys : sequences of float
+        The values along the axes, in rising order.
+
+    Returns
+    -------
+    QuadMesh
+        For a colour bar.
+    """
+    table = np.array([[cells.get((x, y), np.nan) for x in xs] for y in ys])
+    mesh = ax.pcolormesh(np.arange(len(xs) + 1) - 0.5, np.arange(len(ys) + 1) - 0.5, table, cmap=COLOURS)
+    mesh.set_clim(0, 1)
+    for side, values in ((ax.xaxis, xs), (ax.yaxis, ys)):
+        every = max(1, round(len(values) / 6))
+        side.set_ticks(list(range(0, len(values), every)), [f"{value:g}" for value in values[::every]])
+    ax.set_xlim(-0.5, len(xs) - 0.5)
+    ax.set_ylim(-0.5, len(ys) - 0.5)
+    return mesh
+
+
+def draw_line(
+    ax: Axes, line: Callable[[float], float], xs: Sequence[float], ys: Sequence[float], style: str, label: str
+) -> None:
+    """Draw y = line(x) across such a map, between the squares in the logarithms of the values."""
+    places = np.arange(len(xs), dtype=float)
+    heights = np.log([max(line(x), 1e-300) for x in xs])
+    known = np.log(np.asarray(ys, dtype=float))
+    inside = (
+        np.interp(heights, known, np.arange(len(ys)), left=np.nan, right=np.nan) if len(ys) > 1 else heights * np.nan
+    )
+    for color, width in (("white", 2.6), (INK, 1.3)):
+        ax.plot(places, inside, style, color=color, lw=width, label=label if color == INK else None, zorder=3)
+
+
+def annotate(ax: Axes, table: np.ndarray, text: Callable[[float], str]) -> None:
+    """Write every value of a table (rows upwards) into its square, light on dark and dark on light."""
+    for (row, column), value in np.ndenumerate(table):
+        if np.isfinite(value):
+            color = INK if value > 0.55 else "white"
+            ax.text(column, row, text(float(value)), ha="center", va="center", fontsize=7, color=color)
