@@ -23,7 +23,10 @@ FIGURES: dict[str, str] = {
 
 BEYOND: dict[str, str] = {
     "phase-diagram": "attsvm.experiments.beyond.phase_diagram",
+    "rank-law": "attsvm.experiments.beyond.rank_law",
     "sparse-selectors": "attsvm.experiments.beyond.sparse_selectors",
+    "joint-training": "attsvm.experiments.beyond.joint_training",
+    "sequences": "attsvm.experiments.beyond.sequences",
 }
 """What nobody has published."""
 

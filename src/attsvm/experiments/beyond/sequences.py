@@ -1,0 +1,302 @@
+r"""Every token asks: sequence-to-sequence, causal and next-token attention, each against its own SVM.
+
+* **sequence** and **causal** (arXiv 2308.16898, Section 7): each token of a sequence is a query with its own label;
+  under the causal mask query k sees tokens up to k. Trained W is compared with the SVM of the selected tokens
+  (SAtt-SVM, :meth:`attsvm.SelectionProblem.from_sequences`), and with that of the same selections shuffled.
+* **acyclic** and **cyclic** next-token prediction (arXiv 2403.08081): the label of a sequence is one of its tokens. In
+  acyclic data it is the first of them in an order that belongs to the last token. In cyclic data tokens come in pairs
+  of equal rank, and either of the leading pair is the label; paired tokens then lie on a cycle of the next-token graph.
+  W is split into its part in the span of tied differences, to be held against W^fin, and the rest, to be held against
+  the Graph-SVM.
+
+Plain gradient descent trains cyclic data, for a normalised step never becomes small enough to settle on W^fin; its norm
+grows like log k, so its direction is far from the limit still. The other settings take normalised steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "sequences"
+SETTINGS = ("sequence", "causal", "acyclic", "cyclic")
+RECORDS = (30, 100, 300, 1000, 3000, 10_000, 30_000)
+# Step of plain descent on cyclic data, with tokens of length one.
+PLAIN_STEP = 1.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """One setting: `n` sequences of `T` tokens, drawn from a vocabulary in the next-token settings."""
+
+    setting: Literal["sequence", "causal", "acyclic", "cyclic"]
+    d: int = 10
+    n: int = 4
+    T: int = 5
+    vocabulary: int = 6
+    steps: int = 3000
+    trials: int = 100
+
+    def __post_init__(self) -> None:
+        if self.setting in ("acyclic", "cyclic") and self.vocabulary < 2:
+            raise ValueError(f"vocabulary is {self.vocabulary}; at least 2 was expected.")
+
+
+def sweep(effort: Effort) -> list[Config]:
+    """Two dimensions where every token asks, one vocabulary of next tokens."""
+    count = 100 if effort == "full" else 20
+    asked = [Config(setting, d, trials=count) for setting in ("sequence", "causal") for d in (5, 10, 20)]
+    return [
+        *asked,
+        Config("acyclic", n=30, T=4, steps=2000, trials=count),
+        Config("cyclic", n=30, T=4, steps=30_000 if effort == "full" else 4000, trials=count),
+    ]
+
+
+def records(steps: int) -> list[int]:
+    """Return the steps to record."""
+    return [step for step in RECORDS if step < steps]
+
+
+def trials(config: Config, seeds: Any) -> list[Row]:
+    """Train, and compare W over time with the SVM of the setting."""
+    if config.setting in ("sequence", "causal"):
+        return every_token(config, seeds)
+    return next_token(config, seeds)
+
+
+def every_token(config: Config, seeds: Any) -> list[Row]:
+    """Train where every token asks; compare with the SAtt-SVM and with that of shuffled selections."""
+    from attsvm.batching import ProblemBatch, solve_batch
+    from attsvm.compare import correlation
+    from attsvm.data.synthetic import random_trial
+    from attsvm.experiments.instances import start_seeds
+    from attsvm.experiments.published_numerics import STEP
+    from attsvm.solution import Status
+    from attsvm.study.controls import shuffle
+    from attsvm.token_data import TokenData
+    from attsvm.training import train
+
+    tokens, labels, v = [], [], []
+    for seed in seeds:
+        rng = np.random.default_rng(int(seed))
+        x, _, _, head = random_trial(rng, config.n, config.T, config.d, "self")
+        tokens.append(x)
+        labels.append(rng.choice(np.array([-1.0, 1.0]), (config.n, config.T)))
+        v.append(head)
+    data = TokenData.from_sequences(np.stack(tokens), np.stack(labels), causal=config.setting == "causal")
+    mask = np.ones(data.tokens.shape[:-1], dtype=bool) if data.mask is None else np.asarray(data.mask)
+    trace = train(data, np.stack(v), steps=config.steps, lr=STEP, record_every=records(config.steps))
+    selected = np.asarray(trace.selected)
+    solved = solve_batch(ProblemBatch(data.tokens, data.queries, selected, mask))
+    rows: list[Row] = []
+    for b, seed in enumerate(seeds):
+        other = shuffle(selected[b], mask[b], np.random.default_rng(int(start_seeds([seed])[0])))
+        control = None
+        if other is not None:
+            shuffled = solve_batch(
+                ProblemBatch(data.tokens[b : b + 1], data.queries[b : b + 1], other[None], mask[b : b + 1])
+            )
+            if np.isfinite(shuffled.objective[0]):
+                control = float(correlation(trace.W[b, -1], shuffled.W[0]))
+        feasible = bool(np.isfinite(solved.objective[b]))
+        gamma = np.where(mask[b], data.labels[b][:, None] * (data.tokens[b] @ v[b]), -np.inf)
+        curve = correlation(trace.W[b], solved.W[b]) if feasible else None
+        rows.append(
+            {
+                "seed": int(seed),
+                "infeasible": solved.status[b] is Status.INFEASIBLE,
+                "step": trace.step.tolist(),
+                "curve": None if curve is None else curve.tolist(),
+                "correlation": None if curve is None else float(curve[-1]),
+                "control": control,
+                "optimal": float((selected[b] == gamma.argmax(-1)).mean()),
+            }
+        )
+    return rows
+
+
+def corpus(rng: np.random.Generator, config: Config) -> tuple[Any, Any, Any]:
+    """Draw embeddings (K, d) of length one, sequences (n, T) and the token that follows each, (n,)."""
+    embeddings = rng.standard_normal((config.vocabulary, config.d))
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    sequences = rng.integers(config.vocabulary, size=(config.n, config.T))
+    # rank[k, j]: how early token j comes for last token k; pairs share a rank in cyclic data.
+    rank = rng.permuted(np.tile(np.arange(config.vocabulary), (config.vocabulary, 1)), axis=1)
+    if config.setting == "cyclic":
+        rank = rank // 2
+    own = rank[sequences[:, -1:], sequences]  # (n, T)
+    leading = own == own.min(1, keepdims=True)
+    place = (leading * (1 + rng.random(own.shape))).argmax(1)
+    return embeddings, sequences, sequences[np.arange(config.n), place]
+
+
+def next_token(config: Config, seeds: Any) -> list[Row]:
+    """Train next-token prediction; compare both parts of W with the Graph-SVM and its finite part."""
+    from attsvm.compare import correlation
+    from attsvm.experiments.published_numerics import STEP
+    from attsvm.finite_part import finite_part
+    from attsvm.graph_svm import graph_svm
+    from attsvm.solution import Status
+    from attsvm.token_data import TokenData
+    from attsvm.training import train
+
+    drawn = [corpus(np.random.default_rng(int(seed)), config) for seed in seeds]
+    each = [TokenData.next_token(*parts) for parts in drawn]
+    data = TokenData(
+        *(np.stack([getattr(one, name) for one in each]) for name in ("tokens", "queries", "labels")),
+        values=np.stack([one.values for one in each]),
+    )
+    rule: dict[str, Any] = {"lr": STEP}
+    if config.setting == "cyclic":
+        rule = {"lr": PLAIN_STEP, "optimizer": "gd"}
+    trace = train(data, [1.0], steps=config.steps, loss="log", record_every=records(config.steps), **rule)
+    rows: list[Row] = []
+    for b, seed in enumerate(seeds):
+        graph = graph_svm(*drawn[b])
+        feasible = bool(np.isfinite(graph.solution.objective))
+        inside = [finite_part(graph.problem, graph.problem.apply(W)).W for W in trace.W[b]]
+        outside = trace.W[b] - np.stack(inside)
+        curve = correlation(outside, graph.W_svm) if feasible else None
+        length = float(np.linalg.norm(graph.W_fin))
+        rows.append(
+            {
+                "seed": int(seed),
+                "infeasible": graph.solution.status is Status.INFEASIBLE,
+                "acyclic": graph.acyclic,
+                "step": trace.step.tolist(),
+                "curve": None if curve is None else curve.tolist(),
+                "correlation": None if curve is None else float(curve[-1]),
+                "whole": float(correlation(trace.W[b, -1], graph.W_svm)) if feasible else None,
+                "finite": float(np.linalg.norm(inside[-1] - graph.W_fin)) / length if length > 0 else None,
+                "finite_share": length / float(np.linalg.norm(trace.W[b, -1])),
+            }
+        )
+    return rows
+
+
+def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    """Report how near W is to the SVM of its setting, beside its controls."""
+    from attsvm.experiments.grouping import by, column
+    from attsvm.experiments.statistics import mean_verdict
+
+    found = []
+    for (setting, d, n, T), cell in by(rows, "setting", "d", "n", "T").items():
+        where = f"{setting}, d={d}, n={n}, T={T}"
+        near = column(cell, "correlation")
+        infeasible = sum(row["infeasible"] for row in cell)
+        if setting in ("sequence", "causal"):
+            control = column(cell, "control")
+            note = f"{len(near)} of {len(cell)} selections have an SVM."
+            if len(control):
+                note = f"Shuffled selections: {control.mean():.2f}. {note}"
+            note += f" {100 * column(cell, 'optimal').mean():.0f} % of the queries select their best token."
+            found.append(
+                mean_verdict(
+                    NAME,
+                    f"correlation of W with its SAtt-SVM, {where}",
+                    near,
+                    trials=len(cell),
+                    infeasible=infeasible,
+                    interval="bootstrap",
+                    note=note,
+                )
+            )
+            continue
+        acyclic = sum(row["acyclic"] for row in cell)
+        whole = column(cell, "whole")
+        note = f"The graphs have no cycle in {acyclic} of {len(cell)} trials."
+        if len(whole):
+            note += f" W as a whole, finite part included: {whole.mean():.3f}."
+        found.append(
+            mean_verdict(
+                NAME,
+                f"correlation with the Graph-SVM outside the span of ties, {where}",
+                near,
+                trials=len(cell),
+                infeasible=infeasible,
+                interval="bootstrap",
+                note=note,
+            )
+        )
+        finite = column(cell, "finite")
+        if len(finite):
+            found.append(
+                mean_verdict(
+                    NAME,
+                    f"distance of W inside the span of ties from W^fin, relative to W^fin, {where}",
+                    finite,
+                    trials=len(cell),
+                    interval="bootstrap",
+                    note=f"W^fin is {column(cell, 'finite_share').mean():.2f} of the length of W; having none "
+                    "would be at distance 1.",
+                )
+            )
+    return found
+
+
+def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
+    """Draw 1 - correlation with the own SVM against steps, a panel for each setting."""
+    from attsvm.experiments.beyond.measures import curve_of
+    from attsvm.experiments.grouping import by, having
+    from attsvm.plots.experiments import draw_curve
+    from attsvm.plots.style import house_style, is_wide, legend_below, new_figure
+
+    titles = {
+        "sequence": "every token asks",
+        "causal": "every token asks, causal",
+        "acyclic": "next token, no cycles",
+        "cyclic": "next token, cycles",
+    }
+    shown = [setting for setting in SETTINGS if having(rows, setting=setting)]
+    with house_style():
+        across = 2 if is_wide(width) else 1
+        down = -(-len(shown) // across)
+        result = new_figure(width, 2.5 * down + 0.6)
+        axes = result.subplots(down, across, squeeze=False).ravel()
+        for ax in axes[len(shown) :]:
+            ax.set_axis_off()
+        looks = {d: look for look, d in enumerate(sorted({row["d"] for row in rows}))}
+        for ax, setting in zip(axes, shown, strict=False):
+            for (d, _n), cell in by(having(rows, setting=setting), "d", "n").items():
+                points: dict[Any, list[Row]] = {}
+                for row in cell:
+                    for step, value in zip(row["step"], row["curve"] or (), strict=False):
+                        if step:
+                            points.setdefault(step, []).append({"error": 1 - value})
+                curve = curve_of(points, "error", f"d = {d}", looks[d] % 6, "median")
+                draw_curve(ax, curve)
+                control = [1 - row["control"] for row in cell if row["control"] is not None]
+                if control:
+                    ax.axhline(float(np.median(control)), color="#8a8a8a", lw=0.8, ls=":", label="shuffled selections")
+            ax.set_xscale("log")
+            ax.set_yscale("log")
+            ax.set_xlabel("step")
+            ax.set_ylabel("median 1 - correlation")
+            ax.set_title(titles[setting])
+        legend_below(result, list(axes[: len(shown)]), 4)
+    return result
+
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    title="Sequence, causal and next-token attention",
+    source="Sections 7 and 8; arXiv 2403.08081",
+    claim="W tends to the SVM with a query for every token, to the Graph-SVM, and on cycles to its finite part.",
+    config=Config,
+    sweep=sweep,
+    trials=trials,
+    figure=figure,
+    verdicts=verdicts,
+    instance=("setting", "n", "T", "d", "vocabulary"),
+    minutes={"quick": 0.5, "full": 4.0},
+    batch=20,
+)
