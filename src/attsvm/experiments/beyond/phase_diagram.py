@@ -47,6 +47,8 @@ PANELS: tuple[tuple[Part, str, str], ...] = (
     ("W", "global", "W: global"),
     ("W", "only_local", "W: local only"),
     ("KQ", "global", "(K, Q): global"),
+    ("KQ", "only_local", "(K, Q): local only"),
+    ("W", "neither", "W: neither"),
 )
 LINES: tuple[tuple[str, str, Callable[[float, float], float]], ...] = (
     ("d = max(T - 1, n)", "-", lambda n, T: max(T - 1, n)),
@@ -64,6 +66,10 @@ class Config:
     part: Part = "conditions"
     steps: int = 0
     trials: int = 100
+
+    def __post_init__(self) -> None:
+        if min(self.n, self.d) < 1 or self.T < 2:
+            raise ValueError(f"n, T, d are {self.n}, {self.T}, {self.d}; at least 1, 2 and 1 were expected.")
 
 
 def sweep(effort: Effort) -> list[Config]:
@@ -277,7 +283,8 @@ def _thresholds(varied: str, fixed: str, value: int, rows: list[Row]) -> list[Ve
             value_verdict(
                 NAME, f"{what}: exponent of the half-way d in {varied}, {fixed}={value}",
                 float(exponents(list(at.values()), list(at))[0]), float(low), float(high),
-                trials=sum(m for _, m in counted.values()), note=f"Half of the instances at d: {text}; {spread} times {name[4:]}.",
+                trials=sum(m for _, m in counted.values()),
+                note=f"Half of the instances at d: {text}; {spread} times {name[4:]}.",
             )
         )  # fmt: skip
     return found
@@ -289,7 +296,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     from attsvm.plots.heat_maps import draw_line, draw_map
     from attsvm.plots.style import house_style, is_wide, legend_below
 
-    columns = 4 if is_wide(width) else 2
+    columns = 5 if is_wide(width) else 2
     with house_style():
         known = [
             (varied, fixed, value, title, own, counted)
@@ -298,7 +305,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             if (counted := shares(own, part, key, varied))
         ]
         down = max(1, -(-len(known) // columns))
-        result, axes = grid(down, columns, 1.75, "Share of random instances", width)
+        result, axes = grid(down, columns, 1.6, "Share of random instances", width)
         for ax in axes.ravel()[len(known) :]:
             ax.set_visible(False)
         for ax, (varied, fixed, value, title, own, counted) in zip(axes.ravel(), known, strict=False):
@@ -310,7 +317,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 )
             ax.set_title(title, fontsize=8)
             ax.set_xlabel(f"{varied}   ({fixed} = {value})")
-            ax.set_ylabel("d")
+            if ax.get_subplotspec().is_first_col():
+                ax.set_ylabel("d")
         if known:
             drawn = list(axes.ravel()[: len(known)])
             result.colorbar(
@@ -331,6 +339,6 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d"),
-    minutes={"quick": 0.6, "full": 8.0},
+    minutes={"quick": 0.5, "full": 8.0},
     batch=16,
 )
