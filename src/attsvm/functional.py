@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-# Scores of one chunk of queries stay below this many entries, 32 MB in float64.
-CHUNK_ENTRIES = 1 << 22
+# Scores of one chunk of queries stay below this many entries, 8 MB in float64; the backward pass holds about ten such.
+CHUNK_ENTRIES = 1 << 20
 
 
 def _centred_product(probabilities: Tensor, vector: Tensor, dim: int) -> Tensor:
@@ -157,6 +157,18 @@ def _mask_rows(mask: Tensor | None, first: int, count: int) -> Tensor | None:
     return mask[..., first : first + count, :]
 
 
+def _put(whole: Tensor | None, rows: Tensor, first: int, length: int) -> Tensor:
+    """Write rows (..., l, m) into their place in a tensor (..., length, m), made from the first of them.
+
+    Small tensors kept from every chunk would sit in the holes that the large ones leave, and the heap would grow by a
+    whole matrix of scores.
+    """
+    if whole is None:
+        whole = rows.new_empty((*rows.shape[:-2], length, rows.shape[-1]))
+    whole[..., first : first + rows.shape[-2], :] = rows
+    return whole
+
+
 class _ChunkedAttention(Function):
     """Attention a chunk of queries at a time, forward and backward; scores are computed again in the backward pass."""
 
@@ -166,13 +178,14 @@ class _ChunkedAttention(Function):
     def forward(
         query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float, chunk: int
     ) -> Tensor:
-        outputs = []
+        output = None
         for first in range(0, query.shape[-2], chunk):
             part = query[..., first : first + chunk, :]
             rows = _mask_rows(mask, first, chunk)
             scores, blind = _masked_scores(part, key, rows, causal, scale, first)
-            outputs.append(_probabilities(torch.softmax, scores, blind) @ value)
-        return torch.cat(outputs, -2)
+            output = _put(output, _probabilities(torch.softmax, scores, blind) @ value, first, query.shape[-2])
+        assert output is not None
+        return output
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -185,27 +198,29 @@ class _ChunkedAttention(Function):
         query, key, value, *rest = ctx.saved_tensors
         mask = rest[0] if ctx.has_mask else None
         wants_mask = ctx.has_mask and ctx.needs_input_grad[3]
-        grad_query, grad_mask = [], []
+        length = query.shape[-2]
+        grad_query: Any = None
+        grad_mask: Any = None
         grad_key: Any = 0
         grad_value: Any = 0
-        for first in range(0, query.shape[-2], ctx.chunk):
+        for first in range(0, length, ctx.chunk):
             part = query[..., first : first + ctx.chunk, :]
             out = grads[0][..., first : first + ctx.chunk, :]
             rows = _mask_rows(mask, first, ctx.chunk)
             scores, blind = _masked_scores(part, key, rows, ctx.causal, ctx.scale, first)
             probabilities = _probabilities(torch.softmax, scores, blind)  # (..., chunk, S)
             d_scores = _centred_product(probabilities, out @ value.mT, -1)
-            grad_query.append((d_scores @ key) * ctx.scale)
-            grad_key = grad_key + d_scores.mT @ (part * ctx.scale)
-            grad_value = grad_value + probabilities.mT @ out
+            grad_query = _put(grad_query, (d_scores @ key) * ctx.scale, first, length)
+            grad_key += d_scores.mT @ (part * ctx.scale)
+            grad_value += probabilities.mT @ out
             if wants_mask:
-                grad_mask.append(d_scores)
+                grad_mask = _put(grad_mask, d_scores, first, length)
         d_mask = None
         if wants_mask:
             assert mask is not None
-            d_mask = torch.cat(grad_mask, -2).sum_to_size(mask.shape)
+            d_mask = grad_mask.sum_to_size(mask.shape)
         return (
-            torch.cat(grad_query, -2).sum_to_size(query.shape),
+            grad_query.sum_to_size(query.shape),
             grad_key.sum_to_size(key.shape),
             grad_value.sum_to_size(value.shape),
             d_mask, None, None, None,

@@ -1,5 +1,10 @@
 """exact_softmax, exact_attention and exact_cross_entropy as drop-in torch functions."""
 
+from __future__ import annotations
+
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
@@ -182,3 +187,22 @@ def test_the_compiled_graph_has_the_same_exact_gradient(function, scale):
 def test_bad_input_is_named(call, word):
     with pytest.raises(ValueError, match=word):
         call()
+
+
+LONG = """
+import resource, torch
+from attsvm.functional import exact_attention
+torch.set_num_threads(1)
+q, k, v = (torch.randn(1, 4, 4096, 64, requires_grad=True) for _ in range(3))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+exact_attention(q, k, v, is_causal=True).sum().backward()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux only")
+def test_long_sequences_never_hold_the_scores() -> None:
+    done = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, check=True)
+    scores = 4 * 4096**2 * 4
+    # About ten chunks of a million entries, 4 MB each, and a handful of tensors like q, 4 MB each, live at a time.
+    assert int(done.stdout) * 1024 < scores / 2

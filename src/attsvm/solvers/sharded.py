@@ -68,12 +68,11 @@ def solve_sharded(problem: SelectionProblem, control: Control) -> np.ndarray | N
         elif creeping:
             approach = Control(target, time_limit=control.remaining)
             interior_point(reduced, approach)
-            if approach.dual is not None:
-                start = _likely_supports(reduced, approach.dual)
-                inner.offer(None, np.inf, start, 1e-300)
-                if target == FINE:
-                    polish(reduced, start, inner, rounds=6, working_set=WORKING_SET)
-            control.method, target = "working sets by interior point", FINE
+            reached = approach.state
+            inner.offer(approach.W, reached.objective, approach.dual, reached.lower_bound)
+            if approach.dual is not None and target < ROUGH:
+                polish(reduced, _likely_supports(reduced, approach.dual), inner, rounds=2, working_set=WORKING_SET)
+            control.method, target = "working sets by interior point", min(FINE, 0.1 * control.tol)
         else:
             descent = CoordinateDescent(reduced, reduced.gather(dual) * reduced.scale**2)
             descent.run(PASSES)
