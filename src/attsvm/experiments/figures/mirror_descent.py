@@ -175,6 +175,6 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d"),
-    minutes={"quick": 0.5, "full": 0.5},
+    minutes={"quick": 0.4, "full": 0.4},
     batch=25,
 )

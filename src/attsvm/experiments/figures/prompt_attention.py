@@ -248,6 +248,6 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("setting",),
-    minutes={"quick": 0.2, "full": 0.2},
+    minutes={"quick": 0.1, "full": 0.1},
     batch=1,
 )
