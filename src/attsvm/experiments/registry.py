@@ -24,6 +24,7 @@ FIGURES: dict[str, str] = {
 BEYOND: dict[str, str] = {
     "phase-diagram": "attsvm.experiments.beyond.phase_diagram",
     "rank-law": "attsvm.experiments.beyond.rank_law",
+    "convergence-rates": "attsvm.experiments.beyond.convergence_rates",
     "sparse-selectors": "attsvm.experiments.beyond.sparse_selectors",
     "joint-training": "attsvm.experiments.beyond.joint_training",
     "sequences": "attsvm.experiments.beyond.sequences",

@@ -1,0 +1,208 @@
+r"""How fast every optimiser and schedule turns into the SVM of the tokens it selects.
+
+Two errors are followed: 1 - correlation with the SVM of the rule's own norm, and the margin it still lacks,
+:math:`1 - \min A(W) \|W^{mm}\| / \|W\|`. Solutions in the nuclear, spectral and max-norm need not be unique, so there
+only the second must go to zero. Exponents are slopes over the last decade of steps, one a trial; their median and its
+bootstrap interval are reported. Near the limit the direction error is of the order of :math:`1/\|W\|` as long as steps
+do not outgrow it, and 1 - correlation its square: constant normalised steps give :math:`k^{-2}`, steps like
+:math:`1/\sqrt k` :math:`k^{-1}`, and plain gradient descent, whose norm grows like :math:`\log k`, no power at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from attsvm.experiments.beyond.optimisers import RULES, rule_of
+from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "convergence-rates"
+# Of a correlation between matrices of float64 numbers nothing smaller can be told from 1.
+FLOOR = 1e-13
+FAMILIES = {
+    "gradient, normalised": ("gradient", "gradient, exponential", "normalised", "normalised, sqrt",
+                             "normalised, linear", "normalised, exponential"),
+    "accelerated, adaptive": ("momentum", "momentum, sqrt", "Polyak"),
+    "other norms (* experimental)": ("mirror p=1.75", "mirror p=3", "sign", "sign, sqrt", "Adam", "Adam, sqrt",
+                                     "spectral", "spectral, sqrt"),
+    "(K, Q), nuclear": ("(K, Q) relative", "(K, Q) constant", "(K, Q) apart", "(K, Q) gradient"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Config:
+    """One optimiser with its schedule."""
+
+    rule: str
+    n: int = 6
+    T: int = 8
+    d: int = 10
+    steps: int = 10_000
+    trials: int = 40
+
+    def __post_init__(self) -> None:
+        rule_of(self.rule)
+        if self.steps < 10:
+            raise ValueError(f"steps is {self.steps}; at least 10 were expected.")
+
+
+def sweep(effort: Effort) -> list[Config]:
+    """Every rule; a quick run is shorter and leaves two slow schedules out."""
+    full = effort == "full"
+    shown = [name for name, rule in RULES.items() if full or not (rule.slow and rule.schedule != "constant")]
+    steps = {False: 100_000, True: 10_000} if full else {False: 10_000, True: 1000}
+    return [Config(name, steps=steps[RULES[name].slow], trials=40 if full else 16) for name in shown]
+
+
+def record_steps(steps: int) -> list[int]:
+    """Four records a decade, the end of the last decade among them."""
+    import numpy as np
+
+    down = np.arange(0, np.log10(steps) + 1e-9, 0.25)
+    return sorted({max(1, round(steps / 10**one)) for one in down})
+
+
+def trials(config: Config, seeds: Any) -> list[Row]:
+    """Train and compare every record with the SVM of the tokens selected at the end."""
+    import numpy as np
+
+    from attsvm.compare import correlation
+    from attsvm.experiments.beyond.optimisers import shortfall
+    from attsvm.experiments.instances import draw, start_seeds
+    from attsvm.theory.verdict import SELECTED
+    from attsvm.training import train
+
+    rule = rule_of(config.rule)
+    instances = draw(seeds, config.n, config.T, config.d)
+    trace = train(
+        instances.data, instances.v, optimizer=rule.optimizer(), parameterization=rule.parameterization,
+        steps=config.steps, record_every=record_steps(config.steps), seed=start_seeds(seeds),
+    )  # fmt: skip
+    solved = instances.solve(trace.selected, rule.norm, tol=1e-12 if rule.norm in ("frobenius", "nuclear") else 1e-9)
+    errors = np.maximum(1 - correlation(trace.W[:, 1:], solved.W[:, None]), 0)
+    lacking = np.maximum(shortfall(instances, trace.selected, trace.W[:, 1:], solved), 0)
+    settled = (trace.attention[:, -1].max(-1) >= SELECTED).all(-1)
+    return [
+        {
+            "seed": int(seed),
+            "feasible": bool(np.isfinite(solved.objective[b])),
+            "settled": bool(settled[b]),
+            "step": trace.step[1:].tolist(),
+            "error": errors[b].tolist() if np.isfinite(solved.objective[b]) else None,
+            "lacking": lacking[b].tolist() if np.isfinite(solved.objective[b]) else None,
+            "norm": float(trace.norm[b, -1]),
+        }
+        for b, seed in enumerate(seeds)
+    ]
+
+
+def slope(row: Row, key: str) -> float:
+    """Fit the exponent of an error over the last decade of steps, as far as float64 shows it; NaN where it does not."""
+    import numpy as np
+
+    from attsvm.experiments.beyond.power_law import exponents
+
+    step, error = np.array(row["step"]), np.array(row[key])
+    seen = (step >= step[-1] / 10 * 0.999) & (error > FLOOR)
+    return float(exponents(error[seen], step[seen])[0]) if seen.sum() >= 3 else float("nan")
+
+
+def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    """Report the median exponent of both errors, and where they ended."""
+    import numpy as np
+
+    from attsvm.experiments.grouping import by
+    from attsvm.experiments.statistics import bootstrap_interval, value_verdict
+
+    found = []
+    last: dict[str, np.ndarray] = {}
+    for (name,), cell in sorted(by(rows, "rule").items(), key=lambda pair: list(RULES).index(pair[0][0])):
+        known = [row for row in cell if row["feasible"]]
+        rule = RULES[name]
+        for key, what in (("error", "1 - correlation"), ("lacking", "1 - margin efficiency")):
+            fits = np.array([fit for row in known if np.isfinite(fit := slope(row, key))])
+            if not len(fits):
+                continue
+            low, high = bootstrap_interval(fits, np.median)
+            ends = np.array([row[key][-1] for row in known])
+            end = float(np.median(ends))
+            if key == "lacking":
+                last[name] = ends
+            unsettled = sum(not row["settled"] for row in known)
+            text = f"{what} falls like k^{np.median(fits):.2f} over the last decade and is {end:.1e} after "
+            text += f"{known[0]['step'][-1]} steps"
+            text += f"; {unsettled} of {len(known)} runs still share attention." if unsettled else "."
+            found.append(
+                value_verdict(
+                    NAME, f"exponent of {what}, {name}, {rule.norm} SVM" + (", experimental" * rule.experimental),
+                    float(np.median(fits)), low, high, trials=len(cell), infeasible=len(cell) - len(known),
+                    discarded=len(known) - len(fits), note=text,
+                )
+            )  # fmt: skip
+    if len(last) > 1:
+        first, second = sorted(last, key=lambda name: np.median(last[name]))[:2]
+        value = float(np.median(last[first]))
+        low, high = bootstrap_interval(last[first], np.median)
+        note = f"{first} is closest to the largest margin of its norm, 1 - efficiency {value:.1e}; then {second}, "
+        found.append(
+            value_verdict(
+                NAME, "least median of 1 - margin efficiency at the end", value, low, high, trials=len(rows),
+                note=note + f"{np.median(last[second]):.1e}.",
+            )
+        )  # fmt: skip
+    return found
+
+
+def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
+    """Draw the median of 1 - correlation against steps, a panel for each family."""
+    import numpy as np
+
+    from attsvm.experiments.grouping import by
+    from attsvm.plots.experiments import SERIES, grid
+    from attsvm.plots.style import house_style, is_wide, step_axis
+
+    cells = {name: [row for row in cell if row["feasible"]] for (name,), cell in by(rows, "rule").items()}
+    shown = {title: [name for name in names if cells.get(name)] for title, names in FAMILIES.items()}
+    shown = {title: names for title, names in shown.items() if names}
+    with house_style():
+        columns = min(2 if is_wide(width) else 1, max(len(shown), 1))
+        down = max(1, -(-len(shown) // columns))
+        result, axes = grid(down, columns, 3.3, "1 - correlation with the SVM of the rule's norm (median)", width)
+        for ax in axes.ravel()[len(shown) :]:
+            ax.set_visible(False)
+        for ax, (title, names) in zip(axes.ravel(), shown.items(), strict=False):
+            for look, name in enumerate(names):
+                color, marker = SERIES[look % len(SERIES)]
+                known = cells[name]
+                values = np.maximum(np.median([row["error"] for row in known], axis=0), FLOOR)
+                fits = [fit for row in known if np.isfinite(fit := slope(row, "error"))]
+                label = name + "*" * RULES[name].experimental
+                label += f": $k^{{{np.median(fits):.2f}}}$" if fits else ""
+                ax.plot(known[0]["step"], values, "-" if look < len(SERIES) else "--", color=color, marker=marker, ms=3,
+                        lw=1.2, label=label)  # fmt: skip
+            step_axis(ax, max(row["step"][-1] for name in names for row in cells[name]) * 1.2)
+            ax.set_yscale("log")
+            ax.set_ylabel("1 - correlation")
+            ax.set_title(title)
+            ax.legend(loc="lower left", fontsize=7, handlelength=1.6, labelspacing=0.3)
+    return result
+
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    title="How fast training converges to the SVM",
+    source="question 3",
+    claim="Constant normalised steps converge like 1/k^2, momentum faster still, plain gradient descent slower.",
+    config=Config,
+    sweep=sweep,
+    trials=trials,
+    figure=figure,
+    verdicts=verdicts,
+    instance=("n", "T", "d"),
+    minutes={"quick": 0.5, "full": 6.0},
+    batch=40,
+)
