@@ -22,6 +22,7 @@ app.command("attsvm.cli.solve:solve", name="solve", help="Find the smallest W th
 app.command("attsvm.cli.study:study", name="study", help="Train attention on a data set and hold it against its SVM.")
 app.command("attsvm.cli.reproduce:reproduce", name="reproduce", help="Run the published experiments, and ours.")
 app.command("attsvm.cli.list:list_experiments", name="list", help="List the experiments that reproduce runs.")
+app.command("attsvm.cli.inspect:inspect", name="inspect", help="Report on the heads of a pretrained model.")
 app.command("attsvm.cli.bench:bench", name="bench", help="Time attsvm beside other solvers (in a checkout).")
 
 

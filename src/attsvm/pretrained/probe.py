@@ -284,7 +284,8 @@ def _support(asking: Head, rows: np.ndarray, train: Head, dual: np.ndarray) -> t
         if dual[i, t] <= 0:
             break
         sequence, q, s = int(asking.sequence[rows[i]]), int(train.position[i]), int(train.selected[i])
-        words = None if asking.texts is None else asking.texts[sequence]
+        length = int(np.flatnonzero(asking.mask[asking.sequence == sequence].any(axis=0)).max()) + 1
+        words = None if asking.texts is None else asking.texts[sequence][:length]
         texts = () if words is None else ((words[q] if asking.self_attention else ""), words[s], words[t])
         context = () if words is None or not asking.self_attention else words[max(0, q - AROUND) : q + AROUND + 1]
         made.append(SupportToken(float(dual[i, t] / total), sequence, q, s, int(t), texts, tuple(context)))

@@ -1,0 +1,110 @@
+"""`attsvm inspect`: what the heads of a pretrained model select, on a text of yours."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+
+
+def inspect(
+    model: str,
+    /,
+    *,
+    text: Path,
+    layers: str | None = None,
+    out: Path = Path("attsvm-inspect"),
+    texts: int = 300,
+    queries: int = 64,
+    seed: int = 0,
+) -> int:
+    """Report what every attention head of a pretrained model selects, by what margin, and whether that is chance.
+
+    Writes index.html, a page a head and inspect.json. Ctrl-C keeps the heads that are done.
+
+    Parameters
+    ----------
+    model
+        Folder of a transformers model, or its name on the Hugging Face hub.
+    text
+        A text file, one text a line.
+    layers
+        Layers to inspect, such as 0-2,5. By default all of them.
+    out
+        The directory to write.
+    texts
+        Most lines to read.
+    queries
+        Queries that each SVM is solved for.
+    seed
+        Root of all randomness.
+    """
+    with refusing():
+        for name, value, least in (("texts", texts, 2), ("queries", queries, 2), ("seed", seed, 0)):
+            if value < least:
+                raise BadInput(f"--{name} must be at least {least}; got {value}.")
+        lines = read_lines(text, texts)
+        chosen = None if layers is None else read_layers(layers)
+    check_writable(out, directory=True)
+    try:
+        from attsvm.pretrained.backend import MissingExtra
+        from attsvm.pretrained.inspection import inspect_model, load
+
+        with refusing():
+            loaded, tokenizer = load(model)
+    except MissingExtra as error:
+        raise BadInput(str(error)) from error
+    with Progress() as progress, refusing():
+        options = {"name": short_name(model), "layers": chosen, "queries": queries, "seed": seed}
+        found = inspect_model(loaded, tokenizer, lines, progress=progress, **options)
+        stopped = progress.interrupted
+        progress("Writing the pages", 1.0)
+        from attsvm.report.inspection import headline, write_inspection
+
+        page = write_inspection(found, out, shlex.join(["attsvm", *sys.argv[1:]]))
+    print(headline(found))
+    print(f"Report: {page}")
+    return Exit.INTERRUPTED if stopped else Exit.DONE
+
+
+def short_name(model: str) -> str:
+    """Return the last part of a folder's path, or the name on the hub."""
+    folder = Path(model).expanduser()
+    return folder.resolve().name if folder.is_dir() else model
+
+
+def read_lines(path: Path, most: int) -> list[str]:
+    """Read the lines of a text file that are not blank.
+
+    Raises
+    ------
+    ValueError
+        If fewer than two are left, or the file is no text.
+    """
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no UTF-8 text; a text file with one text a line was expected.") from error
+    kept = [line for line in lines if line][:most]
+    if len(kept) < 2:
+        raise ValueError(f"{path} has {len(kept)} lines of text; at least two were expected, one text a line.")
+    return kept
+
+
+def read_layers(given: str) -> list[int]:
+    """Read numbers and ranges: "0-2,5" is [0, 1, 2, 5].
+
+    Raises
+    ------
+    ValueError
+        If it is anything else.
+    """
+    found: list[int] = []
+    for part in given.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise ValueError(f"--layers is {given!r}; numbers and ranges such as 0-2,5 were expected.")
+        found += range(int(first), int(last if dash else first) + 1)
+    return list(dict.fromkeys(found))

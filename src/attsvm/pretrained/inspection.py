@@ -1,0 +1,217 @@
+"""Everything that `attsvm inspect` says about the heads of a model, computed head by head."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attsvm.pretrained.audit import MarginAudit, margin_audit
+from attsvm.pretrained.backend import transformers
+from attsvm.pretrained.extract import extract_heads
+from attsvm.pretrained.head import Head
+from attsvm.pretrained.probe import SelectionProbe, fit_selection
+from attsvm.pretrained.rank import HeadRank, head_ranks
+from attsvm.pretrained.selectivity import SelectionReport, asking_heads_queries, selection_report
+from attsvm.threads import one_thread
+
+Progress = Callable[[str, float], object]
+EXAMPLES = 6
+# Seconds for one SVM; what is not solved by then is said to be undecided.
+TIME_LIMIT = 4.0
+
+
+@dataclass(frozen=True)
+class Example:
+    """One query with the attention it pays.
+
+    Attributes
+    ----------
+    tokens : tuple of str
+    attention : tuple of float
+    query : int or None
+        Its place among the tokens; None for cross-attention.
+    """
+
+    tokens: tuple[str, ...]
+    attention: tuple[float, ...]
+    query: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class HeadFinding:
+    """What was found about one head."""
+
+    layer: int
+    head: int
+    name: str
+    error: float
+    report: SelectionReport
+    audit: MarginAudit
+    probe: SelectionProbe | None
+    rank: HeadRank
+    examples: tuple[Example, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """Heads of a model on a text.
+
+    Attributes
+    ----------
+    model : str
+        As it was named.
+    kind : str
+        Class of the model.
+    texts : int
+    heads : tuple of HeadFinding
+    queries, seed : int
+    complete : bool
+        False when stopped early.
+    seconds : float
+    """
+
+    model: str
+    kind: str
+    texts: int
+    heads: tuple[HeadFinding, ...]
+    queries: int
+    seed: int
+    complete: bool
+    seconds: float
+
+
+def load(name: str) -> tuple[Any, Any]:
+    """Load a model and its tokenizer from a folder or, where there is a network, from the hub.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model or it cannot be reached, in one sentence.
+    """
+    tf = transformers()
+    tf.utils.logging.disable_progress_bar()
+    tf.utils.logging.set_verbosity_error()
+    folder = Path(name).expanduser()
+    local = folder.is_dir()
+    if not local and (folder.exists() or name.startswith((".", "/", "~"))):
+        raise ValueError(f"{name} is no folder of a model; one with config.json and weights was expected.")
+    if local and not (folder / "config.json").is_file():
+        raise ValueError(f"{name} holds no config.json; a folder that save_pretrained wrote was expected.")
+    source = str(folder) if local else name
+    try:
+        tokenizer = tf.AutoTokenizer.from_pretrained(source)
+        model = tf.AutoModel.from_pretrained(source, dtype="float32")
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        reason = " ".join(str(error).split()).split(". ")[0]
+        if local:
+            raise ValueError(f"the model in {name} could not be loaded: {reason}.") from error
+        raise ValueError(
+            f"{name} is no folder here, and could not be fetched from the Hugging Face hub: without a network, give "
+            "the folder of a model that save_pretrained wrote."
+        ) from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model, tokenizer
+
+
+def inspect_model(
+    model: Any,
+    tokenizer: Any,
+    texts: Sequence[str],
+    *,
+    name: str = "",
+    layers: Sequence[int] | None = None,
+    queries: int = 64,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Inspection:
+    """Report on every head of a model.
+
+    Parameters
+    ----------
+    model, tokenizer
+    texts : sequence of str
+    name : str
+        For the report. Default: the model's class.
+    layers : sequence of int, optional
+        Default: all.
+    queries : int
+        Queries each head's SVM is solved for; twice as many fit the probe.
+    seed : int
+    progress : callable, optional
+        Called with a sentence and the share done; a true result stops, and the heads done so far are returned.
+
+    Returns
+    -------
+    Inspection
+    """
+    began = time.perf_counter()
+    tell = progress or (lambda sentence, share: False)
+    tell("Recording the model's attention", 0.0)
+    total = _count(model) if layers is None else len(layers)
+    findings: list[HeadFinding] = []
+    stopped = False
+    # The BLAS of several heads at once would fight over the cores; one thread each and a head for every core does not.
+    with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
+        pending = extract_heads(model, texts, layers=layers, tokenizer=tokenizer)
+        for done, (layer, heads) in enumerate(groupby(pending, key=lambda head: head.layer)):
+            if tell(f"Inspecting layer {layer}", min(1.0, done / max(total, 1))):
+                stopped = True
+                break
+            findings += pool.map(lambda head: inspect_head(head, queries=queries, seed=seed), heads)
+    kind = type(model).__name__
+    seconds = time.perf_counter() - began
+    return Inspection(name or kind, kind, len(texts), tuple(findings), queries, seed, not stopped, seconds)
+
+
+def inspect_head(head: Head, *, queries: int, seed: int) -> HeadFinding:
+    """Run every report on one head."""
+    sequences = len(np.unique(asking_heads_queries(head).sequence))
+    probe = None
+    if sequences > 1:
+        probe = fit_selection(head, queries=2 * queries, seed=seed, time_limit=TIME_LIMIT)
+    return HeadFinding(
+        layer=head.layer,
+        head=head.head,
+        name=head.name,
+        error=head.error,
+        report=selection_report(head),
+        audit=margin_audit(head, queries=queries, norms=(), shuffles=1, seed=seed, time_limit=TIME_LIMIT),
+        probe=probe,
+        rank=next(head_ranks([head])),
+        examples=_examples(head, seed),
+    )
+
+
+def _count(model: Any) -> int:
+    return int(getattr(model.config, "num_hidden_layers", 1) or 1)
+
+
+def _examples(head: Head, seed: int) -> tuple[Example, ...]:
+    """Draw queries of different sequences, special tokens apart where there are others."""
+    if head.texts is None:
+        return ()
+    asking = head.mask.sum(axis=1) > 1
+    if head.special is not None and head.self_attention:
+        ordinary = asking & ~head.special[head.sequence, head.position]
+        asking = ordinary if ordinary.any() else asking
+    rng = np.random.default_rng((seed, 1))
+    rows = rng.permutation(np.flatnonzero(asking))
+    _, first = np.unique(head.sequence[rows], return_index=True)
+    made = []
+    for i in rows[np.sort(first)[:EXAMPLES]]:
+        seen = np.flatnonzero(head.mask[i])
+        words = head.texts[head.sequence[i]]
+        query = int(head.position[i]) if head.self_attention else None
+        shown = range(int(seen.max() if query is None else max(seen.max(), query)) + 1)
+        attention = tuple(round(float(head.probabilities[i, t]) if head.mask[i, t] else 0.0, 4) for t in shown)
+        made.append(Example(tuple(words[t] for t in shown), attention, query))
+    return tuple(made)

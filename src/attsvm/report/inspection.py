@@ -1,0 +1,248 @@
+"""Write an inspection: index.html with maps and a table, one page a head, and inspect.json."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attsvm.files import replacing_files_in
+from attsvm.pretrained.inspection import HeadFinding, Inspection
+from attsvm.report.page import environment, versions
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of every head that is drawn as a map of layers and heads.
+
+    Attributes
+    ----------
+    key, title, note : str
+    value : callable
+        None where a head has no such number.
+    text : callable
+        How it is written.
+    low, high : float
+        The ends of the scale.
+    logarithmic : bool
+    """
+
+    key: str
+    title: str
+    note: str
+    value: Callable[[HeadFinding], float | None]
+    text: Callable[[float], str]
+    low: float
+    high: float
+    logarithmic: bool = False
+
+    def shade(self, value: float | None) -> float | None:
+        """Place on the scale, 0 to 1."""
+        if value is None:
+            return None
+        low, high = self.low, self.high
+        if self.logarithmic:
+            low, high, value = (math.log(max(x, 1e-12)) for x in (low, high, value))
+        return min(1.0, max(0.0, (value - low) / (high - low)))
+
+
+def measures(found: Inspection) -> tuple[Measure, ...]:
+    """List the maps; ranks are scaled by the width of a head."""
+    width = max((head.rank.width for head in found.heads), default=1)
+    return (
+        Measure(
+            "top1",
+            "Hardness",
+            "Median over queries of the largest attention probability.",
+            lambda head: head.report.top1,
+            lambda value: f"{value:.2f}",
+            0.0,
+            1.0,
+        ),
+        Measure(
+            "efficiency",
+            "Margin efficiency",
+            "Smallest margin of the trained W over the largest a W of its norm can have, in %, the shades on a "
+            "logarithmic scale. A dash: no W makes the selection, or none was found in time.",
+            lambda head: head.audit.efficiency,
+            lambda value: f"{100 * value:.1f}" if value >= 1e-3 else f"{100 * value:.2f}".lstrip("0"),
+            1e-4,
+            1.0,
+            logarithmic=True,
+        ),
+        Measure(
+            "cosine",
+            "Cosine with its SVM",
+            "Of the trained W, inside the span of the data, with the SVM of what it selects.",
+            lambda head: head.audit.cosine,
+            lambda value: f"{value:.2f}",
+            0.0,
+            0.5,
+        ),
+        Measure(
+            "gain",
+            "Probe above rule",
+            "Held-out agreement of a fitted probe less that of the best rule of place. Zero: place explains as much.",
+            lambda head: None if head.probe is None else head.probe.agreement - head.probe.rule,
+            lambda value: f"{100 * value:+.0f}",
+            0.0,
+            0.5,
+        ),
+        Measure(
+            "rank",
+            "Effective rank",
+            f"Of the scores on this text; a head has {width} query-key coordinates.",
+            lambda head: head.rank.scores,
+            lambda value: f"{value:.0f}",
+            0.0,
+            float(width),
+        ),
+    )
+
+
+def percent(share: float) -> str:
+    """Write a share with two digits that count."""
+    if abs(share) < 1e-4:
+        return "<.01 %"
+    return f"{100 * share:.2g} %"
+
+
+def page_name(finding: HeadFinding) -> str:
+    """File name of a head's page."""
+    return f"L{finding.layer:02d}H{finding.head:02d}.html"
+
+
+def headline(found: Inspection) -> str:
+    """Say what the heads have in common."""
+    total = len(found.heads)
+    if not total:
+        return f"The inspection of {found.model} was stopped before its first head."
+    hard = sum(head.report.verdict == "hard" for head in found.heads)
+    kinds = (
+        f"{hard} of {total} heads {'selects' if hard == 1 else 'select'} hard"
+        if hard
+        else f"No head of {total} selects hard"
+    )
+    probes = [head.probe for head in found.heads if head.probe is not None]
+    beyond = sum(probe.better_than_rule for probe in probes)
+    if not probes:
+        return f"{kinds}."
+    return f"{kinds}; in {beyond} of {len(probes)} a probe of content beats every rule of place."
+
+
+def numbers(found: Inspection, command: str) -> dict[str, Any]:
+    """Collect what inspect.json holds."""
+    return {
+        "attsvm": versions()["attsvm"],
+        "command": command,
+        "model": found.model,
+        "class": found.kind,
+        "texts": found.texts,
+        "queries": found.queries,
+        "seed": found.seed,
+        "complete": found.complete,
+        "seconds": round(found.seconds, 1),
+        "versions": versions(),
+        "headline": headline(found),
+        "heads": [_numbers(head) for head in found.heads],
+    }
+
+
+def _numbers(head: HeadFinding) -> dict[str, Any]:
+    probe = head.probe
+    return {
+        "layer": head.layer,
+        "head": head.head,
+        "name": head.name,
+        "error": head.error,
+        "verdict": head.report.verdict,
+        "top1": head.report.top1,
+        "set99": head.report.set99,
+        "visible": head.report.visible,
+        "special": head.report.special,
+        "efficiency": head.audit.efficiency,
+        "cosine": head.audit.cosine,
+        "cosine_shuffled": head.audit.chance,
+        "cosine_hebbian": head.audit.hebbian,
+        "better_than_chance": head.audit.better_than_chance,
+        "probe": None if probe is None else probe.agreement,
+        "rule": None if probe is None else probe.rule,
+        "rule_name": None if probe is None else probe.rule_name,
+        "rank_weights": head.rank.weights,
+        "rank_scores": head.rank.scores,
+        "width": head.rank.width,
+    }
+
+
+def write_inspection(found: Inspection, directory: str | os.PathLike[str], command: str) -> Path:
+    """Write the pages beside the directory's old content, then move them into place.
+
+    Returns
+    -------
+    Path
+        index.html; beside it lie heads/*.html and inspect.json.
+
+    Raises
+    ------
+    OSError
+        If the directory cannot be made or written.
+    """
+    record = numbers(found, command)
+    shown = measures(found)
+    with replacing_files_in(directory) as beside:
+        (beside / "heads").mkdir()
+        pages = environment()
+        index = pages.get_template("inspection.html.j2").render(
+            found=found, record=record, measures=shown, page_name=page_name, percent=percent, version=record["attsvm"],
+            grid=_grid(found),
+        )  # fmt: skip
+        (beside / "index.html").write_text(index, encoding="utf-8")
+        template = pages.get_template("head.html.j2")
+        for place, head in enumerate(found.heads):
+            before = page_name(found.heads[place - 1]) if place else None
+            after = page_name(found.heads[place + 1]) if place + 1 < len(found.heads) else None
+            page = template.render(
+                found=found, head=head, before=before, after=after, percent=percent, version=record["attsvm"],
+                offsets=_offsets(head), word=_word,
+            )  # fmt: skip
+            (beside / "heads" / page_name(head)).write_text(page, encoding="utf-8")
+        (beside / "inspect.json").write_text(
+            json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+        )
+    return Path(directory) / "index.html"
+
+
+def _grid(found: Inspection) -> dict[int, list[HeadFinding]]:
+    """Group heads by layer."""
+    rows: dict[int, list[HeadFinding]] = {}
+    for head in found.heads:
+        rows.setdefault(head.layer, []).append(head)
+    return rows
+
+
+def _offsets(head: HeadFinding, reach: int = 10) -> list[tuple[str, float]]:
+    """Share of queries by offset of the token attended to most, the far ones together."""
+    if not len(head.report.offsets):
+        return []
+    near = dict.fromkeys(range(-reach, reach + 1), 0.0)
+    below = above = 0.0
+    for offset, share in zip(head.report.offsets.tolist(), head.report.offset_shares.tolist(), strict=True):
+        if offset < -reach:
+            below += share
+        elif offset > reach:
+            above += share
+        else:
+            near[offset] = share
+    ends = [(f"< −{reach}", below)], [(f"> {reach}", above)]
+    return ends[0] + [(f"{k}".replace("-", "−"), share) for k, share in near.items()] + ends[1]
+
+
+def _word(token: str) -> tuple[str, bool]:
+    """Text of a token, and whether a space stands before it (WordPiece, byte-level BPE and SentencePiece marks)."""
+    if token.startswith("##"):
+        return token[2:], False
+    return token.lstrip("Ġ▁") or " ", True
