@@ -140,6 +140,35 @@ ERRATA = (
         "1 − correlation at step 10,000 in exact and in published arithmetic.",
     ),
     Erratum(
+        "A score gap that goes unsaid",
+        "Fig. 6",
+        "The probability of global convergence, without a word on how close the second-best score may be.",
+        "The published shares come out when instances are drawn again until the best score leads by 0.1, as for Fig. 2. "
+        "Without that they are much lower where n or T is large: a token that trails by little is one that a direction "
+        "may prefer.",
+        "attsvm reproduce global-probability",
+        "The rows without a score gap, beside those with it.",
+    ),
+    Erratum(
+        "The draws that Figs 8 and 11 leave out",
+        "Figs 8 and 11",
+        "Means over 500 trials of a ReLU head at d = 4, 6, 8 and 10.",
+        "They are means over the draws whose attention ends decided, which are a small part of all: a quarter at d = 4, "
+        "one or two in a hundred at d = 10. Most accepted draws hold a query in the flat part of the ReLU, which exact "
+        "training lets drift and published arithmetic freezes.",
+        "attsvm reproduce multi-token",
+        "The share of draws accepted at each d, and the means without queries that have no gradient.",
+    ),
+    Erratum(
+        "More tokens than Lemma 6 allows",
+        "Fig. 9",
+        "At λ = 1.4 a head keeps 8.4 of 10 tokens on average, at λ = 2 it keeps 9.8.",
+        "Lemma 6 says which tokens stay, sparsemax of γ/(2λ), and their mean number over the same random scores is "
+        "lower from λ = 1.2 on. Training to the end agrees with the lemma.",
+        "attsvm reproduce lambda-head",
+        "The rows of what Lemma 6 keeps, which train nothing, beside the published counts.",
+    ),
+    Erratum(
         "K and Q normalised one by one",
         "code",
         "Each of ∇K and ∇Q is divided by its own norm.",
