@@ -143,7 +143,7 @@ ERRATA = (
         "A score gap that goes unsaid",
         "Fig. 6",
         "The probability of global convergence, without a word on how close the second-best score may be.",
-        "The published shares come out when instances are drawn again until the best score leads by 0.1, as for Fig. 2. "
+        "The published shares come out when instances are redrawn until the best score leads by 0.1, as for Fig. 2. "
         "Without that they are much lower where n or T is large: a token that trails by little is one that a direction "
         "may prefer.",
         "attsvm reproduce global-probability",
@@ -153,7 +153,7 @@ ERRATA = (
         "The draws that Figs 8 and 11 leave out",
         "Figs 8 and 11",
         "Means over 500 trials of a ReLU head at d = 4, 6, 8 and 10.",
-        "They are means over the draws whose attention ends decided, which are a small part of all: a quarter at d = 4, "
+        "They are means over the draws whose attention ends decided, a small part of all: a quarter at d = 4, "
         "one or two in a hundred at d = 10. Most accepted draws hold a query in the flat part of the ReLU, which exact "
         "training lets drift and published arithmetic freezes.",
         "attsvm reproduce multi-token",
