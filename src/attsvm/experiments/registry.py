@@ -25,9 +25,12 @@ BEYOND: dict[str, str] = {
     "phase-diagram": "attsvm.experiments.beyond.phase_diagram",
     "rank-law": "attsvm.experiments.beyond.rank_law",
     "convergence-rates": "attsvm.experiments.beyond.convergence_rates",
+    "optimiser-geometry": "attsvm.experiments.beyond.optimiser_geometry",
     "sparse-selectors": "attsvm.experiments.beyond.sparse_selectors",
     "joint-training": "attsvm.experiments.beyond.joint_training",
     "sequences": "attsvm.experiments.beyond.sequences",
+    "layers": "attsvm.experiments.beyond.layers",
+    "token-similarity": "attsvm.experiments.beyond.token_similarity",
 }
 """What nobody has published."""
 

@@ -13,7 +13,7 @@ from attsvm.plots.style import INK
 COLOURS = "cividis"
 
 
-def draw_map(ax: Axes, cells: Mapping[tuple[float, float], float], xs: Sequence[float], ys: Sequence[float]) -> Any:
+def draw_map(ax: Axes, cells: Mapping[Any, float], xs: Sequence[float], ys: Sequence[float]) -> Any:
     """Draw values in [0, 1] as equal squares, x to the right and y upwards; cells without a value stay blank.
 
     Parameters

@@ -28,7 +28,7 @@ FAMILIES = {
                              "normalised, linear", "normalised, exponential"),
     "accelerated, adaptive": ("momentum", "momentum, sqrt", "Polyak"),
     "other norms (* experimental)": ("mirror p=1.75", "mirror p=3", "sign", "sign, sqrt", "Adam", "Adam, sqrt",
-                                     "spectral", "spectral, sqrt"),
+                                     "Adam, beta2=0.95", "spectral", "spectral, sqrt"),
     "(K, Q), nuclear": ("(K, Q) relative", "(K, Q) constant", "(K, Q) apart", "(K, Q) gradient"),
 }  # fmt: skip
 

@@ -67,6 +67,9 @@ RULES: dict[str, Rule] = {
     "sign, sqrt": Rule("sign", 0.2, "sqrt", "max", experimental=True),
     "Adam": Rule("adam", 0.02, "constant", "max", slow=True, experimental=True),
     "Adam, sqrt": Rule("adam", 0.2, "sqrt", "max", slow=True, experimental=True),
+    "Adam, beta2=0.95": Rule(
+        "adam", 0.02, "constant", "max", slow=True, experimental=True, options={"betas": (0.9, 0.95)}
+    ),
     "spectral": Rule("spectral", 0.1, "constant", "spectral", slow=True, experimental=True),
     "spectral, sqrt": Rule("spectral", 1.0, "sqrt", "spectral", slow=True, experimental=True),
     "(K, Q) relative": Rule("normalized_gd", 0.5, "sqrt", "nuclear", "KQ", options={"relative": True}),
