@@ -94,7 +94,8 @@ def map_basins(
     near = np.full(len(given), np.nan)
     for index, direction in enumerate(known.directions):
         here = destination == index
-        near[here] = correlation(ends[here], direction.W)
+        if here.any():
+            near[here] = correlation(ends[here], direction.W)
     return Basins(known, given, ends, selected, destination, near)
 
 
