@@ -1,0 +1,309 @@
+r"""Whether every layer of a deeper network is a max-margin selector, and how composition evolves by layer.
+
+Networks of two and three layers (:mod:`attsvm.experiments.beyond.layered`) are trained whole, by Adam. Each layer then
+is taken apart from the others: its input states are tokens, the states that ask are queries, and
+
+* the *kept set* of a query is the smallest set of tokens that holds nine tenths of its attention;
+* W of the layer is compared with the SVM of the top tokens (its soft margin where there is none), with the Gen-SVM that
+  ties the kept sets where that is feasible, and with controls: the SVM of the same selections shuffled among the
+  queries, and the Hebbian mean difference;
+* composition is the number of tokens that attention is spread over, the exponential of its entropy.
+
+In the *chain* task one knows which tokens must be read: the first token's layer k should select the token that k
+pointers lead to. Whether it does is the share of *hops found*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from attsvm.problem import SelectionProblem
+
+NAME = "layers"
+HELD = 0.9
+SHUFFLES = 2
+FRESH = 500
+# Seconds that one SVM may take; beyond, it is left out.
+PATIENCE = 5.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """One task and architecture; `queries` of the layer's states are taken apart."""
+
+    task: Literal["chain", "digits"]
+    layers: int = 2
+    between: Literal["residual", "linear", "mlp"] = "linear"
+    n: int = 2000
+    T: int = 5
+    steps: int = 250
+    lr: float = 0.03
+    queries: int = 30
+    trials: int = 10
+
+    def __post_init__(self) -> None:
+        if self.layers < 1:
+            raise ValueError(f"layers is {self.layers}; at least 1 was expected.")
+        if self.task == "chain" and self.T < 3:
+            raise ValueError(f"T is {self.T}; at least 3 tokens were expected of a chain of two pointers.")
+        if self.task == "digits" and not 2 <= self.n < 350:
+            raise ValueError(f"n is {self.n}; 2 to 349 training images were expected.")
+
+
+def sweep(effort: Effort) -> list[Config]:
+    """Both tasks, one to three layers, three things between; a quick run varies them one at a time."""
+    full = effort == "full"
+    shapes: list[tuple[int, Any]] = [(1, "linear"), (2, "residual"), (2, "linear"), (2, "mlp"), (3, "linear")]
+    shapes += [(3, "residual"), (3, "mlp")] if full else []
+    count, steps = (10, 400) if full else (4, 200)
+    return [Config("chain", layers, between, steps=steps, trials=count) for layers, between in shapes] + [
+        Config("digits", layers, between, n=100, T=16, steps=steps, lr=0.01, trials=count) for layers, between in shapes
+    ]
+
+
+def trials(config: Config, seeds: Any) -> list[Row]:
+    """Train the networks, then take every layer apart."""
+    import torch
+
+    from attsvm.experiments.beyond.layered import Layers, chain_task, digits_task, fit
+
+    pairs = []
+    for seed in seeds:
+        rng = np.random.default_rng(int(seed))
+        if config.task == "chain":
+            pairs.append((chain_task(rng, config.n, config.T), chain_task(rng, FRESH, config.T)))
+        else:
+            pairs.append(digits_task(rng, config.n))
+    train, test = zip(*pairs, strict=True)
+    tokens, labels = (torch.as_tensor(np.stack([getattr(s, name) for s in train])) for name in ("tokens", "labels"))
+    model = Layers(seeds, tokens.shape[-1], config.layers, config.between, config.task == "chain")
+    fit(model, tokens, labels, config.steps, config.lr)
+    rows: list[Row] = []
+    with torch.no_grad():
+        fresh = torch.as_tensor(np.stack([s.tokens for s in test]))
+        truth = np.stack([s.labels for s in test])
+        right = (model.predict(fresh).numpy() * truth > 0).mean(-1)
+        learned = (model.predict(tokens).numpy() * labels.numpy() > 0).mean(-1)
+        states, attention = model.states(fresh)
+        for layer in range(config.layers):
+            x, weights, W = (part.numpy() for part in (states[layer], attention[layer], model.W[layer]))
+            last = layer == config.layers - 1
+            for b, seed in enumerate(seeds):
+                rng = np.random.default_rng((int(seed), layer))
+                row: Row = {"seed": int(seed), "layer": layer + 1, "accuracy": float(right[b])}
+                row["learned"] = float(learned[b])
+                chain = test[b].chain
+                # Of the last layer of a chain only the first state is read.
+                asking = 1 if chain is not None and last else x.shape[2]
+                row["hop"] = None
+                if chain is not None and layer < chain.shape[1]:
+                    row["hop"] = float((weights[b, :, 0].argmax(-1) == chain[:, layer]).mean())
+                rows.append(row | take_apart(x[b], weights[b], W[b], config.queries, asking, rng))
+    return rows
+
+
+def kept_sets(weights: np.ndarray) -> np.ndarray:
+    """Return the smallest sets of tokens that hold :data:`HELD` of the attention, bool (m, T)."""
+    order = np.argsort(-weights, axis=1)
+    ahead = np.cumsum(np.take_along_axis(weights, order, 1), axis=1) - np.take_along_axis(weights, order, 1)
+    kept = np.zeros(weights.shape, dtype=bool)
+    np.put_along_axis(kept, order, ahead < HELD, axis=1)
+    return kept
+
+
+def take_apart(
+    x: np.ndarray, weights: np.ndarray, W: np.ndarray, count: int, asking: int, rng: np.random.Generator
+) -> Row:
+    """Compare one layer with its SVMs and controls, on some of its queries.
+
+    Parameters
+    ----------
+    x : ndarray, shape (n, T, d)
+        Its input states.
+    weights : ndarray, shape (n, T, T)
+        Its attention, a row a query.
+    W : ndarray, shape (d, d)
+    count : int
+        Queries to draw.
+    asking : int
+        Only the first so many states of a sequence ask.
+    rng : Generator
+    """
+    from attsvm.compare import correlation
+    from attsvm.experiments.beyond.measures import known, margin_share
+    from attsvm.problem import SelectionProblem
+    from attsvm.solving import solve
+    from attsvm.study.controls import direction_of, hebbian, shuffle
+    from attsvm.study.watch import Watch
+
+    watch = Watch(None, {"": 1.0})
+    n = len(x)
+    drawn = rng.choice(n * asking, min(count, n * asking), replace=False)
+    at, place = drawn // asking, drawn % asking
+    tokens, queries, own = x[at], x[at, place], weights[at, place]  # (m, T, d), (m, d), (m, T)
+    top, kept = own.argmax(1), kept_sets(own)
+
+    def similar(problem: SelectionProblem) -> tuple[float, str]:
+        direction, reason = direction_of(problem, "frobenius", PATIENCE, watch)
+        return float(correlation(W, direction)), reason
+
+    problem = SelectionProblem(tokens, queries, top)
+    svm, reason = similar(problem)
+    shuffled = [shuffle(top, problem.mask, rng) for _ in range(SHUFFLES)]
+    controls = [similar(SelectionProblem(tokens, queries, other))[0] for other in shuffled if other is not None]
+    gen = solve(SelectionProblem(tokens, queries, kept), time_limit=PATIENCE)
+    entropy = -(own * np.log(np.maximum(own, np.finfo(float).tiny))).sum(1)
+    return {
+        "infeasible": reason == "infeasible",
+        "svm": svm,
+        "control": float(np.mean(controls)) if controls else None,
+        "hebbian": float(correlation(W, hebbian(problem))),
+        "gen": float(correlation(W, gen.W)) if np.isfinite(gen.objective) and gen.objective > 0 else None,
+        "margin": None if reason else known(margin_share(solve(problem), W)),
+        "kept": float(kept.sum(1).mean()),
+        "spread": float(np.exp(entropy).mean()),
+        "oneself": float((top == place).mean()),
+    }
+
+
+def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    """Report each layer's correlation with its SVM beside the controls, and how attention composes."""
+    from attsvm.experiments.grouping import by, column
+    from attsvm.experiments.statistics import mean_interval, mean_verdict
+
+    found = []
+    for (task, layers, between, layer), cell in by(rows, "task", "layers", "between", "layer").items():
+        where = f"layer {layer} of {layers}, {between}, {task}"
+        own, control, gen = (column(cell, name) for name in ("svm", "control", "gen"))
+        infeasible = sum(row["infeasible"] for row in cell)
+        lead = [row["svm"] - row["control"] for row in cell if row["control"] is not None]
+        told = "Not told from shuffled selections"
+        if len(lead) > 1 and mean_interval(lead)[0] > 0:
+            told = "Closer than shuffled selections"
+        note = f"{told}, {control.mean():.2f}; Hebbian {column(cell, 'hebbian').mean():.2f}." if len(control) else ""
+        note += f" The Gen-SVM of the kept sets is feasible in {len(gen)} of {len(cell)} trials"
+        note += f", correlation {gen.mean():.2f}." if len(gen) else "."
+        found.append(
+            mean_verdict(
+                NAME,
+                f"correlation of W with the SVM of its top tokens, {where}",
+                own,
+                infeasible=infeasible,
+                note=note.strip(),
+            )
+        )
+        hops = column(cell, "hop")
+        if len(hops) and layers > 1:
+            note = f"Accuracy {column(cell, 'accuracy').mean():.2f} on fresh chains."
+            chance = 1 / cell[0]["T"]
+            if mean_interval(hops)[0] <= chance:
+                note = f"{len(hops)} trials cannot tell it from the {chance:.2f} of chance. {note}"
+            found.append(mean_verdict(NAME, f"hop {layer} found by {where}", hops, note=note))
+    for (task, layers, between), cell in by(rows, "task", "layers", "between").items():
+        cell = [row for row in cell if row["layer"] == 1]
+        found.append(
+            mean_verdict(
+                NAME,
+                f"accuracy on fresh sequences, {layers} layers, {between}, {task}",
+                column(cell, "accuracy"),
+                note=f"{column(cell, 'learned').mean():.2f} on those trained on.",
+            )
+        )
+    for (task,), cell in by([row for row in rows if row["layers"] > 1], "task").items():
+        found.append(against_hebbian(task, cell))
+        first, last = ([row for row in cell if row["layer"] == (1 if side else row["layers"])] for side in (1, 0))
+        change = column(last, "spread") - column(first, "spread")
+        low, high = mean_interval(change)
+        told = "narrower" if high < 0 else "wider" if low > 0 else "as wide as far as these trials tell"
+        found.append(
+            mean_verdict(
+                NAME,
+                f"tokens that attention is spread over, last layer less the first, {task}",
+                change,
+                note=f"The last layer is {told}: {column(first, 'spread').mean():.2f} tokens in the first layer, "
+                f"{column(last, 'spread').mean():.2f} in the last.",
+            )
+        )
+    return found
+
+
+def against_hebbian(task: str, rows: Sequence[Row]) -> Verdict:
+    """Say whether the SVM describes the layers better than the mean difference that needs no margin."""
+    from attsvm.experiments.statistics import mean_interval, mean_verdict
+
+    lead = [row["svm"] - row["hebbian"] for row in rows]
+    low, high = mean_interval(lead)
+    told = "closer to" if low > 0 else "farther from" if high < 0 else "no closer to"
+    other = "from" if high < 0 else "to"
+    note = f"Over all layers W is {told} the SVM than {other} the Hebbian mean difference of the same selections."
+    return mean_verdict(NAME, f"correlation with the SVM less that with Hebbian, {task}", lead, note=note)
+
+
+def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
+    """Draw correlations by layer with their controls, and the spread of attention, a row for each task."""
+    from attsvm.experiments.beyond.measures import curve_of
+    from attsvm.experiments.grouping import by, having
+    from attsvm.plots.experiments import draw_curve
+    from attsvm.plots.style import QUIET, house_style, is_wide, legend_below, new_figure
+
+    tasks = sorted({row["task"] for row in rows})
+    depth = max(row["layers"] for row in rows)
+    with house_style():
+        across = 3 if is_wide(width) else 1
+        result = new_figure(width, 2.5 * len(tasks) * (3 // across) + 0.7)
+        axes = result.subplots(len(tasks) * (3 // across), across, squeeze=False).reshape(len(tasks), 3)
+        for line, task in zip(axes, tasks, strict=True):
+            for look, ((layers, between), own) in enumerate(by(having(rows, task=task), "layers", "between").items()):
+                cells = by(own, "layer")
+                label = f"{layers} layer{'s' if layers > 1 else ''}, {between}"
+                shift = 0.02 * (look - 3)
+                style = "-" if layers < 3 else ":"
+                for ax, field in zip(line, ("svm", "spread", "hop"), strict=True):
+                    if any(row[field] is not None for row in own):
+                        draw_curve(ax, curve_of(cells, field, label, look % 6, "median", style=style), shift)
+                control = curve_of(cells, "control", "", 5, "median")
+                line[0].plot(
+                    np.asarray(control.x) * (1 + shift), control.y, "_", color=QUIET, ms=9, mew=1.6, label="shuffled"
+                )
+            line[0].axhline(0, color=QUIET, lw=0.6)
+            line[0].set_ylabel("median correlation")
+            line[0].set_title(f"{task}: W and its SVM")
+            line[1].set_ylabel("median number of tokens")
+            line[1].set_title(f"{task}: spread of attention")
+            line[2].set_ylabel("median share of sequences")
+            line[2].set_title(f"{task}: hops found")
+            line[2].set_ylim(-0.03, 1.03)
+            for ax in line:
+                ax.set_xticks(range(1, depth + 1))
+                ax.set_xlim(0.8, depth + 0.3)
+                ax.set_xlabel("layer")
+            if all(row["hop"] is None for row in having(rows, task=task)):
+                line[2].set_axis_off()
+                line[2].set_title("")
+        legend_below(result, [axes[0, 0]], 3)
+    return result
+
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    title="Two and three layers, each as a selector",
+    source="Open question 3",
+    claim="Layers of a trained network are closer to the SVM of their own selections than to that of shuffled ones.",
+    config=Config,
+    sweep=sweep,
+    trials=trials,
+    figure=figure,
+    verdicts=verdicts,
+    instance=("task", "n", "T"),
+    minutes={"quick": 0.7, "full": 6.0},
+    batch=5,
+)

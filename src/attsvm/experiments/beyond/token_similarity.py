@@ -1,0 +1,271 @@
+r"""How sensitive the equivalence is to similar tokens and small score gaps, on digits.
+
+Images of threes and eights are cut into patches and prepared as a study does it (:func:`attsvm.study.run.prepare`:
+centred queries, unit scales, a head fitted to mean tokens). Each image then gets one more token, a *rival* of its
+best-scoring token x at distance :math:`\delta` and with a score that is lower by :math:`g = f\delta`,
+
+.. math:: x' = x - \delta\,(f\,Yv + \sqrt{1-f^2}\,u), \qquad u \perp v \text{ random},\ \|u\| = \|v\| = 1,
+
+so that similarity (:math:`\delta`, in units of a token's mean length) and score gap (the share f of the distance that
+the head sees) are set apart from each other, on tokens that are real otherwise. Without a rival the tokens vary by
+themselves: over the images of a trial, the margin that W gives an image is rank-correlated with the distance of its
+selected token to the nearest other one, and with their smallest score gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from attsvm.study.results import Setup
+    from attsvm.theory.tokens import Trial
+
+NAME = "token-similarity"
+DISTANCES = (1.0, 0.3, 0.1, 0.03, 0.01)
+SHARES = (0.9, 0.1)
+# Of all steps, those after which the correlation is measured a first time.
+EARLY = 0.05
+# Seconds for one SVM.
+PATIENCE = 10.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """A distance of the rivals (0: no rivals) and the share of it that the head sees, on `n` images."""
+
+    distance: float
+    share: float = 0.9
+    classes: str = "3-8"
+    n: int = 20
+    steps: int = 2000
+    lr: float = 1.0
+    trials: int = 20
+
+    def __post_init__(self) -> None:
+        if self.distance < 0 or not 0 < self.share <= 1:
+            raise ValueError(
+                f"distance is {self.distance} and share {self.share}; a distance from 0 and a share in (0, 1] expected."
+            )
+
+
+def sweep(effort: Effort) -> list[Config]:
+    """No rivals, then every distance with every share."""
+    full = effort == "full"
+    count, steps = (50, 10_000) if full else (10, 2000)
+    cells = [Config(distance, share, steps=steps, trials=count) for share in SHARES for distance in DISTANCES]
+    return [Config(0.0, 1.0, steps=steps, trials=count), *cells]
+
+
+def with_rivals(setup: Setup, distance: float, share: float, rng: np.random.Generator) -> Trial:
+    """Append a rival of the best token to every image; rivals are drawn before the distance has a say."""
+    from attsvm.theory.tokens import Trial
+    from attsvm.token_data import TokenData
+
+    trial, v = setup.trial, setup.head.v
+    away = rng.standard_normal((len(trial.labels), len(v)))
+    away -= np.outer(away @ v, v)
+    away /= np.linalg.norm(away, axis=1, keepdims=True)
+    if distance == 0:
+        return trial
+    best = trial.tokens[np.arange(len(trial.labels)), trial.optimal]
+    rival = best - distance * (share * trial.labels[:, None] * v + np.sqrt(1 - share**2) * away)
+    tokens = np.concatenate([trial.tokens, rival[:, None]], axis=1)
+    return Trial.of(TokenData(tokens, trial.queries, trial.labels), v)
+
+
+def trials(config: Config, seeds: Any) -> list[Row]:
+    """Train with and without the rivals; compare W with the SVM of its tokens, and images with each other."""
+    from attsvm.compare import correlation
+    from attsvm.data.digits import digits
+    from attsvm.experiments.beyond.measures import known, margin_share
+    from attsvm.solution import Status
+    from attsvm.solving import solve
+    from attsvm.study.controls import shuffle
+    from attsvm.study.results import Settings
+    from attsvm.study.run import prepare
+    from attsvm.training import train
+
+    data = digits(config.classes)
+    rows: list[Row] = []
+    for seed in seeds:
+        setup = prepare(data, Settings(train=config.n, seed=int(seed)))
+        rng = np.random.default_rng((int(seed), 1))
+        trial = with_rivals(setup, config.distance, config.share, rng)
+        early = int(EARLY * config.steps)
+        trace = train(trial.data, setup.head.v, steps=config.steps, lr=config.lr, record_every=[early])
+        W, selected = np.asarray(trace.W)[-1], np.asarray(trace.selected)
+        solution = solve(trial.problem(selected), time_limit=PATIENCE)
+        feasible = bool(np.isfinite(solution.objective))
+        other = shuffle(selected, trial.mask, rng)
+        control = None if other is None else solve(trial.problem(other), time_limit=PATIENCE)
+        chosen = np.asarray(trace.attention)[-1].max(-1)
+        row: Row = {
+            "seed": int(seed),
+            "infeasible": solution.status is Status.INFEASIBLE,
+            "correlation": float(correlation(W, solution.W)) if feasible else None,
+            "error": float(1 - correlation(W, solution.W)) if feasible else None,
+            "early": float(1 - correlation(np.asarray(trace.W)[-2], solution.W)) if feasible else None,
+            "control": None,
+            "margin": known(margin_share(solution, W)),
+            "optimal": float((selected == trial.optimal).mean()),
+            "rival": float((selected == setup.trial.tokens.shape[1]).mean()),
+            "attention": float(chosen.mean()),
+            "svm_norm": known(solution.objective),
+        }
+        if control is not None and np.isfinite(control.objective):
+            row["control"] = float(correlation(W, control.W))
+        rows.append(row | (by_image(trial, W, selected) if config.distance == 0 else {}))
+    return rows
+
+
+def by_image(trial: Trial, W: np.ndarray, selected: np.ndarray) -> Row:
+    """Rank-correlate the margin of each image with the similarity and the score gap of its tokens."""
+    from scipy.stats import rankdata
+
+    problem = trial.problem(selected)
+    rejected = problem.rejected
+    index = np.arange(len(selected))
+    delta = trial.tokens[index, selected][:, None] - trial.tokens
+    gap = np.abs(trial.gamma[index, selected][:, None] - trial.gamma)
+    margin, distance, score = (
+        np.where(rejected, value, np.inf).min(1) for value in (problem.apply(W), np.linalg.norm(delta, axis=-1), gap)
+    )
+
+    def rank(value: np.ndarray) -> float | None:
+        spread = len(set(value.tolist())) > 1 and len(set(margin.tolist())) > 1
+        return float(np.corrcoef(rankdata(margin), rankdata(value))[0, 1]) if spread else None
+
+    return {"by_distance": rank(distance), "by_gap": rank(score)}
+
+
+def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    """Report the correlation at every distance and gap, and what similarity and gap have to do with it."""
+    from attsvm.experiments.grouping import by, column, having
+    from attsvm.experiments.statistics import mean_interval, mean_verdict
+
+    found = []
+    alone = having(rows, distance=0.0)
+    for (distance, share), cell in by(rows, "distance", "share").items():
+        infeasible = sum(row["infeasible"] for row in cell)
+        where = "no rivals" if distance == 0 else f"rivals at distance {distance:g}, gap {share * distance:.2g}"
+        control = column(cell, "control")
+        note = f"{100 * column(cell, 'optimal').mean():.0f} % of the images select their best token"
+        note += "." if distance == 0 else f", {100 * column(cell, 'rival').mean():.0f} % the rival."
+        if len(column(cell, "early")):
+            note += f" After {100 * EARLY:.0f} % of the steps: {1 - column(cell, 'early').mean():.3f}."
+        note += f" Attention to the selected token is {column(cell, 'attention').mean():.2f}."
+        if len(control):
+            note += f" Shuffled selections: {control.mean():.2f}."
+        found.append(
+            mean_verdict(
+                NAME,
+                f"correlation of W with the SVM of its tokens, digits, {where}",
+                column(cell, "correlation"),
+                trials=len(cell),
+                infeasible=infeasible,
+                interval="bootstrap",
+                note=note,
+            )
+        )
+    for what, field in (("distance to the nearest token", "by_distance"), ("smallest score gap", "by_gap")):
+        values = column(alone, field) if alone else np.array([])
+        if len(values) > 1:
+            low, high = mean_interval(values)
+            told = "no relation that these trials show" if low <= 0 <= high else "larger" if low > 0 else "smaller"
+            note = f"The margin of an image with a larger {what} is {told}."
+            if low <= 0 <= high:
+                note = f"Between an image's margin and its {what} there is {told}."
+            found.append(mean_verdict(NAME, f"rank correlation of margin and {what}, no rivals", values, note=note))
+    return found + differences(rows)
+
+
+def differences(rows: Sequence[Row]) -> list[Verdict]:
+    """Report by what factor nearness, and the score gap, change 1 - correlation on the same images."""
+    from attsvm.experiments.grouping import having
+    from attsvm.experiments.statistics import bootstrap_interval, mean_verdict
+
+    rivals = [row for row in rows if row["distance"] > 0 and (row["error"] or 0) > 0]
+    distances, shares = (sorted({row[name] for row in rivals}) for name in ("distance", "share"))
+    found = []
+    for name, ends, other in (("distance", distances, "share"), ("share", shares, "distance")):
+        if len(ends) < 2:
+            continue
+        high = {(row["seed"], row[other]): row["error"] for row in having(rivals, **{name: ends[-1]})}
+        low = having(rivals, **{name: ends[0]})
+        change = [np.log10(row["error"] / high[key]) for row in low if (key := (row["seed"], row[other])) in high]
+        if len(change) < 2:
+            continue
+        least, most = bootstrap_interval(change)
+        told = "brings W nearer to" if most < 0 else "keeps W farther from" if least > 0 else "makes no difference to"
+        what = "distance of rivals" if name == "distance" else "gap, as a share of the distance,"
+        note = f"A {what} of {ends[0]:g} instead of {ends[-1]:g} {told} its SVM: 1 - correlation "
+        note += f"is multiplied by {10 ** np.median(change):.2g} (median)."
+        found.append(
+            mean_verdict(
+                NAME,
+                f"log10 of the change of 1 - correlation, {what} from {ends[-1]:g} to {ends[0]:g}",
+                change,
+                interval="bootstrap",
+                note=note,
+            )
+        )
+    return found
+
+
+def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
+    """Draw the distance of W from its SVM, the control and the selection against the distance of the rivals."""
+    from attsvm.experiments.beyond.measures import curve_of
+    from attsvm.experiments.grouping import by, column, having
+    from attsvm.plots.experiments import draw_curve, value_axis
+    from attsvm.plots.style import QUIET, house_style, legend_below, panels
+
+    shown = {
+        "error": ("W and its SVM", "median 1 - correlation"),
+        "control": ("shuffled selections", "median correlation"),
+        "optimal": ("best token selected", "median share of images"),
+    }
+    rivals = [row for row in rows if row["distance"] > 0]
+    alone = having(rows, distance=0.0)
+    with house_style():
+        result, axes = panels(width, 2.8, 3)
+        for look, ((share,), own) in enumerate(by(rivals, "share").items()):
+            cells = by(own, "distance")
+            for ax, field in zip(axes, shown, strict=True):
+                label = f"gap {share:g} of the distance"
+                draw_curve(ax, curve_of(cells, field, label, look % 6, "median"), 0.03 * (look - 0.5))
+            early = curve_of(cells, "early", f"after {100 * EARLY:.0f} % of the steps", look % 6, "median", style=":")
+            draw_curve(axes[0], early, 0.03 * (look - 0.5))
+        for ax, (field, (title, label)) in zip(axes, shown.items(), strict=True):
+            if len(column(alone, field)):
+                ax.axhline(float(np.median(column(alone, field))), color=QUIET, lw=0.9, ls="--", label="without rivals")
+            if rivals:
+                value_axis(ax, sorted({row["distance"] for row in rivals}), "distance of the rival")
+            ax.set_title(title)
+            ax.set_ylabel(label)
+        axes[0].set_yscale("log")
+        legend_below(result, axes, 2)
+    return result
+
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    title="Similar tokens and small score gaps on digits",
+    source="Open question 1",
+    claim="The nearer the rivals of the selected tokens, the longer training needs to reach the SVM.",
+    config=Config,
+    sweep=sweep,
+    trials=trials,
+    figure=figure,
+    verdicts=verdicts,
+    instance=("classes", "n"),
+    minutes={"quick": 0.6, "full": 10.0},
+    batch=5,
+)
