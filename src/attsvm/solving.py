@@ -141,8 +141,10 @@ def solve(
     if not problem.rejected.any():
         return answer(Status.OPTIMAL, nothing, none)
     plain = measure is FROBENIUS and method is None
-    if plain and _small(problem) and not control.watched and solve_compiled(problem, control):
-        found, W, dual = None, control.W, control.dual
+    at_once = solve_compiled(problem, control.tol) if plain and _small(problem) and not control.watched else None
+    if at_once is not None:
+        found, (W, dual) = None, at_once
+        control.method, control.iterations = "compiled active set", 1
     elif measure is FROBENIUS and (method == "sharded" or (plain and _large(problem))):
         with np.errstate(**LENIENT):
             found = solve_sharded(problem, control)

@@ -12,7 +12,6 @@ from numba import njit, prange
 
 from attsvm.problem import SelectionProblem
 from attsvm.solvers.active_set import nonnegative_least_squares
-from attsvm.solvers.control import Control
 from attsvm.solvers.dual_coordinate import FAST
 
 PASSES = 10
@@ -185,22 +184,19 @@ def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objectiv
         state[b] = SOLVED if solved else OPEN
 
 
-def solve_compiled(problem: SelectionProblem, control: Control) -> bool:
-    """Solve one small problem by the same compiled call, leaving W and multipliers with ``control`` if it succeeds."""
+def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[np.ndarray, np.ndarray] | None:
+    """Solve one small problem by the same compiled call: W (d, dz) and multipliers (n, T), or None if it stays open."""
     n, T, d, dz = problem.shape
     W, dual, margins = np.empty((d, dz)), np.empty((n, T)), np.empty((n, T))
     # Copies, since numba compiles once more for arrays that are read-only or not float64.
-    solved, norm, gap = solve_one(
+    solved, _, _ = solve_one(
         problem.tokens[problem.sequence].astype(np.float64, copy=False),
         problem.queries.copy(),
         problem.selected.copy(),
         problem.mask.copy(),
-        control.tol,
+        tol,
         W,
         dual,
         margins,
     )
-    if solved:
-        control.method = "compiled active set"
-        control.observe(W, norm, dual, norm / (1.0 + gap))
-    return solved
+    return (W, dual) if solved else None
