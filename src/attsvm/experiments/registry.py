@@ -26,6 +26,7 @@ BEYOND: dict[str, str] = {
     "rank-law": "attsvm.experiments.beyond.rank_law",
     "convergence-rates": "attsvm.experiments.beyond.convergence_rates",
     "optimiser-geometry": "attsvm.experiments.beyond.optimiser_geometry",
+    "basins": "attsvm.experiments.beyond.basins",
     "sparse-selectors": "attsvm.experiments.beyond.sparse_selectors",
     "joint-training": "attsvm.experiments.beyond.joint_training",
     "sequences": "attsvm.experiments.beyond.sequences",
