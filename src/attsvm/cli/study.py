@@ -31,6 +31,9 @@ def study(
     query: str = "mean",
     patch: int = 5,
     positions: str = "place",
+    text: str | None = None,
+    label: str | None = None,
+    model: str | None = None,
 ) -> int:
     """Train attention on a data set and hold it against the SVM of the tokens it selects.
 
@@ -39,8 +42,8 @@ def study(
     Parameters
     ----------
     data
-        "digits" (scikit-learn's 8x8 images, cut into 2x2-pixel patches), or a .npz file with tokens (n, T, d),
-        queries (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T) and head (d,).
+        "digits" (scikit-learn's 8x8 images, cut into 2x2-pixel patches); a .npz file with tokens (n, T, d), queries
+        (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T) and head (d,); or a .csv file of labelled texts.
     out
         The directory to write.
     train
@@ -63,11 +66,17 @@ def study(
         Digits only: which patch asks with --query patch, 0 to 15, row by row.
     positions
         Digits only: place (each patch in its place on a blank image) or append (pixels, then position).
+    text, label
+        CSV only, both needed: the columns of the texts and of their labels, of which there are two.
+    model
+        CSV only: folder or hub name of a transformers model whose last hidden states are the tokens. By default words
+        are tokens, with vectors fitted on the file.
     """
+    columns = {"text": text, "label": label, "model": model}
     options = {"classes": classes, "query": query, "patch": patch, "positions": positions}
     with refusing():
         settings = Settings(train, steps, lr, seed, shuffles, time_limit)
-        dataset = _read(data, options)
+        dataset = _read(data, options, columns)
     with refusing():
         from attsvm.study.run import prepare, run
 
@@ -85,17 +94,49 @@ def study(
     return Exit.INTERRUPTED if stopped else Exit.DONE
 
 
-def _read(data: str, options: dict[str, str | int]) -> Dataset:
+def _read(data: str, options: dict[str, str | int], columns: dict[str, str | None]) -> Dataset:
+    if Path(data).suffix == ".csv":
+        _refuse_foreign(options)
+        return _read_csv(data, **columns)
+    given = [f"--{name}" for name, value in columns.items() if value is not None]
+    if given:
+        raise BadInput(f"{' and '.join(given)} can only be given with a .csv file.")
     if data == "digits":
         from attsvm.data.digits import digits
 
         return digits(**options)  # type: ignore[arg-type]
     if Path(data).suffix != ".npz":
-        raise BadInput(f"{data!r} is no data set; 'digits' or the path of a .npz file was expected.")
+        raise BadInput(f"{data!r} is no data set; 'digits' or the path of a .npz or .csv file was expected.")
+    _refuse_foreign(options)
+    return read_dataset(data)
+
+
+def _refuse_foreign(options: dict[str, str | int]) -> None:
     foreign = [f"--{name}" for name, value in options.items() if value != DIGITS[name]]
     if foreign:
         raise BadInput(f"{' and '.join(foreign)} can only be given with 'digits'.")
-    return read_dataset(data)
+
+
+def _read_csv(data: str, text: str | None, label: str | None, model: str | None) -> Dataset:
+    from attsvm.data.text import from_vectors, read_texts, word_dataset
+
+    if text is None or label is None:
+        raise BadInput(f"{data} needs --text and --label, the names of its columns of texts and labels.")
+    read = read_texts(data, text, label)
+    if model is None:
+        return word_dataset(read)
+    from attsvm.pretrained.backend import MissingExtra
+
+    try:
+        from attsvm.pretrained.hidden import hidden_states
+        from attsvm.pretrained.inspection import load
+
+        sequences = hidden_states(*load(model), read.texts)
+    except MissingExtra as error:
+        raise BadInput(str(error)) from error
+    name = Path(model).expanduser().resolve().name if Path(model).expanduser().is_dir() else model
+    note = f"Tokens are the last hidden states of {name}, frozen, without its special tokens."
+    return from_vectors(read, sequences, (note,))
 
 
 def _say(found: Study, page: Path) -> None:

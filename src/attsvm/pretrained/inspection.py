@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,7 @@ def load(name: str) -> tuple[Any, Any]:
     tf = transformers()
     tf.utils.logging.disable_progress_bar()
     tf.utils.logging.set_verbosity_error()
+    import_module("huggingface_hub.utils.logging").set_verbosity_error()
     folder = Path(name).expanduser()
     local = folder.is_dir()
     if not local and (folder.exists() or name.startswith((".", "/", "~"))):

@@ -1,0 +1,204 @@
+r"""Labelled texts of a CSV file as token sequences: one token a word.
+
+Words are lower-cased runs of letters or digits. Their vectors are fitted on the file itself, so that nothing is
+downloaded: with :math:`n_{ij}` the number of times words i and j stand within a window of each other, the positive
+pointwise mutual information :math:`\max(0, \log n_{ij} n / (n_i n_j))` is factored by a truncated SVD, and rows of
+:math:`U\sqrt{S}` are scaled to length one (Levy and Goldberg, NIPS 2014, show that this is what word2vec factors).
+Labels play no part in it. A text is the sequence of its different words: a word that stood in it twice would be two
+equal tokens, of which no attention can select one.
+
+Vectors of another origin, such as the hidden states of a model, enter by :func:`from_vectors`.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from attsvm.data.dataset import Dataset
+from attsvm.token_data import TokenData
+
+WORD = re.compile(r"[^\W_]+")
+DIMENSIONS = 32
+WINDOW = 4
+MOST_TOKENS = 64
+# A word that occurs once has the company of one place only.
+LEAST_COUNT = 2
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """Texts with one of two labels.
+
+    Attributes
+    ----------
+    name : str
+        Of the file.
+    texts : tuple of str
+    labels : ndarray, shape (n,)
+        -1 and +1.
+    classes : tuple of str
+        What +1 and -1 stand for.
+    """
+
+    name: str
+    texts: tuple[str, ...]
+    labels: np.ndarray
+    classes: tuple[str, str]
+
+
+def read_texts(path: str | Path, text: str, label: str) -> LabelledTexts:
+    """Read two columns of a CSV file.
+
+    Parameters
+    ----------
+    path : path
+        With a header line.
+    text, label : str
+        Names of the columns. The label has two values; the later one in the alphabet is +1.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If a column is missing, rows are ragged, or the labels are not two.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} does not exist; a .csv file was expected.")
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{file} is no CSV file in UTF-8: {error}.") from error
+    columns = list(rows[0]) if rows else []
+    for wanted, name in (("text", text), ("label", label)):
+        if name not in columns:
+            held = ", ".join(map(str, columns)) or "no rows"
+            raise ValueError(f"{file} has no column {name!r} for --{wanted}; it has {held}.")
+    if any(row[text] is None or row[label] is None for row in rows):
+        raise ValueError(f"{file} has a row that ends before the columns {text!r} and {label!r}.")
+    kept = [(row[text].strip(), row[label].strip()) for row in rows if row[text].strip()]
+    values = sorted({value for _, value in kept})
+    if len(values) != 2:
+        some = ", ".join(map(repr, values[:5])) or "none"
+        raise ValueError(f"column {label!r} of {file} must have two values; it has {len(values)}: {some}.")
+    labels = np.array([1.0 if value == values[1] else -1.0 for _, value in kept])
+    return LabelledTexts(file.name, tuple(words for words, _ in kept), labels, (values[1], values[0]))
+
+
+def word_dataset(read: LabelledTexts, dimensions: int = DIMENSIONS) -> Dataset:
+    """Turn texts into sequences of word vectors fitted on them.
+
+    Parameters
+    ----------
+    read : LabelledTexts
+    dimensions : int
+        Of the vectors, if there are as many words.
+
+    Raises
+    ------
+    ValueError
+        If the texts share too few words to say anything of their company.
+    """
+    words = [[match.group().lower() for match in WORD.finditer(text)] for text in read.texts]
+    counts = Counter(word for text in words for word in text)
+    vocabulary = sorted(word for word, count in counts.items() if count >= LEAST_COUNT)
+    if len(vocabulary) < 3:
+        raise ValueError(
+            f"the texts of {read.name} have {len(vocabulary)} words that occur twice; 3 or more are needed."
+        )
+    number = {word: i for i, word in enumerate(vocabulary)}
+    known = [[number[word] for word in text if word in number] for text in words]
+    vectors = fit_vectors(known, len(vocabulary), dimensions)
+    sequences = [vectors[list(dict.fromkeys(text))] for text in known]
+    notes = (
+        f"Tokens are the different words of a text, as {vectors.shape[1]}-dimensional vectors of length one fitted on "
+        f"the file (positive pointwise mutual information within {WINDOW} words, truncated SVD); words that occur once "
+        "are left out.",
+    )
+    return from_vectors(read, sequences, notes)
+
+
+def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> np.ndarray:
+    """Fit word vectors to texts given as word numbers.
+
+    Parameters
+    ----------
+    texts : sequence of sequences of int
+    words : int
+        Size of the vocabulary.
+    dimensions : int
+
+    Returns
+    -------
+    ndarray, shape (words, min(dimensions, words - 1))
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.linalg import svds
+
+    near = [(a, b) for text in texts for i, a in enumerate(text) for b in text[i + 1 : i + 1 + WINDOW]]
+    first, second = np.array(near, dtype=int).reshape(-1, 2).T
+    ones = np.ones(2 * len(first))
+    pairs = (np.concatenate([first, second]), np.concatenate([second, first]))
+    table = coo_array((ones, pairs), shape=(words, words)).tocsr().tocoo()
+    total = np.maximum(table.sum(axis=0), 1.0)
+    row, column = table.coords
+    information = np.log(table.data * table.data.sum() / (total[row] * total[column]))
+    positive = coo_array((np.maximum(information, 0.0), (row, column)), shape=(words, words)).tocsr()
+    rank = min(dimensions, words - 1)
+    # The start is fixed so that one file has one set of vectors.
+    left, sigma, _ = svds(positive, k=rank, v0=np.ones(words), return_singular_vectors=True)
+    assert left is not None
+    order = np.argsort(-sigma, kind="stable")
+    vectors = left[:, order] * np.sqrt(sigma[order])
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1.0)
+
+
+def from_vectors(read: LabelledTexts, sequences: Sequence[np.ndarray], notes: Sequence[str]) -> Dataset:
+    """Make a data set of one vector sequence a text; texts without any, and tokens past the 64th, are left out.
+
+    Parameters
+    ----------
+    read : LabelledTexts
+    sequences : sequence of ndarray, shape (T_i, d)
+    notes : sequence of str
+        How the vectors were made.
+
+    Raises
+    ------
+    ValueError
+        If no text, or texts of one label only, have a token.
+    """
+    cut = [sequence[:MOST_TOKENS] for sequence in sequences]
+    kept = [i for i, sequence in enumerate(cut) if len(sequence)]
+    labels = read.labels[kept]
+    if len(set(labels.tolist())) < 2:
+        raise ValueError(f"the texts of {read.name} that have tokens all have one label; two were expected.")
+    longest = max(len(cut[i]) for i in kept)
+    tokens = np.zeros((len(kept), longest, cut[kept[0]].shape[1]))
+    mask = np.zeros(tokens.shape[:2], dtype=bool)
+    for row, i in enumerate(kept):
+        tokens[row, : len(cut[i])] = cut[i]
+        mask[row, : len(cut[i])] = True
+    queries = tokens.sum(axis=1) / mask.sum(axis=1, keepdims=True)
+    said = ["The query of a text is its mean token."]
+    if len(kept) < len(sequences):
+        said.append(f"Texts without a token are left out, {len(sequences) - len(kept)} in all.")
+    if max(map(len, sequences)) > MOST_TOKENS:
+        said.append(f"Texts are cut after {MOST_TOKENS} tokens.")
+    return Dataset(
+        name=f"{read.name}, {read.classes[0]} against {read.classes[1]}",
+        tokens=TokenData(tokens, queries, labels, mask),
+        classes=read.classes,
+        notes=(*notes, *said),
+        centre=True,
+    )

@@ -1,0 +1,60 @@
+"""`attsvm study FILE.csv`: words fitted on the file, hidden states of a real model, and refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attsvm.cli import main
+from attsvm.pretrained.hidden import hidden_states
+from pretrained_models import SENTENCES, minilm, minilm_path
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    rows = [f'"{text}",{"first" if i % 2 else "second"}' for i, text in enumerate(SENTENCES)]
+    path = tmp_path / "texts.csv"
+    path.write_text("sentence,half\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("with_model", [False, True])
+def test_study_of_texts(table: Path, tmp_path: Path, with_model: bool) -> None:
+    model = ["--model", str(minilm_path())] if with_model else []
+    columns = ["--text", "sentence", "--label", "half", "--train", "6", "--steps", "60"]
+    columns += ["--shuffles", "0", "--time-limit", "2"]
+    assert main(["study", str(table), *columns, *model, "--out", str(tmp_path / "out")]) == 0
+    verdict = json.loads((tmp_path / "out" / "verdict.json").read_text(encoding="utf-8"))
+    assert verdict["data"] == "texts.csv, second against first"
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert ("last hidden states of model" if with_model else "fitted on the file") in page
+
+
+def test_hidden_states_are_those_of_the_words() -> None:
+    model, tokenizer = minilm()
+    found = hidden_states(model, tokenizer, SENTENCES[:2])
+    alone = hidden_states(model, tokenizer, SENTENCES[1:2])
+    assert [len(rows) for rows in found] == [len(tokenizer.tokenize(text)) for text in SENTENCES[:2]]
+    np.testing.assert_allclose(found[1], alone[0], atol=1e-5)  # float32, padded or not
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["texts.csv", "--text", "sentence"], "texts.csv needs --text and --label"),
+        (["texts.csv", "--text", "sentence", "--label", "other"], "no column 'other' for --label"),
+        (["digits", "--label", "half"], "--label can only be given with a .csv file"),
+        (["texts.csv", "--text", "sentence", "--label", "half", "--patch", "2"], "--patch can only be given with"),
+        (["absent.csv", "--text", "a", "--label", "b"], "absent.csv does not exist"),
+        (["texts.csv", "--text", "sentence", "--label", "half", "--model", "./no"], "./no is no folder of a model"),
+    ],
+)
+def test_refusals_of_texts(
+    arguments: list[str], sentence: str, table: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.chdir(table.parent)
+    assert main(["study", *arguments]) == 2
+    assert sentence in capsys.readouterr().err
