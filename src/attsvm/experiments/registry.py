@@ -32,6 +32,7 @@ BEYOND: dict[str, str] = {
     "sequences": "attsvm.experiments.beyond.sequences",
     "layers": "attsvm.experiments.beyond.layers",
     "token-similarity": "attsvm.experiments.beyond.token_similarity",
+    "regularisation": "attsvm.experiments.beyond.regularisation",
 }
 """What nobody has published."""
 

@@ -190,6 +190,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         if len(lead) > 1 and mean_interval(lead)[0] > 0:
             told = "Closer than shuffled selections"
         note = f"{told}, {control.mean():.2f}; Hebbian {column(cell, 'hebbian').mean():.2f}." if len(control) else ""
+        note += f" A query keeps {column(cell, 'kept').mean():.1f} tokens and is its own top token in "
+        note += f"{100 * column(cell, 'oneself').mean():.0f} % of the cases."
         note += f" The Gen-SVM of the kept sets is feasible in {len(gen)} of {len(cell)} trials"
         note += f", correlation {gen.mean():.2f}." if len(gen) else "."
         found.append(
