@@ -27,6 +27,7 @@ BEYOND: dict[str, str] = {
     "convergence-rates": "attsvm.experiments.beyond.convergence_rates",
     "optimiser-geometry": "attsvm.experiments.beyond.optimiser_geometry",
     "basins": "attsvm.experiments.beyond.basins",
+    "overparameterisation": "attsvm.experiments.beyond.overparameterisation",
     "sparse-selectors": "attsvm.experiments.beyond.sparse_selectors",
     "joint-training": "attsvm.experiments.beyond.joint_training",
     "sequences": "attsvm.experiments.beyond.sequences",
