@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attsvm.data.text import LabelledTexts, fit_vectors, from_vectors, read_texts, word_dataset
+from attsvm.data.text import LabelledTexts, fit_vectors, from_vectors, principal_components, read_texts, word_dataset
 from attsvm.study import Settings, study
 
 
@@ -71,6 +71,18 @@ def test_a_text_is_its_different_words() -> None:
         word_dataset(LabelledTexts("f.csv", ("a b", "b a"), np.array([1.0, -1.0]), ("p", "q")))
     with pytest.raises(ValueError, match="all have one label"):
         from_vectors(read, [np.ones((1, 2)), np.ones((0, 2)), np.ones((2, 2)), np.ones((0, 2))], ())
+
+
+def test_principal_components() -> None:
+    """Points on a plane in five dimensions keep their distances, up to the scale, in two."""
+    rng = np.random.default_rng(2)
+    points = rng.standard_normal((9, 2)) @ np.linalg.qr(rng.standard_normal((5, 2)))[0].T + 7.0
+    (first, second), share = principal_components([points[:4], points[4:]], 2)
+    assert share == pytest.approx(1.0)
+    flat = np.concatenate([first, second])
+    assert np.linalg.norm(flat, axis=1).mean() == pytest.approx(1.0)
+    ratio = np.linalg.norm(points[0] - points[1:], axis=1) / np.linalg.norm(flat[0] - flat[1:], axis=1)
+    np.testing.assert_allclose(ratio, ratio[0])
 
 
 def test_training_on_texts_reaches_their_svm() -> None:

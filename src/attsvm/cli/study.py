@@ -118,7 +118,7 @@ def _refuse_foreign(options: dict[str, str | int]) -> None:
 
 
 def _read_csv(data: str, text: str | None, label: str | None, model: str | None) -> Dataset:
-    from attsvm.data.text import from_vectors, read_texts, word_dataset
+    from attsvm.data.text import MOST_DIMENSIONS, from_vectors, principal_components, read_texts, word_dataset
 
     if text is None or label is None:
         raise BadInput(f"{data} needs --text and --label, the names of its columns of texts and labels.")
@@ -135,8 +135,12 @@ def _read_csv(data: str, text: str | None, label: str | None, model: str | None)
     except MissingExtra as error:
         raise BadInput(str(error)) from error
     name = Path(model).expanduser().resolve().name if Path(model).expanduser().is_dir() else model
-    note = f"Tokens are the last hidden states of {name}, frozen, without its special tokens."
-    return from_vectors(read, sequences, (note,))
+    reduced, share = principal_components(sequences, MOST_DIMENSIONS)
+    note = (
+        f"Tokens are the last hidden states of {name}, frozen, without its special tokens, in their first "
+        f"{reduced[0].shape[1]} principal components ({100 * share:.0f} % of their variance)."
+    )
+    return from_vectors(read, reduced, (note,))
 
 
 def _say(found: Study, page: Path) -> None:

@@ -28,6 +28,8 @@ WORD = re.compile(r"[^\W_]+")
 DIMENSIONS = 32
 WINDOW = 4
 MOST_TOKENS = 64
+# Hidden states of a model are hundreds of numbers; training W takes time in proportion to their square.
+MOST_DIMENSIONS = 64
 # A word that occurs once has the company of one place only.
 LEAST_COUNT = 2
 
@@ -161,6 +163,29 @@ def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> 
     vectors = left[:, order] * np.sqrt(sigma[order])
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1.0)
+
+
+def principal_components(sequences: Sequence[np.ndarray], dimensions: int) -> tuple[list[np.ndarray], float]:
+    """Project vectors on the directions in which they vary most, and scale them to mean length one.
+
+    Parameters
+    ----------
+    sequences : sequence of ndarray, shape (T_i, d)
+    dimensions : int
+
+    Returns
+    -------
+    sequences : list of ndarray, shape (T_i, min(dimensions, d))
+    share : float
+        Of the variance that is kept.
+    """
+    stacked = np.concatenate(list(sequences))
+    mean = stacked.mean(axis=0)
+    values, vectors = np.linalg.eigh(np.cov((stacked - mean).T, bias=True))
+    basis = vectors[:, ::-1][:, :dimensions]  # (d, dimensions), largest variance first
+    scale = float(np.linalg.norm((stacked - mean) @ basis, axis=1).mean()) or 1.0
+    share = float(values[::-1][:dimensions].sum() / values.sum()) if values.sum() > 0 else 1.0
+    return [(rows - mean) @ basis / scale for rows in sequences], share
 
 
 def from_vectors(read: LabelledTexts, sequences: Sequence[np.ndarray], notes: Sequence[str]) -> Dataset:
