@@ -289,8 +289,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 ax.set_xlim(0.8, depth + 0.3)
                 ax.set_xlabel("layer")
             if all(row["hop"] is None for row in having(rows, task=task)):
-                line[2].set_axis_off()
-                line[2].set_title("")
+                line[2].remove()
         legend_below(result, [axes[0, 0]], 3)
     return result
 

@@ -347,8 +347,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             if len(ax.get_legend_handles_labels()[1]) > 1:
                 ax.legend(fontsize=7, handlelength=1.6)
             if not ax.has_data():
-                ax.set_axis_off()
-                ax.set_title("")
+                ax.remove()
     return result
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 NAME = "sequences"
 SETTINGS = ("sequence", "causal", "acyclic", "cyclic")
 RECORDS = (30, 100, 300, 1000, 3000, 10_000, 30_000)
+# What rows of some settings hold; in the others it is empty.
+FIELDS = ("control", "optimal", "acyclic", "whole", "finite", "finite_share")
 # Step of plain descent on cyclic data, with tokens of length one.
 PLAIN_STEP = 1.0
 
@@ -68,9 +70,8 @@ def records(steps: int) -> list[int]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, and compare W over time with the SVM of the setting."""
-    if config.setting in ("sequence", "causal"):
-        return every_token(config, seeds)
-    return next_token(config, seeds)
+    rows = every_token(config, seeds) if config.setting in ("sequence", "causal") else next_token(config, seeds)
+    return [dict.fromkeys(FIELDS) | row for row in rows]
 
 
 def every_token(config: Config, seeds: Any) -> list[Row]:
@@ -263,7 +264,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         result = new_figure(width, 2.5 * down + 0.6)
         axes = result.subplots(down, across, squeeze=False).ravel()
         for ax in axes[len(shown) :]:
-            ax.set_axis_off()
+            ax.remove()
         looks = {d: look for look, d in enumerate(sorted({row["d"] for row in rows}))}
         for ax, setting in zip(axes, shown, strict=False):
             for (d, _n), cell in by(having(rows, setting=setting), "d", "n").items():

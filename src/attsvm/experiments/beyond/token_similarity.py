@@ -248,6 +248,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 ax.axhline(float(np.median(column(alone, field))), color=QUIET, lw=0.9, ls="--", label="without rivals")
             if rivals:
                 value_axis(ax, sorted({row["distance"] for row in rivals}), "distance of the rival")
+            ax.set_xlabel("distance of the rival")
             ax.set_title(title)
             ax.set_ylabel(label)
         axes[0].set_yscale("log")
