@@ -111,7 +111,9 @@ def test_a_control_exists_where_no_svm_does(norm: str) -> None:
     few = SelectionProblem(roomy.tokens.tokens, roomy.tokens.queries, [0, 1, 2])
     W, reason = direction_of(few, norm, 10.0, Watch(None, {"only": 1.0}))
     assert reason == ""
-    np.testing.assert_array_equal(W, solve(few, norm).W)
+    # Strong convexity bounds the distance of two answers by their gaps, 1e-9 each at most.
+    best = solve(few, norm).W
+    assert np.linalg.norm(W - best) <= 2 * np.sqrt(2e-9) * np.linalg.norm(best)
 
 
 def test_shuffles_keep_the_counts_and_differ() -> None:
