@@ -7,7 +7,8 @@ A head scores by r = d_h coordinates, :math:`W = KQ^\top`. Three ways to leave f
   query sees (a constant added to a query's scores changes nothing) and C_z the second moment of queries,
   :math:`\|C_x^{1/2}(W - W_r)C_z^{1/2}\|_F` is smallest for the truncated SVD of :math:`C_x^{1/2} W C_z^{1/2}`. In
   factors that is an SVD of a d_h x d_h matrix, :math:`R_x R_z^\top` of the QR decompositions.
-* **distilled**: from there, the factors that minimise the mean KL divergence from the model's attention (L-BFGS).
+* **distilled**: from there, the factors that minimise the mean KL divergence from the model's attention (L-BFGS), pulled
+  towards the start and kept only where they hold on sequences they were not fitted to.
 
 Rotary heads turn pairs of coordinates, which no rotation of the factors may mix; of them the pairs with the most energy
 are kept (of the weights, or of keys and queries), and distilled in the same way. Query heads that share keys are
@@ -30,7 +31,9 @@ METHODS = ("svd", "whitened", "distilled")
 # L-BFGS works in coordinates in which data vary alike, down to this part of their largest variance: directions that
 # tokens hardly take would otherwise collect large weights from rounding alone.
 FLOOR = 1e-3
-DISTILL_QUERIES, DISTILL_STEPS = 2000, 60
+DISTILL_QUERIES, DISTILL_STEPS = 4000, 60
+# One sequence in this many judges a distillation; PULL is the price of moving the factors by their own length.
+VALIDATION, PULL = 5, 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,12 +210,19 @@ def coordinate_energy(heads: Sequence[Head], method: Method) -> np.ndarray:
 
 
 def _distill(heads: list[Head]) -> list[Head]:
-    """Minimise the mean divergence over all factors by L-BFGS."""
+    """Minimise the mean divergence over all factors by L-BFGS, and keep the result if it holds on other sequences.
+
+    A pull towards the start keeps directions that the sample says nothing about where they were.
+    """
     rng = np.random.default_rng(0)
-    samples = [_Sample(head, rng) for head in heads]
+    sequences = rng.permutation(np.unique(heads[0].sequence))
+    kept = np.isin(heads[0].sequence, sequences[: len(sequences) // VALIDATION])
+    samples = [_Sample(head.take(~kept), rng) for head in heads]
     scales = [_with_floor(token_root(heads[0])), *(_with_floor(query_root(head)) for head in heads)]
     factors = [torch.from_numpy(heads[0].K), *(torch.from_numpy(head.Q) for head in heads)]
     whitened = [(root @ factor).float().requires_grad_() for (root, _), factor in zip(scales, factors, strict=True)]
+    starts = [factor.detach().clone() for factor in whitened]
+    pull = [PULL / float(start.square().sum().clamp_min(1e-30)) for start in starts]
     back = [inverse for _, inverse in scales]
     optimizer = torch.optim.LBFGS(whitened, max_iter=DISTILL_STEPS, history_size=10, line_search_fn="strong_wolfe")
 
@@ -220,13 +230,16 @@ def _distill(heads: list[Head]) -> list[Head]:
         optimizer.zero_grad()
         K, *Q = (inverse @ factor for inverse, factor in zip(back, whitened, strict=True))
         total = torch.stack([sample.cross_entropy(K, own) for sample, own in zip(samples, Q, strict=True)]).mean()
+        for weight, factor, start in zip(pull, whitened, starts, strict=True):
+            total = total + weight * (factor - start).square().sum()
         total.backward()
         return total
 
     optimizer.step(loss)
     K, *Q = ((inverse @ factor).detach().double().numpy() for inverse, factor in zip(back, whitened, strict=True))
     fitted = [replace(head, K=K, Q=own) for head, own in zip(heads, Q, strict=True)]
-    before, after = (sum(divergence(head)[0] for head in these) for these in (heads, fitted))
+    judged = kept if kept.any() else ~kept
+    before, after = (sum(divergence(head.take(judged))[0] for head in these) for these in (heads, fitted))
     return fitted if after < before else heads
 
 
