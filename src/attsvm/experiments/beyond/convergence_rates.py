@@ -171,7 +171,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     with house_style():
         columns = min(2 if is_wide(width) else 1, max(len(shown), 1))
         down = max(1, -(-len(shown) // columns))
-        result, axes = grid(down, columns, 3.3, "1 - correlation with the SVM of the rule's norm (median)", width)
+        result, axes = grid(down, columns, 3.3, "Distance from the SVM, median of trials", width)
         for ax in axes.ravel()[len(shown) :]:
             ax.set_visible(False)
         for ax, (title, names) in zip(axes.ravel(), shown.items(), strict=False):

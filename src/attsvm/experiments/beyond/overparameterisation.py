@@ -222,7 +222,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     with house_style():
         columns = min(2 if is_wide(width) else 1, max(len(sizes), 1))
         down = max(1, -(-len(sizes) // columns))
-        result, axes = grid(down, columns, 2.6, "Overparameterisation: conditions and global convergence", width)
+        result, axes = grid(down, columns, 2.6, "Conditions and global convergence", width)
         for ax in axes.ravel()[len(sizes) :]:
             ax.set_visible(False)
         for ax, ((n, T), group) in zip(axes.ravel(), sizes.items(), strict=False):

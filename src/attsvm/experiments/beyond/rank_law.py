@@ -230,6 +230,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             value_axis(ax, x or [1], name)
             ax.set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
             ax.minorticks_off()
+            ax.set_ylim(bottom=0.8)
             ax.set_title(others)
             ax.set_ylabel("mean rank")
         legend_below(result, list(axes.ravel()), 3)
