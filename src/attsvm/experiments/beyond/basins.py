@@ -245,7 +245,7 @@ def _rgb(color: str) -> tuple[float, float, float]:
 EXPERIMENT = Experiment(
     name=NAME,
     title="Basins of attraction",
-    source="question 4",
+    source="Which start",
     claim="With growing dimension local directions disappear and the basin of the global one fills the space.",
     config=Config,
     sweep=sweep,
