@@ -359,7 +359,7 @@ def most(values: Sequence[int]) -> int:
 EXPERIMENT = Experiment(
     name=NAME,
     title="Regularisation and size",
-    source="What does each do to the margin?",
+    source="What it costs",
     claim="Weight decay is a point of the regularisation path, whose radius grows like log of one over the decay.",
     config=Config,
     sweep=sweep,
