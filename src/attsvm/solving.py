@@ -21,6 +21,7 @@ from attsvm.solvers.control import Callback, Control
 from attsvm.solvers.entrywise import solve_entrywise
 from attsvm.solvers.frobenius import METHODS as FROBENIUS_METHODS
 from attsvm.solvers.frobenius import SMALL
+from attsvm.solvers.gauge import report
 from attsvm.solvers.nuclear import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.sharded import solve_sharded
 from attsvm.solvers.spectral import solve_spectral
@@ -157,8 +158,11 @@ def solve(
             found = empty / empty.sum()
         else:
             guess = None if warm_start is None else _warm(reduced, measure, warm_start, control)
-            with np.errstate(**LENIENT):
-                found = _choose(measure, method)(reduced, control, guess)
+            found = None
+            if not (control.solved or control.stopped):
+                control.method = "closed form"
+                with np.errstate(**LENIENT):
+                    found = _choose(measure, method)(reduced, control, guess)
             if found is None and control.W is None and control.stopped is None:
                 found = _last_resort(reduced, control)
         found = None if found is None else reduced.lift_dual(found)
@@ -191,12 +195,11 @@ def _choose(measure: Norm, method: str | None) -> Method:
 
 
 def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Control) -> np.ndarray:
-    """Hand an earlier W to the control, and its multipliers to the method."""
-    W = reduced.lower(warm_start.certified.W)
-    smallest = reduced.min_margin(reduced.apply(W))
-    if smallest > 0 and not reduced.tied.any():
-        control.offer(W, measure.value(W) / smallest, None, 0.0)
-    return reduced.gather(warm_start.certified.dual)
+    """Judge an earlier pair as it stands, which ends a refit, and hand its multipliers to the method."""
+    dual = reduced.gather(warm_start.certified.dual)
+    control.method = "warm start"
+    report(reduced, measure, reduced.lower(warm_start.certified.W), dual, control)
+    return dual
 
 
 def _last_resort(reduced: Reduced, control: Control) -> np.ndarray | None:

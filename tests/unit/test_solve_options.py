@@ -49,9 +49,9 @@ def test_every_method_proves_infeasibility(method: str) -> None:
     assert found.certificate.verify()
 
 
-@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
-@pytest.mark.parametrize(("n", "T", "d"), [(6, 8, 10), (60, 20, 16)])
-def test_refit_from_the_answer_ends_within_two_iterations(norm: str, n: int, T: int, d: int) -> None:
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear", "spectral", "max", 1, 1.5, 3])
+@pytest.mark.parametrize(("n", "T", "d"), [(6, 8, 10), (30, 15, 6)])
+def test_refit_from_the_answer_ends_within_two_iterations(norm: str | float, n: int, T: int, d: int) -> None:
     problem = planted(n, T, d)
     first = solve(problem, norm)
     again = solve(problem, norm, warm_start=first)

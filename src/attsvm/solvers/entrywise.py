@@ -14,7 +14,6 @@ import numpy as np
 from attsvm.norms import Norm
 from attsvm.reduction import Reduced
 from attsvm.solvers.control import Control
-from attsvm.solvers.gauge import report
 from attsvm.solvers.linear_norms import solve_linear
 from attsvm.solvers.opening import open_with_frobenius
 from attsvm.solvers.power_norms import solve_power
@@ -29,7 +28,7 @@ def solve_entrywise(reduced: Reduced, control: Control, start: np.ndarray | None
         In the original axes (scaled only).
     control : Control
     start : ndarray, shape (n, T), optional
-        Multipliers of the solution of a similar problem.
+        Not used: an interior point takes no start.
     norm : Norm
         Entrywise, not Frobenius.
 
@@ -41,12 +40,6 @@ def solve_entrywise(reduced: Reduced, control: Control, start: np.ndarray | None
     p = norm.power
     assert p is not None
     linear = p == 1 or math.isinf(p)
-    if start is not None and not linear:
-        # At the optimum W is a function of the multipliers.
-        pulled = reduced.adjoint(start)
-        control.method = "warm start"
-        if report(reduced, norm, np.sign(pulled) * np.abs(pulled) ** (1.0 / (p - 1.0)), start, control):
-            return None
     opening = open_with_frobenius(reduced, control)
     if opening.W is None or opening.dual is None:
         return opening.certificate

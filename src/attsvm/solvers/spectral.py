@@ -46,7 +46,7 @@ def solve_spectral(reduced: Reduced, control: Control, start: np.ndarray | None)
     reduced : Reduced
     control : Control
     start : ndarray, shape (n, T), optional
-        Multipliers of the solution of a similar problem.
+        Not used: an interior point takes no start.
 
     Returns
     -------
