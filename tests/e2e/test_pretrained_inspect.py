@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from attsvm.cli import main
 from pretrained_models import SENTENCES, minilm_path
-
-CHROMIUM = shutil.which("chromium")
 
 
 @pytest.fixture(scope="module")
@@ -37,31 +34,23 @@ def test_pages_and_numbers(inspected: Path) -> None:
     assert str(minilm_path().parent) not in (inspected / "heads" / "L00H02.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("width", [1280, 400])
-def test_pages_in_a_browser(inspected: Path, width: int) -> None:
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    from playwright.sync_api import sync_playwright
+@pytest.fixture
+def report(inspected: Path) -> Path:
+    return inspected / "index.html"
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": width, "height": 800})
-        said: list[str] = []
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.goto((inspected / "index.html").as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        page.click("#heads th:nth-child(2) button")
-        column = "[...document.querySelectorAll('#heads tbody tr')].map((row) => Number(row.cells[1].dataset.value))"
-        falling = page.evaluate(column)
-        assert falling == sorted(falling, reverse=True)
-        page.click("#heads th:nth-child(2) button")
-        assert page.evaluate(column) == sorted(falling)
-        page.click("#map-top1 td a >> nth=2")
-        assert page.inner_text("h1") == "Layer 0, head 2"
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        assert said == []
-        browser.close()
+
+def test_pages_in_a_browser(page) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.click("#heads th:nth-child(2) button")
+    column = "[...document.querySelectorAll('#heads tbody tr')].map((row) => Number(row.cells[1].dataset.value))"
+    falling = page.evaluate(column)
+    assert falling == sorted(falling, reverse=True)
+    page.click("#heads th:nth-child(2) button")
+    assert page.evaluate(column) == sorted(falling)
+    page.click("#map-top1 td a >> nth=2")
+    assert page.inner_text("h1") == "Layer 0, head 2"
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert page.said == []
 
 
 @pytest.mark.parametrize(

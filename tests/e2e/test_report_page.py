@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,39 +14,11 @@ from attsvm.data.digits import digits
 from attsvm.report.study import render, write_study
 from attsvm.study import Settings, study
 
-CHROMIUM = shutil.which("chromium")
-
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = study(digits(), Settings(train=30, steps=800, shuffles=1))
     return write_study(found, tmp_path_factory.mktemp("digits"), "attsvm study digits --train 30")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(params=[(1280, 800), (400, 800)], ids=["page", "telephone"])
-def page(request: pytest.FixtureRequest, browser, report: Path) -> Iterator:
-    width, height = request.param
-    opened = browser.new_page(viewport={"width": width, "height": height})
-    opened.said, opened.asked = [], []
-    opened.on("console", lambda message: opened.said.append(message.text))
-    opened.on("pageerror", lambda error: opened.said.append(str(error)))
-    opened.on("request", lambda request: opened.asked.append(request.url))
-    opened.goto(report.as_uri())
-    opened.wait_for_load_state("load")
-    yield opened
-    opened.close()
 
 
 def test_the_page_needs_no_other_file_and_complains_of_nothing(page) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,6 @@ from attsvm.report.finished import Finished
 from attsvm.report.reproduction import render, write_reproduction
 from attsvm.report.tally import headline, number
 from tiny_experiment import EXPERIMENT, figure
-
-CHROMIUM = shutil.which("chromium")
 
 
 def responsive(rows, width: float) -> Figure:
@@ -41,32 +38,6 @@ def report(finished: list[Finished], tmp_path_factory: pytest.TempPathFactory) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(registry.BEYOND, "other", "tiny_experiment")
         yield write_reproduction(finished, tmp_path_factory.mktemp("out"), "attsvm reproduce '<b>'", ["late"])
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(params=[(1280, 800), (400, 800)], ids=["page", "telephone"])
-def page(request: pytest.FixtureRequest, browser, report: Path) -> Iterator:
-    width, height = request.param
-    opened = browser.new_page(viewport={"width": width, "height": height})
-    opened.said, opened.asked = [], []
-    opened.on("console", lambda message: opened.said.append(message.text))
-    opened.on("pageerror", lambda error: opened.said.append(str(error)))
-    opened.on("request", lambda request: opened.asked.append(request.url))
-    opened.goto(report.as_uri())
-    opened.wait_for_load_state("load")
-    yield opened
-    opened.close()
 
 
 def test_the_page_needs_no_other_file_and_complains_of_nothing(page) -> None:
