@@ -49,7 +49,8 @@ def test_vectors_of_words_in_the_same_company_are_close() -> None:
     assert cosines[:5, :5].min() > 0.99
     assert np.abs(cosines[:5, 5:]).max() < 0.01
     again = fit_vectors([text.tolist() for text in texts], 10, 2)
-    np.testing.assert_allclose(again, vectors, atol=1e-12)  # one file has one set of vectors, threads of BLAS apart
+    # The two groups have equal singular values, so the vectors are fixed up to a rotation: their cosines are one set.
+    np.testing.assert_allclose(again @ again.T, cosines, atol=1e-12)
 
 
 def _sentences(n: int) -> LabelledTexts:

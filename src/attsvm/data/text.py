@@ -156,7 +156,7 @@ def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> 
     information = np.log(table.data * table.data.sum() / (total[row] * total[column]))
     positive = coo_array((np.maximum(information, 0.0), (row, column)), shape=(words, words)).tocsr()
     rank = min(dimensions, words - 1)
-    # The start is fixed so that one file has one set of vectors.
+    # The start is fixed so that one file has one set of vectors, up to rotations where singular values are equal.
     left, sigma, _ = svds(positive, k=rank, v0=np.ones(words), return_singular_vectors=True)
     assert left is not None
     order = np.argsort(-sigma, kind="stable")
