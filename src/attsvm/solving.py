@@ -25,6 +25,7 @@ from attsvm.solvers.gauge import report
 from attsvm.solvers.nuclear import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.sharded import solve_sharded
 from attsvm.solvers.spectral import solve_spectral
+from attsvm.solvers.ties import Ties
 
 Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
 METHODS: dict[Norm, dict[str, Method]] = {
@@ -198,7 +199,8 @@ def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Contro
     """Judge an earlier pair as it stands, which ends a refit, and hand its multipliers to the method."""
     dual = reduced.gather(warm_start.certified.dual)
     control.method = "warm start"
-    report(reduced, measure, reduced.lower(warm_start.certified.W), dual, control)
+    control.earlier = reduced.lower(warm_start.certified.W)
+    report(reduced, measure, Ties(reduced).project(control.earlier), dual, control)
     return dual
 
 

@@ -17,6 +17,8 @@ from attsvm.solvers.control import Control
 from attsvm.solvers.linear_norms import solve_linear
 from attsvm.solvers.opening import open_with_frobenius
 from attsvm.solvers.power_norms import solve_power
+from attsvm.solvers.warm_linear import pursue_linear
+from attsvm.solvers.warm_power import pursue_power
 
 
 def solve_entrywise(reduced: Reduced, control: Control, start: np.ndarray | None, norm: Norm) -> np.ndarray | None:
@@ -28,7 +30,7 @@ def solve_entrywise(reduced: Reduced, control: Control, start: np.ndarray | None
         In the original axes (scaled only).
     control : Control
     start : ndarray, shape (n, T), optional
-        Not used: an interior point takes no start.
+        Multipliers of a similar problem, whose W is ``control.earlier``; interior points take no start.
     norm : Norm
         Entrywise, not Frobenius.
 
@@ -40,6 +42,10 @@ def solve_entrywise(reduced: Reduced, control: Control, start: np.ndarray | None
     p = norm.power
     assert p is not None
     linear = p == 1 or math.isinf(p)
+    if start is not None and control.earlier is not None:
+        pursue = pursue_linear if linear else pursue_power
+        if pursue(reduced, norm, control.earlier, start, control):
+            return None
     opening = open_with_frobenius(reduced, control)
     if opening.W is None or opening.dual is None:
         return opening.certificate

@@ -28,6 +28,7 @@ from attsvm.solvers.control import Control
 from attsvm.solvers.gauge import report
 from attsvm.solvers.opening import open_with_frobenius
 from attsvm.solvers.ties import Ties
+from attsvm.solvers.warm_spectral import pursue_spectral
 
 MAX_STEPS = 100
 STEP_BACK = 0.97
@@ -46,13 +47,15 @@ def solve_spectral(reduced: Reduced, control: Control, start: np.ndarray | None)
     reduced : Reduced
     control : Control
     start : ndarray, shape (n, T), optional
-        Not used: an interior point takes no start.
+        Multipliers of a similar problem, whose W is ``control.earlier``; an interior point takes no start.
 
     Returns
     -------
     ndarray or None
         Multipliers that prove infeasibility, when they do.
     """
+    if start is not None and control.earlier is not None and pursue_spectral(reduced, control.earlier, start, control):
+        return None
     opening = open_with_frobenius(reduced, control)
     if opening.W is None or opening.dual is None:
         return opening.certificate

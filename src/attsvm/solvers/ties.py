@@ -47,6 +47,12 @@ class Ties:
             flat = flat - self.basis.T @ (self.basis @ flat)
         return flat.reshape(W.shape)
 
+    def constraints(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return the rows of A of the tokens (rows, columns), each (J,), and B below them, (J + k, p r)."""
+        products = self._reduced.delta[rows, columns][:, :, None] * self._reduced.queries[rows][:, None, :]
+        held = products.reshape(len(rows), -1)
+        return np.vstack([held, self.basis]) if len(self.basis) else held
+
     def pull(self, tie: np.ndarray) -> np.ndarray:
         """Return B^T nu as a matrix (p, r)."""
         return (self.basis.T @ tie).reshape(self.shape)
