@@ -2,7 +2,9 @@ r"""Entrywise l_p norms and the largest entry: which methods, in which order.
 
 The constraints do not depend on the norm, so the Frobenius solution decides feasibility and opens the run: scaled up,
 it is strictly feasible. p = 1 and the largest entry are linear programs (:mod:`attsvm.solvers.linear_norms`),
-1 < p < inf is smooth on one side of the duality (:mod:`attsvm.solvers.power_norms`).
+1 < p < inf is smooth on one side of the duality (:mod:`attsvm.solvers.power_norms`). From the solution of a similar
+problem, or where rounding ends an interior point early, its active constraints lead on
+(:mod:`attsvm.solvers.warm_linear`, :mod:`attsvm.solvers.warm_power`).
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ def solve_entrywise(reduced: Reduced, control: Control, start: np.ndarray | None
     p = norm.power
     assert p is not None
     linear = p == 1 or math.isinf(p)
+    pursue = pursue_linear if linear else pursue_power
     if start is not None and control.earlier is not None:
-        pursue = pursue_linear if linear else pursue_power
+        control.method = "warm simplex" if linear else "warm Newton"
         if pursue(reduced, norm, control.earlier, start, control):
             return None
     opening = open_with_frobenius(reduced, control)
@@ -55,4 +58,7 @@ def solve_entrywise(reduced: Reduced, control: Control, start: np.ndarray | None
     else:
         control.method += ", interior point"
         solve_power(reduced, norm, opening.W, opening.dual, control)
+    if not control.solved and control.stopped is None and control.W is not None and control.dual is not None:
+        control.method += ", simplex" if linear else ", Newton"
+        pursue(reduced, norm, control.W, control.dual, control)
     return None

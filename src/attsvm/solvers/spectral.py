@@ -54,8 +54,10 @@ def solve_spectral(reduced: Reduced, control: Control, start: np.ndarray | None)
     ndarray or None
         Multipliers that prove infeasibility, when they do.
     """
-    if start is not None and control.earlier is not None and pursue_spectral(reduced, control.earlier, start, control):
-        return None
+    if start is not None and control.earlier is not None:
+        control.method = "warm face Newton"
+        if pursue_spectral(reduced, control.earlier, start, control):
+            return None
     opening = open_with_frobenius(reduced, control)
     if opening.W is None or opening.dual is None:
         return opening.certificate

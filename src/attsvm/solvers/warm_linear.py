@@ -60,7 +60,6 @@ def pursue_linear(reduced: Reduced, norm: Norm, W: np.ndarray, dual: np.ndarray,
     """
     if not control.state.gap < FAR:
         return False
-    control.method = "warm simplex"
     shared = math.isinf(norm.power or 0.0)
     way = _begin(reduced, shared, W / reduced.min_margin(reduced.apply(W)), dual)
     if way is None:

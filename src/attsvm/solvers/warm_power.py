@@ -56,7 +56,6 @@ def pursue_power(reduced: Reduced, norm: Norm, W: np.ndarray, dual: np.ndarray, 
     """
     if not control.state.gap < FAR:
         return False
-    control.method = "warm Newton"
     p = norm.power
     assert p is not None
     q = p / (p - 1.0)

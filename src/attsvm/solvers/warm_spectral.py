@@ -61,7 +61,6 @@ def pursue_spectral(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: 
     """
     if not control.state.gap < FAR:
         return False
-    control.method = "warm face Newton"
     length = nuclear(reduced.adjoint(dual))
     if length <= 0:
         return False
