@@ -88,10 +88,6 @@ def read_regularisation(problem: SelectionProblem, norm: Norm, C: Any, loss: Any
         raise ValueError(f"loss must be one of {', '.join(map(repr, LOSSES))}; got {loss!r}.")
     if C is None and prior is None:
         return None
-    if norm.power is not None and 1 < norm.power < math.inf:
-        raise ValueError(
-            f"norm must be 'frobenius', 'nuclear', 'spectral', 'max' or 1 with C or prior; got {norm.name}."
-        )
     if C is not None:
         number = isinstance(C, (int, float, np.integer, np.floating)) and not isinstance(C, bool)
         if not number or not 0 < C < math.inf:
@@ -306,9 +302,14 @@ def solve_regularised(
     reduced = reduce(problem, rotate=norm.invariant)
     setting = _setting(reduced, terms, prior)
     unit = _unit(reduced, terms)
-    guess = None if warm_start is None else reduced.gather(_adapted(warm_start, terms)) * unit
-    method = solve_soft_frobenius if norm is FROBENIUS else solve_soft_general
-    method(setting, control, guess)
+    guess = None
+    if warm_start is not None:
+        guess = reduced.gather(_adapted(warm_start, terms)) * unit
+        control.method = "warm start"
+        setting.report(reduced.lower(warm_start.certified.W) - setting.prior, guess, control)
+    if not (control.solved or control.stopped):
+        method = solve_soft_frobenius if norm is FROBENIUS else solve_soft_general
+        method(setting, control, guess)
     loose = np.where(reduced.lift_dual(_loose(reduced)), terms.slope(terms.cost), 0.0)
     W, dual = prior, loose
     if control.W is not None:

@@ -63,7 +63,7 @@ def solve_power(reduced: Reduced, norm: Norm, W: np.ndarray, dual: np.ndarray, c
     p = norm.power
     assert p is not None
     system = DiagonalNormal(reduced)
-    for power in _path(p):
+    for power in exponents(p):
         last = power == p
         stage = Control(NEIGHBOUR_GAP) if not last else control
         method = PowerNorm(reduced, system, power, W, dual)
@@ -75,7 +75,7 @@ def solve_power(reduced: Reduced, norm: Norm, W: np.ndarray, dual: np.ndarray, c
             dual = stage.dual
 
 
-def _path(p: float) -> list[float]:
+def exponents(p: float) -> list[float]:
     """Exponents from the neighbourhood of 2 to p."""
     far = max(p, p / (p - 1.0)) / 2.0
     steps = max(1, int(np.ceil(np.log(far) / np.log(GROWTH))))
@@ -213,7 +213,7 @@ class PowerNorm:
 
         slope = float((np.sign(x.W) * np.abs(x.W) ** (p - 1) * move.W).sum())
         slope -= self.mu * float((move.slack[inner] / x.slack[inner]).sum())
-        return _backtrack(value, slope, step), -slope
+        return backtrack(value, slope, step), -slope
 
     def _search_dual(self, move: Point, step: float) -> tuple[float, float]:
         """Backtrack on the dual barrier function; the step and the decrease that its slope promised."""
@@ -229,10 +229,10 @@ class PowerNorm:
 
         slope = float((np.sign(pulled) * np.abs(pulled) ** (q - 1) * moved).sum()) - gain
         slope -= self.mu * float((move.dual[inner] / x.dual[inner]).sum())
-        return _backtrack(value, slope, step), -slope
+        return backtrack(value, slope, step), -slope
 
 
-def _backtrack(value: Callable[[float], float], slope: float, step: float) -> float:
+def backtrack(value: Callable[[float], float], slope: float, step: float) -> float:
     """Largest step of the form step / 2^k with sufficient decrease (up to rounding)."""
     with np.errstate(over="ignore"):  # a power that overflows is an infinite value: the step is too long
         start = value(0.0)

@@ -1,11 +1,13 @@
 r"""Soft margins and priors for norms other than Frobenius: which methods, in which order.
 
-The interior point starts from the Frobenius solution, and again, further from all bounds, should rounding end it early.
-For the nuclear norm Newton on the face (:mod:`attsvm.solvers.soft_margin_face`) finishes what the interior point began.
+The interior point starts from the Frobenius solution, and again, further from all bounds, should rounding end it early;
+entrywise l_p norms with 1 < p < inf have their own (:mod:`attsvm.solvers.soft_margin_barrier`). Newton on the face of
+the nuclear norm (:mod:`attsvm.solvers.soft_margin_face`) finishes what the interior point began.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy as np
 from attsvm.norms import FROBENIUS, NUCLEAR, SPECTRAL
 from attsvm.solvers.control import Control
 from attsvm.solvers.soft_margin import Setting
+from attsvm.solvers.soft_margin_barrier import solve_soft_power
 from attsvm.solvers.soft_margin_face import refine
 from attsvm.solvers.soft_margin_frobenius import solve_soft_frobenius
 from attsvm.solvers.soft_margin_interior_point import CENTRE, NormTerm, SoftInteriorPoint, run
@@ -32,16 +35,18 @@ def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | N
     Parameters
     ----------
     setting : Setting
-        With a norm that :mod:`attsvm.solvers.soft_margin_norms` has a term for.
+        With a norm other than Frobenius.
     control : Control
     start : ndarray, shape (n, T), optional
-        Multipliers of a similar problem's solution; offered, and not used otherwise.
+        Not used: interior points take no start.
     """
-    if start is not None:
-        setting.report(np.zeros(setting.reduced.shape), start, control, steps=0)
     V = _opening(setting, control)
     control.method = f"Frobenius ({control.method}), interior point"
     origin = np.zeros(setting.reduced.shape)
+    power = setting.terms.norm.power
+    if power is not None and 1 < power < math.inf:
+        solve_soft_power(setting, control, origin if V is None else V)
+        return
     for place, centre in ((origin if V is None else V, CENTRE), (origin, FURTHER * CENTRE)):
         method = SoftInteriorPoint(setting, _term(setting, again=centre != CENTRE), place, centre)
         run(method, setting, control, FaceAttempts(setting, control))
@@ -75,7 +80,9 @@ def _term(setting: Setting, *, again: bool = False) -> NormTerm:
     norm = setting.terms.norm
     if norm is NUCLEAR:
         return NuclearTerm(setting, MANY) if again else NuclearTerm(setting)
-    return SpectralTerm(setting) if norm is SPECTRAL else LinearTerm(setting, shared=norm.power != 1)
+    if norm is SPECTRAL:
+        return SpectralTerm(setting)
+    return LinearTerm(setting, shared=norm.power != 1)
 
 
 class FaceAttempts:

@@ -30,21 +30,15 @@ CENTRE = 10.0
 FLOOR = 0.1  # smallest slack of a hard margin to start from
 
 
-class NormTerm(Protocol):
-    """What the interior point asks of a norm.
+class Term(Protocol):
+    """What a Newton direction asks of a norm.
 
     Attributes
     ----------
-    joint : bool
-        Whether the primal and the dual step must have one length.
-    degree : int
-        Number of its complementarity products.
     tie : ndarray, shape (k,)
         Multipliers of the ties' basis.
     """
 
-    joint: bool
-    degree: int
     tie: np.ndarray
 
     @property
@@ -56,10 +50,6 @@ class NormTerm(Protocol):
         """Begin at V (p, r), on the ties, with products of the size of mu."""
         ...
 
-    def complementarity(self) -> float:
-        """Sum of the complementarity products."""
-        ...
-
     def factor(self, theta: np.ndarray) -> None:
         """Prepare the Newton system for Theta (n, T)."""
         ...
@@ -69,6 +59,25 @@ class NormTerm(Protocol):
 
         ``before`` is the predictor's direction (None for the predictor itself); ``pulled`` is A^T lam, (p, r).
         """
+        ...
+
+
+class NormTerm(Term, Protocol):
+    """What predictor-corrector steps ask of a norm as well.
+
+    Attributes
+    ----------
+    joint : bool
+        Whether the primal and the dual step must have one length.
+    degree : int
+        Number of its complementarity products.
+    """
+
+    joint: bool
+    degree: int
+
+    def complementarity(self) -> float:
+        """Sum of the complementarity products."""
         ...
 
     def after(self, move: Any, primal: float, dual: float) -> float:
@@ -94,21 +103,25 @@ class Slacks:
     other: np.ndarray
 
 
-class SoftInteriorPoint:
-    """Predictor-corrector steps for one problem.
+Direction = Callable[[float, tuple[Slacks, Any] | None], tuple[Slacks, Any]]
+
+
+class NewtonDirections:
+    """An iterate of one problem and the Newton directions from it.
 
     Parameters
     ----------
     setting : Setting
-    term : NormTerm
+    term : Term
     V : ndarray, shape (p, r)
         Where to start.
     centre : float
         The first mu, in parts of the objective a token: far from the bounds, since multipliers do not fit V yet.
     """
 
-    def __init__(self, setting: Setting, term: NormTerm, V: np.ndarray, centre: float = CENTRE) -> None:
-        self.reduced, self.terms, self.term = setting.reduced, setting.terms, term
+    def __init__(self, setting: Setting, term: Term, V: np.ndarray, centre: float = CENTRE) -> None:
+        self.reduced, self.terms = setting.reduced, setting.terms
+        self.term: Any = term
         self._inner = self.terms.rejected
         self._hinge = bool(np.isfinite(self.terms.upper))
         self.point = self._centred(setting.on_ties(V), centre)
@@ -161,25 +174,13 @@ class SoftInteriorPoint:
         """Multipliers of every constraint, (n, T)."""
         return self.point.dual + setting.ties.tie_multipliers(self.term.tie)
 
-    def distance(self) -> float:
-        """Complementarity and what the margins lack in units of it: the progress of this method alone."""
-        return self.term.complementarity() + self._complementarity(self.point) + float(np.abs(self._lacking()).sum())
-
     def _lacking(self) -> np.ndarray:
         x, inner = self.point, self._inner
         loss = x.loss if self._hinge else self.terms.shift * x.dual
         return np.where(inner, self.terms.cost - self.reduced.apply(self.term.V) - loss + x.slack, 0.0)
 
-    def step(self) -> bool:
-        """Take one predictor-corrector step; False when rounding ends the progress."""
-        # Close to the solution quotients of vanishing slacks may overflow; what matters of that is caught below.
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            try:
-                return self._step()
-            except (LinAlgError, np.linalg.LinAlgError):
-                return False
-
-    def _step(self) -> bool:
+    def _prepared(self) -> Direction:
+        """Factor the Newton system and return what maps mu and the predictor to a direction."""
         x, inner, terms, term = self.point, self._inner, self.terms, self.term
         lacking = self._lacking()
         left_over = np.where(inner, terms.upper - x.dual - x.other, 0.0) if self._hinge else np.zeros(inner.shape)
@@ -187,8 +188,6 @@ class SoftInteriorPoint:
         soft = x.loss / x.other if self._hinge else terms.shift
         theta = np.where(inner, 1.0 / (x.slack / held + soft), 0.0)
         term.factor(theta)
-        count = term.degree + int(inner.sum()) * (2 if self._hinge else 1)
-        mu = (term.complementarity() + self._complementarity(x)) / max(count, 1)
         pulled = self.reduced.adjoint(x.dual)
 
         def direction(centre: float, before: tuple[Slacks, Any] | None) -> tuple[Slacks, Any]:
@@ -211,16 +210,43 @@ class SoftInteriorPoint:
             lost = np.where(inner, (target_loss - x.loss * other) / x.other, 0.0)
             return Slacks(slack, dual, lost, other), norm_move
 
+        return direction
+
+    def step(self) -> bool:
+        """Take one step; False when rounding ends the progress."""
+        # Close to the solution quotients of vanishing slacks may overflow; what matters of that is caught below.
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            try:
+                return self._step()
+            except (LinAlgError, np.linalg.LinAlgError):
+                return False
+
+    def _step(self) -> bool:
+        raise NotImplementedError
+
+
+class SoftInteriorPoint(NewtonDirections):
+    """Predictor-corrector steps for one problem, with a :class:`NormTerm`."""
+
+    def distance(self) -> float:
+        """Complementarity and what the margins lack in units of it: the progress of this method alone."""
+        return self.term.complementarity() + self._complementarity(self.point) + float(np.abs(self._lacking()).sum())
+
+    def _step(self) -> bool:
+        direction = self._prepared()
+        x, term = self.point, self.term
+        count = term.degree + int(self._inner.sum()) * (2 if self._hinge else 1)
+        mu = (term.complementarity() + self._complementarity(x)) / max(count, 1)
         affine = direction(0.0, None)
         primal, dual = self._lengths(*affine)
-        after = term.after(affine[1], primal, dual) + self._complementarity(_moved(x, affine[0], primal, dual))
+        after = term.after(affine[1], primal, dual) + self._complementarity(moved(x, affine[0], primal, dual))
         ratio = min(1.0, max(after / max(count, 1) / mu, 0.0)) if mu > 0 else 0.0
         move = direction(mu * ratio**3, affine)
         if not (np.isfinite(move[0].dual).all() and np.isfinite(move[1].V).all()):
             return False
         primal, dual = self._lengths(*move)
         primal, dual = min(1.0, STEP_BACK * primal), min(1.0, STEP_BACK * dual)
-        self.point = _moved(x, move[0], primal, dual)
+        self.point = moved(x, move[0], primal, dual)
         term.advance(move[1], primal, dual, self.reduced.adjoint(self.point.dual))
         return max(primal, dual) > 1e-7
 
@@ -240,7 +266,8 @@ class SoftInteriorPoint:
         return primal, dual
 
 
-def _moved(x: Slacks, move: Slacks, primal: float, dual: float) -> Slacks:
+def moved(x: Slacks, move: Slacks, primal: float, dual: float) -> Slacks:
+    """Take a step of two lengths."""
     return Slacks(
         x.slack + primal * move.slack,
         x.dual + dual * move.dual,
