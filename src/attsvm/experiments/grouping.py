@@ -34,6 +34,16 @@ def having(rows: Sequence[Row], **values: Any) -> list[Row]:
     return [row for row in rows if all(row[name] == value for name, value in values.items())]
 
 
+Panels = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+
+
+def panels_of(rows: Sequence[Row], panels: Panels) -> Panels:
+    """Return the panels that show every size (n, T) of the rows: those given, or one for sizes that they lack."""
+    sizes = tuple(by(rows, "n", "T"))
+    shown = {size for _, part in panels for size in part}
+    return panels if shown.issuperset(sizes) else ((", ".join(f"n = {n}, T = {T}" for n, T in sizes[:2]), sizes),)
+
+
 def column(rows: Sequence[Row], name: str) -> np.ndarray:
     """Return a field of all rows that have one, float64; None is left out."""
     return np.array([row[name] for row in rows if row[name] is not None], dtype=float)

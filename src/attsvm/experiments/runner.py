@@ -6,17 +6,16 @@ not on where a run was interrupted and resumed, not on how the shards were cut.
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from sys import modules
 from typing import Any, Protocol
 
 from attsvm.experiments import cells as sweep
 from attsvm.experiments.compute import Batch, Result, compute, cut, task_of
 from attsvm.experiments.experiment import Effort, Experiment, Row
+from attsvm.experiments.fingerprint import code_hash
 from attsvm.experiments.meter import Meter, Progress
 from attsvm.experiments.store import Store
 
@@ -132,7 +131,7 @@ class Prepared:
         manifest = {
             "experiment": experiment.name,
             "attsvm": __version__,
-            "code": _code_hash(experiment),
+            "code": code_hash(experiment),
             "seed": seed,
             "parameters": sweep.parameters_hash(experiment, self.cells),
             "effort": effort,
@@ -177,9 +176,3 @@ def finish(
             if store.missing(len(batches)):
                 raise Stopped(experiment.name)
         return store.finish()
-
-
-def _code_hash(experiment: Experiment) -> str:
-    """Digest of the module that computes the rows, so that a directory does not mix those of two versions of it."""
-    source = getattr(modules.get(experiment.trials.__module__), "__file__", None)
-    return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""

@@ -6,21 +6,24 @@ of the same colour and shape.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import LogFormatterSciNotation, NullLocator
 
-from attsvm.plots.style import FIRST, INK, QUIET, SECOND, WIDE, legend_below, new_figure
+from attsvm.plots.style import FIRST, INK, QUIET, SECOND, WIDE, is_wide, legend_below, new_figure
 
 # Blue, orange, green and purple of different lightness: they keep apart for every kind of colour blindness, and each
 # has its own marker besides.
 SERIES = ((FIRST, "o"), (SECOND, "s"), ("#2f9e7a", "^"), ("#7b4a8c", "D"), (INK, "v"), (QUIET, "P"))
+# Letters of a bold title that an inch holds.
+TITLE_LETTERS = 11
 
 
 @dataclass(frozen=True)
@@ -71,15 +74,73 @@ def value_axis(ax: Axes, values: Sequence[float], label: str, log: bool = True) 
     if log:
         ax.set_xscale("log")
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xticks(list(values), [f"{value:g}" for value in values])
+    ax.set_xticks(list(values), [short(value) for value in values])
     ax.set_xlabel(label)
 
 
-def grid(rows: int, columns: int, height: float, title: str, width: float = WIDE) -> tuple[Figure, Any]:
-    """Make a grid of panels under a title; `height` is that of one row. Returns the figure and a 2-d array of axes."""
-    figure = new_figure(width, height * rows + 0.9)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
-    return figure, figure.subplots(rows, columns, squeeze=False)
+def log_radius(path: np.ndarray) -> np.ndarray:
+    """Shorten the vectors of a path (2, k), whose lengths differ by orders of magnitude, to log(1 + length)."""
+    length = np.linalg.norm(path, axis=0)
+    return path / np.maximum(length, np.finfo(float).tiny) * np.log1p(length)
+
+
+def short(value: float) -> str:
+    """Write a number for an axis: 0.001, 1e-5."""
+    return f"{value:g}".replace("e-0", "e-").replace("e+0", "e")
+
+
+class _PlainLogs(LogFormatterSciNotation):
+    """The labels that a logarithmic axis has by itself, without the small print of exponents."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return short(x) if super().__call__(x, pos) else ""
+
+
+def log_axis(ax: Axes, which: Literal["x", "y"]) -> None:
+    """Make an axis logarithmic, with numbers that are as large as those of any other."""
+    if which == "x":
+        ax.set_xscale("log")
+    else:
+        ax.set_yscale("log")
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    axis.set_major_formatter(_PlainLogs())
+    axis.set_minor_formatter(_PlainLogs(labelOnlyBase=False))
+
+
+def grid(
+    rows: int, columns: int, height: float, title: str, width: float = WIDE, beside: int = 1
+) -> tuple[Figure, Any]:
+    """Make a grid of panels under a title.
+
+    Parameters
+    ----------
+    rows, columns : int
+    height : float
+        Of one row, in inches.
+    title : str
+        Formulas in it hold no space, for it is wrapped.
+    width : float
+        A narrow figure has its panels one below the other, row by row.
+    beside : int
+        Panels beside each other on a narrow figure.
+
+    Returns
+    -------
+    figure : Figure
+    axes : ndarray of Axes, shape (rows, columns)
+        However they are placed.
+    """
+    count = rows * columns
+    down, across = (rows, columns) if is_wide(width) else (-(-count // beside), min(beside, count))
+    figure = new_figure(width, height * down + 0.9)
+    # A no-break space holds "n = 5" and "95 %" together.
+    whole = title.replace(" = ", "\xa0=\xa0").replace(" %", "\xa0%")
+    wrapped = textwrap.fill(whole, round(TITLE_LETTERS * width))
+    figure.suptitle(wrapped, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+    axes = figure.subplots(down, across, squeeze=False).ravel()
+    for ax in axes[count:]:
+        ax.remove()
+    return figure, axes[:count].reshape(rows, columns)
 
 
 def legend(figure: Figure, axes: Sequence[Axes], columns: int = 3, other: str | None = None) -> None:

@@ -162,7 +162,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     import numpy as np
 
     from attsvm.experiments.grouping import by
-    from attsvm.plots.experiments import SERIES, grid
+    from attsvm.plots.experiments import SERIES, grid, log_axis
     from attsvm.plots.style import house_style, is_wide, step_axis
 
     cells = {name: [row for row in cell if row["feasible"]] for (name,), cell in by(rows, "rule").items()}
@@ -181,14 +181,17 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 values = np.maximum(np.median([row["error"] for row in known], axis=0), FLOOR)
                 fits = [fit for row in known if np.isfinite(fit := slope(row, "error"))]
                 label = name + "*" * RULES[name].experimental
-                label += f": $k^{{{np.median(fits):.2f}}}$" if fits else ""
+                label += f", {np.median(fits):.2f}" if fits else ""
                 ax.plot(known[0]["step"], values, "-" if look < len(SERIES) else "--", color=color, marker=marker, ms=3,
                         lw=1.2, label=label)  # fmt: skip
             step_axis(ax, max(row["step"][-1] for name in names for row in cells[name]) * 1.2)
-            ax.set_yscale("log")
+            log_axis(ax, "y")
             ax.set_ylabel("1 - correlation")
             ax.set_title(title)
-            ax.legend(loc="lower left", fontsize=7, handlelength=1.6, labelspacing=0.3)
+            ax.legend(
+                loc="lower left", fontsize=7, handlelength=2.6, labelspacing=0.3, title="slope of the last decade",
+                title_fontsize=7, alignment="left",
+            )  # fmt: skip
     return result
 
 

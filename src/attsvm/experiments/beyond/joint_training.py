@@ -62,6 +62,8 @@ class Config:
             raise ValueError(f"head_lr is {self.head_lr}; zero or a positive number was expected.")
         if self.kind == "planted" and self.d < 2:
             raise ValueError(f"d is {self.d}; at least 2 was expected of planted data.")
+        if self.T < 2:
+            raise ValueError(f"T is {self.T}; at least 2 tokens were expected.")
 
 
 def sweep(effort: Effort) -> list[Config]:
@@ -237,7 +239,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw four measures against the step of the head, a curve for each kind of data and dimension."""
     from attsvm.experiments.beyond.measures import curve_of
     from attsvm.experiments.grouping import by
-    from attsvm.plots.experiments import draw_curve
+    from attsvm.plots.experiments import draw_curve, log_axis
     from attsvm.plots.style import house_style, is_wide, legend_below, new_figure
 
     shown = {
@@ -263,7 +265,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_xlim(-0.2, len(rates) - 0.8)
             ax.set_xlabel("step of the head (that of W is 0.1)")
             if field == "relaxed":
-                ax.set_yscale("log")
+                log_axis(ax, "y")
                 ax.axhline(1, color="#8a8a8a", lw=0.8, ls=":")
         legend_below(result, list(axes), 2)
     return result

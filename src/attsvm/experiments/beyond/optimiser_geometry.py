@@ -162,9 +162,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     groups = by_rule(rows)
     names, norms = list(groups), list(NORMS)
     with house_style():
-        shape = (1, 2) if is_wide(width) else (2, 1)
         title = "Optimisers and norms: means over trials (frame: matched norm; *: experimental)"
-        result, axes = grid(*shape, 0.9 + 0.27 * max(len(names), 1), title if is_wide(width) else title[:20], width)
+        result, axes = grid(1, 2, 0.9 + 0.27 * max(len(names), 1), title, width)
         for ax, key in zip(axes.ravel(), ("efficiency", "correlation"), strict=True):
             ax.set_title("margin efficiency" if key == "efficiency" else "correlation with the SVM")
             if not names:
@@ -173,7 +172,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             cells = {(x, y): table[y, x] for y in range(len(names)) for x in range(len(norms))}
             draw_map(ax, cells, range(len(norms)), range(len(names)))
             annotate(ax, table, lambda value: f"{value:.3f}" if value < 0.9995 else "1.000")
-            ax.set_xticks(range(len(norms)), norms, rotation=30)
+            ax.set_xticks(range(len(norms)), norms, rotation=40, ha="right", rotation_mode="anchor")
             labels = [name + "*" * RULES[name].experimental for name in names[::-1]]
             ax.set_yticks(range(len(names)), labels if key == "efficiency" or not is_wide(width) else [""] * len(names))
             for y, name in enumerate(names[::-1]):

@@ -294,9 +294,9 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw a heat map of every share in both planes, with the lines of the theory."""
     from attsvm.plots.experiments import grid
     from attsvm.plots.heat_maps import draw_line, draw_map
-    from attsvm.plots.style import house_style, is_wide, legend_below
+    from attsvm.plots.style import house_style, legend_below
 
-    columns = 5 if is_wide(width) else 2
+    columns = 5
     with house_style():
         known = [
             (varied, fixed, value, title, own, counted)
@@ -305,7 +305,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             if (counted := shares(own, part, key, varied))
         ]
         down = max(1, -(-len(known) // columns))
-        result, axes = grid(down, columns, 1.6, "Share of random instances", width)
+        result, axes = grid(down, columns, 1.6, "Share of random instances", width, beside=2)
         for ax in axes.ravel()[len(known) :]:
             ax.set_visible(False)
         for ax, (varied, fixed, value, title, own, counted) in zip(axes.ravel(), known, strict=False):
@@ -322,8 +322,9 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         if known:
             drawn = list(axes.ravel()[: len(known)])
             result.colorbar(
-                drawn[0].collections[0], ax=drawn, location="bottom", shrink=0.6, aspect=40, label="share of instances"
-            )
+                drawn[0].collections[0], ax=drawn, location="bottom", shrink=0.6, fraction=0.02, pad=0.01, aspect=40,
+                label="share of instances",
+            )  # fmt: skip
             legend_below(result, drawn, 2)
     return result
 

@@ -204,7 +204,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
 
     from attsvm.experiments.grouping import by, column
     from attsvm.experiments.statistics import mean_interval
-    from attsvm.plots.experiments import Curve, draw_curve, grid, value_axis
+    from attsvm.plots.experiments import Curve, draw_curve, grid, log_axis, value_axis
     from attsvm.plots.style import INK, QUIET, house_style, is_wide, legend_below
 
     axes_rows = axes_of(rows)
@@ -226,7 +226,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.plot(x, low, ":", color=QUIET, lw=1.2, label="r(p+q-r) = active constraints")
             ax.plot(x, [min(part[0]["n"], part[0]["d"]) for part in sure], "-", color=INK, lw=0.9, label="min(n, d)")
             others = ", ".join(f"{other} = {own[0][other]}" for other in AXES if other != name)
-            ax.set_yscale("log")
+            log_axis(ax, "y")
             value_axis(ax, x or [1], name)
             ax.set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
             ax.minorticks_off()

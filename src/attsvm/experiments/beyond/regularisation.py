@@ -59,6 +59,8 @@ class Config:
             raise ValueError(f"strength is {self.strength}; a number from 0 and below 1 was expected.")
         if self.heads < 1:
             raise ValueError(f"heads is {self.heads}; at least 1 was expected.")
+        if self.T < 2:
+            raise ValueError(f"T is {self.T}; at least 2 tokens were expected.")
 
 
 def sweep(effort: Effort) -> list[Config]:
@@ -221,10 +223,10 @@ def size(rows: Sequence[Row]) -> list[Verdict]:
         if heads > 1:
             agree = column(cell, "agree")
             told = "all heads select alike" if agree.mean() > 0.95 else "heads select different tokens"
-            note = (
-                f"In {100 * agree.mean():.0f} % of the sequences all heads agree: {told}. Margin of a head as a share "
-            )
-            note += f"of the largest for its tokens: {column(cell, 'margin').mean():.3f}."
+            margin = column(cell, "margin")
+            note = f"In {100 * agree.mean():.0f} % of the sequences all heads agree: {told}."
+            if len(margin):
+                note += f" Margin of a head as a share of the largest for its tokens: {margin.mean():.3f}."
             found.append(
                 mean_verdict(
                     NAME, f"sequences where {heads} heads agree, {where}", agree, infeasible=infeasible, note=note
@@ -232,8 +234,10 @@ def size(rows: Sequence[Row]) -> list[Verdict]:
             )
             continue
         for field in ("largest", "local_optima"):
-            note = f"Rank {column(cell, 'rank').mean():.2f} in the Frobenius norm and "
-            note += f"{column(cell, 'nuclear_rank').mean():.2f} in the nuclear." if len(column(cell, "rank")) else ""
+            note = ""
+            if len(column(cell, "rank")):
+                note = f"Rank {column(cell, 'rank').mean():.2f} in the Frobenius norm and "
+                note += f"{column(cell, 'nuclear_rank').mean():.2f} in the nuclear."
             if field == "local_optima":
                 note = f"Of {T ** cell[0]['n']} selections; trained from zero, "
                 note += f"{100 * column(cell, 'optimal').mean():.0f} % of the tokens are the best."
@@ -291,7 +295,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw a panel for each topic."""
     from attsvm.experiments.beyond.measures import curve_of
     from attsvm.experiments.grouping import by, having
-    from attsvm.plots.experiments import draw_curve, value_axis
+    from attsvm.plots.experiments import draw_curve, log_axis, value_axis
     from attsvm.plots.style import QUIET, house_style, is_wide, new_figure
 
     def lines(ax: Any, cells: Any, fields: Sequence[tuple[str, str, int]]) -> None:
@@ -317,7 +321,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         drop.set_ylabel("share of the largest")
         steps = by(having(rows, topic="early"), "step")
         lines(stop, steps, [("margin", "margin", 0), ("correlation", "correlation", 3)])
-        stop.set_xscale("log")
+        log_axis(stop, "x")
         stop.set_xlabel("step")
         stop.set_title("early stopping")
         stop.set_ylabel("share of the largest, correlation")

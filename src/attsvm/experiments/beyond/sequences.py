@@ -52,6 +52,10 @@ class Config:
     def __post_init__(self) -> None:
         if self.setting in ("acyclic", "cyclic") and self.vocabulary < 2:
             raise ValueError(f"vocabulary is {self.vocabulary}; at least 2 was expected.")
+        if self.d < 2 or self.T < 2:
+            raise ValueError(f"d and T are {self.d} and {self.T}; at least 2 of each was expected.")
+        if self.steps <= RECORDS[0]:
+            raise ValueError(f"steps is {self.steps}; more than {RECORDS[0]} were expected.")
 
 
 def sweep(effort: Effort) -> list[Config]:
@@ -254,7 +258,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw 1 - correlation with the own SVM against steps, a panel for each setting."""
     from attsvm.experiments.beyond.measures import curve_of
     from attsvm.experiments.grouping import by, having
-    from attsvm.plots.experiments import draw_curve
+    from attsvm.plots.experiments import draw_curve, log_axis
     from attsvm.plots.style import house_style, is_wide, legend_below, new_figure
 
     titles = {
@@ -284,8 +288,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 control = [1 - row["control"] for row in cell if row["control"] is not None]
                 if control:
                     ax.axhline(float(np.median(control)), color="#8a8a8a", lw=0.8, ls=":", label="shuffled selections")
-            ax.set_xscale("log")
-            ax.set_yscale("log")
+            log_axis(ax, "x")
+            log_axis(ax, "y")
             ax.set_xlabel("step")
             ax.set_ylabel("median 1 - correlation")
             ax.set_title(titles[setting])

@@ -152,6 +152,9 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.statistics import mean_interval, mean_verdict
 
     found = []
+    # Without rivals their gap says nothing: cells that differ in it alone are the same runs.
+    shares = [row["share"] for row in rows if row["distance"] == 0][:1]
+    rows = [row for row in rows if row["distance"] > 0 or row["share"] in shares]
     alone = having(rows, distance=0.0)
     for (distance, share), cell in by(rows, "distance", "share").items():
         infeasible = sum(row["infeasible"] for row in cell)
@@ -224,7 +227,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the distance of W from its SVM, the control and the selection against the distance of the rivals."""
     from attsvm.experiments.beyond.measures import curve_of
     from attsvm.experiments.grouping import by, column, having
-    from attsvm.plots.experiments import draw_curve, value_axis
+    from attsvm.plots.experiments import draw_curve, log_axis, value_axis
     from attsvm.plots.style import QUIET, house_style, legend_below, panels
 
     shown = {
@@ -251,7 +254,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_xlabel("distance of the rival")
             ax.set_title(title)
             ax.set_ylabel(label)
-        axes[0].set_yscale("log")
+        log_axis(axes[0], "y")
         legend_below(result, axes, 2)
     return result
 

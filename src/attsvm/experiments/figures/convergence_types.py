@@ -35,6 +35,7 @@ PUBLISHED = {
         "slack B.1": (0.0, 0.0, 0.0, 0.0, 25.2, 87.8, 100.0),
     },
 }
+PUBLISHED_SIZE = (5, 5)
 GAP = 0.1
 SLACK = 1.1
 # Our reconstruction of when the paper calls a run converged.
@@ -66,6 +67,10 @@ class Config:
     T: int = 5
     steps: int = 10_000
     trials: int = PUBLISHED_TRIALS
+
+    def __post_init__(self) -> None:
+        if self.T < 2:
+            raise ValueError(f"T is {self.T}; at least 2 tokens were expected.")
 
 
 def sweep(effort: Effort) -> list[Config]:
@@ -138,7 +143,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def published(what: str, row: Row) -> float | None:
     """Return the published share that belongs to a cell."""
-    if (row["n"], row["T"]) != (5, 5) or row["d"] not in DIMENSIONS:
+    if (row["n"], row["T"]) != PUBLISHED_SIZE or row["d"] not in DIMENSIONS:
         return None
     return PUBLISHED[row["parameterization"]][what][DIMENSIONS.index(row["d"])] / 100
 
@@ -168,7 +173,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         for what, hits in outcomes(cell).items():
             if numerics == "published" and what == "slack B.1":
                 continue
-            unfinished = what in UNFINISHED.get((parameterization, d), ())
+            unfinished = what in UNFINISHED.get((parameterization, d), ()) and published(what, cell[0]) is not None
             note = _remaining(cell) if what == "not local" else ""
             if numerics == "published":
                 note = f"Published arithmetic, converged when saturated to {STOP_ATTENTION} after {STOP_STEP} steps."
@@ -213,7 +218,7 @@ def _remaining(cell: Sequence[Row]) -> str:
     )
 
 
-def figure(rows: Sequence[Row]) -> Figure:
+def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw shares against dimension, W beside (K, Q); outcomes above, assumption B.1 below."""
     from attsvm.experiments.grouping import by, having
     from attsvm.experiments.statistics import wilson_interval
@@ -229,7 +234,8 @@ def figure(rows: Sequence[Row]) -> Figure:
 
     with house_style():
         setting = f"n = {rows[0]['n']}, T = {rows[0]['T']}, score gap at least {GAP}"
-        result, axes = grid(2, 2, 2.6, f"Selections reached by training, {setting}")
+        result, axes = grid(2, 2, 2.6, f"Selections reached by training, {setting}", width)
+        printed = (rows[0]["n"], rows[0]["T"]) == PUBLISHED_SIZE
         titles = {"W": "training W", "KQ": "training (K, Q)"}
         for at, parameterization in enumerate(("W", "KQ")):
             own = having(rows, parameterization=parameterization)
@@ -242,12 +248,12 @@ def figure(rows: Sequence[Row]) -> Figure:
                     return outcomes(cell)[what]
 
                 label = "locally optimal (with global)" if what == "local" else what.replace("not local", "neither")
-                line = (DIMENSIONS, values[what])
+                line = (DIMENSIONS, values[what]) if printed else None
                 if exact:
                     draw_curve(top, curve(exact, label, number, look, published=line), 0.02 * (look - 1))
                 if published:
                     draw_curve(top, curve(published, "", number, look, style=":"), 0.02 * (look - 1))
-            slack = (DIMENSIONS, values["slack B.1"])
+            slack = (DIMENSIONS, values["slack B.1"]) if printed else None
             if exact:
                 draw_curve(
                     bottom,
@@ -260,7 +266,7 @@ def figure(rows: Sequence[Row]) -> Figure:
             top.set_title(titles[parameterization])
             bottom.set_title("optimal tokens' SVM, " + ("Frobenius norm" if at == 0 else "nuclear norm"))
             for ax in (top, bottom):
-                value_axis(ax, DIMENSIONS, "dimension d")
+                value_axis(ax, sorted({row["d"] for row in rows}), "dimension d")
                 ax.set_ylim(-3, 103)
                 ax.set_ylabel("share of trials (%)")
         legend(result, list(axes.ravel()), 3, "published arithmetic and stopping")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 NAME = "gd-paths"
 LENGTHS = (3, 5)
 STEPS = 2000
+# Steps at the start that are all recorded.
+DENSE = 60
 # What can be told in the printed pictures, in degrees.
 READABLE = 2.0
 NORMS = {"W": "frobenius", "KQ": "nuclear"}
@@ -32,6 +34,10 @@ class Config:
     numerics: Literal["exact", "published"] = "exact"
     steps: int = STEPS
     trials: int = 1
+
+    def __post_init__(self) -> None:
+        if self.steps < DENSE:
+            raise ValueError(f"steps is {self.steps}; at least {DENSE} were expected.")
 
 
 def sweep(effort: Effort) -> list[Config]:
@@ -143,17 +149,18 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     return found
 
 
-def figure(rows: Sequence[Row]) -> Figure:
+def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the paths of both queries with their rays, W solid and K Q^T dashed."""
     import numpy as np
 
     from attsvm.experiments.grouping import having
-    from attsvm.plots.experiments import SERIES, grid
+    from attsvm.plots.experiments import SERIES, grid, log_radius
     from attsvm.plots.style import NORM_COLOURS, NORM_TITLES, house_style, legend_below
 
     names = {"W": ("W", "-"), "KQ": (r"$KQ^\top$", "--")}
     with house_style():
-        result, axes = grid(1, 2, 3.6, "Paths of gradient descent from zero, exact numerics, n = d = 2, 2000 steps")
+        title = f"Paths of gradient descent from zero, exact numerics, n = d = 2, {rows[0]['steps']} steps"
+        result, axes = grid(1, 2, 3.6, title, width)
         for ax, T in zip(axes[0], LENGTHS, strict=True):
             for parameterization, norm in NORMS.items():
                 cell = having(rows, T=T, parameterization=parameterization, numerics="exact")[:1]
@@ -162,10 +169,8 @@ def figure(rows: Sequence[Row]) -> Figure:
                 for row in cell:
                     for i in (1, 2):
                         path = np.array([row[f"x{i}"], row[f"y{i}"]])
-                        # Lengths differ by orders of magnitude: the radius is their logarithm, one at the end.
-                        length = np.linalg.norm(path, axis=0)
-                        unit = path / np.maximum(length, np.finfo(float).tiny)
-                        scaled = unit * np.log1p(length) / np.log1p(length[-1])
+                        scaled = log_radius(path)
+                        scaled /= np.linalg.norm(scaled[:, -1])
                         label = f"{name} z, z = first and second query"
                         marker = SERIES[i - 1][1]
                         ax.plot(*scaled, style, color=color, lw=1.6, label=label)
@@ -177,8 +182,9 @@ def figure(rows: Sequence[Row]) -> Figure:
                             label=f"ray of the SVM ({NORM_TITLES[norm]} norm)",
                         )  # fmt: skip
             ax.set_aspect("equal", adjustable="datalim")
+            ax.locator_params(nbins=5)
             ax.set_title(f"T = {T} tokens")
-            ax.set_xlabel("first coordinate, radius log(1 + length), end at 1")
+            ax.set_xlabel("first coordinate, radius log(1 + length)")
             ax.set_ylabel("second coordinate")
         legend_below(result, list(axes[0]), 2)
     return result

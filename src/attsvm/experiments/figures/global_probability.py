@@ -124,11 +124,11 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     return found
 
 
-def figure(rows: Sequence[Row]) -> Figure:
+def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw probabilities against dimension: n varies in the left column, T in the right; W above, (K, Q) below."""
-    from attsvm.experiments.grouping import by, having
+    from attsvm.experiments.grouping import by, having, panels_of
     from attsvm.experiments.statistics import wilson_interval
-    from attsvm.plots.experiments import Curve, draw_curve, grid, legend, value_axis
+    from attsvm.plots.experiments import SERIES, Curve, draw_curve, grid, legend, value_axis
     from attsvm.plots.style import house_style
 
     def curve(cells: dict[Any, list[Row]], label: str, look: int, **extra: Any) -> Curve:
@@ -138,26 +138,28 @@ def figure(rows: Sequence[Row]) -> Figure:
 
     with house_style():
         title = "Probability that training selects every globally optimal token (score gap at least 0.1)"
-        result, axes = grid(2, 2, 2.4, title)
+        panels = panels_of(rows, PANELS)
+        result, axes = grid(2, len(panels), 2.4, title, width)
         for down, parameterization in enumerate(("W", "KQ")):
-            for across, (title, sizes) in enumerate(PANELS):
+            for across, (title, sizes) in enumerate(panels):
                 ax = axes[down, across]
                 for look, (n, T) in enumerate(sizes):
                     # The first size is in both columns; the two others of each take their own colours.
-                    own = look if across == 0 or look == 0 else look + 2
+                    own = (look if across == 0 or look == 0 else look + 2) % len(SERIES)
                     here = having(rows, parameterization=parameterization, n=n, T=T)
                     cells, open_cells = (by(having(here, gap=gap), "d") for gap in (GAP, 0.0))
                     if cells:
-                        line = (DIMENSIONS, PUBLISHED[parameterization, n, T])
+                        values = PUBLISHED.get((parameterization, n, T))
+                        line = None if values is None else (DIMENSIONS, values)
                         draw_curve(ax, curve(cells, f"n = {n}, T = {T}", own, published=line))
                     if open_cells:
                         draw_curve(ax, curve(open_cells, "", own, style=":"))
                 name = "training W" if parameterization == "W" else "training (K, Q)"
                 ax.set_title(f"{name}, {title}")
-                value_axis(ax, DIMENSIONS, "dimension d", log=False)
+                value_axis(ax, sorted({row["d"] for row in rows}), "dimension d", log=False)
                 ax.set_ylim(-0.03, 1.03)
                 ax.set_ylabel("probability")
-        legend(result, [axes[0, 0], axes[0, 1]], 4, "ours, no gap asked for")
+        legend(result, list(axes[0]), 4, "ours, no gap asked for")
     return result
 
 

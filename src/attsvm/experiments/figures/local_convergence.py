@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NAME = "local-convergence"
 PUBLISHED_TRIALS = 100
+PUBLISHED_SIZE = (6, 8, 10)
 PUBLISHED_STEPS = (200, 500, 1000, 2000)
 # Fig. 7: mean correlation with the SVM of the realised tokens at PUBLISHED_STEPS, by parameterisation and norm.
 PUBLISHED = {
@@ -93,7 +94,8 @@ def _table(rows: Sequence[Row], name: str) -> Any:
     """Return a listed field of all rows that have one, (trials, records)."""
     import numpy as np
 
-    return np.array([row[name] for row in rows if row[name] is not None])
+    known = [row[name] for row in rows if row[name] is not None]
+    return np.array(known, dtype=float).reshape(len(known), -1 if known else len(rows[0]["step"]))
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
@@ -105,7 +107,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     for (parameterization, numerics), cell in by(rows, "parameterization", "numerics").items():
         step = cell[0]["step"]
         infeasible = sum(not row["feasible"] for row in cell)
-        same = [cell[0][name] for name in ("n", "T", "d")] == [6, 8, 10]
+        same = _size(cell[0]) == PUBLISHED_SIZE
         for norm in NORMS:
             values = _table(cell, norm)
             for mark, printed in zip(PUBLISHED_STEPS, PUBLISHED[parameterization, norm], strict=True):
@@ -150,13 +152,17 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     return found
 
 
+def _size(row: Row) -> tuple[int, int, int]:
+    return row["n"], row["T"], row["d"]
+
+
 def _median(values: Any) -> float:
     import numpy as np
 
-    return float(np.median(values))
+    return float(np.median(values)) if len(values) else float("nan")
 
 
-def figure(rows: Sequence[Row]) -> Figure:
+def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw correlation against steps on an axis of nines, and the softmax probability below."""
     import numpy as np
 
@@ -174,8 +180,9 @@ def figure(rows: Sequence[Row]) -> Figure:
 
     ticks = (0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
     with house_style():
-        title = "Correlation with the SVM of the selected tokens, n = 6, T = 8, d = 10"
-        result, axes = grid(2, 2, 2.6, title)
+        n, T, d = _size(rows[0])
+        title = f"Correlation with the SVM of the selected tokens, n = {n}, T = {T}, d = {d}"
+        result, axes = grid(2, 2, 2.6, title, width)
         for across, parameterization in enumerate(("W", "KQ")):
             ax, below = axes[0, across], axes[1, across]
             top = 1.0
@@ -188,15 +195,19 @@ def figure(rows: Sequence[Row]) -> Figure:
                     line = (PUBLISHED_STEPS, nines(np.array(PUBLISHED[parameterization, norm])))
                     label = f"{NORM_TITLES[norm]} SVM" if numerics == "exact" else ""
                     values = _table(cell, norm)
+                    if not len(values):
+                        continue
                     top = max(top, float(nines(values.mean(0)).max()))
-                    published = line if numerics == "exact" else None
+                    published = line if numerics == "exact" and (n, T, d) == PUBLISHED_SIZE else None
                     draw_curve(ax, curve(values, step, label, look, nines, style=style, published=published))
                 label = "top softmax probability" if numerics == "exact" else ""
                 draw_curve(below, curve(_table(cell, "attention"), step, label, 2, np.asarray, style=style))
             shown = [tick for tick in ticks if nines(tick) <= top * 1.1]
             ax.set_yticks([float(nines(tick)) for tick in shown], [f"{tick:g}" for tick in shown])
             ax.set_ylim(-0.05, top * 1.12)
-            ax.set_title("training W" if parameterization == "W" else "training (K, Q)")
+            name = "training W" if parameterization == "W" else "training (K, Q)"
+            ax.set_title(f"{name}: direction")
+            below.set_title(f"{name}: attention")
             ax.set_ylabel("mean correlation")
             below.set_ylabel("mean top probability")
             below.set_ylim(0, 1.04)

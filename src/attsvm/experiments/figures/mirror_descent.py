@@ -76,7 +76,8 @@ def _ends(cell: Sequence[Row]) -> Any:
     """Return the last correlation with the SVM of each norm, (trials, norms)."""
     import numpy as np
 
-    return np.array([[row[f"l{q:g}"][-1] for q in EXPONENTS] for row in cell if row["feasible"]])
+    ends = [[row[f"l{q:g}"][-1] for q in EXPONENTS] for row in cell if row["feasible"]]
+    return np.array(ends, dtype=float).reshape(-1, len(EXPONENTS))
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
@@ -91,6 +92,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         own = EXPONENTS.index(p)
         ends = _ends(cell)
         infeasible = sum(not row["feasible"] for row in cell)
+        if not len(ends):
+            continue
 
         def rank(values: Any, axis: int = 0, own: int = own) -> float:
             means = values.mean(axis)
@@ -132,7 +135,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     return found
 
 
-def figure(rows: Sequence[Row]) -> Figure:
+def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw correlation with each SVM against steps, a panel for each descent."""
     import numpy as np
 
@@ -142,20 +145,21 @@ def figure(rows: Sequence[Row]) -> Figure:
     from attsvm.plots.experiments import Curve, draw_curve, grid
     from attsvm.plots.style import house_style, legend_below, step_axis
 
-    ticks = (0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
+    ticks = (0, 0.9, 0.99, 0.999, 0.9999, 0.99999)
     with house_style():
-        title = "Mirror descent and the SVM of its norm, n = 6, T = 8, d = 10 (mean over trials, 95 % interval)"
+        n, T, d = (rows[0][name] for name in ("n", "T", "d"))
+        title = f"Mirror descent and the SVM of its norm, n = {n}, T = {T}, d = {d} (mean over trials, 95 % interval)"
         cells = by(rows, "p")
-        result, axes = grid(1, len(cells), 2.6, title)
+        result, axes = grid(1, len(cells), 2.6, title, width)
         for ax, ((p,), cell) in zip(axes[0], cells.items(), strict=True):
             known = [row for row in cell if row["feasible"]]
-            for look, q in enumerate(EXPONENTS):
+            for look, q in enumerate(EXPONENTS if known else ()):
                 values = np.array([row[f"l{q:g}"] for row in known])
                 low, high = (np.array(part) for part in zip(*(mean_interval(v) for v in values.T), strict=True))
                 label = rf"$\ell_{{{q:g}}}$ SVM"
                 middle, below, above = (nines(part).tolist() for part in (values.mean(0), low, high))
                 draw_curve(ax, Curve(label, known[0]["step"], middle, below, above, look))
-            step_axis(ax, known[0]["step"][-1] * 1.2)
+            step_axis(ax, cell[0]["step"][-1] * 1.2)
             ax.set_yticks([float(nines(tick)) for tick in ticks], [f"{tick:g}" for tick in ticks])
             ax.set_ylim(-0.05, 5.6)
             ax.set_title(f"mirror descent, p = {p:g}")

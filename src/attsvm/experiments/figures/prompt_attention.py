@@ -28,12 +28,15 @@ THIRD: dict[Setting, float] = {"equal scores": 0.9, "third scores less": 0.0}
 JOINT: dict[Setting, float] = {"tight": 1.0, "relaxed": 1.5}
 LOSSES: tuple[Literal["logistic", "exponential", "correlation"], ...] = ("logistic", "exponential", "correlation")
 RATIOS = (0.5, 2.0, 3.0)
+JOINT_START = -1.0
 # Limits as published, up to length.
 BEST, SECOND = (-0.1 / 1.01, 1 / 1.01), (1.0, 0.0)
 LIMITS = {"tight": (4 / 3, 1 / 3), "relaxed": (1.0, 0.0)}
 # A path ends at the limit direction plus a finite part: logarithms of ratios of score differences, at most log 10 here,
 # and what is left of the start.
 FINITE_PART = 3.0
+# Steps at the start that are all recorded.
+DENSE = 60
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,15 @@ class Config:
     steps: int = 2000
     trials: int = 1
 
+    def __post_init__(self) -> None:
+        if self.steps < DENSE:
+            raise ValueError(f"steps is {self.steps}; at least {DENSE} were expected.")
+
 
 def sweep(effort: Effort) -> list[Config]:
     """Return all runs of the pictures; quick and full are the same."""
     single = [Config(setting, start=start) for setting in THIRD for start in STARTS]
-    joint = [Config(setting, start=-1.0) for setting in JOINT]
+    joint = [Config(setting, start=JOINT_START) for setting in JOINT]
     return single + joint + [Config("losses", loss=loss, C=C) for loss in LOSSES for C in RATIOS]
 
 
@@ -120,10 +127,12 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Hold end directions against the limits, and offsets against the formula."""
     import math
 
-    from attsvm.experiments.grouping import having
+    from attsvm.experiments.grouping import by, having
     from attsvm.experiments.statistics import value_verdict
 
     found = []
+    # Nothing is random: every trial of a cell is the same run.
+    rows = having(rows, trial=0)
 
     def direction(quantity: str, row: Row, limit: Sequence[float], note: str = "") -> None:
         end = _end(row)
@@ -143,10 +152,13 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         )
 
     for setting in THIRD:
-        for row in having(rows, setting=setting):
+        own = [cell[0] for cell in by(having(rows, setting=setting), "start").values()]
+        for row in own:
             limit = BEST if setting == "equal scores" or row["selected"][0] == 0 else SECOND
             direction(f"{setting}, start {row['start']:g}, token {row['selected'][0] + 1}", row, limit)
-        caught = sum(row["selected"][0] == 1 for row in having(rows, setting=setting))
+        caught = sum(row["selected"][0] == 1 for row in own)
+        if {row["start"] for row in own} != set(STARTS):
+            continue
         found.append(
             value_verdict(
                 NAME,
@@ -160,9 +172,10 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             )
         )
     for setting, limit in LIMITS.items():
-        for row in having(rows, setting=setting):
-            direction(f"head and prompt, {setting}", row, limit)
-    for row in having(rows, setting="losses"):
+        for (start,), cell in by(having(rows, setting=setting), "start").items():
+            elsewhere = "" if start == JOINT_START else f", start {start:g}"
+            direction(f"head and prompt, {setting}{elsewhere}", cell[0], limit)
+    for row, *_ in by(having(rows, setting="losses"), "loss", "C").values():
         measured = row["y"][-1]
         found.append(
             value_verdict(
@@ -179,12 +192,12 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     return found
 
 
-def figure(rows: Sequence[Row]) -> Figure:
+def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw prompt paths in the plane with their limits, and offsets against the score ratio."""
     import numpy as np
 
     from attsvm.experiments.grouping import having
-    from attsvm.plots.experiments import SERIES, grid
+    from attsvm.plots.experiments import SERIES, grid, log_radius
     from attsvm.plots.style import INK, QUIET, house_style, legend_below
 
     reach = 6.0
@@ -195,11 +208,13 @@ def figure(rows: Sequence[Row]) -> Figure:
 
     def path(ax: Any, row: Row, look: int, label: str) -> None:
         color, marker = SERIES[look]
-        ax.plot(row["x"], row["y"], "-", color=color, lw=1.4, label=label)
-        ax.plot(row["x"][0], row["y"][0], marker, color=color, ms=4)
+        points = log_radius(np.array([row["x"], row["y"]]))
+        ax.plot(*points, "-", color=color, lw=1.4, label=label)
+        ax.plot(*points[:, 0], marker, color=color, ms=4)
 
     with house_style():
-        result, axes = grid(2, 2, 2.9, "Prompt attention: paths of p in the plane, normalised descent, 2000 steps")
+        title = "Paths of the prompt p in the plane, radius log(1 + length)"
+        result, axes = grid(2, 2, 2.9, title, width)
         for ax, setting in zip(axes[0], THIRD, strict=True):
             ray(ax, BEST, "published limits")
             if setting != "equal scores":
@@ -215,7 +230,7 @@ def figure(rows: Sequence[Row]) -> Figure:
         ax.set_title("head and prompt together")
         for ax in (axes[0, 0], axes[0, 1], axes[1, 0]):
             ax.set_xlim(-2, reach)
-            ax.set_ylim(-2.2, reach * 0.8)
+            ax.set_ylim(-1.7, reach * 0.95)
             ax.set_aspect("equal")
             ax.set_xlabel("first coordinate of p")
             ax.set_ylabel("second coordinate of p")

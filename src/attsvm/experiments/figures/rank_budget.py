@@ -24,6 +24,7 @@ PUBLISHED = {1: (0.4, 0.05), 2: (0.06, 0.01), 3: (0.003, 0.001)} | dict.fromkeys
 # "n = 10 needs m about 4 to 5, n = 15 about 6": the first m whose curve has come down.
 ENOUGH = {5: (3.0, 0.5), 10: (4.5, 1.0), 15: (6.0, 1.0)}
 DOWN = 0.01
+PUBLISHED_SIZE = (5, 5, 20)
 GAP = 0.1
 FULL_TRIALS = 100
 
@@ -97,10 +98,10 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.statistics import bootstrap_interval, mean_verdict, value_verdict
 
     found = []
-    for (numerics, n, T), cells in by(rows, "numerics", "n", "T").items():
+    for (numerics, n, T, d), cells in by(rows, "numerics", "n", "T", "d").items():
         widths = by(cells, "m")
-        for (m,), cell in widths.items() if (n, T) == (5, 5) else ():
-            published, rounding = PUBLISHED.get(m, (None, 0.0))
+        for (m,), cell in widths.items() if (n, T) == PUBLISHED_SIZE[:2] else ():
+            published, rounding = PUBLISHED.get(m, (None, 0.0)) if d == PUBLISHED_SIZE[2] else (None, 0.0)
             found.append(
                 mean_verdict(
                     NAME,
@@ -116,9 +117,11 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         # Widths see the same instances: trials are resampled for all of them at once.
         known = {m: {row["seed"]: row["error"] for row in cell if row["feasible"]} for (m,), cell in widths.items()}
         shared = sorted(set.intersection(*(set(errors) for errors in known.values())))
+        if len(shared) < 2:
+            continue
         errors = np.array([[known[m][seed] for m in known] for seed in shared])  # (trials, widths)
         low, high = bootstrap_interval(errors, lambda v, axis, m=tuple(known): first_enough(v.T, m))
-        published, tolerance = ENOUGH.get(n, (None, 0.0)) if T == 5 else (None, 0.0)
+        published, tolerance = ENOUGH.get(n, (None, 0.0)) if (T, d) == PUBLISHED_SIZE[1:] else (None, 0.0)
         first = first_enough(errors.T, tuple(known))
         found.append(
             value_verdict(
@@ -130,41 +133,44 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 published=published,
                 tolerance=tolerance + max(high - first, first - low),
                 trials=len(shared),
-                note=f"Mean rank of the nuclear SVM {np.mean(column(cells, 'rank')):.2f}.",
+                note=f"Mean rank of the nuclear SVM {column(cells, 'rank').mean():.2f}.",
             )
         )
     return found
 
 
-def figure(rows: Sequence[Row]) -> Figure:
+def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw mean errors against the width, on a logarithmic axis."""
-    from attsvm.experiments.grouping import by, column, having
+    from attsvm.experiments.grouping import by, column, having, panels_of
     from attsvm.experiments.statistics import bootstrap_interval
-    from attsvm.plots.experiments import Curve, draw_curve, grid, legend, value_axis
+    from attsvm.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, value_axis
     from attsvm.plots.style import house_style
 
     with house_style():
-        title = "Width of K and Q against distance from the nuclear SVM, d = 20, score gap at least 0.1"
-        result, axes = grid(1, 2, 3.0, title)
-        for across, (panel, sizes) in enumerate(PANELS):
+        d, panels = rows[0]["d"], panels_of(rows, PANELS)
+        title = f"Width of K and Q against distance from the nuclear SVM, d = {d}, score gap at least {GAP}"
+        result, axes = grid(1, len(panels), 3.0, title, width)
+        for across, (panel, sizes) in enumerate(panels):
             ax = axes[0, across]
             for look, (n, T) in enumerate(sizes):
-                own = look if across == 0 or look == 0 else look + 2
+                own = (look if across == 0 or look == 0 else look + 2) % len(SERIES)
                 for numerics, style in (("exact", "-"), ("published", ":")):
                     cells = by(having(rows, n=n, T=T, numerics=numerics), "m")
                     if not cells or (across == 1 and style == ":"):
                         continue
-                    values = [column(cell, "error") for cell in cells.values()]
-                    low, high = zip(*(bootstrap_interval(part) for part in values), strict=True)
+                    cells = {m: errors for (m,), cell in cells.items() if len(errors := column(cell, "error")) > 1}
+                    if not cells:
+                        continue
+                    low, high = zip(*(bootstrap_interval(errors) for errors in cells.values()), strict=True)
                     line = None
-                    if (n, T) == (5, 5) and style == "-":
+                    if (n, T, d) == PUBLISHED_SIZE and style == "-":
                         line = (list(PUBLISHED), [value for value, _ in PUBLISHED.values()])
                     label = f"n = {n}, T = {T}" if style == "-" else ""
-                    mean = [float(part.mean()) for part in values]
-                    draw_curve(ax, Curve(label, [m for (m,) in cells], mean, low, high, own, line, style))
-            ax.set_yscale("log")
-            value_axis(ax, WIDTHS, "width m of K and Q", log=False)
-            ax.set_ylabel("mean 1 - correlation with nuclear SVM")
+                    mean = [float(errors.mean()) for errors in cells.values()]
+                    draw_curve(ax, Curve(label, list(cells), mean, low, high, own, line, style))
+            log_axis(ax, "y")
+            value_axis(ax, sorted({row["m"] for row in rows}), "width m of K and Q", log=False)
+            ax.set_ylabel("mean 1 - correlation")
             ax.set_title(panel)
         legend(result, list(axes[0]), 4, "ours, published arithmetic")
     return result

@@ -93,7 +93,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Hold certified ranks, and the published count applied to ours, against the published means."""
     from attsvm.experiments.grouping import by, column
-    from attsvm.experiments.statistics import mean_verdict
+    from attsvm.experiments.statistics import count_deviation, mean_verdict
 
     found = []
     for (n, T, d), cell in by(rows, "n", "T", "d").items():
@@ -120,8 +120,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             )
             if published is not None:
                 counted = column(cell, f"{norm}_published_count")
-                # Integers with that mean vary at least this much.
-                least = (published % 1 * (1 - published % 1)) ** 0.5
                 found.append(
                     mean_verdict(
                         NAME,
@@ -129,7 +127,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                         counted,
                         published=published,
                         published_trials=PUBLISHED_TRIALS,
-                        published_deviation=max(least, float(counted.std(ddof=1))),
+                        published_deviation=count_deviation(published, counted),
                         rounding=ROUNDING,
                         infeasible=infeasible,
                         note="Above 1e-7, residuals of 1e-4 for the nuclear norm, infeasible counted as 1. How many "
@@ -139,13 +137,13 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     return found
 
 
-def figure(rows: Sequence[Row]) -> Figure:
+def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw mean ranks against dimension, Frobenius above and nuclear below, and the infeasible share."""
     from matplotlib.ticker import MaxNLocator
 
-    from attsvm.experiments.grouping import by, column, having
+    from attsvm.experiments.grouping import by, column, having, panels_of
     from attsvm.experiments.statistics import mean_interval, wilson_interval
-    from attsvm.plots.experiments import Curve, draw_curve, grid, legend, value_axis
+    from attsvm.plots.experiments import SERIES, Curve, draw_curve, grid, legend, value_axis
     from attsvm.plots.style import NORM_TITLES, house_style
 
     def curve(cells: dict[Any, list[Row]], name: str, label: str, look: int, **extra: Any) -> Curve:
@@ -163,10 +161,11 @@ def figure(rows: Sequence[Row]) -> Figure:
         )
 
     with house_style():
-        result, axes = grid(3, 2, 2.3, "Rank of the SVM solution of the optimal tokens")
-        for across, (title, sizes) in enumerate(PANELS):
+        panels = panels_of(rows, PANELS)
+        result, axes = grid(3, len(panels), 2.3, "Rank of the SVM solution of the optimal tokens", width)
+        for across, (title, sizes) in enumerate(panels):
             for look, (n, T) in enumerate(sizes):
-                own = look if across == 0 or look == 0 else look + 2
+                own = (look if across == 0 or look == 0 else look + 2) % len(SERIES)
                 cells = by(having(rows, n=n, T=T), "d")
                 if not cells:
                     continue
@@ -196,8 +195,8 @@ def figure(rows: Sequence[Row]) -> Figure:
             axes[2, across].set_ylabel("share of instances (%)")
             axes[2, across].set_ylim(-3, 103)
             for ax in axes[:, across]:
-                value_axis(ax, DIMENSIONS, "dimension d")
-        legend(result, [axes[0, 0], axes[0, 1]], 3, "ours, published way of counting")
+                value_axis(ax, sorted({row["d"] for row in rows}), "dimension d")
+        legend(result, list(axes[0]), 3, "ours, published way of counting")
     return result
 
 
