@@ -93,7 +93,7 @@ def solve(
     loss : {"hinge", "squared_hinge"}
         With ``C``: the second charges ``C u**2``.
     prior : array_like, shape (d, dz), optional
-        A W0 to stay near: the norm of ``W - prior`` is minimised. Not for l_p norms but 1, 2 and "max"; nor is ``C``.
+        A W0 to stay near: the norm of ``W - prior`` is minimised.
 
     Returns
     -------
