@@ -36,8 +36,9 @@ FAR = 0.3
 ZERO = 1e-6
 # A step must shrink to this part of the one before, from the fourth on: slower is not Newton's method near a solution.
 SHRINK = 0.5
-# Weight of the proximal term, in parts of what the rows of the system have.
-PROXIMAL = 1e-12
+# Weights of the proximal terms: of the free block and s, which the equations often determine badly, and of the
+# multipliers in parts of their curvature.
+PROXIMAL, RIDGE = 1e-5, 1e-12
 # Singular values of A^T lam smaller than this are rounding.
 ROUNDING = 1e-14
 
@@ -110,7 +111,7 @@ def _step(
 ) -> tuple[np.ndarray, np.ndarray, float] | None:
     """Solve the system of the module's derivation at Z = U diag(sigma) Vt of rank k beyond s.
 
-    What it leaves open stays near W (p, r) and the multipliers ``held`` (J,): a proximal term at rounding level.
+    What it leaves open stays near W (p, r) and the multipliers ``held`` (J,), by proximal terms.
 
     Returns
     -------
@@ -132,9 +133,8 @@ def _step(
     system[:count, count:], system[count:, :count] = border, border.T
     right = np.concatenate([cost - curved @ held - border @ inner, -held @ border])
     right[-1] += 1.0
-    system[np.arange(size), np.arange(size)] += PROXIMAL * np.append(
-        np.full(count, float(np.trace(curved)) / count), np.full(free + 1, -1.0)
-    )
+    ridge = np.full(count, RIDGE * float(np.trace(curved)) / count)
+    system[np.arange(size), np.arange(size)] += np.append(ridge, np.full(free + 1, -PROXIMAL))
     try:
         found = np.linalg.solve(system, right)
     except np.linalg.LinAlgError:
