@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.interop import Kind, to_numpy
+from attsvm.paging import Pages
 
 CHUNK_BYTES = 1 << 25
 
@@ -166,6 +167,10 @@ class SelectionProblem:
     def _hides(self) -> bool:
         return not self.mask.all()
 
+    @cached_property
+    def _pages(self) -> Pages:
+        return Pages(self.tokens)
+
     def differences(self, dtype: type = np.float64) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield ``(rows, delta)`` with delta[i, t] = x_{i alpha_i} - x_{it}, (rows, T, d), zero where unconstrained."""
         n, T, d, _ = self.shape
@@ -173,6 +178,7 @@ class SelectionProblem:
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
             x = self.tokens[self.sequence[rows]].astype(dtype, copy=False)  # (rows, T, d)
+            self._pages.release()
             chosen = x[np.arange(len(x)), self.reference[rows]]
             delta = chosen[:, None, :] - x
             if self._hides:
@@ -209,6 +215,7 @@ class SelectionProblem:
         for start in range(0, len(u), step):
             rows = slice(start, start + step)
             out[rows] = np.matmul(self.tokens[self.sequence[rows]], u[rows, :, None])[..., 0]
+            self._pages.release()
         return self.kind.restore(np.where(self.mask, out, -np.inf))
 
     def margins(self, W: Any) -> Any:
@@ -250,8 +257,10 @@ def _read_tokens(tokens: Any) -> tuple[np.ndarray, np.ndarray | None]:
     if array.dtype.kind != "f":
         array = array.astype(np.float64)
     step = max(1, CHUNK_BYTES // (array.itemsize * array.shape[1] * array.shape[2]))
+    pages = Pages(array)
     for start in range(0, len(array), step):
         _refuse_non_finite("tokens", array[start : start + step], array.shape)
+        pages.release()
     return array, None
 
 

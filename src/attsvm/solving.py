@@ -16,11 +16,10 @@ from attsvm.reduction import Reduced, reduce
 from attsvm.regularised import read_regularisation, solve_regularised
 from attsvm.solution import Solution, Status, certify
 from attsvm.solvers import farkas
-from attsvm.solvers.batch import solve_compiled
+from attsvm.solvers.batch import GRAM_LIMIT, solve_compiled
 from attsvm.solvers.control import Callback, Control
 from attsvm.solvers.entrywise import solve_entrywise
 from attsvm.solvers.frobenius import METHODS as FROBENIUS_METHODS
-from attsvm.solvers.frobenius import SMALL
 from attsvm.solvers.gauge import report
 from attsvm.solvers.nuclear import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.sharded import solve_sharded
@@ -42,6 +41,8 @@ OPENING_TOL = 0.1
 LINEAR_PROGRAM_ENTRIES = 50_000_000
 # At the ends of the floating-point range squares overflow in a method; what comes out is certified anyway.
 LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore"}
+# Tokens, and entries of W, up to which one compiled call from tokens to answer is cheaper than looking at the problem.
+SMALL, FEW_ENTRIES = 1000, 1100
 # Token differences above this size are streamed instead of copied.
 STREAM_BYTES = 1 << 28
 
@@ -143,11 +144,17 @@ def solve(
     if not problem.rejected.any():
         return answer(Status.OPTIMAL, nothing, none)
     plain = measure is FROBENIUS and method is None
-    at_once = solve_compiled(problem, control.tol) if plain and _small(problem) and not control.watched else None
-    if at_once is not None:
-        found, (W, dual) = None, at_once
+    if plain and _small(problem) and not control.watched:
         control.method, control.iterations = "compiled active set", 1
-    elif measure is FROBENIUS and (method == "sharded" or (plain and _large(problem))):
+        solved, W, dual = solve_compiled(problem, control.tol)
+        if solved:
+            return answer(Status.UNDECIDED, W, dual)
+        if dual.any():
+            certificate = FarkasCertificate(problem, dual / dual[problem.rejected].sum())
+            if certificate.verify():
+                return answer(Status.INFEASIBLE, nothing, dual, certificate)
+        control.method = "closed form"
+    if measure is FROBENIUS and (method == "sharded" or (plain and _large(problem))):
         with np.errstate(**LENIENT):
             found = solve_sharded(problem, control)
         W, dual = control.W, control.dual
@@ -179,7 +186,8 @@ def solve(
 
 def _small(problem: SelectionProblem) -> bool:
     """Whether one compiled call from tokens to answer is cheaper than anything that looks at the problem first."""
-    return problem.mask.size <= SMALL
+    n, T, d, dz = problem.shape
+    return n * T <= GRAM_LIMIT or (n * T <= SMALL and d * dz <= FEW_ENTRIES)
 
 
 def _large(problem: SelectionProblem) -> bool:

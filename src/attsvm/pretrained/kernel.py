@@ -255,7 +255,7 @@ def _solve_working_set(gram: np.ndarray, guess: np.ndarray, C: float | None) -> 
     start = guess * size
     weight = max(1.0, float(start.sum()))
     for _ in range(4):
-        values, _, _ = nonnegative_least_squares(
+        values, _ = nonnegative_least_squares(
             weight * scaled + 1.0, cost, free, start / weight, 1e-13, 10 * len(cost) + 100
         )
         rho = 1.0 - float(values.sum())

@@ -1,8 +1,9 @@
 r"""The Frobenius norm: which methods, in which order.
 
-Small problems go to the active-set method, which ends with the answer or a certificate. Larger ones get passes of dual
-coordinate descent (cheap, each about one read of the tokens), then Newton on the working set they leave, and the
-interior point where that does not settle. A diverging dual is tested for infeasibility on the way.
+A few passes of dual coordinate descent (cheap, each about one read of the tokens) show how many constraints will be
+active. When those are few, the active-set method takes over, which ends with the answer or a certificate. Otherwise
+passes go on until Newton on the working set they leave can finish, and the interior point is there where that does not
+settle. A diverging dual is tested for infeasibility on the way.
 """
 
 from __future__ import annotations
@@ -15,18 +16,16 @@ from attsvm.norms import FROBENIUS
 from attsvm.norms import frobenius as frobenius_norm
 from attsvm.reduction import Reduced
 from attsvm.solvers import farkas
-from attsvm.solvers.active_set import nonnegative_least_squares
 from attsvm.solvers.control import Control
 from attsvm.solvers.dual_coordinate import CoordinateDescent
 from attsvm.solvers.gauge import report
 from attsvm.solvers.interior_point import interior_point
 from attsvm.solvers.newton import polish
 from attsvm.solvers.quadratic_program import quadratic_program
+from attsvm.solvers.structured_active_set import FEW_SUPPORTS, solve_by_prices
 
-SMALL = 350  # constraints up to which the full Gram matrix is formed
-# Many constraints on few entries of W: a working set has few members, and a method that prices all constraints at once
-# in W space has found it before coordinates have settled.
-FEW_ENTRIES, DENSE_ENTRIES = 80, 1_000_000
+OPENING = 10  # passes after which the support is known well enough
+DENSE_ENTRIES = 1_000_000
 WORKING_SET = 6000
 BATCH = 10  # passes between looks at the gap, one of them over all constraints
 MAX_PASSES = 3000
@@ -60,18 +59,18 @@ def solve_frobenius(reduced: Reduced, control: Control, start: np.ndarray | None
     dual = np.zeros(reduced.rejected.shape)
     if start is not None:
         dual = start.copy()
-        if _restart(reduced, dual, control):
-            return None
-    constraints, size = int((reduced.rejected | reduced.tied).sum()), int(np.prod(reduced.shape))
-    dense = constraints * size <= DENSE_ENTRIES
-    if constraints <= SMALL:
-        chain = [active_set, by_daqp, coordinate_newton, by_interior_point]
-    elif size <= FEW_ENTRIES and dense:
-        chain = [by_daqp, coordinate_newton, by_interior_point]
+        found = _restart(reduced, dual, control)
+        if found is not None or control.solved or control.stopped:
+            return found
+    CoordinateDescent(reduced, dual).run(OPENING)
+    dense = int((reduced.rejected | reduced.tied).sum()) * int(np.prod(reduced.shape)) <= DENSE_ENTRIES
+    chain = [coordinate_newton, by_interior_point]
+    if dense:
+        chain = [by_daqp, *chain]
+    if _few_supports(reduced, dual):
+        chain = [active_set, *chain]
     elif dense:
-        chain = [partial(coordinate_newton, patience=HASTY), by_daqp, coordinate_newton, by_interior_point]
-    else:
-        chain = [coordinate_newton, by_interior_point]
+        chain = [partial(coordinate_newton, patience=HASTY), *chain]
     for method in chain:
         found = method(reduced, control, dual)
         if found is not None or control.solved or control.stopped:
@@ -99,55 +98,35 @@ def by_daqp(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.
     return None if control.solved or control.stopped else farkas.certificate(reduced, dual)
 
 
-def _restart(reduced: Reduced, dual: np.ndarray, control: Control) -> bool:
-    """Try Newton from given multipliers, rescaled to W = A^T dual in place; True when it ends the run."""
+def _few_supports(reduced: Reduced, dual: np.ndarray) -> bool:
+    """Whether few constraints will be active; independent ones are at most as many as W has entries."""
+    return min(int(np.count_nonzero(dual)), int(np.prod(reduced.shape))) <= FEW_SUPPORTS
+
+
+def _restart(reduced: Reduced, dual: np.ndarray, control: Control) -> np.ndarray | None:
+    """Go on from given multipliers, rescaled to W = A^T dual in place; returns as :func:`solve_frobenius` does."""
     W = reduced.adjoint(dual)
     squared, total = frobenius_norm(W) ** 2, float(dual[reduced.rejected].sum())
     if squared == 0 or total <= 0:
-        return False
+        return None
     dual *= total / squared
     if reduced.min_margin(reduced.apply(W * (total / squared))) < NEAR:
-        return False
+        return None
+    if _few_supports(reduced, dual):
+        control.method = "warm active set"
+        return solve_by_prices(reduced, control, dual, working_set=WORKING_SET)
     control.method = "warm Newton"
     dual[...] = polish(reduced, dual, control, rounds=4, working_set=WORKING_SET)
-    return control.solved or control.stopped is not None
+    return None
 
 
 def active_set(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
-    """Small problems: coordinate descent to guess the support, then the active-set method."""
+    """Coordinate descent to guess the support, then the active-set method."""
     control.method = _chain(control.method, "active set")
-    start = np.zeros(reduced.rejected.shape) if start is None else start
-    rows, columns = np.nonzero(reduced.rejected | reduced.tied)
-    delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
-    gram = (delta @ delta.T) * (queries @ queries.T)
-    free = reduced.tied[rows, columns]
-    cost = np.where(free, 0.0, 1.0)
-    if not start.any():
-        CoordinateDescent(reduced, start).run(8)
-    guess = start[rows, columns]
-    # Weighing the constraints by the expected norm keeps rho near 1/2, away from rounding, however large W is.
-    weight = max(1.0, float(cost @ guess))
-    for _ in range(3):
-        scaled = weight * gram + np.outer(cost, cost)
-        values, _, steps = nonnegative_least_squares(scaled, cost, free, guess, 1e-14, 10 * len(cost) + 100)
-        rho = 1.0 - float(cost @ values)
-        dual = np.zeros(start.shape)
-        if rho > 1e-13:
-            dual[rows, columns] = values * (weight / rho)
-            W = reduced.adjoint(dual)
-            if report(reduced, FROBENIUS, W, dual, control):
-                return None
-            dual = polish(reduced, dual, control, rounds=4, working_set=WORKING_SET)
-            if control.solved or control.stopped:
-                return None
-        control.iterations += abs(steps)
-        dual[rows, columns] = values
-        found = farkas.certificate(reduced, dual) if rho < 1e-3 else None
-        if found is not None:
-            return found
-        guess = values
-        weight *= max(1.0, 1.0 / max(rho, 1e-12) - 1.0)
-    return None
+    if start is None:
+        start = np.zeros(reduced.rejected.shape)
+        CoordinateDescent(reduced, start).run(OPENING)
+    return solve_by_prices(reduced, control, start, working_set=WORKING_SET)
 
 
 def coordinate_newton(
@@ -160,7 +139,8 @@ def coordinate_newton(
     suspicious = SUSPICIOUS_NORM
     target, before, slow = NEWTON_GAP, np.inf, 0
     for batch in range(MAX_PASSES // BATCH):
-        descent.run(BATCH)
+        if batch > 0 or not descent.dual.any():
+            descent.run(BATCH)
         if report(reduced, FROBENIUS, descent.W, descent.dual, control, pulled=descent.W):
             return None
         total, length = float(descent.dual[reduced.rejected].sum()), frobenius_norm(descent.W)

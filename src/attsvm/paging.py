@@ -1,0 +1,35 @@
+"""Pages of memory maps: what has been read is handed back, so that reading a file does not come to hold it."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+
+# Where the system has no such call, pages stay until it wants them back.
+LET_GO = getattr(mmap, "MADV_DONTNEED", None)
+
+
+class Pages:
+    """The memory map an array is read from, if any.
+
+    Parameters
+    ----------
+    array : ndarray
+        A memory map, a view of one, or an array in memory, for which nothing is done.
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        source = array
+        while isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
+            source = source.base
+        # A copy-on-write map keeps its changes in the very pages that would go.
+        shared = isinstance(source, np.memmap) and source.mode != "c"
+        while isinstance(source, np.ndarray):
+            source = source.base
+        self._map = source if shared and isinstance(source, mmap.mmap) and LET_GO is not None else None
+
+    def release(self) -> None:
+        """Drop the resident pages; the next read fetches them from the system's cache or the file."""
+        if self._map is not None and LET_GO is not None:
+            self._map.madvise(LET_GO)
