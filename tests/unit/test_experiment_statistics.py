@@ -11,6 +11,7 @@ from scipy import stats
 from attsvm.experiments.statistics import (
     LEVEL,
     bootstrap_interval,
+    count_deviation,
     mean_interval,
     mean_verdict,
     share_tolerance,
@@ -62,7 +63,28 @@ def test_intervals_of_means_cover(interval) -> None:
 def test_little_data_has_wide_intervals() -> None:
     assert mean_interval([1.0]) == (-math.inf, math.inf)
     assert bootstrap_interval([1.0]) == (-math.inf, math.inf)
+    assert value_verdict("e", "q", 1.0, -math.inf, math.inf, published=2.0, tolerance=math.inf).verdict == "measured"
     assert bootstrap_interval(np.arange(9.0), np.median) == bootstrap_interval(np.arange(9.0), np.median)
+
+
+@pytest.mark.parametrize("statistic", [np.mean, np.median])
+@pytest.mark.parametrize("shape", [(7,), (300,), (40, 3)])
+def test_resamples_taken_together_are_those_taken_one_by_one(statistic, shape: tuple[int, ...]) -> None:
+    def one_by_one(sample, axis: int):
+        picked = statistic(sample, axis=axis)
+        return picked if picked.ndim == 0 else picked[0]
+
+    sample = np.random.default_rng(3).lognormal(size=shape)
+    alone = bootstrap_interval(sample, one_by_one)
+    together = bootstrap_interval(sample[:, 0] if sample.ndim > 1 else sample, statistic)
+    # Sums in another order: a few roundings.
+    np.testing.assert_allclose(together, alone, rtol=1e-14)
+
+
+def test_counts_vary_at_least_as_integers_of_their_mean_must() -> None:
+    assert count_deviation(9.5, [9, 10, 9, 10]) == pytest.approx(math.sqrt(1 / 3), rel=1e-12)
+    assert count_deviation(9.5, [10, 10, 10]) == 0.5
+    assert count_deviation(10.0, [10]) == 0.0
 
 
 @pytest.mark.parametrize(("p", "ours", "theirs"), [(0.5, 100, 500), (0.05, 40, 100), (0.98, 500, 500), (1.0, 50, 100)])

@@ -309,7 +309,7 @@ def value_verdict(
     published : float, optional
         Without it the verdict is "measured".
     tolerance : float
-        The difference that sampling error and rounding explain; NaN where it is unknown: then "measured".
+        The difference that sampling error and rounding explain; NaN or infinite where it is unknown: then "measured".
     trials, discarded, infeasible, artefact, note
         As in :func:`share_verdict`.
 
@@ -318,7 +318,7 @@ def value_verdict(
     Verdict
     """
     verdict: Literal["agrees", "differs", "corrected", "measured"]
-    if published is None or math.isnan(measured) or math.isnan(tolerance):
+    if published is None or math.isnan(measured) or not math.isfinite(tolerance):
         verdict = "measured"
     elif artefact:
         verdict = "corrected"

@@ -23,7 +23,7 @@ from attsvm.plots.style import FIRST, INK, QUIET, SECOND, WIDE, is_wide, legend_
 # has its own marker besides.
 SERIES = ((FIRST, "o"), (SECOND, "s"), ("#2f9e7a", "^"), ("#7b4a8c", "D"), (INK, "v"), (QUIET, "P"))
 # Letters of a bold title that an inch holds.
-TITLE_LETTERS = 11
+TITLE_LETTERS = 12.5
 
 
 @dataclass(frozen=True)

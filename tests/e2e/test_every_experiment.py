@@ -1,0 +1,220 @@
+"""All experiments, from a few short trials of every cell: verdicts of any cells, and figures that can be read.
+
+What is short says nothing about the claims; the cells, and with them the panels, ticks and labels, are those of a quick
+run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import typing
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from attsvm.experiments import registry
+from attsvm.experiments.experiment import Row
+from attsvm.experiments.runner import run
+from attsvm.experiments.statistics import COMPARISONS
+from attsvm.plots.style import NARROW, WIDE, house_style
+from attsvm.report.finished import Finished
+from attsvm.report.page import Picture
+from attsvm.report.reproduction import render
+from attsvm.report.tally import as_json
+
+# Beside two trials of a hundred steps.
+SHORTER: dict[str, dict[str, Any]] = {
+    "phase-diagram": {"trials": 1, "steps": 30},
+    "layers": {"trials": 1, "n": 20, "steps": 5, "queries": 4},
+    "basins": {"starts": 2},
+    "overparameterisation": {"starts": 2},
+}
+# Sizes that nobody has published, and cells that leave most of a sweep out.
+OTHER: dict[str, list[dict[str, Any]]] = {
+    "gd-paths": [{"numerics": "published"}],
+    "convergence-types": [{"d": 6}, {"n": 4, "T": 3}],
+    "global-probability": [{"n": 3, "T": 2, "d": 7}, {"numerics": "published"}],
+    "svm-rank": [{"n": 4, "d": 1}],
+    "local-convergence": [{"steps": 50}, {"d": 1}, {"n": 3, "T": 3}],
+    "multi-token": [{"numerics": "exact"}, {"d": 5}, {"T": 3}],
+    "lambda-head": [{"lam": 0.0}, {"numerics": "published"}, {"numerics": "lemma"}, {"T": 3}],
+    "rank-budget": [{"m": 7}, {"d": 1}, {"n": 2, "T": 3}],
+    "prompt-attention": [{"setting": "losses"}, {"setting": "tight"}],
+    "mirror-descent": [{"p": 2.0}, {"d": 1}],
+    "phase-diagram": [{"n": 3, "T": 3, "d": 4}],
+    "rank-law": [{"n": 4, "T": 3, "d": 3}],
+    "convergence-rates": [{"rule": "normalised"}],
+    "optimiser-geometry": [{"d": 2}],
+    "basins": [{"grid": 5}, {"d": 1, "grid": 0}],
+    "overparameterisation": [{"d": 3}],
+    "sparse-selectors": [{"d": 3}],
+    "joint-training": [{"head_lr": 0.0, "d": 4}],
+    "sequences": [{"setting": "cyclic", "vocabulary": 3}],
+    "layers": [{"task": "chain", "T": 4, "between": "mlp", "layers": 2}],
+    "token-similarity": [{"distance": 0.0}],
+    "regularisation": [{"topic": "size", "strength": 0.0, "d": 1, "heads": 2}, {"topic": "early", "strength": 0.0}],
+}
+# CSS pixels that a figure has at windows of 400 and 1280.
+SHOWN = {NARROW: 368.0, WIDE: 735.0}
+SMALLEST = 8.0
+
+
+@cache
+def tiny(name: str, effort: typing.Literal["quick", "full"] = "quick", **overrides: Any) -> list[Row]:
+    """Compute a few short trials."""
+    experiment = registry.get(name)
+    known = experiment.config.__dataclass_fields__
+    shorter = {"trials": 2, "steps": 100} | SHORTER.get(name, {}) | overrides
+    return run(experiment, effort, overrides={key: value for key, value in shorter.items() if key in known})
+
+
+@cache
+def finished(name: str) -> Finished:
+    return Finished(registry.get(name), tiny(name), "quick", 0, {}, 1.0)
+
+
+@cache
+def drawn(name: str, width: float) -> Figure:
+    figure = finished(name).picture.draw(width)
+    with house_style():
+        FigureCanvasAgg(figure).draw()
+    figure.set_layout_engine("none")  # it is laid out
+    return figure
+
+
+def texts(figure: Figure) -> list[Text]:
+    found = figure.findobj(Text)
+    return [text for text in found if isinstance(text, Text) and text.get_visible() and text.get_text().strip()]
+
+
+def title(ax: Axes) -> Text:
+    words = ax.get_title(loc="left")
+    return next(child for child in ax.get_children() if isinstance(child, Text) and child.get_text() == words)
+
+
+def labels(ax: Axes) -> Iterator[list[Text]]:
+    """Yield the tick labels of each axis that are within its limits."""
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        span = 1e-9 * (high - low)
+        yield [
+            tick.label1
+            for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())
+            if tick.label1.get_rotation() == 0
+            and tick.label1.get_visible()
+            and tick.label1.get_text()
+            and low - span <= tick.get_loc() <= high + span
+        ]
+
+
+def test_every_experiment_is_tried() -> None:
+    assert set(OTHER) == set(registry.names())
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_any_cells_have_verdicts_and_a_figure(name: str) -> None:
+    experiment, rows = registry.get(name), finished(name).rows
+    fields = list(experiment.config.__dataclass_fields__)
+    cells: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        cells.setdefault(tuple(row[field] for field in fields), []).append(row)
+    first, *_, last = cells.values()
+    others = [tiny(name, **other) for other in OTHER[name]]
+    single, other = ([row for row in cell if row["trial"] == 0] for cell in (first, last))
+    for part in (rows, single, other, *others):
+        verdicts = experiment.verdicts(part)
+        assert len({verdict.quantity for verdict in verdicts}) == len(verdicts)
+        for verdict in verdicts:
+            as_json(verdict)
+            if verdict.tolerance == float("inf"):
+                assert verdict.verdict == "measured"
+    for part in (single, *others):
+        with house_style():
+            assert experiment.figure(part, NARROW).axes
+
+
+def test_what_the_paper_does_not_have_is_measured_only() -> None:
+    for name, other in (
+        ("convergence-types", {"d": 6}),
+        ("convergence-types", {"n": 4, "T": 3}),
+        ("global-probability", {"n": 3, "T": 2, "d": 7}),
+        ("svm-rank", {"n": 4, "d": 1}),
+        ("local-convergence", {"n": 3, "T": 3}),
+        ("multi-token", {"T": 3}),
+        ("lambda-head", {"T": 3}),
+        ("rank-budget", {"d": 12, "m": 2}),
+    ):
+        found = registry.get(name).verdicts(tiny(name, **other))
+        assert found
+        assert {verdict.verdict for verdict in found} == {"measured"}, (name, other)
+
+
+def test_comparisons_are_as_many_as_the_level_allows_for() -> None:
+    count = 0
+    for name in registry.FIGURES:
+        # Correlations are published at steps up to 2000.
+        steps = 2000 if name == "local-convergence" else 60
+        rows = tiny(name, "full", trials=1, steps=steps)
+        count += sum(verdict.published is not None for verdict in registry.get(name).verdicts(rows))
+    assert 0.9 * COMPARISONS < count <= COMPARISONS
+
+
+@pytest.mark.parametrize(("name", "width"), list(itertools.product(OTHER, (NARROW, WIDE))))
+def test_a_figure_can_be_read(name: str, width: float) -> None:
+    figure = drawn(name, width)
+    assert figure.get_figwidth() == width
+    pixels = SHOWN[width] / (72 * width)  # a point
+    whole = figure.bbox.padded(figure.dpi / 72)
+    for text in texts(figure):
+        assert text.get_fontsize() * pixels >= SMALLEST, text.get_text()
+    written = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
+    for ax in figure.axes:
+        for ticks in labels(ax):
+            boxes = [label.get_window_extent() for label in ticks]
+            assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2)), [t.get_text() for t in ticks]
+        written += [title(ax), ax.xaxis.label, ax.yaxis.label, *itertools.chain(*labels(ax))]
+    for text in written:
+        if text.get_text():
+            box = text.get_window_extent()
+            inside = whole.x0 <= box.x0, box.x1 <= whole.x1, whole.y0 <= box.y0, box.y1 <= whole.y1
+            assert all(inside), (text.get_text(), box)
+    titles = [title(ax).get_window_extent() for ax in figure.axes if ax.get_title(loc="left")]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(titles, 2))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with the narrow figure of every experiment; the wide ones are left out, since nothing looks at them."""
+    shown = [finished(name) for name in registry.names()]
+    for one in shown:
+        name, made = one.experiment.name, one.picture
+        picture = Picture(made.name, lambda width, name=name: drawn(name, width), made.alt, made.caption)
+        picture.__dict__["wide"] = "data:,"
+        one.__dict__["picture"] = picture
+    page = tmp_path_factory.mktemp("page") / "index.html"
+    page.write_text(render(shown, "attsvm reproduce", ()), encoding="utf-8")
+    return page
+
+
+@pytest.mark.parametrize("page", [(400, 800)], indirect=True)
+def test_a_telephone_gets_narrow_drawings_in_letters_that_can_be_read(page) -> None:
+    shown = page.evaluate(
+        "[...document.images].map(i => [i.currentSrc != i.src, i.naturalWidth, i.getBoundingClientRect().width])"
+    )
+    assert len(shown) == len(registry.names())
+    for name, (narrow, natural, width) in zip(registry.names(), shown, strict=True):
+        assert narrow
+        assert natural > 0
+        assert width == pytest.approx(SHOWN[NARROW], abs=1)
+        smallest = min(text.get_fontsize() for text in texts(drawn(name, NARROW)))
+        assert smallest * width / (72 * NARROW) >= SMALLEST, name
+    assert page.said == []
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
