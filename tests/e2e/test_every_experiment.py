@@ -173,7 +173,7 @@ def test_a_figure_can_be_read(name: str, width: float) -> None:
     pixels = SHOWN[width] / (72 * width)  # a point
     whole = figure.bbox.padded(figure.dpi / 72)
     for text in texts(figure):
-        assert text.get_fontsize() * pixels >= SMALLEST, text.get_text()
+        assert float(text.get_fontsize()) * pixels >= SMALLEST, text.get_text()
     written = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
     for ax in figure.axes:
         for ticks in labels(ax):
@@ -213,7 +213,7 @@ def test_a_telephone_gets_narrow_drawings_in_letters_that_can_be_read(page) -> N
         assert narrow
         assert natural > 0
         assert width == pytest.approx(SHOWN[NARROW], abs=1)
-        smallest = min(text.get_fontsize() for text in texts(drawn(name, NARROW)))
+        smallest = min(float(text.get_fontsize()) for text in texts(drawn(name, NARROW)))
         assert smallest * width / (72 * NARROW) >= SMALLEST, name
     assert page.said == []
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
