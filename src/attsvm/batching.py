@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from attsvm.interop import Kind, to_numpy
-from attsvm.norms import FROBENIUS, Norm, get_norm
+from attsvm.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.problem import SelectionProblem
 from attsvm.solution import Certified, Solution, Status, certify
-from attsvm.solvers.batch import SOLVED, solve_stack
-from attsvm.solving import solve
+from attsvm.solvers import batch as frobenius_batch
+from attsvm.solvers import nuclear_batch
+from attsvm.solvers.batch import SOLVED
+from attsvm.solving import AIM, solve
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +122,9 @@ def solve_batch(
 ) -> BatchSolution:
     """Solve many problems of one shape.
 
-    The Frobenius norm goes through one compiled call over all cores; instances it leaves open (infeasible or
-    ill-conditioned ones) and every other norm go through :func:`attsvm.solve` one by one. Either way each
+    One compiled call over all cores solves all of them in the Frobenius norm, and in the nuclear norm up to 250
+    constraints and 24 queries (or query dimensions) an instance. What it leaves open (infeasible or ill-conditioned
+    instances), larger nuclear ones and every other norm go through :func:`attsvm.solve` one by one. Either way each
     instance gets the certificate it would get alone.
 
     Parameters
@@ -151,10 +154,14 @@ def solve_batch(
     W, dual, margins = np.empty((B, d, dz)), np.empty((B, n, T)), np.empty((B, n, T))
     objective, gap = np.empty(B), np.empty(B)
     state = np.zeros(B, dtype=np.int64)
+    arrays = (W, dual, margins, objective, gap, state)
+    compiled = None
     if measure is FROBENIUS:
-        solve_stack(
-            stack.tokens, stack.queries, stack.selected, stack.mask, tol / 2, W, dual, margins, objective, gap, state
-        )
+        compiled, method = frobenius_batch.solve_stack, "batched active set"
+    elif measure is NUCLEAR and nuclear_batch.fits(n, T, dz):
+        compiled, method = nuclear_batch.solve_stack, "batched first order + face Newton"
+    if compiled is not None:
+        compiled(stack.tokens, stack.queries, stack.selected, stack.mask, AIM * tol, *arrays)
     status = np.full(B, Status.OPTIMAL, dtype=object)
     # One after the other: measured in the nuclear norm, threads that wait for the interpreter were a third slower.
     alone = {int(b): solve(problems[int(b)], norm, tol=tol) for b in np.flatnonzero(state != SOLVED)}
@@ -169,7 +176,7 @@ def solve_batch(
             return alone[b]
         problem = problems[b]
         answer: Certified = certify(problem, measure, W[b], dual[b])
-        return Solution(problem, measure, Status.OPTIMAL, answer, 1, 0.0, "batched active set")
+        return Solution(problem, measure, Status.OPTIMAL, answer, 1, 0.0, method)
 
     kind = stack.kind if isinstance(problems, ProblemBatch) else problems[0].kind
     return BatchSolution(

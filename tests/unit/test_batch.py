@@ -42,19 +42,21 @@ def test_batch_equals_loop(norm: str, n: int, T: int, d: int) -> None:
     agree(solve_batch(batch, norm), [solve(problem, norm) for problem in batch])
 
 
-def test_every_family_of_one_shape_agrees() -> None:
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_every_family_of_one_shape_agrees(norm: str) -> None:
     for name, family in named.FAMILIES.items():
         same: dict[tuple, list[SelectionProblem]] = {}
         for _, problem in family.instances():
             same.setdefault(problem.shape, []).append(problem)
         group = max(same.values(), key=len)[:8]
-        agree(solve_batch(group), [solve(problem) for problem in group])
+        agree(solve_batch(group, norm), [solve(problem, norm) for problem in group])
         assert group, name
 
 
-def test_infeasible_instances_keep_their_certificates() -> None:
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_infeasible_instances_keep_their_certificates(norm: str) -> None:
     batch = stack(30, 6, 6, 2)
-    found = solve_batch(batch)
+    found = solve_batch(batch, norm)
     infeasible = [solution for solution in found if solution.status is Status.INFEASIBLE]
     assert infeasible
     assert all(solution.certificate is not None and solution.certificate.verify() for solution in infeasible)

@@ -1,0 +1,183 @@
+"""The compiled nuclear batch: its parts beside the ones they restate, and what it leaves to the general solver."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm import ProblemBatch, SelectionProblem, Status, solve, solve_batch
+from attsvm.norms import nuclear, spectral
+from attsvm.solvers.nuclear_batch import MOST_CONSTRAINTS, fits
+from attsvm.solvers.nuclear_compiled_newton import newton_step, right_singular
+from attsvm.solvers.nuclear_face import newton_step as reference_step
+from attsvm.solvers.nuclear_rotations import EXACT, rotate, turned
+from problems import FAMILIES, NAMED
+
+EPS = float(np.finfo(float).eps)
+COMPILED = "batched first order + face Newton"
+
+
+def planted(count: int, size: tuple[int, int, int]) -> list[SelectionProblem]:
+    return [FAMILIES["planted"].make(np.random.default_rng([seed, *size]), *size) for seed in range(count)]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (3, 5), (8, 8), (20, 6)])
+@pytest.mark.parametrize("rank", [1, 3, 8])
+def test_rotations_find_singular_values(shape: tuple[int, int], rank: int) -> None:
+    rng = np.random.default_rng([*shape, rank])
+    matrix = rng.standard_normal((shape[0], rank)) @ rng.standard_normal((rank, shape[1]))
+    basis = np.eye(min(shape))
+    rows = turned(basis, matrix)
+    lengths = rotate(rows, basis, EXACT)
+    # Backward stable: every value is off by some eps of the largest, times a small multiple of the size.
+    np.testing.assert_allclose(
+        np.sort(lengths)[::-1],
+        np.linalg.svd(matrix, compute_uv=False),
+        rtol=0,
+        atol=20 * max(shape) * EPS * spectral(matrix),
+    )
+    np.testing.assert_allclose(basis @ basis.T, np.eye(min(shape)), atol=20 * max(shape) * EPS)
+
+
+def test_rotations_begin_where_the_last_ended() -> None:
+    rng = np.random.default_rng(0)
+    matrix, nearby = rng.standard_normal((9, 5)), 1e-3 * rng.standard_normal((9, 5))
+    basis = np.eye(5)
+    rotate(turned(basis, matrix), basis, EXACT)
+    rows = turned(basis, matrix + nearby)
+    lengths = rotate(rows, basis, EXACT)
+    np.testing.assert_allclose(rows.T @ basis, matrix + nearby, atol=1e-13)
+    np.testing.assert_allclose(np.sort(lengths), np.linalg.svd(matrix + nearby, compute_uv=False)[::-1], atol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (5, 5)])
+def test_singular_vectors_are_sorted_and_complete(shape: tuple[int, int]) -> None:
+    matrix = np.random.default_rng(3).standard_normal(shape)
+    vectors, images, lengths = right_singular(matrix)
+    assert (np.diff(lengths) <= 0).all()
+    np.testing.assert_allclose(vectors @ vectors.T, np.eye(shape[1]), atol=1e-13)
+    np.testing.assert_allclose(images.T, matrix @ vectors.T, atol=1e-13)
+    np.testing.assert_allclose(lengths, np.linalg.norm(images, axis=1), atol=1e-13)
+
+
+@pytest.mark.parametrize(("p", "r", "k", "active"), [(7, 5, 2, 6), (4, 6, 3, 8), (5, 5, 1, 4)])
+def test_compiled_newton_step_is_the_general_one(p: int, r: int, k: int, active: int) -> None:
+    rng = np.random.default_rng([p, r, k])
+    n = 5
+    delta, queries, of = rng.standard_normal((active, p)), rng.standard_normal((n, r)), rng.integers(0, n, active)
+    cost, singular = (rng.random(active) < 0.8).astype(float), np.sort(rng.random(k) + 0.5)
+    lam = rng.random(active)
+    U, sigma, Vt = np.linalg.svd(delta.T @ (lam[:, None] * queries[of]))
+    # Near a solution the leading values are near one and the others below.
+    sigma = np.r_[1.0 + 1e-2 * rng.standard_normal(k), np.sort(0.9 * rng.random(len(sigma) - k))[::-1]]
+    turn = np.linalg.qr(rng.standard_normal((k, k)))[0]
+    reference = reference_step(delta, queries[of], cost, lam, (U, Vt.T), sigma, turn, singular, 1e-13)
+    assert reference is not None
+    tail = np.zeros(r - k)
+    tail[: len(sigma) - k] = sigma[k:]
+    images = np.zeros((r - k, p))
+    images[: len(sigma) - k] = U[:, k : len(sigma)].T * sigma[k:, None]
+    W = np.empty((p, r))
+    made, change = newton_step(
+        delta,
+        of,
+        queries,
+        cost,
+        np.ascontiguousarray((U[:, :k] @ turn).T),
+        np.ascontiguousarray(turn.T @ Vt[:k]),
+        images,
+        np.ascontiguousarray(Vt[k:]),
+        tail,
+        singular,
+        turn.T @ ((1.0 - sigma[:k, None]) * turn),
+        W,
+    )
+    assert made
+    # Both solve the same well-conditioned system of some ten unknowns.
+    np.testing.assert_allclose(change[:active], reference[1], rtol=1e-8, atol=1e-10 * np.abs(reference[1]).max())
+    np.testing.assert_allclose(W, reference[0], rtol=1e-8, atol=1e-10 * np.abs(reference[0]).max())
+
+
+@pytest.mark.parametrize("size", [(6, 8, 10), (12, 6, 6), (1, 6, 3)])
+def test_answers_are_polished_and_their_rank_is_clean(size: tuple[int, int, int]) -> None:
+    problems = planted(8, size)
+    batch = solve_batch(problems, "nuclear")
+    for b, solution in enumerate(batch):
+        assert solution.status is Status.OPTIMAL
+        assert solution.method == COMPILED
+        # Newton converges quadratically: a step past the gap asked for is at rounding.
+        assert solution.gap <= 1e-12
+        sigma = np.linalg.svd(batch.W[b], compute_uv=False)
+        assert (sigma[solution.rank :] <= 1e-12 * sigma[0]).all()
+        assert batch.objective[b] == pytest.approx(nuclear(batch.W[b]), rel=1e-12)
+        # The compiled evaluation and the certificate sum the same numbers in another order.
+        assert batch.gap[b] == pytest.approx(solution.gap, abs=1e-12)
+        np.testing.assert_allclose(batch.margins[b], solution.margins, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(batch.dual[b], solution.dual, rtol=0, atol=1e-12 * solution.dual.max())
+
+
+def test_known_answers() -> None:
+    compiled = 0
+    for name, make in NAMED.items():
+        known = make()
+        solution = solve_batch([known.problem], "nuclear")[0]
+        assert (solution.status is Status.OPTIMAL) == known.feasible, name
+        if known.nuclear is not None:
+            assert solution.objective == pytest.approx(known.nuclear, rel=2e-9), name
+            compiled += solution.method == COMPILED
+    assert compiled > 20
+
+
+@pytest.mark.parametrize(("n", "T", "d", "dz"), [(2, 2, 9, 12), (3, 4, 5, 1), (9, 3, 2, 7), (6, 5, 1, 4)])
+def test_tokens_and_queries_of_other_dimensions(n: int, T: int, d: int, dz: int) -> None:
+    rng = np.random.default_rng([n, T, d, dz])
+    tokens, queries = rng.standard_normal((10, n, T, d)), rng.standard_normal((10, n, dz))
+    reference = rng.standard_normal((10, d, dz))
+    selected = np.einsum("bntd,bde,bne->bnt", tokens, reference, queries).argmax(axis=2)
+    batch = ProblemBatch(tokens, queries, selected)
+    for problem, together in zip(batch, solve_batch(batch, "nuclear"), strict=True):
+        alone = solve(problem, "nuclear")
+        assert together.status is alone.status is Status.OPTIMAL
+        assert together.objective == pytest.approx(alone.objective, rel=2e-9)
+
+
+def test_scale_changes_nothing() -> None:
+    problems = planted(4, (6, 8, 10))
+    batch = solve_batch(problems, "nuclear")
+    shrunk = solve_batch(
+        [SelectionProblem(p.tokens * 2.0**-300, p.queries * 2.0**40, p.selected) for p in problems], "nuclear"
+    )
+    np.testing.assert_array_equal(shrunk.W, batch.W * 2.0**260)
+    np.testing.assert_array_equal(shrunk.gap, batch.gap)
+
+
+def test_repeated_tokens_and_sequences_are_merged() -> None:
+    problems = planted(4, (6, 8, 10))
+    twice = np.r_[0:6, 0:6]
+    doubled = []
+    for p in problems:
+        unselected = np.zeros((6, 1), dtype=bool)
+        last = np.where(p.selected[:, -1:], p.tokens.shape[1] - 2, p.tokens.shape[1] - 1)
+        again = np.take_along_axis(p.tokens, last[:, :, None], axis=1)
+        tokens, selected = np.concatenate([p.tokens, again], axis=1), np.hstack([p.selected, unselected])
+        doubled.append(SelectionProblem(tokens[twice], p.queries[twice], selected[twice]))
+    for alone, together in zip(solve_batch(problems, "nuclear"), solve_batch(doubled, "nuclear"), strict=True):
+        assert together.method == COMPILED
+        assert together.objective == pytest.approx(alone.objective, rel=2e-9)
+
+
+def test_large_instances_go_to_the_general_solver() -> None:
+    size = (16, 18, 10)
+    assert size[0] * (size[1] - 1) > MOST_CONSTRAINTS
+    assert not fits(*size)
+    solution = solve_batch(planted(1, size), "nuclear")[0]
+    assert solution.status is Status.OPTIMAL
+    assert solution.method != COMPILED
+
+
+def test_correlated_tokens_are_left_open_and_solved() -> None:
+    size = FAMILIES["near_duplicates"].sizes[0]
+    problems = [FAMILIES["near_duplicates"].make(np.random.default_rng([seed, *size]), *size) for seed in range(3)]
+    for problem, solution in zip(problems, solve_batch(problems, "nuclear"), strict=True):
+        assert solution.status is solve(problem, "nuclear").status is Status.OPTIMAL
+        assert solution.gap <= 1e-9
