@@ -29,8 +29,8 @@ DENSE_ENTRIES = 1_000_000
 WORKING_SET = 6000
 BATCH = 10  # passes between looks at the gap, one of them over all constraints
 MAX_PASSES = 3000
-# Newton from this gap on takes a few factorisations; from further off, one for every change of the support.
-NEWTON_GAP = 1e-5
+# Newton from this gap on takes one or two factorisations, and more from further off, which pays while they are small.
+NEWTON_GAP, EARLY_GAP, SMALL_FACTOR = 1e-5, 1e-3, 700
 # Coordinate descent that gains less than this factor in the gap, for this many batches in a row, has met correlated
 # tokens; so has one that finds no positive margin, nor an end of the bound's growth, in this many batches.
 # Where DAQP can take over, less is enough.
@@ -137,7 +137,7 @@ def coordinate_newton(
     control.method = _chain(control.method, "coordinate descent + Newton")
     descent = CoordinateDescent(reduced, np.zeros(reduced.rejected.shape) if start is None else start)
     suspicious = SUSPICIOUS_NORM
-    target, before, slow = NEWTON_GAP, np.inf, 0
+    target, before, slow = EARLY_GAP, np.inf, 0
     for batch in range(MAX_PASSES // BATCH):
         if batch > 0 or not descent.dual.any():
             descent.run(BATCH)
@@ -152,7 +152,8 @@ def coordinate_newton(
         gap = control.state.gap
         slow = slow + 1 if np.isfinite(gap) and gap > factor * before else 0
         stuck = slow >= batches or (batch >= blind and not np.isfinite(gap))
-        if gap < target or (stuck and patience is PATIENT):
+        near = gap < target and (gap < NEWTON_GAP or np.count_nonzero(descent.dual) <= SMALL_FACTOR)
+        if near or (stuck and patience is PATIENT):
             polish(reduced, descent.dual, control, rounds=6, working_set=WORKING_SET)
             if control.solved or control.stopped:
                 return None
