@@ -19,6 +19,8 @@ from numba import njit
 
 from attsvm.solvers.dual_coordinate import FAST
 
+# Written with loops, not slices: those take seconds to compile and are no faster.
+
 # A constraint whose Cholesky pivot falls below this part of its diagonal depends on those held, to rounding.
 DEPENDENT = 1e-13
 
@@ -101,7 +103,8 @@ def settle(L, solved, size, held, free, values, work):
     """
     trial = work[0]
     while True:
-        trial[:size] = solved[:size]
+        for a in range(size):
+            trial[a] = solved[a]
         for a in range(size - 1, -1, -1):
             trial[a] /= L[a, a]
             for b in range(a):
@@ -111,7 +114,8 @@ def settle(L, solved, size, held, free, values, work):
             if not free[a] and trial[a] <= 0.0:
                 step = min(step, values[a] / (values[a] - trial[a]) if values[a] > trial[a] else 0.0)
         if step == 1.0:
-            values[:size] = trial[:size]
+            for a in range(size):
+                values[a] = trial[a]
             return size
         smallest, place = np.inf, -1
         for a in range(size):
@@ -168,14 +172,16 @@ def nonnegative_least_squares(gram, cost, free, start, tol, max_iter):
     while steps < max_iter:
         steps += 1
         size = settle(L, solved, size, held, signless, values, work)
-        slope[:] = cost
-        idle[:] = True
+        for k in range(m):
+            slope[k] = cost[k]
+            idle[k] = True
         for a in range(size):
             idle[held[a]] = False
             for k in range(m):
                 slope[k] -= values[a] * gram[held[a], k]
         if entered >= 0 and not idle[entered]:
-            blocked[:] = False
+            for k in range(m):
+                blocked[k] = False
         while True:
             best, entered = tol, -1
             for k in range(m):

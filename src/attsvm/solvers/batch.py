@@ -1,9 +1,10 @@
 r"""Many small Frobenius problems in one compiled call.
 
 Each instance is solved by itself, start to certificate: its Gram matrix, a few passes of coordinate descent on it to
-guess the support, the active-set method of :mod:`attsvm.solvers.active_set` (where that matrix would be large, the same
-by :mod:`attsvm.solvers.structured_active_set`), and the gap from W and the multipliers. The instances are spread over
-the cores; one that ends without its certificate is left to the general solver.
+guess the support, the active-set method of :mod:`attsvm.solvers.active_set` (both without that matrix, where it would
+be large: :mod:`attsvm.solvers.structured_active_set`), and the gap from W and the multipliers. The instances are spread
+over the cores; one that ends without its certificate is left to the general solver. Kernels are written with loops,
+since array expressions take seconds to compile.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from attsvm.solvers.dual_coordinate import FAST
 from attsvm.solvers.structured_active_set import least_multipliers_by_prices
 
 PASSES = 10
-GRAM_LIMIT = 350  # constraints up to which their Gram matrix is formed
+GRAM_LIMIT = 350  # tokens up to which the Gram matrix of the constraints is formed
 OPEN, SOLVED = 0, 1
 VANISHED = 1e-12  # 1 - c.lam, on the way to zero where no W is
 # Data are not scaled here; squares nearer the ends of the floating-point range are left to the general solver.
@@ -44,8 +45,8 @@ def _guess(gram, cost, free, passes):
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def _gram(delta, queries, row):
-    """Inner products of the constraints; written out because a threaded BLAS inside threads stalls."""
+def _gram(delta, queries, row, unit):
+    """Inner products of the constraints over ``unit``; written out because a threaded BLAS inside threads stalls."""
     m, d = delta.shape
     n, dz = queries.shape
     outer = np.empty((n, n))
@@ -61,7 +62,7 @@ def _gram(delta, queries, row):
             value = 0.0
             for a in range(d):
                 value += delta[k, a] * delta[j, a]
-            gram[k, j] = gram[j, k] = value * outer[row[k], row[j]]
+            gram[k, j] = gram[j, k] = value * outer[row[k], row[j]] / unit
     return gram
 
 
@@ -118,76 +119,71 @@ def least_multipliers(gram, cost, free):
     """
     m = len(cost)
     guess = _guess(gram, cost, free, PASSES)
-    weight = max(1.0, guess.sum())
-    system = gram * weight
+    total = 0.0
+    for k in range(m):
+        total += guess[k]
+    weight = max(1.0, total)
+    system = np.empty((m, m))
     for k in range(m):
         for j in range(m):
-            system[k, j] += cost[k] * cost[j]
+            system[k, j] = gram[k, j] * weight + cost[k] * cost[j]
     values, steps = nonnegative_least_squares(system, cost, free, guess, 1e-14, 10 * m + 100)
-    rho = 1.0 - (cost * values).sum()
+    rho = 1.0
+    for k in range(m):
+        rho -= cost[k] * values[k]
     if steps < 0 or rho <= VANISHED:
         return False, steps >= 0, values
-    return True, False, values * (weight / rho)
+    for k in range(m):
+        values[k] *= weight / rho
+    return True, False, values
 
 
 @njit(cache=True, nogil=True)
-def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
-    """Solve one instance into W, dual and margins; returns (solved, norm, gap). Arguments as in :func:`solve_stack`.
-
-    Of an instance that is not solved dual is zero, or else it may be a certificate of infeasibility.
-    """
-    n, T, d = tokens.shape
-    dz = queries.shape[1]
-    delta, row, column, free, cost = gather(tokens, selected, mask, dual, margins)
-    m = len(cost)
-    W[:] = 0.0
-    if cost.sum() == 0.0:
-        return True, 0.0, 0.0
+def largest_square(delta, queries, row):
+    """Square of the longest constraint; zero when one has length zero or leaves the range that squares allow."""
     largest, smallest = 0.0, np.inf
-    for k in range(m):
+    for k in range(len(delta)):
         left, right = 0.0, 0.0
-        for a in range(d):
+        for a in range(delta.shape[1]):
             left += delta[k, a] * delta[k, a]
-        for c in range(dz):
+        for c in range(queries.shape[1]):
             right += queries[row[k], c] * queries[row[k], c]
         largest, smallest = max(largest, left * right), min(smallest, left * right)
-    if not (SMALLEST_SQUARE < largest < 1.0 / SMALLEST_SQUARE and smallest > 0.0):
-        return False, np.inf, np.inf
-    if m <= GRAM_LIMIT:
-        found, vanished, values = least_multipliers(_gram(delta, queries, row) / largest, cost, free)
-    else:
-        found, vanished, values = least_multipliers_by_prices(
-            delta / np.sqrt(largest), queries, row, column, free, T, PASSES
-        )
-    if not found:
-        if vanished:
-            for k in range(m):
-                dual[row[k], column[k]] = values[k]
-        return False, np.inf, np.inf
-    pulled = np.zeros((n, d))
+    return largest if SMALLEST_SQUARE < largest < 1.0 / SMALLEST_SQUARE and smallest > 0.0 else 0.0
+
+
+@njit(cache=True, nogil=True)
+def finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins):
+    """Turn multipliers (m,), in units of 1 / square, into W, dual and margins; returns (solved, norm, gap)."""
+    m, d = delta.shape
+    n, dz = queries.shape
+    pulled, u = np.zeros((n, d)), np.zeros(d)
     total = 0.0
     for k in range(m):
-        value = values[k] / largest
+        value = values[k] / square
         dual[row[k], column[k]] = value
-        total += value * cost[k]
+        total += 0.0 if free[k] else value
         if value != 0.0:
             for a in range(d):
                 pulled[row[k], a] += value * delta[k, a]
+    for a in range(d):
+        for c in range(dz):
+            W[a, c] = 0.0
     for i in range(n):
         for a in range(d):
             for c in range(dz):
                 W[a, c] += pulled[i, a] * queries[i, c]
-    u = np.zeros((n, d))
-    for i in range(n):
-        for a in range(d):
-            for c in range(dz):
-                u[i, a] += W[a, c] * queries[i, c]
-    smallest = np.inf
-    tied = 0.0
-    for k in range(m):
+    smallest, tied, asking = np.inf, 0.0, -1
+    for k in range(m):  # constraints come query by query
+        if row[k] != asking:
+            asking = row[k]
+            for a in range(d):
+                u[a] = 0.0
+                for c in range(dz):
+                    u[a] += W[a, c] * queries[asking, c]
         margin = 0.0
         for a in range(d):
-            margin += delta[k, a] * u[row[k], a]
+            margin += delta[k, a] * u[a]
         margins[row[k], column[k]] = margin
         if free[k]:
             tied = max(tied, abs(margin))
@@ -198,18 +194,61 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
         for c in range(dz):
             length += W[a, c] * W[a, c]
     length = np.sqrt(length)
-    if not (smallest > 0.0 and total > 0.0 and tied <= 1e-10 * smallest):
-        dual[:] = 0.0
-        return False, np.inf, np.inf
-    gap = length / smallest * (length / total) - 1.0
-    scale = total / (length * length)
+    solvable = smallest > 0.0 and total > 0.0 and tied <= 1e-10 * smallest
+    gap = length / smallest * (length / total) - 1.0 if solvable else np.inf
+    scale = total / (length * length) if solvable else 0.0
     for i in range(n):
-        for t in range(T):
+        for t in range(mask.shape[1]):
             dual[i, t] *= scale
-            if mask[i, t]:
+            if mask[i, t] and solvable:
                 margins[i, t] /= smallest
-    W /= smallest
-    return gap <= tol, length / smallest, gap
+    for a in range(d):
+        for c in range(dz):
+            W[a, c] /= smallest if solvable else 1.0
+    return gap <= tol, length / smallest if solvable else np.inf, gap
+
+
+@njit(cache=True, nogil=True)
+def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
+    """Solve one instance into W, dual and margins; returns (solved, norm, gap). Arguments as in :func:`solve_stack`.
+
+    Of an instance that is not solved dual is zero, or else it may be a certificate of infeasibility.
+    """
+    delta, row, column, free, cost = gather(tokens, selected, mask, dual, margins)
+    asked = 0.0
+    for k in range(len(cost)):
+        asked += cost[k]
+    if asked == 0.0:
+        W[:] = 0.0
+        return True, 0.0, 0.0
+    square = largest_square(delta, queries, row)
+    if square == 0.0:
+        return False, np.inf, np.inf
+    found, vanished, values = least_multipliers(_gram(delta, queries, row, square), cost, free)
+    if found:
+        return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)
+    if vanished:
+        for k in range(len(values)):
+            dual[row[k], column[k]] = values[k]
+    return False, np.inf, np.inf
+
+
+@njit(cache=True, nogil=True)
+def solve_by_prices_at_once(tokens, queries, selected, mask, tol, W, dual, margins):
+    """Do as :func:`solve_one` without forming the Gram matrix; some constraint must ask for a margin."""
+    delta, row, column, free, _ = gather(tokens, selected, mask, dual, margins)
+    square = largest_square(delta, queries, row)
+    if square == 0.0:
+        return False, np.inf, np.inf
+    found, vanished, values = least_multipliers_by_prices(
+        delta, queries, row, column, free, tokens.shape[1], square, PASSES
+    )
+    if found:
+        return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)
+    if vanished:
+        for k in range(len(values)):
+            dual[row[k], column[k]] = values[k]
+    return False, np.inf, np.inf
 
 
 @njit(cache=True, parallel=True)
@@ -248,7 +287,8 @@ def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndar
     n, T, d, dz = problem.shape
     W, dual, margins = np.empty((d, dz)), np.empty((n, T)), np.empty((n, T))
     # Copies, since numba compiles once more for arrays that are read-only or not float64.
-    solved, _, _ = solve_one(
+    solve_at_once = solve_one if n * T <= GRAM_LIMIT else solve_by_prices_at_once
+    solved, _, _ = solve_at_once(
         problem.tokens[problem.sequence].astype(np.float64, copy=False),
         problem.queries.copy(),
         problem.selected.copy(),

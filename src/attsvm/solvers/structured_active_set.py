@@ -74,14 +74,15 @@ def solve_by_prices(reduced: Reduced, control: Control, start: np.ndarray, *, wo
 
 
 @njit(cache=True, nogil=True)
-def least_multipliers_by_prices(delta, queries, row, column, free, T, passes):
-    """Multipliers (m,) of the smallest W, of constraints listed as (delta, row, column), the longest of length one.
+def least_multipliers_by_prices(delta, queries, row, column, free, T, square, passes):
+    """Multipliers (m,) of the smallest W, for constraints listed as (delta, row, column).
 
-    Returns (found, vanished, multipliers) as :func:`attsvm.solvers.batch.least_multipliers` does, where Newton would
-    be better not found.
+    They are in units of one over ``square``, the largest square of a constraint. Returns (found, vanished, multipliers)
+    as :func:`attsvm.solvers.batch.least_multipliers` does; where Newton would be better they are not found.
     """
     m, d = delta.shape
     n, dz = queries.shape
+    unit = np.sqrt(square)
     spread, squares, cost = np.zeros((n, T, d)), np.zeros((n, T)), np.zeros((n, T))
     rejected, tied = np.zeros((n, T), dtype=np.bool_), np.zeros((n, T), dtype=np.bool_)
     for k in range(m):
@@ -89,22 +90,30 @@ def least_multipliers_by_prices(delta, queries, row, column, free, T, passes):
         tied[i, t], rejected[i, t] = free[k], not free[k]
         cost[i, t] = 0.0 if free[k] else 1.0
         for a in range(d):
-            spread[i, t, a] = delta[k, a]
-            squares[i, t] += delta[k, a] * delta[k, a]
+            spread[i, t, a] = delta[k, a] / unit
+            squares[i, t] += spread[i, t, a] * spread[i, t, a]
     guess, W, alive = np.zeros((n, T)), np.zeros((d, dz)), np.zeros((n, T), dtype=np.bool_)
     orders = np.empty((passes, n), dtype=np.int64)
-    orders[:] = np.arange(n)
+    for k in range(passes):
+        for i in range(n):
+            orders[k, i] = i
     sweeps(spread, squares, queries, rejected, tied, cost, np.inf, 0.0, guess, W, orders, alive, INNER_SWEEPS)
-    values = np.zeros(m)
-    if min(np.count_nonzero(guess), d * dz) > FEW_SUPPORTS:
-        return False, False, values
-    weight = max(1.0, (guess * cost).sum())
-    dual, rho, _ = exchange(spread, queries, rejected, tied, guess / weight, weight, min(m, d * dz + 1))
+    count, total = 0, 0.0
     for k in range(m):
-        values[k] = dual[row[k], column[k]]
-    if rho <= VANISHED:
-        return False, True, values
-    return True, False, values * (weight / rho)
+        value = guess[row[k], column[k]]
+        count += value != 0.0
+        total += 0.0 if free[k] else value
+    values = np.zeros(m)
+    if min(count, d * dz) > FEW_SUPPORTS:
+        return False, False, values
+    weight = max(1.0, total)
+    for k in range(m):
+        guess[row[k], column[k]] /= weight
+    dual, rho, _ = exchange(spread, queries, rejected, tied, guess, weight, min(m, d * dz + 1))
+    scale = weight / rho if rho > VANISHED else 1.0
+    for k in range(m):
+        values[k] = dual[row[k], column[k]] * scale
+    return rho > VANISHED, rho <= VANISHED, values
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
@@ -149,8 +158,11 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity):
         size = settle(L, solved, size, held, free, values, work)
         steps += 1
         before, rho = rho, 1.0
-        idle[:] = True
-        pulled[:] = 0.0
+        for i in range(n):
+            for b in range(p):
+                pulled[i, b] = 0.0
+            for t in range(T):
+                idle[i, t] = True
         for a in range(size):
             i, t = held[a] // T, held[a] % T
             idle[i, t] = False
@@ -160,7 +172,9 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity):
                 pulled[i, b] += values[a] * delta[i, t, b]
         if rho <= VANISHED or (steps > 1 and rho > (1.0 - PROGRESS) * before):
             break
-        W[:] = 0.0
+        for b in range(p):
+            for c in range(r):
+                W[b, c] = 0.0
         for i in range(n):
             for b in range(p):
                 for c in range(r):
