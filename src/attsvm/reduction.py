@@ -17,7 +17,8 @@ from attsvm.problem import SelectionProblem
 
 # Below the root of the smallest normal number, 1.5e-154, a square loses digits.
 SQUARES_UNDERFLOW = 1e-150
-# Gram eigenvalues are exact to about d * eps * largest; above this ratio a basis vector cannot be rounding noise.
+# A Gram matrix that stays definite when this part of its trace is taken off every eigenvalue has full rank, its own
+# rounding, about d * eps of the largest, notwithstanding.
 SURELY_FULL_RANK = 1e-10
 # Ties are part of the promise: W counts only when they hold to this part of the margin.
 TIE_PRECISION = 1e-10
@@ -193,9 +194,13 @@ def _row_basis(rows: np.ndarray) -> np.ndarray | None:
     """Orthonormal basis (rank, d) of the row space of ``rows`` (m, d); None when it is everything."""
     m, d = rows.shape
     if m >= d:
-        spectrum = np.linalg.eigvalsh(rows.T @ rows)
-        if spectrum[0] > SURELY_FULL_RANK * spectrum[-1]:
+        gram = rows.T @ rows
+        gram[np.diag_indices(d)] -= SURELY_FULL_RANK * float(np.trace(gram))
+        try:
+            np.linalg.cholesky(gram)
             return None
+        except np.linalg.LinAlgError:
+            pass
     triangle = np.linalg.qr(rows, mode="r") if m > d else rows
     _, sigma, basis = np.linalg.svd(triangle, full_matrices=False)
     rank = int(np.count_nonzero(sigma > max(m, d) * np.finfo(float).eps * sigma[0])) if sigma[0] > 0 else 0

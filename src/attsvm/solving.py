@@ -208,7 +208,8 @@ def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Contro
     dual = reduced.gather(warm_start.certified.dual)
     control.method = "warm start"
     control.earlier = reduced.lower(warm_start.certified.W)
-    report(reduced, measure, Ties(reduced).project(control.earlier), dual, control)
+    tied = Ties(reduced).project(control.earlier) if reduced.tied.any() else control.earlier
+    report(reduced, measure, tied, dual, control)
     return dual
 
 

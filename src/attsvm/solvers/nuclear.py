@@ -29,7 +29,7 @@ FIRST_ORDER_ROOM, INTERIOR_ROOM = 3, 2
 # Interior point: its steps; those it takes in general; the gap from which on violated constraints join.
 MAX_STEPS, USUAL_STEPS, JOIN_GAP = 150, 20, 0.1
 # First-order steps: between looks at all constraints; in all when the method is forced.
-CHUNK, FORCED_STEPS = 50, 20_000
+CHUNK, FORCED_STEPS, WARM_STEPS = 50, 20_000, 60
 # Gaps on the working set at which violated constraints join and, from the second on, Newton on the face is tried: steps
 # that follow the face while its guess may be wrong, and from NEAR on those that handle degenerate faces. The interior
 # point gets the ill-conditioned problems, on which early attempts mostly fail.
@@ -58,11 +58,8 @@ def solve_nuclear(reduced: Reduced, control: Control, start: np.ndarray | None) 
     ndarray or None
         Multipliers that prove infeasibility, when they do.
     """
-    if start is not None and control.W is not None:
-        control.method = "warm face Newton"
-        smallest = reduced.min_margin(reduced.apply(control.W))
-        if refine(reduced, control.W / smallest, start, control):
-            return None
+    if start is not None and control.W is not None and _restart(reduced, control.W, start, control):
+        return None
     reduced = merge_duplicates(reduced)
     opening = _open(reduced, control)
     if opening.W is None or opening.dual is None:
@@ -78,6 +75,18 @@ def solve_nuclear(reduced: Reduced, control: Control, start: np.ndarray | None) 
             return None
     _run_interior_point(reduced, working, control)
     return None
+
+
+def _restart(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) -> bool:
+    """Go on from an earlier pair: Newton, or else some first-order steps and Newton; True when it ends the run."""
+    control.method = "warm face Newton"
+    margins = reduced.apply(W)
+    if pursue(reduced, W / reduced.min_margin(margins), dual, control):
+        return True
+    control.method = "warm"
+    working = _first_working_set(reduced, margins, dual, FIRST_ORDER_ROOM)
+    _run_first_order(reduced, FirstOrder(reduced, working, W, dual), WARM_STEPS, control)
+    return control.solved or control.stopped is not None
 
 
 def by_first_order(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
