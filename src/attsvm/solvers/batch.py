@@ -2,15 +2,15 @@ r"""Many small Frobenius problems in one compiled call.
 
 Each instance is solved by itself, start to certificate: its Gram matrix, a few passes of coordinate descent on it to
 guess the support, the active-set method of :mod:`attsvm.solvers.active_set` (both without that matrix, where it would
-be large: :mod:`attsvm.solvers.structured_active_set`), and the gap from W and the multipliers. The instances are spread
-over the cores; one that ends without its certificate is left to the general solver. Kernels are written with loops,
-since array expressions take seconds to compile.
+be large: :mod:`attsvm.solvers.structured_active_set`), and the gap from W and the multipliers. One that ends without
+its certificate is left to the general solver. Kernels are written with loops, since array expressions take seconds to
+compile.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from attsvm.problem import SelectionProblem
 from attsvm.solvers.active_set import nonnegative_least_squares
@@ -251,9 +251,9 @@ def solve_by_prices_at_once(tokens, queries, selected, mask, tol, W, dual, margi
     return False, np.inf, np.inf
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, nogil=True)
 def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objective, gap, state):
-    """Solve a stack of instances into the given arrays.
+    """Solve a stack of instances into the given arrays, on the calling thread and without Python's lock.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objectiv
     state : ndarray of int, shape (B,)
         Receives SOLVED or OPEN.
     """
-    for b in prange(len(tokens)):
+    for b in range(len(tokens)):
         solved, objective[b], gap[b] = solve_one(
             tokens[b], queries[b], selected[b], mask[b], tol, W[b], dual[b], margins[b]
         )

@@ -2,14 +2,14 @@ r"""Many small nuclear problems in one compiled call.
 
 Each instance is solved by itself, start to certificate, as :mod:`attsvm.solvers.nuclear` would: the Frobenius solution
 from its Gram matrix, first-order steps from there, and Newton steps that follow the face at every gap of a falling
-list until one settles. The instances are spread over the cores; one that ends without its certificate is left to the
-general solver, which has more ways (interior point, degenerate faces, proofs of infeasibility).
+list until one settles. One that ends without its certificate is left to the general solver, which has more ways
+(interior point, degenerate faces, proofs of infeasibility).
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from attsvm.solvers.batch import OPEN, SOLVED, gather, least_multipliers
 from attsvm.solvers.dual_coordinate import FAST
@@ -220,9 +220,9 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     return gap <= tol, objective, gap
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, nogil=True)
 def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objective, gap, state):
-    """Solve a stack of instances into the given arrays.
+    """Solve a stack of instances into the given arrays, on the calling thread and without Python's lock.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objectiv
     state : ndarray of int, shape (B,)
         Receives SOLVED or OPEN.
     """
-    for b in prange(len(tokens)):
+    for b in range(len(tokens)):
         solved, objective[b], gap[b] = solve_one(
             tokens[b], queries[b], selected[b], mask[b], tol, W[b], dual[b], margins[b]
         )
