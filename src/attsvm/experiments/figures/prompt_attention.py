@@ -263,6 +263,6 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("setting",),
-    minutes={"quick": 0.1, "full": 0.1},
+    minutes={"quick": 0.1, "full": 0.3},
     batch=1,
 )
