@@ -118,10 +118,15 @@ def test_kept_sets_hold_the_mass_and_no_smaller_set_does():
 
 
 def test_near_rivals_keep_w_from_its_svm():
-    cells = [token_similarity.Config(d, 0.1, n=12, steps=600, trials=4) for d in (1.0, 0.01)]
-    rows = run("token-similarity", token_similarity.Config(0.0, 1.0, n=12, steps=600, trials=4), *cells)
+    cells = [
+        token_similarity.Config(distance, share, classes, n=12, steps=600, trials=4)
+        for classes in token_similarity.CLASSES
+        for distance, share in ((0.0, 1.0), (1.0, 0.1), (0.01, 0.1))
+    ]
+    rows = run("token-similarity", *cells)
     found = check_report("token-similarity", rows)
-    assert found["log10 of the change of 1 - correlation, distance of rivals from 1 to 0.01"].low > 0
+    for data in ("digits", "text"):
+        assert found[f"log10 of the change of 1 - correlation, {data}, distance of rivals from 1 to 0.01"].low > 0
 
 
 def test_weight_decay_is_a_point_of_the_path():

@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attsvm.data.text import LabelledTexts, fit_vectors, from_vectors, principal_components, read_texts, word_dataset
+from attsvm.data.docstrings import LEAST_WORDS, docstrings
+from attsvm.data.text import (
+    WORD,
+    LabelledTexts,
+    fit_vectors,
+    from_vectors,
+    principal_components,
+    read_texts,
+    word_dataset,
+)
 from attsvm.study import Settings, study
 
 
@@ -94,3 +103,16 @@ def test_training_on_texts_reaches_their_svm() -> None:
     assert run.correlation > 0.99
     plain = next(p for p in found.precision if (p.dtype, p.numerics) == ("float32", "autograd"))
     assert plain.curve[-1] < run.correlation - 0.05
+
+
+def test_docstrings_are_prose_of_two_libraries() -> None:
+    found = docstrings("numpy-scipy")
+    assert found.classes == ("scipy", "numpy")
+    assert min((found.labels > 0).sum(), (found.labels < 0).sum()) > 100
+    assert len(set(found.texts)) == len(found.texts) == len(found.labels)
+    assert min(len(WORD.findall(text)) for text in found.texts) >= LEAST_WORDS
+    for text in found.texts:
+        assert "Parameters -----" not in text
+        assert ">>>" not in text
+    with pytest.raises(ValueError, match="classes is 'numpy-torch'; two of numpy, scipy"):
+        docstrings("numpy-torch")

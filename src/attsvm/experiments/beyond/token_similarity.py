@@ -1,15 +1,16 @@
-r"""How sensitive the equivalence is to similar tokens and small score gaps, on digits.
+r"""How sensitive the equivalence is to similar tokens and small score gaps, on digits and on text.
 
-Images of threes and eights are cut into patches and prepared as a study does it (:func:`attsvm.study.run.prepare`:
-centred queries, unit scales, a head fitted to mean tokens). Each image then gets one more token, a *rival* of its
-best-scoring token x at distance :math:`\delta` and with a score that is lower by :math:`g = f\delta`,
+Images of threes and eights, cut into patches, and sentences of the documentation of two libraries, as word vectors, are
+prepared as a study does it (:func:`attsvm.study.run.prepare`: centred queries, unit scales, a head fitted to mean
+tokens). Each then gets one more token, a *rival* of its best-scoring token x at distance :math:`\delta` and with a
+score that is lower by :math:`g = f\delta`,
 
 .. math:: x' = x - \delta\,(f\,Yv + \sqrt{1-f^2}\,u), \qquad u \perp v \text{ random},\ \|u\| = \|v\| = 1,
 
 so that similarity (:math:`\delta`, in units of a token's mean length) and score gap (the share f of the distance that
 the head sees) are set apart from each other, on tokens that are real otherwise. Without a rival the tokens vary by
-themselves: over the images of a trial, the margin that W gives an image is rank-correlated with the distance of its
-selected token to the nearest other one, and with their smallest score gap.
+themselves: over the images (or texts) of a trial, the margin that W gives one is rank-correlated with the distance of
+its selected token to the nearest other one, and with their smallest score gap.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from attsvm.data.dataset import Dataset
     from attsvm.study.results import Setup
     from attsvm.theory.tokens import Trial
 
 NAME = "token-similarity"
+CLASSES = ("3-8", "numpy-scipy")
 DISTANCES = (1.0, 0.3, 0.1, 0.03, 0.01)
 SHARES = (0.9, 0.1)
 # Of all steps, those after which the correlation is measured a first time.
@@ -39,7 +42,10 @@ PATIENCE = 10.0
 
 @dataclass(frozen=True)
 class Config:
-    """A distance of the rivals (0: no rivals) and the share of it that the head sees, on `n` images."""
+    """A distance of the rivals (0: no rivals) and the share of it that the head sees, on `n` images or texts.
+
+    `classes` are two digits, or two libraries whose documentation is told apart.
+    """
 
     distance: float
     share: float = 0.9
@@ -57,15 +63,30 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """No rivals, then every distance with every share."""
-    full = effort == "full"
-    count, steps = (50, 10_000) if full else (10, 2000)
-    cells = [Config(distance, share, steps=steps, trials=count) for share in SHARES for distance in DISTANCES]
-    return [Config(0.0, 1.0, steps=steps, trials=count), *cells]
+    """No rivals, then every distance with every share, on digits and on text."""
+    count, steps = (50, 10_000) if effort == "full" else (10, 2000)
+    both = [(0.0, 1.0), *((distance, share) for share in SHARES for distance in DISTANCES)]
+    return [
+        Config(distance, share, classes, steps=steps, trials=count) for classes in CLASSES for distance, share in both
+    ]
+
+
+def real_data(classes: str) -> Dataset:
+    """Return the digits of two classes, or the texts of two libraries."""
+    from attsvm.data.digits import digits
+    from attsvm.data.docstrings import docstrings
+    from attsvm.data.text import word_dataset
+
+    return word_dataset(docstrings(classes)) if is_text(classes) else digits(classes)
+
+
+def is_text(classes: str) -> bool:
+    """Tell libraries from digits."""
+    return classes.replace("-", "").isalpha() and classes != "odd-even"
 
 
 def with_rivals(setup: Setup, distance: float, share: float, rng: np.random.Generator) -> Trial:
-    """Append a rival of the best token to every image; rivals are drawn before the distance has a say."""
+    """Append a rival of the best token to every sequence; rivals are drawn before the distance has a say."""
     from attsvm.theory.tokens import Trial
     from attsvm.token_data import TokenData
 
@@ -78,13 +99,13 @@ def with_rivals(setup: Setup, distance: float, share: float, rng: np.random.Gene
     best = trial.tokens[np.arange(len(trial.labels)), trial.optimal]
     rival = best - distance * (share * trial.labels[:, None] * v + np.sqrt(1 - share**2) * away)
     tokens = np.concatenate([trial.tokens, rival[:, None]], axis=1)
-    return Trial.of(TokenData(tokens, trial.queries, trial.labels), v)
+    mask = np.concatenate([trial.mask, np.ones((len(rival), 1), dtype=bool)], axis=1)
+    return Trial.of(TokenData(tokens, trial.queries, trial.labels, mask), v)
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train with and without the rivals; compare W with the SVM of its tokens, and images with each other."""
+    """Train with and without the rivals; compare W with the SVM of its tokens, and sequences with each other."""
     from attsvm.compare import correlation
-    from attsvm.data.digits import digits
     from attsvm.experiments.beyond.measures import known, margin_share
     from attsvm.solution import Status
     from attsvm.solving import solve
@@ -93,7 +114,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     from attsvm.study.run import prepare
     from attsvm.training import train
 
-    data = digits(config.classes)
+    data = real_data(config.classes)
     rows: list[Row] = []
     for seed in seeds:
         setup = prepare(data, Settings(train=config.n, seed=int(seed)))
@@ -122,12 +143,12 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         }
         if control is not None and np.isfinite(control.objective):
             row["control"] = float(correlation(W, control.W))
-        rows.append(row | (by_image(trial, W, selected) if config.distance == 0 else {}))
+        rows.append(row | (by_sequence(trial, W, selected) if config.distance == 0 else {}))
     return rows
 
 
-def by_image(trial: Trial, W: np.ndarray, selected: np.ndarray) -> Row:
-    """Rank-correlate the margin of each image with the similarity and the score gap of its tokens."""
+def by_sequence(trial: Trial, W: np.ndarray, selected: np.ndarray) -> Row:
+    """Rank-correlate the margin of each sequence with the similarity and the score gap of its tokens."""
     from scipy.stats import rankdata
 
     problem = trial.problem(selected)
@@ -148,19 +169,34 @@ def by_image(trial: Trial, W: np.ndarray, selected: np.ndarray) -> Row:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report the correlation at every distance and gap, and what similarity and gap have to do with it."""
+    from attsvm.experiments.grouping import by
+
+    # Without rivals their gap says nothing: cells that differ in it alone are the same runs.
+    shares = [row["share"] for row in rows if row["distance"] == 0][:1]
+    kept = [row for row in rows if row["distance"] > 0 or row["share"] in shares]
+    return [
+        verdict
+        for (classes,), own in by(kept, "classes").items()
+        for verdict in (*correlations(own, *named(classes)), *differences(own, named(classes)[0]))
+    ]
+
+
+def named(classes: str) -> tuple[str, str]:
+    """Say what the data are, and what one sequence of them is."""
+    return ("text", "text") if is_text(classes) else ("digits", "image")
+
+
+def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
+    """Report how near W comes to its SVM with every rival, and which sequences get the larger margins."""
     from attsvm.experiments.grouping import by, column, having
     from attsvm.experiments.statistics import mean_interval, mean_verdict
 
     found = []
-    # Without rivals their gap says nothing: cells that differ in it alone are the same runs.
-    shares = [row["share"] for row in rows if row["distance"] == 0][:1]
-    rows = [row for row in rows if row["distance"] > 0 or row["share"] in shares]
-    alone = having(rows, distance=0.0)
     for (distance, share), cell in by(rows, "distance", "share").items():
         infeasible = sum(row["infeasible"] for row in cell)
         where = "no rivals" if distance == 0 else f"rivals at distance {distance:g}, gap {share * distance:.2g}"
         control = column(cell, "control")
-        note = f"{100 * column(cell, 'optimal').mean():.0f} % of the images select their best token"
+        note = f"{100 * column(cell, 'optimal').mean():.0f} % of the {one}s select their best token"
         note += "." if distance == 0 else f", {100 * column(cell, 'rival').mean():.0f} % the rival."
         if len(column(cell, "early")):
             note += f" After {100 * EARLY:.0f} % of the steps: {1 - column(cell, 'early').mean():.3f}."
@@ -170,7 +206,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         found.append(
             mean_verdict(
                 NAME,
-                f"correlation of W with the SVM of its tokens, digits, {where}",
+                f"correlation of W with the SVM of its tokens, {data}, {where}",
                 column(cell, "correlation"),
                 trials=len(cell),
                 infeasible=infeasible,
@@ -178,20 +214,21 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 note=note,
             )
         )
+    alone = having(rows, distance=0.0)
     for what, field in (("distance to the nearest token", "by_distance"), ("smallest score gap", "by_gap")):
         values = column(alone, field) if alone else np.array([])
         if len(values) > 1:
             low, high = mean_interval(values)
-            told = "no relation that these trials show" if low <= 0 <= high else "larger" if low > 0 else "smaller"
-            note = f"The margin of an image with a larger {what} is {told}."
+            note = f"The margin of one {one} with a larger {what} is {'larger' if low > 0 else 'smaller'}."
             if low <= 0 <= high:
-                note = f"Between an image's margin and its {what} there is {told}."
-            found.append(mean_verdict(NAME, f"rank correlation of margin and {what}, no rivals", values, note=note))
-    return found + differences(rows)
+                note = f"Between the margin of one {one} and its {what} there is no relation that these trials show."
+            quantity = f"rank correlation of margin and {what}, {data}, no rivals"
+            found.append(mean_verdict(NAME, quantity, values, note=note))
+    return found
 
 
-def differences(rows: Sequence[Row]) -> list[Verdict]:
-    """Report by what factor nearness, and the score gap, change 1 - correlation on the same images."""
+def differences(rows: Sequence[Row], data: str) -> list[Verdict]:
+    """Report by what factor nearness, and the score gap, change 1 - correlation on the same sequences."""
     from attsvm.experiments.grouping import having
     from attsvm.experiments.statistics import bootstrap_interval, mean_verdict
 
@@ -214,7 +251,7 @@ def differences(rows: Sequence[Row]) -> list[Verdict]:
         found.append(
             mean_verdict(
                 NAME,
-                f"log10 of the change of 1 - correlation, {what} from {ends[-1]:g} to {ends[0]:g}",
+                f"log10 of the change of 1 - correlation, {data}, {what} from {ends[-1]:g} to {ends[0]:g}",
                 change,
                 interval="bootstrap",
                 note=note,
@@ -227,41 +264,46 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the distance of W from its SVM, the control and the selection against the distance of the rivals."""
     from attsvm.experiments.beyond.measures import curve_of
     from attsvm.experiments.grouping import by, column, having
-    from attsvm.plots.experiments import draw_curve, log_axis, value_axis
-    from attsvm.plots.style import QUIET, house_style, legend_below, panels
+    from attsvm.plots.experiments import draw_curve, grid, log_axis, value_axis
+    from attsvm.plots.style import QUIET, house_style, legend_below
 
     shown = {
         "error": ("W and its SVM", "median 1 - correlation"),
         "control": ("shuffled selections", "median correlation"),
-        "optimal": ("best token selected", "median share of images"),
+        "optimal": ("best token selected", "median share"),
     }
-    rivals = [row for row in rows if row["distance"] > 0]
-    alone = having(rows, distance=0.0)
+    kinds = by(rows, "classes")
     with house_style():
-        result, axes = panels(width, 2.8, 3)
-        for look, ((share,), own) in enumerate(by(rivals, "share").items()):
-            cells = by(own, "distance")
-            for ax, field in zip(axes, shown, strict=True):
-                label = f"gap {share:g} of the distance"
-                draw_curve(ax, curve_of(cells, field, label, look % 6, "median"), 0.03 * (look - 0.5))
-            early = curve_of(cells, "early", f"after {100 * EARLY:.0f} % of the steps", look % 6, "median", style=":")
-            draw_curve(axes[0], early, 0.03 * (look - 0.5))
-        for ax, (field, (title, label)) in zip(axes, shown.items(), strict=True):
-            if len(column(alone, field)):
-                ax.axhline(float(np.median(column(alone, field))), color=QUIET, lw=0.9, ls="--", label="without rivals")
-            if rivals:
-                value_axis(ax, sorted({row["distance"] for row in rivals}), "distance of the rival")
-            ax.set_xlabel("distance of the rival")
-            ax.set_title(title)
-            ax.set_ylabel(label)
-        log_axis(axes[0], "y")
-        legend_below(result, axes, 2)
+        result, axes = grid(len(kinds), 3, 2.4, "W and the SVM of its tokens beside near rivals", width)
+        for line, ((classes,), own) in zip(axes, kinds.items(), strict=True):
+            rivals = [row for row in own if row["distance"] > 0]
+            alone = having(own, distance=0.0)
+            for look, ((share,), some) in enumerate(by(rivals, "share").items()):
+                cells = by(some, "distance")
+                for ax, field in zip(line, shown, strict=True):
+                    label = f"gap {share:g} of the distance"
+                    draw_curve(ax, curve_of(cells, field, label, look % 6, "median"), 0.03 * (look - 0.5))
+                early = curve_of(
+                    cells, "early", f"after {100 * EARLY:.0f} % of the steps", look % 6, "median", style=":"
+                )
+                draw_curve(line[0], early, 0.03 * (look - 0.5))
+            for ax, (field, (title, label)) in zip(line, shown.items(), strict=True):
+                if len(column(alone, field)):
+                    level = float(np.median(column(alone, field)))
+                    ax.axhline(level, color=QUIET, lw=0.9, ls="--", label="without rivals")
+                if rivals:
+                    value_axis(ax, sorted({row["distance"] for row in rivals}), "distance of the rival")
+                ax.set_xlabel("distance of the rival")
+                ax.set_title(f"{named(classes)[0]}: {title}")
+                ax.set_ylabel(label)
+            log_axis(line[0], "y")
+        legend_below(result, list(axes.ravel()), 2)
     return result
 
 
 EXPERIMENT = Experiment(
     name=NAME,
-    title="Similar tokens and small score gaps on digits",
+    title="Similar tokens and small score gaps on real data",
     source="Near rivals",
     claim="The nearer the rivals of the selected tokens, the longer training needs to reach the SVM.",
     config=Config,
@@ -271,6 +313,6 @@ EXPERIMENT = Experiment(
     verdicts=verdicts,
     instance=("classes", "n"),
     # The quick run from its rate beside other work, the full one from the same rate.
-    minutes={"quick": 0.2, "full": 2.5},
+    minutes={"quick": 0.4, "full": 5.0},
     batch=5,
 )

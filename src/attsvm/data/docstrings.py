@@ -1,0 +1,68 @@
+"""Real sentences that every installation has: what the functions of two libraries say of themselves.
+
+The prose of a docstring (what stands before its first section) is a text of some twenty to a hundred words; the library
+it comes from is the label. Texts change with the versions of the libraries, as little as their documentation does.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+
+import numpy as np
+
+from attsvm.data.text import WORD, LabelledTexts
+
+MODULES = {
+    "numpy": ("numpy", "numpy.linalg", "numpy.fft", "numpy.random", "numpy.polynomial.polynomial"),
+    "scipy": ("scipy.linalg", "scipy.optimize", "scipy.signal", "scipy.sparse", "scipy.stats", "scipy.integrate"),
+}
+LEAST_WORDS = 12
+# The first section of a docstring, by its underline.
+SECTION = re.compile(r"^.+\n-{3,}\s*$", re.MULTILINE)
+# Markup, and the signatures that compiled functions begin with.
+MARKUP = re.compile(r"\.\. \w+::.*|:\w+:|^\w+\(.*\)\s*$", re.MULTILINE)
+
+
+def docstrings(classes: str = "numpy-scipy") -> LabelledTexts:
+    """Collect the prose of public functions of two libraries.
+
+    Parameters
+    ----------
+    classes : str
+        The two, with a hyphen between.
+
+    Returns
+    -------
+    LabelledTexts
+        In the order of module and name; label +1 is the later library in the alphabet.
+
+    Raises
+    ------
+    ValueError
+        If `classes` does not name two of them.
+    """
+    names = sorted(classes.split("-"))
+    if len(names) != 2 or not set(names) <= MODULES.keys():
+        raise ValueError(f"classes is {classes!r}; two of {', '.join(sorted(MODULES))}, with a hyphen, were expected.")
+    texts: dict[str, float] = {}
+    for name, label in zip(names, (-1.0, 1.0), strict=True):
+        for module in MODULES[name]:
+            for text in _prose(module):
+                texts.setdefault(text, label)
+    return LabelledTexts("docstrings", tuple(texts), np.array(list(texts.values())), (names[1], names[0]))
+
+
+def _prose(module: str) -> list[str]:
+    """Return the texts of a module's public functions and classes that are long enough."""
+    loaded = import_module(module)
+    found = []
+    for name in sorted(loaded.__all__):
+        member = getattr(loaded, name)
+        whole = ((inspect.getdoc(member) if callable(member) else None) or "").partition(">>>")[0]
+        section = SECTION.search(whole)
+        text = MARKUP.sub(" ", whole[: section.start()] if section else whole)
+        if len(WORD.findall(text)) >= LEAST_WORDS:
+            found.append(" ".join(text.split()))
+    return found
