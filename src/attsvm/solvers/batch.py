@@ -15,12 +15,11 @@ from numba import njit
 from attsvm.problem import SelectionProblem
 from attsvm.solvers.active_set import nonnegative_least_squares
 from attsvm.solvers.dual_coordinate import FAST
-from attsvm.solvers.structured_active_set import least_multipliers_by_prices
+from attsvm.solvers.structured_active_set import VANISHED, least_multipliers_by_prices
 
 PASSES = 10
 GRAM_LIMIT = 350  # tokens up to which the Gram matrix of the constraints is formed
 OPEN, SOLVED = 0, 1
-VANISHED = 1e-12  # 1 - c.lam, on the way to zero where no W is
 # Data are not scaled here; squares nearer the ends of the floating-point range are left to the general solver.
 SMALLEST_SQUARE = 1e-100
 

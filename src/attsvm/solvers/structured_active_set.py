@@ -20,13 +20,12 @@ from attsvm.solvers.dual_coordinate import FAST, INNER_SWEEPS, sweeps
 from attsvm.solvers.gauge import report
 from attsvm.solvers.newton import polish
 
-# Prices are in units of the margin asked for.
-PRICE_TOL = 1e-11
+PRICE_TOL = 1e-11  # in units of the margin asked for
 # With 1 - c.lam below this no W is near; an exchange that does not lower it by this part of itself is rounding.
 VANISHED, PROGRESS = 1e-12, 1e-14
 # One violated constraint enters at a time, and another for every so many that are held.
 SHARE = 8
-CAPACITY = 2000
+CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
 # Exchanging constraints one by one costs the square of their number each; Newton changes many at once.
 FEW_SUPPORTS = 300
 DOUBTFUL = 1e-3  # a rho that may be on its way to zero
