@@ -222,20 +222,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
 
 @njit(cache=True, nogil=True)
 def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objective, gap, state):
-    """Solve a stack of instances into the given arrays, on the calling thread and without Python's lock.
-
-    Parameters
-    ----------
-    tokens : ndarray, shape (B, n, T, d)
-    queries : ndarray, shape (B, n, dz)
-    selected, mask : ndarray of bool, shape (B, n, T)
-    tol : float
-    W : ndarray, shape (B, d, dz)
-    dual, margins : ndarray, shape (B, n, T)
-    objective, gap : ndarray, shape (B,)
-    state : ndarray of int, shape (B,)
-        Receives SOLVED or OPEN.
-    """
+    """Solve a stack of instances as :func:`attsvm.solvers.batch.solve_stack` does, in the nuclear norm."""
     for b in range(len(tokens)):
         solved, objective[b], gap[b] = solve_one(
             tokens[b], queries[b], selected[b], mask[b], tol, W[b], dual[b], margins[b]
