@@ -208,6 +208,15 @@ def finish(values, square, delta, queries, row, column, free, mask, tol, W, dual
 
 
 @njit(cache=True, nogil=True)
+def keep(values, vanished, row, column, dual):
+    """Leave an instance unsolved: multipliers (m,) that have vanished may prove why, and go to dual."""
+    if vanished:
+        for k in range(len(values)):
+            dual[row[k], column[k]] = values[k]
+    return False, np.inf, np.inf
+
+
+@njit(cache=True, nogil=True)
 def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     """Solve one instance into W, dual and margins; returns (solved, norm, gap). Arguments as in :func:`solve_stack`.
 
@@ -224,12 +233,9 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     if square == 0.0:
         return False, np.inf, np.inf
     found, vanished, values = least_multipliers(_gram(delta, queries, row, square), cost, free)
-    if found:
-        return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)
-    if vanished:
-        for k in range(len(values)):
-            dual[row[k], column[k]] = values[k]
-    return False, np.inf, np.inf
+    if not found:
+        return keep(values, vanished, row, column, dual)
+    return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)
 
 
 @njit(cache=True, nogil=True)
@@ -242,12 +248,9 @@ def solve_by_prices_at_once(tokens, queries, selected, mask, tol, W, dual, margi
     found, vanished, values = least_multipliers_by_prices(
         delta, queries, row, column, free, tokens.shape[1], square, PASSES
     )
-    if found:
-        return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)
-    if vanished:
-        for k in range(len(values)):
-            dual[row[k], column[k]] = values[k]
-    return False, np.inf, np.inf
+    if not found:
+        return keep(values, vanished, row, column, dual)
+    return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)
 
 
 @njit(cache=True, nogil=True)
