@@ -20,9 +20,9 @@ import numpy as np
 from peers_cone import naive
 
 from attsvm import ProblemBatch, SelectionProblem, solve, solve_batch
+from attsvm.core.norms import FROBENIUS, NUCLEAR
+from attsvm.core.solution import Certified, certify
 from attsvm.data.synthetic import random_data
-from attsvm.norms import FROBENIUS, NUCLEAR
-from attsvm.solution import Certified, certify
 
 SIZES = (6, 8, 10)
 RUNS = 5

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from attsvm import SelectionProblem, TokenData, correlation, solve, svm_equivalent, train
-from attsvm.heads import LambdaHead
+from attsvm.nn.heads import LambdaHead
 
 TRIALS, T, STEPS, LAM = 40, 6, 3000, 0.3
 

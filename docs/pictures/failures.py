@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 
 from attsvm import Status, TokenData, correlation, theory, train
 from attsvm.data.synthetic import random_data
-from attsvm.heads import LambdaHead
+from attsvm.nn.heads import LambdaHead
 
 mpl.rcParams["svg.hashsalt"] = "failures"
 BLUE, ORANGE, RED, GREY = "#0072b2", "#e69f00", "#d55e00", "#777777"

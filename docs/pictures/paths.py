@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 from attsvm import SelectionProblem, TokenData, solve
 from attsvm.data.synthetic import random_data
 from attsvm.functional import sparsemax
-from attsvm.heads import LambdaHead
+from attsvm.nn.heads import LambdaHead
 from attsvm.training import regularization_path
 
 mpl.rcParams["svg.hashsalt"] = "paths"

@@ -12,7 +12,7 @@ mpl.use("agg")
 import matplotlib.pyplot as plt
 
 from attsvm import TokenData, train
-from attsvm.prompt_svm import joint_svm, p_svm
+from attsvm.theory.prompt import joint_svm, p_svm
 
 mpl.rcParams["svg.hashsalt"] = "prompt"
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#e69f00", "#009e73", "#777777"

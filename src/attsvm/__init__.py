@@ -9,27 +9,27 @@ __version__ = "0.1.0"
 
 # Where each public name lives; modules load when a name is first used, so that ``import attsvm`` stays quick.
 _HOMES = {
-    "SelectionProblem": "attsvm.problem",
-    "Solution": "attsvm.solution",
-    "Status": "attsvm.solution",
-    "UnsolvedError": "attsvm.solution",
-    "solve": "attsvm.solving",
-    "soft_margin_path": "attsvm.regularised_path",
-    "solve_batch": "attsvm.batching",
-    "ProblemBatch": "attsvm.batching",
-    "Proof": "attsvm.exact",
-    "BatchSolution": "attsvm.batching",
-    "Diagnosis": "attsvm.diagnosis",
-    "diagnose": "attsvm.diagnosis",
-    "svm_equivalent": "attsvm.equivalence",
+    "SelectionProblem": "attsvm.core.problem",
+    "Solution": "attsvm.core.solution",
+    "Status": "attsvm.core.solution",
+    "UnsolvedError": "attsvm.core.solution",
+    "solve": "attsvm.solvers.solving",
+    "soft_margin_path": "attsvm.solvers.soft_margin_path",
+    "solve_batch": "attsvm.solvers.batching",
+    "ProblemBatch": "attsvm.solvers.batching",
+    "Proof": "attsvm.proofs",
+    "BatchSolution": "attsvm.solvers.batching",
+    "Diagnosis": "attsvm.theory.diagnosis",
+    "diagnose": "attsvm.theory.diagnosis",
+    "svm_equivalent": "attsvm.theory.equivalence",
     "theory": "attsvm.theory",
-    "TokenData": "attsvm.token_data",
+    "TokenData": "attsvm.data.token_data",
     "Trace": "attsvm.training.trace",
     "train": "attsvm.training",
     "regularization_path": "attsvm.training.path",
-    "Attention": "attsvm.attention",
+    "Attention": "attsvm.nn.attention",
     "AttentionSVM": "attsvm.estimator",
-    "correlation": "attsvm.compare",
+    "correlation": "attsvm.core.correlation",
     "functional": "attsvm.functional",
 }
 
@@ -61,18 +61,18 @@ __all__ = [
 
 if TYPE_CHECKING:
     from attsvm import functional, theory
-    from attsvm.attention import Attention
-    from attsvm.batching import BatchSolution, ProblemBatch, solve_batch
-    from attsvm.compare import correlation
-    from attsvm.diagnosis import Diagnosis, diagnose
-    from attsvm.equivalence import svm_equivalent
+    from attsvm.core.correlation import correlation
+    from attsvm.core.problem import SelectionProblem
+    from attsvm.core.solution import Solution, Status, UnsolvedError
+    from attsvm.data.token_data import TokenData
     from attsvm.estimator import AttentionSVM
-    from attsvm.exact import Proof
-    from attsvm.problem import SelectionProblem
-    from attsvm.regularised_path import soft_margin_path
-    from attsvm.solution import Solution, Status, UnsolvedError
-    from attsvm.solving import solve
-    from attsvm.token_data import TokenData
+    from attsvm.nn.attention import Attention
+    from attsvm.proofs import Proof
+    from attsvm.solvers.batching import BatchSolution, ProblemBatch, solve_batch
+    from attsvm.solvers.soft_margin_path import soft_margin_path
+    from attsvm.solvers.solving import solve
+    from attsvm.theory.diagnosis import Diagnosis, diagnose
+    from attsvm.theory.equivalence import svm_equivalent
     from attsvm.training import train
     from attsvm.training.path import regularization_path
     from attsvm.training.trace import Trace

@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from attsvm.problem import SelectionProblem
-from attsvm.solving import solve
+from attsvm.core.problem import SelectionProblem
+from attsvm.solvers.solving import solve
 
 
 class AttentionSVM(BaseEstimator):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from attsvm.core.threads import one_thread
 from attsvm.data.digits import digits
 from attsvm.study import Settings
 from attsvm.study.results import Run, Setup
 from attsvm.study.run import prepare, train_and_compare, train_in
 from attsvm.study.watch import Watch
-from attsvm.threads import one_thread
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from attsvm import TokenData, theory, train
+from attsvm.core.norms import FROBENIUS
 from attsvm.data.synthetic import random_data
-from attsvm.norms import FROBENIUS
 from attsvm.theory.conditions import initial_gradient
 from attsvm.training.balls import ball_of
 from attsvm.training.objective import Objective

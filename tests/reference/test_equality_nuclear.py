@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem
-from attsvm.finite_part import finite_part
+from attsvm.theory.finite_part import finite_part
 
 
 @pytest.mark.parametrize(("n", "T", "d", "dz"), [(3, 4, 6, 6), (5, 5, 8, 8), (2, 6, 4, 7), (8, 6, 10, 5), (6, 4, 3, 6)])

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 from attsvm import Status, correlation
-from attsvm.graph_svm import graph_svm, next_token_graphs
+from attsvm.theory.graph import graph_svm, next_token_graphs
 
 
 def reachable(edges: np.ndarray, size: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 
 import oracle
 from attsvm import SelectionProblem, Solution, Status, solve
-from attsvm.norms import FROBENIUS, get_norm
+from attsvm.core.norms import FROBENIUS, get_norm
 from problems import FAMILIES, NAMED
 
 Name = str | float

@@ -18,7 +18,7 @@ import pytest
 
 import oracle
 from attsvm import SelectionProblem, Status, solve
-from attsvm.regularised import RegularisedSolution
+from attsvm.solvers.regularised import RegularisedSolution
 from problems import FAMILIES
 
 TOL = 1e-9

@@ -7,7 +7,7 @@ import pytest
 
 import oracle
 from attsvm import SelectionProblem, Solution, Status, solve
-from attsvm.solving import METHODS
+from attsvm.solvers.solving import METHODS
 from problems import FAMILIES, NAMED
 
 NORMS = ("frobenius", "nuclear")

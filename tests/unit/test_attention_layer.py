@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attsvm import Attention, TokenData, train
-from attsvm.heads import LambdaHead, LinearHead, ReLUHead, as_head, predict
+from attsvm.nn.heads import LambdaHead, LinearHead, ReLUHead, as_head, predict
 
 
 def draw(*shape, seed=0):

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from attsvm import SelectionProblem, TokenData, correlation, solve, svm_equivalent, train
-from attsvm.equivalence import EquivalenceStatus
-from attsvm.finite_part import finite_part
-from attsvm.heads import LambdaHead
+from attsvm.nn.heads import LambdaHead
+from attsvm.theory.equivalence import EquivalenceStatus
+from attsvm.theory.finite_part import finite_part
 
 STRENGTH = 40.0  # e^-40 is far below what counts as masked
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Solution, Status, solve
-from attsvm.certificate import FarkasCertificate
-from attsvm.exact import linear
-from attsvm.exact.dyadic import Dyadic
-from attsvm.exact.norm_bounds import dual_norm_above, norm_above, root_above
-from attsvm.norms import get_norm
+from attsvm.core.certificate import FarkasCertificate
+from attsvm.core.norms import get_norm
+from attsvm.proofs import linear
+from attsvm.proofs.dyadic import Dyadic
+from attsvm.proofs.norm_bounds import dual_norm_above, norm_above, root_above
 from problems import FAMILIES, NAMED
 
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5, 3)

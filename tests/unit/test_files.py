@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attsvm.files import replacing_file, replacing_files_in
+from attsvm.core.files import replacing_file, replacing_files_in
 
 
 def test_a_file_appears_whole_with_the_usual_permissions(tmp_path: Path) -> None:

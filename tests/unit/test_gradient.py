@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from attsvm.data.synthetic import random_data
-from attsvm.heads import LambdaHead, LinearHead, ReLUHead
-from attsvm.token_data import TokenData
+from attsvm.data.token_data import TokenData
+from attsvm.nn.heads import LambdaHead, LinearHead, ReLUHead
 from attsvm.training import train
 from attsvm.training.objective import Objective
 

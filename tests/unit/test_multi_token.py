@@ -8,7 +8,7 @@ import torch
 from attsvm import TokenData, train
 from attsvm.data.synthetic import random_data
 from attsvm.functional import sparsemax
-from attsvm.heads import LambdaHead, ReLUHead
+from attsvm.nn.heads import LambdaHead, ReLUHead
 from attsvm.training.path import regularization_path
 
 D = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attsvm.solvers import newton
+from attsvm.solvers.frobenius import newton
 
 
 def gram(size: int, smallest: float) -> np.ndarray:

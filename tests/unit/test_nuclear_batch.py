@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from attsvm import ProblemBatch, SelectionProblem, Status, solve, solve_batch
-from attsvm.norms import nuclear, spectral
-from attsvm.solvers.nuclear_batch import MOST_CONSTRAINTS, fits
-from attsvm.solvers.nuclear_compiled_newton import newton_step, right_singular
-from attsvm.solvers.nuclear_face import newton_step as reference_step
-from attsvm.solvers.nuclear_rotations import EXACT, rotate, turned
+from attsvm.core.norms import nuclear, spectral
+from attsvm.solvers.compiled.nuclear import MOST_CONSTRAINTS, fits
+from attsvm.solvers.compiled.nuclear_newton import newton_step, right_singular
+from attsvm.solvers.nuclear.face import newton_step as reference_step
+from attsvm.solvers.nuclear.rotations import EXACT, rotate, turned
 from problems import FAMILIES, NAMED
 
 EPS = float(np.finfo(float).eps)

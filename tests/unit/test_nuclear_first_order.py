@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Status, solve
-from attsvm.norms import NUCLEAR, nuclear, spectral
-from attsvm.reduction import Reduced, reduce
-from attsvm.solvers.control import Control
-from attsvm.solvers.nuclear import METHODS, merge_duplicates
-from attsvm.solvers.nuclear_first_order import FirstOrder
-from attsvm.solvers.nuclear_pursuit import pursue
-from attsvm.solvers.opening import open_with_frobenius
+from attsvm.core.norms import NUCLEAR, nuclear, spectral
+from attsvm.core.reduction import Reduced, reduce
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.phase_one import open_with_frobenius
+from attsvm.solvers.nuclear.first_order import FirstOrder
+from attsvm.solvers.nuclear.portfolio import METHODS, merge_duplicates
+from attsvm.solvers.nuclear.pursuit import pursue
 from problems import FAMILIES
 
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, solve
-from attsvm.paging import Pages
+from attsvm.core.paging import Pages
 
 PEAK = """
 import resource, sys
 import numpy as np
-import attsvm.problem
+import attsvm.core.problem
 from attsvm import SelectionProblem, solve
 
-attsvm.problem.CHUNK_BYTES = 1 << 20  # so that chunks are as small beside these tokens as they are beside large ones
+attsvm.core.problem.CHUNK_BYTES = 1 << 20  # chunks as small beside these tokens as beside large ones
 folder = sys.argv[1]
 small = np.random.default_rng(0).standard_normal((20, 6, 16))
 solve(SelectionProblem(small, small[:, 0], np.zeros(20, dtype=int)), method="sharded", tol=1e-2)

@@ -8,7 +8,7 @@ import pytest
 from attsvm import SelectionProblem, Status, correlation, solve
 from attsvm.pretrained import Head, extract_head, rope_lift, solve_kernel
 from attsvm.pretrained.rope import lifted_matrix, position_features
-from attsvm.regularised import RegularisedSolution
+from attsvm.solvers.regularised import RegularisedSolution
 from pretrained_models import batch, tiny
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attsvm import Status
-from attsvm.prompt_svm import joint_svm, p_svm, v_svm
+from attsvm.theory.prompt import joint_svm, p_svm, v_svm
 
 
 def published(height: float) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ import torch
 
 from attsvm import TokenData, correlation, train
 from attsvm.data.synthetic import random_data
-from attsvm.heads import LambdaHead, LinearHead, ReLUHead
+from attsvm.nn.heads import LambdaHead, LinearHead, ReLUHead
 from attsvm.training.objective import Objective
 
 RNG = np.random.default_rng(0)

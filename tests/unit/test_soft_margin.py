@@ -12,7 +12,7 @@ from sklearn.svm import LinearSVC
 
 import oracle
 from attsvm import SelectionProblem, Status, soft_margin_path, solve
-from attsvm.regularised import LOSSES, RegularisedSolution
+from attsvm.solvers.regularised import LOSSES, RegularisedSolution
 from problems import correlated, one_duplicate_among_many, planted, published, several, single
 
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5, 3)

@@ -7,7 +7,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from attsvm import SelectionProblem, Status, solve, solving
+from attsvm import SelectionProblem, Status, solve
+from attsvm.solvers import solving
 
 
 def planted(n: int, T: int, d: int, seed: int = 0, drift: float = 0.0) -> SelectionProblem:
@@ -163,7 +164,7 @@ def test_streaming_never_copies_the_data(monkeypatch: pytest.MonkeyPatch) -> Non
     # Held beside the tokens: the working set, some (n, T) arrays, each 1/d of the data, and (d dz)^2 matrices.
     problem = planted(1500, 64, 16)
     monkeypatch.setattr(solving, "STREAM_BYTES", 1 << 10)
-    monkeypatch.setattr("attsvm.problem.CHUNK_BYTES", 1 << 18)
+    monkeypatch.setattr("attsvm.core.problem.CHUNK_BYTES", 1 << 18)
     solve(planted(20, 6, 16))  # what is imported and compiled on first use is no memory of the solver's
     tracemalloc.start()
     found = solve(problem, tol=1e-2)

@@ -12,7 +12,7 @@ import torch
 
 from attsvm import TokenData, theory
 from attsvm.data.synthetic import random_data
-from attsvm.heads import LambdaHead, LinearHead, ReLUHead
+from attsvm.nn.heads import LambdaHead, LinearHead, ReLUHead
 from attsvm.theory.conditions import initial_gradient
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from attsvm import TokenData, correlation, diagnose, theory, train
-from attsvm.diagnosis import Signature
 from attsvm.theory import Outcome
+from attsvm.theory.diagnosis import Signature
 
 SCORES = np.array([1.0, 3.5])  # token scores (1, 0) and (1.5, 0)
 CAUGHT = np.array([[4.0, 0.0], [0.0, 0.0]])

@@ -7,10 +7,10 @@ import pytest
 
 from attsvm import TokenData, correlation, diagnose, solve, theory, train
 from attsvm.data.synthetic import random_data
-from attsvm.diagnosis import Signature
-from attsvm.heads import LambdaHead
+from attsvm.nn.heads import LambdaHead
 from attsvm.theory import Outcome
 from attsvm.theory.conditions import initial_gradient
+from attsvm.theory.diagnosis import Signature
 from attsvm.theory.divergence import nowhere_favoured, order_problem
 
 

@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 
 import numpy as np
 
-from attsvm.files import replacing_file
+from attsvm.core.files import replacing_file
 
 
 class Exit(IntEnum):

@@ -134,9 +134,9 @@ def _crew(workers: int | None, scheduler: str | None) -> Iterator[Crew | None]:
 
 def _report(out: Path, unfinished: list[str], command: str, progress: Progress) -> tuple[Path | None, list[str]]:
     """Write the report of every experiment that is finished in the directory; say which of them cannot be shown."""
+    from attsvm.core.threads import one_thread
     from attsvm.report.finished import finished_in
     from attsvm.report.reproduction import write_reproduction
-    from attsvm.threads import one_thread
 
     with refusing(values=False), one_thread():
         shown, complaints = [], []

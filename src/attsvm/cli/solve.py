@@ -10,11 +10,11 @@ from cyclopts import Parameter
 
 from attsvm import __version__
 from attsvm.cli.console import Exit, Progress, check_writable, refusing
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.solution import Solution, Status
 from attsvm.data.npz import as_mask, read_arrays, write_arrays
-from attsvm.problem import SelectionProblem
-from attsvm.solution import Solution, Status
-from attsvm.solvers.control import IterationState
-from attsvm.solving import solve as solve_problem
+from attsvm.solvers.common.control import IterationState
+from attsvm.solvers.solving import solve as solve_problem
 from attsvm.study.spectrum import certified_rank
 from attsvm.study.words import counted, small_text
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+from attsvm.core.threads import one_thread
 from attsvm.data.dataset import Dataset
 from attsvm.data.npz import read_dataset
 from attsvm.study.results import Settings, Study
-from attsvm.threads import one_thread
 
 DIGITS = {"classes": "3-8", "query": "mean", "patch": 5, "positions": "place"}
 MARKS = {True: "✓", False: "✗", None: "?"}

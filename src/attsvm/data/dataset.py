@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attsvm.token_data import TokenData
+from attsvm.data.token_data import TokenData
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from attsvm.data.dataset import Dataset, Patches
-from attsvm.token_data import TokenData
+from attsvm.data.token_data import TokenData
 
 Positions = Literal["place", "append"]
 Query = Literal["mean", "patch", "prompt"]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from attsvm.core.files import replacing_file
 from attsvm.data.dataset import Dataset
-from attsvm.files import replacing_file
-from attsvm.token_data import TokenData
+from attsvm.data.token_data import TokenData
 
 
 def read_arrays(

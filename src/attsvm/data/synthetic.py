@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from attsvm.token_data import TokenData
+from attsvm.data.token_data import TokenData
 
 # A gap that one draw in this many does not reach is not reached in reasonable time at all.
 _MAX_DRAWS = 100_000

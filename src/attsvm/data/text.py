@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from attsvm.data.dataset import Dataset
-from attsvm.token_data import TokenData
+from attsvm.data.token_data import TokenData
 
 WORD = re.compile(r"[^\W_]+")
 DIMENSIONS = 32

@@ -78,7 +78,7 @@ def compute(task: Task, budget: float, stop: Callable[[int], object] | None = No
     ValueError
         If the rows of the experiment break its contract.
     """
-    from attsvm.threads import one_thread
+    from attsvm.core.threads import one_thread
 
     rows: list[Row] = []
     done = trials = 0

@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from attsvm.batching import BatchSolution, ProblemBatch, solve_batch
 from attsvm.data.synthetic import gapped_trial, random_trial
-from attsvm.token_data import TokenData
+from attsvm.data.token_data import TokenData
+from attsvm.solvers.batching import BatchSolution, ProblemBatch, solve_batch
 
 
 @dataclass(frozen=True, eq=False)

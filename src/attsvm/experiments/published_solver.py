@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.problem import SelectionProblem
+from attsvm.core.problem import SelectionProblem
 
 EPSILON = 1e-4
 PENALTY = 1.0

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from attsvm.core.files import replacing_file
 from attsvm.experiments.experiment import Row
-from attsvm.files import replacing_file
 
 IDENTITY = {
     "experiment": "experiment",

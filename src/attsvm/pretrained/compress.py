@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attsvm.files import replacing_files_in
+from attsvm.core.files import replacing_files_in
 from attsvm.pretrained.extract import extract_heads, tokenize
 from attsvm.pretrained.head import Head
 from attsvm.pretrained.lowrank import Method, compress_group, divergence

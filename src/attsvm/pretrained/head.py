@@ -19,8 +19,8 @@ from functools import cached_property
 
 import numpy as np
 
+from attsvm.core.problem import SelectionProblem
 from attsvm.pretrained.sources import Place
-from attsvm.problem import SelectionProblem
 
 
 @dataclass(frozen=True, eq=False)

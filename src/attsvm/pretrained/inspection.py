@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.threads import one_thread
 from attsvm.pretrained.audit import MarginAudit, margin_audit
 from attsvm.pretrained.backend import transformers
 from attsvm.pretrained.extract import extract_heads
@@ -21,7 +22,6 @@ from attsvm.pretrained.head import Head
 from attsvm.pretrained.probe import SelectionProbe, fit_selection
 from attsvm.pretrained.rank import HeadRank, head_ranks
 from attsvm.pretrained.selectivity import SelectionReport, asking_heads_queries, selection_report
-from attsvm.threads import one_thread
 
 Progress = Callable[[str, float], object]
 EXAMPLES = 6

@@ -6,9 +6,9 @@ lifted tokens :math:`\phi = \rho\otimes x` these are products of products (:mod:
 :math:`\phi` nor W is formed and the width of a model does not matter.
 
 Few constraints support W. The dual is solved on a working set by the active-set method of
-:mod:`attsvm.solvers.active_set`; then the margins of all constraints are computed from the supports, the worst
-violators join, and the round repeats until the gap, computed over *all* constraints, is closed. With ``C`` the squared
-hinge replaces the hard margin: its dual differs by 1/(2C) on the diagonal.
+:mod:`attsvm.solvers.frobenius.active_set`; then the margins of all constraints are computed from the supports, the
+worst violators join, and the round repeats until the gap, computed over *all* constraints, is closed. With ``C`` the
+squared hinge replaces the hard margin: its dual differs by 1/(2C) on the diagonal.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.solution import Status
 from attsvm.pretrained.head import Head
 from attsvm.pretrained.rope import position_features
-from attsvm.solution import Status
-from attsvm.solvers.active_set import nonnegative_least_squares
+from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
 
 # Constraints of each query in the first working set, and how many join in a round.
 FIRST, JOIN = 3, 400

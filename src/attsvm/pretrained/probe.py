@@ -20,7 +20,7 @@ from attsvm.pretrained.head import Head, by_sequence, softmax
 from attsvm.pretrained.kernel import hebbian_scores, solve_kernel
 from attsvm.pretrained.rope import position_features
 from attsvm.pretrained.selectivity import asking_heads_queries
-from attsvm.solving import solve
+from attsvm.solvers.solving import solve
 from attsvm.study.controls import PRICE, hebbian, shuffle
 
 Method = Literal["svm", "logistic"]

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.problem import SelectionProblem
 from attsvm.pretrained.head import Head
-from attsvm.problem import SelectionProblem
 
 # Lifted tokens above this size are refused: the kernel form needs none.
 MOST_BYTES = 1 << 31

@@ -15,12 +15,12 @@ from typing import Protocol
 
 import numpy as np
 
-from attsvm.compare import correlation
+from attsvm.core.correlation import correlation
+from attsvm.core.reduction import reduce
+from attsvm.core.solution import Status
 from attsvm.pretrained.head import Head, turned
 from attsvm.pretrained.kernel import features, inner_products, solve_kernel
-from attsvm.reduction import reduce
-from attsvm.solution import Status
-from attsvm.solving import solve
+from attsvm.solvers.solving import solve
 from attsvm.study.controls import PRICE, hebbian
 
 # A direction is off by up to sqrt(2 gap), here a thousandth of its length.

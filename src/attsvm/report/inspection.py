@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attsvm.files import replacing_files_in
+from attsvm.core.files import replacing_files_in
 from attsvm.pretrained.inspection import HeadFinding, Inspection
 from attsvm.report.page import environment, versions
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from attsvm.core.files import replacing_files_in
 from attsvm.experiments.experiment import Verdict
 from attsvm.experiments.statistics import COMPARISONS
-from attsvm.files import replacing_files_in
 from attsvm.report.errata import ERRATA
 from attsvm.report.finished import Finished
 from attsvm.report.page import environment, versions

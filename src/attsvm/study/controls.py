@@ -16,10 +16,10 @@ from collections import Counter
 
 import numpy as np
 
-from attsvm.compare import correlation
-from attsvm.problem import SelectionProblem
-from attsvm.solution import Status
-from attsvm.solving import solve
+from attsvm.core.correlation import correlation
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.solution import Status
+from attsvm.solvers.solving import solve
 from attsvm.study.results import Control, Setup
 from attsvm.study.watch import Watch
 

@@ -6,16 +6,16 @@ import time
 
 import numpy as np
 
-from attsvm.compare import correlation
+from attsvm.core.correlation import correlation
+from attsvm.core.threads import one_thread
 from attsvm.data.dataset import Dataset
-from attsvm.solving import solve
+from attsvm.solvers.solving import solve
 from attsvm.study.accuracy import accuracies
 from attsvm.study.controls import controls
 from attsvm.study.head import fit_head
 from attsvm.study.results import PrecisionRun, Run, Settings, Setup, Study
 from attsvm.study.watch import Progress, Watch
 from attsvm.theory.tokens import Trial, compare_with_neighbours
-from attsvm.threads import one_thread
 
 # Sentence and usual share of the time of each stage.
 FEASIBILITY = "Asking whether the best tokens can all be selected"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.certificate import EPS
-from attsvm.solution import Solution
+from attsvm.core.certificate import EPS
+from attsvm.core.solution import Solution
 
 
 def singular_values(W: np.ndarray) -> np.ndarray:

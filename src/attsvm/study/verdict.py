@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.solution import Solution, Status
+from attsvm.core.solution import Solution, Status
 from attsvm.study.results import PrecisionRun, Run, Study
 from attsvm.study.spectrum import certified_rank
 from attsvm.study.words import Nouns, correlation_text, counted, nouns, share_text, small_text

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.compare import correlation
-from attsvm.interop import to_numpy
+from attsvm.core.correlation import correlation
+from attsvm.core.interop import to_numpy
+from attsvm.data.token_data import TokenData
 from attsvm.theory.landscape import Landscape, explore
 from attsvm.theory.tokens import Trial
 from attsvm.theory.verdict import SELECTED
-from attsvm.token_data import TokenData
 
 
 @dataclass(frozen=True, eq=False)

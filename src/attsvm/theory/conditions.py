@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.solution import Solution
+from attsvm.core.solution import Solution
 from attsvm.theory.landscape import Landscape
 from attsvm.theory.tokens import EPS, Trial
 
@@ -102,7 +102,7 @@ def _slopes(loss: str | Callable[..., Any], bound: float) -> tuple[np.ndarray, n
     """Return a grid of margins in [-bound, bound] and l' there."""
     import torch
 
-    from attsvm.losses import as_loss
+    from attsvm.nn.losses import as_loss
 
     grid = torch.linspace(-max(bound, EPS), max(bound, EPS), _GRID, dtype=torch.float64)
     log_slope, sign = as_loss(loss).log_slope(grid)

@@ -34,8 +34,8 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.compare import correlation
-from attsvm.interop import to_numpy
+from attsvm.core.correlation import correlation
+from attsvm.core.interop import to_numpy
 from attsvm.theory.conditions import loss_constants
 from attsvm.theory.tokens import LocalOptimality, Trial
 

@@ -39,11 +39,11 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
-from attsvm.certificate import FarkasCertificate
-from attsvm.problem import SelectionProblem
-from attsvm.reduction import reduce
-from attsvm.solution import Status
-from attsvm.solving import solve
+from attsvm.core.certificate import FarkasCertificate
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.reduction import reduce
+from attsvm.core.solution import Status
+from attsvm.solvers.solving import solve
 from attsvm.theory.conditions import Condition
 from attsvm.theory.tokens import Trial
 
@@ -188,7 +188,7 @@ def _risks(trial: Trial, W: Any, loss: str | Callable[..., Any]) -> tuple[np.nda
     """Return l(gamma_it) for every token, (n, T), and the risk at W."""
     import torch
 
-    from attsvm.losses import as_loss
+    from attsvm.nn.losses import as_loss
 
     made = as_loss(loss)
     n, T = trial.mask.shape

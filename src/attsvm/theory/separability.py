@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.solution import Solution, Status
-from attsvm.solving import solve
+from attsvm.core.solution import Solution, Status
+from attsvm.solvers.solving import solve
 from attsvm.theory.landscape import Landscape
 from attsvm.theory.tokens import EPS, Trial
 

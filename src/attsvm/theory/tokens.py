@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.interop import to_numpy
-from attsvm.problem import SelectionProblem
-from attsvm.solution import Solution
-from attsvm.solving import solve
-from attsvm.token_data import TokenData
+from attsvm.core.interop import to_numpy
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.solution import Solution
+from attsvm.data.token_data import TokenData
+from attsvm.solvers.solving import solve
 
 EPS = float(np.finfo(float).eps)
 
@@ -146,7 +146,7 @@ def _linear(head: Any) -> np.ndarray | None:
     """Return v of a linear head, None of any other."""
     vector = head
     if callable(head):
-        from attsvm.heads import LinearHead
+        from attsvm.nn.heads import LinearHead
 
         if not isinstance(head, LinearHead):
             return None
@@ -161,7 +161,7 @@ def predictions(head: Callable[..., Any], values: np.ndarray) -> np.ndarray:
     """Evaluate a module or callable at every token, (n, T)."""
     import torch
 
-    from attsvm.heads import predict
+    from attsvm.nn.heads import predict
 
     weights = list(head.parameters()) if isinstance(head, torch.nn.Module) else []
     like = weights[0] if weights else torch.zeros(0, dtype=torch.float64)

@@ -31,7 +31,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from attsvm.norms import Norm
+from attsvm.core.norms import Norm
 
 # Share of the way back into the ball from where a path is continued: a bound that no longer holds must be left.
 _RELEASE = 0.05

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attsvm.heads import predict
-from attsvm.losses import Loss
+from attsvm.nn.heads import predict
+from attsvm.nn.losses import Loss
 
 
 @dataclass

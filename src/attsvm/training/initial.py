@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.interop import is_tensor, to_numpy
+from attsvm.core.interop import is_tensor, to_numpy
 
 # The published (K, Q) pictures start from Q = 0 and K = 0.1 N(0, 1).
 KEY_SCALE = 0.1

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from attsvm.heads import TrialHead, predict
+from attsvm.nn.heads import TrialHead, predict
 from attsvm.training.objective import Objective
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.interop import is_tensor
-from attsvm.losses import Loss
-from attsvm.token_data import TokenData
+from attsvm.core.interop import is_tensor
+from attsvm.data.token_data import TokenData
+from attsvm.nn.losses import Loss
 from attsvm.training.descent import Optimizer
 from attsvm.training.engine import CompiledEngine, Engine, TorchEngine, can_compile
 from attsvm.training.initial import initial_parameters
@@ -128,7 +128,7 @@ def train(
     head_lr : float, optional
         Train the parameters of h too, at this rate and normalised if the optimizer is; by default h is fixed.
     loss : {"logistic", "exponential", "correlation", "log"} or callable
-        See :mod:`attsvm.losses`.
+        See :mod:`attsvm.nn.losses`.
     optimizer : str or Optimizer
         A name of :data:`attsvm.training.registry.OPTIMIZERS`; "normalized_gd" by default.
     steps : int

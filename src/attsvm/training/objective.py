@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.heads import LinearHead, TrialHead, as_head, predict
-from attsvm.interop import is_tensor
-from attsvm.losses import Loss, NegativeLog, as_loss
-from attsvm.token_data import TokenData
+from attsvm.core.interop import is_tensor
+from attsvm.data.token_data import TokenData
+from attsvm.nn.heads import LinearHead, TrialHead, as_head, predict
+from attsvm.nn.losses import Loss, NegativeLog, as_loss
 from attsvm.training.gradient import (
     LogitGradient,
     head_logit_gradient,
@@ -67,7 +67,7 @@ class Objective:
     mask : boolean tensor, shape (B, n, T), or None
     values : tensor, shape (B, n, T, dv)
     head : module or callable
-        A :class:`~attsvm.heads.LinearHead` is recognised and its scores are computed once.
+        A :class:`~attsvm.nn.heads.LinearHead` is recognised and its scores are computed once.
     loss : Loss
     numerics : {"exact", "autograd"}
     heads : int

@@ -36,12 +36,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.interop import is_tensor, to_numpy
-from attsvm.losses import Loss
-from attsvm.norms import Norm, get_norm
-from attsvm.solution import Solution
-from attsvm.solution_set import distance_to_solutions
-from attsvm.token_data import TokenData
+from attsvm.core.interop import is_tensor, to_numpy
+from attsvm.core.norms import Norm, get_norm
+from attsvm.core.solution import Solution
+from attsvm.core.solution_set import distance_to_solutions
+from attsvm.data.token_data import TokenData
+from attsvm.nn.losses import Loss
 from attsvm.training.balls import Ball, ball_of
 from attsvm.training.initial import initial_parameters
 from attsvm.training.minimize import minimize

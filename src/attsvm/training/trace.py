@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.interop import is_tensor
-from attsvm.token_data import TokenData
+from attsvm.core.interop import is_tensor
+from attsvm.data.token_data import TokenData
 from attsvm.training.objective import Objective
 
 Array = Any

@@ -70,7 +70,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Train and compare every record with the SVM of the tokens selected at the end."""
     import numpy as np
 
-    from attsvm.compare import correlation
+    from attsvm.core.correlation import correlation
     from attsvm.experiments.beyond.optimisers import shortfall
     from attsvm.experiments.instances import draw, start_seeds
     from attsvm.theory.verdict import SELECTED

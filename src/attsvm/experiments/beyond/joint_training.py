@@ -106,10 +106,10 @@ def prepare(config: Config, seeds: Any) -> tuple[Instances, Any]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train under the fixed head and jointly, and compare both limits with their SVMs."""
-    from attsvm.compare import correlation
+    from attsvm.core.correlation import correlation
     from attsvm.experiments.beyond.measures import known, margin_share
     from attsvm.experiments.published_numerics import STEP
-    from attsvm.prompt_svm import v_svm
+    from attsvm.theory.prompt import v_svm
     from attsvm.training import train
 
     instances, fresh = prepare(config, seeds)

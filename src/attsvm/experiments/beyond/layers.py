@@ -26,7 +26,7 @@ from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attsvm.problem import SelectionProblem
+    from attsvm.core.problem import SelectionProblem
 
 NAME = "layers"
 HELD = 0.9
@@ -142,10 +142,10 @@ def take_apart(
         Only the first so many states of a sequence ask.
     rng : Generator
     """
-    from attsvm.compare import correlation
+    from attsvm.core.correlation import correlation
+    from attsvm.core.problem import SelectionProblem
     from attsvm.experiments.beyond.measures import known, margin_share
-    from attsvm.problem import SelectionProblem
-    from attsvm.solving import solve
+    from attsvm.solvers.solving import solve
     from attsvm.study.controls import direction_of, hebbian, shuffle
     from attsvm.study.watch import Watch
 

@@ -56,7 +56,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, and compare the end with the SVM in every norm."""
     import numpy as np
 
-    from attsvm.compare import correlation
+    from attsvm.core.correlation import correlation
     from attsvm.experiments.beyond.optimisers import shortfall
     from attsvm.experiments.instances import draw, start_seeds
     from attsvm.training import train

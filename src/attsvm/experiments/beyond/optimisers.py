@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import numpy as np
 
-    from attsvm.batching import BatchSolution
     from attsvm.experiments.instances import Instances
+    from attsvm.solvers.batching import BatchSolution
     from attsvm.training.descent import Optimizer
 
 

@@ -93,7 +93,7 @@ def _train(trial: Trial, landscape: Landscape, config: Config, seed: int) -> Row
     """Train from all starts and say which became global; what did not is trained on."""
     import numpy as np
 
-    from attsvm.batching import solve_batch
+    from attsvm.solvers.batching import solve_batch
     from attsvm.theory import map_basins
 
     rng = np.random.default_rng(seed)

@@ -91,8 +91,8 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Check the conditions of every instance, and train if asked to."""
     import numpy as np
 
+    from attsvm.core.solution import Status
     from attsvm.experiments.instances import draw, start_seeds
-    from attsvm.solution import Status
 
     instances = draw(seeds, config.n, config.T, config.d)
     best = instances.solve(instances.optimal)
@@ -130,8 +130,8 @@ def _train(instances: Instances, config: Config, starts: Any) -> tuple[Any, Any]
     """Train, and tell which trials end at the optimal tokens and which at a locally optimal selection."""
     import numpy as np
 
-    from attsvm.batching import solve_batch
     from attsvm.experiments.published_numerics import descent
+    from attsvm.solvers.batching import solve_batch
     from attsvm.theory.tokens import Trial, compare_with_neighbours
     from attsvm.training import train
 
@@ -153,7 +153,7 @@ def _refutes_d(instances: Instances, b: int, seed: int) -> bool:
     """Look for a realisable selection one exchange from the optimal one, with no optimal token next to it."""
     import numpy as np
 
-    from attsvm.batching import ProblemBatch, solve_batch
+    from attsvm.solvers.batching import ProblemBatch, solve_batch
 
     optimal = instances.optimal[b]
     n, T = instances.gamma.shape[1:]

@@ -58,9 +58,9 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Solve for the optimal tokens; train (K, Q) and solve for the tokens it selects."""
     import numpy as np
 
-    from attsvm.compare import correlation
+    from attsvm.core.correlation import correlation
+    from attsvm.core.solution import Status
     from attsvm.experiments.instances import draw, start_seeds
-    from attsvm.solution import Status
     from attsvm.training import train
 
     instances = draw(seeds, config.n, config.T, config.d)

@@ -83,14 +83,14 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def every_token(config: Config, seeds: Any) -> list[Row]:
     """Train where every token asks; compare with the SAtt-SVM and with that of shuffled selections."""
-    from attsvm.batching import ProblemBatch, solve_batch
-    from attsvm.compare import correlation
+    from attsvm.core.correlation import correlation
+    from attsvm.core.solution import Status
     from attsvm.data.synthetic import random_trial
+    from attsvm.data.token_data import TokenData
     from attsvm.experiments.instances import start_seeds
     from attsvm.experiments.published_numerics import STEP
-    from attsvm.solution import Status
+    from attsvm.solvers.batching import ProblemBatch, solve_batch
     from attsvm.study.controls import shuffle
-    from attsvm.token_data import TokenData
     from attsvm.training import train
 
     tokens, labels, v = [], [], []
@@ -149,12 +149,12 @@ def corpus(rng: np.random.Generator, config: Config) -> tuple[Any, Any, Any]:
 
 def next_token(config: Config, seeds: Any) -> list[Row]:
     """Train next-token prediction; compare both parts of W with the Graph-SVM and its finite part."""
-    from attsvm.compare import correlation
+    from attsvm.core.correlation import correlation
+    from attsvm.core.solution import Status
+    from attsvm.data.token_data import TokenData
     from attsvm.experiments.published_numerics import STEP
-    from attsvm.finite_part import finite_part
-    from attsvm.graph_svm import graph_svm
-    from attsvm.solution import Status
-    from attsvm.token_data import TokenData
+    from attsvm.theory.finite_part import finite_part
+    from attsvm.theory.graph import graph_svm
     from attsvm.training import train
 
     drawn = [corpus(np.random.default_rng(int(seed)), config) for seed in seeds]

@@ -25,8 +25,8 @@ HEAD_START = 0.1
 
 def judge(instances: Instances, W: np.ndarray, reference: np.ndarray | None = None) -> list[Row]:
     """Compare each trained W (B, d, d) with the SVM of its top tokens, and these with given ones."""
-    from attsvm.compare import correlation
-    from attsvm.solution import Status
+    from attsvm.core.correlation import correlation
+    from attsvm.core.solution import Status
     from attsvm.theory.tokens import Trial, compare_with_neighbours
 
     logits = (instances.data.tokens @ (instances.data.queries @ W.swapaxes(-1, -2))[..., None])[..., 0]
@@ -82,7 +82,7 @@ def risk(instances: Instances, b: int, W: np.ndarray) -> float:
 
 def decay(instances: Instances, strength: float) -> list[Row]:
     """Train with weight decay; compare with the regularisation path at the radius that came out."""
-    from attsvm.compare import correlation
+    from attsvm.core.correlation import correlation
     from attsvm.training import regularization_path
 
     data = instances.data

@@ -87,8 +87,8 @@ def is_text(classes: str) -> bool:
 
 def with_rivals(setup: Setup, distance: float, share: float, rng: np.random.Generator) -> Trial:
     """Append a rival of the best token to every sequence; rivals are drawn before the distance has a say."""
+    from attsvm.data.token_data import TokenData
     from attsvm.theory.tokens import Trial
-    from attsvm.token_data import TokenData
 
     trial, v = setup.trial, setup.head.v
     away = rng.standard_normal((len(trial.labels), len(v)))
@@ -105,10 +105,10 @@ def with_rivals(setup: Setup, distance: float, share: float, rng: np.random.Gene
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train with and without the rivals; compare W with the SVM of its tokens, and sequences with each other."""
-    from attsvm.compare import correlation
+    from attsvm.core.correlation import correlation
+    from attsvm.core.solution import Status
     from attsvm.experiments.beyond.measures import known, margin_share
-    from attsvm.solution import Status
-    from attsvm.solving import solve
+    from attsvm.solvers.solving import solve
     from attsvm.study.controls import shuffle
     from attsvm.study.results import Settings
     from attsvm.study.run import prepare

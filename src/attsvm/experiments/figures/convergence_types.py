@@ -92,10 +92,10 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, name what was selected, and check B.1 for the optimal tokens."""
     import numpy as np
 
-    from attsvm.batching import solve_batch
-    from attsvm.compare import correlation
+    from attsvm.core.correlation import correlation
     from attsvm.experiments.instances import draw, start_seeds
     from attsvm.experiments.published_numerics import descent
+    from attsvm.solvers.batching import solve_batch
     from attsvm.theory.tokens import Trial, compare_with_neighbours
     from attsvm.training import train
 

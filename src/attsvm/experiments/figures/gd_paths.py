@@ -55,7 +55,7 @@ def instance(T: int) -> tuple[Any, Any]:
     """Draw the published instance: data of one trial, and v (2,)."""
     import torch
 
-    from attsvm.token_data import TokenData
+    from attsvm.data.token_data import TokenData
 
     generator = torch.Generator().manual_seed({3: 1, 5: 3}[T])
 
@@ -80,12 +80,12 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Train from each start and turn the record into paths."""
     import numpy as np
 
-    from attsvm.compare import correlation
+    from attsvm.core.correlation import correlation
+    from attsvm.data.token_data import TokenData
     from attsvm.experiments.instances import start_seeds
     from attsvm.experiments.published_numerics import descent
-    from attsvm.solving import solve
+    from attsvm.solvers.solving import solve
     from attsvm.theory.tokens import Trial
-    from attsvm.token_data import TokenData
     from attsvm.training import train
 
     data, v = instance(config.T)

@@ -70,9 +70,9 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Train and compare the tokens attended to most with the optimal ones."""
     import numpy as np
 
-    from attsvm.batching import solve_batch
     from attsvm.experiments.instances import draw, start_seeds
     from attsvm.experiments.published_numerics import descent
+    from attsvm.solvers.batching import solve_batch
     from attsvm.training import train
 
     instances = draw(seeds, config.n, config.T, config.d, config.gap)

@@ -94,12 +94,12 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Train under the lambda-head; compare attention with sparsemax and W with the SVM equivalent."""
     import numpy as np
 
-    from attsvm.compare import correlation
-    from attsvm.equivalence import EquivalenceStatus, svm_equivalent
+    from attsvm.core.correlation import correlation
+    from attsvm.data.token_data import TokenData
     from attsvm.experiments.instances import start_seeds
     from attsvm.experiments.published_numerics import descent
-    from attsvm.heads import LambdaHead
-    from attsvm.token_data import TokenData
+    from attsvm.nn.heads import LambdaHead
+    from attsvm.theory.equivalence import EquivalenceStatus, svm_equivalent
     from attsvm.training import train
 
     tokens, queries, v = (

@@ -58,7 +58,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, and compare all records with both SVMs of the tokens selected at the end."""
     import numpy as np
 
-    from attsvm.compare import correlation
+    from attsvm.core.correlation import correlation
     from attsvm.experiments.instances import draw, start_seeds
     from attsvm.experiments.published_numerics import descent
     from attsvm.training import train

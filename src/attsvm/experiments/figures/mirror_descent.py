@@ -47,7 +47,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Train with the potential of p and compare with the SVM in each of the norms."""
     import numpy as np
 
-    from attsvm.compare import correlation
+    from attsvm.core.correlation import correlation
     from attsvm.experiments.instances import draw, start_seeds
     from attsvm.training import train
     from attsvm.training.steepest import MirrorDescent

@@ -87,14 +87,14 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     import numpy as np
     import torch
 
-    from attsvm.compare import correlation
-    from attsvm.equivalence import MASKED, SELECTED, EquivalenceStatus, svm_equivalent
+    from attsvm.core.correlation import correlation
+    from attsvm.core.problem import SelectionProblem
+    from attsvm.data.token_data import TokenData
     from attsvm.experiments.instances import start_seeds
     from attsvm.experiments.published_numerics import descent
-    from attsvm.heads import ReLUHead
-    from attsvm.problem import SelectionProblem
-    from attsvm.solving import solve
-    from attsvm.token_data import TokenData
+    from attsvm.nn.heads import ReLUHead
+    from attsvm.solvers.solving import solve
+    from attsvm.theory.equivalence import MASKED, SELECTED, EquivalenceStatus, svm_equivalent
     from attsvm.training import train
 
     drawn = [instance(int(seed), config.n, config.T, config.d) for seed in seeds]

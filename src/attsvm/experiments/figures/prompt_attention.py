@@ -67,7 +67,7 @@ def _problem(config: Config) -> tuple[Any, Any, Any]:
     """Return the data, the head, and where the prompt starts."""
     import numpy as np
 
-    from attsvm.token_data import TokenData
+    from attsvm.data.token_data import TokenData
 
     if config.setting in THIRD:
         tokens = np.array([[[-0.1, 1, 1], [1, 0, 0.9], [0, 0, THIRD[config.setting]]]])

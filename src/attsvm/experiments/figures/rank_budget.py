@@ -56,7 +56,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Train K and Q of that width and compare with the nuclear SVM of the selected tokens."""
     import numpy as np
 
-    from attsvm.compare import correlation
+    from attsvm.core.correlation import correlation
     from attsvm.experiments.instances import draw, start_seeds
     from attsvm.experiments.published_numerics import descent
     from attsvm.training import train

@@ -1,0 +1,52 @@
+r"""The normal matrix A^T diag(theta) A of the linear map, in one matrix product.
+
+Each query contributes :math:`(\Delta_i^\top\Theta_i\Delta_i) \otimes z_i z_i^\top`. Both factors are symmetric, so
+their packed upper triangles suffice: stacking them over queries turns the sum of Kronecker products into one product
+of an (n, p(p+1)/2) and an (n, r(r+1)/2) array. The n T constraints never meet the (p r)^2 matrix one by one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.core.reduction import Reduced
+
+CHUNK_ENTRIES = 1 << 20
+
+
+class NormalMatrix:
+    """Forms ``A^T diag(theta) A`` for one reduced problem.
+
+    Parameters
+    ----------
+    reduced : Reduced
+    """
+
+    def __init__(self, reduced: Reduced) -> None:
+        p, r = reduced.shape
+        self._delta, self._queries = reduced.delta, reduced.queries
+        self._token_pairs, self._left = _packing(p)
+        self._query_pairs, self._right = _packing(r)
+        self._step = max(1, CHUNK_ENTRIES // (p * p + r * r))
+
+    def form(self, theta: np.ndarray) -> np.ndarray:
+        """Return the (p r, p r) matrix for weights ``theta`` (n, T); W is flattened row by row."""
+        product = np.zeros((len(self._token_pairs[0]), len(self._query_pairs[0])))
+        for start in range(0, len(theta), self._step):
+            rows = slice(start, start + self._step)
+            delta, queries = self._delta[rows], self._queries[rows]
+            inner = np.matmul((delta * theta[rows, :, None]).transpose(0, 2, 1), delta)  # (rows, p, p)
+            outer = queries[:, self._query_pairs[0]] * queries[:, self._query_pairs[1]]  # (rows, r(r+1)/2)
+            product += inner[:, self._token_pairs[0], self._token_pairs[1]].T @ outer
+        p, r = len(self._left), len(self._right)
+        # element ((a, c), (b, e)) is product[(a, b), (c, e)]
+        full = product[self._left[:, None, :, None], self._right[None, :, None, :]]
+        return full.reshape(p * r, p * r)
+
+
+def _packing(size: int) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Index pairs of a packed upper triangle, and where each entry of the full matrix stands in it."""
+    rows, columns = np.triu_indices(size)
+    place = np.zeros((size, size), dtype=np.intp)
+    place[rows, columns] = place[columns, rows] = np.arange(len(rows))
+    return (rows, columns), place

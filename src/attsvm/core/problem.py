@@ -1,0 +1,326 @@
+r"""The selection problem: which token each query must keep, and the linear map that says by what margin.
+
+For query ``i`` with tokens :math:`x_{it}` and selected token :math:`\alpha_i`, an attention matrix ``W`` gives the
+margins
+
+.. math:: A(W)_{it} = (x_{i\alpha_i} - x_{it})^\top W z_i .
+
+The attention SVM asks for the smallest ``W`` with :math:`A(W)_{it} \ge 1` for every visible rejected token
+(arXiv 2308.16898, equation Att-SVM). ``A`` and its adjoint are two batched products of O(n d dz + n T d) operations;
+the ``n T x d dz`` matrix of the same map is never formed. Tokens are read in chunks, so they may be a memory map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from attsvm.core.interop import Kind, to_numpy
+from attsvm.core.paging import Pages
+
+CHUNK_BYTES = 1 << 25
+
+
+class SelectionProblem:
+    """Tokens, queries, and the token(s) each query is to select.
+
+    Parameters
+    ----------
+    tokens : array_like, shape (b, T, d), or a sequence of b arrays of shape (T_i, d)
+        Token sequences. Arrays of different lengths are padded and masked. float64 memory maps are used in place.
+    queries : array_like, shape (n, dz)
+        One query a row; ``dz`` may differ from ``d``.
+    selected : array_like, shape (n,) int or (n, T) bool
+        The token to select, or several tokens that must keep equal scores (Gen-SVM, arXiv 2308.16898 section 6).
+    mask : array_like of bool, shape (n, T), optional
+        True where the query sees the token. Default: every token of a sequence.
+    sequence : array_like of int, shape (n,), optional
+        Which sequence each query reads. Default: query ``i`` reads ``tokens[i]``, and n must equal b.
+
+    Attributes
+    ----------
+    tokens, queries : ndarray
+        The data as NumPy arrays; queries are float64.
+    reference : ndarray, shape (n,)
+        The first selected token of each query; margins are measured against it.
+    selected, mask : ndarray of bool, shape (n, T)
+        Selected tokens and visible tokens.
+    sequence : ndarray of int, shape (n,)
+
+    Raises
+    ------
+    ValueError
+        One sentence that names the argument, its shape and what was expected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import SelectionProblem
+    >>> problem = SelectionProblem(np.eye(2)[None], np.ones((1, 1)), [0])
+    >>> problem.margins(np.array([[1.0], [0.0]]))
+    array([[0., 1.]])
+    """
+
+    def __init__(
+        self,
+        tokens: Any,
+        queries: Any,
+        selected: Any,
+        *,
+        mask: Any = None,
+        sequence: Any = None,
+    ) -> None:
+        self.kind = Kind.of(tokens, queries)
+        self.tokens, lengths = _read_tokens(tokens)
+        b, T, _ = self.tokens.shape
+        self.queries = _read_matrix("queries", queries)
+        n = len(self.queries)
+        self.sequence = _read_sequence(sequence, n, b)
+        self.mask = _read_mask(mask, n, T)
+        if lengths is not None:
+            self.mask = self.mask & (np.arange(T) < lengths[self.sequence, None])  # (n, T)
+        self.selected = _read_selected(selected, self.mask)
+        self.reference = self.selected.argmax(axis=1)  # (n,)
+        for array in (self.queries, self.sequence, self.mask, self.selected, self.reference):
+            array.setflags(write=False)
+
+    @classmethod
+    def from_sequences(
+        cls, tokens: Any, selected: Any, *, causal: bool = True, queries: Any = None, lengths: Any = None
+    ) -> SelectionProblem:
+        """Every token of every sequence asks: the sequence-to-sequence and causal settings (SAtt-SVM).
+
+        Parameters
+        ----------
+        tokens : array_like, shape (b, T, d)
+        selected : array_like, shape (b, T) int or (b, T, T) bool
+            What query ``k`` of each sequence selects.
+        causal : bool
+            Query ``k`` sees tokens ``t <= k`` only (the first query then has no constraint).
+        queries : array_like, shape (b, T, dz), optional
+            Default: the tokens themselves (self-attention).
+        lengths : array_like of int, shape (b,), optional
+            Tokens past a sequence's length neither ask nor are seen.
+
+        Returns
+        -------
+        SelectionProblem
+            With one query for each (sequence, position), in that order; padded positions are left out.
+        """
+        array = to_numpy("tokens", tokens)
+        if array.ndim != 3:
+            raise ValueError(f"tokens must have shape (b, T, d); got {array.shape}.")
+        b, T, _ = array.shape
+        chosen = to_numpy("selected", selected)
+        if chosen.shape[:2] != (b, T) or chosen.ndim not in (2, 3):
+            raise ValueError(f"selected must have shape {(b, T)} or {(b, T, T)}; got {chosen.shape}.")
+        asked = array if queries is None else to_numpy("queries", queries)
+        if asked.ndim != 3 or asked.shape[:2] != (b, T):
+            raise ValueError(f"queries must have shape ({b}, {T}, dz); got {asked.shape}.")
+        if lengths is None:
+            size = np.full(b, T)
+        else:
+            size = to_numpy("lengths", lengths)
+            if size.shape != (b,) or size.dtype.kind not in "iu" or (size < 1).any() or (size > T).any():
+                raise ValueError(f"lengths must hold {b} integers from 1 to {T}; got {size.tolist()}.")
+        visible = np.arange(T) < size[:, None]  # (b, T)
+        mask = np.repeat(visible, T, axis=0)  # (b*T, T)
+        if causal:
+            mask = mask & np.tile(np.tri(T, dtype=bool), (b, 1))
+        keep = visible.ravel()
+        problem = cls(
+            tokens,
+            asked.reshape(b * T, -1)[keep],
+            chosen.reshape(b * T, *chosen.shape[2:])[keep],
+            mask=mask[keep],
+            sequence=np.repeat(np.arange(b), T)[keep],
+        )
+        problem.kind = Kind.of(tokens)
+        return problem
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The sizes (n, T, d, dz)."""
+        return (len(self.queries), *self.tokens.shape[1:], self.queries.shape[1])
+
+    @cached_property
+    def rejected(self) -> np.ndarray:
+        """Visible tokens that must lose, margin >= 1: bool, shape (n, T)."""
+        return self.mask & ~self.selected
+
+    @cached_property
+    def tied(self) -> np.ndarray:
+        """Selected tokens other than the reference, margin = 0: bool, shape (n, T)."""
+        tied = self.selected.copy()
+        tied[np.arange(len(tied)), self.reference] = False
+        return tied
+
+    @cached_property
+    def constrained(self) -> np.ndarray:
+        """Visible tokens that lose or tie, those a difference is taken of: bool, shape (n, T)."""
+        return self.rejected | self.tied
+
+    @cached_property
+    def _hides(self) -> bool:
+        return not self.mask.all()
+
+    @cached_property
+    def _pages(self) -> Pages:
+        return Pages(self.tokens)
+
+    def differences(self, dtype: type = np.float64) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield ``(rows, delta)`` with delta[i, t] = x_{i alpha_i} - x_{it}, (rows, T, d), zero where unconstrained."""
+        n, T, d, _ = self.shape
+        step = max(1, CHUNK_BYTES // (8 * T * d))
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
+            x = self.tokens[self.sequence[rows]].astype(dtype, copy=False)  # (rows, T, d)
+            self._pages.release()
+            chosen = x[np.arange(len(x)), self.reference[rows]]
+            delta = chosen[:, None, :] - x
+            if self._hides:
+                delta[~self.mask[rows]] = 0.0
+            yield rows, delta
+
+    def apply(self, W: np.ndarray) -> np.ndarray:
+        """Evaluate the linear map A: margins of every constrained token, zero elsewhere, (n, T), for W (d, dz)."""
+        return self.evaluate(W, None)[0]
+
+    def adjoint(self, dual: np.ndarray) -> np.ndarray:
+        """Evaluate the adjoint: sum over (i, t) of dual_it (x_{i alpha_i} - x_it) z_i^T, (d, dz), for dual (n, T)."""
+        return self.evaluate(None, dual)[1]
+
+    def evaluate(self, W: np.ndarray | None, dual: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Evaluate the map at W and the adjoint at dual in one pass over the tokens; None gives an empty array."""
+        n, T, d, dz = self.shape
+        margins = np.empty((0, T) if W is None else (n, T))
+        pulled = np.empty((0 if dual is None else n, d))
+        u = None if W is None else self.queries @ W.T  # (n, d)
+        for rows, delta in self.differences():
+            if u is not None:
+                margins[rows] = np.matmul(delta, u[rows, :, None])[..., 0]
+            if dual is not None:
+                pulled[rows] = np.matmul(dual[rows, None, :], delta)[:, 0]
+        return margins, pulled.T @ self.queries if dual is not None else np.empty((0, dz))
+
+    def scores(self, W: Any) -> Any:
+        """Attention logits x_it^T W z_i, shape (n, T); -inf where the mask hides the token."""
+        matrix = self._read_weights(W)
+        u = self.queries @ matrix.T  # (n, d)
+        out = np.empty(self.mask.shape)
+        step = max(1, CHUNK_BYTES // (8 * self.tokens.shape[1] * self.tokens.shape[2]))
+        for start in range(0, len(u), step):
+            rows = slice(start, start + step)
+            out[rows] = np.matmul(self.tokens[self.sequence[rows]], u[rows, :, None])[..., 0]
+            self._pages.release()
+        return self.kind.restore(np.where(self.mask, out, -np.inf))
+
+    def margins(self, W: Any) -> Any:
+        """Score of the (first) selected token less every token's, shape (n, T); +inf where the mask hides the token.
+
+        Computed from token differences, so that a large offset common to all tokens costs no accuracy.
+        """
+        out = self.apply(self._read_weights(W))
+        return self.kind.restore(np.where(self.mask, out, np.inf))
+
+    def _read_weights(self, W: Any) -> np.ndarray:
+        matrix = to_numpy("W", W).astype(np.float64, copy=False)
+        _, _, d, dz = self.shape
+        if matrix.shape != (d, dz):
+            raise ValueError(f"W must have shape (d, dz) = {(d, dz)}; got {matrix.shape}.")
+        return matrix
+
+    def __repr__(self) -> str:
+        n, T, d, dz = self.shape
+        several = f", {int(self.tied.sum())} tied" if self.tied.any() else ""
+        return f"SelectionProblem(n={n}, T={T}, d={d}, dz={dz}, {int(self.rejected.sum())} constraints{several})"
+
+
+def _read_tokens(tokens: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return tokens (b, T, d) and, for ragged input, the lengths (b,)."""
+    if isinstance(tokens, Sequence) and len(tokens) and not np.isscalar(tokens[0]):
+        rows = [_read_matrix(f"tokens[{i}]", x) for i, x in enumerate(tokens)]
+        widths = {x.shape[1] for x in rows}
+        if len(widths) > 1:
+            raise ValueError(f"tokens must share one dimension d; got {sorted(widths)}.")
+        lengths = np.array([len(x) for x in rows])
+        padded = np.zeros((len(rows), lengths.max(), widths.pop()))
+        for out, x in zip(padded, rows, strict=True):
+            out[: len(x)] = x
+        return padded, lengths
+    array = to_numpy("tokens", tokens)
+    if array.ndim != 3 or 0 in array.shape:
+        raise ValueError(f"tokens must have shape (b, T, d) with no empty axis; got {array.shape}.")
+    if array.dtype.kind != "f":
+        array = array.astype(np.float64)
+    step = max(1, CHUNK_BYTES // (array.itemsize * array.shape[1] * array.shape[2]))
+    pages = Pages(array)
+    for start in range(0, len(array), step):
+        _refuse_non_finite("tokens", array[start : start + step], array.shape)
+        pages.release()
+    return array, None
+
+
+def _read_matrix(name: str, value: Any) -> np.ndarray:
+    array = to_numpy(name, value)
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(f"{name} must be a matrix with no empty axis; got shape {array.shape}.")
+    array = array.astype(np.float64)
+    _refuse_non_finite(name, array, array.shape)
+    return array
+
+
+def _refuse_non_finite(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} of shape {shape} must be finite; found NaN or infinity.")
+
+
+def _read_sequence(sequence: Any, n: int, b: int) -> np.ndarray:
+    if sequence is None:
+        if n != b:
+            raise ValueError(f"queries must have one row a sequence, {b}, or come with sequence; got {n} rows.")
+        return np.arange(n)
+    index = to_numpy("sequence", sequence)
+    if index.shape != (n,) or index.dtype.kind not in "iu":
+        raise ValueError(f"sequence must hold {n} integers, one a query; got {index.dtype} of shape {index.shape}.")
+    if (index < 0).any() or (index >= b).any():
+        raise ValueError(f"sequence must index the {b} token sequences; got values {index.min()} to {index.max()}.")
+    return index.astype(np.int64)
+
+
+def _read_mask(mask: Any, n: int, T: int) -> np.ndarray:
+    if mask is None:
+        return np.ones((n, T), dtype=bool)
+    array = to_numpy("mask", mask)
+    if array.shape != (n, T) or array.dtype != bool:
+        raise ValueError(f"mask must be boolean with shape {(n, T)}; got {array.dtype} with shape {array.shape}.")
+    return array.copy()
+
+
+def _read_selected(selected: Any, mask: np.ndarray) -> np.ndarray:
+    """Return the selected tokens as bool (n, T)."""
+    n, T = mask.shape
+    array = to_numpy("selected", selected)
+    if array.dtype == bool:
+        if array.shape != (n, T):
+            raise ValueError(f"selected must have shape {(n, T)} when boolean; got {array.shape}.")
+        chosen = array.copy()
+        if not chosen.any(axis=1).all():
+            raise ValueError(f"selected must name a token for every query; none for query {chosen.any(1).argmin()}.")
+    else:
+        if array.shape != (n,) or array.dtype.kind not in "iu":
+            raise ValueError(
+                f"selected must hold {n} integers, or be boolean of shape {(n, T)}; "
+                f"got {array.dtype} of shape {array.shape}."
+            )
+        if (array < 0).any() or (array >= T).any():
+            raise ValueError(f"selected must index the {T} tokens; got values {array.min()} to {array.max()}.")
+        chosen = np.zeros((n, T), dtype=bool)
+        chosen[np.arange(n), array] = True
+    hidden = (chosen & ~mask).any(axis=1)
+    if hidden.any():
+        raise ValueError(f"selected must be visible under mask; query {hidden.argmax()} selects a hidden token.")
+    return chosen

@@ -1,0 +1,207 @@
+r"""The problem in the coordinates a solver works in.
+
+Every solution lives in span{token differences} x span{queries} (Lemma 1 of arXiv 2308.16898), so orthonormal bases of
+the two spans lose nothing for an orthogonally invariant norm: with :math:`W = s^{-1} P^\top \bar W B`, margins and
+norms (up to ``s``) agree. Lengths are scaled by powers of two, so that scaling the data changes no rounding. Queries
+without constraints are dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from attsvm.core.problem import SelectionProblem
+
+# Below the root of the smallest normal number, 1.5e-154, a square loses digits.
+SQUARES_UNDERFLOW = 1e-150
+# A Gram matrix that stays definite when this part of its trace is taken off every eigenvalue has full rank, its own
+# rounding, about d * eps of the largest, notwithstanding.
+SURELY_FULL_RANK = 1e-10
+# Ties are part of the promise: W counts only when they hold to this part of the margin.
+TIE_PRECISION = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """A selection problem in reduced, scaled coordinates.
+
+    Attributes
+    ----------
+    delta : ndarray, shape (n, T, p)
+        Token differences, zero where there is no constraint. T is the largest number of constraints of a query.
+    queries : ndarray, shape (n, r)
+    rejected, tied : ndarray of bool, shape (n, T)
+        Inequalities (margin >= 1) and equalities (margin = 0).
+    rows : ndarray of int, shape (n,)
+        Which query of the original problem each row is.
+    columns : ndarray of int, shape (n, T)
+        Which token of the original problem each difference belongs to.
+    left : ndarray, shape (p, d), or None
+        Orthonormal basis of the token differences; None for the identity.
+    right : ndarray, shape (r, dz), or None
+        The same for the queries.
+    scale : float
+        Margins of W here equal margins of ``lift(W)`` there.
+    size : tuple
+        (n, T) of the original problem.
+    """
+
+    delta: np.ndarray
+    queries: np.ndarray
+    rejected: np.ndarray
+    tied: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+    left: np.ndarray | None
+    right: np.ndarray | None
+    scale: float
+    size: tuple[int, int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape (p, r) of W in these coordinates."""
+        return self.delta.shape[2], self.queries.shape[1]
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Length |delta_it| |z_i| of every constraint, (n, T)."""
+        return _lengths(self.delta) * _lengths(self.queries)[:, None]
+
+    def apply(self, W: np.ndarray) -> np.ndarray:
+        """Margins of W (p, r): (n, T), zero where unconstrained."""
+        return np.matmul(self.delta, (self.queries @ W.T)[:, :, None])[..., 0]
+
+    def adjoint(self, dual: np.ndarray) -> np.ndarray:
+        """Sum of dual_it delta_it z_i^T, (p, r)."""
+        return np.matmul(dual[:, None, :], self.delta)[:, 0].T @ self.queries
+
+    def min_margin(self, margins: np.ndarray) -> float:
+        """Smallest margin over the inequalities."""
+        return float(np.min(margins, where=self.rejected, initial=np.inf))
+
+    def feasible_margin(self, W: np.ndarray, margins: np.ndarray) -> float:
+        """Smallest margin of W when it satisfies the equalities as far as float64 can; zero if not feasible."""
+        smallest = self.min_margin(margins)
+        rounding = 8 * np.finfo(float).eps * float(np.linalg.norm(W)) * self._longest_tie
+        tied = float(np.abs(margins[self.tied]).max(initial=0.0))
+        return smallest if smallest > 0 and tied <= TIE_PRECISION * smallest + rounding else 0.0
+
+    @cached_property
+    def _longest_tie(self) -> float:
+        return float(self.lengths[self.tied].max(initial=0.0))
+
+    def lift(self, W: np.ndarray) -> np.ndarray:
+        """Turn W (p, r) into the original coordinates, (d, dz)."""
+        if self.left is not None:
+            W = self.left.T @ W
+        if self.right is not None:
+            W = W @ self.right
+        return W / self.scale
+
+    def lift_dual(self, dual: np.ndarray) -> np.ndarray:
+        """Scatter values (rows, T) to the original queries and tokens, zero elsewhere."""
+        out = np.zeros(self.size, dtype=dual.dtype)
+        out[self.rows[:, None], self.columns] = dual
+        return out
+
+    def gather(self, values: np.ndarray) -> np.ndarray:
+        """Pick this problem's entries of an array over the original queries and tokens; zero where unconstrained."""
+        return np.where(self.rejected | self.tied, values[self.rows[:, None], self.columns], 0)
+
+    def lower(self, W: np.ndarray) -> np.ndarray:
+        """Project W (d, dz) of the original coordinates into these, (p, r)."""
+        W = W * self.scale
+        if self.left is not None:
+            W = self.left @ W
+        if self.right is not None:
+            W = W @ self.right.T
+        return W
+
+
+def reduce(problem: SelectionProblem, *, rotate: bool = True, working: np.ndarray | None = None) -> Reduced:
+    """Reduce a problem to the span of its token differences and queries.
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+        With at least one constraint.
+    rotate : bool
+        False keeps the original axes (for norms that depend on them) and only scales.
+    working : ndarray of bool, shape (n, T), optional
+        Leave the other constraints out.
+    """
+    constrained = problem.constrained
+    if working is not None:
+        constrained = constrained & working
+    rows = np.flatnonzero(constrained.any(axis=1))
+    count = int(constrained.sum(axis=1).max())
+    columns = np.argsort(~constrained[rows], axis=1, kind="stable")[:, :count]  # (rows, T)
+    kept = np.take_along_axis(constrained[rows], columns, axis=1)
+    delta = np.empty((len(rows), count, problem.shape[2]))
+    start, T = 0, problem.shape[1]
+    for block, part in problem.differences():
+        here = slice(start, start + int(constrained[block].any(axis=1).sum()))
+        flat = (rows[here] - block.start)[:, None] * T + columns[here]
+        np.take(part.reshape(-1, part.shape[2]), flat, axis=0, out=delta[here])
+        start = here.stop
+    delta[~kept] = 0.0
+    queries = problem.queries[rows]
+    token_scale, query_scale = _power_of_two(delta), _power_of_two(queries)
+    delta /= token_scale
+    queries /= query_scale
+    left = right = None
+    if rotate:
+        left = _row_basis(delta.reshape(-1, problem.shape[2]))
+        right = _row_basis(queries)
+        if left is not None:
+            delta = delta @ left.T
+        if right is not None:
+            queries = queries @ right.T
+    return Reduced(
+        delta=np.ascontiguousarray(delta),
+        queries=np.ascontiguousarray(queries),
+        rejected=np.take_along_axis(problem.rejected[rows], columns, axis=1) & kept,
+        tied=np.take_along_axis(problem.tied[rows], columns, axis=1) & kept,
+        rows=rows,
+        columns=columns,
+        left=left,
+        right=right,
+        scale=token_scale * query_scale,
+        size=problem.mask.shape,
+    )
+
+
+def _lengths(rows: np.ndarray) -> np.ndarray:
+    """Lengths along the last axis; rows whose squares underflow are measured relative to their largest entry."""
+    lengths = np.sqrt(np.einsum("...p,...p->...", rows, rows))
+    short = lengths < SQUARES_UNDERFLOW
+    if short.any():
+        top = np.abs(rows[short]).max(axis=-1, initial=0.0)
+        units = rows[short] / np.where(top > 0, top, 1.0)[:, None]
+        lengths[short] = top * np.linalg.norm(units, axis=-1)
+    return lengths
+
+
+def _power_of_two(array: np.ndarray) -> float:
+    top = max(float(array.max()), -float(array.min()))
+    return float(2.0 ** np.round(np.log2(top))) if top > 0 else 1.0
+
+
+def _row_basis(rows: np.ndarray) -> np.ndarray | None:
+    """Orthonormal basis (rank, d) of the row space of ``rows`` (m, d); None when it is everything."""
+    m, d = rows.shape
+    if m >= d:
+        gram = rows.T @ rows
+        gram[np.diag_indices(d)] -= SURELY_FULL_RANK * float(np.trace(gram))
+        try:
+            np.linalg.cholesky(gram)
+            return None
+        except np.linalg.LinAlgError:
+            pass
+    triangle = np.linalg.qr(rows, mode="r") if m > d else rows
+    _, sigma, basis = np.linalg.svd(triangle, full_matrices=False)
+    rank = int(np.count_nonzero(sigma > max(m, d) * np.finfo(float).eps * sigma[0])) if sigma[0] > 0 else 0
+    return None if rank == d else basis[: max(rank, 1)]

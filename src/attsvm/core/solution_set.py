@@ -1,0 +1,97 @@
+r"""How far a matrix is from the SVM solutions of a problem, where there may be more than one.
+
+In the Frobenius and the l_p norms, 1 < p < infinity, the solution is unique. In the others the smallest norm
+:math:`\nu` may be attained by a convex set. Scaled to norm one it is
+
+.. math:: S = \{X : \|X\| \le 1,\ A(X)_{it} \ge 1/\nu \text{ for rejected},\ A(X)_{it} = 0 \text{ for tied tokens}\},
+
+and the distance of U to it is the projection problem :math:`\min\tfrac12\|X - U\|_F^2` over S. Its dual function, with
+multipliers :math:`\lambda \ge 0` on the rejected and free on the tied tokens, takes one projection on the ball,
+
+.. math:: g(\lambda) = \min_{\|X\|\le1} \tfrac12\|X-U\|_F^2 - \langle\lambda, A(X) - c\rangle,\qquad
+          X(\lambda) = \Pi(U + A^\top\lambda),
+
+is concave with gradient :math:`c - A(X(\lambda))`, and is maximised by L-BFGS-B. S has no interior, so margins are met
+up to a relative slack: the answer is the distance to the matrices whose norm is within the slack of the smallest.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.optimize import minimize
+
+from attsvm.core.solution import Solution
+
+# The certified gap of a solution is rarely below 1e-12; the set must hold it with room to spare.
+SLACK = 1e-9
+
+
+def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLACK) -> float:
+    """Frobenius distance of W / ||W|| to the set of SVM solutions, both of norm one in the norm of the solution.
+
+    Parameters
+    ----------
+    W : ndarray, shape (d, dz)
+        Not zero.
+    solution : Solution
+        Of the problem, in any norm.
+    slack : float
+        Relative excess of the norm up to which a matrix counts as a solution; the solution's own gap when larger.
+
+    Raises
+    ------
+    ValueError
+        If the problem has no solution, or W has another shape, is zero, or is not finite.
+    """
+    norm, problem = solution.norm, solution.problem
+    if not np.isfinite(solution.objective) or solution.objective == 0:
+        raise ValueError(f"solution has status {solution.status.name} and norm {solution.objective}; one was expected.")
+    best = solution.certified.W
+    if W.shape != best.shape or not np.isfinite(W).all() or not W.any():
+        raise ValueError(f"W has shape {W.shape}; a finite non-zero matrix {best.shape} was expected.")
+    unit = W / norm.value(W)
+    if (norm.power is not None and 1 < norm.power < math.inf) or norm.name == "frobenius":
+        return float(np.linalg.norm(unit - best / solution.objective))
+    slack = max(slack, 2 * solution.gap)
+    active = problem.rejected | problem.tied
+    wanted = np.where(problem.rejected, (1 - slack) / solution.objective, 0.0)[active]
+    dual = np.zeros(active.shape)
+
+    def nearest(multipliers: np.ndarray) -> np.ndarray:
+        dual[active] = multipliers
+        return _project(unit + problem.adjoint(dual), norm.name)
+
+    def negative(multipliers: np.ndarray) -> tuple[float, np.ndarray]:
+        X = nearest(multipliers)
+        missing = wanted - problem.apply(X)[active]
+        return -float(0.5 * ((X - unit) ** 2).sum() + multipliers @ missing), -missing
+
+    bounds = [(0.0, None) if rejected else (None, None) for rejected in problem.rejected[active]]
+    found = minimize(
+        negative, np.zeros(len(wanted)), jac=True, method="L-BFGS-B", bounds=bounds,
+        options={"maxiter": 5000, "maxfun": 20000, "ftol": 0.0, "gtol": 1e-12, "maxcor": 30},
+    )  # fmt: skip
+    # Any multipliers bound the distance from below: what is returned is never more than the distance.
+    return math.sqrt(2 * max(-float(found.fun), 0.0))
+
+
+def _project(X: np.ndarray, name: str) -> np.ndarray:
+    """Nearest matrix of norm one at most."""
+    if name == "max":
+        return np.clip(X, -1.0, 1.0)
+    if name == "l_1":
+        return np.sign(X) * _onto_simplex(np.abs(X).ravel()).reshape(X.shape)
+    U, sigma, Vh = np.linalg.svd(X, full_matrices=False)
+    return (U * (np.minimum(sigma, 1.0) if name == "spectral" else _onto_simplex(sigma))) @ Vh
+
+
+def _onto_simplex(sizes: np.ndarray) -> np.ndarray:
+    """Nearest nonnegative vector whose sum is one at most (Duchi et al. 2008, Figure 1)."""
+    if sizes.sum() <= 1:
+        return sizes
+    ordered = np.sort(sizes)[::-1]
+    excess = np.cumsum(ordered) - 1.0
+    kept = int((ordered * np.arange(1, len(ordered) + 1) > excess).sum())
+    return np.maximum(sizes - excess[kept - 1] / kept, 0.0)

@@ -1,0 +1,377 @@
+"""What a one-layer attention model is trained on: tokens, queries, labels and a mask, for many trials at once.
+
+Trial by trial the model of arXiv 2308.16898 (Section 2) is
+
+    prediction_i = h(V_i^T softmax(X_i W z_i)),        i = 1..n,
+
+with tokens X_i (T, d), queries z_i (dz,), labels Y_i in {-1, +1} and values V_i, which are the tokens themselves unless
+keys and values differ (prompt attention). Every setting of the paper is an instance of it: cross-attention takes any
+z_i, self-attention a row of X_i, a sequence model one query for each position with a mask, prompt attention the
+constant query 1 with W the prompt. Leading dimensions are independent trials, trained together.
+
+The arrays stay what they were, NumPy or torch; nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attsvm.core.interop import is_tensor, to_numpy
+
+Array = Any
+"""A NumPy array or a torch tensor."""
+
+
+def _floating(name: str, array: Array, like: Array | None = None) -> Array:
+    """Return `array` as a floating-point array of the kind (and device) of `like`, or of its own kind."""
+    if is_tensor(array if like is None else like):
+        torch = sys.modules["torch"]
+        device = (array if like is None else like).device
+        array = torch.as_tensor(array, device=device)
+        if not array.is_floating_point():
+            if array.is_complex():
+                raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
+            array = array.to(torch.float64)
+        if like is not None and array.dtype != like.dtype:
+            array = array.to(like.dtype)
+        finite = bool(torch.isfinite(array).all())
+    else:
+        array = to_numpy(name, array)
+        array = array.astype(np.float64 if like is None else like.dtype) if array.dtype.kind != "f" else array
+        if like is not None and array.dtype != like.dtype:
+            array = array.astype(like.dtype)
+        finite = bool(np.isfinite(array).all())
+    if not finite:
+        raise ValueError(
+            f"{name} of shape {tuple(array.shape)} contains NaN or infinity; finite numbers were expected."
+        )
+    return array
+
+
+def _boolean_mask(mask: Array, tokens: Array) -> Array:
+    """Return `mask` as booleans of the kind of `tokens`, checked to leave every query at least one token."""
+    expected = tuple(tokens.shape[:-1])
+    if is_tensor(tokens):
+        torch = sys.modules["torch"]
+        mask = torch.as_tensor(mask, device=tokens.device)
+        is_bool = mask.dtype == torch.bool
+    else:
+        mask = np.asarray(mask)
+        is_bool = mask.dtype == np.bool_
+    if not is_bool:
+        raise ValueError(f"mask must be boolean (True = visible), got dtype {mask.dtype}.")
+    if tuple(mask.shape) != expected:
+        raise ValueError(f"mask has shape {tuple(mask.shape)}; {expected} (..., n, T) was expected to match tokens.")
+    if not bool(mask.any(-1).all()):
+        raise ValueError(
+            f"mask of shape {expected} hides every token of a query; each needs at least one visible token."
+        )
+    return mask
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class TokenData:
+    """Tokens, queries and labels of independent attention problems.
+
+    Parameters
+    ----------
+    tokens : array, shape (..., n, T, d)
+        Tokens x_it, the keys of attention. Leading dimensions are independent trials.
+    queries : array, shape (..., n, dz)
+        Queries z_i; use :meth:`self_attention` when they are rows of the tokens.
+    labels : array, shape (..., n)
+        Labels Y_i, each -1 or +1.
+    mask : boolean array, shape (..., n, T), optional
+        True where query i may see token t. All tokens are visible by default.
+    values : array, shape (..., n, T, dv), optional
+        What attention averages; the tokens by default.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, something is empty, NaN or infinite, a label is not -1 or +1, or a query sees no token.
+    """
+
+    tokens: Array
+    queries: Array
+    labels: Array
+    mask: Array | None
+    values: Array
+
+    def __init__(
+        self, tokens: Array, queries: Array, labels: Array, mask: Array | None = None, values: Array | None = None
+    ) -> None:
+        tokens = _floating("tokens", tokens)
+        if tokens.ndim < 3:
+            raise ValueError(
+                f"tokens has shape {tuple(tokens.shape)}; at least three dimensions (..., n, T, d) expected."
+            )
+        if 0 in tokens.shape:
+            raise ValueError(f"tokens has shape {tuple(tokens.shape)}; no dimension may be empty.")
+        if queries is None:
+            raise ValueError(
+                "queries is None; give an array (..., n, dz) or use TokenData.self_attention(tokens, labels)."
+            )
+        queries = _floating("queries", queries, tokens)
+        rows = tuple(tokens.shape[:-2])
+        if queries.ndim != len(rows) + 1 or tuple(queries.shape[:-1]) != rows or queries.shape[-1] == 0:
+            raise ValueError(
+                f"queries has shape {tuple(queries.shape)}; {(*rows, 'dz')} was expected to match tokens "
+                f"{tuple(tokens.shape)}."
+            )
+        labels = _floating("labels", labels, tokens)
+        if tuple(labels.shape) != rows:
+            raise ValueError(f"labels has shape {tuple(labels.shape)}; {rows} (..., n) was expected to match tokens.")
+        if not bool((abs(labels) == 1).all()):
+            raise ValueError(f"labels of shape {rows} contains values other than -1 and +1.")
+        if mask is not None:
+            mask = _boolean_mask(mask, tokens)
+        averaged = tokens
+        if values is not None:
+            averaged = _floating("values", values, tokens)
+            expected = tuple(tokens.shape[:-1])
+            if averaged.ndim != tokens.ndim or tuple(averaged.shape[:-1]) != expected or averaged.shape[-1] == 0:
+                raise ValueError(
+                    f"values has shape {tuple(averaged.shape)}; {(*expected, 'dv')} was expected to match tokens."
+                )
+        for name, value in (("tokens", tokens), ("queries", queries), ("labels", labels), ("mask", mask)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "values", averaged)
+
+    @classmethod
+    def padded(cls, sequences: Sequence[Array], queries: Array, labels: Array) -> TokenData:
+        """Sequences of different lengths, padded with zeros that the mask hides.
+
+        Parameters
+        ----------
+        sequences : n arrays of shape (T_i, d)
+        queries : array, shape (n, dz)
+        labels : array, shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If a sequence is empty or of another width, or as the constructor does.
+        """
+        rows = [_floating(f"sequences[{i}]", row) for i, row in enumerate(sequences)]
+        width = tuple(rows[0].shape[1:]) if rows else ()
+        if len(width) != 1 or any(row.ndim != 2 or len(row) == 0 or tuple(row.shape[1:]) != width for row in rows):
+            shapes = [tuple(row.shape) for row in rows]
+            raise ValueError(f"sequences have shapes {shapes}; non-empty arrays (T_i, d) of one width were expected.")
+        longest = max(map(len, rows))
+        if is_tensor(rows[0]):
+            tokens = sys.modules["torch"].nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        else:
+            tokens = np.stack([np.pad(row, ((0, longest - len(row)), (0, 0))) for row in rows])
+        return cls(tokens, queries, labels, np.arange(longest) < np.array([[len(row)] for row in rows]))
+
+    @classmethod
+    def self_attention(cls, tokens: Array, labels: Array, row: int = 0, mask: Array | None = None) -> TokenData:
+        """Self-attention in which query i is token `row` of sequence i (the paper takes the first).
+
+        Parameters
+        ----------
+        tokens : array, shape (..., n, T, d)
+        labels : array, shape (..., n)
+        row : int
+            Position of the query token, from -T to T - 1.
+        mask : boolean array, shape (..., n, T), optional
+
+        Raises
+        ------
+        ValueError
+            If `row` is out of range, or as the constructor does.
+        """
+        tokens = _floating("tokens", tokens)
+        if tokens.ndim < 3:
+            raise ValueError(
+                f"tokens has shape {tuple(tokens.shape)}; at least three dimensions (..., n, T, d) expected."
+            )
+        length = tokens.shape[-2]
+        if not -length <= row < length:
+            raise ValueError(f"row is {row}; a position between {-length} and {length - 1} was expected.")
+        return cls(tokens, tokens[..., row, :], labels, mask)
+
+    @classmethod
+    def from_sequences(
+        cls,
+        tokens: Array,
+        labels: Array,
+        queries: Array | None = None,
+        *,
+        causal: bool = False,
+        mask: Array | None = None,
+    ) -> TokenData:
+        """Sequence-to-sequence attention: several queries read each sequence, and each has a label.
+
+        Query k of sequence i becomes query i * K + k. The risk averages over all of them; the paper's (Section 7) has
+        no 1/K, which multiplies it, and a plain gradient step, by K.
+
+        Parameters
+        ----------
+        tokens : array, shape (..., b, T, d)
+        labels : array, shape (..., b, K)
+        queries : array, shape (..., b, K, dz), optional
+            The tokens themselves by default (self-attention, K = T).
+        causal : bool
+            Query k sees tokens 0..k only; needs K = T.
+        mask : boolean array, shape (..., b, K, T), optional
+            True = visible; combined with `causal`.
+
+        Returns
+        -------
+        TokenData
+            With n = b K. Each query has its own copy of the tokens in memory.
+
+        Raises
+        ------
+        ValueError
+            If shapes do not fit, or as the constructor does.
+        """
+        tokens = _floating("tokens", tokens)
+        asked = tokens if queries is None else _floating("queries", queries, tokens)
+        if tokens.ndim < 3 or asked.ndim != tokens.ndim or asked.shape[:-2] != tokens.shape[:-2]:
+            raise ValueError(
+                f"tokens {tuple(tokens.shape)} and queries {tuple(asked.shape)} do not fit; (..., b, T, d) and "
+                "(..., b, K, dz) were expected."
+            )
+        *batch, b, length, d = tokens.shape
+        count = asked.shape[-2]
+        if causal and count != length:
+            raise ValueError(f"queries has {count} rows for {length} tokens; as many were expected with causal=True.")
+        labels = _floating("labels", labels, tokens)
+        if tuple(labels.shape) != (*batch, b, count):
+            raise ValueError(f"labels has shape {tuple(labels.shape)}; {(*batch, b, count)} was expected.")
+        seen = np.tril(np.ones((length, length), dtype=bool)) if causal else np.ones((count, length), dtype=bool)
+        seen = np.broadcast_to(seen, (*batch, b, count, length))
+        if mask is not None:
+            mask = to_numpy("mask", mask)
+            if mask.shape != seen.shape or mask.dtype != np.bool_:
+                raise ValueError(f"mask is {mask.dtype} of shape {mask.shape}; booleans {seen.shape} were expected.")
+            seen = seen & mask
+        copies = tokens.reshape(*batch, b, 1, length, d)
+        shape = (*batch, b, count, length, d)
+        copies = copies.expand(shape) if is_tensor(tokens) else np.broadcast_to(copies, shape)
+        return cls(
+            copies.reshape(*batch, b * count, length, d),
+            asked.reshape(*batch, b * count, asked.shape[-1]),
+            labels.reshape(*batch, b * count),
+            None if seen.all() else seen.reshape(*batch, b * count, length),
+        )
+
+    @classmethod
+    def prompt(cls, tokens: Array, labels: Array, key: Array | None = None, mask: Array | None = None) -> TokenData:
+        """Prompt attention (arXiv 2306.13596): logits k_it^T p with keys k_it = key x_it and one prompt p.
+
+        The prompt is W with dz = 1, shape (dk, 1); every query is the number 1.
+
+        Parameters
+        ----------
+        tokens : array, shape (..., n, T, d)
+        labels : array, shape (..., n)
+        key : array, shape (dk, d), optional
+            The identity by default.
+        mask : boolean array, shape (..., n, T), optional
+
+        Raises
+        ------
+        ValueError
+            If `key` does not fit, or as the constructor does.
+        """
+        tokens = _floating("tokens", tokens)
+        keys = tokens
+        if key is not None:
+            matrix = _floating("key", key, tokens)
+            if matrix.ndim != 2 or matrix.shape[1] != tokens.shape[-1]:
+                raise ValueError(f"key has shape {tuple(matrix.shape)}; (dk, {tokens.shape[-1]}) was expected.")
+            keys = tokens @ matrix.T
+        queries = abs(tokens[..., 0, :1]) * 0 + 1
+        return cls(keys, queries, labels, mask, tokens)
+
+    @classmethod
+    def next_token(cls, embeddings: Array, sequences: Array, targets: Array, mask: Array | None = None) -> TokenData:
+        """Next-token prediction with a tied head (arXiv 2403.08081): the last token asks for the one that follows.
+
+        With classifier rows that read the token identity, e_y^T x_t = 1 if token t is y, the probability given to the
+        target is the attention its copies receive. Train with the head v = [1.0] and loss="log".
+
+        Parameters
+        ----------
+        embeddings : array, shape (vocabulary, d)
+        sequences : integer array, shape (n, T)
+            Token identities; the last visible one is the query.
+        targets : integer array, shape (n,)
+            The token that follows; it must occur in its sequence.
+        mask : boolean array, shape (n, T), optional
+
+        Raises
+        ------
+        ValueError
+            If shapes do not fit, an identity is out of range, or a target does not occur in its sequence.
+        """
+        embeddings = _floating("embeddings", embeddings)
+        ids, wanted = to_numpy("sequences", sequences), to_numpy("targets", targets)
+        if embeddings.ndim != 2 or ids.ndim != 2 or ids.dtype.kind not in "iu" or wanted.shape != ids.shape[:1]:
+            raise ValueError(
+                f"embeddings {tuple(embeddings.shape)}, sequences {ids.shape} and targets {wanted.shape} do not fit; "
+                "(vocabulary, d), integers (n, T) and integers (n,) were expected."
+            )
+        vocabulary = embeddings.shape[0]
+        if ids.size == 0 or min(ids.min(), wanted.min()) < 0 or max(ids.max(), wanted.max()) >= vocabulary:
+            raise ValueError(f"sequences {ids.shape} and targets must hold identities from 0 to {vocabulary - 1}.")
+        seen = np.ones(ids.shape, dtype=bool) if mask is None else to_numpy("mask", mask)
+        if seen.shape != ids.shape or seen.dtype != np.bool_ or not seen.any(1).all():
+            raise ValueError(
+                f"mask has shape {seen.shape}; booleans {ids.shape} with a visible token a row were expected."
+            )
+        hits = (ids == wanted[:, None]) & seen
+        if not hits.any(1).all():
+            raise ValueError(f"targets[{int((~hits.any(1)).argmax())}] does not occur in its sequence; it must.")
+        last = ids[np.arange(len(ids)), ids.shape[1] - 1 - seen[:, ::-1].argmax(1)]
+        tokens = embeddings[ids]
+        return cls(
+            tokens, embeddings[last], np.ones(len(ids)), None if mask is None else seen, hits[..., None].astype(float)
+        )
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Shape of the leading trial dimensions; () for one trial."""
+        return tuple(self.tokens.shape[:-3])
+
+    @property
+    def n(self) -> int:
+        """Number of queries (and sequences) in a trial."""
+        return self.tokens.shape[-3]
+
+    @property
+    def T(self) -> int:
+        """Number of tokens a query reads, visible or not."""
+        return self.tokens.shape[-2]
+
+    @property
+    def d(self) -> int:
+        """Token dimension."""
+        return self.tokens.shape[-1]
+
+    @property
+    def dz(self) -> int:
+        """Query dimension."""
+        return self.queries.shape[-1]
+
+    def __getitem__(self, index: Any) -> TokenData:
+        """Select trials: `index` applies to the leading batch dimensions."""
+        if not self.batch_shape:
+            raise ValueError(f"the data holds one trial (tokens {tuple(self.tokens.shape)}); there is none to select.")
+        values = None if self.values is self.tokens else self.values[index]
+        mask = None if self.mask is None else self.mask[index]
+        return TokenData(self.tokens[index], self.queries[index], self.labels[index], mask, values)
+
+    def __repr__(self) -> str:
+        kind = "torch" if is_tensor(self.tokens) else "numpy"
+        masked = "" if self.mask is None else ", masked"
+        return f"TokenData(trials={self.batch_shape}, n={self.n}, T={self.T}, d={self.d}, dz={self.dz}, {kind}{masked})"

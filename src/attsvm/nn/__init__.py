@@ -1,0 +1,1 @@
+"""The attention layer, prediction heads and losses, in torch."""

@@ -1,0 +1,237 @@
+"""Prediction heads h: R^dv -> R that read the output of attention.
+
+The paper proves its theorems for the linear head h(x) = v^T x and asks in Section 6 what other heads do: a ReLU network
+keeps several tokens, and the concave "lambda-head" v^T x - lambda ||x||^2 keeps sparsemax(gamma / 2 lambda) of them
+(Lemma 6). Heads are torch modules that map (..., dv) to (...). A batch of trials may carry a head each: parameters then
+have the trials as leading dimensions.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from attsvm.core.interop import is_tensor
+
+
+def _tensor(name: str, array: Any) -> Tensor:
+    """Return `array` as a floating tensor, float64 unless it already is floating torch."""
+    tensor = array if is_tensor(array) else torch.as_tensor(array, dtype=torch.float64)
+    if not tensor.is_floating_point():
+        tensor = tensor.to(torch.float64)
+    if not bool(torch.isfinite(tensor).all()):
+        raise ValueError(
+            f"{name} of shape {tuple(tensor.shape)} contains NaN or infinity; finite numbers were expected."
+        )
+    return tensor
+
+
+class TrialHead(nn.Module, ABC):
+    """A head whose parameters may carry trial dimensions in front.
+
+    Attributes
+    ----------
+    own_dims : dict
+        Number of dimensions each parameter has without trials.
+    """
+
+    own_dims: ClassVar[dict[str, int]] = {}
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Dimension dv of the outputs this head reads."""
+
+    def flatten_trials(self, batch: tuple[int, ...], expand: bool = False) -> None:
+        """Flatten the trial dimensions `batch` of the parameters to one, in place.
+
+        Parameters
+        ----------
+        batch : tuple of int
+        expand : bool
+            Give parameters without trial dimensions a copy for each trial.
+
+        Raises
+        ------
+        ValueError
+            If a parameter has other trial dimensions.
+        """
+        trials = math.prod(batch)
+        for name, dims in self.own_dims.items():
+            parameter = getattr(self, name).detach()
+            own = tuple(parameter.shape[parameter.ndim - dims :])
+            leading = tuple(parameter.shape[: parameter.ndim - dims])
+            if leading not in ((), batch):
+                raise ValueError(
+                    f"head {name} has shape {tuple(parameter.shape)}; {own} or {(*batch, *own)} was expected."
+                )
+            if leading or expand:
+                flat = parameter.reshape(-1, *own).expand(trials, *own).clone()
+                setattr(self, name, nn.Parameter(flat))
+
+    def of_trial(self, index: int) -> TrialHead:
+        """Return a copy with the parameters of one trial; those without trial dimensions stay as they are."""
+        single = copy.deepcopy(self)
+        for name, dims in self.own_dims.items():
+            parameter = getattr(self, name).detach()
+            if parameter.ndim > dims:
+                setattr(single, name, nn.Parameter(parameter[index].clone()))
+        return single
+
+
+class LinearHead(TrialHead):
+    """h(x) = v^T x.
+
+    Parameters
+    ----------
+    v : array, shape (..., dv)
+        One vector, or one for each trial.
+
+    Raises
+    ------
+    ValueError
+        If v is a scalar or not finite.
+    """
+
+    own_dims: ClassVar[dict[str, int]] = {"v": 1}
+
+    def __init__(self, v: Any) -> None:
+        super().__init__()
+        v = _tensor("v", v)
+        if v.ndim == 0:
+            raise ValueError("v is a scalar; a vector (..., dv) was expected.")
+        self.v = nn.Parameter(v.detach().clone())
+
+    @property
+    def width(self) -> int:
+        """Dimension dv of the outputs this head reads."""
+        return self.v.shape[-1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return v^T x; x is (..., dv), or (trials..., n, dv) when v has trials."""
+        v = self.v if self.v.ndim == 1 else self.v.unsqueeze(-2)
+        return (x * v).sum(-1)
+
+
+class ReLUHead(TrialHead):
+    """h(x) = v^T ReLU(V^T x), the two-layer head of Section 6 (the paper takes v = 1).
+
+    Parameters
+    ----------
+    V : array, shape (..., dv, width)
+        Hidden weights.
+    v : array, shape (..., width), optional
+        Output weights, all ones by default.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree or a number is not finite.
+    """
+
+    own_dims: ClassVar[dict[str, int]] = {"V": 2, "v": 1}
+
+    def __init__(self, V: Any, v: Any = None) -> None:
+        super().__init__()
+        V = _tensor("V", V)
+        if V.ndim < 2:
+            raise ValueError(f"V has shape {tuple(V.shape)}; a matrix (..., dv, width) was expected.")
+        v = V.new_ones((*V.shape[:-2], V.shape[-1])) if v is None else _tensor("v", v)
+        if v.shape[-1] != V.shape[-1]:
+            raise ValueError(f"v has shape {tuple(v.shape)}; (..., {V.shape[-1]}) was expected to match V.")
+        self.V = nn.Parameter(V.detach().clone())
+        self.v = nn.Parameter(v.detach().clone())
+
+    @property
+    def width(self) -> int:
+        """Dimension dv of the outputs this head reads."""
+        return self.V.shape[-2]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return v^T ReLU(V^T x) for x of shape (..., n, dv)."""
+        hidden = torch.relu(x @ self.V)  # (..., n, width)
+        v = self.v if self.v.ndim == 1 else self.v.unsqueeze(-2)
+        return (hidden * v).sum(-1)
+
+
+class LambdaHead(TrialHead):
+    """h(x) = v^T x - lam ||x||^2, concave, so that several tokens survive training (arXiv 2308.16898, Lemma 6).
+
+    Parameters
+    ----------
+    v : array, shape (..., dv)
+    lam : float
+        Weight of the quadratic term; 0 gives the linear head.
+
+    Raises
+    ------
+    ValueError
+        If v is a scalar or a number is not finite.
+    """
+
+    lam: Tensor
+    own_dims: ClassVar[dict[str, int]] = {"v": 1}
+
+    def __init__(self, v: Any, lam: float) -> None:
+        super().__init__()
+        v = _tensor("v", v)
+        if v.ndim == 0:
+            raise ValueError("v is a scalar; a vector (..., dv) was expected.")
+        self.v = nn.Parameter(v.detach().clone())
+        self.register_buffer("lam", _tensor("lam", lam).to(v.dtype))
+
+    @property
+    def width(self) -> int:
+        """Dimension dv of the outputs this head reads."""
+        return self.v.shape[-1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return v^T x - lam ||x||^2 for x of shape (..., n, dv)."""
+        v = self.v if self.v.ndim == 1 else self.v.unsqueeze(-2)
+        return (x * v).sum(-1) - self.lam * (x * x).sum(-1)
+
+
+def as_head(head: Any) -> Callable[[Tensor], Tensor]:
+    """Return a head: an array becomes a :class:`LinearHead`, a module or a callable stays as it is.
+
+    Raises
+    ------
+    ValueError
+        If `head` is none of these, or an invalid vector.
+    """
+    if callable(head):
+        return head  # pyright: ignore[reportReturnType]
+    try:
+        return LinearHead(head)
+    except (TypeError, RuntimeError):
+        raise ValueError(
+            f"head has type {type(head).__name__}; a vector v of shape (..., dv) or a module was expected."
+        ) from None
+
+
+def predict(head: Callable[[Tensor], Tensor], outputs: Tensor) -> Tensor:
+    """Return one prediction for each attention output: (B, n, dv) to (B, n).
+
+    A last dimension of size 1, as torch.nn.Linear(dv, 1) leaves it, is dropped.
+
+    Raises
+    ------
+    ValueError
+        If the head returns another shape.
+    """
+    prediction = head(outputs)
+    expected = outputs.shape[:-1]
+    if prediction.shape == (*expected, 1):
+        return prediction.squeeze(-1)
+    if prediction.shape != expected:
+        raise ValueError(
+            f"head returned shape {tuple(prediction.shape)} for outputs of shape {tuple(outputs.shape)}; "
+            f"{tuple(expected)} was expected."
+        )
+    return prediction

@@ -1,0 +1,137 @@
+r"""Proof that no W exists: exact multipliers :math:`\lambda \ge 0` with :math:`A^\top\lambda = 0`, or that they exist.
+
+*Exact multipliers.* The float certificate is cut down to a minimal support (Caratheodory: along a null vector of its
+columns until a multiplier vanishes), where the multipliers are unique up to scale; elimination over the integers then
+gives them exactly, and their signs and all p r equations are checked.
+
+*Existence.* When the supports outnumber the equations, M = A_J^T diag(lam_J) usually has full row rank. With a right
+inverse Y (:mod:`attsvm.proofs.surjective`) some e = Y c solves M (1 + e) = 0 and makes :math:`\lambda(1+e)` exact; it
+is positive when every entry of e is below one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.core.problem import SelectionProblem
+from attsvm.proofs import linear
+from attsvm.proofs.dyadic import Dyadic
+from attsvm.proofs.optimum import differences
+from attsvm.proofs.surjective import SURE, TINY, UNIT, gamma, right_inverse
+
+SUPPORT = 1e-9
+NULL = 1e-9
+
+
+def prove_infeasible(problem: SelectionProblem, dual: np.ndarray) -> str | None:
+    """Prove infeasibility from nearly exact multipliers (n, T); returns how, or None."""
+    if dual.shape != problem.mask.shape or not np.isfinite(dual).all():
+        return None
+    inner = problem.rejected & (dual > 0)
+    if not inner.any():
+        return None
+    outer = problem.tied & (dual != 0)
+    rows, columns = np.nonzero((inner & (dual > SUPPORT * dual[inner].max())) | outer)
+    values, free = dual[rows, columns], problem.tied[rows, columns]
+    if not np.all(problem.rejected[rows, columns] | free):
+        return None
+    left, exact_left = _differences(problem, rows, columns)
+    right = problem.queries[rows]
+    products = (left[:, :, None] * right[:, None, :]).reshape(len(rows), -1)  # (J, d dz)
+    present = ((left != 0)[:, :, None] & (right != 0)[:, None, :]).reshape(products.shape)
+    # Underflow would break the relative error bounds; exact arithmetic has none.
+    if (np.abs(products[present]) > TINY).all() and _existence(products, values, free):
+        return f"{len(rows)} multipliers beside the certificate's cancel exactly, by interval bounds"
+    kept = _minimal(products, values, free)
+    if kept is None or len(kept) - 1 > linear.LARGEST:
+        return None
+    exact = _exact_rows(exact_left, right, kept)
+    found = linear.kernel_vector(exact.T)
+    if found is None:
+        return None
+    signs = [v for v, f in zip(found, free[kept], strict=True) if not f]
+    same = all(v >= 0 for v in signs) or all(v <= 0 for v in signs)
+    if not same or not any(signs):
+        return None
+    used = sum(v != 0 for v in found)
+    return f"{used} multipliers, integers of up to {max(abs(v).bit_length() for v in found)} bits, cancel exactly"
+
+
+def _differences(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, list[Dyadic]]:
+    """Token differences of the constraints in floats (J, d), and exactly."""
+    exact, rounded = [], []
+    for i in np.unique(rows):
+        x = np.asarray(problem.tokens[problem.sequence[i]], dtype=np.float64)
+        delta = differences(problem, i)
+        for t in columns[rows == i]:
+            rounded.append(x[problem.reference[i]] - x[t])
+            exact.append(Dyadic(delta.numbers[t], delta.exponent))
+    return np.array(rounded), exact
+
+
+def _exact_rows(left: list[Dyadic], right: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Integer multiples of the kept constraints' rows, (k, d dz), all by the same factor."""
+    least = min(left[k].exponent for k in kept)
+    z = Dyadic.of(right[kept])
+    tokens = np.array([left[k].at(least) for k in kept], dtype=object)
+    return (tokens[:, :, None] * z.numbers[:, None, :]).reshape(len(kept), -1)
+
+
+def _minimal(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> np.ndarray | None:
+    """Return the indices of a minimal support; None when rounding hides which it is."""
+    length = np.linalg.norm(products, axis=1)
+    keep = np.arange(len(values))
+    if (length[~free] == 0).any():
+        return np.flatnonzero((length == 0) & ~free)[:1]
+    keep = _drop_dependent_ties(products / np.maximum(length, 1e-300)[:, None], keep, free)
+    weight = values * length
+    while True:
+        columns = (products[keep] / length[keep][:, None]).T  # (d dz, J)
+        _, sigma, basis = np.linalg.svd(columns, full_matrices=True)
+        rank = int(np.count_nonzero(sigma > NULL * sigma[0]))
+        null = basis[rank:]
+        if len(null) == 0:
+            return None
+        if len(null) == 1:
+            return keep
+        # The component of the multipliers in the null space is exact to rounding; another null vector moves along it.
+        inside = null.T @ (null @ weight[keep])
+        inner = ~free[keep]
+        along = null[0] if np.abs(null[0][inner]).max() > np.abs(null[1][inner]).max() else null[1]
+        ratio = along[inner] / np.maximum(inside[inner], 1e-300)
+        if ratio.max() < -ratio.min():
+            along, ratio = -along, -ratio
+        step = 1.0 / ratio.max()
+        moved = inside - step * along
+        weight[keep] = moved
+        gone = np.flatnonzero(inner)[ratio >= ratio.max() * (1 - 1e-12)]
+        keep = np.delete(keep, gone)
+
+
+def _drop_dependent_ties(rows: np.ndarray, keep: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """Leave only ties that are independent of one another: the rest adds kernel vectors without inequalities."""
+    chosen: list[int] = []
+    basis = np.zeros((0, rows.shape[1]))
+    for k in keep[free[keep]]:
+        rest = rows[k] - basis.T @ (basis @ rows[k])
+        rest -= basis.T @ (basis @ rest)
+        size = float(np.linalg.norm(rest))
+        if size > NULL:
+            chosen.append(int(k))
+            basis = np.vstack([basis, rest / size])
+    return np.sort(np.concatenate([keep[~free[keep]], np.array(chosen, dtype=int)]))
+
+
+def _existence(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> bool:
+    """Apply the second test of the module's derivation, on coordinates that occur at all."""
+    used = np.any(products != 0, axis=0)
+    values = values / np.abs(values).max()
+    weight = np.where(free, 1.0, values)
+    # A token difference, its product with the query and with the multiplier: three roundings an entry.
+    found = right_inverse((products[:, used] * weight[:, None]).T, 3)
+    if found is None:
+        return False
+    now = np.where(free, values, 1.0)
+    residual = np.abs(found.M @ now) + found.error * (np.abs(found.M) @ np.abs(now))
+    reach = float(np.abs(found.Y)[~free].sum(axis=1).max()) * (1 + gamma(len(found.M)))
+    return reach * found.multiplier(float(residual.max()) * (1 + 4 * UNIT)) * (1 + 4 * UNIT) < SURE

@@ -1,0 +1,111 @@
+r"""Moving W a little, so that tied tokens score exactly the same.
+
+A few ties: the combination of their own rows that solves their equations, over the rationals. Many: a proof that some
+small solution exists (:mod:`attsvm.proofs.surjective`), whose size is then added to every bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from attsvm.proofs import linear
+from attsvm.proofs.dyadic import Dyadic
+from attsvm.proofs.surjective import TINY, UNIT, gamma, right_inverse
+
+# Exact elimination takes milliseconds up to about here.
+FEW = 32
+
+
+@dataclass(frozen=True, eq=False)
+class TieEquations:
+    """Token differences (k, d), queries (k, dz) and present margins (k,) of the tied tokens, exactly."""
+
+    left: Dyadic
+    right: Dyadic
+    margins: Dyadic
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """The W that ties is ``W + change / denominator + E``, the absolute entries of E summing to at most ``reach``.
+
+    ``size`` bounds the sum of absolute entries of the whole move.
+    """
+
+    change: Dyadic | None = None
+    denominator: int = 1
+    reach: Fraction = Fraction(0)
+    size: Fraction = Fraction(0)
+
+
+def exact_move(ties: TieEquations) -> Move | None:
+    """Solve the equations over the rationals; None when there are too many."""
+    left, right = ties.left, ties.right
+    gram = np.dot(left.numbers, left.numbers.T) * np.dot(right.numbers, right.numbers.T)
+    _, columns = linear.independent(gram)
+    if len(columns) > FEW:
+        return None
+    # Independent columns of a Gram matrix are independent rows too, and their square part is nonsingular.
+    found = linear.solve(gram[np.ix_(columns, columns)], -ties.margins.numbers[columns])
+    if found is None:
+        return None
+    values, denominator = np.array(found[0], dtype=object), found[1]
+    numbers = np.dot((left.numbers[columns] * values[:, None]).T, right.numbers[columns])
+    change = Dyadic(numbers, ties.margins.exponent - left.exponent - right.exponent)
+    return Move(change, denominator, size=change.value(int(np.abs(numbers).sum())) / abs(denominator))
+
+
+def bounded_move(ties: TieEquations) -> Move | None:
+    """Prove that a small solution exists; None when rows depend on each other beyond duplicates."""
+    left, right = _rounded(ties.left), _rounded(ties.right)
+    present = ((left != 0)[:, :, None] & (right != 0)[:, None, :]).reshape(len(left), -1)
+    rows = (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
+    kept = np.flatnonzero(present.any(axis=1))
+    if not len(kept):
+        return None
+    _, first = np.unique(rows[kept], axis=0, return_index=True)
+    kept = kept[np.sort(first)]
+    # Duplicates in floats might differ exactly: only those with the same exact margin may go.
+    if not (np.abs(rows[present]) > TINY).all() or not _same_margins(ties, rows, kept):
+        return None
+    # Rounding a difference to a float, a query (exact), and their product.
+    found = right_inverse(rows[kept], 3)
+    if found is None:
+        return None
+    # One rounded correction leaves a residual far below rounding of W; the proof is for what is left.
+    margins = np.array([float(ties.margins.value(int(ties.margins.numbers[k]))) for k in kept])
+    change = Dyadic.of(-(found.Y @ (found.scale * margins)).reshape(left.shape[1], right.shape[1]))
+    largest = 0.0
+    for k, scale in zip(kept.tolist(), found.scale.tolist(), strict=True):
+        moved = Dyadic(ties.left.numbers[k], ties.left.exponent) @ (
+            change @ Dyadic(ties.right.numbers[k], ties.right.exponent)
+        )
+        left_over = ties.margins.value(int(ties.margins.numbers[k])) + moved.value(int(moved.numbers))
+        largest = max(largest, float(abs(left_over)) * scale * (1 + 2 * UNIT))
+    total = float(np.abs(found.Y).sum()) * (1 + gamma(found.Y.size))
+    reach = Fraction(total * found.multiplier(largest) * (1 + 8 * UNIT))
+    return Move(change, reach=reach, size=reach + change.value(int(np.abs(change.numbers).sum())))
+
+
+def _same_margins(ties: TieEquations, rows: np.ndarray, kept: np.ndarray) -> bool:
+    """Tell whether every tie left out repeats a kept one exactly, or is no equation."""
+    keys = {_key(ties, k) for k in kept.tolist()}
+    return all(_key(ties, k) in keys or not rows[k].any() for k in range(len(rows)))
+
+
+def _key(ties: TieEquations, k: int) -> tuple[int, ...]:
+    return (*ties.left.numbers[k].tolist(), *ties.right.numbers[k].tolist())
+
+
+def _rounded(exact: Dyadic) -> np.ndarray:
+    """Round to the nearest floats."""
+    return np.array([float(a) for a in exact.fractions()]).reshape(exact.numbers.shape)
+
+
+def common(parts: list[Dyadic]) -> Dyadic:
+    """Stack arrays under one exponent."""
+    least = min(part.exponent for part in parts)
+    return Dyadic(np.array([part.at(least) for part in parts], dtype=object), least)

@@ -1,0 +1,1 @@
+"""What every method shares: limits, the problem's terms, ties, factorisations, evaluation."""

@@ -1,0 +1,141 @@
+"""The conversation between a method and its caller: limits, callback, and the best iterate so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.core.solution import Status
+
+
+@dataclass(frozen=True)
+class IterationState:
+    """What a callback is told.
+
+    Attributes
+    ----------
+    iteration : int
+    objective : float
+        Norm of the best feasible W so far (infinite before one is found).
+    lower_bound : float
+        Best proven bound so far.
+    seconds : float
+    method : str
+    """
+
+    iteration: int
+    objective: float
+    lower_bound: float
+    seconds: float
+    method: str
+
+    @property
+    def gap(self) -> float:
+        """Relative gap between the two."""
+        if not np.isfinite(self.objective) or self.lower_bound <= 0:
+            return np.inf
+        return self.objective / self.lower_bound - 1.0
+
+
+Callback = Callable[[IterationState], object]
+
+
+class Control:
+    """Limits and best iterates of one solve.
+
+    A method calls :meth:`observe` with what it has; True tells it to stop. The best W and the best multipliers are kept
+    apart: either may come from any iterate, since the gap is certified from the pair.
+    """
+
+    def __init__(
+        self,
+        tol: float,
+        *,
+        max_iter: int | None = None,
+        time_limit: float | None = None,
+        callback: Callback | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.callback = callback
+        self.verbose = verbose
+        # Norms in a method's coordinates over norms in the caller's.
+        self.unit = 1.0
+        self.iterations = 0
+        self.method = ""
+        self.stopped: Status | None = None
+        self.W: np.ndarray | None = None
+        self.dual: np.ndarray | None = None
+        # W of a warm start in the method's coordinates, as it was: not scaled, equal scores not restored.
+        self.earlier: np.ndarray | None = None
+        self._start = time.perf_counter()
+        self._objective = np.inf
+        self._bound = 0.0
+        self._rows = 0
+
+    @property
+    def watched(self) -> bool:
+        """Whether the caller follows or counts the iterations, so that they must be taken one at a time."""
+        return self.verbose or self.callback is not None or self.max_iter is not None
+
+    @property
+    def seconds(self) -> float:
+        """Time since the solve began."""
+        return time.perf_counter() - self._start
+
+    @property
+    def remaining(self) -> float | None:
+        """Time left, for a method that calls another; None without a limit."""
+        return None if self.time_limit is None else max(self.time_limit - self.seconds, 1e-3)
+
+    @property
+    def state(self) -> IterationState:
+        """The state a callback would see."""
+        return IterationState(
+            self.iterations, self._objective / self.unit, self._bound / self.unit, self.seconds, self.method
+        )
+
+    @property
+    def solved(self) -> bool:
+        """Whether the best pair closes the gap."""
+        return self.state.gap <= self.tol
+
+    def offer(self, W: np.ndarray | None, objective: float, dual: np.ndarray | None, bound: float) -> None:
+        """Keep W (with its scale-free objective) and dual (with its bound) where they improve on the best."""
+        if W is not None and objective < self._objective:
+            self.W, self._objective = W.copy(), objective
+        if dual is not None and bound > self._bound:
+            self.dual, self._bound = dual.copy(), bound
+
+    def observe(
+        self, W: np.ndarray | None, objective: float, dual: np.ndarray | None, bound: float, *, steps: int = 1
+    ) -> bool:
+        """Count iterations, keep the best, and tell whether to stop (solved, a limit, or the callback's wish)."""
+        self.iterations += steps
+        self.offer(W, objective, dual, bound)
+        if self.verbose:
+            self._print_row()
+        if self.solved:
+            return True
+        if self.callback is not None and self.callback(self.state):
+            self.stopped = Status.CANCELLED
+        elif self.max_iter is not None and self.iterations >= self.max_iter:
+            self.stopped = Status.MAX_ITERATIONS
+        elif self.time_limit is not None and self.seconds >= self.time_limit:
+            self.stopped = Status.TIME_LIMIT
+        return self.stopped is not None
+
+    def _print_row(self) -> None:
+        state = self.state
+        if self._rows == 0:
+            print(f"{'iteration':>9} {'objective':>14} {'lower bound':>14} {'gap':>9} {'seconds':>8}  method")
+        self._rows += 1
+        print(
+            f"{state.iteration:>9} {state.objective:>14.8g} {state.lower_bound:>14.8g} {state.gap:>9.1e} "
+            f"{state.seconds:>8.3f}  {state.method}"
+        )

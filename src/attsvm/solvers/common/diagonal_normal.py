@@ -1,0 +1,114 @@
+r"""Newton systems of entrywise norms: a diagonal plus the normal matrix, on the space of equal tied scores.
+
+An entrywise norm contributes a diagonal h > 0 to the Hessian in W, the margins contribute
+:math:`A^\top\Theta A`, and tied tokens ask for :math:`BW = 0`, B an orthonormal basis of the ties' rows:
+
+.. math:: (\mathrm{diag}(h) + A^\top \Theta A)\, x - B^\top \nu = r, \qquad B x = 0 .
+
+With fewer constraints than entries of W the same step is taken on :math:`\Theta^{-1} + A\, \mathrm{diag}(h)^{-1}
+A^\top`. Cholesky's rounding error does not depend on the scaling of rows and columns, so h may span many decades.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from attsvm.core.normal_matrix import NormalMatrix
+from attsvm.core.reduction import Reduced
+from attsvm.solvers.common import cholesky as equilibrated
+from attsvm.solvers.common.ties import Ties
+
+# Below this many entries of W their own system is always small enough.
+SMALL = 1500
+REFINEMENTS = 10
+
+Solver = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+class DiagonalNormal(Ties):
+    """Factors and solves the systems above for one reduced problem.
+
+    Parameters
+    ----------
+    reduced : Reduced
+    """
+
+    def __init__(self, reduced: Reduced) -> None:
+        super().__init__(reduced)
+        size = int(np.prod(reduced.shape))
+        count = int(reduced.rejected.sum())
+        self._dense = None
+        if size > SMALL and count + len(self.basis) < size // 2:
+            rows, columns = np.nonzero(reduced.rejected)
+            self._inner = rows, columns
+            product = reduced.delta[rows, columns][:, :, None] * reduced.queries[rows][:, None, :]
+            self._dense = np.vstack([product.reshape(count, size), self.basis])
+        else:
+            self._normal = NormalMatrix(reduced)
+
+    def factor(self, h: np.ndarray, theta: np.ndarray) -> Solver:
+        """Factor for h (p, r) > 0 and theta (n, T) >= 0; the result maps r (p, r) to x (p, r) and nu (k,).
+
+        Raises
+        ------
+        scipy.linalg.LinAlgError
+            When rounding makes the matrix indefinite.
+        """
+        once = self._factor_rows(h, theta) if self._dense is not None else self._factor_entries(h, theta)
+        reduced = self._reduced
+
+        def solve(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            x, tie = once(r)
+            best = np.inf
+            for _ in range(REFINEMENTS):
+                left = r - h * x - reduced.adjoint(theta * reduced.apply(x)) + self.pull(tie)
+                error = float(np.abs(left).max())
+                if not error < 0.5 * best:
+                    break
+                best = error
+                more, more_tie = once(left)
+                x, tie = x + more, tie + more_tie
+            return x, tie
+
+        return solve
+
+    def _factor_entries(self, h: np.ndarray, theta: np.ndarray) -> Solver:
+        matrix = self._normal.form(theta)
+        matrix[np.diag_indices(len(matrix))] += h.ravel()
+        inverse = equilibrated.factor(matrix)
+        if not len(self.basis):
+
+            def solve_free(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+                x = inverse(r.ravel())
+                return x.reshape(r.shape), np.zeros(0)
+
+            return solve_free
+        lifted = inverse(self.basis.T)
+        small = cho_factor(self.basis @ lifted, lower=True, check_finite=False)
+
+        def solve(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            x = inverse(r.ravel())
+            tie = -cho_solve(small, self.basis @ x, check_finite=False)
+            return self.project((x + lifted @ tie).reshape(r.shape)), tie
+
+        return solve
+
+    def _factor_rows(self, h: np.ndarray, theta: np.ndarray) -> Solver:
+        rows, dense = self._inner, self._dense
+        assert dense is not None
+        count = len(rows[0])
+        compliance = 1.0 / h.ravel()
+        matrix = (dense * compliance) @ dense.T
+        inner = np.arange(count)
+        matrix[inner, inner] += 1.0 / np.maximum(theta[rows], 1e-300)
+        inverse = equilibrated.factor(matrix)
+
+        def solve(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            held = inverse(dense @ (compliance * r.ravel()))
+            x = compliance * (r.ravel() - dense.T @ held)
+            return self.project(x.reshape(r.shape)), -held[count:]
+
+        return solve

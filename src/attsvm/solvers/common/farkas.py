@@ -1,0 +1,133 @@
+r"""Search for multipliers that prove infeasibility.
+
+Two ways to lam >= 0 with A^T lam = 0. *Correction*: the multipliers of a diverging dual, normalised, are nearly such a
+certificate; the smallest relative change e with :math:`A_J^\top\mathrm{diag}(\lambda_J)(1+e) = 0` makes them exact
+when no entry of e reaches -1. *Linear programming*: maximise the smallest margin over a box (HiGHS through SciPy); its
+dual is a certificate with few supports when the maximum is zero. Either result is corrected to rounding level, and
+:class:`attsvm.core.certificate.FarkasCertificate` has the last word.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+from attsvm.core.certificate import existence_ratio
+from attsvm.core.normal_matrix import NormalMatrix
+from attsvm.core.reduction import Reduced
+
+# Dense algebra on the support costs (support)(p r)^2; past this many entries the structured normal matrix is used.
+DENSE_ENTRIES = 4_000_000
+SUPPORT_CUT = 1e-9
+CORRECTIONS = 8
+SETTLED = 1e-6  # a relative change after which the residual is at rounding level
+
+
+def correct(reduced: Reduced, dual: np.ndarray) -> np.ndarray | None:
+    """Correct nearly exact multipliers (n, T); None when they are not near a certificate.
+
+    Alternates between the multipliers with A^T lam = 0 (the nearest in relative terms) and the nonnegative ones.
+    """
+    clipped_before = np.inf
+    for _ in range(CORRECTIONS):
+        total = float(dual[reduced.rejected].sum())
+        if not np.isfinite(total) or total <= 0:
+            return None
+        dual = dual / total
+        weight = np.where(reduced.tied, np.abs(dual).max(), np.where(dual > SUPPORT_CUT * dual.max(), dual, 0.0))
+        change = _relative_change(reduced, np.where(weight > 0, dual, 0.0), weight)
+        corrected = np.where(weight > 0, dual + weight * change, 0.0)
+        clipped = int((corrected[reduced.rejected] < 0).sum())
+        if clipped >= clipped_before:
+            return None
+        dual = np.where(reduced.rejected, np.maximum(corrected, 0.0), corrected)
+        if clipped:
+            clipped_before = clipped
+        elif float(np.abs(change).max()) < SETTLED:
+            return dual
+    return None
+
+
+def proves(reduced: Reduced, dual: np.ndarray) -> bool:
+    """Tell whether exact multipliers exist beside ``dual``."""
+    return existence_ratio(reduced, dual) < 1.0
+
+
+def certificate(reduced: Reduced, dual: np.ndarray | None) -> np.ndarray | None:
+    """Multipliers that pass the existence test, from a guess or from nothing; None when the search fails."""
+    if dual is not None:
+        found = correct(reduced, dual)
+        if found is not None and proves(reduced, found):
+            return found
+    return None
+
+
+def by_linear_program(reduced: Reduced) -> tuple[np.ndarray, np.ndarray]:
+    """Maximise the smallest margin over |W_ac| <= 1.
+
+    Returns
+    -------
+    W : ndarray, shape (p, r)
+        The maximiser.
+    dual : ndarray, shape (n, T)
+        The multipliers of the margins.
+    """
+    p, r = reduced.shape
+    size = p * r
+    rows, columns = np.nonzero(reduced.rejected)
+    entries = (reduced.delta[rows, columns][:, :, None] * reduced.queries[rows][:, None, :]).reshape(-1, size)
+    # Every constraint is scaled to length one: the smallest *normalised* margin has the same sign.
+    entries /= reduced.lengths[rows, columns][:, None]
+    upper = np.hstack([-entries, np.ones((len(rows), 1))])
+    tied_rows, tied_columns = np.nonzero(reduced.tied)
+    equal = None
+    if len(tied_rows):
+        tied = reduced.delta[tied_rows, tied_columns][:, :, None] * reduced.queries[tied_rows][:, None, :]
+        equal = coo_array(np.hstack([tied.reshape(-1, size), np.zeros((len(tied_rows), 1))]))
+    cost = np.zeros(size + 1)
+    cost[-1] = -1.0
+    outcome = linprog(
+        cost,
+        A_ub=upper,
+        b_ub=np.zeros(len(rows)),
+        A_eq=equal,
+        b_eq=None if equal is None else np.zeros(len(tied_rows)),
+        bounds=[(-1.0, 1.0)] * size + [(None, 1.0)],
+        method="highs",
+    )
+    dual = np.zeros(reduced.rejected.shape)
+    if outcome.x is None:
+        return np.zeros((p, r)), dual
+    dual[rows, columns] = np.maximum(-outcome.ineqlin.marginals, 0.0) / reduced.lengths[rows, columns]
+    if len(tied_rows):
+        dual[tied_rows, tied_columns] = -outcome.eqlin.marginals
+    return outcome.x[:-1].reshape(p, r), dual
+
+
+def _relative_change(reduced: Reduced, dual: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Smallest e with A^T (dual + weight e) = 0, (n, T)."""
+    rows, columns = np.nonzero(weight)
+    size = int(np.prod(reduced.shape))
+    change = np.zeros(dual.shape)
+    if len(rows) * size <= DENSE_ENTRIES:
+        terms = (reduced.delta[rows, columns][:, :, None] * reduced.queries[rows][:, None, :]).reshape(-1, size)
+        matrix = (terms * weight[rows, columns][:, None]).T  # (p r, J)
+        change[rows, columns] = np.linalg.lstsq(matrix, -reduced.adjoint(dual).ravel(), rcond=None)[0]
+        return change
+    factor = _factor(NormalMatrix(reduced).form(weight**2))
+    multiplier = cho_solve(factor, -reduced.adjoint(dual).ravel(), check_finite=False)
+    return weight * reduced.apply(multiplier.reshape(reduced.shape))
+
+
+def _factor(normal: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Cholesky factor with the smallest ridge, from rounding level up, that makes the matrix definite."""
+    diagonal = np.diag_indices(len(normal))
+    ridge, level = 1e-14 * float(np.trace(normal)) / len(normal), normal[diagonal]
+    while True:
+        normal[diagonal] = level + ridge
+        try:
+            return cho_factor(normal.T, lower=True, check_finite=False)
+        except LinAlgError:
+            ridge *= 100.0

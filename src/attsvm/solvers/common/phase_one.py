@@ -1,0 +1,36 @@
+"""How the other norms begin: the Frobenius solver decides feasibility, which no norm changes, and supplies a start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.core.reduction import Reduced
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.frobenius.portfolio import solve_frobenius
+
+FEASIBILITY_TOL = 1e-6
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A feasible W (p, r) of smallest margin one with multipliers (n, T), or a certificate (n, T), or neither."""
+
+    W: np.ndarray | None = None
+    dual: np.ndarray | None = None
+    certificate: np.ndarray | None = None
+
+
+def open_with_frobenius(reduced: Reduced, control: Control) -> Opening:
+    """Solve the Frobenius problem to a moderate gap, within the limits of ``control``."""
+    first = Control(FEASIBILITY_TOL, time_limit=control.time_limit)
+    found = solve_frobenius(reduced, first, None)
+    control.iterations += first.iterations
+    control.method = f"Frobenius ({first.method})"
+    if found is not None:
+        return Opening(certificate=found)
+    if first.W is None or first.dual is None:
+        control.stopped = first.stopped
+        return Opening()
+    return Opening(first.W / reduced.min_margin(reduced.apply(first.W)), first.dual)

@@ -1,0 +1,151 @@
+r"""Soft margins and priors: the problem in reduced coordinates, and what a pair of iterates proves.
+
+With :math:`V = W - W_0` and :math:`c = 1 - A(W_0)` on rejected tokens, :math:`c = -A(W_0)` on tied ones, every problem
+of this family reads
+
+.. math:: \min_V \; f(V) + \sum_{it} \ell(c_{it} - A(V)_{it}), \qquad A(V) = c \text{ on ties},
+
+f the norm, or half the square of the Frobenius norm, and :math:`\ell` one of C max(0, u), C max(0, u)^2, or infinite
+for u > 0 (hard margin). Fenchel duality (Rockafellar, *Convex Analysis*, section 31) gives the bound, for
+:math:`\lambda \ge 0` on rejected tokens,
+
+.. math:: c^\top\lambda - f^*(A^\top\lambda) - \tfrac{\epsilon}{2}\sum\lambda_{it}^2, \qquad \lambda \le C_{max},
+
+where the hinge has :math:`C_{max} = C, \epsilon = 0`, its square :math:`C_{max} = \infty, \epsilon = 1/(2C)` (Cortes
+and Vapnik, Machine Learning 20, 1995), the hard margin neither. :math:`f^*(M)` is half the squared Frobenius norm,
+or zero on the unit ball of the dual norm. Multipliers are scaled to where the bound is largest before it is evaluated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from attsvm.core.norms import Norm
+from attsvm.core.reduction import Reduced
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.ties import Ties
+
+# Shortfalls below this are worth scaling away: a W with no loss at all may be better than one with rounding times C.
+NEARLY_SEPARATED = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """The terms of the objective, in whichever coordinates the margins are.
+
+    Attributes
+    ----------
+    norm : Norm
+    squared : bool
+        Half the square of the norm (Frobenius, soft margin) instead of the norm.
+    rejected, tied : ndarray of bool, shape (n, T)
+    cost : ndarray, shape (n, T)
+        The margins V itself must reach: c of the module's derivation, zero where unconstrained.
+    upper : float
+        Largest multiplier; infinite but for the hinge.
+    shift : float
+        1/(2C) for the squared hinge, else zero.
+    """
+
+    norm: Norm
+    squared: bool
+    rejected: np.ndarray
+    tied: np.ndarray
+    cost: np.ndarray
+    upper: float
+    shift: float
+
+    @property
+    def hard(self) -> bool:
+        """Whether a margin below one is forbidden rather than penalised."""
+        return np.isinf(self.upper) and self.shift == 0.0
+
+    def size(self, V: np.ndarray) -> float:
+        """Evaluate f(V)."""
+        value = self.norm.value(V)
+        return 0.5 * value**2 if self.squared else value
+
+    def loss(self, shortfall: np.ndarray) -> float:
+        """Sum the losses of c - A(V), (n, T), over rejected tokens; the hard margin's is taken to be zero."""
+        lacking = np.maximum(shortfall[self.rejected], 0.0)
+        if self.shift > 0:
+            return float(lacking @ lacking) / (2.0 * self.shift)
+        return 0.0 if self.hard else self.upper * float(lacking.sum())
+
+    def slope(self, shortfall: np.ndarray) -> np.ndarray:
+        """Differentiate the loss at c - A(V), (n, T): the multipliers that go with V. Zero for the hard margin."""
+        if self.hard:
+            return np.zeros(shortfall.shape)
+        lacking = np.where(self.rejected, np.maximum(shortfall, 0.0), 0.0)
+        return lacking / self.shift if self.shift > 0 else np.where(lacking > 0, self.upper, 0.0)
+
+    def clip(self, dual: np.ndarray) -> np.ndarray:
+        """Multipliers of the right sign and size, (n, T)."""
+        return np.where(self.rejected, np.clip(dual, 0.0, self.upper), np.where(self.tied, dual, 0.0))
+
+    def bound(self, dual: np.ndarray, pulled: np.ndarray) -> tuple[float, float]:
+        """Scale admissible multipliers (n, T), with pull A^T dual, to the largest bound; returns (scale, bound)."""
+        gain = float((self.cost * dual).sum())
+        if gain <= 0:
+            return 0.0, 0.0
+        size = self.norm.dual(pulled)
+        held = dual[self.rejected]
+        top = float(held.max(initial=0.0))
+        curvature = self.shift * float(held @ held) + (size**2 if self.squared else 0.0)
+        limit = self.upper / top if top > 0 else np.inf
+        if not self.squared:
+            limit = min(limit, 1.0 / size if size > 0 else np.inf)
+        scale = min(limit, gain / curvature if curvature > 0 else np.inf)
+        value = scale * gain - 0.5 * scale**2 * curvature
+        return (scale, value) if np.isfinite(value) else (0.0, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A soft or prior problem in reduced coordinates.
+
+    Attributes
+    ----------
+    reduced : Reduced
+        Rejected tokens of length zero left out: their multipliers are known.
+    terms : Terms
+    prior : ndarray, shape (p, r)
+    loose : float
+        Loss of the tokens left out, which no W changes.
+    """
+
+    reduced: Reduced
+    terms: Terms
+    prior: np.ndarray
+    loose: float
+    ties: Ties = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ties", Ties(self.reduced))
+
+    def on_ties(self, V: np.ndarray) -> np.ndarray:
+        """Nearest V (p, r) at which tied scores are equal to rounding."""
+        if not len(self.ties.basis):
+            return V
+        return self.ties.project(V + self.prior) - self.prior
+
+    def report(self, V: np.ndarray, dual: np.ndarray, control: Control, *, steps: int = 1) -> bool:
+        """Evaluate V (p, r) and multipliers (n, T), tell the control; True when it is time to stop.
+
+        The control's objective and bound are primal and dual value; its W is V.
+        """
+        terms, reduced = self.terms, self.reduced
+        V = self.on_ties(V)
+        shortfall = terms.cost - reduced.apply(V)
+        smallest = 1.0 - float(np.max(shortfall, where=terms.rejected, initial=-np.inf))
+        if not terms.hard:
+            control.offer(V, terms.size(V) + terms.loss(shortfall) + self.loose, None, 0.0)
+        if (terms.hard and smallest > 0) or 0 < 1.0 - smallest < NEARLY_SEPARATED:
+            # Scaled up, W has margin one everywhere and no loss.
+            scaled = V if np.isinf(smallest) else (V + self.prior) / smallest - self.prior
+            control.offer(scaled, terms.size(scaled) + self.loose, None, 0.0)
+        dual = terms.clip(dual)
+        scale, bound = terms.bound(dual, reduced.adjoint(dual))
+        return control.observe(None, np.inf, dual * scale, bound + self.loose, steps=steps)

@@ -1,0 +1,79 @@
+r"""Equal scores of tied tokens as a linear space: BW = 0 with orthonormal rows B.
+
+The rows of the ties may depend on each other; an orthonormal basis B of their span does not, so its multipliers
+:math:`\nu` are unique and Newton systems stay solvable. :math:`B^\top\nu` is what the ties' own multipliers pull.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.core.reduction import Reduced
+
+# Singular values of the unit rows below this part of the largest are rounding.
+RANK = 1e-12
+
+
+class Ties:
+    """The tied tokens of a reduced problem.
+
+    Parameters
+    ----------
+    reduced : Reduced
+
+    Attributes
+    ----------
+    basis : ndarray, shape (k, p r)
+        B; W is flattened row by row.
+    shape : tuple
+        (p, r).
+    """
+
+    def __init__(self, reduced: Reduced) -> None:
+        self.shape = reduced.shape
+        self._reduced = reduced
+        rows, columns = np.nonzero(reduced.tied)
+        self._where = rows, columns
+        products = reduced.delta[rows, columns][:, :, None] * reduced.queries[rows][:, None, :]
+        ties = products.reshape(len(rows), int(np.prod(self.shape)))
+        self.basis, self._to_rows = _row_space(ties)
+
+    def project(self, W: np.ndarray) -> np.ndarray:
+        """Return the nearest W (p, r) with tied scores equal to rounding."""
+        if not len(self.basis):
+            return W
+        flat = W.ravel()
+        for _ in range(2):
+            flat = flat - self.basis.T @ (self.basis @ flat)
+        return flat.reshape(W.shape)
+
+    def constraints(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return the rows of A of the tokens (rows, columns), each (J,), and B below them, (J + k, p r)."""
+        products = self._reduced.delta[rows, columns][:, :, None] * self._reduced.queries[rows][:, None, :]
+        held = products.reshape(len(rows), -1)
+        return np.vstack([held, self.basis]) if len(self.basis) else held
+
+    def pull(self, tie: np.ndarray) -> np.ndarray:
+        """Return B^T nu as a matrix (p, r)."""
+        return (self.basis.T @ tie).reshape(self.shape)
+
+    def tie_multipliers(self, tie: np.ndarray) -> np.ndarray:
+        """Return multipliers (n, T) on the tied tokens whose pull is B^T nu."""
+        out = np.zeros(self._reduced.tied.shape)
+        out[self._where] = self._to_rows @ tie
+        return out
+
+    def from_multipliers(self, dual: np.ndarray) -> np.ndarray:
+        """Return the nu (k,) that pulls like the tied part of multipliers (n, T)."""
+        return self.basis @ self._reduced.adjoint(np.where(self._reduced.tied, dual, 0.0)).ravel()
+
+
+def _row_space(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Orthonormal basis (k, size) of the row space, and the matrix (rows, k) that turns nu into row multipliers."""
+    if not rows.any():
+        return np.zeros((0, rows.shape[1])), np.zeros((len(rows), 0))
+    length = np.linalg.norm(rows, axis=1)
+    length[length == 0] = 1.0
+    left, sigma, basis = np.linalg.svd(rows / length[:, None], full_matrices=False)
+    rank = int(np.count_nonzero(sigma > RANK * sigma[0]))
+    return basis[:rank], left[:, :rank] / sigma[:rank] / length[:, None]

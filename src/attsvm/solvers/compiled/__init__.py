@@ -1,0 +1,1 @@
+"""Problems that one compiled call takes from tokens to a certified answer."""

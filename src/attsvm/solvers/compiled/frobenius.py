@@ -1,0 +1,303 @@
+r"""Many small Frobenius problems in one compiled call.
+
+Each instance is solved by itself, start to certificate: its Gram matrix, a few passes of coordinate descent on it to
+guess the support, the active-set method of :mod:`attsvm.solvers.frobenius.active_set` (both without that matrix, where
+it would be large: :mod:`attsvm.solvers.frobenius.priced_active_set`), and the gap from W and the multipliers. One that
+ends without its certificate is left to the general solver. Kernels are written with loops, since array expressions take
+seconds to compile.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from attsvm.core.problem import SelectionProblem
+from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
+from attsvm.solvers.frobenius.coordinate_descent import FAST
+from attsvm.solvers.frobenius.priced_active_set import VANISHED, least_multipliers_by_prices
+
+PASSES = 10
+GRAM_LIMIT = 350  # tokens up to which the Gram matrix of the constraints is formed
+OPEN, SOLVED = 0, 1
+# Data are not scaled here; squares nearer the ends of the floating-point range are left to the general solver.
+SMALLEST_SQUARE = 1e-100
+
+
+@njit(cache=True, nogil=True)
+def _guess(gram, cost, free, passes):
+    """Coordinate descent on the dual, gradients kept up to date through the Gram matrix."""
+    m = len(cost)
+    dual = np.zeros(m)
+    slope = cost.copy()
+    for _ in range(passes):
+        for k in range(m):
+            new = dual[k] + slope[k] / gram[k, k]
+            if not free[k] and new < 0.0:
+                new = 0.0
+            step = new - dual[k]
+            if step != 0.0:
+                dual[k] = new
+                for j in range(m):
+                    slope[j] -= step * gram[k, j]
+    return dual
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def _gram(delta, queries, row, unit):
+    """Inner products of the constraints over ``unit``; written out because a threaded BLAS inside threads stalls."""
+    m, d = delta.shape
+    n, dz = queries.shape
+    outer = np.empty((n, n))
+    for i in range(n):
+        for j in range(i + 1):
+            value = 0.0
+            for c in range(dz):
+                value += queries[i, c] * queries[j, c]
+            outer[i, j] = outer[j, i] = value
+    gram = np.empty((m, m))
+    for k in range(m):
+        for j in range(k + 1):
+            value = 0.0
+            for a in range(d):
+                value += delta[k, a] * delta[j, a]
+            gram[k, j] = gram[j, k] = value * outer[row[k], row[j]] / unit
+    return gram
+
+
+@njit(cache=True, nogil=True)
+def gather(tokens, selected, mask, dual, margins):
+    """List the constraints of one instance, and clear its multipliers and margins.
+
+    Returns
+    -------
+    delta : ndarray, shape (m, d)
+        Token differences.
+    row, column : ndarray of int, shape (m,)
+        Query and token of each.
+    free : ndarray of bool, shape (m,)
+        Equalities.
+    cost : ndarray, shape (m,)
+        Margins asked for.
+    """
+    n, T, d = tokens.shape
+    m = 0
+    for i in range(n):
+        for t in range(T):
+            if mask[i, t]:
+                m += 1
+    m -= n
+    delta = np.empty((m, d))
+    row = np.empty(m, dtype=np.int64)
+    column = np.empty(m, dtype=np.int64)
+    free = np.empty(m, dtype=np.bool_)
+    cost = np.empty(m)
+    k = 0
+    for i in range(n):
+        reference = 0
+        while not selected[i, reference]:
+            reference += 1
+        for t in range(T):
+            margins[i, t] = 0.0 if mask[i, t] else np.inf
+            dual[i, t] = 0.0
+            if mask[i, t] and t != reference:
+                row[k], column[k], free[k] = i, t, selected[i, t]
+                cost[k] = 0.0 if free[k] else 1.0
+                for a in range(d):
+                    delta[k, a] = tokens[i, reference, a] - tokens[i, t, a]
+                k += 1
+    return delta, row, column, free, cost
+
+
+@njit(cache=True, nogil=True)
+def least_multipliers(gram, cost, free):
+    """Multipliers of the smallest W in the Frobenius norm, from the constraints' Gram matrix (largest entry one).
+
+    Returns (found, vanished, multipliers); with W = A^T dual its smallest margin is one. They have vanished when there
+    is no W, or one so long that rounding hides it: what is returned then is nearly a certificate of that.
+    """
+    m = len(cost)
+    guess = _guess(gram, cost, free, PASSES)
+    total = 0.0
+    for k in range(m):
+        total += guess[k]
+    weight = max(1.0, total)
+    system = np.empty((m, m))
+    for k in range(m):
+        for j in range(m):
+            system[k, j] = gram[k, j] * weight + cost[k] * cost[j]
+    values, steps = nonnegative_least_squares(system, cost, free, guess, 1e-14, 10 * m + 100)
+    rho = 1.0
+    for k in range(m):
+        rho -= cost[k] * values[k]
+    if steps < 0 or rho <= VANISHED:
+        return False, steps >= 0, values
+    for k in range(m):
+        values[k] *= weight / rho
+    return True, False, values
+
+
+@njit(cache=True, nogil=True)
+def largest_square(delta, queries, row):
+    """Square of the longest constraint; zero when one has length zero or leaves the range that squares allow."""
+    largest, smallest = 0.0, np.inf
+    for k in range(len(delta)):
+        left, right = 0.0, 0.0
+        for a in range(delta.shape[1]):
+            left += delta[k, a] * delta[k, a]
+        for c in range(queries.shape[1]):
+            right += queries[row[k], c] * queries[row[k], c]
+        largest, smallest = max(largest, left * right), min(smallest, left * right)
+    return largest if SMALLEST_SQUARE < largest < 1.0 / SMALLEST_SQUARE and smallest > 0.0 else 0.0
+
+
+@njit(cache=True, nogil=True)
+def finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins):
+    """Turn multipliers (m,), in units of 1 / square, into W, dual and margins; returns (solved, norm, gap)."""
+    m, d = delta.shape
+    n, dz = queries.shape
+    pulled, u = np.zeros((n, d)), np.zeros(d)
+    total = 0.0
+    for k in range(m):
+        value = values[k] / square
+        dual[row[k], column[k]] = value
+        total += 0.0 if free[k] else value
+        if value != 0.0:
+            for a in range(d):
+                pulled[row[k], a] += value * delta[k, a]
+    for a in range(d):
+        for c in range(dz):
+            W[a, c] = 0.0
+    for i in range(n):
+        for a in range(d):
+            for c in range(dz):
+                W[a, c] += pulled[i, a] * queries[i, c]
+    smallest, tied, asking = np.inf, 0.0, -1
+    for k in range(m):  # constraints come query by query
+        if row[k] != asking:
+            asking = row[k]
+            for a in range(d):
+                u[a] = 0.0
+                for c in range(dz):
+                    u[a] += W[a, c] * queries[asking, c]
+        margin = 0.0
+        for a in range(d):
+            margin += delta[k, a] * u[a]
+        margins[row[k], column[k]] = margin
+        if free[k]:
+            tied = max(tied, abs(margin))
+        else:
+            smallest = min(smallest, margin)
+    length = 0.0
+    for a in range(d):
+        for c in range(dz):
+            length += W[a, c] * W[a, c]
+    length = np.sqrt(length)
+    solvable = smallest > 0.0 and total > 0.0 and tied <= 1e-10 * smallest
+    gap = length / smallest * (length / total) - 1.0 if solvable else np.inf
+    scale = total / (length * length) if solvable else 0.0
+    for i in range(n):
+        for t in range(mask.shape[1]):
+            dual[i, t] *= scale
+            if mask[i, t] and solvable:
+                margins[i, t] /= smallest
+    for a in range(d):
+        for c in range(dz):
+            W[a, c] /= smallest if solvable else 1.0
+    return gap <= tol, length / smallest if solvable else np.inf, gap
+
+
+@njit(cache=True, nogil=True)
+def keep(values, vanished, row, column, dual):
+    """Leave an instance unsolved: multipliers (m,) that have vanished may prove why, and go to dual."""
+    if vanished:
+        for k in range(len(values)):
+            dual[row[k], column[k]] = values[k]
+    return False, np.inf, np.inf
+
+
+@njit(cache=True, nogil=True)
+def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
+    """Solve one instance into W, dual and margins; returns (solved, norm, gap). Arguments as in :func:`solve_stack`.
+
+    Of an instance that is not solved dual is zero, or else it may be a certificate of infeasibility.
+    """
+    delta, row, column, free, cost = gather(tokens, selected, mask, dual, margins)
+    asked = 0.0
+    for k in range(len(cost)):
+        asked += cost[k]
+    if asked == 0.0:
+        W[:] = 0.0
+        return True, 0.0, 0.0
+    square = largest_square(delta, queries, row)
+    if square == 0.0:
+        return False, np.inf, np.inf
+    found, vanished, values = least_multipliers(_gram(delta, queries, row, square), cost, free)
+    if not found:
+        return keep(values, vanished, row, column, dual)
+    return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)
+
+
+@njit(cache=True, nogil=True)
+def solve_by_prices_at_once(tokens, queries, selected, mask, tol, W, dual, margins):
+    """Do as :func:`solve_one` without forming the Gram matrix; some constraint must ask for a margin."""
+    delta, row, column, free, _ = gather(tokens, selected, mask, dual, margins)
+    square = largest_square(delta, queries, row)
+    if square == 0.0:
+        return False, np.inf, np.inf
+    found, vanished, values = least_multipliers_by_prices(
+        delta, queries, row, column, free, tokens.shape[1], square, PASSES
+    )
+    if not found:
+        return keep(values, vanished, row, column, dual)
+    return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)
+
+
+@njit(cache=True, nogil=True)
+def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objective, gap, state):
+    """Solve a stack of instances into the given arrays, on the calling thread and without Python's lock.
+
+    Parameters
+    ----------
+    tokens : ndarray, shape (B, n, T, d)
+    queries : ndarray, shape (B, n, dz)
+    selected, mask : ndarray of bool, shape (B, n, T)
+    tol : float
+    W : ndarray, shape (B, d, dz)
+    dual, margins : ndarray, shape (B, n, T)
+    objective, gap : ndarray, shape (B,)
+    state : ndarray of int, shape (B,)
+        Receives SOLVED or OPEN.
+    """
+    for b in range(len(tokens)):
+        solved, objective[b], gap[b] = solve_one(
+            tokens[b], queries[b], selected[b], mask[b], tol, W[b], dual[b], margins[b]
+        )
+        state[b] = SOLVED if solved else OPEN
+
+
+def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndarray, np.ndarray]:
+    """Solve one small problem by the same compiled call.
+
+    Returns
+    -------
+    solved : bool
+    W : ndarray, shape (d, dz)
+    dual : ndarray, shape (n, T)
+        Multipliers; when not solved zero, or else what may be a certificate of infeasibility.
+    """
+    n, T, d, dz = problem.shape
+    W, dual, margins = np.empty((d, dz)), np.empty((n, T)), np.empty((n, T))
+    # Copies, since numba compiles once more for arrays that are read-only or not float64.
+    solve_at_once = solve_one if n * T <= GRAM_LIMIT else solve_by_prices_at_once
+    solved, _, _ = solve_at_once(
+        problem.tokens[problem.sequence].astype(np.float64, copy=False),
+        problem.queries.copy(),
+        problem.selected.copy(),
+        problem.mask.copy(),
+        tol,
+        W,
+        dual,
+        margins,
+    )
+    return solved, W, dual

@@ -1,0 +1,230 @@
+r"""Many small nuclear problems in one compiled call.
+
+Each instance is solved by itself, start to certificate, as :mod:`attsvm.solvers.nuclear.portfolio` would: the Frobenius
+solution from its Gram matrix, first-order steps from there, and Newton steps that follow the face at every gap of a
+falling list until one settles. One that ends without its certificate is left to the general solver, which has more ways
+(interior point, degenerate faces, proofs of infeasibility).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from attsvm.solvers.compiled.frobenius import OPEN, SOLVED, gather, least_multipliers
+from attsvm.solvers.compiled.nuclear_newton import TIE_PRECISION, combine, products, pursue, right_singular
+from attsvm.solvers.frobenius.coordinate_descent import FAST
+from attsvm.solvers.nuclear.first_order import STEPS_TO_FACE, WEIGHT
+from attsvm.solvers.nuclear.rotations import FEW
+from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, advance, begin, pull
+
+# Larger instances gain from working sets and LAPACK, which the general solver has.
+MOST_CONSTRAINTS = 250
+# Gaps at which Newton is tried, and first-order steps in all; those not settled by then are ill-conditioned, and the
+# interior point is faster. So are those expected to take more than PATIENCE steps, an estimate that is mostly too high:
+# of the test families 97 % of what settles is below it, and two thirds of what does not above.
+TARGETS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7)
+STEPS, PATIENCE = 1000, 6000
+# Entries are scaled to largest one; data whose scale is nearer the ends of the floating-point range are left open.
+SMALLEST = 1e-100
+# A vector whose squared part off the others is below this part of its square lies in their span.
+DEPENDENT = 1e-26
+
+
+def fits(n: int, T: int, dz: int) -> bool:
+    """Whether instances of this shape are small enough for :func:`solve_stack`."""
+    return n * (T - 1) <= MOST_CONSTRAINTS and min(n, dz) <= FEW
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def _basis(vectors):
+    """Orthonormal basis, in rows, of the span of vectors (m, q); the identity when m >= q."""
+    m, q = vectors.shape
+    if m >= q:
+        return np.eye(q)
+    basis = vectors.copy()
+    rank = 0
+    for k in range(m):
+        before, after = 0.0, 0.0
+        for a in range(q):
+            basis[rank, a] = vectors[k, a]
+            before += vectors[k, a] ** 2
+        for _ in range(2):  # the second pass removes what rounding left in the first
+            for j in range(rank):
+                inner = 0.0
+                for a in range(q):
+                    inner += basis[rank, a] * basis[j, a]
+                for a in range(q):
+                    basis[rank, a] -= inner * basis[j, a]
+        for a in range(q):
+            after += basis[rank, a] ** 2
+        if after > DEPENDENT * before:
+            for a in range(q):
+                basis[rank, a] /= np.sqrt(after)
+            rank += 1
+    return basis[:rank]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _same(one, other):
+    """Whether two vectors are equal, entry by entry."""
+    equal = 0
+    while equal < len(one) and one[equal] == other[equal]:
+        equal += 1
+    return equal == len(one)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _merge(delta, queries, row, column, free):
+    """Move constraints that differ from all before them to the front; how many they are.
+
+    The others equal one of those, so that multipliers would not be unique.
+    """
+    count = 0
+    for k in range(len(row)):
+        repeated = False
+        for j in range(count):
+            if free[k] == free[j] and _same(delta[k], delta[j]) and _same(queries[row[k]], queries[row[j]]):
+                repeated = True
+                break
+        if not repeated:
+            delta[count], row[count], column[count], free[count] = delta[k], row[k], column[k], free[k]
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _rescale(tokens, queries, selected, mask, W, margins):
+    """Scale W (d, dz) to smallest margin one and write its margins (n, T); returns what that margin was.
+
+    Zero, with nothing scaled, when W is not feasible.
+    """
+    n, T, d = tokens.shape
+    projected = products(queries, W)
+    smallest, tied = np.inf, 0.0
+    for i in range(n):
+        reference = 0
+        while not selected[i, reference]:
+            reference += 1
+        for t in range(T):
+            if not mask[i, t] or t == reference:
+                continue
+            margin = 0.0
+            for a in range(d):
+                margin += (tokens[i, reference, a] - tokens[i, t, a]) * projected[i, a]
+            margins[i, t] = margin
+            if selected[i, t]:
+                tied = max(tied, abs(margin))
+            else:
+                smallest = min(smallest, margin)
+    if not (smallest > 0.0 and tied <= TIE_PRECISION * smallest):
+        return 0.0
+    for i in range(n):
+        for t in range(T):
+            margins[i, t] /= smallest
+    for a in range(d):
+        for c in range(W.shape[1]):
+            W[a, c] /= smallest
+    return smallest
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
+    """Solve one instance into W, dual and margins; returns (solved, norm, gap). Arguments as in :func:`solve_stack`."""
+    n, dz = queries.shape
+    d = tokens.shape[2]
+    delta, row, column, free, cost = gather(tokens, selected, mask, dual, margins)
+    W[:] = 0.0
+    longest_token, longest_query, asked = 0.0, 0.0, 0.0
+    for k in range(len(row)):
+        asked += cost[k]
+        for a in range(d):
+            longest_token = max(longest_token, abs(delta[k, a]))
+    if asked == 0.0:
+        return True, 0.0, 0.0
+    for i in range(n):
+        for c in range(dz):
+            longest_query = max(longest_query, abs(queries[i, c]))
+    if not (SMALLEST < longest_token < 1.0 / SMALLEST and SMALLEST < longest_query < 1.0 / SMALLEST):
+        return False, np.inf, np.inf
+    m = _merge(delta, queries, row, column, free)
+    delta, of, free = delta[:m], row[:m], free[:m]
+    for k in range(m):
+        cost[k] = 0.0 if free[k] else 1.0
+        for a in range(d):
+            delta[k, a] /= longest_token
+    scaled = queries / longest_query
+    left, right = _basis(delta), _basis(scaled)
+    tokens_in, queries_in = products(delta, left), products(scaled, right)
+    p, r = len(left), len(right)
+
+    token_gram, query_gram = products(tokens_in, tokens_in), products(queries_in, queries_in)
+    gram, largest = np.empty((m, m)), 0.0
+    for k in range(m):
+        square = token_gram[k, k] * query_gram[of[k], of[k]]
+        if not square > SMALLEST:
+            return False, np.inf, np.inf
+        largest = max(largest, square)
+    for k in range(m):
+        for j in range(m):
+            gram[k, j] = token_gram[k, j] * query_gram[of[k], of[j]] / largest
+    found, _, values = least_multipliers(gram, cost[:m], free)
+    if not found:
+        return False, np.inf, np.inf
+    inner = np.empty((p, r))
+    pull(tokens_in, of, values, queries_in, inner)
+    spectral = right_singular(inner)[2][0]
+    square, length, supports = 0.0, 0.0, 0
+    for k in range(m):
+        square += values[k] ** 2
+        supports += values[k] != 0.0
+        values[k] /= spectral
+    for a in range(p):
+        for c in range(r):
+            length += inner[a, c] ** 2
+            inner[a, c] /= largest
+    weight = WEIGHT * largest / spectral * np.sqrt(square / length)
+    pairs, basis, state = begin(tokens_in, of, queries_in, free, inner, values, weight)
+    if STEPS_TO_FACE * state[NORM] * np.sqrt(np.sqrt(square / supports) / largest) > PATIENCE:
+        return False, np.inf, np.inf
+    best, best_W, best_dual = np.inf, np.empty((p, r)), np.empty(m)
+    steps = 0
+    for target in TARGETS:
+        if state[GAP] >= target:
+            steps += advance(tokens_in, of, queries_in, free, pairs, basis, state, target, STEPS - steps)
+        if state[GAP] >= target:
+            break
+        inner[:] = pairs[BEST, : p * r].reshape(p, r)
+        values[:] = pairs[BEST, p * r :]
+        best = pursue(tokens_in, of, queries_in, free, inner, values, tol, best_W, best_dual, best)
+        if best <= tol:
+            break
+    if not best <= tol:
+        return False, np.inf, np.inf
+
+    half = np.zeros((p, dz))
+    combine(best_W, right, half)
+    combine(left.T, half, W)
+    smallest = _rescale(tokens, queries, selected, mask, W, margins)
+    if smallest <= 0.0:
+        return False, np.inf, np.inf
+    unit = longest_token * longest_query
+    nuclear, total = 0.0, 0.0
+    for k in range(m):
+        dual[of[k], column[k]] = best_dual[k] / unit
+        total += 0.0 if free[k] else best_dual[k]
+    for value in right_singular(best_W)[2]:
+        nuclear += value
+    objective = nuclear / smallest
+    gap = objective * unit / total - 1.0
+    return gap <= tol, objective, gap
+
+
+@njit(cache=True, nogil=True)
+def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objective, gap, state):
+    """Solve a stack of instances as :func:`attsvm.solvers.compiled.frobenius.solve_stack` does, in the nuclear norm."""
+    for b in range(len(tokens)):
+        solved, objective[b], gap[b] = solve_one(
+            tokens[b], queries[b], selected[b], mask[b], tol, W[b], dual[b], margins[b]
+        )
+        state[b] = SOLVED if solved else OPEN

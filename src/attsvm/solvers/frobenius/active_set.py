@@ -1,0 +1,204 @@
+r"""Small Frobenius problems: an active-set method on the Gram matrix that decides feasibility by itself.
+
+The least-distance problem min ||W|| s.t. a_k . W >= 1 is a nonnegative least-squares problem in disguise (Lawson and
+Hanson, *Solving Least Squares Problems*, ch. 23): with :math:`c_k = 1` on inequalities and 0 on equalities, minimise
+
+.. math:: \tfrac12\|A^\top\lambda\|^2 + \tfrac12(1 - c^\top\lambda)^2, \quad \lambda_k \ge 0 \text{ on inequalities.}
+
+It always has a solution. With :math:`\rho = 1 - c^\top\lambda` its optimality conditions read
+:math:`a_k\cdot A^\top\lambda \ge \rho`, so :math:`W = A^\top\lambda/\rho` solves the problem when :math:`\rho > 0`, and
+:math:`\rho = 0` makes :math:`\lambda` a Farkas certificate. The Cholesky factor of the Gram matrix of the
+constraints held (those that count as equalities for the moment) grows by a column when one enters and is repaired by
+Givens rotations when one leaves.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from attsvm.solvers.frobenius.coordinate_descent import FAST
+
+# Written with loops, not slices: those take seconds to compile and are no faster.
+
+# A constraint whose Cholesky pivot falls below this part of its diagonal depends on those held, to rounding.
+DEPENDENT = 1e-13
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def append(L, solved, size, square, cost):
+    """Add a constraint to the factor, in row ``size``; False when it depends on those held.
+
+    Parameters
+    ----------
+    L : ndarray, shape (capacity, capacity)
+        Lower triangle, L L^T being the Gram matrix of the constraints held. Row ``size`` comes with the new
+        constraint's inner products with them. All loops run along rows.
+    solved : ndarray, shape (capacity,)
+        L solved = c.
+    size : int
+        How many constraints are held.
+    square, cost : float
+        The new constraint's inner product with itself, and its entry of c.
+    """
+    row = L[size]
+    pivot = square
+    for a in range(size):
+        value = row[a]
+        for b in range(a):
+            value -= L[a, b] * row[b]
+        value /= L[a, a]
+        row[a] = value
+        pivot -= value * value
+        cost -= value * solved[a]
+    if pivot <= DEPENDENT * square:
+        return False
+    row[size] = np.sqrt(pivot)
+    solved[size] = cost / row[size]
+    return True
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def remove(L, solved, size, position, cosines, sines):
+    """Take out the constraint in row ``position``; rotations of neighbouring columns restore the triangle."""
+    for b in range(position, size - 1):
+        for a in range(position):
+            L[b, a] = L[b + 1, a]
+        carried = L[b + 1, position]
+        for a in range(position, b):
+            following = L[b + 1, a + 1]
+            L[b, a] = cosines[a] * carried + sines[a] * following
+            carried = cosines[a] * following - sines[a] * carried
+        last = L[b + 1, b + 1]
+        length = np.sqrt(carried * carried + last * last)
+        cosines[b], sines[b] = carried / length, last / length
+        L[b, b] = length
+    for a in range(position, size - 1):
+        u, v = solved[a], solved[a + 1]
+        solved[a] = cosines[a] * u + sines[a] * v
+        solved[a + 1] = cosines[a] * v - sines[a] * u
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def settle(L, solved, size, held, free, values, work):
+    """Move to the minimum over the constraints held, leaving out those whose multiplier would turn negative.
+
+    Parameters
+    ----------
+    L, solved, size
+        As in :func:`append`.
+    held : ndarray of int, shape (capacity,)
+        Names of the constraints held.
+    free : ndarray of bool, shape (capacity,)
+        Which of those held are equalities.
+    values : ndarray, shape (capacity,)
+        Their multipliers.
+    work : ndarray, shape (3, capacity)
+        Work space.
+
+    Returns
+    -------
+    int
+        How many constraints are held now.
+    """
+    trial = work[0]
+    while True:
+        for a in range(size):
+            trial[a] = solved[a]
+        for a in range(size - 1, -1, -1):
+            trial[a] /= L[a, a]
+            for b in range(a):
+                trial[b] -= trial[a] * L[a, b]
+        step = 1.0
+        for a in range(size):
+            if not free[a] and trial[a] <= 0.0:
+                step = min(step, values[a] / (values[a] - trial[a]) if values[a] > trial[a] else 0.0)
+        if step == 1.0:
+            for a in range(size):
+                values[a] = trial[a]
+            return size
+        smallest, place = np.inf, -1
+        for a in range(size):
+            values[a] += step * (trial[a] - values[a])
+            if not free[a] and trial[a] <= 0.0 and values[a] < smallest:
+                smallest, place = values[a], a
+        for a in range(size - 1, -1, -1):
+            if a == place or (not free[a] and trial[a] <= 0.0 and values[a] <= 1e-15 * (1.0 - trial[a])):
+                remove(L, solved, size, a, work[1], work[2])
+                for b in range(a, size - 1):
+                    held[b], free[b], values[b] = held[b + 1], free[b + 1], values[b + 1]
+                size -= 1
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def nonnegative_least_squares(gram, cost, free, start, tol, max_iter):
+    """Solve the disguised problem for its multipliers.
+
+    Parameters
+    ----------
+    gram : ndarray, shape (m, m)
+        Inner products of the constraints plus ``cost cost^T``.
+    cost : ndarray, shape (m,)
+        c above.
+    free : ndarray of bool, shape (m,)
+        Equalities.
+    start : ndarray, shape (m,)
+        A guess; its support opens the passive set.
+    tol : float
+        Largest tolerated violation of an optimality condition.
+    max_iter : int
+
+    Returns
+    -------
+    dual : ndarray, shape (m,)
+    iterations : int
+        Negative when max_iter was reached.
+    """
+    m = len(cost)
+    L, solved, work = np.empty((m, m)), np.empty(m), np.empty((3, m))
+    held, signless = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.bool_)
+    values, slope = np.empty(m), np.empty(m)
+    idle, blocked = np.ones(m, dtype=np.bool_), np.zeros(m, dtype=np.bool_)
+    size, entered = 0, -1
+    for equalities in (True, False):
+        for k in range(m):
+            if free[k] == equalities and (free[k] or start[k] > 0.0):
+                for a in range(size):
+                    L[size, a] = gram[held[a], k]
+                if append(L, solved, size, gram[k, k], cost[k]):
+                    held[size], signless[size], values[size] = k, free[k], start[k]
+                    size += 1
+    steps = 0
+    while steps < max_iter:
+        steps += 1
+        size = settle(L, solved, size, held, signless, values, work)
+        for k in range(m):
+            slope[k] = cost[k]
+            idle[k] = True
+        for a in range(size):
+            idle[held[a]] = False
+            for k in range(m):
+                slope[k] -= values[a] * gram[held[a], k]
+        if entered >= 0 and not idle[entered]:
+            for k in range(m):
+                blocked[k] = False
+        while True:
+            best, entered = tol, -1
+            for k in range(m):
+                if idle[k] and not free[k] and not blocked[k] and slope[k] > best:
+                    best, entered = slope[k], k
+            if entered < 0:
+                break
+            blocked[entered] = True
+            for a in range(size):
+                L[size, a] = gram[held[a], entered]
+            if append(L, solved, size, gram[entered, entered], cost[entered]):
+                held[size], signless[size], values[size] = entered, False, 0.0
+                size += 1
+                break
+        if entered < 0:
+            break
+    dual = np.zeros(m)
+    for a in range(size):
+        dual[held[a]] = values[a]
+    return dual, (steps if entered < 0 else -max_iter)

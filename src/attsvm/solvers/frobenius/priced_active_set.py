@@ -1,0 +1,235 @@
+r"""The active-set method of :mod:`attsvm.solvers.frobenius.active_set` without the Gram matrix.
+
+Prices come from W: margins of all constraints are two products with W = A^T lam, n p r + n T p operations, where a
+general quadratic program spends n T p r on constraints written out. Inner products are needed of the constraints held
+only, at most p r + 1 of them, and are (delta . delta)(z . z). Coordinate descent supplies the first guess, so that few
+constraints enter one at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from attsvm.core.norms import FROBENIUS
+from attsvm.core.reduction import Reduced
+from attsvm.solvers.common import farkas
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.evaluation import report
+from attsvm.solvers.frobenius.active_set import append, settle
+from attsvm.solvers.frobenius.coordinate_descent import FAST, INNER_SWEEPS, sweeps
+from attsvm.solvers.frobenius.newton import polish
+
+PRICE_TOL = 1e-11  # in units of the margin asked for
+# With 1 - c.lam below this no W is near; an exchange that does not lower it by this part of itself is rounding.
+VANISHED, PROGRESS = 1e-12, 1e-14
+# One violated constraint enters at a time, and another for every so many that are held.
+SHARE = 8
+CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
+# Exchanging constraints one by one costs the square of their number each; Newton changes many at once.
+FEW_SUPPORTS = 300
+DOUBTFUL = 1e-3  # a rho that may be on its way to zero
+
+
+def solve_by_prices(reduced: Reduced, control: Control, start: np.ndarray, *, working_set: int) -> np.ndarray | None:
+    """Solve, leaving W and multipliers with ``control``.
+
+    Parameters
+    ----------
+    reduced : Reduced
+    control : Control
+    start : ndarray, shape (n, T)
+        A guess of the multipliers, on the scale of W = A^T start; not modified.
+    working_set : int
+        For the polish.
+
+    Returns
+    -------
+    ndarray or None
+        Multipliers that prove infeasibility, when they do.
+    """
+    capacity = min(CAPACITY, int(np.prod(reduced.shape)) + 1, int((reduced.rejected | reduced.tied).sum()))
+    guess = np.where(reduced.rejected, np.maximum(start, 0.0), start)
+    # Weighing the constraints by the expected norm keeps rho near 1/2, away from rounding, however large W is.
+    weight = max(1.0, float(guess[reduced.rejected].sum()))
+    guess = guess / weight
+    for _ in range(3):
+        dual, rho, steps = exchange(
+            reduced.delta, reduced.queries, reduced.rejected, reduced.tied, guess, weight, capacity
+        )
+        control.iterations += steps
+        if rho > VANISHED:
+            values = dual * (weight / rho)
+            if report(reduced, FROBENIUS, reduced.adjoint(values), values, control, steps=0):
+                return None
+            polish(reduced, values, control, rounds=3, working_set=working_set)
+            if control.solved or control.stopped:
+                return None
+        found = farkas.certificate(reduced, dual) if rho < DOUBTFUL else None
+        if found is not None:
+            return found
+        guess, weight = dual, weight * max(1.0, 1.0 / max(rho, VANISHED) - 1.0)
+    return None
+
+
+@njit(cache=True, nogil=True)
+def least_multipliers_by_prices(delta, queries, row, column, free, T, square, passes):
+    """Multipliers (m,) of the smallest W, for constraints listed as (delta, row, column).
+
+    They are in units of one over ``square``, the largest square of a constraint. Returns (found, vanished, multipliers)
+    as :func:`attsvm.solvers.compiled.frobenius.least_multipliers` does; where Newton would be better they are not
+    found.
+    """
+    m, d = delta.shape
+    n, dz = queries.shape
+    unit = np.sqrt(square)
+    spread, squares, cost = np.zeros((n, T, d)), np.zeros((n, T)), np.zeros((n, T))
+    rejected, tied = np.zeros((n, T), dtype=np.bool_), np.zeros((n, T), dtype=np.bool_)
+    for k in range(m):
+        i, t = row[k], column[k]
+        tied[i, t], rejected[i, t] = free[k], not free[k]
+        cost[i, t] = 0.0 if free[k] else 1.0
+        for a in range(d):
+            spread[i, t, a] = delta[k, a] / unit
+            squares[i, t] += spread[i, t, a] * spread[i, t, a]
+    guess, W, alive = np.zeros((n, T)), np.zeros((d, dz)), np.zeros((n, T), dtype=np.bool_)
+    orders = np.empty((passes, n), dtype=np.int64)
+    for k in range(passes):
+        for i in range(n):
+            orders[k, i] = i
+    sweeps(spread, squares, queries, rejected, tied, cost, np.inf, 0.0, guess, W, orders, alive, INNER_SWEEPS)
+    count, total = 0, 0.0
+    for k in range(m):
+        value = guess[row[k], column[k]]
+        count += value != 0.0
+        total += 0.0 if free[k] else value
+    values = np.zeros(m)
+    if min(count, d * dz) > FEW_SUPPORTS:
+        return False, False, values
+    weight = max(1.0, total)
+    for k in range(m):
+        guess[row[k], column[k]] /= weight
+    dual, rho, _ = exchange(spread, queries, rejected, tied, guess, weight, min(m, d * dz + 1))
+    scale = weight / rho if rho > VANISHED else 1.0
+    for k in range(m):
+        values[k] = dual[row[k], column[k]] * scale
+    return rho > VANISHED, rho <= VANISHED, values
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def exchange(delta, queries, rejected, tied, start, weight, capacity):
+    r"""Minimise weight |A^T lam|^2 / 2 + (1 - c.lam)^2 / 2 over lam >= 0 on ``rejected``.
+
+    Parameters
+    ----------
+    delta : ndarray, shape (n, T, p)
+    queries : ndarray, shape (n, r)
+    rejected, tied : ndarray of bool, shape (n, T)
+    start : ndarray, shape (n, T)
+        The support of this guess opens the set of constraints held.
+    weight : float
+    capacity : int
+        Constraints held at most.
+
+    Returns
+    -------
+    dual : ndarray, shape (n, T)
+    rho : float
+        1 - c.lam, which is twice the minimum.
+    steps : int
+    """
+    n, T, p = delta.shape
+    r = queries.shape[1]
+    L, solved, work = np.empty((capacity, capacity)), np.empty(capacity), np.empty((3, capacity))
+    held, free = np.empty(capacity, dtype=np.int64), np.empty(capacity, dtype=np.bool_)
+    values = np.empty(capacity)
+    idle, blocked = np.ones((n, T), dtype=np.bool_), np.zeros((n, T), dtype=np.bool_)
+    pulled, W, u = np.empty((n, p)), np.empty((p, r)), np.empty(p)
+    prices, places = np.empty(n), np.empty(n, dtype=np.int64)
+    size, steps, rho = 0, 0, 1.0
+    for equalities in (True, False):
+        for i in range(n):
+            for t in range(T):
+                opens = tied[i, t] if equalities else rejected[i, t] and start[i, t] > 0.0
+                if opens and size < capacity and _enter(L, solved, size, held, delta, queries, tied, weight, i, t):
+                    held[size], free[size], values[size] = i * T + t, equalities, start[i, t]
+                    size += 1
+    while True:
+        size = settle(L, solved, size, held, free, values, work)
+        steps += 1
+        before, rho = rho, 1.0
+        for i in range(n):
+            for b in range(p):
+                pulled[i, b] = 0.0
+            for t in range(T):
+                idle[i, t] = True
+        for a in range(size):
+            i, t = held[a] // T, held[a] % T
+            idle[i, t] = False
+            if not free[a]:
+                rho -= values[a]
+            for b in range(p):
+                pulled[i, b] += values[a] * delta[i, t, b]
+        if rho <= VANISHED or (steps > 1 and rho > (1.0 - PROGRESS) * before):
+            break
+        for b in range(p):
+            for c in range(r):
+                W[b, c] = 0.0
+        for i in range(n):
+            for b in range(p):
+                for c in range(r):
+                    W[b, c] += pulled[i, b] * queries[i, c]
+        for i in range(n):
+            for b in range(p):
+                u[b] = 0.0
+                for c in range(r):
+                    u[b] += W[b, c] * queries[i, c]
+            prices[i], places[i] = PRICE_TOL * rho, -1
+            for t in range(T):
+                if rejected[i, t] and idle[i, t] and not blocked[i, t]:
+                    margin = 0.0
+                    for b in range(p):
+                        margin += delta[i, t, b] * u[b]
+                    if rho - weight * margin > prices[i]:
+                        prices[i], places[i] = rho - weight * margin, t
+        wanted, entered = 1 + size // SHARE, 0
+        while entered < wanted and size < capacity:
+            i = np.argmax(prices)
+            t = places[i]
+            if t < 0:
+                break
+            prices[i], places[i] = 0.0, -1
+            if _enter(L, solved, size, held, delta, queries, tied, weight, i, t):
+                held[size], free[size], values[size] = i * T + t, False, 0.0
+                size += 1
+                entered += 1
+            else:
+                blocked[i, t] = True
+        if entered == 0:
+            break
+    dual = np.zeros((n, T))
+    for a in range(size):
+        dual[held[a] // T, held[a] % T] = values[a]
+    return dual, rho, steps
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def _enter(L, solved, size, held, delta, queries, tied, weight, i, t):
+    """Write the inner products of constraint (i, t) with those held, and let it into the factor if independent."""
+    _, T, p = delta.shape
+    r = queries.shape[1]
+    cost = 0.0 if tied[i, t] else 1.0
+    for a in range(size):
+        j, s = held[a] // T, held[a] % T
+        left, right = 0.0, 0.0
+        for b in range(p):
+            left += delta[i, t, b] * delta[j, s, b]
+        for c in range(r):
+            right += queries[i, c] * queries[j, c]
+        L[size, a] = weight * left * right + (0.0 if tied[j, s] else cost)
+    left, right = 0.0, 0.0
+    for b in range(p):
+        left += delta[i, t, b] * delta[i, t, b]
+    for c in range(r):
+        right += queries[i, c] * queries[i, c]
+    return append(L, solved, size, weight * left * right + cost, cost)

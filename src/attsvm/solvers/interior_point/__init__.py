@@ -1,0 +1,1 @@
+"""Interior points: one engine, and what each norm adds to a Newton step."""

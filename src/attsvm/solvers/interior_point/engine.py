@@ -1,0 +1,314 @@
+r"""Interior point for soft margins and priors, for the norms of :mod:`attsvm.solvers.interior_point.terms`.
+
+With :math:`A(V) + \xi - s = c`, multipliers :math:`\lambda` of :math:`s \ge 0` and :math:`\nu = C - \lambda` of
+:math:`\xi \ge 0`, a Newton step on the perturbed complementarity conditions :math:`s\lambda = \xi\nu = \mu` gives
+
+.. math:: d\lambda = \Theta\,(g - A(dV)), \qquad
+   \Theta^{-1} = \frac{s}{\lambda} + \begin{cases} \xi/\nu & \text{hinge} \\ 1/(2C) & \text{its square} \\
+   0 & \text{hard margin} \end{cases},
+
+so that the slack of the hinge costs nothing but a different diagonal. What is left, :math:`H\,dV - A^\top d\lambda`,
+depends on the norm alone. Predictor-corrector steps follow Mehrotra (SIAM J. Optim. 2, 1992).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.linalg import LinAlgError
+
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.setting import Setting
+
+MAX_STEPS = 120
+STEP_BACK = 0.97
+STALLED = 20
+CENTRE = 10.0
+FLOOR = 0.1  # smallest slack of a hard margin to start from
+
+
+class Term(Protocol):
+    """What a Newton direction asks of a norm.
+
+    Attributes
+    ----------
+    tie : ndarray, shape (k,)
+        Multipliers of the ties' basis.
+    """
+
+    tie: np.ndarray
+
+    @property
+    def V(self) -> np.ndarray:
+        """The primal iterate, (p, r)."""
+        ...
+
+    def start(self, V: np.ndarray, mu: float) -> None:
+        """Begin at V (p, r), on the ties, with products of the size of mu."""
+        ...
+
+    def factor(self, theta: np.ndarray) -> None:
+        """Prepare the Newton system for Theta (n, T)."""
+        ...
+
+    def direction(self, centre: float, before: Any, g: np.ndarray, pulled: np.ndarray) -> Any:
+        """Direction with fields V, tie and dual (n, T), None for Theta (g - A(V)).
+
+        ``before`` is the predictor's direction (None for the predictor itself); ``pulled`` is A^T lam, (p, r).
+        """
+        ...
+
+
+class NormTerm(Term, Protocol):
+    """What predictor-corrector steps ask of a norm as well.
+
+    Attributes
+    ----------
+    joint : bool
+        Whether the primal and the dual step must have one length.
+    degree : int
+        Number of its complementarity products.
+    """
+
+    joint: bool
+    degree: int
+
+    def complementarity(self) -> float:
+        """Sum of the complementarity products."""
+        ...
+
+    def after(self, move: Any, primal: float, dual: float) -> float:
+        """Complementarity after a step."""
+        ...
+
+    def lengths(self, move: Any) -> tuple[float, float]:
+        """Largest primal and dual step."""
+        ...
+
+    def advance(self, move: Any, primal: float, dual: float, pulled: np.ndarray) -> None:
+        """Take the step; ``pulled`` is A^T lam after it."""
+        ...
+
+
+@dataclass
+class Slacks:
+    """Slack s, loss xi, and their multipliers lam and nu, each (n, T): a point, or a direction from one."""
+
+    slack: np.ndarray
+    dual: np.ndarray
+    loss: np.ndarray
+    other: np.ndarray
+
+
+Direction = Callable[[float, tuple[Slacks, Any] | None], tuple[Slacks, Any]]
+
+
+class NewtonDirections:
+    """An iterate of one problem and the Newton directions from it.
+
+    Parameters
+    ----------
+    setting : Setting
+    term : Term
+    V : ndarray, shape (p, r)
+        Where to start.
+    centre : float
+        The first mu, in parts of the objective a token: far from the bounds, since multipliers do not fit V yet.
+    """
+
+    def __init__(self, setting: Setting, term: Term, V: np.ndarray, centre: float = CENTRE) -> None:
+        self.reduced, self.terms = setting.reduced, setting.terms
+        self.term: Any = term
+        self._inner = self.terms.rejected
+        self._hinge = bool(np.isfinite(self.terms.upper))
+        self.point = self._centred(setting.on_ties(V), centre)
+
+    def _centred(self, V: np.ndarray, centre: float) -> Slacks:
+        """Slacks and multipliers on the central path that fit the margins of V; stationarity is off.
+
+        A hard margin that V violates starts from a slack of the size of the margin.
+
+        With u = c - A(V) the equations xi - s = u, s lam = mu and, for the hinge, xi (C - lam) = mu, for its square
+        xi = lam/(2C), leave one quadratic equation a token.
+        """
+        inner, upper, shift = self._inner, self.terms.upper, self.terms.shift
+        shortfall = np.where(inner, self.terms.cost - self.reduced.apply(V), 0.0)
+        half = 0.5 * shortfall
+        count = max(1, int(inner.sum()))
+        size = self.terms.size(V)
+        mu = centre * (size + self.terms.loss(shortfall)) / count
+        if mu <= 0:
+            mu = 1.0
+        self.term.start(V, mu)
+        one, nothing = np.ones(inner.shape), np.zeros(inner.shape)
+        if self._hinge:
+            # mu/s + mu/(s + u) = C, and the two roots are the distances from e = mu/C.
+            e = mu / upper
+            up = np.hypot(e, half) + np.abs(half)
+            down = e**2 / up
+            slack = e + np.where(half > 0, down, up)
+            loss = e + np.where(half > 0, up, down)
+            return Slacks(
+                np.where(inner, slack, one),
+                np.where(inner, mu / slack, nothing),
+                np.where(inner, loss, nothing),
+                np.where(inner, mu / loss, one),
+            )
+        if shift > 0:
+            # shift lam - mu / lam = u
+            root = np.hypot(half, np.sqrt(mu * shift)) + np.abs(half)
+            dual = np.where(half > 0, root / shift, mu / root)
+            return Slacks(np.where(inner, mu / dual, one), np.where(inner, dual, nothing), nothing, one)
+        slack = np.maximum(-shortfall, FLOOR * max(1.0, float(np.abs(self.terms.cost).max())))
+        return Slacks(np.where(inner, slack, one), np.where(inner, mu / slack, nothing), nothing, one)
+
+    @property
+    def dual(self) -> np.ndarray:
+        """Multipliers of the inequalities, (n, T)."""
+        return self.point.dual
+
+    def scattered_dual(self, setting: Setting) -> np.ndarray:
+        """Multipliers of every constraint, (n, T)."""
+        return self.point.dual + setting.ties.tie_multipliers(self.term.tie)
+
+    def _lacking(self) -> np.ndarray:
+        x, inner = self.point, self._inner
+        loss = x.loss if self._hinge else self.terms.shift * x.dual
+        return np.where(inner, self.terms.cost - self.reduced.apply(self.term.V) - loss + x.slack, 0.0)
+
+    def _prepared(self) -> Direction:
+        """Factor the Newton system and return what maps mu and the predictor to a direction."""
+        x, inner, terms, term = self.point, self._inner, self.terms, self.term
+        lacking = self._lacking()
+        left_over = np.where(inner, terms.upper - x.dual - x.other, 0.0) if self._hinge else np.zeros(inner.shape)
+        held = np.where(inner, x.dual, 1.0)
+        soft = x.loss / x.other if self._hinge else terms.shift
+        theta = np.where(inner, 1.0 / (x.slack / held + soft), 0.0)
+        term.factor(theta)
+        pulled = self.reduced.adjoint(x.dual)
+
+        def direction(centre: float, before: tuple[Slacks, Any] | None) -> tuple[Slacks, Any]:
+            bent = np.zeros(inner.shape) if before is None else before[0].slack * before[0].dual
+            bent_loss = np.zeros(inner.shape) if before is None else before[0].loss * before[0].other
+            target = centre - x.slack * x.dual - bent
+            g = lacking + target / held
+            if self._hinge:
+                target_loss = centre - x.loss * x.other - bent_loss
+                g = g - (target_loss - x.loss * left_over) / x.other
+            g = np.where(inner, g, 0.0)
+            norm_move = term.direction(centre, None if before is None else before[1], g, pulled)
+            dual = norm_move.dual
+            if dual is None:
+                dual = theta * (g - self.reduced.apply(norm_move.V))
+            slack = np.where(inner, (target - x.slack * dual) / held, 0.0)
+            if not self._hinge:
+                return Slacks(slack, dual, np.zeros(inner.shape), np.zeros(inner.shape)), norm_move
+            other = np.where(inner, left_over - dual, 0.0)
+            lost = np.where(inner, (target_loss - x.loss * other) / x.other, 0.0)
+            return Slacks(slack, dual, lost, other), norm_move
+
+        return direction
+
+    def step(self) -> bool:
+        """Take one step; False when rounding ends the progress."""
+        # Close to the solution quotients of vanishing slacks may overflow; what matters of that is caught below.
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            try:
+                return self._step()
+            except (LinAlgError, np.linalg.LinAlgError):
+                return False
+
+    def _step(self) -> bool:
+        raise NotImplementedError
+
+
+class SoftInteriorPoint(NewtonDirections):
+    """Predictor-corrector steps for one problem, with a :class:`NormTerm`."""
+
+    def distance(self) -> float:
+        """Complementarity and what the margins lack in units of it: the progress of this method alone."""
+        return self.term.complementarity() + self._complementarity(self.point) + float(np.abs(self._lacking()).sum())
+
+    def _step(self) -> bool:
+        direction = self._prepared()
+        x, term = self.point, self.term
+        count = term.degree + int(self._inner.sum()) * (2 if self._hinge else 1)
+        mu = (term.complementarity() + self._complementarity(x)) / max(count, 1)
+        affine = direction(0.0, None)
+        primal, dual = self._lengths(*affine)
+        after = term.after(affine[1], primal, dual) + self._complementarity(moved(x, affine[0], primal, dual))
+        ratio = min(1.0, max(after / max(count, 1) / mu, 0.0)) if mu > 0 else 0.0
+        move = direction(mu * ratio**3, affine)
+        if not (np.isfinite(move[0].dual).all() and np.isfinite(move[1].V).all()):
+            return False
+        primal, dual = self._lengths(*move)
+        primal, dual = min(1.0, STEP_BACK * primal), min(1.0, STEP_BACK * dual)
+        self.point = moved(x, move[0], primal, dual)
+        term.advance(move[1], primal, dual, self.reduced.adjoint(self.point.dual))
+        return max(primal, dual) > 1e-7
+
+    def _complementarity(self, x: Slacks) -> float:
+        return float((x.slack * x.dual + x.loss * x.other)[self._inner].sum())
+
+    def _lengths(self, move: Slacks, norm_move: Any) -> tuple[float, float]:
+        primal, dual = self.term.lengths(norm_move)
+        x, inner = self.point, self._inner
+        primal = min(primal, longest(x.slack[inner], move.slack[inner]))
+        dual = min(dual, longest(x.dual[inner], move.dual[inner]))
+        if self._hinge:
+            primal = min(primal, longest(x.loss[inner], move.loss[inner]))
+            dual = min(dual, longest(x.other[inner], move.other[inner]))
+        if self.term.joint or self.terms.shift > 0:
+            primal = dual = min(primal, dual)
+        return primal, dual
+
+
+def moved(x: Slacks, move: Slacks, primal: float, dual: float) -> Slacks:
+    """Take a step of two lengths."""
+    return Slacks(
+        x.slack + primal * move.slack,
+        x.dual + dual * move.dual,
+        x.loss + primal * move.loss,
+        x.other + dual * move.other,
+    )
+
+
+def longest(value: np.ndarray, change: np.ndarray) -> float:
+    """Largest step, at most 1/STEP_BACK, that keeps value + step change nonnegative."""
+    shrinking = change < 0
+    if not shrinking.any():
+        return 1.0 / STEP_BACK
+    return min(1.0 / STEP_BACK, float((-value[shrinking] / change[shrinking]).min()))
+
+
+def run(
+    method: SoftInteriorPoint,
+    setting: Setting,
+    control: Control,
+    attempt: Callable[[SoftInteriorPoint, bool], bool] | None = None,
+) -> None:
+    """Step until the control is satisfied or progress ends.
+
+    Parameters
+    ----------
+    method : SoftInteriorPoint
+    setting : Setting
+    control : Control
+    attempt : callable, optional
+        Shown every iterate, and whether it is the last one; True ends the run.
+    """
+    best, waited = np.inf, 0
+    for _ in range(MAX_STEPS):
+        if setting.report(method.term.V, method.scattered_dual(setting), control):
+            return
+        if attempt is not None and attempt(method, False):
+            return
+        distance = method.distance()
+        best, waited = (distance, 0) if distance < 0.9 * best else (best, waited + 1)
+        if waited > STALLED or not method.step():
+            break
+    if attempt is not None:
+        attempt(method, True)

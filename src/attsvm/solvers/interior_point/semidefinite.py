@@ -1,0 +1,262 @@
+r"""The nuclear and the spectral norm in the soft-margin interior point: semidefinite completions of V.
+
+H is the Nesterov-Todd scaling of X and Z (Todd, Toh and Tutuncu, SIAM J. Optim. 8, 1998), whose shape makes the trace
+or the bound of X the norm (Fazel, Hindi and Boyd, ACC 2001). See :mod:`attsvm.solvers.interior_point.terms`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+
+from attsvm.core.normal_matrix import NormalMatrix
+from attsvm.solvers.common.cholesky import factor
+from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.interior_point.hard_spectral import TiedNormal, _completed
+from attsvm.solvers.interior_point.terms import FAR, Move
+
+FEW = 1500
+EPS = float(np.finfo(float).eps)
+
+
+@dataclass
+class ConeMove(Move):
+    """The same with the bound t or the pull N, and X and Z in scaled coordinates."""
+
+    free: Any
+    scaled_x: np.ndarray
+    scaled_z: np.ndarray
+
+
+class _Semidefinite:
+    """What the nuclear and the spectral norm share: X and Z (p + r, p + r), and their scaling.
+
+    Attributes
+    ----------
+    X, Z : ndarray
+    """
+
+    joint = False
+    X: np.ndarray
+    Z: np.ndarray
+
+    def _scale(self) -> None:
+        lower_x, lower_z = np.linalg.cholesky(self.X), np.linalg.cholesky(self.Z)
+        _, self._scaled, right = np.linalg.svd(lower_z.T @ lower_x)
+        root = np.sqrt(self._scaled)
+        self._T = (lower_x @ right.T) / root  # T^-1 X T^-T = T^T Z T = diag(scaled)
+        self._inverse = (root[:, None] * right) @ solve_triangular(lower_x, np.eye(len(root)), lower=True)
+
+    def _target(self, centre: float, before: ConeMove | None) -> np.ndarray:
+        """Scaled dX + dZ that complementarity asks for."""
+        lack = np.diag(centre - self._scaled**2)
+        if before is not None:
+            product = before.scaled_x @ before.scaled_z
+            lack = lack - 0.5 * (product + product.T)
+        return 2.0 * lack / (self._scaled[:, None] + self._scaled)
+
+    def complementarity(self) -> float:
+        """Inner product of X and Z."""
+        return float((self.X * self.Z).sum())
+
+    def after(self, move: ConeMove, primal: float, dual: float) -> float:
+        """Inner product of X and Z after a step."""
+        now = np.diag(self._scaled)
+        return float(((now + primal * move.scaled_x) * (now + dual * move.scaled_z)).sum())
+
+    def lengths(self, move: ConeMove) -> tuple[float, float]:
+        """Largest steps that keep X and Z semidefinite."""
+        root = np.sqrt(self._scaled)
+        out = []
+        for change in (move.scaled_x, move.scaled_z):
+            smallest = float(np.linalg.eigvalsh(0.5 * (change + change.T) / (root[:, None] * root))[0])
+            out.append(min(FAR, -1.0 / smallest) if smallest < 0 else FAR)
+        return out[0], out[1]
+
+
+class NuclearTerm(_Semidefinite):
+    r"""The nuclear norm, half the trace of X = [[P, V], [V^T, Q]]; Z = [[I, -N], [-N^T, I]]/2, and N is to equal M.
+
+    With G the scaling (G Z G = X) a step obeys :math:`dV = F_{12} + \mathcal{K}\,dN`, :math:`\mathcal{K}\,dN =
+    \tfrac12(G_{11}\,dN\,G_{22} + G_{12}\,dN^\top G_{12})` and F what complementarity lacks. Few
+    constraints are solved for their multipliers, with the matrix :math:`A\mathcal{K}A^\top + \Theta^{-1}`; many for
+    :math:`dV = F_{12} + Lw`, :math:`\mathcal{K} = LL^\top`, with the matrix :math:`I + L^\top A^\top\Theta A L`.
+
+    Parameters
+    ----------
+    setting : Setting
+    few : int
+        Constraints up to which the first matrix is used: it costs more than the second where they outnumber the entries
+        of V, and ends closer to the solution.
+    """
+
+    def __init__(self, setting: Setting, few: int = FEW) -> None:
+        self._setting = setting
+        self._ties = setting.ties
+        self.degree = int(sum(setting.reduced.shape))
+        self._where = np.nonzero(setting.reduced.rejected)
+        rows, columns = self._where
+        size = int(np.prod(setting.reduced.shape))
+        self._few = len(rows) + len(self._ties.basis) <= max(few, size)
+        if self._few:
+            self._delta, self._queries = setting.reduced.delta[rows, columns], setting.reduced.queries[rows]
+        else:
+            self._normal = NormalMatrix(setting.reduced)
+
+    @property
+    def V(self) -> np.ndarray:
+        """The primal iterate, (p, r)."""
+        p = self._ties.shape[0]
+        return self.X[:p, p:]
+
+    def start(self, V: np.ndarray, mu: float) -> None:
+        """Begin at V with Z = I/2."""
+        p, r = self._ties.shape
+        U, sigma, Vt = np.linalg.svd(V, full_matrices=False)
+        more = 2.0 * mu + float(sigma.mean())
+        self.tie = np.zeros(len(self._ties.basis))
+        self.pull = np.zeros((p, r))
+        self.Z = self._slack(self.pull)
+        left, right = (U * sigma) @ U.T, (Vt.T * sigma) @ Vt
+        self.X = np.block([[left + more * np.eye(p), V], [V.T, right + more * np.eye(r)]])
+
+    def _slack(self, pull: np.ndarray) -> np.ndarray:
+        p, r = self._ties.shape
+        return 0.5 * np.block([[np.eye(p), -pull], [-pull.T, np.eye(r)]])
+
+    def factor(self, theta: np.ndarray) -> None:
+        """Factor one of the systems of the class's derivation."""
+        self._scale()
+        p = self._ties.shape[0]
+        G = self._T @ self._T.T
+        self._G11, self._G12, self._G22 = G[:p, :p], G[:p, p:], G[p:, p:]
+        self._theta = theta
+        if self._few:
+            self._factor_multipliers()
+        else:
+            self._factor_entries()
+
+    def _kernel(self, M: np.ndarray) -> np.ndarray:
+        """Apply the operator of the class's derivation to matrices (..., p, r)."""
+        turned = self._G12 @ np.swapaxes(M, -1, -2) @ self._G12
+        return 0.5 * (self._G11 @ M @ self._G22 + turned)
+
+    def _factor_multipliers(self) -> None:
+        delta, queries, basis = self._delta, self._queries, self._ties.basis
+        mixed = (delta @ self._G12) @ queries.T  # (m, m)
+        tokens = (delta @ self._G11) @ delta.T
+        count, more = len(delta), len(basis)
+        matrix = np.empty((count + more, count + more))
+        matrix[:count, :count] = 0.5 * (tokens * ((queries @ self._G22) @ queries.T) + mixed * mixed.T)
+        matrix[np.arange(count), np.arange(count)] += 1.0 / self._theta[self._where]
+        if more:
+            moved = self._kernel(basis.reshape(more, *self._ties.shape))
+            cross = np.einsum("ma,kar,mr->mk", delta, moved, queries, optimize=True)
+            matrix[:count, count:], matrix[count:, :count] = cross, cross.T
+            matrix[count:, count:] = moved.reshape(more, -1) @ basis.T
+        self._solve = factor(matrix)
+
+    def _factor_entries(self) -> None:
+        size = int(np.prod(self._ties.shape))
+        kernel = np.multiply(self._G11[:, None, :, None], self._G22[None, :, None, :])
+        kernel += self._G12[:, None, None, :] * self._G12.T[None, :, :, None]
+        kernel = 0.5 * kernel.reshape(size, size)
+        kernel[np.diag_indices(size)] *= 1.0 + size * EPS
+        self._lower = np.linalg.cholesky(kernel)
+        matrix = self._lower.T @ self._normal.form(self._theta) @ self._lower
+        matrix[np.diag_indices(size)] += 1.0
+        self._solve = factor(0.5 * (matrix + matrix.T))
+        self._wide = self._ties.basis @ self._lower  # (k, p r)
+        if len(self._wide):
+            self._lifted = self._solve(self._wide.T)
+            self._small = cho_factor(self._wide @ self._lifted, lower=True, check_finite=False)
+
+    def direction(self, centre: float, before: ConeMove | None, g: np.ndarray, pulled: np.ndarray) -> ConeMove:
+        """Solve for the direction."""
+        p, r = self._ties.shape
+        reduced, theta, basis = self._setting.reduced, self._theta, self._ties.basis
+        target = self._target(centre, before)
+        F = (self._T @ target @ self._T.T)[:p, p:]
+        lack = pulled + self._ties.pull(self.tie) - self.pull
+        dual, tie = None, np.zeros(0)
+        if self._few:
+            F = F + self._kernel(lack)
+            untied = -(basis @ (self.V + self._setting.prior + F).ravel())
+            found = self._solve(np.append((g - reduced.apply(F))[self._where], untied))
+            dual = np.zeros(theta.shape)
+            dual[self._where], tie = found[: len(self._delta)], found[len(self._delta) :]
+            more = reduced.adjoint(dual) + self._ties.pull(tie)
+            pull, V = lack + more, F + self._kernel(more)
+        else:
+            w = self._solve(self._lower.T @ (reduced.adjoint(theta * (g - reduced.apply(F))) + lack).ravel())
+            if len(basis):
+                untied = -(basis @ (self.V + self._setting.prior + F).ravel())
+                tie = cho_solve(self._small, untied - self._wide @ w, check_finite=False)
+                w = w + self._lifted @ tie
+            V = F + (self._lower @ w).reshape(p, r)
+            pull = lack + reduced.adjoint(theta * (g - reduced.apply(V))) + self._ties.pull(tie)
+        change = np.zeros((p + r, p + r))
+        change[:p, p:], change[p:, :p] = -0.5 * pull, -0.5 * pull.T
+        scaled_z = self._T.T @ change @ self._T
+        # The margins must follow V exactly; rounding is left to complementarity.
+        dX = self._T @ (target - scaled_z) @ self._T.T
+        dX[:p, p:], dX[p:, :p] = V, V.T
+        return ConeMove(V, tie, pull, self._inverse @ dX @ self._inverse.T, scaled_z, dual=dual)
+
+    def advance(self, move: ConeMove, primal: float, dual: float, pulled: np.ndarray) -> None:
+        """Take the step."""
+        X = self.X + primal * (self._T @ move.scaled_x @ self._T.T)
+        self.X = 0.5 * (X + X.T)
+        self.tie = self.tie + dual * move.tie
+        self.pull = self.pull + dual * move.free
+        self.Z = self._slack(self.pull)
+
+
+class SpectralTerm(_Semidefinite):
+    """The spectral norm t, X = [[tI, V], [V^T, tI]]; Z has trace one, and -2 Z_12 is to equal M.
+
+    Parameters
+    ----------
+    setting : Setting
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._system = TiedNormal(setting.reduced)
+        self.degree = int(sum(setting.reduced.shape))
+
+    def start(self, V: np.ndarray, mu: float) -> None:
+        """Begin at V with Z a multiple of the identity."""
+        self.V, self.tie = V, np.zeros(len(self._system.basis))
+        self.t = max(mu * self.degree, 2.0 * float(np.linalg.norm(V, 2)))
+        self.X = _completed(V, self.t)
+        self.Z = np.eye(self.degree) / self.degree
+
+    def factor(self, theta: np.ndarray) -> None:
+        """Factor the bordered system in V and t."""
+        self._theta = theta
+        self._scale()
+        self._solve = self._system.factor(self._inverse.T @ self._inverse, theta)
+
+    def direction(self, centre: float, before: ConeMove | None, g: np.ndarray, pulled: np.ndarray) -> ConeMove:
+        """Solve for the direction."""
+        p = len(self.V)
+        target = self._target(centre, before)
+        wanted = self._inverse.T @ target @ self._inverse
+        lack = 2.0 * self.Z[:p, p:] + pulled + self._system.pull(self.tie)
+        lack_t = 1.0 - float(np.trace(self.Z))
+        pushed = self._setting.reduced.adjoint(self._theta * g)
+        V, t, tie = self._solve(lack + 2.0 * wanted[:p, p:] + pushed, float(np.trace(wanted)) - lack_t)
+        scaled_x = self._inverse @ _completed(V, t) @ self._inverse.T
+        return ConeMove(V, tie, t, scaled_x, target - scaled_x)
+
+    def advance(self, move: ConeMove, primal: float, dual: float, pulled: np.ndarray) -> None:
+        """Take the step."""
+        self.V, self.t = self.V + primal * move.V, self.t + primal * move.free
+        self.X = _completed(self.V, self.t)
+        Z = self.Z + dual * (self._inverse.T @ move.scaled_z @ self._inverse)
+        self.Z = 0.5 * (Z + Z.T)
+        self.tie = self.tie + dual * move.tie

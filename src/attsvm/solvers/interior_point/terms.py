@@ -1,0 +1,169 @@
+r"""The terms of the soft-margin interior point: what a norm adds to a Newton step.
+
+A term keeps V, the ties' multipliers and whatever certifies the norm, and solves
+
+.. math:: H\,dV + A^\top\Theta A(dV) - B^\top d\nu = \mathrm{rhs}, \qquad B\,dV = \mathrm{what\ ties\ lack},
+
+with H the identity (half the squared Frobenius norm) or a diagonal (sum of absolute entries and largest entry, as
+linear programs); :mod:`attsvm.solvers.interior_point.semidefinite` has the nuclear and the spectral norm. The
+derivations are those of the hard-margin methods.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from attsvm.solvers.common.diagonal_normal import DiagonalNormal
+from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.interior_point.engine import longest
+
+FAR = 10.0  # a step this long is as good as an unbounded one
+
+
+@dataclass
+class Move:
+    """A direction of V (p, r) and of the ties' multipliers (k,); multipliers (n, T) where they came first."""
+
+    V: np.ndarray
+    tie: np.ndarray
+    dual: np.ndarray | None = field(default=None, kw_only=True)
+
+
+class EuclideanTerm:
+    """Half the square of the Frobenius norm: stationarity is V = A^T lam + B^T nu.
+
+    Parameters
+    ----------
+    setting : Setting
+    """
+
+    joint = True
+    degree = 0
+
+    def __init__(self, setting: Setting) -> None:
+        self._system = DiagonalNormal(setting.reduced)
+        self._reduced = setting.reduced
+        self._identity = np.ones(setting.reduced.shape)
+
+    def start(self, V: np.ndarray, mu: float) -> None:
+        """Begin at V; the multipliers follow."""
+        self.V, self.tie = V, np.zeros(len(self._system.basis))
+
+    def complementarity(self) -> float:
+        """No products."""
+        return 0.0
+
+    def factor(self, theta: np.ndarray) -> None:
+        """Factor I + A^T Theta A."""
+        self._theta = theta
+        self._solve = self._system.factor(self._identity, theta)
+
+    def direction(self, centre: float, before: Move | None, g: np.ndarray, pulled: np.ndarray) -> Move:
+        """Solve for the direction; the term is quadratic, so predictor and corrector differ only in g."""
+        pushed = self._reduced.adjoint(self._theta * g)
+        return Move(*self._solve(pulled + self._system.pull(self.tie) - self.V + pushed))
+
+    def after(self, move: Move, primal: float, dual: float) -> float:
+        """No products."""
+        return 0.0
+
+    def lengths(self, move: Move) -> tuple[float, float]:
+        """No bounds."""
+        return FAR, FAR
+
+    def advance(self, move: Move, primal: float, dual: float, pulled: np.ndarray) -> None:
+        """Take the step."""
+        self.V = self.V + primal * move.V
+        self.tie = self.tie + dual * move.tie
+
+
+@dataclass
+class BoundMove(Move):
+    """The same with t - V, t + V and their multipliers."""
+
+    above: np.ndarray
+    below: np.ndarray
+    upper: np.ndarray
+    lower: np.ndarray
+
+
+class LinearTerm:
+    """The largest entry (one bound t) or the sum of absolute entries (one bound each): -t <= V <= t.
+
+    Parameters
+    ----------
+    setting : Setting
+    shared : bool
+        One bound for all entries.
+    """
+
+    joint = False
+
+    def __init__(self, setting: Setting, shared: bool) -> None:
+        self._setting, self._shared = setting, shared
+        self._system = DiagonalNormal(setting.reduced)
+        self.degree = 2 * int(np.prod(setting.reduced.shape))
+
+    def start(self, V: np.ndarray, mu: float) -> None:
+        """Begin at V with equal multipliers of both sides."""
+        self.V, self.tie = V, np.zeros(len(self._system.basis))
+        side = 0.5 / V.size if self._shared else 0.5
+        self.upper = self.lower = np.full(V.shape, side)
+        t = mu / side + (np.abs(V).max() if self._shared else np.abs(V) + np.abs(V).mean())
+        self.above, self.below = t - V, t + V
+
+    def complementarity(self) -> float:
+        """Sum of both sides' products."""
+        return float((self.upper * self.above + self.lower * self.below).sum())
+
+    def factor(self, theta: np.ndarray) -> None:
+        """Factor diag(h) + A^T Theta A."""
+        self._theta = theta
+        self._P, self._Q = self.upper / self.above, self.lower / self.below
+        total = self._P + self._Q
+        self._solve = self._system.factor(total if self._shared else 4.0 * self._P * self._Q / total, theta)
+        if self._shared:
+            self._follow = self._solve(self._P - self._Q)
+
+    def direction(self, centre: float, before: BoundMove | None, g: np.ndarray, pulled: np.ndarray) -> BoundMove:
+        """Solve for the direction."""
+        P, Q = self._P, self._Q
+        total, border = P + Q, P - Q
+        bent_up = 0.0 if before is None else before.upper * before.above
+        bent_down = 0.0 if before is None else before.lower * before.below
+        push_up = (centre - bent_up) / self.above - self.upper
+        push_down = (centre - bent_down) / self.below - self.lower
+        lack = pulled + self._system.pull(self.tie) - (self.upper - self.lower)
+        rhs = lack - (push_up - push_down) + self._setting.reduced.adjoint(self._theta * g)
+        given, sides = push_up + push_down, self.upper + self.lower
+        if self._shared:
+            V, tie = self._solve(rhs)
+            along, along_tie = self._follow
+            # What the common bound costs once V follows it: positive, but the difference of near equals.
+            pivot = max(float((total - border * along).sum()), 1e-300)
+            t = (float((given + sides).sum()) - 1.0 + float((border * V).sum())) / pivot
+            V, tie = V + t * along, tie + t * along_tie
+        else:
+            excess = given + sides - 1.0
+            V, tie = self._solve(rhs + border * excess / total)
+            t = (excess + border * V) / total
+        return BoundMove(V, tie, t - V, t + V, push_up - P * (t - V), push_down - Q * (t + V))
+
+    def after(self, move: BoundMove, primal: float, dual: float) -> float:
+        """Sum of the products after a step."""
+        up = (self.upper + dual * move.upper) * (self.above + primal * move.above)
+        down = (self.lower + dual * move.lower) * (self.below + primal * move.below)
+        return float((up + down).sum())
+
+    def lengths(self, move: BoundMove) -> tuple[float, float]:
+        """Largest steps that keep both sides and their multipliers nonnegative."""
+        primal = min(longest(self.above, move.above), longest(self.below, move.below))
+        return primal, min(longest(self.upper, move.upper), longest(self.lower, move.lower))
+
+    def advance(self, move: BoundMove, primal: float, dual: float, pulled: np.ndarray) -> None:
+        """Take the step."""
+        self.V, self.tie = self.V + primal * move.V, self.tie + dual * move.tie
+        self.above, self.below = self.above + primal * move.above, self.below + primal * move.below
+        self.upper, self.lower = self.upper + dual * move.upper, self.lower + dual * move.lower

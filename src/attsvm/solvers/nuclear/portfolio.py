@@ -1,0 +1,254 @@
+r"""The nuclear norm: which methods, in which order.
+
+The Frobenius solution decides feasibility, points at the constraints that matter and tells how ill-conditioned they
+are. Primal-dual first-order steps, or an interior point where those would need too many, approach the face (rank and
+active constraints) that holds the solution, and Newton on it ends at rounding level. Constraints that turn out violated
+join the working set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from attsvm.core.norms import NUCLEAR, nuclear, spectral
+from attsvm.core.reduction import Reduced
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.evaluation import report
+from attsvm.solvers.common.phase_one import Opening, open_with_frobenius
+from attsvm.solvers.interior_point.hard_nuclear import NuclearInteriorPoint
+from attsvm.solvers.nuclear.face import refine
+from attsvm.solvers.nuclear.first_order import FirstOrder
+from attsvm.solvers.nuclear.pursuit import pursue
+
+SMALL = 250  # constraints up to which all of them are in the working set from the start
+# Working sets have this many times the supports: those that join late cost first-order steps, more rows cost the
+# interior point.
+FIRST_ORDER_ROOM, INTERIOR_ROOM = 3, 2
+# Interior point: its steps; those it takes in general; the gap from which on violated constraints join.
+MAX_STEPS, USUAL_STEPS, JOIN_GAP = 150, 20, 0.1
+# First-order steps: between looks at all constraints; in all when the method is forced.
+CHUNK, FORCED_STEPS, WARM_STEPS = 50, 20_000, 60
+# Gaps on the working set at which violated constraints join and, from the second on, Newton on the face is tried: steps
+# that follow the face while its guess may be wrong, and from NEAR on those that handle degenerate faces. The interior
+# point gets the ill-conditioned problems, on which early attempts mostly fail.
+TARGETS = (1e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+INTERIOR_TARGETS = (3e-5, 3e-6, 3e-7, 3e-8, 1e-8, 3e-9)
+NEAR = 5e-5
+# Newton waits when more than this part of the support has just joined; and from this support on, where its steps are
+# dear and first-order steps cheap beside them, for the target after the first.
+MANY_JOIN, LARGE_SUPPORT = 0.01, 400
+# Coordinates that differ by this many units in the last place of the longest are equal.
+SAME = 8 * float(np.finfo(float).eps)
+
+
+def solve_nuclear(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
+    """Solve, leaving W and multipliers with ``control``.
+
+    Parameters
+    ----------
+    reduced : Reduced
+    control : Control
+    start : ndarray, shape (n, T), optional
+        Multipliers of the solution of a similar problem.
+
+    Returns
+    -------
+    ndarray or None
+        Multipliers that prove infeasibility, when they do.
+    """
+    if start is not None and control.W is not None and _restart(reduced, control.W, start, control):
+        return None
+    reduced = merge_duplicates(reduced)
+    opening = _open(reduced, control)
+    if opening.W is None or opening.dual is None:
+        return opening.certificate
+    margins = reduced.apply(opening.W)
+    working = _first_working_set(reduced, margins, opening.dual, INTERIOR_ROOM)
+    roomy = _first_working_set(reduced, margins, opening.dual, FIRST_ORDER_ROOM)
+    method = FirstOrder(reduced, roomy, opening.W, opening.dual)
+    steps = _affordable_steps(reduced, int(working.sum()), method)
+    if steps > 0:
+        _run_first_order(reduced, method, steps, control)
+        if control.solved or control.stopped:
+            return None
+    _run_interior_point(reduced, working, control)
+    return None
+
+
+def _restart(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) -> bool:
+    """Go on from an earlier pair: Newton, or else some first-order steps and Newton; True when it ends the run."""
+    control.method = "warm face Newton"
+    margins = reduced.apply(W)
+    if pursue(reduced, W / reduced.min_margin(margins), dual, control):
+        return True
+    control.method = "warm"
+    working = _first_working_set(reduced, margins, dual, FIRST_ORDER_ROOM)
+    _run_first_order(reduced, FirstOrder(reduced, working, W, dual), WARM_STEPS, control)
+    return control.solved or control.stopped is not None
+
+
+def by_first_order(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
+    """First-order steps and Newton alone; they take no start."""
+    reduced = merge_duplicates(reduced)
+    opening = _open(reduced, control)
+    if opening.W is None or opening.dual is None:
+        return opening.certificate
+    working = _first_working_set(reduced, reduced.apply(opening.W), opening.dual, FIRST_ORDER_ROOM)
+    _run_first_order(reduced, FirstOrder(reduced, working, opening.W, opening.dual), FORCED_STEPS, control)
+    return None
+
+
+def by_interior_point(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
+    """Interior point and Newton alone; they take no start."""
+    reduced = merge_duplicates(reduced)
+    opening = _open(reduced, control)
+    if opening.W is None or opening.dual is None:
+        return opening.certificate
+    working = _first_working_set(reduced, reduced.apply(opening.W), opening.dual, INTERIOR_ROOM)
+    _run_interior_point(reduced, working, control)
+    return None
+
+
+def _open(reduced: Reduced, control: Control) -> Opening:
+    """Start from the Frobenius solution; without W when there is nothing left to do."""
+    opening = open_with_frobenius(reduced, control)
+    if opening.W is None or opening.dual is None:
+        return opening
+    return Opening() if report(reduced, NUCLEAR, opening.W, opening.dual, control) else opening
+
+
+def merge_duplicates(reduced: Reduced) -> Reduced:
+    """Leave out constraints that equal another but for rounding.
+
+    Their multipliers would not be unique, and matrices over active constraints singular; multipliers of the others are
+    multipliers of the whole problem.
+    """
+    rows, columns = np.nonzero(reduced.rejected | reduced.tied)
+    token = np.cos(np.arange(1.0, reduced.shape[0] + 1.0))
+    query = np.cos(np.arange(1.0, reduced.shape[1] + 1.0))
+    along = (reduced.delta @ token)[rows, columns], (reduced.queries @ query)[rows]
+    order = np.lexsort((np.round(along[0], 9), np.round(along[1], 9), reduced.tied[rows, columns]))
+    rows, columns = rows[order], columns[order]
+    first, second = (rows[:-1], columns[:-1]), (rows[1:], columns[1:])
+    near = np.flatnonzero(
+        (reduced.tied[first] == reduced.tied[second])
+        & (np.abs(np.diff(along[0][order])) <= 1e-9)
+        & (np.abs(np.diff(along[1][order])) <= 1e-9)
+    )
+    if not len(near):
+        return reduced
+    first, second = (first[0][near], first[1][near]), (second[0][near], second[1][near])
+    apart = np.abs(reduced.delta[first] - reduced.delta[second]).max(axis=1)
+    turned = np.abs(reduced.queries[first[0]] - reduced.queries[second[0]]).max(axis=1)
+    same = (apart <= SAME * np.abs(reduced.delta[first]).max(axis=1)) & (
+        turned <= SAME * np.abs(reduced.queries[first[0]]).max(axis=1)
+    )
+    kept = np.ones(reduced.rejected.shape, dtype=bool)
+    kept[second[0][same], second[1][same]] = False
+    return replace(
+        reduced,
+        delta=np.where(kept[:, :, None], reduced.delta, 0.0),
+        rejected=reduced.rejected & kept,
+        tied=reduced.tied & kept,
+    )
+
+
+def _affordable_steps(reduced: Reduced, m: int, method: FirstOrder) -> int:
+    """First-order steps in the time of the interior point on m constraints; none if more than those are expected.
+
+    Costs of a step in microseconds, fitted to those measured between (10, 6) with 42 constraints and (64, 64) with
+    2600: only their ratio matters, and not much.
+    """
+    p, r = reduced.shape
+    step = 5.0 + 0.09 * p * r + 0.002 * int(method.working.sum()) * p
+    interior = USUAL_STEPS * (300.0 + 8e-3 * m**2 + 2e-5 * m**3 + 2.5e-3 * (p + r) ** 3)
+    affordable = int(interior / step)
+    return affordable if method.expected_steps < affordable else 0
+
+
+def _run_first_order(reduced: Reduced, method: FirstOrder, steps: int, control: Control) -> None:
+    """At most so many first-order steps on a growing working set, with attempts on the face as the gap falls."""
+    control.method += ", first order + face Newton"
+    targets = list(TARGETS)
+    while targets and steps > 0:
+        left = CHUNK if control.max_iter is None else max(1, min(CHUNK, control.max_iter - control.iterations))
+        made = method.advance(targets[0], left)
+        steps -= made
+        W, dual = method.W, method.scattered_dual()
+        margins = reduced.apply(W)
+        if report(reduced, NUCLEAR, W, dual, control, margins=margins, steps=made):
+            return
+        if method.gap >= targets[0]:
+            continue
+        target = targets.pop(0)
+        smallest = float(np.min(margins, where=method.working & reduced.rejected, initial=np.inf))
+        violated = reduced.rejected & ~method.working & (margins < smallest)
+        if violated.any():
+            method.extend(violated)
+        support = np.count_nonzero(dual)
+        if target == TARGETS[0] or (target == TARGETS[1] and support > LARGE_SUPPORT):
+            continue
+        if violated.sum() > MANY_JOIN * support:
+            targets.insert(0, target)
+        elif (pursue if target > NEAR else refine)(reduced, W / smallest, dual, control):
+            return
+
+
+def _run_interior_point(reduced: Reduced, working: np.ndarray, control: Control) -> None:
+    """Interior point from the given working set; with all constraints if that fails."""
+    control.method += ", interior point + face Newton"
+    everything = reduced.rejected | reduced.tied
+    _run(reduced, working.copy(), control)
+    if not (control.solved or control.stopped or working.all(where=everything)):
+        # Constraints that join late can leave a badly scaled iterate no room: begin again with all of them.
+        _run(reduced, everything, control)
+
+
+def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, room: int) -> np.ndarray:
+    """Everything when small; otherwise equalities and the smallest margins of the Frobenius solution."""
+    rejected = reduced.rejected
+    count = int(rejected.sum())
+    wanted = max(min(SMALL, 4 * int(np.prod(reduced.shape))), room * int((dual[rejected] > 0).sum()))
+    if wanted >= count:
+        return rejected | reduced.tied
+    threshold = np.partition(margins[rejected], wanted)[wanted]
+    return rejected & (margins <= threshold) | reduced.tied
+
+
+def _run(reduced: Reduced, working: np.ndarray, control: Control) -> None:
+    """Interior point on a growing working set, with attempts on the face as the gap falls."""
+    method = NuclearInteriorPoint(reduced, *np.nonzero(working))
+    targets = list(INTERIOR_TARGETS)
+    for _ in range(MAX_STEPS):
+        W, dual = method.W, method.scattered_dual()
+        margins = reduced.apply(W)
+        smallest = float(np.min(margins, where=working & reduced.rejected, initial=np.inf))
+        if smallest <= 0:
+            if control.observe(None, np.inf, None, 0.0):
+                return
+        else:
+            if report(reduced, NUCLEAR, W, dual, control):
+                return
+            bound = _bound(reduced, dual)
+            gap = nuclear(W) / smallest / bound - 1.0 if bound > 0 else np.inf
+            # Far from the optimum W says little of which other constraints will bind.
+            violated = reduced.rejected & ~working & (margins < smallest)
+            if gap < JOIN_GAP and violated.any():
+                method.extend(*np.nonzero(violated))
+                working |= violated
+            elif targets and gap < targets[0]:
+                targets.pop(0)
+                if refine(reduced, W / smallest, dual, control):
+                    return
+        if not method.step():
+            return
+
+
+def _bound(reduced: Reduced, dual: np.ndarray) -> float:
+    length = spectral(reduced.adjoint(dual))
+    return float(dual[reduced.rejected].sum()) / length if length > 0 else 0.0
+
+
+METHODS = {"auto": solve_nuclear, "first_order": by_first_order, "interior_point": by_interior_point}

@@ -1,0 +1,189 @@
+r"""Newton on the face of the nuclear-norm ball, with multipliers held at their bounds.
+
+As in :mod:`attsvm.solvers.nuclear.face`, but a rejected token is one of three: beyond its margin (multiplier zero),
+short of it (hinge: multiplier C), or active. The second kind adds the constant :math:`C\sum\delta_{it} z_i^\top` to
+:math:`M = A^\top\lambda`; only the active ones enter the Newton system. Under the squared hinge active tokens fall
+short by :math:`\lambda/(2C)`, which adds to the system's diagonal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import lsq_linear
+
+from attsvm.core.norms import spectral
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.nuclear.face import CUTOFFS, FACE_ROUNDS, NEGATIVE, NEWTON_STEPS, newton_step
+
+# A margin off by less than this part of what is asked is at its bound to rounding.
+LEVEL = 1e-12
+# Margins this close to what is asked are active when the multipliers are recovered from V alone.
+ACTIVE = 1e-8
+# A face that wants more than this part of its constraints changed was not identified: better data are needed.
+MENDABLE = 0.3
+
+
+@dataclass
+class Face:
+    """A guess of the active constraints and of those that keep a loss, bool (n, T), and of the rank."""
+
+    active: np.ndarray
+    short: np.ndarray
+    rank: int
+
+
+def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) -> bool:
+    """Run Newton from a nearly optimal pair, mending the face where it shows itself a little wrong.
+
+    Parameters
+    ----------
+    setting : Setting
+    V : ndarray, shape (p, r)
+    dual : ndarray, shape (n, T)
+    control : Control
+
+    Returns
+    -------
+    bool
+        Whether the gap closed (or the run is to stop); the best pair is with ``control``.
+    """
+    dual = setting.terms.clip(dual)
+    face = _identify(setting, V, dual)
+    if face is None:
+        return False
+    if not face.short.any():
+        # On the unit sphere of the dual norm, where the solution is; multipliers at their bound must stay there.
+        dual = setting.terms.clip(dual / spectral(setting.reduced.adjoint(dual)))
+    return any(_mend(setting, V, dual, face, control, cutoff) for cutoff in CUTOFFS)
+
+
+def _identify(setting: Setting, V: np.ndarray, dual: np.ndarray) -> Face | None:
+    """Read the face off: of two complementary quantities the larger one is not zero."""
+    terms, reduced = setting.terms, setting.reduced
+    beyond = reduced.apply(V) - terms.cost + terms.shift * dual
+    strength = reduced.lengths * dual
+    short = terms.rejected & (-beyond >= np.where(terms.rejected, reduced.lengths, 1.0) * (terms.upper - dual))
+    active = terms.rejected & (strength > beyond) & ~short | terms.tied
+    sigma_v = np.linalg.svd(V, compute_uv=False)
+    if sigma_v[0] == 0.0 or not active.any():
+        return None
+    sigma_m = np.linalg.svd(reduced.adjoint(dual), compute_uv=False)
+    if sigma_m[0] == 0.0:
+        return None
+    rank = int(np.count_nonzero(sigma_v / sigma_v[0] > 1.0 - sigma_m / sigma_m[0]))
+    return Face(active, short, max(rank, 1))
+
+
+def _mend(setting: Setting, V: np.ndarray, dual: np.ndarray, face: Face, control: Control, cutoff: float) -> bool:
+    """Newton on a face, moving constraints between the kinds and lowering the rank until it is right."""
+    terms, reduced, gap = setting.terms, setting.reduced, control.state.gap
+    for _ in range(FACE_ROUNDS):
+        outcome = _newton(setting, V, dual, face, control, cutoff)
+        if control.solved or control.stopped:
+            return True
+        if outcome is None:
+            return False
+        found_V, found, singular = outcome
+        if _recover_multipliers(setting, found_V, singular, control):
+            return True
+        beyond = reduced.apply(found_V) - terms.cost
+        idle = terms.rejected & ~face.active
+        level = LEVEL * (1.0 + np.abs(terms.cost))
+        below = face.active & terms.rejected & (found < 0)
+        above = face.active & terms.rejected & (found > terms.upper)
+        joining = idle & np.where(face.short, beyond > level, beyond < -level)
+        spent = int(np.count_nonzero(singular < -NEGATIVE * singular[-1]))
+        changes = int(below.sum() + above.sum() + joining.sum())
+        if changes + spent == 0 and control.state.gap < 0.5 * gap:
+            # The right face, not yet converged.
+            V, dual, gap = found_V, found, control.state.gap
+            continue
+        if changes + spent == 0 or changes > max(6, MENDABLE * face.active.sum()) or spent >= max(2, face.rank):
+            return False
+        active = face.active & ~below & ~above | joining
+        if not active.any():
+            return False
+        face = Face(active, face.short & ~joining | above, max(face.rank - spent, 1))
+    return False
+
+
+def _newton(
+    setting: Setting, V: np.ndarray, dual: np.ndarray, face: Face, control: Control, cutoff: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Newton steps on one face; returns V, multipliers and the spectrum of S, or None when the steps blow up."""
+    terms, reduced, k = setting.terms, setting.reduced, face.rank
+    rows, columns = np.nonzero(face.active)
+    delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
+    shift = np.where(reduced.tied[rows, columns], 0.0, terms.shift)
+    full = np.where(face.short, terms.upper, 0.0) if face.short.any() else np.zeros(dual.shape)
+    constant = reduced.adjoint(full)
+    lam = dual[rows, columns]
+    singular, previous = np.ones(k), np.inf
+    for step in range(NEWTON_STEPS):
+        U, sigma, Vt = np.linalg.svd(constant + delta.T @ (lam[:, None] * queries))
+        if not np.isfinite(sigma).all():
+            return None
+        inner = U[:, :k].T @ V @ Vt[:k].T
+        singular, turn = np.linalg.eigh(0.5 * (inner + inner.T))
+        full[rows, columns] = lam
+        V = (U[:, :k] @ turn * singular) @ (Vt[:k].T @ turn).T
+        if setting.report(V, full, control) or singular[-1] <= 0:
+            return V, full, singular
+        if step and singular[0] < -NEGATIVE * singular[-1]:
+            return V, full, singular
+        held = np.maximum(singular, 1e-12 * singular[-1])
+        change = newton_step(
+            delta, queries, terms.cost[rows, columns], lam, (U, Vt.T), sigma, turn, held, cutoff, shift
+        )
+        if change is None:
+            return None
+        V, d_lam = change
+        size = float(np.abs(d_lam).max() / max(np.abs(lam).max(), 1e-300))
+        lam = lam + d_lam
+        if not np.isfinite(size) or size > 1e3:
+            return None
+        if size < 1e-15 or (step > 3 and size > 0.5 * previous):
+            break
+        previous = size
+    full[rows, columns] = lam
+    return V, full, singular
+
+
+def _recover_multipliers(setting: Setting, V: np.ndarray, singular: np.ndarray, control: Control) -> bool:
+    """Find admissible multipliers for V; True when they close the gap.
+
+    When active constraints depend on each other the multipliers are not unique and those of Newton's method may leave
+    their bounds. For V = U S V^T the condition on M is linear on the tangent space: M V = U and M^T U = V.
+    """
+    terms, reduced = setting.terms, setting.reduced
+    if terms.shift > 0 or singular[-1] <= 0:
+        return False  # the multipliers are a function of V
+    beyond = reduced.apply(V) - terms.cost
+    near = np.abs(beyond) <= ACTIVE * (1.0 + np.abs(terms.cost))
+    short = terms.rejected & ~near & (beyond < 0)
+    if terms.hard and short.any():
+        return False
+    rows, columns = np.nonzero(terms.rejected & near | terms.tied)
+    if len(rows) == 0:
+        return False
+    k = max(1, int(np.count_nonzero(singular > NEGATIVE * singular[-1])))
+    U, _, Vt = np.linalg.svd(V)
+    dual = np.where(short, terms.upper, 0.0) if short.any() else np.zeros(beyond.shape)
+
+    def tangent(turned: np.ndarray) -> np.ndarray:
+        return np.concatenate(
+            [turned[..., :k, :].reshape(*turned.shape[:-2], -1), turned[..., k:, :k].reshape(*turned.shape[:-2], -1)],
+            -1,
+        )
+
+    turned = (reduced.delta[rows, columns] @ U)[:, :, None] * (reduced.queries[rows] @ Vt.T)[:, None, :]
+    target = tangent(np.eye(len(U), len(Vt)) - U.T @ reduced.adjoint(dual) @ Vt.T)
+    free = reduced.tied[rows, columns]
+    lower = np.where(free, -np.inf, 0.0)
+    upper = np.where(free, np.inf, terms.upper)
+    found = lsq_linear(tangent(turned).T, target, (lower, upper), method="bvls", tol=1e-15)
+    dual[rows, columns] = found.x
+    return setting.report(V, dual, control)

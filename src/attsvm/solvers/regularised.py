@@ -1,0 +1,356 @@
+r"""Soft margins for selections that cannot all be kept, and priors to stay near: set up, solved, certified.
+
+.. math:: \min_W \; f(W - W_0) + C\sum_{it} \ell\big(1 - A(W)_{it}\big), \qquad \ell(u) = \max(0, u) \text{ or }
+   \max(0, u)^2,
+
+over rejected tokens, with f half the square of the Frobenius norm (the convention of support vector machines, so that C
+means what it means in scikit-learn) or any other norm itself; equal scores of several selected tokens stay exact.
+Without C the margin is hard and :math:`\|W - W_0\|` is minimised. The certified gap compares the objective at W
+itself with the dual bound of :mod:`attsvm.solvers.common.setting` at the multipliers, both recomputed in the original
+coordinates.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from attsvm.core.certificate import EPS, FarkasCertificate
+from attsvm.core.interop import to_numpy
+from attsvm.core.norms import FROBENIUS, Norm
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.reduction import Reduced, reduce
+from attsvm.core.solution import TIE_TOLERANCE, Certified, Solution, Status, residual_of_ties
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.setting import Setting, Terms
+from attsvm.solvers.frobenius.soft_margin import solve_soft_frobenius
+from attsvm.solvers.interior_point.general import solve_soft_general
+
+# W is the prior when they differ by no more than this part of it.
+RESOLUTION = 64 * EPS
+LOSSES = ("hinge", "squared_hinge")
+
+
+@dataclass(frozen=True)
+class Regularisation:
+    """What is asked for beside the norm.
+
+    Attributes
+    ----------
+    C : float or None
+        Price of a unit of loss; None for the hard margin.
+    loss : str
+        One of :data:`LOSSES`.
+    prior : ndarray, shape (d, dz), or None
+        The W0 to stay near; None for zero.
+    """
+
+    C: float | None
+    loss: str
+    prior: np.ndarray | None
+
+    def terms(self, problem: SelectionProblem, norm: Norm) -> Terms:
+        """Write the objective in the original coordinates."""
+        cost = np.where(problem.rejected, 1.0, 0.0)
+        if self.prior is not None:
+            cost = cost - problem.apply(self.prior)
+        hard, hinge = self.C is None, self.loss == "hinge"
+        return Terms(
+            norm=norm,
+            squared=norm is FROBENIUS and not hard,
+            rejected=problem.rejected,
+            tied=problem.tied,
+            cost=cost,
+            upper=np.inf if self.C is None or not hinge else self.C,
+            shift=0.0 if self.C is None or hinge else 0.5 / self.C,
+        )
+
+
+def read_regularisation(problem: SelectionProblem, norm: Norm, C: Any, loss: Any, prior: Any) -> Regularisation | None:
+    """Check the arguments of :func:`attsvm.solve` that this module serves.
+
+    Returns
+    -------
+    Regularisation or None
+        None when neither C nor a prior is given: the plain hard margin.
+
+    Raises
+    ------
+    ValueError
+        One sentence that names the argument and what was expected.
+    """
+    if loss not in LOSSES:
+        raise ValueError(f"loss must be one of {', '.join(map(repr, LOSSES))}; got {loss!r}.")
+    if C is None and prior is None:
+        return None
+    if C is not None:
+        number = isinstance(C, (int, float, np.integer, np.floating)) and not isinstance(C, bool)
+        if not number or not 0 < C < math.inf:
+            raise ValueError(f"C must be a positive, finite number (None for the hard margin); got {C!r}.")
+        C = float(C)
+    if prior is not None:
+        _, _, d, dz = problem.shape
+        matrix = to_numpy("prior", prior).astype(np.float64)
+        if matrix.shape != (d, dz):
+            raise ValueError(f"prior must have shape (d, dz) = {(d, dz)}; got {matrix.shape}.")
+        if not np.isfinite(matrix).all():
+            raise ValueError(f"prior of shape {matrix.shape} must be finite; found NaN or infinity.")
+        prior = matrix
+    return Regularisation(C, loss, prior)
+
+
+@dataclass(frozen=True)
+class CertifiedPair(Certified):
+    """W and multipliers of a soft or prior problem, with the objective at the one and the bound at the others.
+
+    An objective below ``resolution``, what rounding W itself costs, counts as zero.
+    """
+
+    primal: float = np.inf
+    resolution: float = 0.0
+
+    @property
+    def gap(self) -> float:
+        """(primal - dual) / primal; infinite when W is infeasible."""
+        if not np.isfinite(self.primal) or self.tie_residual > TIE_TOLERANCE:
+            return np.inf
+        if self.primal <= self.resolution:
+            return 0.0
+        return (self.primal - self.lower_bound) / self.primal
+
+
+def certify_pair(
+    problem: SelectionProblem, terms: Terms, prior: np.ndarray, W: np.ndarray, dual: np.ndarray
+) -> CertifiedPair:
+    """Evaluate the objective at W and the bound at the multipliers; a hard margin's W is first scaled to margin one.
+
+    Returns
+    -------
+    CertifiedPair
+    """
+    margins = problem.apply(W)
+    smallest = float(np.min(margins, where=problem.rejected, initial=np.inf))
+    feasible = not terms.hard or smallest > 0
+    if terms.hard and feasible and smallest < 1.0:
+        W, margins = W / smallest, margins / smallest
+    V = W - prior
+    dual = terms.clip(dual)
+    pulled = problem.adjoint(dual)
+    scale, bound = terms.bound(dual, pulled)
+    dual = terms.clip(dual * scale)
+    if terms.hard and terms.norm is FROBENIUS and bound > 0:
+        dual = dual * bound  # W - W0 = A^T dual
+    return CertifiedPair(
+        W=W,
+        dual=dual,
+        margins=margins,
+        objective=terms.norm.value(V) if feasible else np.inf,
+        lower_bound=bound,
+        tie_residual=residual_of_ties(problem, W, margins),
+        primal=terms.size(V) + terms.loss(np.where(problem.rejected, 1.0 - margins, 0.0)) if feasible else np.inf,
+        resolution=terms.size(RESOLUTION * prior),
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RegularisedSolution(Solution):
+    """The answer to a problem with a soft margin or a prior.
+
+    Attributes
+    ----------
+    regularisation : Regularisation
+        C, the loss and the prior that were asked for.
+    """
+
+    regularisation: Regularisation = Regularisation(None, "hinge", None)
+
+    @property
+    def _pair(self) -> CertifiedPair:
+        pair = self.certified
+        assert isinstance(pair, CertifiedPair)
+        return pair
+
+    @property
+    def W(self) -> Any:
+        """The attention matrix, (d, dz); NaN when none was found."""
+        return super().W
+
+    @property
+    def dual(self) -> Any:
+        """Multipliers, (n, T), at most C for the hinge: W - W0 = A^T dual for the Frobenius norm at the optimum."""
+        return super().dual
+
+    @property
+    def objective(self) -> float:
+        """The norm of W - W0 (of W without a prior); infinite when no W was found."""
+        return self._pair.objective
+
+    @property
+    def primal(self) -> float:
+        """The objective at W: the norm (half its square, Frobenius with a soft margin) plus C times the losses."""
+        return self._pair.primal
+
+    @property
+    def dual_value(self) -> float:
+        """The proven lower bound on the objective."""
+        return self._pair.lower_bound
+
+    @property
+    def slack(self) -> Any:
+        """How far each rejected token's margin falls short of one, (n, T), zero elsewhere."""
+        short = np.where(self.problem.rejected, np.maximum(1.0 - self.certified.margins, 0.0), 0.0)
+        return self.problem.kind.restore(short)
+
+    @cached_property
+    def margin_tolerance(self) -> np.ndarray:
+        """How far each margin may be from that of the exact solution, (n, T); an estimate but for Frobenius.
+
+        Strong convexity: |W - W*|^2 / 2 is at most primal - dual value when half the square is minimised, and
+        gap |W - W0|^2 when the norm is.
+        """
+        if not np.isfinite(self.gap):
+            return np.zeros(self.problem.mask.shape)
+        lengths = np.empty(self.problem.mask.shape)
+        for rows, delta in self.problem.differences():
+            lengths[rows] = np.linalg.norm(delta, axis=2)
+        lengths *= np.linalg.norm(self.problem.queries, axis=1)[:, None]
+        return lengths * self._distance
+
+    @property
+    def _distance(self) -> float:
+        gap = max(self.gap, 4 * EPS)
+        if self.regularisation.C is not None and self.norm is FROBENIUS:
+            return float(np.sqrt(2 * gap * self.primal))
+        return float(np.sqrt(2 * gap)) * self.objective
+
+    @property
+    def rank(self) -> int:
+        """Number of singular values of W that the certified gap tells from zero (see :attr:`margin_tolerance`)."""
+        if not np.isfinite(self.objective):
+            return 0
+        sigma = np.linalg.svd(self.certified.W, compute_uv=False)
+        return int(np.count_nonzero(sigma > max(self._distance, 4 * EPS * float(sigma[0]))))
+
+    def __repr__(self) -> str:
+        return (
+            f"RegularisedSolution({self.status.name}, {self.norm.name} norm {self.objective:.6g}, "
+            f"primal {self.primal:.6g}, gap {self.gap:.1e}, {self.method}, {self.iterations} iterations, "
+            f"{self.seconds:.3g} s)"
+        )
+
+
+def solve_regularised(
+    problem: SelectionProblem,
+    norm: Norm,
+    regularisation: Regularisation,
+    control: Control,
+    tol: float,
+    warm_start: Solution | None,
+    opening: Solution | None,
+) -> RegularisedSolution:
+    """Solve with a soft margin or a prior.
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+    norm : Norm
+    regularisation : Regularisation
+    control : Control
+        Aiming below ``tol``.
+    tol : float
+    warm_start : Solution, optional
+    opening : Solution, optional
+        For a hard margin: the Frobenius solution without a prior, or the proof that no W exists.
+
+    Returns
+    -------
+    RegularisedSolution
+    """
+    start = time.perf_counter()
+    terms = regularisation.terms(problem, norm)
+    _, _, d, dz = problem.shape
+    prior = np.zeros((d, dz)) if regularisation.prior is None else regularisation.prior
+    none = np.zeros(problem.mask.shape)
+
+    def answer(W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None) -> RegularisedSolution:
+        pair = certify_pair(problem, terms, prior, W, dual)
+        if certificate is not None:
+            status = Status.INFEASIBLE
+        elif pair.gap <= tol:
+            status = Status.OPTIMAL
+        else:
+            unsolved = Status.UNDECIDED if terms.hard and not np.isfinite(pair.primal) else Status.MAX_ITERATIONS
+            status = control.stopped or unsolved
+        seconds = time.perf_counter() - start + (0.0 if opening is None else opening.seconds)
+        return RegularisedSolution(
+            problem, norm, status, pair, control.iterations, seconds, control.method, certificate, regularisation
+        )
+
+    if opening is not None and opening.certificate is not None:
+        control.iterations, control.method = opening.iterations, opening.method
+        return answer(np.zeros((d, dz)), none, opening.certificate)
+    # The prior itself, when it satisfies everything or nothing is worth a step away from it.
+    control.method = "closed form"
+    first = answer(prior, terms.slope(terms.cost))
+    if first.status is Status.OPTIMAL:
+        return first
+    reduced = reduce(problem, rotate=norm.invariant)
+    setting = _setting(reduced, terms, prior)
+    unit = _unit(reduced, terms)
+    guess = None
+    if warm_start is not None:
+        guess = reduced.gather(_adapted(warm_start, terms)) * unit
+        control.method = "warm start"
+        setting.report(reduced.lower(warm_start.certified.W) - setting.prior, guess, control)
+    if not (control.solved or control.stopped):
+        method = solve_soft_frobenius if norm is FROBENIUS else solve_soft_general
+        method(setting, control, guess)
+    loose = np.where(reduced.lift_dual(_loose(reduced)), terms.slope(terms.cost), 0.0)
+    W, dual = prior, loose
+    if control.W is not None:
+        W = prior + reduced.lift(control.W)
+    if control.dual is not None:
+        dual = loose + reduced.lift_dual(control.dual) / unit
+    return answer(W, dual)
+
+
+def _adapted(before: Solution, terms: Terms) -> np.ndarray:
+    """Multipliers (n, T) of an earlier solution; those that were at their bound move to the new one."""
+    dual = before.certified.dual
+    if isinstance(before, RegularisedSolution) and np.isfinite(terms.upper):
+        earlier = before.regularisation
+        if earlier.C is not None and earlier.loss == "hinge":
+            return np.where(dual >= earlier.C * (1.0 - 1e-12), terms.upper, dual)
+    return dual
+
+
+def _unit(reduced: Reduced, terms: Terms) -> float:
+    """Factor by which C and the multipliers grow in reduced coordinates: f(lift(V)) is f(V) over it."""
+    return reduced.scale**2 if terms.norm is FROBENIUS else reduced.scale
+
+
+def _loose(reduced: Reduced) -> np.ndarray:
+    """Rejected tokens whose margin is zero under every W: copies of the selected one, zero queries."""
+    return reduced.rejected & (reduced.lengths == 0.0)
+
+
+def _setting(reduced: Reduced, terms: Terms, prior: np.ndarray) -> Setting:
+    unit = _unit(reduced, terms)
+    loose = _loose(reduced)
+    rejected = reduced.rejected & ~loose
+    inner = Terms(
+        norm=terms.norm,
+        squared=terms.squared,
+        rejected=rejected,
+        tied=reduced.tied,
+        cost=np.where(loose, 0.0, reduced.gather(terms.cost)),
+        upper=terms.upper * unit,
+        shift=terms.shift / unit,
+    )
+    lost = replace(inner, rejected=loose).loss(np.ones(loose.shape))
+    return Setting(replace(reduced, rejected=rejected), inner, reduced.lower(prior), lost)

@@ -1,0 +1,242 @@
+"""The one door to the solvers: choose a method, run it, certify what it says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from attsvm.core.certificate import FarkasCertificate
+from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm, get_norm
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.reduction import Reduced, reduce
+from attsvm.core.solution import Solution, Status, certify
+from attsvm.solvers.common import farkas
+from attsvm.solvers.common.control import Callback, Control
+from attsvm.solvers.common.evaluation import report
+from attsvm.solvers.common.ties import Ties
+from attsvm.solvers.compiled.frobenius import GRAM_LIMIT, solve_compiled
+from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
+from attsvm.solvers.frobenius.streamed import solve_sharded
+from attsvm.solvers.interior_point.hard_door import solve_entrywise
+from attsvm.solvers.interior_point.hard_spectral import solve_spectral
+from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
+from attsvm.solvers.regularised import read_regularisation, solve_regularised
+
+Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
+METHODS: dict[Norm, dict[str, Method]] = {
+    FROBENIUS: FROBENIUS_METHODS,
+    NUCLEAR: NUCLEAR_METHODS,
+    SPECTRAL: {"auto": solve_spectral},
+}
+
+# Lifting an answer to the original coordinates costs a few roundings; methods aim below the gap that is promised.
+AIM = 0.5
+# A hard margin with a prior asks of the problem without it only whether a W exists.
+OPENING_TOL = 0.1
+# The last resort forms the constraints densely.
+LINEAR_PROGRAM_ENTRIES = 50_000_000
+# At the ends of the floating-point range squares overflow in a method; what comes out is certified anyway.
+LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore"}
+# Tokens, and entries of W, up to which one compiled call from tokens to answer is cheaper than looking at the problem.
+SMALL, FEW_ENTRIES = 1000, 1100
+# Token differences above this size are streamed instead of copied.
+STREAM_BYTES = 1 << 28
+
+
+def solve(
+    problem: SelectionProblem,
+    norm: str | float = "frobenius",
+    *,
+    tol: float = 1e-9,
+    max_iter: int | None = None,
+    time_limit: float | None = None,
+    warm_start: Solution | None = None,
+    callback: Callback | None = None,
+    verbose: bool = False,
+    method: str | None = None,
+    C: float | None = None,
+    loss: str = "hinge",
+    prior: Any = None,
+) -> Solution:
+    r"""Find the smallest W that selects the given tokens with margin one.
+
+    Solves min ||W|| subject to :math:`(x_{i\alpha_i} - x_{it})^\top W z_i \ge 1` for every visible rejected token, and
+    equal scores for several selected tokens (Att-SVM and Gen-SVM of arXiv 2308.16898).
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+    norm : {"frobenius", "nuclear", "spectral", "max"} or float
+        A number p >= 1 is the entrywise l_p norm; "max" is the largest absolute entry.
+    tol : float
+        Certified relative gap asked for.
+    max_iter : int, optional
+        Limit on iterations (passes, Newton rounds and interior-point steps count one each).
+    time_limit : float, optional
+        In seconds.
+    warm_start : Solution, optional
+        The answer to a similar problem of the same shape.
+    callback : callable, optional
+        Called with an :class:`attsvm.solvers.common.control.IterationState`; True stops the run.
+    verbose : bool
+        Print a row an iteration.
+    method : str, optional
+        Force one method instead of the automatic choice; for the Frobenius norm "active_set", "coordinate_newton",
+        "interior_point", "daqp" or "sharded" (tokens are streamed; automatic when they are large); for the nuclear norm
+        "first_order" or "interior_point".
+    C : float, optional
+        Soft margin: a shortfall ``u = max(0, 1 - margin)`` of a rejected token costs ``C u`` instead of being
+        forbidden, added to half the squared Frobenius norm (scikit-learn's convention), or to any other norm itself.
+    loss : {"hinge", "squared_hinge"}
+        With ``C``: the second charges ``C u**2``.
+    prior : array_like, shape (d, dz), optional
+        A W0 to stay near: the norm of ``W - prior`` is minimised.
+
+    Returns
+    -------
+    Solution
+        Never raises for an unsolved problem: see ``.status``, and ``.raise_for_status()``. With ``C`` or ``prior`` it
+        is a :class:`attsvm.solvers.regularised.RegularisedSolution`.
+
+    Raises
+    ------
+    ValueError
+        For arguments out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import SelectionProblem, solve
+    >>> tokens = np.array([[[1.0, 0.0], [0.0, 0.0]]])
+    >>> solution = solve(SelectionProblem(tokens, [[1.0]], [0]))
+    >>> solution.status.name, solution.objective
+    ('OPTIMAL', 1.0)
+    """
+    if not isinstance(problem, SelectionProblem):
+        raise ValueError(f"problem must be a SelectionProblem; got {type(problem).__name__}.")
+    measure = get_norm(norm)
+    _check_options(tol, max_iter, time_limit, warm_start, problem)
+    start = time.perf_counter()
+
+    def answer(
+        status: Status, W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None
+    ) -> Solution:
+        certified = certify(problem, measure, W, dual)
+        if certificate is None and certified.gap <= tol:
+            status = Status.OPTIMAL
+        seconds = time.perf_counter() - start
+        return Solution(problem, measure, status, certified, control.iterations, seconds, control.method, certificate)
+
+    control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
+    asked = read_regularisation(problem, measure, C, loss, prior)
+    if asked is not None:
+        if method is not None:
+            raise ValueError(f"method must be None with C or prior, whose methods are chosen for them; got {method!r}.")
+        opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit)
+        return solve_regularised(problem, measure, asked, control, tol, warm_start, opening)
+    control.method = "closed form"
+    n, T, d, dz = problem.shape
+    nothing, none = np.zeros((d, dz)), np.zeros((n, T))
+    if not problem.rejected.any():
+        return answer(Status.OPTIMAL, nothing, none)
+    plain = measure is FROBENIUS and method is None
+    if plain and _small(problem) and not control.watched:
+        control.method, control.iterations = "compiled active set", 1
+        solved, W, dual = solve_compiled(problem, control.tol)
+        if solved:
+            return answer(Status.UNDECIDED, W, dual)
+        if dual.any():
+            certificate = FarkasCertificate(problem, dual / dual[problem.rejected].sum())
+            if certificate.verify():
+                return answer(Status.INFEASIBLE, nothing, dual, certificate)
+        control.method = "closed form"
+    if measure is FROBENIUS and (method == "sharded" or (plain and _large(problem))):
+        with np.errstate(**LENIENT):
+            found = solve_sharded(problem, control)
+        W, dual = control.W, control.dual
+    else:
+        reduced = reduce(problem, rotate=measure.invariant)
+        control.unit = reduced.scale
+        empty = reduced.rejected & (reduced.lengths == 0.0)
+        if empty.any():
+            found = empty / empty.sum()
+        else:
+            guess = None if warm_start is None else _warm(reduced, measure, warm_start, control)
+            found = None
+            if not (control.solved or control.stopped):
+                control.method = "closed form"
+                with np.errstate(**LENIENT):
+                    found = _choose(measure, method)(reduced, control, guess)
+            if found is None and control.W is None and control.stopped is None:
+                found = _last_resort(reduced, control)
+        found = None if found is None else reduced.lift_dual(found)
+        W = None if control.W is None else reduced.lift(control.W)
+        dual = None if control.dual is None else reduced.lift_dual(control.dual)
+    W, dual = nothing if W is None else W, none if dual is None else dual
+    if found is not None:
+        certificate = FarkasCertificate(problem, found)
+        if certificate.verify():
+            return answer(Status.INFEASIBLE, nothing, dual, certificate)
+    return answer(control.stopped or Status.UNDECIDED, W, dual)
+
+
+def _small(problem: SelectionProblem) -> bool:
+    """Whether one compiled call from tokens to answer is cheaper than anything that looks at the problem first."""
+    n, T, d, dz = problem.shape
+    return n * T <= GRAM_LIMIT or (n * T <= SMALL and d * dz <= FEW_ENTRIES)
+
+
+def _large(problem: SelectionProblem) -> bool:
+    """Whether the token differences are better not all held in memory."""
+    return 8 * int(problem.rejected.sum()) * problem.shape[2] > STREAM_BYTES
+
+
+def _choose(measure: Norm, method: str | None) -> Method:
+    known = METHODS.get(measure) or {"auto": partial(solve_entrywise, norm=measure)}
+    if method is not None and method not in known:
+        names = ", ".join(repr(name) for name in known) + (", 'sharded'" if measure is FROBENIUS else "")
+        raise ValueError(f"method must be one of {names} for the {measure.name} norm; got {method!r}.")
+    return known[method or "auto"]
+
+
+def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Control) -> np.ndarray:
+    """Judge an earlier pair as it stands, which ends a refit, and hand its multipliers to the method."""
+    dual = reduced.gather(warm_start.certified.dual)
+    control.method = "warm start"
+    control.earlier = reduced.lower(warm_start.certified.W)
+    tied = Ties(reduced).project(control.earlier) if reduced.tied.any() else control.earlier
+    report(reduced, measure, tied, dual, control)
+    return dual
+
+
+def _last_resort(reduced: Reduced, control: Control) -> np.ndarray | None:
+    """Ask a linear program whether any W exists; continue from its multipliers."""
+    if reduced.rejected.sum() * np.prod(reduced.shape) > LINEAR_PROGRAM_ENTRIES:
+        return None
+    control.method += ", linear program"
+    _, dual = farkas.by_linear_program(reduced)
+    return farkas.certificate(reduced, dual)
+
+
+def _check_options(
+    tol: float,
+    max_iter: int | None,
+    time_limit: float | None,
+    warm_start: Solution | None,
+    problem: SelectionProblem,
+) -> None:
+    if not 0 < tol < 1:
+        raise ValueError(f"tol must lie between 0 and 1; got {tol!r}.")
+    if max_iter is not None and max_iter < 1:
+        raise ValueError(f"max_iter must be at least 1; got {max_iter!r}.")
+    if time_limit is not None and not time_limit > 0:
+        raise ValueError(f"time_limit must be positive; got {time_limit!r}.")
+    if warm_start is not None and warm_start.certified.dual.shape != problem.mask.shape:
+        raise ValueError(
+            f"warm_start must be a solution of the same shape, {problem.mask.shape}; "
+            f"got {warm_start.certified.dual.shape}."
+        )

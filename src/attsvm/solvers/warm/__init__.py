@@ -1,0 +1,1 @@
+"""Paths from the answer of a similar problem."""

@@ -1,0 +1,294 @@
+"""What to expect of training on given data, what was observed, and the name of what went wrong.
+
+A :class:`Diagnosis` puts the theory's answers side by side: which hypotheses hold, what they predict, where the trained
+matrix stands. Five failure signatures have a name, a sentence and a remedy; a finding is *certain* when it is proved by
+the data or seen in the trained matrix, and *possible* when the data merely allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from attsvm.core.interop import to_numpy
+from attsvm.core.solution import Status
+from attsvm.data.token_data import TokenData
+from attsvm.theory.conditions import Condition, condition_e
+from attsvm.theory.landscape import ENUMERATE, SAMPLES, Landscape, explore
+from attsvm.theory.separability import Separability, check_separability
+from attsvm.theory.tokens import Trial
+from attsvm.theory.verdict import Observation, Outcome, Prediction, agrees, observe, predict
+
+# A second token of a query with more attention than this counts as kept (the published threshold of Gen-SVM).
+KEPT = 1e-3
+# Logits rounded by this much change attention by as much, relatively.
+LOGIT_ERROR = 0.1
+
+
+class Signature(Enum):
+    """A way training fails to arrive at the SVM of the optimal tokens; each member's value is its sentence."""
+
+    LOCAL = "Training is caught by a local direction instead of the global one."
+    ORDER = "The head breaks the order of the scores, so tokens are not selected one by one."
+    NOT_SPARSE = "Attention stays shared among several tokens."
+    PRECISION = "Arithmetic, not the theory, decides the direction."
+    INFEASIBLE = "No matrix selects the optimal tokens of all sequences at once."
+
+
+REMEDIES = {
+    Signature.LOCAL: "Start from zero, take a large first step, or compare with the SVM of the realised tokens.",
+    Signature.ORDER: "Compare with svm_equivalent (Gen-SVM: several tokens tie) instead of the one-token SVM.",
+    Signature.NOT_SPARSE: "Train longer if the norm still grows; if it has settled, use svm_equivalent.",
+    Signature.PRECISION: "Use numerics='exact' and float64, or scale the data.",
+    Signature.INFEASIBLE: "Raise the dimension: d >= max(T - 1, n) is enough for almost all data.",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A failure signature that applies.
+
+    Attributes
+    ----------
+    signature : Signature
+    certain : bool
+        Proved or seen, as opposed to merely possible.
+    detail : str
+        The numbers behind it.
+    """
+
+    signature: Signature
+    certain: bool
+    detail: str
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it."""
+        return REMEDIES[self.signature]
+
+    def __str__(self) -> str:
+        sure = "" if self.certain else "Possible: "
+        return f"{sure}{self.signature.value} {self.detail} {self.remedy}"
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """The theory's answers about one trial.
+
+    Attributes
+    ----------
+    trial : Trial
+    landscape : Landscape
+        Its selections, with the locally optimal directions.
+    separability : Separability
+    prediction : Prediction
+        With every hypothesis in `prediction.hypotheses`.
+    observation : Observation or None
+        Where the trained matrix stands, when one was given.
+    agrees : bool or None
+        Whether the observation is what was predicted; None when nothing was predicted or observed.
+    findings : tuple of Finding
+    """
+
+    trial: Trial
+    landscape: Landscape
+    separability: Separability
+    prediction: Prediction
+    observation: Observation | None
+    agrees: bool | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def hypotheses(self) -> dict[str, Condition]:
+        """The hypotheses by name."""
+        return self.prediction.hypotheses
+
+    def finding(self, signature: Signature) -> Finding | None:
+        """Return the finding with that signature, if it applies."""
+        return next((found for found in self.findings if found.signature is signature), None)
+
+    def __str__(self) -> str:
+        lines = ["Predicted: " + str(self.prediction)]
+        if self.observation is not None:
+            seen = self.observation
+            lines.append(
+                f"Observed: {seen.outcome.value}; tokens {seen.selected.tolist()}, least attention "
+                f"{seen.least_attention:.4g}, correlation with their SVM {seen.correlation:.4g}"
+            )
+        lines += [f"- {found}" for found in self.findings] or ["No failure signature applies."]
+        return "\n".join(lines)
+
+
+def diagnose(
+    data: TokenData,
+    head: Any,
+    trained: Any = None,
+    *,
+    init: Any = None,
+    loss: str | Callable[..., Any] = "logistic",
+    norm: str = "frobenius",
+    limit: int = ENUMERATE,
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> Diagnosis:
+    """Check the theory's hypotheses on one trial, predict, compare with training, and name what went wrong.
+
+    Parameters
+    ----------
+    data : TokenData
+        One trial: without leading dimensions.
+    head : array (dv,), module or callable
+    trained : Trace or array (d, dz), optional
+        What training left: a trace of this trial, or a matrix.
+    init : array (d, dz), optional
+        The start; the trace's own, or zero, by default.
+    loss : str or callable
+    norm : {"frobenius", "nuclear"}
+        Of the SVM the trained matrix is compared with: nuclear for K and Q.
+    limit, samples, seed : int
+        Up to `limit` selections are enumerated, otherwise `samples` are drawn.
+
+    Returns
+    -------
+    Diagnosis
+
+    Raises
+    ------
+    ValueError
+        If an argument does not fit; the sentence names it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import TokenData, diagnose
+    >>> tokens = np.array([[[0.0], [1.0], [2.0]]])  # the middle token scores best and can never win
+    >>> values = np.array([[[0.0], [1.0], [0.0]]])
+    >>> found = diagnose(TokenData(tokens, [[1.0]], [1.0], values=values), [1.0])
+    >>> [finding.signature.name for finding in found.findings]
+    ['INFEASIBLE', 'NOT_SPARSE']
+    """
+    trial = Trial.of(data, head)
+    W, start, numerics = _trained(trained, init)
+    known = explore(trial, limit=limit, samples=samples, seed=seed)
+    prediction = predict(trial, init=start, loss=loss, landscape=known)
+    observation = None if W is None else observe(trial, W, norm)
+    separability = check_separability(trial, known)
+    candidates = [
+        _infeasible(trial, separability),
+        _local(trial, known, prediction, observation),
+        _order(trial, prediction, observation),
+        _not_sparse(trial, prediction, W),
+        _precision(trial, W, numerics),
+    ]
+    return Diagnosis(
+        trial,
+        known,
+        separability,
+        prediction,
+        observation,
+        None if observation is None else agrees(prediction, observation),
+        tuple(found for found in candidates if found is not None),
+    )
+
+
+def _trained(trained: Any, init: Any) -> tuple[Any, Any, str | None]:
+    """Return the final W, the start, and the numerics of the run, each None when not known."""
+    if trained is None:
+        return None, init, None
+    if not hasattr(trained, "numerics"):
+        return to_numpy("trained", trained), init, None
+    records = to_numpy("trained", trained.W)
+    if records.ndim != 3:
+        raise ValueError(f"trained has records of shape {records.shape}; a trace of one trial was expected.")
+    return records[-1], records[0] if init is None else init, trained.numerics
+
+
+def _infeasible(trial: Trial, separability: Separability) -> Finding | None:
+    if separability.optimal is Status.OPTIMAL:
+        return None
+    n, T, d = trial.tokens.shape
+    enough = "meets" if separability.dimension else "is below"
+    detail = f"d = {d} {enough} max(T - 1, n) = {max(T - 1, n)}. {separability.optimal.value}"
+    return Finding(Signature.INFEASIBLE, separability.optimal is Status.INFEASIBLE, detail)
+
+
+def _local(trial: Trial, known: Landscape, prediction: Prediction, seen: Observation | None) -> Finding | None:
+    gradient = prediction.hypotheses["C"]
+    aligned = "The initial gradient points to the optimal tokens (C holds)."
+    if not gradient.holds:
+        aligned = f"The initial gradient is misaligned (C fails: {gradient.detail})."
+    if seen is not None:
+        astray = int((seen.selected != trial.optimal).sum())
+        if seen.outcome not in (Outcome.LOCAL, Outcome.NOT_LOCAL):
+            return None
+        kind = "locally optimal" if seen.locality.holds else "not locally optimal, so longer training may leave it"
+        return Finding(
+            Signature.LOCAL, True, f"{astray} of {len(seen.selected)} tokens differ; the selection is {kind}. {aligned}"
+        )
+    others = [direction for direction in known.directions if (direction.selected != trial.optimal).any()]
+    if not others or prediction.outcome in (Outcome.GLOBAL, Outcome.FINITE):
+        return None
+    return Finding(
+        Signature.LOCAL, False, f"{len(others)} other locally optimal directions exist ({known.how}). {aligned}"
+    )
+
+
+def _order(trial: Trial, prediction: Prediction, seen: Observation | None) -> Finding | None:
+    checked = [prediction.hypotheses["E"]]
+    if seen is not None and (seen.selected != trial.optimal).any():
+        checked.append(condition_e(trial, seen.selected))
+    broken = [condition for condition in checked if condition.holds is False]
+    if not broken:
+        return None
+    return Finding(
+        Signature.ORDER,
+        True,
+        f"A mixture with lower-scored tokens beats the token itself (E fails: {broken[0].detail}).",
+    )
+
+
+def _not_sparse(trial: Trial, prediction: Prediction, W: Any) -> Finding | None:
+    if W is None:
+        if prediction.outcome is Outcome.FINITE:
+            return Finding(Signature.NOT_SPARSE, True, f"The norm stays finite: {prediction.rests_on}.")
+        if not trial.unique:
+            shared = int((trial.score_gap <= trial.score_error).sum())
+            return Finding(Signature.NOT_SPARSE, False, f"In {shared} sequences the best score is shared.")
+        return None
+    logits = trial.logits(W)
+    weight = np.exp(logits - logits.max(axis=1, keepdims=True))
+    kept = (weight / weight.sum(axis=1, keepdims=True) > KEPT).sum(axis=1)
+    shared = int((kept > 1).sum())
+    if shared == 0:
+        return None
+    detail = f"{shared} of {len(kept)} queries keep two to {int(kept.max())} tokens above {KEPT:g}."
+    growing = bool(prediction.hypotheses["norm diverges"].holds)
+    if growing:
+        detail += " No finite matrix is stationary, so training is unfinished."
+    return Finding(Signature.NOT_SPARSE, not growing, detail)
+
+
+def _precision(trial: Trial, W: Any, numerics: str | None) -> Finding | None:
+    if W is None:
+        return None
+    eps = float(np.finfo(W.dtype).eps) if W.dtype.kind == "f" else float(np.finfo(float).eps)
+    d, dz = W.shape
+    size = float((np.linalg.norm(trial.tokens, axis=2) * np.linalg.norm(trial.queries, axis=1)[:, None]).max())
+    error = (d + dz) * eps * size * float(np.linalg.norm(W.astype(np.float64)))
+    if error > LOGIT_ERROR:
+        return Finding(Signature.PRECISION, True, f"Logits in {W.dtype} at this size are rounded by up to {error:.2g}.")
+    if numerics == "exact":
+        return None
+    ordered = np.sort(trial.logits(W), axis=1)
+    lead = ordered[:, -1] - ordered[:, -2] if ordered.shape[1] > 1 else np.full(len(ordered), np.inf)
+    blind = int((lead > -np.log(eps)).sum())
+    if blind == 0:
+        return None
+    detail = (
+        f"In {blind} of {len(lead)} sequences the margin passes {-np.log(eps):.1f}, where a plain gradient is zero."
+    )
+    return Finding(Signature.PRECISION, numerics == "autograd", detail)

@@ -1,0 +1,261 @@
+r"""The Graph-SVM of next-token prediction (arXiv 2403.08081).
+
+Tokens are words of a vocabulary with embeddings :math:`e_1..e_K`; the query is the last token k of a sequence, the
+label y the token that follows. With a head that reads the label off the attended tokens, the loss of a sequence is
+:math:`-\log\sum_{t:\,x_t=y} s_t`. For each k the *next-token graph* has an edge from the label of every sequence that
+ends in k to each of its tokens. In its strongly connected components tokens are each other's labels: none wins, and
+their scores settle at finite differences. Between components the order is strict. Training W therefore behaves like
+:math:`C\,W^{svm} + W^{fin}`:
+
+.. math:: W^{svm} = \arg\min \|W\|_F \ \text{s.t.}\ (e_i-e_j)^\top W e_k = 0 \ (i\sim j),\quad \ge 1\ (i\Rightarrow j),
+
+with :math:`i\sim j` in one component and :math:`i\Rightarrow j` when a path leads from i to j but not back; and
+:math:`W^{fin}` the minimiser, over the span of :math:`(e_i-e_j)e_k^\top` with :math:`i\sim j`, of the loss restricted
+to the tokens in the component of each label. That loss is a convex log-likelihood, strictly convex there.
+
+An edge between components implies every path through it (margins add up along a path), so the edges alone are asked
+for. They are a selection problem over one shared sequence, the vocabulary: for each k and each component with edges to
+others, one query that ties the component's tokens and rejects one token of each component it points to (the rest of
+that component has the same score); components without such edges but with several tokens give a query that only ties. A
+graph without cycles has no ties: then :math:`W^{fin} = 0`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from attsvm.core.interop import to_numpy
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.solution import Solution
+from attsvm.solvers.solving import solve
+
+_NEWTON = 100
+
+
+@dataclass(frozen=True, eq=False)
+class TokenGraph:
+    """The next-token graph of one last token.
+
+    Attributes
+    ----------
+    last : int
+        The last token k.
+    edges : ndarray of int, shape (m, 2)
+        Different pairs (label, token), label first, without loops.
+    component : ndarray of int, shape (K,)
+        Strongly connected component of every vocabulary entry.
+    """
+
+    last: int
+    edges: np.ndarray
+    component: np.ndarray
+
+    @property
+    def acyclic(self) -> bool:
+        """Whether no two tokens lie on a cycle."""
+        return len(np.unique(self.component)) == len(self.component)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphSVM:
+    """The two parts of W that next-token prediction tends to.
+
+    Attributes
+    ----------
+    graphs : tuple of TokenGraph
+        One for each last token that occurs.
+    problem : SelectionProblem
+        Over the vocabulary; one query for each component that ties or beats something.
+    solution : Solution
+        Its certified solution; INFEASIBLE when the graphs contradict the embeddings.
+    W_fin : ndarray, shape (d, d)
+        The finite part; zero for acyclic graphs.
+    """
+
+    graphs: tuple[TokenGraph, ...]
+    problem: SelectionProblem
+    solution: Solution
+    W_fin: np.ndarray
+
+    @property
+    def W_svm(self) -> np.ndarray:
+        """The direction, (d, d); NaN when there is none."""
+        return np.asarray(self.solution.W)
+
+    @property
+    def acyclic(self) -> bool:
+        """Whether all graphs are."""
+        return all(graph.acyclic for graph in self.graphs)
+
+
+def next_token_graphs(vocabulary: int, sequences: Sequence[Any], labels: Any) -> tuple[TokenGraph, ...]:
+    """Build the graph of every last token.
+
+    Parameters
+    ----------
+    vocabulary : int
+        Number K of tokens.
+    sequences : sequence of int arrays
+        Token numbers of each sequence; the last one asks.
+    labels : array of int, shape (number of sequences,)
+        The next token; it must occur in its sequence, or attention cannot predict it.
+
+    Raises
+    ------
+    ValueError
+        If a sequence is empty, a number is outside the vocabulary, or a label does not occur in its sequence.
+    """
+    rows, targets = _check(vocabulary, sequences, labels)
+    graphs = []
+    for last in sorted({int(row[-1]) for row in rows}):
+        pairs = [
+            (int(y), int(x)) for row, y in zip(rows, targets, strict=True) if row[-1] == last for x in row if x != y
+        ]
+        edges = np.unique(np.array(pairs, dtype=int).reshape(-1, 2), axis=0)
+        matrix = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(vocabulary, vocabulary))
+        component = connected_components(matrix, directed=True, connection="strong")[1]
+        graphs.append(TokenGraph(last, edges, component))
+    return tuple(graphs)
+
+
+def graph_svm(
+    embeddings: Any, sequences: Sequence[Any], labels: Any, *, norm: str = "frobenius", tol: float = 1e-9
+) -> GraphSVM:
+    """Solve the Graph-SVM of a next-token data set, and its finite part.
+
+    Parameters
+    ----------
+    embeddings : array, shape (K, d)
+        One row a vocabulary entry.
+    sequences : sequence of int arrays
+    labels : array of int, shape (number of sequences,)
+    norm : {"frobenius", "nuclear"}
+        Of the SVM; the finite part is the Frobenius one.
+    tol : float
+        Certified gap asked for.
+
+    Returns
+    -------
+    GraphSVM
+
+    Raises
+    ------
+    ValueError
+        As :func:`next_token_graphs`, or if no sequence asks for anything.
+    """
+    table = to_numpy("embeddings", embeddings).astype(np.float64)
+    if table.ndim != 2 or 0 in table.shape or not np.isfinite(table).all():
+        raise ValueError(f"embeddings has shape {table.shape}; a finite matrix (K, d) was expected.")
+    graphs = next_token_graphs(len(table), sequences, labels)
+    problem = _problem(table, graphs)
+    return GraphSVM(graphs, problem, solve(problem, norm, tol=tol), _finite_part(table, graphs, sequences, labels))
+
+
+def _check(vocabulary: int, sequences: Sequence[Any], labels: Any) -> tuple[list[np.ndarray], np.ndarray]:
+    rows = [to_numpy(f"sequences[{i}]", row) for i, row in enumerate(sequences)]
+    targets = to_numpy("labels", labels)
+    if not rows or targets.shape != (len(rows),) or targets.dtype.kind not in "iu":
+        raise ValueError(
+            f"labels has {targets.dtype} of shape {targets.shape}; one integer for each of {len(rows)} sequences, "
+            "at least one, was expected."
+        )
+    for i, (row, y) in enumerate(zip(rows, targets, strict=True)):
+        if row.ndim != 1 or row.size == 0 or row.dtype.kind not in "iu" or row.min() < 0 or row.max() >= vocabulary:
+            raise ValueError(f"sequences[{i}] has shape {row.shape}; integers from 0 to {vocabulary - 1} expected.")
+        if y not in row:
+            raise ValueError(f"labels[{i}] is {y}, which does not occur in sequence {row.tolist()}; it must.")
+    return rows, targets
+
+
+def _problem(table: np.ndarray, graphs: Sequence[TokenGraph]) -> SelectionProblem:
+    """One query for each component that ties tokens or points to another component."""
+    asked, chosen, masks = [], [], []
+    for graph in graphs:
+        above, below = graph.component[graph.edges].T if len(graph.edges) else (np.array([], int),) * 2
+        for own in np.unique(graph.component):
+            tied = graph.component == own
+            beaten = np.unique(below[(above == own) & (below != own)])
+            if tied.sum() == 1 and not len(beaten):
+                continue
+            mask = tied.copy()
+            mask[[int((graph.component == other).argmax()) for other in beaten]] = True
+            asked.append(graph.last)
+            chosen.append(tied)
+            masks.append(mask)
+    if not asked:
+        raise ValueError("sequences hold nothing but their labels; some other token in one of them was expected.")
+    queries = table[asked]
+    sequence = np.zeros(len(asked), dtype=int)
+    return SelectionProblem(table[None], queries, np.array(chosen), mask=np.array(masks), sequence=sequence)
+
+
+def _finite_part(table: np.ndarray, graphs: Sequence[TokenGraph], sequences: Sequence[Any], labels: Any) -> np.ndarray:
+    """Minimise the loss within components over their span, by Newton's method."""
+    size = table.shape[1]
+    spans = [
+        np.outer(table[ties[0]] - table[other], table[graph.last]).ravel()
+        for graph in graphs
+        for own in np.unique(graph.component)
+        for ties in [np.flatnonzero(graph.component == own)]
+        for other in ties[1:]
+    ]
+    if not spans:
+        return np.zeros((size, size))
+    _, sigma, right = np.linalg.svd(np.array(spans), full_matrices=False)
+    basis = right[sigma > max(len(spans), size**2) * np.finfo(float).eps * sigma[0]]  # (r, d*d)
+    component = {graph.last: graph.component for graph in graphs}
+    features = []
+    for row, y in zip(*_check(len(table), sequences, labels), strict=True):
+        last = int(row[-1])
+        inside = row[component[last][row] == component[last][y]]
+        if (inside != y).any():
+            # Coordinates of (x_t - y) z^T: the label's own logit is the reference.
+            pulled = (table[inside] - table[y])[:, :, None] * table[last]
+            features.append((pulled.reshape(len(inside), -1) @ basis.T, inside == y))
+    return (_newton(features, len(basis)) @ basis).reshape(size, size)
+
+
+def _newton(features: list[tuple[np.ndarray, np.ndarray]], size: int) -> np.ndarray:
+    """Minimise the mean of log sum_t exp(f_t . u) - log(multiplicity), f = 0 for the label."""
+    point = np.zeros(size)
+    value, slope, curvature = _likelihood(features, point)
+    for _ in range(_NEWTON):
+        step = np.linalg.lstsq(curvature, -slope, rcond=None)[0]
+        decrease = -float(slope @ step)
+        # Half the Newton decrement is what is left to gain; below rounding of the value nothing is.
+        if decrease <= np.finfo(float).eps * max(1.0, abs(value)):
+            return point + step
+        length = 1.0
+        while True:
+            trial = _likelihood(features, point + length * step)
+            if trial[0] <= value - 0.25 * length * decrease or length < 1e-10:
+                break
+            length /= 2
+        point = point + length * step
+        value, slope, curvature = trial
+    return point
+
+
+def _likelihood(
+    features: list[tuple[np.ndarray, np.ndarray]], point: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Value, gradient and Hessian of the loss within components."""
+    value, slope, curvature = 0.0, np.zeros(len(point)), np.zeros((len(point),) * 2)
+    for matrix, is_label in features:
+        logits = matrix @ point
+        top = logits.max()
+        weight = np.exp(logits - top)
+        total = weight.sum()
+        share = weight / total
+        mean = share @ matrix
+        value += top + float(np.log(total)) - float(np.log(is_label.sum()))
+        slope += mean
+        curvature += matrix.T @ (share[:, None] * matrix) - np.outer(mean, mean)
+    count = max(len(features), 1)
+    return value / count, slope / count, curvature / count
