@@ -10,7 +10,7 @@ import torch
 
 from attsvm import correlation, solve
 from attsvm.pretrained import (
-    Head,
+    AttentionHead,
     extract_head,
     extract_heads,
     fit_selection,
@@ -24,7 +24,7 @@ from attsvm.pretrained.span import span
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
 
-def _built(W: np.ndarray, *, b: int = 12, T: int = 6, seed: int = 0) -> Head:
+def _built(W: np.ndarray, *, b: int = 12, T: int = 6, seed: int = 0) -> AttentionHead:
     """A self-attention head with random tokens of dimension len(W) and the given W."""
     rng = np.random.default_rng(seed)
     d = len(W)
