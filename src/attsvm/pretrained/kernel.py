@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.solution import Status
+from attsvm.core.status import Status
 from attsvm.pretrained.head import Head
 from attsvm.pretrained.rope import position_features
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
