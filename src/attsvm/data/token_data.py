@@ -35,7 +35,7 @@ def _floating(name: str, array: Array, like: Array | None = None) -> Array:
         array = torch.as_tensor(array, device=device)
         if not array.is_floating_point():
             if array.is_complex():
-                raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
+                raise ValueError(f"{name} has dtype {array.dtype}; real numbers were expected.")
             array = array.to(torch.float64)
         if like is not None and array.dtype != like.dtype:
             array = array.to(like.dtype)
@@ -64,7 +64,7 @@ def _boolean_mask(mask: Array, tokens: Array) -> Array:
         mask = np.asarray(mask)
         is_bool = mask.dtype == np.bool_
     if not is_bool:
-        raise ValueError(f"mask must be boolean (True = visible), got dtype {mask.dtype}.")
+        raise ValueError(f"mask has dtype {mask.dtype}; booleans (True = visible) were expected.")
     if tuple(mask.shape) != expected:
         raise ValueError(f"mask has shape {tuple(mask.shape)}; {expected} (..., n, T) was expected to match tokens.")
     if not bool(mask.any(-1).all()):
@@ -323,7 +323,9 @@ class TokenData:
             )
         vocabulary = embeddings.shape[0]
         if ids.size == 0 or min(ids.min(), target_ids.min()) < 0 or max(ids.max(), target_ids.max()) >= vocabulary:
-            raise ValueError(f"sequences {ids.shape} and targets must hold identities from 0 to {vocabulary - 1}.")
+            raise ValueError(
+                f"sequences or targets name a token out of range; identities from 0 to {vocabulary - 1} were expected."
+            )
         visible = np.ones(ids.shape, dtype=bool) if mask is None else to_numpy("mask", mask)
         if visible.shape != ids.shape or visible.dtype != np.bool_ or not visible.any(1).all():
             raise ValueError(

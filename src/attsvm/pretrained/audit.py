@@ -158,7 +158,9 @@ def margin_audit(
     """
     unknown = set(norms) - set(NORMS)
     if unknown:
-        raise ValueError(f"norms must be among {', '.join(NORMS)}; got {', '.join(map(repr, sorted(unknown)))}.")
+        raise ValueError(
+            f"norms has {', '.join(map(repr, sorted(unknown)))}; names among {', '.join(NORMS)} were expected."
+        )
     rng = np.random.default_rng(seed)
     several = np.flatnonzero(head.mask.sum(axis=1) > 1)
     if not len(several):
@@ -183,8 +185,8 @@ def margin_audit(
     for other in others:
         if other.mask.shape != head.mask.shape or other.layer != head.layer:
             raise ValueError(
-                f"others must have the queries of layer {head.layer}, mask {head.mask.shape}; got layer {other.layer} "
-                f"with mask {other.mask.shape}."
+                f"others has a head of layer {other.layer} with mask {other.mask.shape}; the queries of layer "
+                f"{head.layer}, mask {head.mask.shape}, were expected."
             )
         if other.head != head.head:
             foreign.append(space.svm(other.selected[rows], "frobenius", time_limit))

@@ -91,7 +91,10 @@ def tokenize(inputs: Mapping[str, Any] | Sequence[str], tokenizer: Any) -> dict[
         return dict(inputs)
     texts = [inputs] if isinstance(inputs, str) else list(inputs)
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise ValueError("inputs must be keyword arguments of the model, or a sequence of texts that is not empty.")
+        raise ValueError(
+            f"inputs has type {type(inputs).__name__}; keyword arguments of the model, or a sequence of texts "
+            "that is not empty, were expected."
+        )
     if tokenizer is None:
         raise ValueError(f"inputs are {len(texts)} texts; a tokenizer was expected with them.")
     if tokenizer.pad_token is None and len(texts) > 1:
@@ -112,7 +115,7 @@ def _inclusion(layer_names: list[int | str] | None) -> Callable[[int, str], bool
 
 def _check_precision(model: Any) -> None:
     if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-        raise ValueError(f"model must be a transformers model; got {type(model).__name__}.")
+        raise ValueError(f"model has type {type(model).__name__}; a transformers model was expected.")
     dtypes = {parameter.dtype for parameter in model.parameters() if parameter.dtype.is_floating_point}
     short = dtypes - {torch.float32, torch.float64}
     if short:
@@ -137,7 +140,7 @@ def _calls(
             yield from matches
             continue
         if not -len(paths) <= layer < len(paths):
-            raise ValueError(f"layer must lie between 0 and {len(paths) - 1} for this {model}; got {layer}.")
+            raise ValueError(f"layer is {layer}; a number from 0 to {len(paths) - 1} was expected for this {model}.")
         yield by_index[layer % len(paths)]
 
 
@@ -154,7 +157,7 @@ def _heads_of(
     shared = _Shared()
     for head in range(count) if head_indices is None else head_indices:
         if not -count <= head < count:
-            raise ValueError(f"head must lie between 0 and {count - 1} in layer {call.index}; got {head}.")
+            raise ValueError(f"head is {head}; a number from 0 to {count - 1} was expected in layer {call.index}.")
         h = head % count
         own = min(h, visible.shape[1] - 1)
         query, key, rotation = explain(call, h)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.solution import Status
+from attsvm.core.status import Status
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.rope import position_features
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
@@ -131,9 +131,9 @@ def solve_kernel(
     began = time.perf_counter()
     selection = _read_selected(head, selected)
     if C is not None and not C > 0:
-        raise ValueError(f"C must be positive; got {C!r}.")
+        raise ValueError(f"C is {C!r}; a positive number was expected.")
     if not 0 < tol < 1:
-        raise ValueError(f"tol must lie between 0 and 1; got {tol!r}.")
+        raise ValueError(f"tol is {tol!r}; a number between 0 and 1 was expected.")
     n, T = head.mask.shape
     rejected = head.mask.copy()
     rejected[np.arange(n), selection] = False
@@ -188,10 +188,10 @@ def _read_selected(head: AttentionHead, selected: np.ndarray | None) -> np.ndarr
     n, T = head.mask.shape
     if selection.shape != (n,) or selection.dtype.kind not in "iu" or (selection < 0).any() or (selection >= T).any():
         raise ValueError(
-            f"selected must hold {n} integers from 0 to {T - 1}; got {selection.dtype} of {selection.shape}."
+            f"selected has {selection.dtype} of shape {selection.shape}; {n} integers from 0 to {T - 1} were expected."
         )
     if not head.mask[np.arange(n), selection].all():
-        raise ValueError("selected must be visible under the head's mask; it names a hidden token.")
+        raise ValueError("selected names a hidden token; tokens visible under the head's mask were expected.")
     return selection
 
 

@@ -88,12 +88,14 @@ def compress_group(heads: Sequence[AttentionHead], rank: int, method: Method) ->
     """Reduce heads that share their keys; otherwise as :func:`compress_head`."""
     width = heads[0].K.shape[1]
     if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
+        raise ValueError(f"method is {method!r}; one of {', '.join(map(repr, METHODS))} was expected.")
     if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank <= width:
-        raise ValueError(f"rank must be an integer from 1 to {width}, the width of the head; got {rank!r}.")
+        raise ValueError(f"rank is {rank!r}; an integer from 1 to {width}, the width of the head, was expected.")
     if heads[0].rotary:
         if rank % 2:
-            raise ValueError(f"rank must be even for a rotary head, whose coordinates come in pairs; got {rank}.")
+            raise ValueError(
+                f"rank is {rank}; an even number was expected for a rotary head, whose coordinates come in pairs."
+            )
         reduced = _keep_coordinates(heads, rank, method)
     else:
         reduced = _truncate(heads, rank, method)

@@ -149,11 +149,11 @@ def fit_selection(
         If there is one sequence only, an option is out of range, or a rotary head is to have a logistic probe.
     """
     if method not in ("svm", "logistic"):
-        raise ValueError(f"method must be 'svm' or 'logistic'; got {method!r}.")
+        raise ValueError(f"method is {method!r}; 'svm' or 'logistic' was expected.")
     if method == "logistic" and head.rotary:
-        raise ValueError("method must be 'svm' for a rotary head: its lifted W is not formed.")
+        raise ValueError("method is 'logistic'; 'svm' was expected for a rotary head, whose lifted W is not formed.")
     if not 0 < held_out < 1:
-        raise ValueError(f"held_out must lie between 0 and 1; got {held_out!r}.")
+        raise ValueError(f"held_out is {held_out!r}; a number between 0 and 1 was expected.")
     rng = np.random.default_rng(seed)
     asking = asking_heads_queries(head)
     sequences = rng.permutation(np.unique(asking.sequence))

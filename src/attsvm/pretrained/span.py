@@ -17,7 +17,7 @@ import numpy as np
 
 from attsvm.core.correlation import correlation
 from attsvm.core.reduction import reduce
-from attsvm.core.solution import Status
+from attsvm.core.status import Status
 from attsvm.pretrained.head import AttentionHead, turned
 from attsvm.pretrained.kernel import features, inner_products, solve_kernel
 from attsvm.solvers.solving import solve

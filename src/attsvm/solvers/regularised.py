@@ -20,12 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.certificate import EPS, FarkasCertificate
 from attsvm.core.interop import to_numpy
 from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
-from attsvm.core.solution import TIE_TOLERANCE, Certified, Solution, Status, residual_of_ties
+from attsvm.core.status import Status
+from attsvm.proofs.certificate import EPS, FarkasCertificate
+from attsvm.proofs.certified import TIE_TOLERANCE, Certified, residual_of_ties
+from attsvm.solution.solution import Solution
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting, Terms
 from attsvm.solvers.frobenius.soft_margin import solve_soft_frobenius

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.certificate import FarkasCertificate
 from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
-from attsvm.core.solution import Solution, Status, certify
+from attsvm.core.status import Status
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import certify
+from attsvm.solution.solution import Solution
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.evaluation import report

@@ -38,10 +38,10 @@ from torch import Tensor
 
 from attsvm.core.interop import is_tensor, to_numpy
 from attsvm.core.norms import Norm, get_norm
-from attsvm.core.solution import Solution
-from attsvm.core.solution_set import distance_to_solutions
 from attsvm.data.token_data import TokenData
 from attsvm.nn.losses import Loss
+from attsvm.solution.solution import Solution
+from attsvm.solution.solution_set import distance_to_solutions
 from attsvm.training.balls import Ball, ball_of
 from attsvm.training.initial import initial_parameters
 from attsvm.training.minimize import minimize
