@@ -82,7 +82,7 @@ def test_a_start_in_the_cone_of_the_wrong_direction_is_promised_to_stay(trial, l
     assert constants.delta == pytest.approx(0.5)
     assert np.sqrt(5) == pytest.approx(constants.A)
     assert constants.mu == pytest.approx(1 / 160)
-    prediction = theory.predict(trial, init=1.01 * constants.R * wrong.W, landscape=landscape)
+    prediction = theory.predict(trial, init=1.01 * constants.radius * wrong.W, landscape=landscape)
     assert prediction.outcome is Outcome.LOCAL
     assert "Theorem 7" in prediction.rests_on
 
