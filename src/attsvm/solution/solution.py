@@ -10,8 +10,9 @@ import numpy as np
 
 from attsvm.core.norms import Norm, distance_bound, entrywise
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
-from attsvm.proofs.certificate import EPS, FarkasCertificate
+from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.claim import Claim
 from attsvm.proofs.proof import Proof

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.proofs.certificate import EPS
+from attsvm.core.rounding import EPS
 from attsvm.solution.solution import Solution
 
 
