@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.core.correlation import correlation
-from attsvm.core.solution import Solution
+from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.study.convergence import climbing
 from attsvm.study.results import ARRIVED, SELECTING, Run, Settings, Setup

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.solution import Solution, Status
+from attsvm.core.status import Status
+from attsvm.solution.solution import Solution
 from attsvm.study.convergence import climbing, steps_to
 from attsvm.study.intervals import share_interval
 from attsvm.study.results import ARRIVED, SELECTING, Control, PrecisionRun, Run, Study
