@@ -13,7 +13,7 @@ from attsvm.report.page import Picture, environment, versions
 from attsvm.report.pictures import pictures
 from attsvm.report.prose import accuracy_sentence, lede, method, tiles
 from attsvm.study.files import FIGURES, NUMBERS, PAGE, files_of_study
-from attsvm.study.headline import cautions, headline, outcomes
+from attsvm.study.headline import cautions, headline, headline_parts, outcomes
 from attsvm.study.numbers import accuracy_lines, quantities
 from attsvm.study.results import Study
 from attsvm.study.verdict import claims
@@ -57,7 +57,7 @@ def render(found: Study, command: str, shown: dict[str, Picture]) -> str:
             found=found,
             name=found.setup.train.name,
             words=nouns(found.setup.train),
-            headline=headline(found),
+            headline=headline_parts(found),
             lede=lede(found),
             cautions=cautions(found),
             tiles=tiles(found),

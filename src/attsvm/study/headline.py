@@ -72,19 +72,24 @@ def outcomes(found: Study) -> dict[str, str]:
 
 def headline(found: Study) -> str:
     """Say the verdict: what training became, how well it predicts beside its controls, and how many claims fail."""
+    return " ".join(filter(None, headline_parts(found)))
+
+
+def headline_parts(found: Study) -> tuple[str, str]:
+    """Split the verdict into what training became, and the rest."""
     words = nouns(found.setup.train)
     if not found.complete:
         stage = found.stopped_in
         while_doing = f" while {stage[0].lower()}{stage[1:]}" if stage else ""
-        return f"Interrupted{while_doing}: there is no verdict yet, only what was done by then."
+        return f"Interrupted{while_doing}: there is no verdict yet, only what was done by then.", ""
     if all(solution.objective == 0 for run in found.runs.values() for solution in run.solutions.values()):
-        return f"There is nothing to select: no {words.row} shows more than one {words.token}."
+        return f"There is nothing to select: no {words.row} shows more than one {words.token}.", ""
     made = claims(found)
     failing = sum(claim.holds is False for claim in made)
-    sentences = [_training(found), _prediction(found, made)]
+    rest = [_prediction(found, made)]
     if failing:
-        sentences.append(f"{failing} of {len(made)} claims {'does' if failing == 1 else 'do'} not hold.")
-    return " ".join(filter(None, sentences))
+        rest.append(f"{failing} of {len(made)} claims {'does' if failing == 1 else 'do'} not hold.")
+    return _training(found), " ".join(filter(None, rest))
 
 
 def _training(found: Study) -> str:

@@ -186,9 +186,11 @@ def nearest_control(run: Run) -> Control | None:
 
 
 def steps_wanted(run: Run) -> int:
-    """Estimate the steps after which the direction has arrived, from how fast it climbs."""
-    step, curve = run.trace.step, run.curves.get(run.own)
-    return 10 * int(step[-1]) if curve is None else steps_to(step, curve, ARRIVED)
+    """Advise a number of steps: from how fast the direction climbs, or ten times those made where it has arrived."""
+    step, value = run.trace.step, run.correlation
+    if value is None or value >= ARRIVED:
+        return 10 * int(step[-1])
+    return steps_to(step, run.curves[run.own], ARRIVED)
 
 
 def _longer(run: Run) -> str:
