@@ -157,6 +157,19 @@ def test_stopping_in_the_middle_of_training_compares_what_was_trained() -> None:
     assert run.controls == ()
 
 
+def test_a_second_interruption_loses_no_finished_training() -> None:
+    def insist(stage: str, share: float) -> bool:
+        if stage.startswith("Training K and Q with"):
+            raise KeyboardInterrupt
+        return False
+
+    found = study(data_set(8, 4, 12, 8), Settings(train=6, steps=200, shuffles=1), insist)
+    assert not found.complete
+    assert found.stopped_in.startswith("Training K and Q")
+    assert found.runs["W"].correlation is not None
+    assert found.accuracies
+
+
 def test_the_json_holds_version_seed_parameters_and_every_number() -> None:
     made = verdict(easy(), "attsvm study data")
     text = json.dumps(made, allow_nan=False)
