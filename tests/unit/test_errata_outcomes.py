@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -88,7 +90,8 @@ def test_too_many_sequences_have_no_svm_and_numpy_gives_nothing_a_rank() -> None
             assert solution.status is Status.INFEASIBLE
             assert solution.certificate is not None
             assert solution.certificate.verify()
-    assert np.linalg.matrix_rank(np.array(None), tol=1e-7) == 1
+    no_solution: Any = None
+    assert np.linalg.matrix_rank(no_solution, tol=1e-7) == 1
 
 
 def test_an_absolute_cut_counts_noise_as_rank() -> None:
@@ -107,6 +110,7 @@ def test_an_absolute_cut_counts_noise_as_rank() -> None:
             (trial.tokens[i, trial.optimal[i]] - trial.tokens[i, t]) @ W @ trial.queries[i] >= 1 for i, t in rejected
         ]
         cp.Problem(cp.Minimize(cp.norm(W, "nuc")), rows).solve(solver=cp.SCS)
+        assert W.value is not None
         counted.append(int(np.linalg.matrix_rank(W.value, tol=1e-7)))
         assert np.linalg.norm(W.value, "nuc") == pytest.approx(solution.objective, rel=1e-3)
     assert max(certified) <= 3
