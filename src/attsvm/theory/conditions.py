@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.solution import Solution
+from attsvm.solution.solution import Solution
 from attsvm.theory.landscape import Landscape
 from attsvm.theory.tokens import EPS, Trial
 
