@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.double_double import Pair, Rows
+from attsvm.core.double_double import Rows
+from attsvm.core.error_free import Pair
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import FEW, UNIT, gamma, growth, norm_above, sum_below
@@ -68,7 +69,9 @@ class Certified:
             return 0.0
         if not np.isfinite(self.upper_bound) or self.lower_bound <= 0 or self.tie_residual > TIE_TOLERANCE:
             return np.inf
-        return max(self.upper_bound / self.lower_bound - 1.0, 0.0)
+        gap = self.upper_bound / self.lower_bound - 1.0
+        # Bounds that cross by more than the rounding of this quotient contradict each other: nothing is proven.
+        return np.inf if gap < -FEW else max(gap, 0.0)
 
 
 def certify(
@@ -103,19 +106,22 @@ def certify(
         if smallest > 0:
             W, margins = W / smallest, margins / smallest
             objective = norm.value(W)
-            high, residual = _from_above(problem, norm, W, margins, objective, sharp=sharp)
+            high, residual = upper_bound(problem, norm, W, margins, objective, sharp=sharp)
         values = signed[rejected]
         total, length = float(values.sum()), norm.dual(adjoint)
         if length > 0 and 0 < total < math.inf:
-            low = _from_below(problem, norm, signed, values, adjoint, length, residual, sharp=sharp)
+            # The Frobenius multipliers sum to ||W||^2, which may leave the range of doubles where ||W|| does not.
+            scaled = signed * (total / length / length if norm is FROBENIUS else 1.0 / length)
+            if sharp and np.isfinite(scaled).all():
+                signed = scaled
+            low = lower_bound(problem, norm, signed, adjoint, length, residual, sharp=sharp)
             if low > 0:
                 rounding = 2.0 * max(high / low - objective / (total / length), 0.0) if high < math.inf else 0.0
-            # The Frobenius multipliers sum to ||W||^2, which may leave the range of doubles where ||W|| does not.
-            signed = signed * (total / length / length if norm is FROBENIUS else 1.0 / length)
+            signed = scaled
     return Certified(W, signed, margins, objective, low, high, residual, rounding)
 
 
-def _from_above(
+def upper_bound(
     problem: SelectionProblem, norm: Norm, W: np.ndarray, margins: np.ndarray, objective: float, *, sharp: bool
 ) -> tuple[float, float]:
     """Bound the smallest norm with W of smallest margin one, as computed; returns the bound and the ties' residual."""
@@ -158,11 +164,10 @@ def _sharpened(
     return least
 
 
-def _from_below(
+def lower_bound(
     problem: SelectionProblem,
     norm: Norm,
     dual: np.ndarray,
-    values: np.ndarray,
     adjoint: np.ndarray,
     length: float,
     tie_residual: float,
@@ -171,20 +176,21 @@ def _from_below(
 ) -> float:
     """Bound the smallest norm with multipliers (n, T) of the right sign.
 
-    ``values`` (k,) are those of rejected tokens, ``adjoint`` (d, dz) A^T dual and ``length`` its dual norm as computed.
+    ``adjoint`` (d, dz) is A^T dual and ``length`` its dual norm as computed, for these multipliers or ones that these
+    are a rounded multiple of.
     """
     n, T = dual.shape
+    values = dual[problem.rejected]
     total = sum_below(values)
     size = np.abs(dual) if problem.has_ties else dual
     weight = float(np.vdot(size, problem.lengths)) * (1 + gamma(n * T + 4))
     # Zero multipliers add nothing, rounding included.
     terms = n + T if n + T < 64 else min(n + T, int(np.count_nonzero(dual)))
-    error = gamma(terms + 4) * weight
+    error = gamma(terms + 8) * weight
     if sharp:
         rows, columns = np.nonzero(dual)
         weights = dual[rows, columns]
-        top = float(np.abs(weights).max())
-        # Dividing by the largest rounds: what is bounded are the multipliers that this leaves, as good as the others.
+        top = math.ldexp(1.0, math.frexp(float(np.abs(weights).max()))[1])
         pulled, relative = Rows.of(problem, rows, columns).adjoint(Pair(weights / top, np.zeros(len(weights))))
         if np.isfinite(pulled.low).all() and np.isfinite(pulled.high).all():
             adjoint, length = pulled.high * top, norm.dual(pulled.high * top)
