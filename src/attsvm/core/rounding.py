@@ -174,6 +174,8 @@ def _spectral_above(M: np.ndarray, *, sharp: bool) -> float:
 
 def _singular_vectors(M: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Approximate U (d, r), s (r,) and V^T (r, dz); None when LAPACK fails."""
+    if not np.isfinite(M).all():
+        return None
     try:
         U, s, Vt = np.linalg.svd(M, full_matrices=False)
     except np.linalg.LinAlgError:

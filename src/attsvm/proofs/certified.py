@@ -30,6 +30,9 @@ from attsvm.proofs.ties import tie_move
 
 # Scores of tied tokens may differ by this much of the margin, one, before W counts as infeasible.
 TIE_TOLERANCE = 1e-9
+# W over a smallest margin above this is finite if W is of an ordinary size; norms within this and its inverse have
+# squares in the range of floats.
+SURELY_FINITE, VISIBLE = 1e-100, 1e-140
 # At the ends of the floating-point range squares overflow; an infinite bound claims nothing.
 LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore", "under": "ignore"}
 
@@ -80,7 +83,8 @@ def certify(
     """Scale W to smallest margin one and the multipliers to the dual's convention, and bound what both prove.
 
     The Frobenius dual is scaled so that W = A^T dual at the optimum (its sum is then ||W||^2); every other norm's so
-    that A^T dual has dual norm one (its sum is then ||W||).
+    that A^T dual has dual norm one (its sum is then ||W||), and so is the Frobenius dual where ||W||^2 would leave the
+    range of floats. The arrays of the result are frozen.
 
     Parameters
     ----------
@@ -103,21 +107,24 @@ def certify(
     with np.errstate(**LENIENT):
         margins, adjoint = problem.evaluate(W, signed)
         smallest = float(margins.min(where=rejected, initial=np.inf))
-        if smallest > 0:
-            W, margins = W / smallest, margins / smallest
+        W, margins = (W / smallest, margins / smallest) if smallest > 0 else (W.copy(), margins)
+        if smallest > SURELY_FINITE or (smallest > 0 and bool(np.isfinite(W).all())):
             objective = norm.value(W)
             high, residual = upper_bound(problem, norm, W, margins, objective, sharp=sharp)
         values = signed[rejected]
         total, length = float(values.sum()), norm.dual(adjoint)
         if length > 0 and 0 < total < math.inf:
-            # The Frobenius multipliers sum to ||W||^2, which may leave the range of doubles where ||W|| does not.
-            scaled = signed * (total / length / length if norm is FROBENIUS else 1.0 / length)
-            if sharp and np.isfinite(scaled).all():
+            # The Frobenius multipliers sum to ||W||^2; where that would leave the range of floats they sum to ||W||.
+            unit = total / length if norm is FROBENIUS and VISIBLE < total / length < 1.0 / VISIBLE else 1.0
+            scaled = signed * (unit / length)
+            if sharp:
                 signed = scaled
             low = lower_bound(problem, norm, signed, adjoint, length, residual, sharp=sharp)
             if low > 0:
                 rounding = 2.0 * max(high / low - objective / (total / length), 0.0) if high < math.inf else 0.0
             signed = scaled
+    for array in (W, signed, margins):
+        array.setflags(write=False)
     return Certified(W, signed, margins, objective, low, high, residual, rounding)
 
 

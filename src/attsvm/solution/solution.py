@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.norms import Norm, distance_bound, entrywise
+from attsvm.core.norms import Norm, distance_bound, entrywise, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
@@ -144,7 +144,7 @@ class Solution:
             return 0
         sigma = np.linalg.svd(self.certified.W, compute_uv=False)
         if self.status is Status.OPTIMAL:
-            reach = np.sqrt(2 * max(self.gap, 4 * EPS)) * float(np.linalg.norm(sigma))
+            reach = np.sqrt(2 * max(self.gap, 4 * EPS)) * frobenius(sigma)
         else:
             reach = max(self.certified.W.shape) * EPS * float(sigma[0])
         return int(np.count_nonzero(sigma > reach))

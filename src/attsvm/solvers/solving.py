@@ -14,7 +14,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import Certified, certify
+from attsvm.proofs.certified import LENIENT, Certified, certify
 from attsvm.proofs.decision import contradiction, decidable
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common import farkas
@@ -43,8 +43,6 @@ AIM = 0.5
 OPENING_TOL = 0.1
 # The last resort forms the constraints densely.
 LINEAR_PROGRAM_ENTRIES = 50_000_000
-# At the ends of the floating-point range squares overflow in a method; what comes out is certified anyway.
-LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore"}
 # The part of tol that rounding may take up before sums are taken again in twice the precision.
 ROUNDING = 1e-3
 EXISTS = "By exact arithmetic a W exists."
@@ -162,12 +160,14 @@ def solve(
         return Solution(problem, measure, status, certified, steps, seconds, method, certificate, tol, note)
 
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
-    asked = read_regularisation(problem, measure, C, loss, prior)
+    with np.errstate(**LENIENT):
+        asked = read_regularisation(problem, measure, C, loss, prior)
     if asked is not None:
         if method is not None:
             raise ValueError(f"method must be None with C or prior, whose methods are chosen for them; got {method!r}.")
         opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit)
-        return solve_regularised(problem, measure, asked, control, tol, warm_start, opening)
+        with np.errstate(**LENIENT):
+            return solve_regularised(problem, measure, asked, control, tol, warm_start, opening)
     control.method = "closed form"
     nothing, none = np.zeros((d, dz)), np.zeros((n, T))
     if not problem.rejected.any():

@@ -77,6 +77,8 @@ def certify_pair(
         feasible = not terms.hard or smallest > 0
         if terms.hard and feasible and smallest < 1.0:
             W, margins = W / smallest, margins / smallest
+        else:
+            W = W.copy()
         V = W - prior
         primal = terms.size(V) + terms.loss(np.where(problem.rejected, 1.0 - margins, 0.0)) if feasible else np.inf
         high, residual = _primal_above(problem, terms, W, V, margins, sharp=sharp) if feasible else (np.inf, 0.0)
@@ -85,6 +87,8 @@ def certify_pair(
         bound = _dual_below(problem, terms, prior, dual, adjoint * scale, residual)
         if terms.hard and terms.norm is FROBENIUS and bound > 0:
             dual = dual * bound  # W - W0 = A^T dual
+    for array in (W, dual, margins):
+        array.setflags(write=False)
     rounding = (high - bound) - (primal - plain) if np.isfinite(high) else 0.0
     return CertifiedPair(
         W=W,
@@ -132,7 +136,7 @@ def _primal_above(
 
 
 def _size(terms: Terms, value: float) -> float:
-    return 0.5 * value**2 if terms.squared else value
+    return 0.5 * value * value if terms.squared else value
 
 
 def _grown(terms: Terms, value: float, length: float, shortfall: float) -> float:
@@ -179,7 +183,7 @@ def _dual_below(
         gain -= residual * float(size.sum(where=problem.tied)) * (1 + gamma(n * T))
     curvature = terms.shift * float((dual[problem.rejected] ** 2).sum()) * (1 + gamma(n * T + 4))
     if terms.squared:
-        return max(gain - 0.5 * (curvature + above**2) * (1 + FEW), 0.0)
+        return max(gain - 0.5 * (curvature + above * above) * (1 + FEW), 0.0)
     # The adjoint must lie in the unit ball of the dual norm: shrink by what it may stick out.
-    shrink = min(1.0, 1.0 / above) * (1 - FEW)
-    return max(shrink * gain - 0.5 * shrink**2 * curvature * (1 + FEW), 0.0)
+    shrink = (1.0 / above if above > 1.0 else 1.0) * (1 - FEW)
+    return max(shrink * gain - 0.5 * shrink * shrink * curvature * (1 + FEW), 0.0)
