@@ -132,7 +132,15 @@ def norm_above(norm: Norm, M: np.ndarray, value: float, *, dual: bool = False, s
             return value
         # Powers are off by p units and lose what underflows; the p-th root divides both by p.
         return value * (1.0 + gamma(entries / p + 32 + 4 * math.log(entries)))
-    return value * (1.0 + gamma(8 * (entries + 8)))
+    # Any other norm: LAPACK's accuracy, in coordinates that may be as ill-conditioned as its transform.
+    return value * (1.0 + gamma(8 * (entries + 8) * _conditioning(norm)))
+
+
+@lru_cache(maxsize=256)
+def _conditioning(norm: Norm) -> float:
+    """Condition number of the change of coordinates that a norm is taken in."""
+    factors = norm.transform or ()
+    return math.prod(float(np.linalg.cond(factor)) for factor in factors if factor is not None)
 
 
 def _frobenius_sharp(M: np.ndarray) -> float:

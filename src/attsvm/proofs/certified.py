@@ -26,7 +26,7 @@ from attsvm.core.error_free import Pair
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import FEW, UNIT, gamma, growth, norm_above, sum_below
-from attsvm.proofs.ties import tie_move
+from attsvm.proofs.ties import onto_ties, tie_move
 
 # Scores of tied tokens may differ by this much of the margin, one, before W counts as infeasible.
 TIE_TOLERANCE = 1e-9
@@ -106,6 +106,9 @@ def certify(
     residual = low = rounding = 0.0
     with np.errstate(**LENIENT):
         margins, adjoint = problem.evaluate(W, signed)
+        if problem.has_ties and _loose(problem, W, margins):
+            W = onto_ties(problem, W, margins)
+            margins = problem.apply(W)
         smallest = float(margins.min(where=rejected, initial=np.inf))
         W, margins = (W / smallest, margins / smallest) if smallest > 0 else (W.copy(), margins)
         if smallest > SURELY_FINITE or (smallest > 0 and bool(np.isfinite(W).all())):
@@ -126,6 +129,13 @@ def certify(
     for array in (W, signed, margins):
         array.setflags(write=False)
     return Certified(W, signed, margins, objective, low, high, residual, rounding)
+
+
+def _loose(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> bool:
+    """Whether W misses a tie by more than rounding alone would, so that moving it onto the ties is worth its cost."""
+    d, dz = W.shape
+    allowance = gamma(d + dz + 6) * frobenius(W)
+    return bool((np.abs(margins) > allowance * problem.lengths).any(where=problem.tied))
 
 
 def upper_bound(

@@ -15,7 +15,7 @@ import numpy as np
 from attsvm.core.double_double import Rows
 from attsvm.core.error_free import Pair
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import gamma
+from attsvm.core.rounding import gamma, row_lengths
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.tie_moves import TieEquations, common, exact_move
 
@@ -53,6 +53,22 @@ def tie_move(problem: SelectionProblem, W: np.ndarray, length: float) -> float:
     if floor > 0:
         return float(np.linalg.norm(residual)) / math.sqrt(floor) * (1 + gamma(len(rows) + d + dz + 32))
     return _exactly(problem, rows, columns, W)
+
+
+def onto_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> np.ndarray:
+    """Move W (d, dz), of the given margins (n, T), to the nearest matrix whose ties hold to rounding."""
+    rows, columns = _distinct_ties(problem)
+    if not 0 < len(rows) <= LARGEST:
+        return W
+    ties = Rows.of(problem, rows, columns)
+    delta = ties.delta.high / row_lengths(ties.delta.high)[:, None]
+    queries = ties.queries / row_lengths(ties.queries)[:, None]
+    missing = margins[rows, columns] / problem.lengths[rows, columns]
+    try:
+        share = np.linalg.lstsq((delta @ delta.T) * (queries @ queries.T), missing, rcond=None)[0]
+    except np.linalg.LinAlgError:
+        return W
+    return W - (delta * share[:, None]).T @ queries
 
 
 def _distinct_ties(problem: SelectionProblem) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm, get_norm
+from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.core.status import Status
@@ -25,8 +25,7 @@ from attsvm.solvers.common.ties import Ties
 from attsvm.solvers.compiled.frobenius import GRAM_LIMIT, solve_compiled
 from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
 from attsvm.solvers.frobenius.streamed import solve_sharded
-from attsvm.solvers.interior_point.hard_door import solve_entrywise
-from attsvm.solvers.interior_point.hard_spectral import solve_spectral
+from attsvm.solvers.interior_point.general import solve_hard_margin
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.regularised import read_regularisation, solve_regularised
 
@@ -34,7 +33,6 @@ Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
 METHODS: dict[Norm, dict[str, Method]] = {
     FROBENIUS: FROBENIUS_METHODS,
     NUCLEAR: NUCLEAR_METHODS,
-    SPECTRAL: {"auto": solve_spectral},
 }
 
 # Lifting an answer to the original coordinates costs a few roundings; methods aim below the gap that is promised.
@@ -173,12 +171,15 @@ def solve(
     if not problem.rejected.any():
         return answer(Status.OPTIMAL, nothing, none)
     plain = measure is FROBENIUS and method is None
+    early: Solution | None = None
     if plain and _small(problem) and not control.watched:
         control.method, control.iterations = "compiled active set", 1
         solved, W, dual = solve_compiled(problem, control.tol)
         if solved:
-            return answer(Status.UNDECIDED, W, dual)
-        if dual.any():
+            early = answer(Status.UNDECIDED, W, dual)
+            if early.status is not Status.UNDECIDED:
+                return early
+        elif dual.any():
             certificate = FarkasCertificate(problem, dual / dual[problem.rejected].sum())
             if certificate.verify():
                 return answer(Status.INFEASIBLE, nothing, dual, certificate)
@@ -210,7 +211,8 @@ def solve(
         certificate = FarkasCertificate(problem, found)
         if certificate.verify():
             return answer(Status.INFEASIBLE, nothing, dual, certificate)
-    return answer(control.stopped or Status.UNDECIDED, W, dual)
+    late = answer(control.stopped or Status.UNDECIDED, W, dual)
+    return early if early is not None and early.gap < late.gap and late.status is not Status.INFEASIBLE else late
 
 
 def _small(problem: SelectionProblem) -> bool:
@@ -225,7 +227,7 @@ def _large(problem: SelectionProblem) -> bool:
 
 
 def _choose(measure: Norm, method: str | None) -> Method:
-    known = METHODS.get(measure) or {"auto": partial(solve_entrywise, norm=measure)}
+    known = METHODS.get(measure) or {"auto": partial(solve_hard_margin, norm=measure)}
     if method is not None and method not in known:
         names = ", ".join(repr(name) for name in known) + (", 'sharded'" if measure is FROBENIUS else "")
         raise ValueError(f"method must be one of {names} for the {measure.name} norm; got {method!r}.")

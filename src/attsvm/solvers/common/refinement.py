@@ -1,8 +1,8 @@
 r"""A W and multipliers that certify where rounding, not the solver, keeps the gap open.
 
 First the same pair is judged in twice the working precision. If W itself is what rounding spoiled, it is corrected by
-iterative refinement (Higham, *Accuracy and Stability of Numerical Algorithms*, chapter 12): with B the active
-constraints scaled to length one, the shortest correction :math:`E = B^\top y` with :math:`B(W + E) = b` solves
+iterative refinement (Wilkinson; Higham, *Accuracy and Stability of Numerical Algorithms*, chapter 12): with B the
+active constraints scaled to length one, the shortest correction :math:`E = B^\top y` with :math:`B(W + E) = b` solves
 :math:`BB^\top y = b - BW`, residuals in twice the precision and corrections by a float factorisation. In the Frobenius
 norm the multipliers move along, so that :math:`W = A^\top\lambda` stays.
 
