@@ -31,7 +31,8 @@ class SelectionProblem:
     Parameters
     ----------
     tokens : array_like, shape (b, T, d), or a sequence of b arrays of shape (T_i, d)
-        Token sequences. Arrays of different lengths are padded and masked. float64 memory maps are used in place.
+        Token sequences. Arrays of different lengths are padded and masked. Arrays are copied, so that what is proven of
+        a problem stays true; memory maps are used in place, and a change of their file goes unnoticed.
     queries : array_like, shape (n, dz)
         One query a row; ``dz`` may differ from ``d``.
     selected : array_like, shape (n,) int or (n, T) bool
@@ -85,7 +86,7 @@ class SelectionProblem:
             self.mask = self.mask & (np.arange(T) < lengths[self.sequence, None])  # (n, T)
         self.selected = _read_selected(selected, self.mask)
         self.reference = self.selected.argmax(axis=1)  # (n,)
-        for array in (self.queries, self.sequence, self.mask, self.selected, self.reference):
+        for array in (self.queries, self.sequence, self.mask, self.selected, self.reference, self.tokens):
             array.setflags(write=False)
 
     @classmethod
@@ -374,14 +375,23 @@ def _read_tokens(tokens: Any) -> tuple[np.ndarray, np.ndarray | None]:
     array = to_numpy("tokens", tokens)
     if array.ndim != 3 or 0 in array.shape:
         raise ValueError(f"tokens must have shape (b, T, d) with no empty axis; got {array.shape}.")
-    if array.dtype.kind != "f":
-        array = array.astype(np.float64)
+    array = array.astype(np.float64) if array.dtype.kind != "f" else _owned(array)
     step = max(1, CHUNK_BYTES // (array.itemsize * array.shape[1] * array.shape[2]))
     pages = Pages(array)
     for start in range(0, len(array), step):
         _refuse_non_finite("tokens", array[start : start + step], array.shape)
         pages.release()
     return array, None
+
+
+def _owned(array: np.ndarray) -> np.ndarray:
+    """Copy an array that someone may still write to, unless a file holds it; what comes back may be frozen."""
+    source: Any = array
+    frozen = True
+    while isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
+        frozen = frozen and not source.flags.writeable
+        source = source.base
+    return array.view() if isinstance(source, np.memmap) or (frozen and source is None) else np.array(array)
 
 
 def _read_matrix(name: str, value: Any) -> np.ndarray:

@@ -16,6 +16,8 @@ import numpy as np
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import row_lengths
 
+# The ends of the range of normal numbers.
+SMALLEST, LARGEST = float(np.finfo(float).tiny), float(np.finfo(float).max)
 # A Gram matrix that stays definite when this part of its trace is taken off every eigenvalue has full rank, its own
 # rounding, about d * eps of the largest, notwithstanding.
 SURELY_FULL_RANK = 1e-10
@@ -98,7 +100,8 @@ class Reduced:
             W = self.left.T @ W
         if self.right is not None:
             W = W @ self.right
-        return W / self.scale
+        with np.errstate(over="ignore"):
+            return W / self.scale
 
     def lift_dual(self, dual: np.ndarray) -> np.ndarray:
         """Scatter values (rows, T) to the original queries and tokens, zero elsewhere."""
@@ -168,7 +171,8 @@ def reduce(problem: SelectionProblem, *, rotate: bool = True, working: np.ndarra
         columns=columns,
         left=left,
         right=right,
-        scale=token_scale * query_scale,
+        # Beyond the range of floats W is off by a factor, and no scaling by its smallest margin can mend that.
+        scale=min(max(token_scale * query_scale, SMALLEST), LARGEST),
         size=problem.mask.shape,
     )
 
