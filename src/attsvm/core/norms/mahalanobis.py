@@ -62,7 +62,7 @@ class Mahalanobis(Norm):
         right = np.eye(r) if self._right is None else self._right
         inner = self._base.smoothing(left @ V @ right, mu)
         both = np.kron(left, right)
-        parts = tuple(left @ part @ right for part in inner.parts)
+        parts = tuple((left @ part @ right, both @ bent @ both) for part, bent in inner.parts)
         return Smooth(inner.value, left @ inner.gradient @ right, both @ inner.hessian @ both, parts)
 
     def mismatch(self, shape: tuple[int, int]) -> str | None:

@@ -33,14 +33,14 @@ class Smooth:
         Of dual norm one at most.
     hessian : ndarray, shape (p r, p r)
         V is flattened row by row.
-    parts : tuple of ndarray, shape (p, r)
-        For a norm composed of others: what each of them contributes to the gradient.
+    parts : tuple of (ndarray, ndarray), shapes (p, r) and (p r, p r)
+        For a norm composed of two others: what each of them contributes to the gradient, and its derivative.
     """
 
     value: float
     gradient: np.ndarray
     hessian: np.ndarray
-    parts: tuple[np.ndarray, ...] = ()
+    parts: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
 
 
 class Norm(ABC):
