@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.certificate import FarkasCertificate
 from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
-from attsvm.core.solution import Solution, Status, certify
+from attsvm.core.status import Status
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import certify
+from attsvm.solution.solution import Solution
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.evaluation import report
+from attsvm.solvers.common.refinement import refine
 from attsvm.solvers.common.ties import Ties
 from attsvm.solvers.compiled.frobenius import GRAM_LIMIT, solve_compiled
 from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
@@ -126,8 +129,11 @@ def solve(
         status: Status, W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None
     ) -> Solution:
         certified = certify(problem, measure, W, dual)
-        if certificate is None and certified.gap <= tol:
-            status = Status.OPTIMAL
+        if certificate is None:
+            if tol < certified.gap and certified.gap - certified.rounding <= tol:
+                certified = refine(problem, measure, certified, tol)
+            if certified.gap <= tol:
+                status = Status.OPTIMAL
         seconds = time.perf_counter() - start
         return Solution(problem, measure, status, certified, control.iterations, seconds, control.method, certificate)
 
