@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm, get_norm
+from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.core.status import Status
@@ -24,8 +24,7 @@ from attsvm.solvers.common.ties import Ties
 from attsvm.solvers.compiled.frobenius import GRAM_LIMIT, solve_compiled
 from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
 from attsvm.solvers.frobenius.streamed import solve_sharded
-from attsvm.solvers.interior_point.hard_door import solve_entrywise
-from attsvm.solvers.interior_point.hard_spectral import solve_spectral
+from attsvm.solvers.interior_point.general import solve_hard_margin
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.regularised import read_regularisation, solve_regularised
 
@@ -33,7 +32,6 @@ Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
 METHODS: dict[Norm, dict[str, Method]] = {
     FROBENIUS: FROBENIUS_METHODS,
     NUCLEAR: NUCLEAR_METHODS,
-    SPECTRAL: {"auto": solve_spectral},
 }
 
 # Lifting an answer to the original coordinates costs a few roundings; methods aim below the gap that is promised.
@@ -202,7 +200,7 @@ def _large(problem: SelectionProblem) -> bool:
 
 
 def _choose(measure: Norm, method: str | None) -> Method:
-    known = METHODS.get(measure) or {"auto": partial(solve_entrywise, norm=measure)}
+    known = METHODS.get(measure) or {"auto": partial(solve_hard_margin, norm=measure)}
     if method is not None and method not in known:
         names = ", ".join(repr(name) for name in known) + (", 'sharded'" if measure is FROBENIUS else "")
         raise ValueError(f"method must be one of {names} for the {measure.name} norm; got {method!r}.")
