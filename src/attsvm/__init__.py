@@ -31,6 +31,7 @@ _HOMES = {
     "AttentionSVM": "attsvm.estimator",
     "correlation": "attsvm.core.correlation",
     "functional": "attsvm.functional",
+    "norms": "attsvm.norms",
 }
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "correlation",
     "diagnose",
     "functional",
+    "norms",
     "regularization_path",
     "soft_margin_path",
     "solve",
@@ -60,7 +62,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from attsvm import functional, theory
+    from attsvm import functional, norms, theory
     from attsvm.core.correlation import correlation
     from attsvm.core.problem import SelectionProblem
     from attsvm.core.status import Status

@@ -72,6 +72,11 @@ class _Composite(Norm):
         first, second = self.split(M)
         return self._dual_of(first, second)
 
+    def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Combine the parts' bounds; one part alone is a split."""
+        first, second = self.a.growth(shape, dual), self.b.growth(shape, dual)
+        return min(first, second) if dual else self._combined(first, second)
+
     def mismatch(self, shape: tuple[int, int]) -> str | None:
         """Compare the arrays of both norms with the shape of W."""
         return self.a.mismatch(shape) or self.b.mismatch(shape)

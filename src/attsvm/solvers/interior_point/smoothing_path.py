@@ -12,11 +12,11 @@ certifies itself to a gap of order :math:`\mu`. Ties are eliminated by a basis o
 also improves the multipliers, to :math:`\lambda - \Theta A(dV)` with :math:`\Theta = \ell_\mu''`: those satisfy
 stationarity to the accuracy of the linear solution, not of the slacks, which are differences of near equals.
 
-Both :math:`\nabla f_\mu(V)` and :math:`\ell_\mu'(u)` depend on :math:`V/\mu` and :math:`u/\mu` only, so the tangent of the
-path is :math:`\mu\,\tfrac{dV}{d\mu} = K^{-1}\big(\nabla^2 f_\mu V - A^\top\Theta u\big)`, with K the Hessian: one more solution with the
-matrix of the last Newton step. Predictor steps along it and Newton steps back to the path alternate (Nesterov and
-Nemirovskii, *Interior-Point Polynomial Algorithms in Convex Programming*, 1994). Newton systems are dense in the entries
-of V.
+Both :math:`\nabla f_\mu(V)` and :math:`\ell_\mu'(u)` depend on :math:`V/\mu` and :math:`u/\mu` only, so the tangent
+of the path is :math:`\mu\,\tfrac{dV}{d\mu} = K^{-1}\big(\nabla^2 f_\mu V - A^\top\Theta u\big)`, with K the
+Hessian: one more solution with the matrix of the last Newton step. Predictor steps along it and Newton steps back to
+the path alternate (Nesterov and Nemirovskii, *Interior-Point Polynomial Algorithms in Convex Programming*, 1994).
+Newton systems are dense in the entries of V.
 """
 
 from __future__ import annotations
