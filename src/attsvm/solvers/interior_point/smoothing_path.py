@@ -12,9 +12,9 @@ certifies itself to a gap of order :math:`\mu`. Ties are eliminated by a basis o
 also improves the multipliers, to :math:`\lambda - \Theta A(dV)` with :math:`\Theta = \ell_\mu''`: those satisfy
 stationarity to the accuracy of the linear solution, not of the slacks, which are differences of near equals.
 
-Both :math:`\nabla f_\mu(V)` and :math:`\ell_\mu'(u)` depend on :math:`V/\mu` and :math:`u/\mu` only, so the tangent
-of the path is :math:`\mu\,\tfrac{dV}{d\mu} = K^{-1}\big(\nabla^2 f_\mu V - A^\top\Theta u\big)`, with K the
-Hessian: one more solution with the matrix of the last Newton step. Predictor steps along it and Newton steps back to
+As :math:`\nabla f_\mu(V)` depends on :math:`V/\mu` only, the tangent of the path is :math:`\mu\,\tfrac{dV}{d\mu} =
+K^{-1}\big(\nabla^2 f_\mu V + A^\top\mu\,\partial_\mu\lambda\big)`, with K the Hessian: one more solution with the
+matrix of the last Newton step. Predictor steps along it and Newton steps back to
 the path alternate (Nesterov and Nemirovskii, *Interior-Point Polynomial Algorithms in Convex Programming*, 1994).
 Newton systems are dense in the entries of V.
 """
@@ -48,6 +48,8 @@ MANY = 8
 # Stages without a smaller gap before rounding has the last word.
 STALLED = 4
 SMALLEST = 1e-17
+# A pair is judged when the gap should have fallen by this factor, or is within this factor of the one asked for.
+FEWER, WIDE = 1e-2, 100.0
 # A hard margin begins this far inside, in parts of the margin.
 INSIDE = 0.1
 
@@ -60,8 +62,8 @@ class Point:
     ----------
     V : ndarray, shape (p, r)
     norm : Smooth
-    shortfall, dual, theta : ndarray, shape (n, T)
-        u, and the first and second derivative of its loss.
+    shortfall, dual, theta, drift : ndarray, shape (n, T)
+        u, the first and second derivative of its loss, and mu times the derivative of the first in mu.
     gradient : ndarray, shape (p, r)
         Of the objective.
     """
@@ -71,6 +73,7 @@ class Point:
     shortfall: np.ndarray
     dual: np.ndarray
     theta: np.ndarray
+    drift: np.ndarray
     gradient: np.ndarray
 
 
@@ -88,14 +91,20 @@ class SmoothingPath:
         self._terms, self._reduced = setting.terms, setting.reduced
         self._normal = NormalMatrix(setting.reduced)
         basis = setting.ties.basis
+        self._count = max(1, int(self._terms.rejected.sum()))
+        self._expected = np.inf
+        self._unjudged: tuple[Point, np.ndarray] | None = None
         self._free = np.linalg.qr(basis.T, mode="complete")[0][:, len(basis) :] if len(basis) else None
 
     def run(self, V: np.ndarray) -> None:
         """Follow the path from V (p, r), which a hard margin needs feasible, until the control is satisfied."""
-        V = self._interior(V)
-        count = max(1, int(self._terms.rejected.sum()))
+        self._follow(self._interior(V))
+        if self._unjudged is not None:
+            self._judge(*self._unjudged)
+
+    def _follow(self, V: np.ndarray) -> None:
         shortfall = np.where(self._terms.rejected, self._terms.cost - self._reduced.apply(V), 0.0)
-        mu = CENTRE * (self._terms.norm.value(V) + self._terms.loss(shortfall)) / count or 1.0
+        mu = CENTRE * (self._terms.norm.value(V) + self._terms.loss(shortfall)) / self._count or 1.0
         last = SMALLEST * mu
         point = self._at(V, mu)
         best, waited, careful = np.inf, 0, 0
@@ -106,7 +115,8 @@ class SmoothingPath:
             if solve is None or self.control.stopped is not None or self.control.solved:
                 return
             gap = self.control.state.gap
-            best, waited = (gap, 0) if gap < 0.9 * best else (best, waited + 1)
+            if self._unjudged is None:
+                best, waited = (gap, 0) if gap < 0.9 * best else (best, waited + 1)
             if waited > STALLED:
                 return
             careful = careful + 1 if steps > MANY else max(careful - 1, 0)
@@ -131,13 +141,14 @@ class SmoothingPath:
             slack = np.where(inner, -u, 1.0)
             if not (slack > 0).all():
                 return None
-            dual = mu / slack
+            dual = drift = mu / slack
             theta = dual / slack
         elif terms.shift > 0:
             # shift lam - mu / lam = u
             root = np.hypot(half, np.sqrt(mu * terms.shift)) + np.abs(half)
             dual = np.where(half > 0, root / terms.shift, mu / root)
             theta = 1.0 / (terms.shift + (mu / dual) / dual)
+            drift = theta * (mu / dual)
         else:
             # mu / s + mu / (s + u) = C, and the two roots are the distances from e = mu / C.
             e = mu / terms.upper
@@ -146,9 +157,10 @@ class SmoothingPath:
             slack, loss = e + np.where(half > 0, down, up), e + np.where(half > 0, up, down)
             dual = mu / slack
             theta = 1.0 / (slack * (slack / mu) + loss * (loss / mu))
-        dual, theta = np.where(inner, dual, 0.0), np.where(inner, theta, 0.0)
+            drift = -theta * u
+        dual, theta, drift = (np.where(inner, value, 0.0) for value in (dual, theta, drift))
         norm = terms.norm.smoothing(V, mu)
-        return Point(V, norm, u, dual, theta, norm.gradient - self._reduced.adjoint(dual))
+        return Point(V, norm, u, dual, theta, drift, norm.gradient - self._reduced.adjoint(dual))
 
     def _factor(self, point: Point) -> Callable[[np.ndarray], np.ndarray]:
         """Factor the Hessian on the ties' null space; the result maps (p, r) to (p, r)."""
@@ -170,13 +182,13 @@ class SmoothingPath:
             decrement = -float((move * point.gradient).sum())
             settled = not decrement > ON_PATH * mu
             if settled or step == NEWTON_STEPS - 1:
-                self._report(point, move)
+                self._report(point, move, mu)
                 return point, solve, step
             if self.control.observe(None, np.inf, None, 0.0):
                 return point, None, step
             after = self._searched(point, move, decrement, mu)
             if after is None:
-                self._report(point, move)
+                self._report(point, move, mu)
                 return point, solve, NEWTON_STEPS
             point = after
         raise AssertionError
@@ -191,7 +203,21 @@ class SmoothingPath:
             length *= 0.5
         return None
 
-    def _report(self, point: Point, move: np.ndarray) -> None:
+    def _report(self, point: Point, move: np.ndarray, mu: float) -> None:
+        """Tell the control the end of a Newton step, or put it off where that costs more than a step.
+
+        The dual norm of a composed norm does: while the gap is sure to be wide, few steps are judged.
+        """
+        objective = point.norm.value + self._terms.loss(point.shortfall)
+        expected = mu * self._count / objective if objective > 0 else 0.0
+        if point.norm.parts and expected > max(FEWER * self._expected, WIDE * self.control.tol):
+            self._unjudged = point, move
+            self.control.observe(None, np.inf, None, 0.0)
+            return
+        self._expected, self._unjudged = expected, None
+        self._judge(point, move)
+
+    def _judge(self, point: Point, move: np.ndarray) -> None:
         """Tell the control the end of a Newton step, with the multipliers that it improves."""
         setting = self.setting
         dual = self._terms.clip(point.dual - point.theta * self._reduced.apply(move))
@@ -204,8 +230,8 @@ class SmoothingPath:
         self, point: Point, solve: Callable[[np.ndarray], np.ndarray], mu: float, careful: int
     ) -> tuple[Point | None, float]:
         """Follow the tangent to a smaller mu, as far as the slacks allow."""
-        pushed = self._reduced.adjoint(point.theta * point.shortfall)
-        tangent = solve((point.norm.hessian @ point.V.ravel()).reshape(point.V.shape) - pushed)
+        pushed = self._reduced.adjoint(point.drift)
+        tangent = solve((point.norm.hessian @ point.V.ravel()).reshape(point.V.shape) + pushed)
         for fall in FALLS[min(careful, len(FALLS) - 1) :]:
             after = self._at(point.V - (1.0 - fall) * tangent, fall * mu)
             if after is None:
