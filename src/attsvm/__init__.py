@@ -34,6 +34,7 @@ _HOMES = {
     "margin_report": "attsvm.theory.margin_report",
     "correlation": "attsvm.core.correlation",
     "functional": "attsvm.functional",
+    "norms": "attsvm.norms",
 }
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "diagnose",
     "functional",
     "margin_report",
+    "norms",
     "regularization_path",
     "soft_margin_path",
     "solve",
@@ -66,7 +68,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from attsvm import functional, theory
+    from attsvm import functional, norms, theory
     from attsvm.core.correlation import correlation
     from attsvm.core.problem import SelectionProblem
     from attsvm.core.status import Status

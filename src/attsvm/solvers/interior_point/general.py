@@ -22,6 +22,7 @@ from attsvm.solvers.frobenius.soft_margin import solve_soft_frobenius
 from attsvm.solvers.interior_point.engine import CENTRE, NormTerm, SoftInteriorPoint, run
 from attsvm.solvers.interior_point.power_barrier import solve_soft_power
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
+from attsvm.solvers.interior_point.smoothing_path import SmoothingPath
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
 
@@ -78,6 +79,9 @@ def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | N
 def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
     """Run interior points from V (p, r), the answer in the Frobenius norm or near it."""
     control.method += ", interior point"
+    if setting.terms.norm.power is None and setting.terms.norm not in (NUCLEAR, SPECTRAL):
+        SmoothingPath(setting, control).run(V)
+        return
     power = setting.terms.norm.power
     if power is not None and 1 < power < math.inf:
         solve_soft_power(setting, control, V)
