@@ -28,7 +28,7 @@ from attsvm.core.reduction import Reduced, reduce
 from attsvm.core.solution import TIE_TOLERANCE, Certified, Solution, Status, residual_of_ties
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting, Terms
-from attsvm.solvers.frobenius.soft_margin import solve_soft_frobenius
+from attsvm.solvers.frobenius.portfolio import solve_setting
 from attsvm.solvers.interior_point.general import solve_soft_general
 
 # W is the prior when they differ by no more than this part of it.
@@ -308,7 +308,7 @@ def solve_regularised(
         control.method = "warm start"
         setting.report(reduced.lower(warm_start.certified.W) - setting.prior, guess, control)
     if not (control.solved or control.stopped):
-        method = solve_soft_frobenius if norm is FROBENIUS else solve_soft_general
+        method = solve_setting if norm is FROBENIUS else solve_soft_general
         method(setting, control, guess)
     loose = np.where(reduced.lift_dual(_loose(reduced)), terms.slope(terms.cost), 0.0)
     W, dual = prior, loose

@@ -105,6 +105,19 @@ class Control:
         """Whether the best pair closes the gap."""
         return self.state.gap <= self.tol
 
+    def enter(self, method: str) -> None:
+        """Name the method that runs now, beside those that ran before."""
+        if not self.method:
+            self.method = method
+        elif method not in self.method.split(", "):
+            self.method += f", {method}"
+
+    def expired(self) -> bool:
+        """Look at the clock; True when it is time to stop, for this or any other reason."""
+        if self.stopped is None and self.time_limit is not None and self.seconds >= self.time_limit:
+            self.stopped = Status.TIME_LIMIT
+        return self.stopped is not None
+
     def offer(self, W: np.ndarray | None, objective: float, dual: np.ndarray | None, bound: float) -> None:
         """Keep W (with its scale-free objective) and dual (with its bound) where they improve on the best."""
         if W is not None and objective < self._objective:
@@ -126,9 +139,7 @@ class Control:
             self.stopped = Status.CANCELLED
         elif self.max_iter is not None and self.iterations >= self.max_iter:
             self.stopped = Status.MAX_ITERATIONS
-        elif self.time_limit is not None and self.seconds >= self.time_limit:
-            self.stopped = Status.TIME_LIMIT
-        return self.stopped is not None
+        return self.expired()
 
     def _print_row(self) -> None:
         state = self.state

@@ -18,11 +18,12 @@ or zero on the unit ball of the dual norm. Multipliers are scaled to where the b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from attsvm.core.norms import Norm
+from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.ties import Ties
@@ -120,10 +121,23 @@ class Setting:
     terms: Terms
     prior: np.ndarray
     loose: float
-    ties: Ties = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ties", Ties(self.reduced))
+    @cached_property
+    def ties(self) -> Ties:
+        """The tied tokens as a linear space."""
+        return Ties(self.reduced)
+
+    @classmethod
+    def hard_margin(cls, reduced: Reduced, norm: Norm) -> Setting:
+        """Set up the smallest norm at margin one, without a prior; no rejected token may have length zero."""
+        cost = np.where(reduced.rejected, 1.0, 0.0)
+        terms = Terms(norm, False, reduced.rejected, reduced.tied, cost, np.inf, 0.0)
+        return cls(reduced, terms, np.zeros(reduced.shape), 0.0)
+
+    def inner(self, dual: np.ndarray) -> np.ndarray:
+        """Mark multipliers (n, T) strictly between their bounds, and tied ones."""
+        terms = self.terms
+        return terms.rejected & (dual > 0) & (dual < terms.upper) | terms.tied
 
     def on_ties(self, V: np.ndarray) -> np.ndarray:
         """Nearest V (p, r) at which tied scores are equal to rounding."""
@@ -131,21 +145,36 @@ class Setting:
             return V
         return self.ties.project(V + self.prior) - self.prior
 
-    def report(self, V: np.ndarray, dual: np.ndarray, control: Control, *, steps: int = 1) -> bool:
-        """Evaluate V (p, r) and multipliers (n, T), tell the control; True when it is time to stop.
-
-        The control's objective and bound are primal and dual value; its W is V.
-        """
+    def offer(self, V: np.ndarray, control: Control) -> None:
+        """Evaluate V (p, r), and leave it with the control where it is better than the best."""
         terms, reduced = self.terms, self.reduced
-        V = self.on_ties(V)
         shortfall = terms.cost - reduced.apply(V)
         smallest = 1.0 - float(np.max(shortfall, where=terms.rejected, initial=-np.inf))
+        if reduced.tied.any() and not (terms.hard and smallest <= 0):
+            V = self.on_ties(V)
+            shortfall = terms.cost - reduced.apply(V)
+            smallest = 1.0 - float(np.max(shortfall, where=terms.rejected, initial=-np.inf))
         if not terms.hard:
             control.offer(V, terms.size(V) + terms.loss(shortfall) + self.loose, None, 0.0)
         if (terms.hard and smallest > 0) or 0 < 1.0 - smallest < NEARLY_SEPARATED:
             # Scaled up, W has margin one everywhere and no loss.
             scaled = V if np.isinf(smallest) else (V + self.prior) / smallest - self.prior
             control.offer(scaled, terms.size(scaled) + self.loose, None, 0.0)
-        dual = terms.clip(dual)
-        scale, bound = terms.bound(dual, reduced.adjoint(dual))
+
+    def report(
+        self, V: np.ndarray, dual: np.ndarray, control: Control, *, adjoint: np.ndarray | None = None, steps: int = 1
+    ) -> bool:
+        """Evaluate V (p, r) and multipliers (n, T), tell the control; True when it is time to stop.
+
+        The control's objective and bound are primal and dual value; its W is V. ``adjoint`` is A^T dual, (p, r), where
+        the method has it and the multipliers have the right signs and sizes.
+        """
+        self.offer(V, control)
+        terms = self.terms
+        if adjoint is None:
+            dual = terms.clip(dual)
+            adjoint = self.reduced.adjoint(dual)
+        scale, bound = terms.bound(dual, adjoint)
+        if terms.hard and terms.norm is FROBENIUS:
+            scale *= bound  # W - W0 = A^T dual
         return control.observe(None, np.inf, dual * scale, bound + self.loose, steps=steps)

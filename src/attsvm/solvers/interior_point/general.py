@@ -15,7 +15,7 @@ import numpy as np
 from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.soft_margin import solve_soft_frobenius
+from attsvm.solvers.frobenius.portfolio import solve_setting
 from attsvm.solvers.interior_point.engine import CENTRE, NormTerm, SoftInteriorPoint, run
 from attsvm.solvers.interior_point.power_barrier import solve_soft_power
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
@@ -70,7 +70,7 @@ def _without_loss(setting: Setting, control: Control) -> None:
 def _opening(setting: Setting, control: Control) -> np.ndarray | None:
     terms = replace(setting.terms, norm=FROBENIUS, squared=not setting.terms.hard)
     first = Control(OPENING_GAP, max_iter=OPENING_STEPS, time_limit=control.time_limit)
-    solve_soft_frobenius(replace(setting, terms=terms), first, None)
+    solve_setting(replace(setting, terms=terms), first, None)
     control.iterations += first.iterations
     control.method = first.method
     return first.W
