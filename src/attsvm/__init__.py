@@ -10,9 +10,9 @@ __version__ = "0.1.0"
 # Where each public name lives; modules load when a name is first used, so that ``import attsvm`` stays quick.
 _HOMES = {
     "SelectionProblem": "attsvm.core.problem",
-    "Solution": "attsvm.core.solution",
-    "Status": "attsvm.core.solution",
-    "UnsolvedError": "attsvm.core.solution",
+    "Solution": "attsvm.solution.solution",
+    "Status": "attsvm.core.status",
+    "UnsolvedError": "attsvm.solution.solution",
     "solve": "attsvm.solvers.solving",
     "soft_margin_path": "attsvm.solvers.soft_margin_path",
     "solve_batch": "attsvm.solvers.batching",
@@ -63,11 +63,12 @@ if TYPE_CHECKING:
     from attsvm import functional, theory
     from attsvm.core.correlation import correlation
     from attsvm.core.problem import SelectionProblem
-    from attsvm.core.solution import Solution, Status, UnsolvedError
+    from attsvm.core.status import Status
     from attsvm.data.token_data import TokenData
     from attsvm.estimator import AttentionSVM
     from attsvm.nn.attention import Attention
     from attsvm.proofs import Proof
+    from attsvm.solution.solution import Solution, UnsolvedError
     from attsvm.solvers.batching import BatchSolution, ProblemBatch, solve_batch
     from attsvm.solvers.soft_margin_path import soft_margin_path
     from attsvm.solvers.solving import solve

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Solution, Status, solve
-from attsvm.core.certificate import FarkasCertificate
 from attsvm.core.norms import get_norm
 from attsvm.proofs import linear
+from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.norm_bounds import dual_norm_above, norm_above, root_above
 from problems import FAMILIES, NAMED

@@ -82,7 +82,7 @@ def working(total: float, log: list[float], answer: np.ndarray | None = None) ->
 
 @pytest.mark.parametrize("needed", [3, 30, 300])
 def test_the_answer_comes_within_a_small_multiple_of_the_best_methods_work(needed: int) -> None:
-    """Three methods of equal first budgets b: rounds of b, 2 b, 4 b .. give the best one its work before 2 * 3 times it."""
+    """With three methods and rounds of b, 2 b, 4 b, the best one has had its work before 2 * 3 times that is spent."""
     answer, log = np.ones((1, 1)), []
     turns = [Turn(str(k), working(1e6, log), 2.0) for k in range(2)]
     assert take_turns([*turns, Turn("best", working(needed, log, answer), 2.0)], Control(1e-9)) is answer

@@ -11,8 +11,9 @@ from cyclopts import Parameter
 from attsvm import __version__
 from attsvm.cli.console import Exit, Progress, check_writable, refusing
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.solution import Solution, Status
+from attsvm.core.status import Status
 from attsvm.data.npz import as_mask, read_arrays, write_arrays
+from attsvm.solution.solution import Solution
 from attsvm.solvers.common.control import IterationState
 from attsvm.solvers.solving import solve as solve_problem
 from attsvm.study.spectrum import certified_rank

@@ -77,7 +77,9 @@ def to_numpy(name: str, value: object) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{name} must be a rectangular array of numbers; got {type(value).__name__}.") from error
+        raise ValueError(
+            f"{name} has type {type(value).__name__}; a rectangular array of numbers was expected."
+        ) from error
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must hold real numbers; got dtype {array.dtype} with shape {array.shape}.")
+        raise ValueError(f"{name} has dtype {array.dtype} and shape {array.shape}; real numbers were expected.")
     return array

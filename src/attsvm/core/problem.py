@@ -20,6 +20,7 @@ import numpy as np
 
 from attsvm.core.interop import Kind, to_numpy
 from attsvm.core.paging import Pages
+from attsvm.core.rounding import lengths_above, row_lengths, squares_of
 
 CHUNK_BYTES = 1 << 25
 
@@ -185,6 +186,34 @@ class SelectionProblem:
                 delta[~self.mask[rows]] = 0.0
             yield rows, delta
 
+    @cached_property
+    def has_rejected(self) -> bool:
+        """Whether any token must lose."""
+        return bool(self.rejected.any())
+
+    @cached_property
+    def has_ties(self) -> bool:
+        """Whether any query selects several tokens."""
+        return bool(self.tied.any())
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Length |delta_it| |z_i| of every constraint from above, (n, T): for bounds on rounding."""
+        with np.errstate(over="ignore", under="ignore"):
+            squares = np.empty(self.mask.shape)
+            for rows, delta in self.differences():
+                squares[rows] = squares_of(delta)
+            return self._lengths(squares)
+
+    def _lengths(self, squares: np.ndarray) -> np.ndarray:
+        """Lengths of the constraints from the squares of their token differences, which are overwritten."""
+        d, dz = self.shape[2:]
+        lengths = lengths_above(squares, squares_of(self.queries), d + dz)
+        if lengths is None:
+            parts = [row_lengths(delta) for _, delta in self.differences()]
+            lengths = np.concatenate(parts) * row_lengths(self.queries)[:, None] * (1.0 + 1e-12)
+        return lengths
+
     def apply(self, W: np.ndarray) -> np.ndarray:
         """Evaluate the linear map A: margins of every constrained token, zero elsewhere, (n, T), for W (d, dz)."""
         return self.evaluate(W, None)[0]
@@ -194,8 +223,13 @@ class SelectionProblem:
         return self.evaluate(None, dual)[1]
 
     def evaluate(self, W: np.ndarray | None, dual: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Evaluate the map at W and the adjoint at dual in one pass over the tokens; None gives an empty array."""
+        """Evaluate the map at W and the adjoint at dual in one pass over the tokens; None gives an empty array.
+
+        Where both are asked for, as a certificate does, the pass measures :attr:`lengths` as well, whose squares may
+        overflow on the way.
+        """
         n, T, d, dz = self.shape
+        squares = None if W is None or dual is None or "lengths" in self.__dict__ else np.empty((n, T))
         margins = np.empty((0, T) if W is None else (n, T))
         pulled = np.empty((0 if dual is None else n, d))
         u = None if W is None else self.queries @ W.T  # (n, d)
@@ -204,6 +238,10 @@ class SelectionProblem:
                 margins[rows] = np.matmul(delta, u[rows, :, None])[..., 0]
             if dual is not None:
                 pulled[rows] = np.matmul(dual[rows, None, :], delta)[:, 0]
+            if squares is not None:
+                squares[rows] = squares_of(delta)
+        if squares is not None:
+            self.lengths = self._lengths(squares)
         return margins, pulled.T @ self.queries if dual is not None else np.empty((0, dz))
 
     def scores(self, W: Any) -> Any:

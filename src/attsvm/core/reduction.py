@@ -14,9 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.rounding import row_lengths
 
-# Below the root of the smallest normal number, 1.5e-154, a square loses digits.
-SQUARES_UNDERFLOW = 1e-150
 # A Gram matrix that stays definite when this part of its trace is taken off every eigenvalue has full rank, its own
 # rounding, about d * eps of the largest, notwithstanding.
 SURELY_FULL_RANK = 1e-10
@@ -68,7 +67,7 @@ class Reduced:
     @cached_property
     def lengths(self) -> np.ndarray:
         """Length |delta_it| |z_i| of every constraint, (n, T)."""
-        return _lengths(self.delta) * _lengths(self.queries)[:, None]
+        return row_lengths(self.delta) * row_lengths(self.queries)[:, None]
 
     def apply(self, W: np.ndarray) -> np.ndarray:
         """Margins of W (p, r): (n, T), zero where unconstrained."""
@@ -172,17 +171,6 @@ def reduce(problem: SelectionProblem, *, rotate: bool = True, working: np.ndarra
         scale=token_scale * query_scale,
         size=problem.mask.shape,
     )
-
-
-def _lengths(rows: np.ndarray) -> np.ndarray:
-    """Lengths along the last axis; rows whose squares underflow are measured relative to their largest entry."""
-    lengths = np.sqrt(np.einsum("...p,...p->...", rows, rows))
-    short = lengths < SQUARES_UNDERFLOW
-    if short.any():
-        top = np.abs(rows[short]).max(axis=-1, initial=0.0)
-        units = rows[short] / np.where(top > 0, top, 1.0)[:, None]
-        lengths[short] = top * np.linalg.norm(units, axis=-1)
-    return lengths
 
 
 def _power_of_two(array: np.ndarray) -> float:

@@ -14,10 +14,11 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.rounding import UNIT, gamma
 from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.optimum import differences
-from attsvm.proofs.surjective import SURE, TINY, UNIT, gamma, right_inverse
+from attsvm.proofs.surjective import SURE, TINY, right_inverse
 
 SUPPORT = 1e-9
 NULL = 1e-9

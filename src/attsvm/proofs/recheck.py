@@ -14,27 +14,28 @@ import numpy as np
 
 from attsvm.core.norms import frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.solution import Certified, Solution
+from attsvm.proofs.certified import Certified
+from attsvm.proofs.claim import Claim
 from attsvm.proofs.proof import Proof, interval_statement, unproven
 
 METHOD = "float64 with an allowance for rounding"
 UNIT = 2.0**-53
 
 
-def recheck(solution: Solution) -> Proof:
+def recheck(claim: Claim) -> Proof:
     """Bound the smallest norm from W and the multipliers, or test the certificate, in float64."""
-    if type(solution.certified) is not Certified:
+    if type(claim.certified) is not Certified:
         return unproven("only hard margins without a prior have proofs.", METHOD)
-    problem, norm = solution.problem, solution.norm
+    problem, norm = claim.problem, claim.norm
     if not problem.rejected.any():
         return Proof(True, 0.0, 0.0, "No token is rejected, so W = 0 satisfies everything.", METHOD)
-    if solution.certificate is not None:
-        if not solution.certificate.verify():
+    if claim.certificate is not None:
+        if not claim.certificate.verify():
             return unproven("the certificate fails its existence test.", METHOD)
-        ratio = solution.certificate.ratio
+        ratio = claim.certificate.ratio
         how = f"multipliers that cancel exactly lie within a relative {ratio:.1e} of the certificate's"
         return Proof(True, math.inf, math.inf, f"No W satisfies the constraints: {how}.", METHOD)
-    W, dual = solution.certified.W, solution.certified.dual
+    W, dual = claim.certified.W, claim.certified.dual
     n, T, d, dz = problem.shape
     lengths = np.empty((n, T))
     for rows, delta in problem.differences():

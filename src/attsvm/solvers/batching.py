@@ -15,7 +15,9 @@ from numba import get_num_threads
 from attsvm.core.interop import Kind, to_numpy
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.solution import Certified, Solution, Status, certify
+from attsvm.core.status import Status
+from attsvm.proofs.certified import Certified, certify
+from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch
 from attsvm.solvers.compiled.frobenius import SOLVED

@@ -20,19 +20,20 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.certificate import EPS, FarkasCertificate
 from attsvm.core.interop import to_numpy
 from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
-from attsvm.core.solution import TIE_TOLERANCE, Certified, Solution, Status, residual_of_ties
+from attsvm.core.rounding import EPS
+from attsvm.core.status import Status
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.solution.solution import Solution
+from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting, Terms
 from attsvm.solvers.frobenius.portfolio import solve_setting
 from attsvm.solvers.interior_point.general import solve_soft_general
 
-# W is the prior when they differ by no more than this part of it.
-RESOLUTION = 64 * EPS
 LOSSES = ("hinge", "squared_hinge")
 
 
@@ -102,59 +103,6 @@ def read_regularisation(problem: SelectionProblem, norm: Norm, C: Any, loss: Any
             raise ValueError(f"prior of shape {matrix.shape} must be finite; found NaN or infinity.")
         prior = matrix
     return Regularisation(C, loss, prior)
-
-
-@dataclass(frozen=True)
-class CertifiedPair(Certified):
-    """W and multipliers of a soft or prior problem, with the objective at the one and the bound at the others.
-
-    An objective below ``resolution``, what rounding W itself costs, counts as zero.
-    """
-
-    primal: float = np.inf
-    resolution: float = 0.0
-
-    @property
-    def gap(self) -> float:
-        """(primal - dual) / primal; infinite when W is infeasible."""
-        if not np.isfinite(self.primal) or self.tie_residual > TIE_TOLERANCE:
-            return np.inf
-        if self.primal <= self.resolution:
-            return 0.0
-        return (self.primal - self.lower_bound) / self.primal
-
-
-def certify_pair(
-    problem: SelectionProblem, terms: Terms, prior: np.ndarray, W: np.ndarray, dual: np.ndarray
-) -> CertifiedPair:
-    """Evaluate the objective at W and the bound at the multipliers; a hard margin's W is first scaled to margin one.
-
-    Returns
-    -------
-    CertifiedPair
-    """
-    margins = problem.apply(W)
-    smallest = float(np.min(margins, where=problem.rejected, initial=np.inf))
-    feasible = not terms.hard or smallest > 0
-    if terms.hard and feasible and smallest < 1.0:
-        W, margins = W / smallest, margins / smallest
-    V = W - prior
-    dual = terms.clip(dual)
-    pulled = problem.adjoint(dual)
-    scale, bound = terms.bound(dual, pulled)
-    dual = terms.clip(dual * scale)
-    if terms.hard and terms.norm is FROBENIUS and bound > 0:
-        dual = dual * bound  # W - W0 = A^T dual
-    return CertifiedPair(
-        W=W,
-        dual=dual,
-        margins=margins,
-        objective=terms.norm.value(V) if feasible else np.inf,
-        lower_bound=bound,
-        tie_residual=residual_of_ties(problem, W, margins),
-        primal=terms.size(V) + terms.loss(np.where(problem.rejected, 1.0 - margins, 0.0)) if feasible else np.inf,
-        resolution=terms.size(RESOLUTION * prior),
-    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -279,13 +227,14 @@ def solve_regularised(
 
     def answer(W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None) -> RegularisedSolution:
         pair = certify_pair(problem, terms, prior, W, dual)
+        if certificate is None and tol < pair.gap <= tol + pair.rounding:
+            pair = certify_pair(problem, terms, prior, W, dual, sharp=True)
         if certificate is not None:
             status = Status.INFEASIBLE
         elif pair.gap <= tol:
             status = Status.OPTIMAL
         else:
-            unsolved = Status.UNDECIDED if terms.hard and not np.isfinite(pair.primal) else Status.MAX_ITERATIONS
-            status = control.stopped or unsolved
+            status = control.stopped or Status.UNDECIDED
         seconds = time.perf_counter() - start + (0.0 if opening is None else opening.seconds)
         return RegularisedSolution(
             problem, norm, status, pair, control.iterations, seconds, control.method, certificate, regularisation

@@ -9,21 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.certificate import FarkasCertificate
-from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm, get_norm
+from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
-from attsvm.core.solution import Solution, Status, certify
+from attsvm.core.status import Status
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import certify
+from attsvm.solution.solution import Solution
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.contradictions import contradiction
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.evaluation import report
+from attsvm.solvers.common.refinement import refine
 from attsvm.solvers.common.ties import Ties
 from attsvm.solvers.compiled.frobenius import GRAM_LIMIT, solve_compiled
 from attsvm.solvers.frobenius.portfolio import FORCED as FROBENIUS_METHODS
 from attsvm.solvers.frobenius.streamed import solve_streamed
-from attsvm.solvers.interior_point.hard_door import solve_entrywise
-from attsvm.solvers.interior_point.hard_spectral import solve_spectral
+from attsvm.solvers.interior_point.general import solve_hard_margin
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.regularised import read_regularisation, solve_regularised
 
@@ -31,7 +33,6 @@ Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
 METHODS: dict[Norm, dict[str, Method]] = {
     FROBENIUS: FROBENIUS_METHODS,
     NUCLEAR: NUCLEAR_METHODS,
-    SPECTRAL: {"auto": solve_spectral},
 }
 
 # Lifting an answer to the original coordinates costs a few roundings; methods aim below the gap that is promised.
@@ -127,8 +128,11 @@ def solve(
         status: Status, W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None
     ) -> Solution:
         certified = certify(problem, measure, W, dual)
-        if certificate is None and certified.gap <= tol:
-            status = Status.OPTIMAL
+        if certificate is None:
+            if tol < certified.gap and certified.gap - certified.rounding <= tol:
+                certified = refine(problem, measure, certified, tol)
+            if certified.gap <= tol:
+                status = Status.OPTIMAL
         seconds = time.perf_counter() - start
         return Solution(problem, measure, status, certified, control.iterations, seconds, control.method, certificate)
 
@@ -204,7 +208,7 @@ def _large(problem: SelectionProblem) -> bool:
 
 
 def _choose(measure: Norm, method: str | None) -> Method:
-    known = METHODS.get(measure) or {"auto": partial(solve_entrywise, norm=measure)}
+    known = METHODS.get(measure) or {"auto": partial(solve_hard_margin, norm=measure)}
     if method is not None and method not in known:
         names = ", ".join(repr(name) for name in known) + (", 'streamed'" if measure is FROBENIUS else "")
         raise ValueError(f"method must be one of {names} for the {measure.name} norm; got {method!r}.")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attsvm.core.solution import Solution
 from attsvm.data.dataset import Dataset
+from attsvm.solution.solution import Solution
 from attsvm.study.head import Head
 from attsvm.theory.tokens import LocalOptimality, Trial
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.solution import Solution, Status
+from attsvm.core.status import Status
+from attsvm.solution.solution import Solution
 from attsvm.study.results import PrecisionRun, Run, Study
 from attsvm.study.spectrum import certified_rank
 from attsvm.study.words import Nouns, correlation_text, counted, nouns, share_text, small_text

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.interop import to_numpy
-from attsvm.core.solution import Status
+from attsvm.core.status import Status
 from attsvm.data.token_data import TokenData
 from attsvm.theory.conditions import Condition, condition_e
 from attsvm.theory.landscape import ENUMERATE, SAMPLES, Landscape, explore

@@ -16,7 +16,7 @@ from math import prod
 
 import numpy as np
 
-from attsvm.core.solution import Status
+from attsvm.core.status import Status
 from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
 
 # Half a millisecond a selection: about two seconds.

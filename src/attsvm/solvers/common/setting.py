@@ -18,7 +18,7 @@ or zero on the unit ball of the dual norm. Multipliers are scaled to where the b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -138,6 +138,21 @@ class Setting:
         """Mark multipliers (n, T) strictly between their bounds, and tied ones."""
         terms = self.terms
         return terms.rejected & (dual > 0) & (dual < terms.upper) | terms.tied
+
+    def scaled(self, unit: float) -> Setting:
+        """Write the problem in V / unit, for a norm that is not squared: the objective is divided by the unit too."""
+        terms = replace(self.terms, cost=self.terms.cost / unit, shift=self.terms.shift / unit)
+        return self._variant(self.reduced, terms, unit)
+
+    def on(self, working: np.ndarray) -> Setting:
+        """Leave out the rejected tokens outside a working set (n, T); V keeps its coordinates."""
+        rejected = self.terms.rejected & working
+        return self._variant(replace(self.reduced, rejected=rejected), replace(self.terms, rejected=rejected), 1.0)
+
+    def _variant(self, reduced: Reduced, terms: Terms, unit: float) -> Setting:
+        variant = Setting(reduced, terms, self.prior / unit, self.loose / unit)
+        variant.__dict__["ties"] = self.ties
+        return variant
 
     def on_ties(self, V: np.ndarray) -> np.ndarray:
         """Nearest V (p, r) at which tied scores are equal to rounding."""

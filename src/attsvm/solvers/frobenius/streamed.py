@@ -58,7 +58,7 @@ def solve_streamed(problem: SelectionProblem, control: Control) -> np.ndarray | 
     for k in range(ROUNDS):
         reduced = reduce(problem, working=working)
         setting = Setting.hard_margin(reduced, FROBENIUS)
-        inner = Control(0.5 * control.tol, time_limit=control.remaining)
+        inner = control.inner(0.5 * control.tol)
         if waited >= STUCK:
             if (best, bound) == exhausted:
                 return None
@@ -68,7 +68,7 @@ def solve_streamed(problem: SelectionProblem, control: Control) -> np.ndarray | 
                 return reduced.lift_dual(certificate)
             waited = 0
         elif creeping:
-            approach = Control(target, time_limit=control.remaining)
+            approach = control.inner(target)
             certificate = _run(interior_point(setting, approach, dual), approach)
             if certificate is not None:
                 return reduced.lift_dual(certificate)

@@ -113,6 +113,10 @@ class EuclideanTerm:
         self._reduced, self._ties = setting.reduced, setting.ties
         self._system = EuclideanSystem(setting.reduced, setting.ties)
 
+    def extend(self, setting: Setting) -> None:
+        """Take the constraints of another setting."""
+        self._reduced, self._system = setting.reduced, EuclideanSystem(setting.reduced, setting.ties)
+
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V; the multipliers follow."""
         self.V, self.tie = V, np.zeros(len(self._ties.basis))

@@ -1,8 +1,9 @@
-r"""Soft margins and priors for norms other than Frobenius: which methods, in which order.
+r"""Every norm but Frobenius, hard and soft margins, with and without a prior: which methods, in which order.
 
-The interior point starts from the Frobenius solution, and again, further from all bounds, should rounding end it early;
-entrywise l_p norms with 1 < p < inf have their own (:mod:`attsvm.solvers.interior_point.power_barrier`). Newton on the
-face of the nuclear norm (:mod:`attsvm.solvers.nuclear.soft_face`) finishes what the interior point began.
+The Frobenius solution decides feasibility, which no norm changes, and opens the run. The interior point starts there,
+and again, further from all bounds, should rounding end it early; entrywise l_p norms with 1 < p < inf have their own
+(:mod:`attsvm.solvers.interior_point.power_barrier`). Newton on the face of the nuclear norm
+(:mod:`attsvm.solvers.nuclear.face_newton`) finishes what the interior point began.
 """
 
 from __future__ import annotations
@@ -12,25 +13,54 @@ from dataclasses import replace
 
 import numpy as np
 
-from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL
+from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm
+from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.portfolio import solve_setting
 from attsvm.solvers.interior_point.engine import CENTRE, NormTerm, SoftInteriorPoint, run
 from attsvm.solvers.interior_point.power_barrier import solve_soft_power
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.terms import LinearTerm
-from attsvm.solvers.nuclear.soft_face import refine
+from attsvm.solvers.nuclear.face_newton import refine
 
 OPENING_GAP, OPENING_STEPS = 1e-2, 500
 FURTHER = 10.0
+INSIDE = 0.5  # how far inside the constraints a hard margin begins, in parts of the margin
 MANY = 5000  # constraints up to which the second run for the nuclear norm solves for multipliers
 # Gaps at which Newton on the face of the nuclear norm is tried.
 FACE_GAPS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 
 
+def solve_hard_margin(reduced: Reduced, control: Control, start: np.ndarray | None, norm: Norm) -> np.ndarray | None:
+    """Solve the hard margin without a prior, leaving W and multipliers with ``control``.
+
+    Parameters
+    ----------
+    reduced : Reduced
+        In the original axes when the norm depends on them.
+    control : Control
+    start : ndarray, shape (n, T), optional
+        Not used: interior points take no start, and the caller has judged the earlier pair.
+    norm : Norm
+
+    Returns
+    -------
+    ndarray or None
+        Multipliers that prove infeasibility, when they do.
+    """
+    opening = open_with_frobenius(reduced, control)
+    if opening.W is None or opening.dual is None:
+        return opening.certificate
+    setting = Setting.hard_margin(reduced, norm)
+    if not setting.report(opening.W, opening.dual, control):
+        solve_from(setting, control, opening.W)
+    return None
+
+
 def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | None) -> None:
-    """Solve, leaving V and multipliers with ``control``.
+    """Solve with a soft margin or a prior, leaving V and multipliers with ``control``.
 
     Parameters
     ----------
@@ -41,26 +71,43 @@ def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | N
         Not used: interior points take no start.
     """
     V = _opening(setting, control)
-    control.method = f"Frobenius ({control.method}), interior point"
-    origin = np.zeros(setting.reduced.shape)
+    control.method = f"Frobenius ({control.method})"
+    solve_from(setting, control, np.zeros(setting.reduced.shape) if V is None else V)
+
+
+def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
+    """Run interior points from V (p, r), the answer in the Frobenius norm or near it."""
+    control.method += ", interior point"
     power = setting.terms.norm.power
     if power is not None and 1 < power < math.inf:
-        solve_soft_power(setting, control, origin if V is None else V)
+        solve_soft_power(setting, control, V)
         return
-    for place, centre in ((origin if V is None else V, CENTRE), (origin, FURTHER * CENTRE)):
-        method = SoftInteriorPoint(setting, _term(setting, again=centre != CENTRE), place, centre)
-        run(method, setting, control, FaceAttempts(setting, control))
+    unit = setting.terms.norm.value(V) or 1.0
+    own = setting.scaled(unit)
+    for place, centre in ((_inside(own, V / unit), CENTRE), (np.zeros_like(V), FURTHER * CENTRE)):
+        method = SoftInteriorPoint(own, _term(own, again=centre != CENTRE), place, centre)
+        run(method, setting, control, FaceAttempts(setting, control, unit), unit)
         if control.solved or control.stopped:
             return
     if np.isfinite(setting.terms.upper):
         _without_loss(setting, control)
 
 
+def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
+    """Move V (p, r) off the constraints it satisfies, when the margin is hard and it satisfies all of them."""
+    terms, W = setting.terms, V + setting.prior
+    margins = setting.reduced.apply(W)
+    asked = terms.cost + setting.reduced.apply(setting.prior)
+    if not terms.hard or (margins < (1.0 - INSIDE) * asked)[terms.rejected].any():
+        return V
+    return (1.0 + INSIDE) * W - setting.prior
+
+
 def _without_loss(setting: Setting, control: Control) -> None:
     """Try the hard margin: it is the answer when its multipliers stay below C, however large C is."""
     hard = replace(setting, terms=replace(setting.terms, upper=np.inf))
     method = SoftInteriorPoint(hard, _term(hard), np.zeros(setting.reduced.shape) if control.W is None else control.W)
-    inner = Control(control.tol, time_limit=control.time_limit)
+    inner = control.inner(control.tol)
     run(method, hard, inner, FaceAttempts(hard, inner))
     control.iterations += inner.iterations
     if inner.W is not None and inner.dual is not None:
@@ -69,7 +116,7 @@ def _without_loss(setting: Setting, control: Control) -> None:
 
 def _opening(setting: Setting, control: Control) -> np.ndarray | None:
     terms = replace(setting.terms, norm=FROBENIUS, squared=not setting.terms.hard)
-    first = Control(OPENING_GAP, max_iter=OPENING_STEPS, time_limit=control.time_limit)
+    first = control.inner(OPENING_GAP, OPENING_STEPS)
     solve_setting(replace(setting, terms=terms), first, None)
     control.iterations += first.iterations
     control.method = first.method
@@ -92,10 +139,12 @@ class FaceAttempts:
     ----------
     setting : Setting
     control : Control
+    unit : float
+        V of the setting over V of the method.
     """
 
-    def __init__(self, setting: Setting, control: Control) -> None:
-        self.setting, self.control = setting, control
+    def __init__(self, setting: Setting, control: Control, unit: float = 1.0) -> None:
+        self.setting, self.control, self._unit = setting, control, unit
         self._gaps = list(FACE_GAPS) if setting.terms.norm is NUCLEAR else []
 
     def __call__(self, method: SoftInteriorPoint, last: bool) -> bool:
@@ -104,7 +153,7 @@ class FaceAttempts:
         if not self._gaps or not (last or gap < self._gaps[0]):
             return False
         self._gaps = [later for later in self._gaps if later < 0.5 * gap]
-        V, dual = method.term.V, method.scattered_dual(self.setting)
+        V, dual = method.term.V * self._unit, method.scattered_dual(self.setting)
         if last and self.control.W is not None and self.control.dual is not None:
             V, dual = self.control.W, self.control.dual
         return refine(self.setting, V, dual, self.control)

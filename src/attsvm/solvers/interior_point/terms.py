@@ -58,6 +58,10 @@ class LinearTerm:
         self._system = DiagonalNormal(setting.reduced)
         self.degree = 2 * int(np.prod(setting.reduced.shape))
 
+    def extend(self, setting: Setting) -> None:
+        """Take the constraints of another setting."""
+        self._setting, self._system = setting, DiagonalNormal(setting.reduced)
+
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V with equal multipliers of both sides."""
         self.V, self.tie = V, np.zeros(len(self._system.basis))

@@ -1,51 +1,23 @@
-r"""What a solver's answer is worth, computed from the answer itself.
-
-For a hard margin, any W whose smallest margin is positive can be scaled until that margin is one, and any multipliers
-:math:`\lambda \ge 0` bound every feasible norm from below by :math:`1^\top\lambda / \|A^\top\lambda\|_*` (the dual
-norm). The certified relative gap is therefore scale-free,
-
-.. math:: \mathrm{gap} = \frac{\|W\|}{\min A(W)} \cdot \frac{\|A^\top\lambda\|_*}{1^\top\lambda} - 1 ,
-
-and needs nothing from the solver but W and :math:`\lambda`.
-"""
+"""The answer to :func:`attsvm.solve`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from attsvm.core.certificate import EPS, FarkasCertificate
-from attsvm.core.norms import FROBENIUS, Norm, distance_bound, entrywise
+from attsvm.core.norms import Norm, distance_bound, entrywise
 from attsvm.core.problem import SelectionProblem
-
-if TYPE_CHECKING:
-    from attsvm.proofs import Proof
-
-# Scores of tied tokens may differ by this much of the margin, one, before W counts as infeasible.
-TIE_TOLERANCE = 1e-9
-
-
-class Status(Enum):
-    """How a solve ended; each member's value is its sentence."""
-
-    OPTIMAL = "W is optimal: its objective and the dual bound agree to the requested gap."
-    INFEASIBLE = "No W satisfies the constraints; the certificate holds multipliers that prove it."
-    UNDECIDED = (
-        "The solver ended without a proof: W, if one was found, has a gap above tol, and no certificate says that none "
-        "exists; lower_bound holds the norm every W must reach."
-    )
-    MAX_ITERATIONS = "The iteration limit was reached before the requested gap; W is the best found."
-    TIME_LIMIT = "The time limit was reached before the requested gap; W is the best found."
-    CANCELLED = "The callback stopped the run; W is the best found."
-
-    @property
-    def sentence(self) -> str:
-        """What the status means, in words."""
-        return self.value
+from attsvm.core.rounding import EPS
+from attsvm.core.status import Status
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import Certified
+from attsvm.proofs.claim import Claim
+from attsvm.proofs.proof import Proof
+from attsvm.proofs.prove import prove
+from attsvm.proofs.recheck import recheck
 
 
 class UnsolvedError(RuntimeError):
@@ -54,73 +26,6 @@ class UnsolvedError(RuntimeError):
     def __init__(self, solution: Solution) -> None:
         super().__init__(solution.status.sentence)
         self.solution = solution
-
-
-@dataclass(frozen=True)
-class Certified:
-    """W and multipliers scaled to their conventions, with what they prove (float64, original coordinates)."""
-
-    W: np.ndarray
-    dual: np.ndarray
-    margins: np.ndarray
-    objective: float
-    lower_bound: float
-    tie_residual: float
-
-    @property
-    def gap(self) -> float:
-        """Relative gap; infinite when W is infeasible or nothing bounds its norm."""
-        if self.objective == 0.0:
-            return 0.0
-        if not np.isfinite(self.objective) or self.lower_bound <= 0 or self.tie_residual > TIE_TOLERANCE:
-            return np.inf
-        return self.objective / self.lower_bound - 1.0
-
-
-def certify(problem: SelectionProblem, norm: Norm, W: np.ndarray, dual: np.ndarray) -> Certified:
-    """Scale W to smallest margin one and the multipliers to the dual's convention, and evaluate both.
-
-    The Frobenius dual is scaled so that W = A^T dual at the optimum (its sum is then ||W||^2); every other norm's so
-    that A^T dual has dual norm one (its sum is then ||W||).
-    """
-    rejected, tied = problem.rejected, problem.tied
-    if not rejected.any():
-        # Nothing asks for a margin: the zero matrix is the answer, and no multiplier is needed to show it.
-        zero = np.zeros_like(W)
-        return Certified(zero, np.zeros_like(dual), np.zeros(dual.shape), 0.0, 0.0, 0.0)
-    dual = np.where(tied, dual, np.where(rejected, np.maximum(dual, 0.0), 0.0))
-    margins, adjoint = problem.evaluate(W, dual)
-    smallest = float(margins.min(where=rejected, initial=np.inf))
-    feasible = smallest > 0
-    if feasible:
-        W, margins = W / smallest, margins / smallest
-    pulled = norm.dual(adjoint)
-    total = float(dual.sum(where=rejected))
-    bound = total / pulled if pulled > 0 and total > 0 else 0.0
-    if bound > 0:
-        # The Frobenius multipliers sum to ||W||^2, which may leave the range of doubles where ||W|| itself does not.
-        with np.errstate(over="ignore"):
-            dual = dual / pulled * (bound if norm is FROBENIUS else 1.0)
-    return Certified(
-        W=W,
-        dual=dual,
-        margins=margins,
-        objective=norm.value(W) if feasible else np.inf,
-        lower_bound=bound,
-        tie_residual=residual_of_ties(problem, W, margins),
-    )
-
-
-def residual_of_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> float:
-    """Largest margin of a tied token, beyond what evaluating it in float64 can leave."""
-    rows, columns = np.nonzero(problem.tied)
-    if not len(rows):
-        return 0.0
-    sequence = problem.sequence[rows]
-    delta = problem.tokens[sequence, problem.reference[rows]] - problem.tokens[sequence, columns]
-    lengths = np.linalg.norm(delta, axis=1) * np.linalg.norm(problem.queries[rows], axis=1)
-    rounding = 16 * EPS * float(np.linalg.norm(W)) * lengths
-    return float(np.maximum(np.abs(margins[rows, columns]) - rounding, 0.0).max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,9 +168,8 @@ class Solution:
         attsvm.proofs.Proof
             True in a boolean context when the claim holds; a failed proof is not an exception.
         """
-        from attsvm import proofs
-
-        return proofs.prove(self) if exact else proofs.recheck(self)
+        claim = Claim(self.problem, self.norm, self.certified, self.certificate)
+        return prove(claim) if exact else recheck(claim)
 
     def raise_for_status(self) -> Solution:
         """Return self when optimal.

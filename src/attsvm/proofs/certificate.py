@@ -19,8 +19,8 @@ import numpy as np
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
+from attsvm.core.rounding import EPS
 
-EPS = float(np.finfo(float).eps)
 # Entries of the dense support matrix above which its smallest singular value is bounded through the normal matrix.
 DENSE_ENTRIES = 4_000_000
 CHOLESKY_FLOOR = 1e-10
