@@ -143,6 +143,88 @@ class SelectionProblem:
         problem.kind = Kind.of(tokens)
         return problem
 
+    @classmethod
+    def from_classes(cls, X: Any, y: Any, *, classes: int | None = None) -> SelectionProblem:
+        r"""Multiclass linear classification: every class is a token, every input a query, its label the selected token.
+
+        The tokens are the k unit vectors, one sequence that all queries share, so that row c of W (k, d) is the weight
+        vector of class c and the margins are :math:`(w_{y_i} - w_c)^\top x_i`: the max-margin problem that the limit
+        directions of multiclass training are compared with (arXiv 2502.04664).
+
+        Parameters
+        ----------
+        X : array_like, shape (n, d)
+        y : array_like of int, shape (n,)
+            Labels from 0 to k - 1.
+        classes : int, optional
+            k. Default: one more than the largest label.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem, solve
+        >>> problem = SelectionProblem.from_classes([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], [0, 1, 2])
+        >>> solve(problem).W.shape
+        (3, 2)
+        """
+        labels = to_numpy("y", y)
+        if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or labels.min() < 0:
+            raise ValueError(
+                f"y has {labels.dtype} of shape {labels.shape}; integers from 0 were expected, one an input."
+            )
+        count = int(labels.max()) + 1 if classes is None else classes
+        if isinstance(count, bool) or not isinstance(count, int) or count <= labels.max():
+            raise ValueError(
+                f"classes is {classes!r}; an integer above the label {labels.max()} was expected."
+            )
+        return cls._from_vocabulary(X, labels, np.eye(count))
+
+    @classmethod
+    def from_contexts(cls, contexts: Any, supports: Any, *, embeddings: Any = None) -> SelectionProblem:
+        r"""Next-token prediction: every word of the vocabulary is a token, every context a query.
+
+        Words that follow a context are selected and must score alike, all others must stay a margin behind: the
+        NTP-SVM of arXiv 2402.18551 and 2408.15417, whose solution is the direction that the logits of a trained linear
+        decoder diverge in.
+
+        Parameters
+        ----------
+        contexts : array_like, shape (n, d)
+            Embeddings of the contexts.
+        supports : array_like of bool, shape (n, V)
+            True where the word follows the context.
+        embeddings : array_like, shape (V, m), optional
+            Word vectors. Default: unit vectors, so that row v of W (V, d) is the decoder's weight vector of word v.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem, solve
+        >>> problem = SelectionProblem.from_contexts(np.eye(2), [[True, True, False], [False, False, True]])
+        >>> solve(problem).status.name
+        'OPTIMAL'
+        """
+        support = to_numpy("supports", supports)
+        if support.ndim != 2 or support.dtype != bool:
+            raise ValueError(f"supports has {support.dtype} of shape {support.shape}; booleans (n, V) were expected.")
+        words = np.eye(support.shape[1]) if embeddings is None else _read_matrix("embeddings", embeddings)
+        if len(words) != support.shape[1]:
+            raise ValueError(
+                f"embeddings has {len(words)} rows; {support.shape[1]}, one a word, were expected."
+            )
+        return cls._from_vocabulary(contexts, support, words)
+
+    @classmethod
+    def _from_vocabulary(cls, queries: Any, selected: np.ndarray, words: np.ndarray) -> SelectionProblem:
+        """All queries read the one sequence of words (V, m)."""
+        rows = _read_matrix("X" if selected.ndim == 1 else "contexts", queries)
+        if len(rows) != len(selected):
+            raise ValueError(
+                f"y or supports has {len(selected)} rows; {len(rows)}, one a query, were expected."
+            )
+        problem = cls(words[None], rows, selected, sequence=np.zeros(len(rows), dtype=np.int64))
+        problem.kind = Kind.of(queries)
+        return problem
+
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """The sizes (n, T, d, dz)."""

@@ -82,26 +82,9 @@ def sum_below(values: np.ndarray) -> float:
 
 @lru_cache(maxsize=256)
 def growth(norm: Norm, shape: tuple[int, int], dual: bool = False) -> float:
-    r"""Bound the norm (or the dual norm) of every matrix of Frobenius norm one.
-
-    In general :math:`\|E\| \le \sum|E_{ac}|\|e_a e_c^\top\|`, and Cauchy and Schwarz do the rest.
-    """
-    rank, entries = min(shape), shape[0] * shape[1]
-    if norm.name == FROBENIUS.name:
-        return 1.0
-    if norm.name in (NUCLEAR.name, SPECTRAL.name):
-        return math.sqrt(rank) * (1 + FEW) if dual == (norm.name == SPECTRAL.name) else 1.0
-    if norm.power is not None:
-        p = _conjugate(norm.power) if dual else norm.power
-        return 1.0 if p >= 2 else entries ** (1.0 / p - 0.5) * (1 + FEW)
-    measure = norm.dual if dual else norm.value
-    square = 0.0
-    for a in range(shape[0]):
-        for c in range(shape[1]):
-            corner = np.zeros(shape)
-            corner[a, c] = 1.0
-            square += measure(corner) ** 2
-    return math.sqrt(square) * (1 + gamma(entries) + 1e3 * UNIT)
+    """Bound the norm (or the dual norm) of every matrix of Frobenius norm one."""
+    bound = norm.growth(shape, dual)
+    return bound if bound == 1.0 else bound * (1 + gamma(math.prod(shape)) + 1e3 * UNIT)
 
 
 def norm_above(norm: Norm, M: np.ndarray, value: float, *, dual: bool = False, sharp: bool = False) -> float:

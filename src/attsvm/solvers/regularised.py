@@ -64,7 +64,7 @@ class Regularisation:
         hard, hinge = self.C is None, self.loss == "hinge"
         return Terms(
             norm=norm,
-            squared=norm is FROBENIUS and not hard,
+            squared=norm.euclidean and not hard,
             rejected=problem.rejected,
             tied=problem.tied,
             cost=cost,
@@ -276,7 +276,7 @@ def solve_regularised(
     first = answer(prior, terms.slope(terms.cost))
     if first.status is Status.OPTIMAL:
         return first
-    reduced = reduce(problem, rotate=norm.invariant)
+    reduced = reduce(problem, rotate=norm.base.invariant, transform=norm.transform)
     setting = _setting(reduced, terms, prior)
     unit = _unit(reduced, terms)
     guess = None
@@ -285,7 +285,7 @@ def solve_regularised(
         control.method = "warm start"
         setting.report(reduced.lower(warm_start.certified.W) - setting.prior, guess, control)
     if not (control.solved or control.stopped):
-        method = solve_soft_frobenius if norm is FROBENIUS else solve_soft_general
+        method = solve_soft_frobenius if norm.euclidean else solve_soft_general
         method(setting, control, guess)
     loose = np.where(reduced.lift_dual(_loose(reduced)), terms.slope(terms.cost), 0.0)
     W, dual = prior, loose
@@ -308,7 +308,7 @@ def _adapted(before: Solution, terms: Terms) -> np.ndarray:
 
 def _unit(reduced: Reduced, terms: Terms) -> float:
     """Factor by which C and the multipliers grow in reduced coordinates: f(lift(V)) is f(V) over it."""
-    unit = reduced.scale * reduced.scale if terms.norm is FROBENIUS else reduced.scale
+    unit = reduced.scale * reduced.scale if terms.norm.euclidean else reduced.scale
     return min(max(unit, SMALLEST), LARGEST)
 
 
@@ -322,7 +322,7 @@ def _setting(reduced: Reduced, terms: Terms, prior: np.ndarray) -> Setting:
     loose = _loose(reduced)
     rejected = reduced.rejected & ~loose
     inner = Terms(
-        norm=terms.norm,
+        norm=terms.norm.base,
         squared=terms.squared,
         rejected=rejected,
         tied=reduced.tied,

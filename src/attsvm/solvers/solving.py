@@ -52,7 +52,7 @@ STREAM_BYTES = 1 << 28
 
 def solve(
     problem: SelectionProblem,
-    norm: str | float = "frobenius",
+    norm: Norm | str | float = "frobenius",
     *,
     tol: float = 1e-9,
     max_iter: int | None = None,
@@ -73,8 +73,9 @@ def solve(
     Parameters
     ----------
     problem : SelectionProblem
-    norm : {"frobenius", "nuclear", "spectral", "max"} or float
-        A number p >= 1 is the entrywise l_p norm; "max" is the largest absolute entry.
+    norm : {"frobenius", "nuclear", "spectral", "max"}, float or Norm
+        A number p >= 1 is the entrywise l_p norm; "max" is the largest absolute entry. Others are objects of
+        :mod:`attsvm.norms`.
     tol : float
         Certified relative gap asked for.
     max_iter : int, optional
@@ -122,7 +123,7 @@ def solve(
     if not isinstance(problem, SelectionProblem):
         raise ValueError(f"problem must be a SelectionProblem; got {type(problem).__name__}.")
     measure = get_norm(norm)
-    _check_options(tol, max_iter, time_limit, warm_start, problem)
+    _check_options(tol, max_iter, time_limit, warm_start, problem, measure)
     start = time.perf_counter()
     n, T, d, dz = problem.shape
 
@@ -189,18 +190,19 @@ def solve(
             found = solve_sharded(problem, control)
         W, dual = control.W, control.dual
     else:
-        reduced = reduce(problem, rotate=measure.invariant)
+        base = measure.base
+        reduced = reduce(problem, rotate=base.invariant, transform=measure.transform)
         control.unit = reduced.scale
         empty = reduced.rejected & (reduced.lengths == 0.0)
         if empty.any():
             found = empty / empty.sum()
         else:
-            guess = None if warm_start is None else _warm(reduced, measure, warm_start, control)
+            guess = None if warm_start is None else _warm(reduced, base, warm_start, control)
             found = None
             if not (control.solved or control.stopped):
                 control.method = "closed form"
                 with np.errstate(**LENIENT):
-                    found = _choose(measure, method)(reduced, control, guess)
+                    found = _choose(base, method)(reduced, control, guess)
             if found is None and control.W is None and control.stopped is None:
                 found = _last_resort(reduced, control)
         found = None if found is None else reduced.lift_dual(found)
@@ -259,7 +261,12 @@ def _check_options(
     time_limit: float | None,
     warm_start: Solution | None,
     problem: SelectionProblem,
+    norm: Norm,
 ) -> None:
+    _, _, d, dz = problem.shape
+    mismatch = norm.mismatch((d, dz))
+    if mismatch is not None:
+        raise ValueError(mismatch)
     if not 0 < tol < 1:
         raise ValueError(f"tol must lie between 0 and 1; got {tol!r}.")
     if max_iter is not None and max_iter < 1:
