@@ -225,7 +225,7 @@ class SelectionProblem:
         problem.kind = Kind.of(queries)
         return problem
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int, int, int]:
         """The sizes (n, T, d, dz)."""
         return (len(self.queries), *self.tokens.shape[1:], self.queries.shape[1])

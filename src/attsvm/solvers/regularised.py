@@ -27,6 +27,7 @@ from attsvm.core.reduction import LARGEST, SMALLEST, Reduced, reduce
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.proof import Proof
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair, recheck_pair
@@ -60,7 +61,8 @@ class Regularisation:
         """Write the objective in the original coordinates."""
         cost = np.where(problem.rejected, 1.0, 0.0)
         if self.prior is not None:
-            cost = cost - problem.apply(self.prior)
+            with np.errstate(**LENIENT):
+                cost = cost - problem.apply(self.prior)
         hard, hinge = self.C is None, self.loss == "hinge"
         return Terms(
             norm=norm,

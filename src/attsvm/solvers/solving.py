@@ -159,8 +159,7 @@ def solve(
         return Solution(problem, measure, status, certified, steps, seconds, method, certificate, tol, note)
 
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
-    with np.errstate(**LENIENT):
-        asked = read_regularisation(problem, measure, C, loss, prior)
+    asked = read_regularisation(problem, measure, C, loss, prior)
     if asked is not None:
         if method is not None:
             raise ValueError(f"method must be None with C or prior, whose methods are chosen for them; got {method!r}.")
@@ -169,7 +168,7 @@ def solve(
             return solve_regularised(problem, measure, asked, control, tol, warm_start, opening)
     control.method = "closed form"
     nothing, none = np.zeros((d, dz)), np.zeros((n, T))
-    if not problem.rejected.any():
+    if not problem.has_rejected:
         return answer(Status.OPTIMAL, nothing, none)
     plain = measure is FROBENIUS and method is None
     early: Solution | None = None
