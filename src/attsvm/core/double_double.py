@@ -45,8 +45,15 @@ class Rows:
         """Lengths (k,) of the scaled rows, to d + dz roundings."""
         return row_lengths(self.delta.high) * row_lengths(self.queries)
 
-    def margins(self, W: Pair) -> tuple[Pair, float]:
-        """Margins (k,) of W (d, dz), and their error over |delta| |W|_F |z|."""
+    def margins(self, W: Pair, *, scaled: bool = False) -> tuple[Pair, float]:
+        """Margins (k,) of W (d, dz), and their error over |delta| |W|_F |z|.
+
+        Parameters
+        ----------
+        W : Pair, shape (d, dz)
+        scaled : bool
+            Take the scaled rows.
+        """
         d, dz = W.high.shape
         k = len(self.queries)
         unit = _power_of_two(W.high)
@@ -59,7 +66,8 @@ class Rows:
             image = sum_pairs(product, 2)  # (step, d)
             total = sum_pairs(multiply(self.delta[part], image), 1)
             high[part], low[part] = total.high, total.low
-        return self._unscaled(Pair(high, low), unit), error_of(d, dz)
+        value = Pair(high * unit, low * unit) if scaled else self._unscaled(Pair(high, low), unit)
+        return value, error_of(d, dz)
 
     def adjoint(self, weights: Pair, *, scaled: bool = False) -> tuple[Pair, float]:
         """Sum of weights_k delta_k z_k^T (d, dz), and its error over the sum of |weights_k| |delta_k| |z_k|.
