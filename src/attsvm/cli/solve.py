@@ -161,7 +161,7 @@ def summary(found: Solution, objective: str = "norm") -> str:
     n, T, d, dz = found.problem.shape
     lines = [
         ("problem", f"{counted(n, 'query', 'queries')} of dimension {dz}, up to {T} tokens of dimension {d}"),
-        ("status", f"{found.status.name.lower()}: {found.status.value}"),
+        ("status", f"{found.status.name.lower()}: {found.sentence}"),
     ]
     if np.isfinite(found.objective):
         lines += [

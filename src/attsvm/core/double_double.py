@@ -22,12 +22,15 @@ class Rows:
     ----------
     delta : Pair, shape (k, d)
     queries : ndarray, shape (k, dz)
+    group : ndarray of int, shape (k,)
+        Constraints of one query share a number, from 0 on.
     scale : tuple of float
         What differences and queries were divided by.
     """
 
     delta: Pair
     queries: np.ndarray
+    group: np.ndarray
     scale: tuple[float, float]
 
     @classmethod
@@ -38,28 +41,43 @@ class Rows:
         other = problem.tokens[sequence, columns].astype(np.float64, copy=False)
         delta, queries = Pair(*two_sum(chosen, -other)), problem.queries[rows]
         scale = _power_of_two(delta.high), _power_of_two(queries)
-        return cls(Pair(delta.high / scale[0], delta.low / scale[0]), queries / scale[1], scale)
+        _, group = np.unique(rows, return_inverse=True)
+        return cls(Pair(delta.high / scale[0], delta.low / scale[0]), queries / scale[1], group, scale)
+
+    def _asked(self) -> np.ndarray:
+        """Gather the queries (g, dz), each once."""
+        asked = np.empty((int(self.group.max(initial=-1)) + 1, self.queries.shape[1]))
+        asked[self.group] = self.queries
+        return asked
 
     @property
     def lengths(self) -> np.ndarray:
         """Lengths (k,) of the scaled rows, to d + dz roundings."""
         return row_lengths(self.delta.high) * row_lengths(self.queries)
 
-    def margins(self, W: Pair) -> tuple[Pair, float]:
-        """Margins (k,) of W (d, dz), and their error over |delta| |W|_F |z|."""
+    def margins(self, W: Pair, *, scaled: bool = False) -> tuple[Pair, float]:
+        """Margins (k,) of W (d, dz), and their error over |delta| |W|_F |z|.
+
+        Parameters
+        ----------
+        W : Pair, shape (d, dz)
+        scaled : bool
+            Take the scaled rows.
+        """
         d, dz = W.high.shape
-        k = len(self.queries)
         unit = _power_of_two(W.high)
         W = Pair(W.high[None] / unit, W.low[None] / unit)
-        high, low = np.empty(k), np.empty(k)
+        asked = self._asked()
+        image = Pair(np.empty((len(asked), d)), np.empty((len(asked), d)))
         step = max(1, BLOCK_ENTRIES // (d * dz))
-        for start in range(0, k, step):
+        for start in range(0, len(asked), step):
             part = slice(start, start + step)
-            product = multiply(W, Pair(self.queries[part, None, :], np.zeros(1)))
-            image = sum_pairs(product, 2)  # (step, d)
-            total = sum_pairs(multiply(self.delta[part], image), 1)
-            high[part], low[part] = total.high, total.low
-        return self._unscaled(Pair(high, low), unit), error_of(d, dz)
+            block = sum_pairs(multiply(W, Pair(asked[part, None, :], np.zeros(1))), 2)  # (step, d)
+            image.high[part], image.low[part] = block.high, block.low
+        total = sum_pairs(multiply(self.delta, image[self.group]), 1)
+        high, low = total.high, total.low
+        value = Pair(high * unit, low * unit) if scaled else self._unscaled(Pair(high, low), unit)
+        return value, error_of(d, dz)
 
     def adjoint(self, weights: Pair, *, scaled: bool = False) -> tuple[Pair, float]:
         """Sum of weights_k delta_k z_k^T (d, dz), and its error over the sum of |weights_k| |delta_k| |z_k|.
@@ -72,12 +90,22 @@ class Rows:
         """
         k, d = self.delta.high.shape
         dz = self.queries.shape[1]
+        asked = self._asked()
+        heavy = multiply(self.delta, weights[:, None])
+        # The share of each query, (g, d): its first constraint, then its second, and so on.
+        share = Pair(np.zeros((len(asked), d)), np.zeros((len(asked), d)))
+        order = np.argsort(self.group, kind="stable")
+        place = np.arange(k) - np.searchsorted(self.group[order], self.group[order])
+        for turn in range(int(place.max(initial=-1)) + 1):
+            now = order[place == turn]
+            block = share[self.group[now]] + heavy[now]
+            share.high[self.group[now]], share.low[self.group[now]] = block.high, block.low
         total = Pair(np.zeros((d, dz)), np.zeros((d, dz)))
         step = max(1, BLOCK_ENTRIES // (d * dz))
-        for start in range(0, k, step):
+        for start in range(0, len(asked), step):
             part = slice(start, start + step)
-            heavy = multiply(self.delta[part], weights[part][:, None])
-            total = total + sum_pairs(multiply(heavy[:, :, None], Pair(self.queries[part, None, :], np.zeros(1))), 0)
+            product = multiply(share[part][:, :, None], Pair(asked[part, None, :], np.zeros(1)))
+            total = total + sum_pairs(product, 0)
         return (total if scaled else self._unscaled(total, 1.0)), error_of(k, 4)
 
     def _unscaled(self, value: Pair, unit: float) -> Pair:

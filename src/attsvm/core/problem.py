@@ -51,6 +51,8 @@ class SelectionProblem:
     selected, mask : ndarray of bool, shape (n, T)
         Selected tokens and visible tokens.
     sequence : ndarray of int, shape (n,)
+    has_ties, has_rejected : bool
+        Whether any query selects several tokens, and whether any token must lose.
 
     Raises
     ------
@@ -86,6 +88,8 @@ class SelectionProblem:
             self.mask = self.mask & (np.arange(T) < lengths[self.sequence, None])  # (n, T)
         self.selected = _read_selected(selected, self.mask)
         self.reference = self.selected.argmax(axis=1)  # (n,)
+        chosen = np.count_nonzero(self.selected)
+        self.has_ties, self.has_rejected = chosen > n, np.count_nonzero(self.mask) > chosen
         for array in (self.queries, self.sequence, self.mask, self.selected, self.reference, self.tokens):
             array.setflags(write=False)
 
@@ -219,7 +223,7 @@ class SelectionProblem:
         problem.kind = Kind.of(queries)
         return problem
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int, int, int]:
         """The sizes (n, T, d, dz)."""
         return (len(self.queries), *self.tokens.shape[1:], self.queries.shape[1])
@@ -232,6 +236,8 @@ class SelectionProblem:
     @cached_property
     def tied(self) -> np.ndarray:
         """Selected tokens other than the reference, margin = 0: bool, shape (n, T)."""
+        if not self.has_ties:
+            return np.zeros(self.selected.shape, dtype=bool)
         tied = self.selected.copy()
         tied[np.arange(len(tied)), self.reference] = False
         return tied
@@ -262,16 +268,6 @@ class SelectionProblem:
             if self._hides:
                 delta[~self.mask[rows]] = 0.0
             yield rows, delta
-
-    @cached_property
-    def has_rejected(self) -> bool:
-        """Whether any token must lose."""
-        return bool(self.rejected.any())
-
-    @cached_property
-    def has_ties(self) -> bool:
-        """Whether any query selects several tokens."""
-        return bool(self.tied.any())
 
     @cached_property
     def lengths(self) -> np.ndarray:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.norms import Norm, frobenius
+from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import FEW, gamma
+from attsvm.core.rounding import FEW, gamma, growth
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
@@ -77,7 +77,7 @@ class Claim:
             return f"the bound is said to be {claimed_low:.17g} where the multipliers prove {float(low):.17g}."
         if not claimed_high * (1 + AGREEMENT) >= high:
             return f"W is said to prove {claimed_high:.17g} where it proves {float(high):.17g}."
-        wrong = self._margins_fault()
+        wrong = self._margins_fault() or self._dual_fault()
         if wrong is None and self.status is Status.OPTIMAL:
             gap = max(float(high / low - 1), certified.gap)
             if not gap <= self.tol + AGREEMENT:
@@ -98,3 +98,15 @@ class Claim:
         if not abs(smallest - 1.0) <= AGREEMENT:
             return f"the smallest margin is {smallest:.17g} where W promises one."
         return None
+
+    def _dual_fault(self) -> str | None:
+        """Compare the scale of the multipliers with that of W = A^T dual, or of an A^T dual of dual norm one."""
+        problem, dual = self.problem, self.certified.dual
+        length = self.norm.dual(problem.adjoint(dual))
+        weight = float(np.vdot(np.abs(dual), problem.lengths))
+        reach = 4 * gamma(sum(dual.shape) + 16) * weight * growth(self.norm, self.certified.W.shape, True)
+        reach += gamma(16 * (self.certified.W.size + 8)) * length
+        scales = (1.0, self.certified.lower_bound) if self.norm is FROBENIUS else (1.0,)
+        if any(abs(length - scale) <= reach + self.certified.rounding * scale for scale in scales):
+            return None
+        return f"A^T dual has dual norm {length:.17g}; {scales[-1]:.17g} was expected."

@@ -36,11 +36,7 @@ def prove(claim: Claim) -> Proof:
 
 
 def _prove(claim: Claim) -> Proof:
-    if type(claim.certified) is not Certified:
-        return unproven("only hard margins without a prior have proofs.", METHOD)
     problem, norm = claim.problem, claim.norm
-    if claim.empty:
-        return Proof(True, Fraction(0), Fraction(0), "No token is rejected, so W = 0 satisfies everything.", METHOD)
     if claim.infeasible:
         fault = claim.certificate_fault()
         if fault is not None:
@@ -50,6 +46,10 @@ def _prove(claim: Claim) -> Proof:
         if how is None:
             return unproven("no exact multipliers were found beside the certificate's.", METHOD)
         return Proof(True, math.inf, math.inf, f"No W satisfies the constraints: {how}.", METHOD)
+    if type(claim.certified) is not Certified:
+        return unproven("only hard margins without a prior have proofs.", METHOD)
+    if claim.empty:
+        return Proof(True, Fraction(0), Fraction(0), "No token is rejected, so W = 0 satisfies everything.", METHOD)
     low = lower_bound(problem, norm, claim.certified.dual)
     high, reason = upper_bound(problem, norm, claim.certified.W)
     if high is None:

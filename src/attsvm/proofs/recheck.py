@@ -32,12 +32,12 @@ def recheck(claim: Claim) -> Proof:
     Proof
         ``proven`` is False, with the reason in ``statement``, when the claim does not hold.
     """
+    if claim.infeasible:
+        return _recheck_certificate(claim)
     if type(claim.certified) is not Certified:
         return unproven("only hard margins without a prior have proofs.", METHOD)
     if claim.empty:
         return Proof(True, 0.0, 0.0, "No token is rejected, so W = 0 satisfies everything.", METHOD)
-    if claim.infeasible:
-        return _recheck_certificate(claim)
     problem, norm = claim.problem, claim.norm
     W, dual = claim.certified.W, claim.certified.dual
     if W.shape != problem.shape[2:] or dual.shape != problem.mask.shape:

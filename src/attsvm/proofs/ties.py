@@ -46,9 +46,10 @@ def tie_move(problem: SelectionProblem, W: np.ndarray, length: float) -> float:
     if not len(rows):
         return 0.0
     ties = Rows.of(problem, rows, columns)
-    margins, error = ties.margins(Pair(W, np.zeros(W.shape)))
-    lengths = problem.lengths[rows, columns]
-    residual = (np.abs(margins.rounded()) * (1 + gamma(4)) + error * lengths * length) / lengths * (1 + 1e-12)
+    # In scaled rows, since the margin of a tie may be below the smallest float where its share of the row is not.
+    margins, error = ties.margins(Pair(W, np.zeros(W.shape)), scaled=True)
+    lengths = ties.lengths * (1 + gamma(d + dz + 16))
+    residual = (np.abs(margins.rounded()) * (1 + gamma(4)) + error * lengths * length) / ties.lengths * (1 + 1e-12)
     floor = _smallest_square(ties) if len(rows) <= LARGEST else 0.0
     if floor > 0:
         return float(np.linalg.norm(residual)) / math.sqrt(floor) * (1 + gamma(len(rows) + d + dz + 32))

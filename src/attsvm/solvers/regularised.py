@@ -27,8 +27,10 @@ from attsvm.core.reduction import LARGEST, SMALLEST, Reduced, reduce
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import LENIENT
+from attsvm.proofs.proof import Proof
 from attsvm.solution.solution import Solution
-from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair
+from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair, recheck_pair
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting, Terms
 from attsvm.solvers.frobenius.portfolio import solve_setting
@@ -59,7 +61,8 @@ class Regularisation:
         """Write the objective in the original coordinates."""
         cost = np.where(problem.rejected, 1.0, 0.0)
         if self.prior is not None:
-            cost = cost - problem.apply(self.prior)
+            with np.errstate(**LENIENT):
+                cost = cost - problem.apply(self.prior)
         hard, hinge = self.C is None, self.loss == "hinge"
         return Terms(
             norm=norm,
@@ -101,6 +104,7 @@ def read_regularisation(problem: SelectionProblem, norm: Norm, C: Any, loss: Any
             raise ValueError(f"prior must have shape (d, dz) = {(d, dz)}; got {matrix.shape}.")
         if not np.isfinite(matrix).all():
             raise ValueError(f"prior of shape {matrix.shape} must be finite; found NaN or infinity.")
+        matrix.setflags(write=False)
         prior = matrix
     return Regularisation(C, loss, prior)
 
@@ -122,6 +126,21 @@ class RegularisedSolution(Solution):
         pair = self.certified
         assert isinstance(pair, CertifiedPair)
         return pair
+
+    def verify(self, *, exact: bool = False) -> Proof:
+        """Check the claim again against :attr:`problem`; see :meth:`attsvm.Solution.verify`.
+
+        The interval of the proof holds the smallest objective. With ``exact`` only that no W exists can be proven.
+        """
+        if exact or self.certificate is not None or self.status is Status.INFEASIBLE:
+            return super().verify(exact=exact)
+        regularisation, pair = self.regularisation, self._pair
+        prior = np.zeros(pair.W.shape) if regularisation.prior is None else regularisation.prior
+        return recheck_pair(self.problem, regularisation.terms(self.problem, self.norm), prior, pair, self._promise)
+
+    @property
+    def _promise(self) -> float:
+        return self.tol if self.status is Status.OPTIMAL else math.inf
 
     @property
     def W(self) -> Any:

@@ -17,6 +17,9 @@ from attsvm.core.norms import FROBENIUS, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS, FEW, UNIT, gamma, growth, norm_above
 from attsvm.proofs.certified import LENIENT, TIE_TOLERANCE, Certified
+from attsvm.proofs.claim import AGREEMENT
+from attsvm.proofs.proof import Proof, unproven
+from attsvm.proofs.recheck import METHOD
 from attsvm.proofs.ties import tie_move
 from attsvm.solvers.common.setting import NEARLY_SEPARATED, Terms
 
@@ -102,6 +105,45 @@ def certify_pair(
         primal=primal,
         resolution=terms.size(RESOLUTION * prior),
     )
+
+
+def recheck_pair(problem: SelectionProblem, terms: Terms, prior: np.ndarray, pair: CertifiedPair, tol: float) -> Proof:
+    """Bound the smallest objective from W and the multipliers of a pair again, and hold what it says against that.
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+    terms : Terms
+    prior : ndarray, shape (d, dz)
+    pair : CertifiedPair
+    tol : float
+        The relative gap that is promised; infinite for none.
+    """
+    if not (np.isfinite(pair.W).all() and np.isfinite(pair.dual).all()):
+        return unproven("W or the multipliers are not finite.", METHOD)
+    again = certify_pair(problem, terms, prior, pair.W, pair.dual, sharp=True)
+    low, high = again.lower_bound, again.upper_bound
+    fault = None
+    # Multipliers were scaled and rounded since: what that costs is part of the rounding.
+    reach = AGREEMENT * abs(pair.primal) + 0.5 * again.rounding * again.primal + again.resolution
+    if not np.isfinite(high):
+        fault = "W does not satisfy the constraints beyond rounding."
+    elif (
+        not abs(pair.objective - again.objective)
+        <= again.objective * again.rounding
+        + terms.norm.value(RESOLUTION * prior)
+        + gamma(8 * (prior.size + 8)) * again.objective
+    ):
+        fault = f"the objective is said to be {pair.objective:.17g} where it is {again.objective:.17g}."
+    elif not abs(pair.primal - again.primal) <= reach:
+        fault = f"the objective at W is said to be {pair.primal:.17g} where it is {again.primal:.17g}."
+    elif not (pair.lower_bound - reach <= low and pair.upper_bound + reach >= high):
+        fault = f"[{pair.lower_bound:.17g}, {pair.upper_bound:.17g}] is said where [{low:.17g}, {high:.17g}] is proven."
+    elif not (pair.gap <= tol + AGREEMENT and again.gap <= tol + AGREEMENT + again.rounding):
+        fault = f"the gap is {max(again.gap, pair.gap):.3g} where an optimum promises {tol:.3g}."
+    if fault is not None:
+        return unproven(fault, METHOD, low=low, high=high)
+    return Proof(True, low, high, f"The smallest objective lies in [{low:.17g}, {high:.17g}].", METHOD)
 
 
 def _primal_above(

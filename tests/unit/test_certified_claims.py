@@ -1,0 +1,229 @@
+"""Mutations of claims: whatever is said that W, multipliers and data do not bear out, verify() refuses."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attsvm import SelectionProblem, Solution, Status, solve, solve_batch
+from attsvm.proofs.certificate import FarkasCertificate
+from problems import FAMILIES, NAMED
+
+NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5)
+
+
+def planted(*size: int, seed: int = 0) -> SelectionProblem:
+    return FAMILIES["planted"].make(np.random.default_rng([seed, *size]), *size)
+
+
+def with_pair(solution: Solution, **changes: Any) -> Solution:
+    return replace(solution, certified=replace(solution.certified, **changes))
+
+
+def scaled(solution: Solution, factor: float) -> Solution:
+    """Everything said of W, and W, times a factor."""
+    pair = solution.certified
+    return with_pair(
+        solution, W=factor * pair.W, objective=factor * pair.objective, upper_bound=factor * pair.upper_bound
+    )
+
+
+MUTATIONS = {
+    "W scaled": lambda s: with_pair(s, W=2.48 * s.certified.W),
+    "W and what is said of it scaled": lambda s: scaled(s, 2.48),
+    "W and what is said of it shrunk": lambda s: scaled(s, 0.5),
+    "W perturbed": lambda s: with_pair(s, W=s.certified.W + 0.5 * np.abs(s.certified.W).max() * np.eye(*s.W.shape)),
+    "objective halved": lambda s: with_pair(s, objective=0.5 * s.certified.objective),
+    "objective and bounds halved": lambda s: with_pair(
+        s,
+        objective=0.5 * s.certified.objective,
+        lower_bound=0.5 * s.certified.lower_bound,
+        upper_bound=0.5 * s.certified.upper_bound,
+    ),
+    "bound raised": lambda s: with_pair(s, lower_bound=1.001 * s.certified.lower_bound),
+    "infeasible without a certificate": lambda s: replace(s, status=Status.INFEASIBLE),
+    "infeasible with its own multipliers": lambda s: replace(
+        s,
+        status=Status.INFEASIBLE,
+        certificate=FarkasCertificate(s.problem, s.certified.dual / s.certified.dual[s.problem.rejected].sum()),
+    ),
+    "a certificate beside an optimum": lambda s: replace(s, certificate=FarkasCertificate(s.problem, s.certified.dual)),
+    "multipliers of another problem": lambda s: with_pair(s, dual=s.certified.dual[::-1]),
+    "multipliers scaled": lambda s: with_pair(s, dual=0.5 * s.certified.dual),
+    "margins of another W": lambda s: with_pair(s, margins=1.5 * s.certified.margins),
+    "a gap it does not have": lambda s: replace(s, tol=1e-18),
+    "another problem": lambda s: replace(s, problem=planted(5, 4, 6, seed=1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_mutated_claim_is_refused(mutation: str, norm: str | float) -> None:
+    solution = solve(planted(5, 4, 6), norm)
+    assert solution.status is Status.OPTIMAL
+    assert solution.verify(), solution.verify().statement
+    proof = MUTATIONS[mutation](solution).verify()
+    assert not proof
+    assert proof.statement.startswith("Not proven: ")
+
+
+@pytest.mark.parametrize("mutation", [m for m in MUTATIONS if "gap" not in m])
+def test_exact_proofs_refuse_the_same(mutation: str) -> None:
+    solution = solve(planted(5, 4, 6))
+    assert solution.verify(exact=True)
+    assert not MUTATIONS[mutation](solution).verify(exact=True)
+
+
+@pytest.mark.parametrize("options", [{"C": 1.0}, {"C": 3.0, "norm": "nuclear"}, {"prior": np.eye(4)}])
+def test_soft_margins_and_priors_are_held_to_their_claims(options: dict[str, Any]) -> None:
+    solution = solve(planted(6, 5, 4), **options)
+    assert solution.status is Status.OPTIMAL
+    assert solution.verify(), solution.verify().statement
+    for changes in (
+        {"W": 1.1 * solution.certified.W},
+        {"objective": 0.5 * solution.certified.objective},
+        {"lower_bound": 1.01 * solution.certified.lower_bound},
+        {"dual": solution.certified.dual * np.linspace(0.5, 1.0, solution.certified.dual.shape[1])},
+    ):
+        assert not with_pair(solution, **changes).verify()
+    assert not replace(solution, status=Status.INFEASIBLE).verify()
+    assert not replace(solution, tol=1e-18).verify()
+
+
+def test_an_empty_claim_is_zero() -> None:
+    solution = solve(NAMED["everything_selected"]().problem)
+    assert solution.verify()
+    assert not with_pair(solution, objective=1.0).verify()
+    assert not replace(solution, status=Status.INFEASIBLE).verify()
+
+
+def test_an_unsolved_claim_is_its_interval() -> None:
+    solution = solve(planted(20, 8, 8), "nuclear", max_iter=1)
+    assert solution.status is Status.MAX_ITERATIONS
+    assert solution.verify()
+    assert not with_pair(solution, lower_bound=solution.objective).verify()
+    assert f"{solution.lower_bound:.6g}" in solution.sentence
+
+
+# --- what a claim rests on ---
+
+
+def test_tokens_are_copied() -> None:
+    tokens = planted(6, 5, 4).tokens.copy()
+    given = planted(6, 5, 4)
+    problem = SelectionProblem(tokens, given.queries, given.reference)
+    solution = solve(problem)
+    tokens *= 2.0
+    assert solution.verify(), solution.verify().statement
+    assert not problem.tokens.flags.writeable
+    shared = torch.tensor(given.tokens)
+    problem = SelectionProblem(shared, torch.tensor(given.queries), given.reference)
+    shared *= 2.0
+    np.testing.assert_array_equal(problem.tokens, given.tokens)
+
+
+def test_frozen_tokens_are_used_in_place() -> None:
+    given = planted(6, 5, 4)
+    again = SelectionProblem(given.tokens, given.queries, given.reference)
+    assert np.shares_memory(again.tokens, given.tokens)
+
+
+def test_memory_maps_are_used_in_place_and_left_as_they_were(tmp_path) -> None:
+    given = planted(6, 5, 4)
+    np.save(tmp_path / "tokens.npy", given.tokens)
+    mapped = np.load(tmp_path / "tokens.npy", mmap_mode="r+")
+    problem = SelectionProblem(mapped, given.queries, given.reference)
+    assert np.shares_memory(problem.tokens, mapped)
+    assert mapped.flags.writeable
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "nuclear"}, {"C": 1.0}])
+def test_arrays_of_a_solution_are_not_its_own(options: dict[str, Any]) -> None:
+    solution = solve(planted(6, 5, 4), **options)
+    for array in (solution.W, solution.dual, solution.margins):
+        array *= 3.0
+    assert solution.verify(), solution.verify().statement
+    assert not solution.certified.W.flags.writeable
+
+
+def test_masked_arrays() -> None:
+    tokens = np.ones((2, 3, 4))
+    hidden = np.ma.masked_array(tokens, mask=np.arange(24).reshape(2, 3, 4) > 20)
+    for arguments in ((hidden, np.eye(2), [0, 0]), (tokens, np.eye(2), np.ma.masked_array([0, 1], mask=[False, True]))):
+        with pytest.raises(ValueError, match="masked entries"):
+            SelectionProblem(*arguments)
+    unmasked = np.ma.masked_array(tokens, mask=False)
+    assert type(SelectionProblem(unmasked, np.eye(2), [0, 0]).tokens) is np.ndarray
+
+
+# --- dtypes and scales ---
+
+
+def test_half_precision_comes_back_in_single() -> None:
+    """Entries of W near 1e5 are infinite in float16."""
+    given = planted(3, 4, 3)
+    small = (given.tokens * 1e-5).astype(np.float16)
+    solution = solve(SelectionProblem(small, given.queries.astype(np.float16), given.reference))
+    assert solution.status is Status.OPTIMAL
+    assert solution.W.dtype == np.float32
+    assert np.abs(solution.W).max() > 65504
+    assert np.isfinite(solution.W).all()
+    for dtype in (torch.float16, torch.bfloat16):
+        tokens, queries = torch.tensor(given.tokens, dtype=dtype), torch.tensor(given.queries, dtype=dtype)
+        solution = solve(SelectionProblem(tokens, queries, given.reference))
+        assert solution.W.dtype == torch.float32
+        ragged = solve(SelectionProblem(list(tokens), queries, given.reference))
+        assert ragged.objective == pytest.approx(solution.objective, rel=1e-12)
+
+
+def test_what_single_precision_cannot_hold_stays_double() -> None:
+    given = planted(3, 4, 3)
+    tiny = SelectionProblem((1e-30 * given.tokens).astype(np.float32), 1e-30 * given.queries, given.reference)
+    solution = solve(tiny)
+    assert solution.W.dtype == np.float64
+    assert np.isfinite(solution.W).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "nuclear"}, {"norm": "max"}, {"C": 1.0}, {"prior": np.eye(3)}])
+@pytest.mark.parametrize("scales", [(1e300, 1.0), (1e-300, 1.0), (1e300, 1e300), (1e-300, 1e-300)])
+def test_the_ends_of_the_range(scales: tuple[float, float], options: dict[str, Any]) -> None:
+    """No exception, no warning, no claim that does not hold."""
+    given = planted(3, 4, 3)
+    problem = SelectionProblem(scales[0] * given.tokens, scales[1] * given.queries, given.reference)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        solution = solve(problem, **options)
+        assert solution.status is not Status.INFEASIBLE
+        if solution.status is Status.OPTIMAL and not options.keys() & {"C", "prior"}:
+            assert solution.verify(exact=True)
+            assert solution.verify(), solution.verify().statement
+        assert solution.rank >= 0
+
+
+# --- reports ---
+
+
+@pytest.mark.parametrize("options", [{"norm": "nuclear"}, {"C": 1.0}, {"norm": "spectral"}])
+def test_a_limit_is_named_only_where_one_was_set(options: dict[str, Any]) -> None:
+    problem = planted(20, 8, 8)
+    stopped = solve(problem, max_iter=1, **options)
+    assert stopped.status in (Status.MAX_ITERATIONS, Status.OPTIMAL)
+    if np.isfinite(stopped.objective) and stopped.objective > 0:
+        assert stopped.rank > 0
+    # 1e-15 is below what rounding leaves.
+    beyond = solve(problem, tol=1e-15, **options)
+    assert beyond.status in (Status.UNDECIDED, Status.OPTIMAL)
+
+
+def test_the_gap_of_a_batch_counts_rounding() -> None:
+    problems = [planted(6, 8, 10, seed=seed) for seed in range(4)]
+    for norm in ("frobenius", "nuclear"):
+        batch = solve_batch(problems, norm)
+        for b, solution in enumerate(batch):
+            assert batch.gap[b] >= solution.gap
+            assert solution.verify()
