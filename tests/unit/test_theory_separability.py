@@ -35,7 +35,9 @@ def test_independence_is_the_dimension_condition_on_random_data(n: int, T: int, 
 def test_a_sample_can_disprove_and_not_prove() -> None:
     verdicts = set()
     for seed in range(4):
-        trial = trial_of(seed, 2, 4, 2)
+        # Normal tokens: on the sphere every token is an exposed point of its sequence.
+        rng = np.random.default_rng(seed)
+        trial = theory.Trial.of(TokenData(rng.standard_normal((2, 4, 2)), np.eye(2), [1.0, 1.0]), [1.0, 0.5])
         sampled = (theory.explore(trial, limit=1, samples=count) for count in (1, 16))
         verdicts |= {theory.check_separability(trial, found).every for found in sampled}
     assert verdicts == {False, None}
