@@ -94,6 +94,19 @@ def test_condition_d_and_the_local_directions_by_brute_force(seed: int) -> None:
     assert int(found.feasible.sum()) == len(blocked) + int(found.feasible[0])
 
 
+@pytest.mark.parametrize(("n", "T", "d", "seed"), [(2, 2, 2, 0), (2, 3, 4, 2), (3, 2, 3, 4)])
+def test_d_asks_for_one_optimal_neighbour_and_not_for_all(n: int, T: int, d: int, seed: int) -> None:
+    """Here D holds, and some selection has an optimal neighbour in one of the sequences that miss it and not in all."""
+    landscape = theory.explore(trial_of(seed, n, T, d))
+    others = landscape.feasible.copy()
+    others[0] = False
+    assert (others & ~landscape.blocked_everywhere).any()
+    condition = theory.condition_d(landscape)
+    assert condition.holds is True
+    assert condition.value == 0
+    assert condition.how == "enumerated"
+
+
 def test_a_sampled_landscape_proves_nothing_and_repeats() -> None:
     trial = trial_of(1, 4, 4, 10)
     sampled = theory.explore(trial, limit=10, samples=40, seed=5)

@@ -79,10 +79,14 @@ class Constraints:
 
 
 def cases(count: int, sizes: tuple[tuple[int, int, int], ...]) -> list[tuple[theory.Trial, theory.LocalOptimality]]:
-    """Locally optimal directions of random instances, not only those of the optimal tokens."""
+    """Locally optimal directions of random instances, not only those of the optimal tokens; lengths of all sizes."""
     kept = []
     for seed, (n, T, d) in product(range(count), sizes):
-        trial = trial_of(seed, n, T, d)
+        data, v = random_data(None, n, T, d, seed=seed)
+        rng = np.random.default_rng(seed)
+        tokens = data.tokens * rng.uniform(0.7, 1.5, (n, T, 1))
+        queries = data.queries * rng.uniform(0.5, 2.0, (n, 1))
+        trial = theory.Trial.of(TokenData(tokens, queries, data.labels), 1.7 * v)
         kept += [(trial, direction) for direction in theory.explore(trial).directions]
     return kept
 
