@@ -40,7 +40,8 @@ def test_a_sample_can_disprove_and_not_prove() -> None:
         trial = theory.Trial.of(TokenData(rng.standard_normal((2, 4, 2)), np.eye(2), [1.0, 1.0]), [1.0, 0.5])
         sampled = (theory.explore(trial, limit=1, samples=count) for count in (1, 16))
         verdicts |= {theory.check_separability(trial, found).every for found in sampled}
-    assert verdicts == {False, None}
+    assert False in verdicts
+    assert True not in verdicts
 
 
 def test_dependent_queries_and_tokens_prove_nothing() -> None:
