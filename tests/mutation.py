@@ -5,8 +5,8 @@
 A mutant is one change inside a function: a comparison, an arithmetic or boolean operator, a number, True and False, a
 condition negated, min for max, any for all. What a `raise` says, annotations, docstrings and decorators stay as they
 are. A mutant is made in a forked child by exchanging the code objects of the functions, so that every reference sees
-it; then the module's tests run in the child until the first failure. A mutant that fails a test, or takes ten times as
-long as the unchanged module, is killed.
+it; then those tests of the module that call the changed function run in the child, quick ones first, until the first
+failure. A mutant that fails a test, or takes twenty times as long as the unchanged module and a minute, is killed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ import contextlib
 import copy
 import importlib
 import inspect
+import json
 import os
 import random
 import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -130,9 +131,10 @@ def _changes(node: ast.AST) -> list[ast.AST]:
 
 @dataclass(frozen=True, eq=False)
 class Mutant:
-    """A changed module, and what was changed."""
+    """A changed module, what was changed, and the first line of the function it was changed in."""
 
     line: int
+    first: int
     was: str
     becomes: str
     tree: ast.Module
@@ -142,7 +144,7 @@ def mutants(source: str) -> Iterator[Mutant]:
     """Every mutant of a module."""
     tree = ast.parse(source)
 
-    def visit(node: ast.AST, inside: bool) -> Iterator[Mutant]:
+    def visit(node: ast.AST, inside: int) -> Iterator[Mutant]:
         for name, value in ast.iter_fields(node):
             for at, child in enumerate(value if isinstance(value, list) else [value]):
                 if (
@@ -151,17 +153,20 @@ def mutants(source: str) -> Iterator[Mutant]:
                     or name in ("decorator_list", "returns")
                 ):
                     continue
-                within = inside or isinstance(child, ast.FunctionDef)
+                within = inside
+                if isinstance(child, ast.FunctionDef | ast.Lambda):
+                    decorators = getattr(child, "decorator_list", [])
+                    within = min([child.lineno, *(one.lineno for one in decorators)])
                 for other in _changes(child) if inside else ():
                     ast.copy_location(other, child)
                     before = ast.unparse(child).split("\n")[0]
                     _put(node, name, at, other)
                     new = ast.fix_missing_locations(copy.deepcopy(tree))
                     _put(node, name, at, child)
-                    yield Mutant(getattr(child, "lineno", 0), before, ast.unparse(other).split("\n")[0], new)
+                    yield Mutant(getattr(child, "lineno", 0), inside, before, ast.unparse(other).split("\n")[0], new)
                 yield from visit(child, within)
 
-    yield from visit(tree, False)
+    yield from visit(tree, 0)
 
 
 def _put(node: ast.AST, name: str, at: int, child: ast.AST) -> None:
@@ -204,8 +209,30 @@ def install(mutant: Mutant, module: ModuleType) -> None:
             function.__code__ = codes[name]
 
 
-def tests_pass(tests: list[str], mutant: Mutant | None, module: ModuleType, seconds: float) -> bool | None:
-    """Run tests in a child; None when they take longer than `seconds`."""
+class Calls:
+    """A pytest plugin that notes which functions of a module every test calls, and how long the test takes."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.file = module.__file__
+        self.of: dict[str, tuple[float, list[int]]] = {}
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        lines: set[int] = set()
+
+        def note(frame: FrameType, event: str, argument: Any) -> None:
+            if event == "call" and frame.f_code.co_filename == self.file:
+                lines.add(frame.f_code.co_firstlineno)
+
+        start = time.process_time()
+        sys.setprofile(note)
+        yield
+        sys.setprofile(None)
+        self.of[item.nodeid] = (time.process_time() - start, sorted(lines))
+
+
+def _in_child(work: Callable[[], Any], seconds: float) -> Any:
+    """Return what `work` returns in a forked child; None when it takes longer than `seconds` or dies."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -213,24 +240,40 @@ def tests_pass(tests: list[str], mutant: Mutant | None, module: ModuleType, seco
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)
-        if mutant is not None:
-            install(mutant, module)
-        code = pytest.main([*tests, "-x", *QUIET])
-        os.write(writing, bytes([int(code) & 255]))
+        os.close(reading)
+        with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+            json.dump(work(), pipe)
         os._exit(0)
     os.close(writing)
-    ready, _, _ = select.select([reading], [], [], seconds)
-    answer = os.read(reading, 1) if ready else None
-    os.close(reading)
-    try:
-        os.killpg(child, signal.SIGKILL)
-    except ProcessLookupError:
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        answer = pipe.read() if select.select([reading], [], [], seconds)[0] else ""
+    with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    if answer is None:
-        return None
-    # A child that died without an answer was killed by its mutation.
-    return answer == b"\0"
+    return json.loads(answer) if answer else None
+
+
+def calls(tests: list[str], module: ModuleType) -> dict[str, tuple[float, list[int]]]:
+    """Run the tests of an unchanged module: time and functions called, by their first lines, for every test."""
+
+    def work() -> Any:
+        plugin = Calls(module)
+        return plugin.of if pytest.main([*tests, "-x", *QUIET], plugins=[plugin]) == 0 else None
+
+    found = _in_child(work, 600)
+    if found is None:
+        raise SystemExit(f"the tests of {module.__name__} fail without a mutation")
+    return found
+
+
+def is_killed(tests: list[str], mutant: Mutant, module: ModuleType, seconds: float) -> bool:
+    """Run tests against a mutant. Too long, or a child that dies, is killed as well."""
+
+    def work() -> int:
+        install(mutant, module)
+        return int(pytest.main([*tests, "-x", *QUIET]))
+
+    return _in_child(work, seconds) != 0
 
 
 def _warm_up() -> None:
@@ -276,17 +319,16 @@ def main() -> None:
         # Children then find the test modules imported.
         with _silence():
             pytest.main([*TESTS[name], "--collect-only", *QUIET])
-        start = time.monotonic()
-        if tests_pass(TESTS[name], None, module, 600) is not True:
-            raise SystemExit(f"the tests of {name} fail without a mutation")
-        limit = 10 * (time.monotonic() - start) + 10
+        of = calls(TESTS[name], module)
         killed = 0
         for mutant in drawn:
-            if tests_pass(TESTS[name], mutant, module, limit) is True:
+            chosen = sorted((seconds, test) for test, (seconds, lines) in of.items() if mutant.first in lines)
+            limit = 60 + 20 * sum(seconds for seconds, _ in chosen)
+            if chosen and is_killed([test for _, test in chosen], mutant, module, limit):
+                killed += 1
+            else:
                 survivors.append(f"{name}:{mutant.line}: `{mutant.was}` -> `{mutant.becomes}`")
                 print(survivors[-1], file=sys.stderr, flush=True)
-            else:
-                killed += 1
         totals = [a + b for a, b in zip(totals, (len(made), len(drawn), killed), strict=True)]
         print(f"| {name} | {len(made)} | {len(drawn)} | {killed} | {100 * killed / len(drawn):.0f} % |", flush=True)
     if totals[1]:
