@@ -3,10 +3,10 @@
     python tests/mutation.py [MODULE ...] [--sample N] [--seed S] [--list]
 
 A mutant is one change inside a function: a comparison, an arithmetic or boolean operator, a number, True and False, a
-condition negated, min for max, any for all. What a `raise` says, annotations, docstrings and decorators stay as they
-are. A mutant is made in a forked child by exchanging the code objects of the functions, so that every reference sees
-it; then those tests of the module that call the changed function run in the child, quick ones first, until the first
-failure. A mutant that fails a test, or takes twenty times as long as the unchanged module and a minute, is killed.
+condition negated, min for max, any for all. What a `raise` says, annotations, docstrings, decorators and `strict=` stay
+as they are. A mutant is made in a forked child by exchanging the code objects of the functions, so that every reference
+sees it; then those tests of the module that call the changed function run in the child, quick ones first, until the
+first failure. A mutant that fails a test is killed, and so is one that takes a minute and twenty times the tests' time.
 """
 
 from __future__ import annotations
@@ -152,6 +152,8 @@ def mutants(source: str) -> Iterator[Mutant]:
                     or isinstance(child, UNTOUCHED)
                     or name in ("decorator_list", "returns")
                 ):
+                    continue
+                if isinstance(child, ast.keyword) and child.arg == "strict":
                     continue
                 within = inside
                 if isinstance(child, ast.FunctionDef | ast.Lambda):
