@@ -192,6 +192,15 @@ def test_a_token_that_stands_twice_is_no_division_by_zero() -> None:
     assert nowhere_favoured(theory.Trial.of(twice, [1.0]).problem([0]))
 
 
+def test_the_sublevel_set_is_that_of_the_start() -> None:
+    trial = theory.Trial.of(*random_data(None, 2, 3, 3, seed=1))
+    for W in (None, 3 * np.eye(3)):
+        logits = trial.logits(np.zeros((3, 3)) if W is None else W)
+        s = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        risk = np.log1p(np.exp(-(s * trial.gamma).sum(axis=1))).mean()
+        assert theory.norm_bounded(trial, W).value == pytest.approx(risk, rel=1e-12)
+
+
 def test_a_bound_is_sought_among_few_selections_only() -> None:
     trial = theory.Trial.of(*random_data(None, 2, 3, 3, seed=0))
     assert "more than 8" in theory.norm_bounded(trial, limit=8).detail
