@@ -118,6 +118,18 @@ def test_an_absolute_cut_counts_noise_as_rank() -> None:
     assert sum(counted) >= sum(certified) + 3
 
 
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_the_rank_of_a_solution_does_not_depend_on_units(norm: str) -> None:
+    """Tokens in other units scale W, and with it every singular value; an absolute cut would change its mind."""
+    data, v = random_data(None, 5, 5, 10, seed=0)
+    trial = theory.Trial.of(data, v)
+    ranks = [
+        solve(SelectionProblem(unit * trial.tokens, trial.queries, trial.optimal), norm, tol=1e-10).rank
+        for unit in (1e-9, 1.0, 1e9)
+    ]
+    assert ranks == [{"frobenius": 5, "nuclear": 3}[norm]] * 3
+
+
 def test_no_rank_exceeds_the_smaller_of_n_and_d() -> None:
     for n, d in ((2, 6), (3, 5), (6, 3)):
         rng = np.random.default_rng(n)

@@ -206,3 +206,13 @@ def test_long_sequences_never_hold_the_scores() -> None:
     scores = 4 * 4096**2 * 4
     # About ten chunks of a million entries, 4 MB each, and a handful of tensors like q, 4 MB each, live at a time.
     assert int(done.stdout) * 1024 < scores / 2
+
+
+def test_a_row_that_an_additive_mask_hides_whole_gives_zeros():
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, 3, 4, generator=generator, dtype=torch.float64) for _ in range(3))
+    visible = torch.tensor([[True, True, False], [False, False, False], [True, False, True]])
+    added = torch.zeros(3, 3, dtype=torch.float64).masked_fill(~visible, -torch.inf)
+    out = exact_attention(query, key, value, attn_mask=added)
+    assert (out[:, 1] == 0).all()
+    torch.testing.assert_close(out, exact_attention(query, key, value, attn_mask=visible))

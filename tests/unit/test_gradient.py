@@ -7,7 +7,9 @@ import torch
 from attsvm.data.synthetic import random_data
 from attsvm.data.token_data import TokenData
 from attsvm.nn.heads import LambdaHead, LinearHead, ReLUHead
+from attsvm.nn.losses import as_loss
 from attsvm.training import train
+from attsvm.training.gradient import head_logit_gradient, linear_logit_gradient
 from attsvm.training.objective import Objective
 
 B, N, T, D, DZ = 4, 3, 5, 4, 3
@@ -140,3 +142,28 @@ def test_a_token_that_ties_with_the_top_shares_its_push(norm, backend):
     )
     step = train(data, [1.0], init=np.array([[norm], [0.0]]), steps=1, lr=norm, backend=backend).W
     np.testing.assert_allclose(step[1] - step[0], [[norm], [0.0]], rtol=1e-12, atol=1e-12 * norm)
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_several_heads_add_up_to_one_output(linear):
+    """Weights of (B, H, n, T) logits against automatic differentiation of the mean loss of their sum."""
+    generator = torch.Generator().manual_seed(3)
+    heads = 2
+    logits = torch.randn(B, heads, N, T, generator=generator, dtype=torch.float64, requires_grad=True)
+    values = torch.randn(B, N, T, D, generator=generator, dtype=torch.float64)
+    labels = torch.where(torch.rand(B, N, generator=generator) > 0.5, 1.0, -1.0).double()
+    hidden = torch.randn(D, 6, generator=generator, dtype=torch.float64)
+    head = (lambda x: x @ hidden[:, 0]) if linear else (lambda x: torch.tanh(x @ hidden).sum(-1))
+    output = torch.einsum("bhnt,bntd->bnd", logits.softmax(-1), values)
+    margin = labels * head(output)
+    (expected,) = torch.autograd.grad(torch.nn.functional.softplus(-margin).sum(), logits)
+    loss, plain = as_loss("logistic"), logits.detach().clone()
+    if linear:
+        gamma = (labels[..., None] * head(values)).unsqueeze(1)
+        found = linear_logit_gradient(plain, gamma, loss)
+    else:
+        found = head_logit_gradient(plain, values.unsqueeze(1), labels, head, loss)
+    weights = found.weights * found.log_scale.exp()[:, None, None, None]
+    # Float64 sums of a dozen terms of order one.
+    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-13)
+    torch.testing.assert_close(found.margin.reshape(B, N), margin.detach(), rtol=1e-13, atol=1e-13)

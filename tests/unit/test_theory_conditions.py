@@ -94,6 +94,19 @@ def test_condition_d_and_the_local_directions_by_brute_force(seed: int) -> None:
     assert int(found.feasible.sum()) == len(blocked) + int(found.feasible[0])
 
 
+@pytest.mark.parametrize(("n", "T", "d", "seed"), [(2, 2, 2, 0), (2, 3, 4, 2), (3, 2, 3, 4)])
+def test_d_asks_for_one_optimal_neighbour_and_not_for_all(n: int, T: int, d: int, seed: int) -> None:
+    """Here D holds, and some selection has an optimal neighbour in one of the sequences that miss it and not in all."""
+    landscape = theory.explore(trial_of(seed, n, T, d))
+    others = landscape.feasible.copy()
+    others[0] = False
+    assert (others & ~landscape.blocked_everywhere).any()
+    condition = theory.condition_d(landscape)
+    assert condition.holds is True
+    assert condition.value == 0
+    assert condition.how == "enumerated"
+
+
 def test_a_sampled_landscape_proves_nothing_and_repeats() -> None:
     trial = trial_of(1, 4, 4, 10)
     sampled = theory.explore(trial, limit=10, samples=40, seed=5)
@@ -114,6 +127,49 @@ def test_b2_asks_for_equal_scores() -> None:
     found = theory.condition_b2(theory.Trial.of(data, [1.0, 0.5]))
     assert not found.holds
     assert found.value == pytest.approx(0.5)
+
+
+def test_b2_looks_at_the_worst_sequence_and_not_at_hidden_tokens() -> None:
+    tokens = np.array([[[2.0, 0.0], [1.0, 0.3], [1.0, -0.7]], [[2.0, 0.0], [1.0, 0.3], [0.5, 0.3]]])
+    mask = np.ones((2, 3), dtype=bool)
+    uneven = theory.condition_b2(theory.Trial.of(TokenData(tokens, np.eye(2), [1.0, 1.0], mask=mask), [1.0, 0.0]))
+    assert not uneven.holds
+    assert uneven.value == pytest.approx(0.5)
+    mask[1, 2] = False
+    assert theory.condition_b2(theory.Trial.of(TokenData(tokens, np.eye(2), [1.0, 1.0], mask=mask), [1.0, 0.0])).holds
+
+
+def test_b1_fails_without_an_svm_and_holds_without_a_second_token() -> None:
+    middle = TokenData(np.array([[[0.0], [1.0], [-1.0]]]), [[1.0]], [1.0], values=np.array([[[1.0], [0.0], [0.0]]]))
+    for condition in theory.condition_b1(theory.Trial.of(middle, [1.0])):
+        assert condition.holds is False
+        assert "no SVM" in condition.detail
+    alone = theory.Trial.of(TokenData(np.ones((2, 1, 2)), np.eye(2), [1.0, 1.0]), [1.0, 0.0])
+    assert all(condition.holds for condition in (*theory.condition_b1(alone), theory.condition_c(alone)))
+
+
+def test_b1_counts_margins_and_averages_them() -> None:
+    for seed in range(4):
+        trial = trial_of(seed, 3, 4, 8)
+        solution = trial.optimal_solution
+        margins = np.asarray(solution.margins)[solution.problem.rejected]
+        strict, slack = theory.condition_b1(trial)
+        assert strict.value == (margins < 1 + 1e-6).sum()
+        assert f"{int(strict.value)} of 9" in strict.detail
+        assert slack.value == pytest.approx(margins.mean())
+        assert slack.holds == (margins.mean() <= 1.1)
+
+
+def test_c_counts_margins_and_fails_where_the_gradient_vanishes() -> None:
+    trial = trial_of(1, 3, 3, 4)
+    growth = trial.problem(trial.optimal).apply(-initial_gradient(trial))[trial.optimal_solution.problem.rejected]
+    condition = theory.condition_c(trial)
+    assert f"{int((growth > 0).sum())} of 6 margins grow" in condition.detail
+    assert condition.value == pytest.approx(growth.min() / np.linalg.norm(initial_gradient(trial)))
+    flat = TokenData(np.array([[[1.0, 0.0], [1.0, 1.0]]]), [[1.0]], [1.0])
+    level = theory.condition_c(theory.Trial.of(flat, [1.0, 0.0]))
+    assert level.holds is False
+    assert level.value == 0.0
 
 
 def test_e_is_the_score_gap_for_linear_heads_and_fails_for_heads_that_mix() -> None:

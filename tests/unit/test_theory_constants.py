@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -78,15 +79,21 @@ class Constraints:
 
 
 def cases(count: int, sizes: tuple[tuple[int, int, int], ...]) -> list[tuple[theory.Trial, theory.LocalOptimality]]:
-    """Locally optimal directions of random instances, not only those of the optimal tokens."""
+    """Locally optimal directions of random instances, not only those of the optimal tokens; lengths of all sizes."""
     kept = []
     for seed, (n, T, d) in product(range(count), sizes):
-        trial = trial_of(seed, n, T, d)
+        data, v = random_data(None, n, T, d, seed=seed)
+        rng = np.random.default_rng(seed)
+        tokens = data.tokens * rng.uniform(0.7, 1.5, (n, T, 1))
+        queries = data.queries * rng.uniform(0.5, 2.0, (n, 1))
+        trial = theory.Trial.of(TokenData(tokens, queries, data.labels), 1.7 * v)
         kept += [(trial, direction) for direction in theory.explore(trial).directions]
     return kept
 
 
-DIRECTIONS = cases(8, ((2, 3, 3), (3, 2, 5), (2, 4, 2)))
+@cache
+def directions() -> list[tuple[theory.Trial, theory.LocalOptimality]]:
+    return cases(8, ((2, 3, 3), (3, 2, 5), (2, 4, 2)))
 
 
 # --- smoothness ---
@@ -187,7 +194,7 @@ def test_the_constants_of_the_counterexample_by_hand() -> None:
     assert constants.Gamma == pytest.approx(1.5)
     assert constants.gap == pytest.approx(1.0)
     assert pytest.approx(2 * np.log(64 * 2 * 1.5 * np.sqrt(5))) == constants.R
-    # J = 2; scores in [0, 1.5] give slopes between 1/(1 + e^1.5) and 1/2; the second of the four terms is the largest.
+    # J = 2; scores in [0, 1.5] give slopes between 1/(1 + e^1.5) and 1/2.
     K = 4 * 1.5 * (1 + np.exp(1.5)) / 2
     sine_squared = (1 / 160) * (2 - 1 / 160) / 4
     assert constants.radius == pytest.approx(np.log(4 * 2 * K / np.e) / sine_squared, rel=1e-12)
@@ -206,10 +213,26 @@ def test_gamma_is_a_difference_of_scores() -> None:
     assert radii == pytest.approx([radii[0]] * 3, rel=1e-12)
 
 
+def test_the_radius_contains_what_its_proof_asks_for() -> None:
+    """Steps 0 (i) to (iv) of docs/theory.md, at p = Theta times the radius."""
+    for trial, direction in directions():
+        constants = theory.local_constants(trial, direction)
+        low, high = float(trial.gamma.min()), float(trial.gamma.max())
+        slow, steep = slope_range("logistic", low, high)
+        J, K = int(direction.solution.problem.rejected.sum()), 4 * constants.Gamma * steep / (constants.gap * slow)
+        T, A, p = trial.mask.shape[1], constants.A, constants.Theta * constants.radius
+        sine = np.sqrt(constants.mu * (2 - constants.mu)) / 2
+        assert 2 * T * np.exp(-p / 2) <= constants.gap / constants.Gamma
+        assert p * sine**2 == pytest.approx(np.log(4 * J * K / np.e))
+        assert 8 * J * K * A * np.exp(-p * constants.delta) <= sine
+        assert 3.8 * J * K * A * T * np.exp(-p / 2) <= 1
+        assert A >= 0.5
+
+
 def test_the_constants_bound_what_they_are_said_to_bound() -> None:
     rng = np.random.default_rng(3)
     far_seen = 0
-    for trial, direction in DIRECTIONS:
+    for trial, direction in directions():
         constants, rows = theory.local_constants(trial, direction), Constraints(trial, direction)
         W = direction.W
         assert constants.Theta == pytest.approx(1 / np.linalg.norm(W), rel=1e-9)
@@ -232,13 +255,13 @@ def test_the_constants_bound_what_they_are_said_to_bound() -> None:
         logits = np.einsum("itd,kde,ie->kit", trial.tokens, unit, trial.queries) / constants.Theta
         assert np.abs(logits).max() <= constants.A
     assert far_seen > 20
-    assert len(DIRECTIONS) - far_seen > 5
+    assert len(directions()) - far_seen > 5
 
 
 def test_margins_inside_the_cone_are_those_of_lemma_13() -> None:
     """(68): neighbours keep margins in [1/2, 3/2], others exceed 1 + delta, for V of the norm of W^mm in the cone."""
     rng = np.random.default_rng(4)
-    for trial, direction in DIRECTIONS:
+    for trial, direction in directions():
         constants, rows = theory.local_constants(trial, direction), Constraints(trial, direction)
         cosine = 1 - constants.mu
         for _ in range(50):
@@ -252,7 +275,7 @@ def test_margins_inside_the_cone_are_those_of_lemma_13() -> None:
 def test_no_stationary_point_beyond_r_where_every_sequence_has_a_neighbour() -> None:
     """(75): sums of (1 - s_alpha) |l'| times leads enclose -<grad L(W), V>, for W in C_{mu,R} and V in the cone."""
     rng, seen = np.random.default_rng(5), 0
-    for trial, direction in DIRECTIONS:
+    for trial, direction in directions():
         if not direction.neighbours.any(axis=1).all():
             continue
         constants, rows = theory.local_constants(trial, direction), Constraints(trial, direction)
@@ -276,7 +299,7 @@ def test_no_stationary_point_beyond_r_where_every_sequence_has_a_neighbour() -> 
 
 def test_the_pull_is_the_gradient() -> None:
     rng = np.random.default_rng(6)
-    for trial, direction in DIRECTIONS[:10]:
+    for trial, direction in directions()[:10]:
         rows = Constraints(trial, direction)
         W = 3 * rng.standard_normal(rows.unit.shape)
         pull, gradient = rows.pull(W), initial_gradient(trial, W=W)
@@ -294,7 +317,7 @@ def turn(rows: Constraints, W: np.ndarray) -> float:
 def test_beyond_the_radius_the_gradient_turns_to_the_direction_and_grows_the_norm() -> None:
     """The inequalities behind the theorem of docs/theory.md, from half the cone's sine to its edge."""
     rng = np.random.default_rng(7)
-    for trial, direction in DIRECTIONS:
+    for trial, direction in directions():
         constants, rows = theory.local_constants(trial, direction), Constraints(trial, direction)
         edge = np.sqrt(constants.mu * (2 - constants.mu))
         slopes = slope_range("logistic", float(trial.gamma.min()), float(trial.gamma.max()))
@@ -310,7 +333,7 @@ def test_beyond_the_radius_the_gradient_turns_to_the_direction_and_grows_the_nor
 def test_from_the_radius_of_lemma_13_the_gradient_may_turn_away() -> None:
     """Every sequence has a neighbour here, so the published constants apply; they do not keep descent in the cone."""
     rng, leaving, seen = np.random.default_rng(8), 0, 0
-    for trial, direction in DIRECTIONS:
+    for trial, direction in directions():
         if not direction.neighbours.any(axis=1).all():
             continue
         constants, rows = theory.local_constants(trial, direction), Constraints(trial, direction)
@@ -325,7 +348,7 @@ def test_from_the_radius_of_lemma_13_the_gradient_may_turn_away() -> None:
 
 
 def test_a_start_between_the_two_radii_is_promised_nothing() -> None:
-    for trial, direction in DIRECTIONS[:6]:
+    for trial, direction in directions()[:6]:
         constants = theory.local_constants(trial, direction)
         assert constants.radius > constants.R
         unit = direction.W / np.linalg.norm(direction.W)
@@ -338,7 +361,7 @@ def test_a_start_between_the_two_radii_is_promised_nothing() -> None:
 
 
 def test_a_loss_that_is_looked_at_on_a_grid_proves_nothing() -> None:
-    trial, direction = DIRECTIONS[0]
+    trial, direction = directions()[0]
     disguised = lambda u: torch.log1p(torch.exp(-u))  # noqa: E731
     condition = theory.condition_a(trial, disguised)
     assert condition.holds is None

@@ -158,3 +158,50 @@ def test_too_few_dimensions_are_named_with_a_proof() -> None:
             break
     else:
         pytest.fail("none of 20 instances in the plane was infeasible")
+
+
+def test_theorem_3_asks_every_sequence_for_b1_or_b2() -> None:
+    """Two queries of length one that share an axis: B.1 in one sequence, B.2 in another, and one with neither."""
+    both = TokenData(
+        np.array([[[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]], [[0.0, 1.0], [0.0, 0.0], [0.0, -1.0]]]),
+        np.array([[1.0], [1.0]]),
+        [1.0, 1.0],
+        values=np.array([[[2.0], [1.0], [0.0]], [[2.0], [1.0], [1.0]]]),
+    )
+    trial = theory.Trial.of(both, [1.0])
+    # W^mm = (1, 1): margins 1 and 1 in the first sequence, whose scores differ, 1 and 2 in the second, of equal scores.
+    found = theory.norm_diverges(trial)
+    assert found.holds is True
+    assert "Theorem 3" in found.detail
+    values = np.array([[[2.0], [1.0], [0.0]], [[2.0], [1.0], [0.5]]])
+    neither = theory.Trial.of(TokenData(both.tokens, both.queries, both.labels, values=values), [1.0])
+    assert "Theorem 3" not in theory.norm_diverges(neither).detail
+
+
+def test_no_divergence_is_claimed_without_a_preferred_token() -> None:
+    level = TokenData(np.array([[[1.0, 0.0], [1.0, 1.0]]]), [[1.0]], [1.0])
+    found = theory.norm_diverges(theory.Trial.of(level, [1.0, 0.0]))
+    assert found.holds is None
+    assert "prefers" in found.detail
+    alone = TokenData(np.ones((1, 1, 2)), [[1.0]], [1.0])
+    assert "prefers" in theory.norm_diverges(theory.Trial.of(alone, [1.0, 0.0])).detail
+
+
+def test_a_token_that_stands_twice_is_no_division_by_zero() -> None:
+    twice = TokenData(np.array([[[0.0], [1.0], [-1.0], [0.0]]]), [[1.0]], [1.0])
+    assert nowhere_favoured(theory.Trial.of(twice, [1.0]).problem([0]))
+
+
+def test_the_sublevel_set_is_that_of_the_start() -> None:
+    trial = theory.Trial.of(*random_data(None, 2, 3, 3, seed=1))
+    for W in (None, 3 * np.eye(3)):
+        logits = trial.logits(np.zeros((3, 3)) if W is None else W)
+        s = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        risk = np.log1p(np.exp(-(s * trial.gamma).sum(axis=1))).mean()
+        assert theory.norm_bounded(trial, W).value == pytest.approx(risk, rel=1e-12)
+
+
+def test_a_bound_is_sought_among_few_selections_only() -> None:
+    trial = theory.Trial.of(*random_data(None, 2, 3, 3, seed=0))
+    assert "more than 8" in theory.norm_bounded(trial, limit=8).detail
+    assert "more than" not in theory.norm_bounded(trial, limit=9).detail

@@ -32,14 +32,10 @@ that is what Lemma 13 proves. The radius from which Theorem 7 keeps descent in t
 is not given explicitly, and the proof of that lemma compares sequences one by one, which fails. docs/theory.md proves
 the theorem anew, without either restriction, for steps up to 1/L_W and the radius
 
-.. math::
-   \frac1\Theta\max\Bigl\{2\log\frac{2T\Gamma}{\gamma^{gap}_{min}},\
-   \frac{\max(1, \log(4JK/e))}{\sin^2\theta_1},\
-   \frac1\delta\log\frac{8JKA}{\sin\theta_1},\
-   2\log\frac{c\,\Theta^2H^2}{L_W}\Bigr\},
+.. math:: \frac{4\log(4JK/e)}{\Theta\,\mu(2-\mu)},
+   \qquad K = \frac{4\,\Gamma\max|l'|}{\gamma^{gap}_{min}\min|l'|},
 
-where J is the number of rejected tokens, :math:`K = 4\Gamma\max|l'|/(\gamma^{gap}_{min}\min|l'|)`, :math:`H = 2JKA`,
-:math:`c = \gamma^{gap}_{min}\min|l'|/(4n)` and :math:`\sin^2\theta_1 = \frac14\mu(2-\mu)`.
+where J is the number of rejected tokens and the slopes are those on the scores' range.
 """
 
 from __future__ import annotations
@@ -176,15 +172,8 @@ def local_constants(
     R = max(2.0, 1.0 / delta) / Theta * float(np.log(64 * T * Gamma * A / gap))
     slow, steep = slope_range(loss, float(lowest.min()), float(highest.max()))
     J, K = int(rejected.sum()), 4 * Gamma * steep / (gap * slow)
-    sine = float(np.sqrt(mu * (2 - mu))) / 2
-    kept = (gap * slow / (4 * n)) * (2 * J * K * A * Theta) ** 2 / smoothness(trial, loss).L_W
-    radius = max(
-        2 * np.log(2 * T * Gamma / gap),
-        max(1.0, np.log(4 * J * K / np.e)) / sine**2,
-        np.log(8 * J * K * A / sine) / delta,
-        2 * np.log(kept),
-    )
-    return LocalConstants(Theta, delta, A, mu, R, Gamma, gap, float(radius) / Theta)
+    radius = 4 * float(np.log(4 * J * K / np.e)) / (mu * (2 - mu)) / Theta
+    return LocalConstants(Theta, delta, A, mu, R, Gamma, gap, radius)
 
 
 def in_cone(W: Any, direction: Any, mu: float, R: float = 0.0) -> bool:
