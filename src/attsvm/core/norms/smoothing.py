@@ -26,7 +26,7 @@ import numpy as np
 from attsvm.core.norms.norm import Smooth
 
 EPS = float(np.finfo(float).eps)
-ROOT_STEPS = 200
+ROOT_STEPS, SETTLED = 200, 64 * EPS
 # Singular values closer than this part of the largest take the limit of a divided difference.
 CLOSE = 1e-7
 
@@ -93,19 +93,22 @@ def top_gauge(k: int) -> Gauge:
     def gauge(x: np.ndarray, mu: float) -> GaugeValue:
         if k >= len(x):
             return power_gauge(1.0)(x, mu)
+        count = len(x)
         pivot = float(np.sort(x)[-k])
         offset = x - pivot
         # Far from all numbers every weight is near 0 or 1: the root of sum(weight) = k lies between.
-        low, high = float(offset.min()) - len(x) * mu, float(offset.max()) + len(x) * mu
-        s = 0.0
+        low, high = float(offset.min()) - count * mu, float(offset.max()) + count * mu
+        s, wanted = 0.0, 1.0 / (count - k) - 1.0 / k
         for _ in range(ROOT_STEPS):
             _, weight, curvature = smooth_positive(offset - s, mu)
-            excess = float(weight.sum()) - k
-            low, high = (s, high) if excess > 0 else (low, s)
-            after = s + excess / float(curvature.sum())
+            total, rest = float(weight.sum()), float((1.0 - weight).sum())
+            low, high = (s, high) if total > k else (low, s)
+            # Newton's method for 1/(m - S) - 1/S, S the sum of m weights: for equal numbers it is linear in s.
+            slope = (1.0 / rest**2 + 1.0 / total**2) * float(curvature.sum())
+            after = s + (1.0 / rest - 1.0 / total - wanted) / slope
             if not low < after < high:
                 after = 0.5 * (low + high)
-            if abs(after - s) <= 4 * EPS * max(abs(s), mu):
+            if abs(after - s) <= SETTLED * max(abs(s), mu):
                 break
             s = after
         positive, weight, curvature = smooth_positive(offset - s, mu)
