@@ -16,6 +16,8 @@ import numpy as np
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import row_lengths
 
+# The ends of the range of normal numbers.
+SMALLEST, LARGEST = float(np.finfo(float).tiny), float(np.finfo(float).max)
 # A Gram matrix that stays definite when this part of its trace is taken off every eigenvalue has full rank, its own
 # rounding, about d * eps of the largest, notwithstanding.
 SURELY_FULL_RANK = 1e-10
@@ -106,7 +108,8 @@ class Reduced:
         left, right = self.transform
         W = W if left is None else left @ W
         W = W if right is None else W @ right.T
-        return W / self.scale
+        with np.errstate(over="ignore"):
+            return W / self.scale
 
     def lift_dual(self, dual: np.ndarray) -> np.ndarray:
         """Scatter values (rows, T) to the original queries and tokens, zero elsewhere."""
@@ -191,7 +194,8 @@ def reduce(
         columns=columns,
         left=left,
         right=right,
-        scale=token_scale * query_scale,
+        # Beyond the range of floats W is off by a factor, and no scaling by its smallest margin can mend that.
+        scale=min(max(token_scale * query_scale, SMALLEST), LARGEST),
         size=problem.mask.shape,
         transform=transform,
     )

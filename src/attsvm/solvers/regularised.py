@@ -23,7 +23,7 @@ import numpy as np
 from attsvm.core.interop import to_numpy
 from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import Reduced, reduce
+from attsvm.core.reduction import LARGEST, SMALLEST, Reduced, reduce
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
@@ -182,7 +182,9 @@ class RegularisedSolution(Solution):
         if not np.isfinite(self.objective):
             return 0
         sigma = np.linalg.svd(self.certified.W, compute_uv=False)
-        return int(np.count_nonzero(sigma > max(self._distance, 4 * EPS * float(sigma[0]))))
+        rounding = max(self.certified.W.shape) * EPS * float(sigma[0])
+        reach = max(self._distance, 4 * EPS * float(sigma[0])) if self.status is Status.OPTIMAL else rounding
+        return int(np.count_nonzero(sigma > reach))
 
     def __repr__(self) -> str:
         return (
@@ -280,7 +282,8 @@ def _adapted(before: Solution, terms: Terms) -> np.ndarray:
 
 def _unit(reduced: Reduced, terms: Terms) -> float:
     """Factor by which C and the multipliers grow in reduced coordinates: f(lift(V)) is f(V) over it."""
-    return reduced.scale**2 if terms.norm.euclidean else reduced.scale
+    unit = reduced.scale * reduced.scale if terms.norm.euclidean else reduced.scale
+    return min(max(unit, SMALLEST), LARGEST)
 
 
 def _loose(reduced: Reduced) -> np.ndarray:

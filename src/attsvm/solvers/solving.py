@@ -14,7 +14,8 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import certify
+from attsvm.proofs.certified import LENIENT, Certified, certify
+from attsvm.proofs.decision import contradiction, decidable
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Callback, Control
@@ -40,8 +41,9 @@ AIM = 0.5
 OPENING_TOL = 0.1
 # The last resort forms the constraints densely.
 LINEAR_PROGRAM_ENTRIES = 50_000_000
-# At the ends of the floating-point range squares overflow in a method; what comes out is certified anyway.
-LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore"}
+# The part of tol that rounding may take up before sums are taken again in twice the precision.
+ROUNDING = 1e-3
+EXISTS = "By exact arithmetic a W exists."
 # Tokens, and entries of W, up to which one compiled call from tokens to answer is cheaper than looking at the problem.
 SMALL, FEW_ENTRIES = 1000, 1100
 # Token differences above this size are streamed instead of copied.
@@ -123,38 +125,62 @@ def solve(
     measure = get_norm(norm)
     _check_options(tol, max_iter, time_limit, warm_start, problem, measure)
     start = time.perf_counter()
+    n, T, d, dz = problem.shape
 
     def answer(
         status: Status, W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None
     ) -> Solution:
         certified = certify(problem, measure, W, dual)
         if certificate is None:
-            if tol < certified.gap and certified.gap - certified.rounding <= tol:
+            if certified.rounding > ROUNDING * tol and certified.gap - certified.rounding <= tol:
                 certified = refine(problem, measure, certified, tol)
             if certified.gap <= tol:
                 status = Status.OPTIMAL
+            unproven = certified.upper_bound == np.inf or certified.tie_residual > 0
+            if unproven and decidable(problem):
+                return decided(status, certified)
+        return package(status, certified, certificate)
+
+    def decided(status: Status, certified: Certified) -> Solution:
+        """Ask exact arithmetic whether a W exists, where floats leave that open."""
+        dual = contradiction(problem)
+        if dual is None:
+            return package(status, certified, note=EXISTS)
+        certificate = FarkasCertificate(problem, dual)
+        if not certificate.verify():
+            return package(status, certified)
+        return package(Status.INFEASIBLE, certify(problem, measure, nothing, dual), certificate)
+
+    def package(
+        status: Status, certified: Certified, certificate: FarkasCertificate | None = None, note: str = ""
+    ) -> Solution:
         seconds = time.perf_counter() - start
-        return Solution(problem, measure, status, certified, control.iterations, seconds, control.method, certificate)
+        steps, method = control.iterations, control.method
+        return Solution(problem, measure, status, certified, steps, seconds, method, certificate, tol, note)
 
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
-    asked = read_regularisation(problem, measure, C, loss, prior)
+    with np.errstate(**LENIENT):
+        asked = read_regularisation(problem, measure, C, loss, prior)
     if asked is not None:
         if method is not None:
             raise ValueError(f"method must be None with C or prior, whose methods are chosen for them; got {method!r}.")
         opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit)
-        return solve_regularised(problem, measure, asked, control, tol, warm_start, opening)
+        with np.errstate(**LENIENT):
+            return solve_regularised(problem, measure, asked, control, tol, warm_start, opening)
     control.method = "closed form"
-    n, T, d, dz = problem.shape
     nothing, none = np.zeros((d, dz)), np.zeros((n, T))
     if not problem.rejected.any():
         return answer(Status.OPTIMAL, nothing, none)
     plain = measure is FROBENIUS and method is None
+    early: Solution | None = None
     if plain and _small(problem) and not control.watched:
         control.method, control.iterations = "compiled active set", 1
         solved, W, dual = solve_compiled(problem, control.tol)
         if solved:
-            return answer(Status.UNDECIDED, W, dual)
-        if dual.any():
+            early = answer(Status.UNDECIDED, W, dual)
+            if early.status is not Status.UNDECIDED:
+                return early
+        elif dual.any():
             certificate = FarkasCertificate(problem, dual / dual[problem.rejected].sum())
             if certificate.verify():
                 return answer(Status.INFEASIBLE, nothing, dual, certificate)
@@ -187,7 +213,8 @@ def solve(
         certificate = FarkasCertificate(problem, found)
         if certificate.verify():
             return answer(Status.INFEASIBLE, nothing, dual, certificate)
-    return answer(control.stopped or Status.UNDECIDED, W, dual)
+    late = answer(control.stopped or Status.UNDECIDED, W, dual)
+    return early if early is not None and early.gap < late.gap and late.status is not Status.INFEASIBLE else late
 
 
 def _small(problem: SelectionProblem) -> bool:
