@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import cvxpy as cp
@@ -17,7 +18,9 @@ from attsvm.core.norms import FROBENIUS, MAX, NUCLEAR, SPECTRAL, Norm, get_norm
 from problems import FAMILIES, NAMED
 
 TOL = 1e-9
-# Clarabel is asked for 1e-9; what it reaches on nonsmooth models, squared by rounding of its own, is near 1e-7.
+# Composed norms are judged by a split of A^T lam that is itself the answer to a convex problem.
+COMPOSED_TOL = 1e-7
+# Clarabel is asked for 1e-8 in its own scaling of the model, which is not the relative gap of the value.
 PEER = 1e-6
 
 
@@ -133,9 +136,7 @@ CASES: dict[str, Case] = {
     "frobenius + nuclear": Case(
         lambda d, dz: norms.Sum("frobenius", "nuclear"), lambda W: cp.norm(W, "fro") + cp.normNuc(W), None
     ),
-    "nuclear + l_1": Case(
-        lambda d, dz: norms.Sum("nuclear", 1), lambda W: cp.normNuc(W) + cp.sum(cp.abs(W)), None
-    ),
+    "nuclear + l_1": Case(lambda d, dz: norms.Sum("nuclear", 1), lambda W: cp.normNuc(W) + cp.sum(cp.abs(W)), None),
     "max of spectral, rows 2 1": Case(
         lambda d, dz: norms.Largest("spectral", norms.Mixed(2, 1)),
         lambda W: cp.maximum(cp.sigma_max(W), cp.sum(cp.norm(W, 2, axis=1))),
@@ -157,7 +158,10 @@ def schatten(p: float) -> Case:
 
 
 EVERY = CASES | {f"schatten-{p:g}": schatten(p) for p in POWERS}
-COMPOSED = [name for name, case in EVERY.items() if case.dual is None]
+
+
+def tolerance(name: str) -> float:
+    return COMPOSED_TOL if EVERY[name].dual is None else TOL
 
 
 def model(problem: SelectionProblem, case: Case, C: float | None, loss: str, prior: np.ndarray | None) -> float:
@@ -178,7 +182,7 @@ def model(problem: SelectionProblem, case: Case, C: float | None, loss: str, pri
     with warnings.catch_warnings():
         for message in ("Solution may be inaccurate", "Power atom", "pnorm"):
             warnings.filterwarnings("ignore", message=message)
-        return float(program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9))
+        return float(program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-8, tol_gap_rel=1e-8, tol_feas=1e-8))
 
 
 def check_optimal(problem: SelectionProblem, case: Case, solution: Solution) -> None:
@@ -203,6 +207,12 @@ def check_optimal(problem: SelectionProblem, case: Case, solution: Solution) -> 
 def instance(name: str, which: int, seed: int = 0) -> SelectionProblem:
     size = FAMILIES[name].sizes[which]
     return FAMILIES[name].make(np.random.default_rng([seed, *size]), *size)
+
+
+@cache
+def feasibility(family: str, which: int) -> bool | None:
+    """No norm changes it."""
+    return oracle.reference(instance(family, which), "frobenius").feasible
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -245,10 +255,10 @@ def test_smoothing_has_the_derivatives_it_says(name: str) -> None:
 def test_every_family_is_certified(name: str) -> None:
     failures = []
     for family in FAMILIES:
-        for which in (0,) if name in COMPOSED else (0, 1):
+        for which in (0,) if EVERY[name].dual is None else (0, 1):
             problem = instance(family, which)
-            feasible = oracle.reference(problem, "frobenius").feasible  # no norm changes feasibility
-            solution = solve(problem, EVERY[name].make(*problem.shape[2:]), tol=TOL)
+            feasible = feasibility(family, which)
+            solution = solve(problem, EVERY[name].make(*problem.shape[2:]), tol=tolerance(name))
             try:
                 if solution.status is Status.INFEASIBLE:
                     assert feasible is not True
@@ -273,7 +283,7 @@ def test_answers_agree_with_clarabel(name: str) -> None:
             {}, {"C": 1.0}, {"C": 3.0, "loss": "squared_hinge"}, {"prior": prior}, {"prior": prior, "C": 2.0},
         ]  # fmt: skip
         for options in asked:
-            solution = solve(problem, case.make(*problem.shape[2:]), tol=TOL, **options)
+            solution = solve(problem, case.make(*problem.shape[2:]), tol=tolerance(name), **options)
             assert solution.status is Status.OPTIMAL, (family, options, solution)
             options = {"C": None, "loss": "hinge", "prior": None} | options
             value = getattr(solution, "primal", solution.objective)
@@ -316,9 +326,8 @@ def test_infeasible_problems_and_one_constraint(name: str) -> None:
 def test_a_solution_is_its_own_warm_start_and_limits_hold() -> None:
     problem = instance("planted", 2)
     for norm in (norms.KyFan(2), norms.Mixed(2, 1), norms.Mahalanobis(definite(problem.shape[2], 1))):
-        solution = solve(problem, norm)
-        assert solve(problem, norm, warm_start=solution).iterations <= 2
-        assert solve(problem, norm, callback=lambda state: True).status is Status.CANCELLED
+        assert solve(problem, norm, warm_start=solve(problem, norm)).iterations <= 2
+    assert solve(problem, norms.KyFan(2), callback=lambda state: True).status is Status.CANCELLED
     assert solve(problem, norms.KyFan(2), max_iter=3).status is Status.MAX_ITERATIONS
 
 

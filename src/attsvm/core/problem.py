@@ -173,9 +173,7 @@ class SelectionProblem:
             )
         count = int(labels.max()) + 1 if classes is None else classes
         if isinstance(count, bool) or not isinstance(count, int) or count <= labels.max():
-            raise ValueError(
-                f"classes is {classes!r}; an integer above the label {labels.max()} was expected."
-            )
+            raise ValueError(f"classes is {classes!r}; an integer above the label {labels.max()} was expected.")
         return cls._from_vocabulary(X, labels, np.eye(count))
 
     @classmethod
@@ -208,9 +206,7 @@ class SelectionProblem:
             raise ValueError(f"supports has {support.dtype} of shape {support.shape}; booleans (n, V) were expected.")
         words = np.eye(support.shape[1]) if embeddings is None else _read_matrix("embeddings", embeddings)
         if len(words) != support.shape[1]:
-            raise ValueError(
-                f"embeddings has {len(words)} rows; {support.shape[1]}, one a word, were expected."
-            )
+            raise ValueError(f"embeddings has {len(words)} rows; {support.shape[1]}, one a word, were expected.")
         return cls._from_vocabulary(contexts, support, words)
 
     @classmethod
@@ -218,9 +214,7 @@ class SelectionProblem:
         """All queries read the one sequence of words (V, m)."""
         rows = _read_matrix("X" if selected.ndim == 1 else "contexts", queries)
         if len(rows) != len(selected):
-            raise ValueError(
-                f"y or supports has {len(selected)} rows; {len(rows)}, one a query, were expected."
-            )
+            raise ValueError(f"y or supports has {len(selected)} rows; {len(rows)}, one a query, were expected.")
         problem = cls(words[None], rows, selected, sequence=np.zeros(len(rows), dtype=np.int64))
         problem.kind = Kind.of(queries)
         return problem

@@ -101,6 +101,8 @@ def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[bool, float, list[np.ndar
                 if float(step @ there.gradient.ravel()) <= 0.5 * decrement or length < SHORTEST:
                     break
                 length *= 0.5
+            if length < SHORTEST:
+                break
             V, here = V + length * step.reshape(V.shape), there
         # To first order in the last, short step: rounding of V that a small mu magnifies drops out.
         parts = [part + (bent @ step).reshape(V.shape) for part, bent in here.parts]
