@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.solving import solve
 
@@ -45,7 +46,7 @@ class AttentionSVM(BaseEstimator):
     """
 
     def __init__(
-        self, norm: str | float = "frobenius", *, tol: float = 1e-9, C: float | None = None, loss: str = "hinge"
+        self, norm: Norm | str | float = "frobenius", *, tol: float = 1e-9, C: float | None = None, loss: str = "hinge"
     ) -> None:
         self.norm = norm
         self.tol = tol

@@ -148,6 +148,8 @@ CASES: dict[str, Case] = {
         None,
     ),
 }
+# Families for norms that are slow to judge.
+FEW = ("several", "near_duplicates", "contradicted")
 # Exponents without a model that cvxpy knows: judged by the dual norm of numpy alone.
 POWERS = (1.1, 1.5, 3.0, 8.0)
 
@@ -210,9 +212,9 @@ def instance(name: str, which: int, seed: int = 0) -> SelectionProblem:
 
 
 @cache
-def feasibility(family: str, which: int) -> bool | None:
+def feasibility(family: str) -> bool | None:
     """No norm changes it."""
-    return oracle.reference(instance(family, which), "frobenius").feasible
+    return oracle.reference(instance(family, 1 if family in FEW else 0), "frobenius").feasible
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -254,21 +256,20 @@ def test_smoothing_has_the_derivatives_it_says(name: str) -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_every_family_is_certified(name: str) -> None:
     failures = []
-    for family in FAMILIES:
-        for which in (0,) if EVERY[name].dual is None else (0, 1):
-            problem = instance(family, which)
-            feasible = feasibility(family, which)
-            solution = solve(problem, EVERY[name].make(*problem.shape[2:]), tol=tolerance(name))
-            try:
-                if solution.status is Status.INFEASIBLE:
-                    assert feasible is not True
-                    assert solution.certificate is not None
-                    assert solution.certificate.verify()
-                else:
-                    assert feasible is not False
-                    check_optimal(problem, EVERY[name], solution)
-            except AssertionError as error:
-                failures.append(f"{family}, size {which}: {solution} {str(error).splitlines()[:1]}")
+    for family in FAMILIES if EVERY[name].dual is not None else FEW:
+        problem = instance(family, 1 if family in FEW else 0)
+        feasible = feasibility(family)
+        solution = solve(problem, EVERY[name].make(*problem.shape[2:]), tol=tolerance(name))
+        try:
+            if solution.status is Status.INFEASIBLE:
+                assert feasible is not True
+                assert solution.certificate is not None
+                assert solution.certificate.verify()
+            else:
+                assert feasible is not False
+                check_optimal(problem, EVERY[name], solution)
+        except AssertionError as error:
+            failures.append(f"{family}: {solution} {str(error).splitlines()[:1]}")
     assert not failures, "\n".join(failures)
 
 
@@ -279,9 +280,9 @@ def test_answers_agree_with_clarabel(name: str) -> None:
     for family in ("planted", "several"):
         problem = instance(family, 1)
         prior = np.random.default_rng(5).normal(size=problem.shape[2:])
-        asked: list[dict[str, Any]] = [
-            {}, {"C": 1.0}, {"C": 3.0, "loss": "squared_hinge"}, {"prior": prior}, {"prior": prior, "C": 2.0},
-        ]  # fmt: skip
+        asked: list[dict[str, Any]] = [{}, {"prior": prior, "C": 2.0}]
+        if case.dual is not None:
+            asked += [{"C": 1.0}, {"C": 3.0, "loss": "squared_hinge"}, {"prior": prior}]
         for options in asked:
             solution = solve(problem, case.make(*problem.shape[2:]), tol=tolerance(name), **options)
             assert solution.status is Status.OPTIMAL, (family, options, solution)
