@@ -184,7 +184,11 @@ def model(problem: SelectionProblem, case: Case, C: float | None, loss: str, pri
     with warnings.catch_warnings():
         for message in ("Solution may be inaccurate", "Power atom", "pnorm"):
             warnings.filterwarnings("ignore", message=message)
-        return float(program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-8, tol_gap_rel=1e-8, tol_feas=1e-8))
+        try:
+            options = {"tol_gap_abs": 1e-8, "tol_gap_rel": 1e-8, "tol_feas": 1e-8}
+            return float(program.solve(solver=cp.CLARABEL, use_quad_obj=False, **options))
+        except cp.SolverError:  # it gives some badly scaled semidefinite models up
+            return float(program.solve(solver=cp.SCS, eps_abs=1e-9, eps_rel=1e-9, max_iters=100_000))
 
 
 def check_optimal(problem: SelectionProblem, case: Case, solution: Solution) -> None:
