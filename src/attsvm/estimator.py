@@ -10,6 +10,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm.core.interop import to_numpy
+from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.solving import solve
 
@@ -66,7 +67,7 @@ class AttentionSVM(BaseEstimator):
     __metadata_request__score: ClassVar = {"queries": True, "mask": True}
 
     def __init__(
-        self, norm: str | float = "frobenius", *, tol: float = 1e-9, C: float | None = None, loss: str = "hinge"
+        self, norm: Norm | str | float = "frobenius", *, tol: float = 1e-9, C: float | None = None, loss: str = "hinge"
     ) -> None:
         self.norm = norm
         self.tol = tol

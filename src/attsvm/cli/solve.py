@@ -64,7 +64,8 @@ def solve(
         A .npz file with tokens (n, T, d), queries (n, dz), selected (n,) or (n, T), and optionally mask (n, T) and
         sequence (n,).
     norm
-        The norm of W to minimise: frobenius, nuclear, spectral, max, or a number p >= 1 for the entrywise l_p norm.
+        The norm of W to minimise: frobenius, nuclear, spectral, max, a number p >= 1 for the entrywise l_p norm, or
+        one of schatten:p, ky-fan:k, rows:p:q, columns:p:q.
     out
         The .npz file to write: W, dual, margins, support, certificate and the numbers printed.
     C

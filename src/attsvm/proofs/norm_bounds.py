@@ -24,6 +24,8 @@ DIGITS = 50
 UP = Context(prec=DIGITS, rounding=ROUND_CEILING, Emin=-(10**12), Emax=10**12)
 DOWN = Context(prec=DIGITS, rounding=ROUND_FLOOR, Emin=-(10**12), Emax=10**12)
 ROOT_BITS = 128
+# The growth of a norm is a float, from sums of the squares of as many norms as entries.
+GROWTH_ROUNDING = 1e-9
 
 
 def norm_above(norm: Norm, M: Dyadic) -> Fraction:
@@ -34,7 +36,8 @@ def norm_above(norm: Norm, M: Dyadic) -> Fraction:
         return _singular(M, nuclear=True)
     if norm.name == SPECTRAL.name:
         return _singular(M, nuclear=False)
-    assert norm.power is not None
+    if norm.power is None:
+        return _by_growth(norm, M, dual=False)
     return _entrywise(M, None if math.isinf(norm.power) else Fraction(norm.power))
 
 
@@ -46,11 +49,17 @@ def dual_norm_above(norm: Norm, M: Dyadic) -> Fraction:
         return _singular(M, nuclear=False)
     if norm.name == SPECTRAL.name:
         return _singular(M, nuclear=True)
-    assert norm.power is not None
+    if norm.power is None:
+        return _by_growth(norm, M, dual=True)
     if math.isinf(norm.power):
         return _entrywise(M, Fraction(1))
     p = Fraction(norm.power)
     return _entrywise(M, None if p == 1 else p / (p - 1))
+
+
+def _by_growth(norm: Norm, M: Dyadic, *, dual: bool) -> Fraction:
+    """Bound any other norm by a multiple of the Frobenius norm: true, and too wide for a proof of optimality."""
+    return _frobenius(M) * Fraction(norm.growth(M.numbers.shape, dual) * (1 + GROWTH_ROUNDING))
 
 
 def root_above(value: Fraction) -> Fraction:

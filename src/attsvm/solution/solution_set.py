@@ -26,6 +26,8 @@ from attsvm.solution.solution import Solution
 
 # The certified gap of a solution is rarely below 1e-12; the set must hold it with room to spare.
 SLACK = 1e-9
+# Norms with several solutions on whose ball there is a projection.
+PROJECTIONS = ("nuclear", "spectral", "max", "l_1")
 
 
 def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLACK) -> float:
@@ -43,7 +45,8 @@ def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLAC
     Raises
     ------
     ValueError
-        If the problem has no solution, or W has another shape, is zero, or is not finite.
+        If the problem has no solution, W has another shape, is zero, or is not finite, or the norm has several
+        solutions and no projection on its ball is known.
     """
     norm, problem = solution.norm, solution.problem
     if not np.isfinite(solution.objective) or solution.objective == 0:
@@ -51,8 +54,10 @@ def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLAC
     best = solution.certified.W
     if W.shape != best.shape or not np.isfinite(W).all() or not W.any():
         raise ValueError(f"W has shape {W.shape}; a finite non-zero matrix {best.shape} was expected.")
+    if not norm.smooth and norm.name not in PROJECTIONS:
+        raise ValueError(f"solution has norm {norm.name}; a smooth norm or one of {PROJECTIONS} was expected.")
     unit = W / norm.value(W)
-    if (norm.power is not None and 1 < norm.power < math.inf) or norm.name == "frobenius":
+    if norm.smooth:
         return float(np.linalg.norm(unit - best / solution.objective))
     slack = max(slack, 2 * solution.gap)
     active = problem.rejected | problem.tied

@@ -128,7 +128,7 @@ class BatchSolution:
 
 
 def solve_batch(
-    problems: ProblemBatch | Sequence[SelectionProblem], norm: str | float = "frobenius", *, tol: float = 1e-9
+    problems: ProblemBatch | Sequence[SelectionProblem], norm: Norm | str | float = "frobenius", *, tol: float = 1e-9
 ) -> BatchSolution:
     """Solve many problems of one shape.
 

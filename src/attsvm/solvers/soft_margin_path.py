@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.regularised import RegularisedSolution
 from attsvm.solvers.solving import solve
@@ -14,7 +15,7 @@ def soft_margin_path(
     problem: SelectionProblem,
     Cs: Iterable[float],
     *,
-    norm: str | float = "frobenius",
+    norm: Norm | str | float = "frobenius",
     loss: str = "hinge",
     prior: Any = None,
     tol: float = 1e-9,

@@ -84,7 +84,7 @@ def ball_of(norm: Norm, d: int, dz: int, rank: int | None) -> Ball:
     Raises
     ------
     ValueError
-        If a rank is given for another norm, or is not positive.
+        If a rank is given for another norm, or is not positive, or no variable is known for the norm.
     """
     if rank is not None and (norm.name != "nuclear" or isinstance(rank, bool) or not isinstance(rank, int) or rank < 1):
         raise ValueError(f"rank is {rank!r} for norm={norm.name!r}; a positive integer with norm='nuclear' expected.")
@@ -96,6 +96,8 @@ def ball_of(norm: Norm, d: int, dz: int, rank: int | None) -> Ball:
         return EntryFactorBall(norm, d, dz)
     if norm.power is not None and math.isinf(norm.power):
         return BoxBall(norm, d, dz)
+    if norm.power is None and norm.name != "frobenius":
+        raise ValueError(f"norm is {norm.name}; a named norm or an exponent p >= 1 was expected.")
     return SmoothBall(norm, d, dz)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from attsvm.core.norms.norm import Smooth
 
 EPS = float(np.finfo(float).eps)
-ROOT_STEPS = 200
+ROOT_STEPS, SETTLED = 200, 64 * EPS
 # Singular values closer than this part of the largest take the limit of a divided difference.
 CLOSE = 1e-7
 
@@ -61,15 +61,15 @@ def smooth_absolute(x: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, n
     return r - mu * np.log(r / mu), x / r, mu / (root * r)
 
 
-def smooth_positive(x: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Value, slope and curvature of the smooth positive part."""
+def smooth_positive(x: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Value, slope, one minus the slope, and curvature of the smooth positive part."""
     half = 0.5 * x
     root = np.hypot(mu, half)
     far = mu + root + np.abs(half)
     near = mu + mu * (mu / (root + np.abs(half)))
     upper, lower = np.where(x > 0, far, near), np.where(x > 0, near, far)  # u and u - x
     curvature = 1.0 / (upper * (upper / mu) + lower * (lower / mu))
-    return upper - mu * np.log(upper / mu) - mu * np.log(lower / mu), mu / lower, curvature
+    return upper - mu * np.log(upper / mu) - mu * np.log(lower / mu), mu / lower, mu / upper, curvature
 
 
 def power_gauge(p: float) -> Gauge:
@@ -93,22 +93,27 @@ def top_gauge(k: int) -> Gauge:
     def gauge(x: np.ndarray, mu: float) -> GaugeValue:
         if k >= len(x):
             return power_gauge(1.0)(x, mu)
-        pivot = float(np.sort(x)[-k])
+        rest = len(x) - k
+        order = np.argsort(x)
+        pivot = float(x[order[-k]])
         offset = x - pivot
+        among = np.zeros(len(x), dtype=bool)
+        among[order[-k:]] = True
         # Far from all numbers every weight is near 0 or 1: the root of sum(weight) = k lies between.
         low, high = float(offset.min()) - len(x) * mu, float(offset.max()) + len(x) * mu
-        s = 0.0
+        s = 0.5 * float(offset[order[-k - 1]])
         for _ in range(ROOT_STEPS):
-            _, weight, curvature = smooth_positive(offset - s, mu)
-            excess = float(weight.sum()) - k
+            _, weight, missing, curvature = smooth_positive(offset - s, mu)
+            excess = float(weight[~among].sum()) - float(missing[among].sum())
             low, high = (s, high) if excess > 0 else (low, s)
-            after = s + excess / float(curvature.sum())
-            if not low < after < high:
-                after = 0.5 * (low + high)
-            if abs(after - s) <= 4 * EPS * max(abs(s), mu):
+            # Newton's method for 1/(m - S) - 1/S, S the sum of m weights: for equal numbers it is linear in s.
+            total, short = k + excess, rest - excess
+            slope = (1.0 / short**2 + 1.0 / total**2) * float(curvature.sum())
+            after = s + excess * (1.0 / (rest * short) + 1.0 / (k * total)) / slope
+            if abs(after - s) <= SETTLED * max(abs(s), mu):
                 break
-            s = after
-        positive, weight, curvature = smooth_positive(offset - s, mu)
+            s = after if low < after < high else 0.5 * (low + high)
+        positive, weight, _, curvature = smooth_positive(offset - s, mu)
         total = float(curvature.sum())
         return GaugeValue(k * (pivot + s) + float(positive.sum()), weight, curvature, curvature, 1.0 / total)
 

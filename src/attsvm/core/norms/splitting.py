@@ -85,7 +85,7 @@ def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[bool, float, list[np.ndar
     mu = FIRST * norm.value(V)
     last = LAST * mu
     while mu > last:
-        here = norm.smoothing(V, mu)
+        here, stuck = norm.smoothing(V, mu), False
         for _ in range(NEWTON_STEPS):
             try:
                 solve = _solver(here.hessian, m)
@@ -101,10 +101,15 @@ def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[bool, float, list[np.ndar
                 if float(step @ there.gradient.ravel()) <= 0.5 * decrement or length < SHORTEST:
                     break
                 length *= 0.5
+            stuck = length < SHORTEST
+            if stuck:
+                break
             V, here = V + length * step.reshape(V.shape), there
         # To first order in the last, short step: rounding of V that a small mu magnifies drops out.
         parts = [part + (bent @ step).reshape(V.shape) for part, bent in here.parts]
         yield mu < LATE / LAST * last, float(m @ (parts[0] + parts[1]).ravel()), parts
+        if stuck:  # rounding
+            return
         tangent = solve(here.hessian @ V.ravel()).reshape(V.shape)
         for fall in FALLS:
             after = V - (1.0 - fall) * tangent

@@ -115,7 +115,7 @@ class SmoothingPath:
             if solve is None or self.control.stopped is not None or self.control.solved:
                 return
             gap = self.control.state.gap
-            if self._unjudged is None:
+            if self._unjudged is None and self._expected < gap:
                 best, waited = (gap, 0) if gap < 0.9 * best else (best, waited + 1)
             if waited > STALLED:
                 return
