@@ -21,7 +21,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.core.rounding import EPS
 
-# Entries of the dense support matrix above which its smallest singular value is bounded through the normal matrix.
+# Entries of the dense support matrix above which its smallest singular value is only bounded, by the normal matrix.
 DENSE_ENTRIES = 4_000_000
 CHOLESKY_FLOOR = 1e-10
 
@@ -103,9 +103,9 @@ def existence_ratio(reduced: Reduced, dual: np.ndarray) -> float:
         return 0.0
     error = float(np.linalg.norm(reduced.adjoint(dual))) + noise
     size = int(np.prod(reduced.shape))
-    if len(row) * size > DENSE_ENTRIES and len(row) >= size:
+    if len(row) >= size:
         floor = _singular_value_floor(reduced, weight)
-        if floor > 0:
+        if floor > 0 and (error < floor or len(row) * size > DENSE_ENTRIES):
             return error / floor
     left, right = reduced.delta[row, column] * weight[row, column][:, None], reduced.queries[row]
     return error / _smallest_singular_value((left[:, :, None] * right[:, None, :]).reshape(len(row), size))
