@@ -9,7 +9,7 @@ import pytest
 
 import problems
 from attsvm import SelectionProblem, Status, solve
-from attsvm.solvers.common.contradictions import contradiction
+from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.frobenius.portfolio import METHODS
 from attsvm.solvers.schedule import Steps, Turn, take_turns
@@ -158,7 +158,7 @@ def test_a_cycle_through_ties_has_signed_multipliers() -> None:
     selected = np.array([[True, True, False], [False, True, False], [True, False, False]])
     mask = np.array([[True, True, False], [False, True, True], [True, False, True]])
     problem = SelectionProblem(tokens, np.array([query, 2 * query, -query]), selected, mask=mask, sequence=[0, 0, 0])
-    dual = contradiction(problem)
+    dual = opposite_demands(problem)
     assert dual is not None
     np.testing.assert_allclose(problem.adjoint(dual), 0.0, atol=1e-15)
     assert (dual[problem.rejected] >= 0).all()
@@ -170,5 +170,5 @@ def test_consistent_repetition_is_no_contradiction() -> None:
         problem.tokens, np.vstack([problem.queries, 3 * problem.queries]), np.vstack([problem.selected] * 2),
         sequence=np.concatenate([problem.sequence] * 2),
     )  # fmt: skip
-    assert contradiction(twice) is None
+    assert opposite_demands(twice) is None
     assert solve(twice).objective == pytest.approx(solve(problem).objective, rel=2e-9)

@@ -18,7 +18,7 @@ from attsvm.core.problem import SelectionProblem
 CHUNK_ENTRIES = 1 << 20  # token entries read at a time
 
 
-def contradiction(problem: SelectionProblem) -> np.ndarray | None:
+def opposite_demands(problem: SelectionProblem) -> np.ndarray | None:
     """Look for a cycle of demands among queries of one direction.
 
     Parameters

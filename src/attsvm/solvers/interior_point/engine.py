@@ -27,8 +27,10 @@ MAX_STEPS = 120
 STEP_BACK = 0.97
 STALLED = 20
 CENTRE = 10.0
+HARD_CENTRE = 1.0  # from a feasible start with multipliers inside the dual ball
 ROUNDING = 8.0 * float(np.finfo(float).eps)
-BALL = 0.5
+# Sizes, in the dual norm, of the pull of multipliers at the start and of those that join.
+BALL, JOINING_BALL = 0.5, 0.1
 FLOOR = 0.1  # smallest slack of a hard margin to start from
 
 
@@ -146,10 +148,14 @@ class NewtonDirections:
             mu = 1.0
         self.term.start(V, mu)
         point = self._fitting(shortfall, mu)
-        if self.terms.hard and not self.terms.squared:
-            # Small slacks make large multipliers: begin with a pull well inside the ball of the dual norm.
-            point.dual *= min(1.0, BALL / max(self.terms.norm.dual(self.reduced.adjoint(point.dual)), 1e-300))
+        self._enter_ball(point.dual, BALL)
         return point
+
+    def _enter_ball(self, dual: np.ndarray, size: float) -> None:
+        """Shorten multipliers (n, T) of a hard margin, which small slacks make large, to a pull of moderate size."""
+        if self.terms.hard and not self.terms.squared:
+            length = self.terms.norm.dual(self.reduced.adjoint(dual))
+            dual *= min(1.0, size / length) if length > 0 else 1.0
 
     def _fitting(self, shortfall: np.ndarray, mu: float) -> Slacks:
         inner, upper, shift = self._inner, self.terms.upper, self.terms.shift
@@ -184,6 +190,8 @@ class NewtonDirections:
         self.reduced, self.terms, self._inner = setting.reduced, setting.terms, setting.terms.rejected
         self.term.extend(setting)
         fresh = self._fitting(np.where(joining, self.terms.cost - self.reduced.apply(self.term.V), 0.0), mu)
+        fresh.dual[~joining] = 0.0
+        self._enter_ball(fresh.dual, JOINING_BALL)
         pairs = ((fresh.slack, x.slack), (fresh.dual, x.dual), (fresh.loss, x.loss), (fresh.other, x.other))
         self.point = Slacks(*(np.where(joining, one, before) for one, before in pairs))
 

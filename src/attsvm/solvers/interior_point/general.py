@@ -19,9 +19,11 @@ from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.portfolio import solve_setting
-from attsvm.solvers.interior_point.engine import CENTRE, NormTerm, SoftInteriorPoint, run
+from attsvm.solvers.interior_point.alignment import aligned_multipliers
+from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, NormTerm, SoftInteriorPoint, run
 from attsvm.solvers.interior_point.power_barrier import solve_soft_power
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
+from attsvm.solvers.interior_point.smoothing_path import SmoothingPath
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
 
@@ -78,17 +80,21 @@ def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | N
 def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
     """Run interior points from V (p, r), the answer in the Frobenius norm or near it."""
     control.method += ", interior point"
+    if setting.terms.norm.power is None and setting.terms.norm not in (NUCLEAR, SPECTRAL):
+        SmoothingPath(setting, control).run(V)
+        return
     power = setting.terms.norm.power
     if power is not None and 1 < power < math.inf:
         solve_soft_power(setting, control, V)
         return
     unit = setting.terms.norm.value(V) or 1.0
-    own = setting.scaled(unit)
-    for place, centre in ((_inside(own, V / unit), CENTRE), (np.zeros_like(V), FURTHER * CENTRE)):
-        method = SoftInteriorPoint(own, _term(own, again=centre != CENTRE), place, centre)
-        run(method, setting, control, FaceAttempts(setting, control, unit), unit)
-        if control.solved or control.stopped:
-            return
+    near = HARD_CENTRE if setting.terms.hard else CENTRE
+    _run(setting, _inside(setting, V), unit, near, control)
+    if control.solved or control.stopped:
+        return
+    _run(setting, np.zeros_like(V), unit, FURTHER * CENTRE, control, again=True)
+    if control.solved or control.stopped:
+        return
     if np.isfinite(setting.terms.upper):
         _without_loss(setting, control)
 
@@ -106,12 +112,20 @@ def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
 def _without_loss(setting: Setting, control: Control) -> None:
     """Try the hard margin: it is the answer when its multipliers stay below C, however large C is."""
     hard = replace(setting, terms=replace(setting.terms, upper=np.inf))
-    method = SoftInteriorPoint(hard, _term(hard), np.zeros(setting.reduced.shape) if control.W is None else control.W)
     inner = control.inner(control.tol)
-    run(method, hard, inner, FaceAttempts(hard, inner))
+    V = np.zeros(setting.reduced.shape) if control.W is None else control.W
+    unit = setting.terms.norm.value(V) or 1.0
+    _run(hard, _inside(hard, V), unit, HARD_CENTRE, inner)
     control.iterations += inner.iterations
     if inner.W is not None and inner.dual is not None:
         setting.report(inner.W, inner.dual, control)
+
+
+def _run(setting: Setting, V: np.ndarray, unit: float, centre: float, control: Control, *, again: bool = False) -> None:
+    """Run the interior point in units of a length."""
+    own = setting.scaled(unit)
+    method = SoftInteriorPoint(own, _term(own, again=again), V / unit, centre)
+    run(method, setting, control, Finish(setting, own, control, unit), unit)
 
 
 def _opening(setting: Setting, control: Control) -> np.ndarray | None:
@@ -132,28 +146,40 @@ def _term(setting: Setting, *, again: bool = False) -> NormTerm:
     return LinearTerm(setting, shared=norm.power != 1)
 
 
-class FaceAttempts:
-    """Tries Newton on the face of the nuclear norm each time the gap has fallen far enough.
+class Finish:
+    """What ends a run of the nuclear or the spectral norm before rounding does.
+
+    Newton on the face of the nuclear norm is tried each time the gap has fallen far enough; the multipliers of the
+    spectral norm are aligned with V when the method itself has converged.
 
     Parameters
     ----------
     setting : Setting
+    own : Setting
+        The method's.
     control : Control
     unit : float
         V of the setting over V of the method.
     """
 
-    def __init__(self, setting: Setting, control: Control, unit: float = 1.0) -> None:
-        self.setting, self.control, self._unit = setting, control, unit
+    def __init__(self, setting: Setting, own: Setting, control: Control, unit: float) -> None:
+        self.setting, self.own, self.control, self._unit = setting, own, control, unit
         self._gaps = list(FACE_GAPS) if setting.terms.norm is NUCLEAR else []
+        self._aligns = setting.terms.norm is SPECTRAL and setting.terms.shift == 0
 
     def __call__(self, method: SoftInteriorPoint, last: bool) -> bool:
         """Tell whether the run is over."""
+        if self._aligns and (last or method.distance() < self.control.tol * self.own.terms.size(method.term.V)):
+            try:
+                dual = aligned_multipliers(self.own, method)
+            except np.linalg.LinAlgError:
+                return False
+            return self.setting.report(method.term.V * self._unit, dual, self.control, steps=0)
         gap = self.control.state.gap
         if not self._gaps or not (last or gap < self._gaps[0]):
             return False
         self._gaps = [later for later in self._gaps if later < 0.5 * gap]
-        V, dual = method.term.V * self._unit, method.scattered_dual(self.setting)
+        V, dual = method.term.V * self._unit, method.scattered_dual(self.own)
         if last and self.control.W is not None and self.control.dual is not None:
             V, dual = self.control.W, self.control.dual
         return refine(self.setting, V, dual, self.control)

@@ -18,7 +18,7 @@ from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.evaluation import report
 from attsvm.solvers.common.phase_one import Opening, open_with_frobenius
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.interior_point.engine import SoftInteriorPoint
+from attsvm.solvers.interior_point.engine import HARD_CENTRE, SoftInteriorPoint
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm
 from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.nuclear.first_order import FirstOrder
@@ -230,7 +230,7 @@ def _run(setting: Setting, working: np.ndarray, W: np.ndarray, control: Control)
     """Interior point on a growing working set, with attempts on the face as the gap falls."""
     reduced, unit = setting.reduced, nuclear(W)
     own = setting.scaled(unit).on(working)
-    method = SoftInteriorPoint(own, NuclearTerm(own), W / unit)
+    method = SoftInteriorPoint(own, NuclearTerm(own), 1.5 * W / unit, HARD_CENTRE)
     targets = list(INTERIOR_TARGETS)
     for _ in range(MAX_STEPS):
         W, dual = method.term.V * unit, method.scattered_dual(own)
