@@ -239,7 +239,16 @@ def solve_regularised(
             status = control.stopped or Status.UNDECIDED
         seconds = time.perf_counter() - start + (0.0 if opening is None else opening.seconds)
         return RegularisedSolution(
-            problem, norm, status, pair, control.iterations, seconds, control.method, certificate, tol, regularisation
+            problem,
+            norm,
+            status,
+            pair,
+            control.iterations,
+            seconds,
+            control.method,
+            certificate,
+            tol,
+            regularisation=regularisation,
         )
 
     if opening is not None and opening.certificate is not None:
@@ -250,6 +259,7 @@ def solve_regularised(
     first = answer(prior, terms.slope(terms.cost))
     if first.status is Status.OPTIMAL:
         return first
+    control.method = ""
     reduced = reduce(problem, rotate=norm.base.invariant, transform=norm.transform)
     setting = _setting(reduced, terms, prior)
     unit = _unit(reduced, terms)

@@ -100,7 +100,7 @@ def solve_setting(
     for key in [*order[1:], order[0]]:
         name, run = METHODS[key]
         share, waits = INTERIOR if key == "interior_point" else FIRST if key == order[0] else SECOND
-        turns.append(Turn(name, run(setting, control, dual.copy()), share * work, waits))
+        turns.append(Turn(name, run(setting, control, dual.copy()), share * work, 0 if key == order[0] else waits))
     return take_turns(turns, control)
 
 
