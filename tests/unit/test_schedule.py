@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -67,6 +68,15 @@ def test_a_compiled_answer_that_fails_certification_is_not_the_last_word(monkeyp
     assert solution.status is Status.OPTIMAL
     assert solution.objective == pytest.approx(expected.objective, rel=2e-9)
     assert solution.method.startswith("compiled active set, ")
+
+
+@pytest.mark.parametrize("C", [1e-2, 1.0, 1e2, 1e5])
+@pytest.mark.parametrize("make", [problems.published, problems.planted])
+def test_soft_margins_from_small_to_large_C_are_decided(make: Callable[..., SelectionProblem], C: float) -> None:
+    """Separable or not: a minute at C = 100 where Newton meets more multipliers than W has entries."""
+    solution = solve(make(np.random.default_rng([0, 200, 10, 8]), 200, 10, 8), C=C)
+    assert solution.status is Status.OPTIMAL
+    assert solution.iterations < 400  # passes count one each; every limit of a method is beyond this
 
 
 # --- the schedule itself ---

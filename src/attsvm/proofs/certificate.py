@@ -27,7 +27,7 @@ from attsvm.core.rounding import EPS, FEW, gamma
 from attsvm.proofs.decision import decidable
 from attsvm.proofs.infeasible import prove_infeasible
 
-# Entries of the dense support matrix above which its smallest singular value is bounded through the normal matrix.
+# Entries of the dense support matrix above which its smallest singular value is only bounded, by the normal matrix.
 DENSE_ENTRIES = 4_000_000
 CHOLESKY_FLOOR = 1e-10
 # Supports that are solved for over the integers, entries of their rows, and the test they must pass in floats before:
@@ -181,9 +181,9 @@ def _existence(reduced: Reduced, dual: np.ndarray) -> tuple[float, bool]:
     wide = 1 if reduced.left is None else reduced.left.shape[1]
     long = 1 if reduced.right is None else reduced.right.shape[1]
     rounding = gamma(wide * p**0.5 + long * r**0.5 + min(sum(dual.shape), len(row)) + 16) * terms * (1 + FEW)
-    if len(row) * size > DENSE_ENTRIES and len(row) >= size:
+    if len(row) >= size:
         floor = _singular_value_floor(reduced, weight)
-        if floor > 0:
+        if floor > 0 and (residual + rounding < floor - rounding or len(row) * size > DENSE_ENTRIES):
             return error / floor, residual + rounding < floor - rounding
     left, right = reduced.delta[row, column] * weight[row, column][:, None], reduced.queries[row]
     smallest, largest, rank = _singular_values((left[:, :, None] * right[:, None, :]).reshape(len(row), size))

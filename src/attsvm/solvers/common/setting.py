@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from attsvm.core.norms import FROBENIUS, Norm
+from attsvm.core.norms import Norm
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.ties import Ties
@@ -190,6 +190,6 @@ class Setting:
             dual = terms.clip(dual)
             adjoint = self.reduced.adjoint(dual)
         scale, bound = terms.bound(dual, adjoint)
-        if terms.hard and terms.norm is FROBENIUS:
+        if terms.hard and terms.norm.euclidean:
             scale *= bound  # W - W0 = A^T dual
         return control.observe(None, np.inf, dual * scale, bound + self.loose, steps=steps)

@@ -29,6 +29,8 @@ REFINABLE = 2000  # multipliers between their bounds up to which V is refined
 LEVEL = 1e-13
 # From this size on a factor in single precision saves more than the gradient steps it needs cost.
 LARGE, SINGLE_RIDGE, GRADIENT_STEPS, SOLVED = 200, 3e-7, 12, 1e-13
+# Operations a system, over the cube of its size: two factorisations, since single precision is tried first.
+FACTOR = 2 / 3
 # Parts of a step that are tried when the whole of it does not ascend, or was cut off at a bound.
 SHORTER = tuple(0.5**k for k in range(1, 13))
 
@@ -71,7 +73,7 @@ def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int)
             terms.upper,
             control,
         )
-        yield OVERHEAD + (factors * len(rows) ** 3 / 3 + len(rows) ** 2 * sum(reduced.shape)) / BLOCKED
+        yield OVERHEAD + (FACTOR * factors * len(rows) ** 3 + len(rows) ** 2 * sum(reduced.shape)) / BLOCKED
         if (after == before).all():
             return None
         dual[rows, columns] = after

@@ -23,19 +23,23 @@ from attsvm.solvers.frobenius.newton import newton
 from attsvm.solvers.frobenius.priced_active_set import FEW_SUPPORTS, solve_by_prices
 from attsvm.solvers.interior_point.engine import CENTRE
 from attsvm.solvers.interior_point.euclidean import FrobeniusInteriorPoint, work_of_a_step
-from attsvm.solvers.schedule import FIRST_SHARE, INTERIOR_STEPS, Steps, Turn, take_turns
+from attsvm.solvers.schedule import FIRST, INTERIOR, INTERIOR_STEPS, SECOND, Steps, Turn, take_turns
 
 OPENING = 10  # passes after which the support is known well enough
 BATCH = 10  # passes between looks at the gap, one of them over all constraints
 MAX_PASSES = 3000
 # Newton from this gap on takes one or two factorisations, and more from further off, which pays while they are small.
 NEWTON_GAP, EARLY_GAP, SMALL_FACTOR = 1e-5, 1e-3, 700
+# No more multipliers than W has entries lie between their bounds at the end. The second derivatives of twice as many
+# are so singular that Newton does not end: seven seconds for nothing at (400, 10, 10) and C = 100, where a step of the
+# interior point takes two milliseconds.
+DEPENDENT = 2
 # A batch of passes that gains less than this factor in the gap has met correlated tokens.
 SLOW = 0.95
 # Where the interior point starts from a V near the solution: a tenth of the steps fewer for each tenth of mu, down to
 # here; nearer to the bounds a hinge whose C has grown tenfold takes more steps than from nothing.
 NEAR_CENTRE = 0.1
-STALLED = 15  # steps of the interior point without a smaller gap, after which rounding has the better of it
+STALLED = 20  # steps of the interior point without progress, after which rounding has the better of it
 # Newton from a pair with a gap above this would change most of its support; passes improve it at less cost.
 NEARBY, WARM_ROUNDS = 0.1, 4
 # A bound on ||W|| beyond which the normalised dual is worth testing as a certificate: data are scaled to length one.
@@ -85,18 +89,22 @@ def solve_setting(
     if method is not None:
         name, run = METHODS[method]
         return take_turns([Turn(name, run(setting, control, dual), np.inf)], control)
-    if setting.terms.hard:
-        CoordinateDescent(setting, dual).run(OPENING)
     order = ["coordinate_newton", "interior_point"]
     if start is not None and not setting.terms.hard:
-        order.reverse()  # passes and Newton have just been found wanting
-    if _takes_exchanges(setting):
-        order.insert(0 if _few_supports(setting, dual) else 2, "active_set")
+        order.reverse()  # Newton from there, and so passes, have just been tried
+    if setting.terms.hard:
+        CoordinateDescent(setting, dual).run(OPENING)
+        if _takes_exchanges(setting):
+            order.append("active_set")
+            if _suits_exchanges(setting, dual):
+                order.reverse()
     work = INTERIOR_STEPS * work_of_a_step(setting.reduced)
     turns = []
-    for key in order:
+    # The first method's own second turn comes after the others'.
+    for key in [*order[1:], order[0]]:
         name, run = METHODS[key]
-        turns.append(Turn(name, run(setting, control, dual.copy()), work * FIRST_SHARE[name]))
+        share, waits = INTERIOR if key == "interior_point" else FIRST if key == order[0] else SECOND
+        turns.append(Turn(name, run(setting, control, dual.copy()), share * work, 0 if key == order[0] else waits))
     return take_turns(turns, control)
 
 
@@ -105,14 +113,23 @@ def _takes_exchanges(setting: Setting) -> bool:
     return setting.terms.hard and not setting.prior.any()
 
 
-def _few_supports(setting: Setting, dual: np.ndarray) -> bool:
-    """Whether few constraints will be active; independent ones are at most as many as W has entries."""
-    return min(int(np.count_nonzero(dual)), int(np.prod(setting.reduced.shape))) <= FEW_SUPPORTS
+def _supports(setting: Setting, dual: np.ndarray) -> int:
+    """Estimate how many constraints will be active: independent ones are at most as many as W has entries."""
+    return min(int(np.count_nonzero(dual)), int(np.prod(setting.reduced.shape)))
+
+
+def _suits_exchanges(setting: Setting, dual: np.ndarray) -> bool:
+    """Whether so few constraints will be active that exchanging them one by one is the fastest.
+
+    A bound that is large after so few passes tells of near duplicates, which passes sort out slowly.
+    """
+    bound = setting.terms.bound(dual, setting.reduced.adjoint(dual))[1]
+    return _supports(setting, dual) <= (2 * FEW_SUPPORTS if bound > SUSPICIOUS_NORM else FEW_SUPPORTS)
 
 
 def _finishing(setting: Setting, control: Control, dual: np.ndarray) -> tuple[str, Steps]:
     """Name and set up what ends a run from multipliers near the solution."""
-    if _takes_exchanges(setting) and _few_supports(setting, dual):
+    if _takes_exchanges(setting) and _supports(setting, dual) <= FEW_SUPPORTS:
         return "active set", solve_by_prices(setting, control, dual)
     return "Newton", newton(setting, dual, control, rounds=WARM_ROUNDS)
 
@@ -132,6 +149,7 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
     descent = CoordinateDescent(setting, dual)
     suspicious, target, before = SUSPICIOUS_NORM, EARLY_GAP, np.inf
     worked, last = 0.0, 0.0
+    most = max(SMALL_FACTOR, DEPENDENT * int(np.prod(setting.reduced.shape)))
     for batch in range(MAX_PASSES // BATCH):
         if batch > 0 or not descent.dual.any():
             work = descent.run(BATCH)
@@ -145,9 +163,10 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
                 return multipliers
             suspicious *= 10.0
         gap = control.state.gap
-        small = gap < NEWTON_GAP or int(setting.inner(descent.dual).sum()) <= SMALL_FACTOR
+        size = int(setting.inner(descent.dual).sum())
+        near = gap < target and (gap < NEWTON_GAP or size <= SMALL_FACTOR)
         slow = gap > SLOW * before
-        if worked >= last and ((gap < target and small) or slow):
+        if worked >= last and size <= most and (near or slow):
             last = 0.0
             for work in newton(setting, descent.dual.copy(), control, rounds=6):
                 last += work
@@ -164,13 +183,16 @@ def interior_point(setting: Setting, control: Control, dual: np.ndarray) -> Step
     work = work_of_a_step(setting.reduced)
     centre = CENTRE if control.W is None else min(CENTRE, max(NEAR_CENTRE, control.state.gap))
     method = FrobeniusInteriorPoint(setting, control.W, centre)
-    suspicious, best, waited = SUSPICIOUS_NORM**2, np.inf, 0
+    suspicious, waited = SUSPICIOUS_NORM**2, 0
+    best = np.array([np.inf, np.inf])
     while waited <= STALLED:
         if method.report(control):
             return None
         yield work
-        distance = method.distance()
-        best, waited = (distance, 0) if distance < 0.9 * best else (best, waited + 1)
+        # A small margin shows in the gap late; before that in what the margins and the products still lack.
+        reached = np.array([method.distance(), control.state.gap])
+        waited = 0 if (reached < 0.9 * best).any() else waited + 1
+        best = np.minimum(best, reached)
         if setting.terms.hard and control.state.lower_bound * control.unit > suspicious:
             multipliers = farkas.certificate(setting.reduced, method.scattered_dual(setting), control)
             yield work

@@ -29,7 +29,7 @@ CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
 FEW_SUPPORTS = 300
 DOUBTFUL = 1e-3  # a rho that may be on its way to zero
 ATTEMPTS = 3
-EXCHANGES = 0.1  # seconds of work after which other methods, and the clock, have their turn
+EXCHANGES = 0.02  # seconds of work after which other methods, and the clock, have their turn
 
 
 def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> Steps:
@@ -63,7 +63,7 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
     for _ in range(ATTEMPTS):
         while True:
             # Taking up a run again factors the supports anew: that must stay a small part of what it does between.
-            size = int(np.count_nonzero(guess))
+            size = min(int(np.count_nonzero(guess)), capacity)
             patience = max(8, int(EXCHANGES * COMPILED / (pricing + size * size)), size // 4)
             dual, rho, steps, ended = exchange(
                 reduced.delta, reduced.queries, reduced.rejected, reduced.tied, guess, weight, capacity, patience
