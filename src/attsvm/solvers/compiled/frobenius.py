@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.kernels import FAST, kernel
+from attsvm.core.kernels import FAST, call, kernel
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
 from attsvm.solvers.frobenius.priced_active_set import VANISHED, least_multipliers_by_prices
@@ -277,6 +277,12 @@ def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objectiv
         state[b] = SOLVED if solved else OPEN
 
 
+def work(n: int, T: int, d: int, dz: int) -> float:
+    """Estimate of the multiplications that an instance takes: the Gram matrix and ten passes, or passes and prices."""
+    m = n * T
+    return m * m * (d / 2 + 12) if m <= GRAM_LIMIT else 100 * m * d + 60 * n * d * dz
+
+
 def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndarray, np.ndarray]:
     """Solve one small problem by the same compiled call.
 
@@ -291,7 +297,9 @@ def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndar
     W, dual, margins = np.empty((d, dz)), np.empty((n, T)), np.empty((n, T))
     # Copies, since numba compiles once more for arrays that are read-only or not float64.
     solve_at_once = solve_one if n * T <= GRAM_LIMIT else solve_by_prices_at_once
-    solved, _, _ = solve_at_once(
+    solved, _, _ = call(
+        solve_at_once,
+        work(n, T, d, dz),
         problem.tokens[problem.sequence].astype(np.float64, copy=False),
         problem.queries.copy(),
         problem.selected.copy(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from attsvm.core import kernels
 from attsvm.core.kernels import FAST, kernel
 from attsvm.solvers.compiled.frobenius import OPEN, SOLVED, gather, least_multipliers
 from attsvm.solvers.compiled.nuclear_newton import TIE_PRECISION, combine, products, pursue, right_singular
@@ -24,6 +25,8 @@ MOST_CONSTRAINTS = 250
 # of the test families 97 % of what settles is below it, and two thirds of what does not above.
 TARGETS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7)
 STEPS, PATIENCE = 1000, 6000
+# Seconds that the interpreter may be expected to take before the stack is compiled, which takes half a minute.
+PATIENCE = 6.0 * kernels.PATIENCE
 # Entries are scaled to largest one; data whose scale is nearer the ends of the floating-point range are left open.
 SMALLEST = 1e-100
 # A vector whose squared part off the others is below this part of its square lies in their span.
@@ -33,6 +36,11 @@ DEPENDENT = 1e-26
 def fits(n: int, T: int, dz: int) -> bool:
     """Whether instances of this shape are small enough for :func:`solve_stack`."""
     return n * (T - 1) <= MOST_CONSTRAINTS and min(n, dz) <= FEW
+
+
+def work(n: int, T: int, d: int, dz: int) -> float:
+    """Estimate of the multiplications that an instance takes: a hundred steps and a few of Newton."""
+    return 200.0 * (n * T * d + n * d * dz + min(d, dz) ** 2 * max(d, dz)) + (n * T) ** 2 * 12
 
 
 @kernel(inner=True, fastmath=FAST)

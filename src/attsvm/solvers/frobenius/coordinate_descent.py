@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.kernels import FAST, kernel
+from attsvm.core.kernels import FAST, call, kernel
 from attsvm.core.reduction import Reduced
 
 INNER_SWEEPS = 2
@@ -150,7 +150,9 @@ class CoordinateDescent:
         """Make one full pass and ``passes - 1`` over the constraints it found alive, in random order."""
         data = self.reduced
         orders = self._random.permuted(np.tile(np.arange(len(self.dual)), (passes, 1)), axis=1)
-        sweeps(
+        call(
+            sweeps,
+            4.0 * passes * data.delta.size,
             data.delta,
             self._squares,
             data.queries,

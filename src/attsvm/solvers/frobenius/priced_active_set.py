@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.kernels import FAST, kernel
+from attsvm.core.kernels import FAST, call, kernel
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common import farkas
@@ -54,8 +54,16 @@ def solve_by_prices(reduced: Reduced, control: Control, start: np.ndarray, *, wo
     weight = max(1.0, float(guess[reduced.rejected].sum()))
     guess = guess / weight
     for _ in range(3):
-        dual, rho, steps = exchange(
-            reduced.delta, reduced.queries, reduced.rejected, reduced.tied, guess, weight, capacity
+        dual, rho, steps = call(
+            exchange,
+            30.0 * reduced.delta.size + min(capacity, np.count_nonzero(guess)) ** 3 / 3.0,
+            reduced.delta,
+            reduced.queries,
+            reduced.rejected,
+            reduced.tied,
+            guess,
+            weight,
+            capacity,
         )
         control.iterations += steps
         if rho > VANISHED:
