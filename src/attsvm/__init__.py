@@ -29,8 +29,12 @@ _HOMES = {
     "regularization_path": "attsvm.training.path",
     "Attention": "attsvm.nn.attention",
     "AttentionSVM": "attsvm.estimator",
+    "MarginClassifier": "attsvm.margin_classifier",
+    "MarginReport": "attsvm.theory.margin_report",
+    "margin_report": "attsvm.theory.margin_report",
     "correlation": "attsvm.core.correlation",
     "functional": "attsvm.functional",
+    "norms": "attsvm.norms",
 }
 
 __all__ = [
@@ -38,6 +42,8 @@ __all__ = [
     "AttentionSVM",
     "BatchSolution",
     "Diagnosis",
+    "MarginClassifier",
+    "MarginReport",
     "ProblemBatch",
     "Proof",
     "SelectionProblem",
@@ -50,6 +56,8 @@ __all__ = [
     "correlation",
     "diagnose",
     "functional",
+    "margin_report",
+    "norms",
     "regularization_path",
     "soft_margin_path",
     "solve",
@@ -60,12 +68,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from attsvm import functional, theory
+    from attsvm import functional, norms, theory
     from attsvm.core.correlation import correlation
     from attsvm.core.problem import SelectionProblem
     from attsvm.core.status import Status
     from attsvm.data.token_data import TokenData
     from attsvm.estimator import AttentionSVM
+    from attsvm.margin_classifier import MarginClassifier
     from attsvm.nn.attention import Attention
     from attsvm.proofs import Proof
     from attsvm.solution.solution import Solution, UnsolvedError
@@ -74,6 +83,7 @@ if TYPE_CHECKING:
     from attsvm.solvers.solving import solve
     from attsvm.theory.diagnosis import Diagnosis, diagnose
     from attsvm.theory.equivalence import svm_equivalent
+    from attsvm.theory.margin_report import MarginReport, margin_report
     from attsvm.training import train
     from attsvm.training.path import regularization_path
     from attsvm.training.trace import Trace

@@ -282,7 +282,8 @@ def test_primal_less_dual_value_is_the_gap() -> None:
         solution = soft(problem, C=0.3, loss=loss)
         loss_value = solution.slack.sum() if loss == "hinge" else (solution.slack**2).sum()
         assert solution.primal == pytest.approx(0.5 * solution.objective**2 + 0.3 * loss_value, rel=EXACT)
-        assert solution.gap == pytest.approx((solution.primal - solution.dual_value) / solution.primal, abs=1e-16)
+        # The gap counts rounding against the claim: a few hundred roundings of numbers of order one here.
+        assert 0 <= solution.gap - (solution.primal - solution.dual_value) / solution.primal <= 1e-12
         assert solution.gap <= 1e-9
 
 

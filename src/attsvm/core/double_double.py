@@ -1,93 +1,34 @@
-r"""The linear map in twice the working precision, for the constraints that decide.
-
-Numbers are unevaluated sums of two floats. Error-free transformations (Dekker, Numer. Math. 18, 1971; Knuth, *The Art
-of Computer Programming* 2, section 4.2.2) give the rounding of every addition and product; the rounding errors of a sum
-are added up beside it (Ogita, Rump and Oishi, SIAM J. Sci. Comput. 26, 2005, algorithm Dot2), so that what is left is
-:math:`\gamma_k^2` of the sum of absolute products instead of :math:`\gamma_k`.
-"""
+"""The linear map in twice the working precision, for the constraints that decide."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.error_free import Pair, error_of, multiply, sum_pairs, two_sum
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import UNIT
+from attsvm.core.rounding import row_lengths
 
-SPLITTER = 134217729.0  # 2^27 + 1
 BLOCK_ENTRIES = 1 << 19
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
-    """The array ``high + low``."""
-
-    high: np.ndarray
-    low: np.ndarray
-
-    def __add__(self, other: Pair) -> Pair:
-        high, error = two_sum(self.high, other.high)
-        return Pair(*two_sum(high, error + (self.low + other.low)))
-
-    def __getitem__(self, index: object) -> Pair:
-        return Pair(self.high[index], self.low[index])  # type: ignore[index]
-
-    def rounded(self) -> np.ndarray:
-        """Round to floats, good to two units."""
-        return self.high + self.low
-
-
-def two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sum and its rounding error."""
-    total = a + b
-    part = total - a
-    return total, (a - (total - part)) + (b - part)
-
-
-def two_product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the product and its rounding error, for factors below 2^996."""
-    product = a * b
-    a_high, b_high = _upper_half(a), _upper_half(b)
-    a_low, b_low = a - a_high, b - b_high
-    return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
-
-
-def _upper_half(a: np.ndarray) -> np.ndarray:
-    wide = SPLITTER * a
-    return wide - (wide - a)
-
-
-def multiply(a: Pair, b: Pair) -> Pair:
-    """Multiply two pairs to a few units of the square of the working precision."""
-    high, error = two_product(a.high, b.high)
-    return Pair(high, error + (a.high * b.low + a.low * b.high))
-
-
-def sum_pairs(terms: Pair, axis: int) -> Pair:
-    """Sum along an axis, pair by pair in a tree."""
-    high, low = np.moveaxis(terms.high, axis, 0), np.moveaxis(terms.low, axis, 0)
-    while len(high) > 1:
-        half = len(high) // 2
-        rest = Pair(high[2 * half :], low[2 * half :])
-        total = Pair(high[:half], low[:half]) + Pair(high[half : 2 * half], low[half : 2 * half])
-        high = np.concatenate([total.high, rest.high])
-        low = np.concatenate([total.low, rest.low])
-    return Pair(high[0], low[0])
-
-
-@dataclass(frozen=True, eq=False)
 class Rows:
-    """Some constraints of a problem, their token differences exact.
+    """Some constraints of a problem, their token differences exact, scaled by powers of two to entries of one at most.
 
     Attributes
     ----------
     delta : Pair, shape (k, d)
     queries : ndarray, shape (k, dz)
+    scale : tuple of float
+        What differences and queries were divided by.
     """
 
     delta: Pair
     queries: np.ndarray
+    scale: tuple[float, float]
 
     @classmethod
     def of(cls, problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray) -> Rows:
@@ -95,41 +36,55 @@ class Rows:
         sequence = problem.sequence[rows]
         chosen = problem.tokens[sequence, problem.reference[rows]].astype(np.float64, copy=False)
         other = problem.tokens[sequence, columns].astype(np.float64, copy=False)
-        return cls(Pair(*two_sum(chosen, -other)), problem.queries[rows])
+        delta, queries = Pair(*two_sum(chosen, -other)), problem.queries[rows]
+        scale = _power_of_two(delta.high), _power_of_two(queries)
+        return cls(Pair(delta.high / scale[0], delta.low / scale[0]), queries / scale[1], scale)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Lengths (k,) of the scaled rows, to d + dz roundings."""
+        return row_lengths(self.delta.high) * row_lengths(self.queries)
 
     def margins(self, W: Pair) -> tuple[Pair, float]:
         """Margins (k,) of W (d, dz), and their error over |delta| |W|_F |z|."""
         d, dz = W.high.shape
         k = len(self.queries)
+        unit = _power_of_two(W.high)
+        W = Pair(W.high[None] / unit, W.low[None] / unit)
         high, low = np.empty(k), np.empty(k)
         step = max(1, BLOCK_ENTRIES // (d * dz))
         for start in range(0, k, step):
             part = slice(start, start + step)
-            z = self.queries[part, None, :]
-            product = multiply(Pair(W.high[None], W.low[None]), Pair(z, np.zeros(1)))
+            product = multiply(W, Pair(self.queries[part, None, :], np.zeros(1)))
             image = sum_pairs(product, 2)  # (step, d)
             total = sum_pairs(multiply(self.delta[part], image), 1)
             high[part], low[part] = total.high, total.low
-        return Pair(high, low), error_of(d, dz)
+        return self._unscaled(Pair(high, low), unit), error_of(d, dz)
 
-    def adjoint(self, weights: Pair) -> tuple[Pair, float]:
-        """Sum of weights_k delta_k z_k^T (d, dz), and its error over the sum of |weights_k| |delta_k| |z_k|."""
+    def adjoint(self, weights: Pair, *, scaled: bool = False) -> tuple[Pair, float]:
+        """Sum of weights_k delta_k z_k^T (d, dz), and its error over the sum of |weights_k| |delta_k| |z_k|.
+
+        Parameters
+        ----------
+        weights : Pair, shape (k,)
+        scaled : bool
+            Take the scaled rows.
+        """
         k, d = self.delta.high.shape
         dz = self.queries.shape[1]
         total = Pair(np.zeros((d, dz)), np.zeros((d, dz)))
         step = max(1, BLOCK_ENTRIES // (d * dz))
         for start in range(0, k, step):
             part = slice(start, start + step)
-            scaled = multiply(self.delta[part], weights[part][:, None])
-            z = self.queries[part, None, :]
-            total = total + sum_pairs(multiply(scaled[:, :, None], Pair(z, np.zeros(1))), 0)
-        return total, error_of(k, 4)
+            heavy = multiply(self.delta[part], weights[part][:, None])
+            total = total + sum_pairs(multiply(heavy[:, :, None], Pair(self.queries[part, None, :], np.zeros(1))), 0)
+        return (total if scaled else self._unscaled(total, 1.0)), error_of(k, 4)
+
+    def _unscaled(self, value: Pair, unit: float) -> Pair:
+        left, right = self.scale
+        return Pair(value.high * left * right * unit, value.low * left * right * unit)
 
 
-def error_of(first: int, second: int) -> float:
-    """Bound the relative error, in units of the sum of absolute products, of a sum of sums of these lengths.
-
-    A pair's product leaves out its smallest term and rounds its error term, 8 u^2; a tree of k pairs loses at most
-    4 u^2 an addition on its log2(k) + 1 levels, of which k is a generous bound.
-    """
-    return 8.0 * (first + second + 8) * UNIT**2
+def _power_of_two(array: np.ndarray) -> float:
+    top = float(np.abs(array).max(initial=0.0))
+    return math.ldexp(1.0, math.frexp(top)[1]) if 0.0 < top < 2.0**1023 else 1.0

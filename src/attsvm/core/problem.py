@@ -31,7 +31,8 @@ class SelectionProblem:
     Parameters
     ----------
     tokens : array_like, shape (b, T, d), or a sequence of b arrays of shape (T_i, d)
-        Token sequences. Arrays of different lengths are padded and masked. float64 memory maps are used in place.
+        Token sequences. Arrays of different lengths are padded and masked. Arrays are copied, so that what is proven of
+        a problem stays true; memory maps are used in place, and a change of their file goes unnoticed.
     queries : array_like, shape (n, dz)
         One query a row; ``dz`` may differ from ``d``.
     selected : array_like, shape (n,) int or (n, T) bool
@@ -85,7 +86,7 @@ class SelectionProblem:
             self.mask = self.mask & (np.arange(T) < lengths[self.sequence, None])  # (n, T)
         self.selected = _read_selected(selected, self.mask)
         self.reference = self.selected.argmax(axis=1)  # (n,)
-        for array in (self.queries, self.sequence, self.mask, self.selected, self.reference):
+        for array in (self.queries, self.sequence, self.mask, self.selected, self.reference, self.tokens):
             array.setflags(write=False)
 
     @classmethod
@@ -140,6 +141,82 @@ class SelectionProblem:
             sequence=np.repeat(np.arange(b), T)[keep],
         )
         problem.kind = Kind.of(tokens)
+        return problem
+
+    @classmethod
+    def from_classes(cls, X: Any, y: Any, *, classes: int | None = None) -> SelectionProblem:
+        r"""Multiclass linear classification: every class is a token, every input a query, its label the selected token.
+
+        The tokens are the k unit vectors, one sequence that all queries share, so that row c of W (k, d) is the weight
+        vector of class c and the margins are :math:`(w_{y_i} - w_c)^\top x_i`: the max-margin problem that the limit
+        directions of multiclass training are compared with (arXiv 2502.04664).
+
+        Parameters
+        ----------
+        X : array_like, shape (n, d)
+        y : array_like of int, shape (n,)
+            Labels from 0 to k - 1.
+        classes : int, optional
+            k. Default: one more than the largest label.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem, solve
+        >>> problem = SelectionProblem.from_classes([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], [0, 1, 2])
+        >>> solve(problem).W.shape
+        (3, 2)
+        """
+        labels = to_numpy("y", y)
+        if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or labels.min() < 0:
+            raise ValueError(
+                f"y has {labels.dtype} of shape {labels.shape}; integers from 0 were expected, one an input."
+            )
+        count = int(labels.max()) + 1 if classes is None else classes
+        if isinstance(count, bool) or not isinstance(count, int) or count <= labels.max():
+            raise ValueError(f"classes is {classes!r}; an integer above the label {labels.max()} was expected.")
+        return cls._from_vocabulary(X, labels, np.eye(count))
+
+    @classmethod
+    def from_contexts(cls, contexts: Any, supports: Any, *, embeddings: Any = None) -> SelectionProblem:
+        r"""Next-token prediction: every word of the vocabulary is a token, every context a query.
+
+        Words that follow a context are selected and must score alike, all others must stay a margin behind: the
+        NTP-SVM of arXiv 2402.18551 and 2408.15417, whose solution is the direction that the logits of a trained linear
+        decoder diverge in.
+
+        Parameters
+        ----------
+        contexts : array_like, shape (n, d)
+            Embeddings of the contexts.
+        supports : array_like of bool, shape (n, V)
+            True where the word follows the context.
+        embeddings : array_like, shape (V, m), optional
+            Word vectors. Default: unit vectors, so that row v of W (V, d) is the decoder's weight vector of word v.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem, solve
+        >>> problem = SelectionProblem.from_contexts(np.eye(2), [[True, True, False], [False, False, True]])
+        >>> solve(problem).status.name
+        'OPTIMAL'
+        """
+        support = to_numpy("supports", supports)
+        if support.ndim != 2 or support.dtype != bool:
+            raise ValueError(f"supports has {support.dtype} of shape {support.shape}; booleans (n, V) were expected.")
+        words = np.eye(support.shape[1]) if embeddings is None else _read_matrix("embeddings", embeddings)
+        if len(words) != support.shape[1]:
+            raise ValueError(f"embeddings has {len(words)} rows; {support.shape[1]}, one a word, were expected.")
+        return cls._from_vocabulary(contexts, support, words)
+
+    @classmethod
+    def _from_vocabulary(cls, queries: Any, selected: np.ndarray, words: np.ndarray) -> SelectionProblem:
+        """All queries read the one sequence of words (V, m)."""
+        rows = _read_matrix("X" if selected.ndim == 1 else "contexts", queries)
+        if len(rows) != len(selected):
+            raise ValueError(f"y or supports has {len(selected)} rows; {len(rows)}, one a query, were expected.")
+        problem = cls(words[None], rows, selected, sequence=np.zeros(len(rows), dtype=np.int64))
+        problem.kind = Kind.of(queries)
         return problem
 
     @property
@@ -292,14 +369,23 @@ def _read_tokens(tokens: Any) -> tuple[np.ndarray, np.ndarray | None]:
     array = to_numpy("tokens", tokens)
     if array.ndim != 3 or 0 in array.shape:
         raise ValueError(f"tokens must have shape (b, T, d) with no empty axis; got {array.shape}.")
-    if array.dtype.kind != "f":
-        array = array.astype(np.float64)
+    array = array.astype(np.float64) if array.dtype.kind != "f" else _owned(array)
     step = max(1, CHUNK_BYTES // (array.itemsize * array.shape[1] * array.shape[2]))
     pages = Pages(array)
     for start in range(0, len(array), step):
         _refuse_non_finite("tokens", array[start : start + step], array.shape)
         pages.release()
     return array, None
+
+
+def _owned(array: np.ndarray) -> np.ndarray:
+    """Copy an array that someone may still write to, unless a file holds it; what comes back may be frozen."""
+    source: Any = array
+    frozen = True
+    while isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
+        frozen = frozen and not source.flags.writeable
+        source = source.base
+    return array.view() if isinstance(source, np.memmap) or (frozen and source is None) else np.array(array)
 
 
 def _read_matrix(name: str, value: Any) -> np.ndarray:

@@ -15,17 +15,19 @@ from functools import lru_cache
 
 import numpy as np
 
+from attsvm.core.error_free import UNIT, Pair, error_of, sum_pairs, two_product
 from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm
 
-EPS = float(np.finfo(float).eps)
-UNIT = 0.5 * EPS
+EPS = 2.0 * UNIT
 SUBNORMAL = 2.0**-1074
 SAFE_SQUARE = 1e-100
 UNDERFLOW = 1e-200
 # numpy adds a contiguous array pairwise, in blocks of 128: no term passes through more additions than this.
 PAIRWISE = 200
 # Rounding of a root, a division, a power: library functions are within a few units in the last place.
-FEW = 16 * UNIT
+FEW = 4 * UNIT
+# Products that are summed in twice the precision to bound how far singular vectors are from orthonormal.
+SHARP_ENTRIES = 1_000_000
 
 
 def gamma(k: float) -> float:
@@ -80,26 +82,9 @@ def sum_below(values: np.ndarray) -> float:
 
 @lru_cache(maxsize=256)
 def growth(norm: Norm, shape: tuple[int, int], dual: bool = False) -> float:
-    r"""Bound the norm (or the dual norm) of every matrix of Frobenius norm one.
-
-    In general :math:`\|E\| \le \sum|E_{ac}|\|e_a e_c^\top\|`, and Cauchy and Schwarz do the rest.
-    """
-    rank, entries = min(shape), shape[0] * shape[1]
-    if norm.name == FROBENIUS.name:
-        return 1.0
-    if norm.name in (NUCLEAR.name, SPECTRAL.name):
-        return math.sqrt(rank) * (1 + FEW) if dual == (norm.name == SPECTRAL.name) else 1.0
-    if norm.power is not None:
-        p = _conjugate(norm.power) if dual else norm.power
-        return 1.0 if p >= 2 else entries ** (1.0 / p - 0.5) * (1 + FEW)
-    measure = norm.dual if dual else norm.value
-    square = 0.0
-    for a in range(shape[0]):
-        for c in range(shape[1]):
-            corner = np.zeros(shape)
-            corner[a, c] = 1.0
-            square += measure(corner) ** 2
-    return math.sqrt(square) * (1 + gamma(entries) + 1e3 * UNIT)
+    """Bound the norm (or the dual norm) of every matrix of Frobenius norm one."""
+    bound = norm.growth(shape, dual)
+    return bound if bound == 1.0 else bound * (1 + gamma(math.prod(shape)) + 1e3 * UNIT)
 
 
 def norm_above(norm: Norm, M: np.ndarray, value: float, *, dual: bool = False, sharp: bool = False) -> float:
@@ -121,14 +106,24 @@ def norm_above(norm: Norm, M: np.ndarray, value: float, *, dual: bool = False, s
     if norm.name == FROBENIUS.name:
         return _frobenius_sharp(M) if sharp else value * (1.0 + gamma(0.5 * entries + 8)) + SUBNORMAL * entries
     if norm.name in (NUCLEAR.name, SPECTRAL.name):
-        return _nuclear_above(M) if dual == (norm.name == SPECTRAL.name) else _spectral_above(M)
+        return (
+            _nuclear_above(M, sharp=sharp) if dual == (norm.name == SPECTRAL.name) else _spectral_above(M, sharp=sharp)
+        )
     if norm.power is not None:
         p = _conjugate(norm.power) if dual else norm.power
         if math.isinf(p):
             return value
         # Powers are off by p units and lose what underflows; the p-th root divides both by p.
         return value * (1.0 + gamma(entries / p + 32 + 4 * math.log(entries)))
-    return value * (1.0 + gamma(8 * (entries + 8)))
+    # Any other norm: LAPACK's accuracy, in coordinates that may be as ill-conditioned as its transform.
+    return value * (1.0 + gamma(8 * (entries + 8) * _conditioning(norm)))
+
+
+@lru_cache(maxsize=256)
+def _conditioning(norm: Norm) -> float:
+    """Condition number of the change of coordinates that a norm is taken in."""
+    factors = norm.transform or ()
+    return math.prod(float(np.linalg.cond(factor)) for factor in factors if factor is not None)
 
 
 def _frobenius_sharp(M: np.ndarray) -> float:
@@ -146,43 +141,65 @@ def _frobenius_above(M: np.ndarray) -> float:
     return FROBENIUS.value(M) * (1.0 + gamma(0.5 * M.size + 8))
 
 
-def _factors(M: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float] | None:
-    """Approximate U (d, r), s (r,), V^T (r, dz), and a bound on ||M - U diag(s) V^T||_F; None when LAPACK fails."""
+def _nuclear_above(M: np.ndarray, *, sharp: bool) -> float:
+    factors = _singular_vectors(M)
+    if factors is None:
+        return math.inf
+    U, s, Vt = factors
+    root = np.sqrt(s)
+    K, Q = U * root, root[:, None] * Vt
+    squares = _frobenius_sharp(K) ** 2 + _frobenius_sharp(Q) ** 2 if sharp else _squares_above(K) + _squares_above(Q)
+    return (0.5 * squares + math.sqrt(len(s)) * _miss_above(M, K, Q, sharp=sharp)) * (1 + FEW)
+
+
+def _spectral_above(M: np.ndarray, *, sharp: bool) -> float:
+    factors = _singular_vectors(M)
+    if factors is None:
+        return math.inf
+    U, s, Vt = factors
+    stretch = _orthonormal_above(U.T, sharp=sharp) * _orthonormal_above(Vt, sharp=sharp)
+    # Rounding U diag(s) moves the product by one unit of its terms.
+    miss = _miss_above(M, U * s, Vt, sharp=sharp) + UNIT * _frobenius_above(U * s) * _frobenius_above(Vt)
+    return (float(s.max(initial=0.0)) * stretch + miss) * (1 + FEW)
+
+
+def _singular_vectors(M: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Approximate U (d, r), s (r,) and V^T (r, dz); None when LAPACK fails."""
+    if not np.isfinite(M).all():
+        return None
     try:
         U, s, Vt = np.linalg.svd(M, full_matrices=False)
     except np.linalg.LinAlgError:
         return None
-    # An entry of the product, and its difference, are off by r + 3 roundings of the sum of |u| s |v|, whose Frobenius
-    # norm is at most that of the columns of U sqrt(s) times that of the rows of sqrt(s) V^T.
-    miss = _frobenius_above(M - (U * s) @ Vt)
-    size = _frobenius_above(U * np.sqrt(s)) * _frobenius_above(np.sqrt(s)[:, None] * Vt)
-    return U, s, Vt, miss + gamma(len(s) + 4) * size * (1 + FEW)
+    return U, s, Vt
 
 
-def _nuclear_above(M: np.ndarray) -> float:
-    factors = _factors(M)
-    if factors is None:
-        return math.inf
-    U, s, Vt, miss = factors
-    root = np.sqrt(s)
-    K, Q = U * root, root[:, None] * Vt
-    # The factors in floats are not exactly those whose product was compared: a root and a product an entry.
-    apart = 8 * UNIT * _frobenius_above(K) * _frobenius_above(Q)
-    squares = 0.5 * (_frobenius_above(K) ** 2 + _frobenius_above(Q) ** 2)
-    return (squares + math.sqrt(len(s)) * (miss + apart)) * (1 + FEW)
+def _squares_above(M: np.ndarray) -> float:
+    return _frobenius_above(M) ** 2
 
 
-def _spectral_above(M: np.ndarray) -> float:
-    factors = _factors(M)
-    if factors is None:
-        return math.inf
-    U, s, Vt, miss = factors
-    return (float(s.max(initial=0.0)) * _orthonormal_above(U.T) * _orthonormal_above(Vt) + miss) * (1 + FEW)
+def _miss_above(M: np.ndarray, K: np.ndarray, Q: np.ndarray, *, sharp: bool) -> float:
+    """Bound ||M - K Q||_F for factors (d, r) and (r, dz)."""
+    r = K.shape[1]
+    size = _frobenius_above(K) * _frobenius_above(Q)
+    if sharp and K.size * Q.shape[1] <= SHARP_ENTRIES:
+        total = sum_pairs(Pair(*two_product(K[:, :, None], Q[None, :, :])), 1)
+        apart = (M - total.high) - total.low
+        return _frobenius_above(apart) * (1 + FEW) + error_of(r, 4) * size
+    # An entry of the product is off by r roundings of the sum of |K||Q|, whose Frobenius norm is at most |K|_F |Q|_F.
+    return _frobenius_above(M - K @ Q) * (1 + FEW) + gamma(r + 2) * size * (1 + FEW)
 
 
-def _orthonormal_above(rows: np.ndarray) -> float:
+def _orthonormal_above(rows: np.ndarray, *, sharp: bool) -> float:
     """Bound the spectral norm of a matrix (r, k) with nearly orthonormal rows: ||Q||^2 <= 1 + ||Q Q^T - I||_F."""
-    gram = rows @ rows.T
-    gram[np.diag_indices(len(rows))] -= 1.0
-    rounding = gamma(rows.shape[1] + 2) * _frobenius_above(rows) ** 2
+    r, k = rows.shape
+    if sharp and r * r * k <= SHARP_ENTRIES:
+        high, low = two_product(rows[:, None, :], rows[None, :, :])
+        total = sum_pairs(Pair(high, low), 2)
+        gram = (total.high - np.eye(r)) + total.low
+        rounding = error_of(k, 4) * _frobenius_above(rows) ** 2 + FEW * _frobenius_above(gram)
+    else:
+        gram = rows @ rows.T
+        gram[np.diag_indices(r)] -= 1.0
+        rounding = gamma(k + 2) * _frobenius_above(rows) ** 2
     return math.sqrt(1.0 + _frobenius_above(gram) + rounding) * (1 + FEW)

@@ -21,14 +21,18 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.double_double import Pair, Rows
+from attsvm.core.double_double import Rows
+from attsvm.core.error_free import Pair
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import FEW, UNIT, gamma, growth, norm_above, sum_below
-from attsvm.proofs.ties import tie_move
+from attsvm.proofs.ties import onto_ties, tie_move
 
 # Scores of tied tokens may differ by this much of the margin, one, before W counts as infeasible.
 TIE_TOLERANCE = 1e-9
+# W over a smallest margin above this is finite if W is of an ordinary size; norms within this and its inverse have
+# squares in the range of floats.
+SURELY_FINITE, VISIBLE = 1e-100, 1e-140
 # At the ends of the floating-point range squares overflow; an infinite bound claims nothing.
 LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore", "under": "ignore"}
 
@@ -68,7 +72,9 @@ class Certified:
             return 0.0
         if not np.isfinite(self.upper_bound) or self.lower_bound <= 0 or self.tie_residual > TIE_TOLERANCE:
             return np.inf
-        return max(self.upper_bound / self.lower_bound - 1.0, 0.0)
+        gap = self.upper_bound / self.lower_bound - 1.0
+        # Bounds that cross by more than the rounding of this quotient contradict each other: nothing is proven.
+        return np.inf if gap < -FEW else max(gap, 0.0)
 
 
 def certify(
@@ -77,7 +83,8 @@ def certify(
     """Scale W to smallest margin one and the multipliers to the dual's convention, and bound what both prove.
 
     The Frobenius dual is scaled so that W = A^T dual at the optimum (its sum is then ||W||^2); every other norm's so
-    that A^T dual has dual norm one (its sum is then ||W||).
+    that A^T dual has dual norm one (its sum is then ||W||), and so is the Frobenius dual where ||W||^2 would leave the
+    range of floats. The arrays of the result are frozen.
 
     Parameters
     ----------
@@ -99,23 +106,39 @@ def certify(
     residual = low = rounding = 0.0
     with np.errstate(**LENIENT):
         margins, adjoint = problem.evaluate(W, signed)
+        if problem.has_ties and _loose(problem, W, margins):
+            W = onto_ties(problem, W, margins)
+            margins = problem.apply(W)
         smallest = float(margins.min(where=rejected, initial=np.inf))
-        if smallest > 0:
-            W, margins = W / smallest, margins / smallest
+        W, margins = (W / smallest, margins / smallest) if smallest > 0 else (W.copy(), margins)
+        if smallest > SURELY_FINITE or (smallest > 0 and bool(np.isfinite(W).all())):
             objective = norm.value(W)
-            high, residual = _from_above(problem, norm, W, margins, objective, sharp=sharp)
+            high, residual = upper_bound(problem, norm, W, margins, objective, sharp=sharp)
         values = signed[rejected]
         total, length = float(values.sum()), norm.dual(adjoint)
         if length > 0 and 0 < total < math.inf:
-            low = _from_below(problem, norm, signed, values, adjoint, length, residual, sharp=sharp)
+            # The Frobenius multipliers sum to ||W||^2; where that would leave the range of floats they sum to ||W||.
+            unit = total / length if norm is FROBENIUS and VISIBLE < total / length < 1.0 / VISIBLE else 1.0
+            scaled = signed * (unit / length)
+            if sharp:
+                signed = scaled
+            low = lower_bound(problem, norm, signed, adjoint, length, residual, sharp=sharp)
             if low > 0:
                 rounding = 2.0 * max(high / low - objective / (total / length), 0.0) if high < math.inf else 0.0
-            # The Frobenius multipliers sum to ||W||^2, which may leave the range of doubles where ||W|| does not.
-            signed = signed * (total / length / length if norm is FROBENIUS else 1.0 / length)
+            signed = scaled
+    for array in (W, signed, margins):
+        array.setflags(write=False)
     return Certified(W, signed, margins, objective, low, high, residual, rounding)
 
 
-def _from_above(
+def _loose(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> bool:
+    """Whether W misses a tie by more than rounding alone would, so that moving it onto the ties is worth its cost."""
+    d, dz = W.shape
+    allowance = gamma(d + dz + 6) * frobenius(W)
+    return bool((np.abs(margins) > allowance * problem.lengths).any(where=problem.tied))
+
+
+def upper_bound(
     problem: SelectionProblem, norm: Norm, W: np.ndarray, margins: np.ndarray, objective: float, *, sharp: bool
 ) -> tuple[float, float]:
     """Bound the smallest norm with W of smallest margin one, as computed; returns the bound and the ties' residual."""
@@ -158,11 +181,10 @@ def _sharpened(
     return least
 
 
-def _from_below(
+def lower_bound(
     problem: SelectionProblem,
     norm: Norm,
     dual: np.ndarray,
-    values: np.ndarray,
     adjoint: np.ndarray,
     length: float,
     tie_residual: float,
@@ -171,20 +193,21 @@ def _from_below(
 ) -> float:
     """Bound the smallest norm with multipliers (n, T) of the right sign.
 
-    ``values`` (k,) are those of rejected tokens, ``adjoint`` (d, dz) A^T dual and ``length`` its dual norm as computed.
+    ``adjoint`` (d, dz) is A^T dual and ``length`` its dual norm as computed, for these multipliers or ones that these
+    are a rounded multiple of.
     """
     n, T = dual.shape
+    values = dual[problem.rejected]
     total = sum_below(values)
     size = np.abs(dual) if problem.has_ties else dual
     weight = float(np.vdot(size, problem.lengths)) * (1 + gamma(n * T + 4))
     # Zero multipliers add nothing, rounding included.
     terms = n + T if n + T < 64 else min(n + T, int(np.count_nonzero(dual)))
-    error = gamma(terms + 4) * weight
+    error = gamma(terms + 8) * weight
     if sharp:
         rows, columns = np.nonzero(dual)
         weights = dual[rows, columns]
-        top = float(np.abs(weights).max())
-        # Dividing by the largest rounds: what is bounded are the multipliers that this leaves, as good as the others.
+        top = math.ldexp(1.0, math.frexp(float(np.abs(weights).max()))[1])
         pulled, relative = Rows.of(problem, rows, columns).adjoint(Pair(weights / top, np.zeros(len(weights))))
         if np.isfinite(pulled.low).all() and np.isfinite(pulled.high).all():
             adjoint, length = pulled.high * top, norm.dual(pulled.high * top)

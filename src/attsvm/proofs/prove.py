@@ -39,9 +39,13 @@ def _prove(claim: Claim) -> Proof:
     if type(claim.certified) is not Certified:
         return unproven("only hard margins without a prior have proofs.", METHOD)
     problem, norm = claim.problem, claim.norm
-    if not problem.rejected.any():
+    if claim.empty:
         return Proof(True, Fraction(0), Fraction(0), "No token is rejected, so W = 0 satisfies everything.", METHOD)
-    if claim.certificate is not None:
+    if claim.infeasible:
+        fault = claim.certificate_fault()
+        if fault is not None:
+            return unproven(fault, METHOD)
+        assert claim.certificate is not None
         how = prove_infeasible(problem, np.asarray(claim.certificate.dual, dtype=np.float64))
         if how is None:
             return unproven("no exact multipliers were found beside the certificate's.", METHOD)
@@ -52,4 +56,7 @@ def _prove(claim: Claim) -> Proof:
         return unproven(reason, METHOD, low=low)
     if low <= 0:
         return unproven("the multipliers bound nothing.", METHOD, high=high)
+    fault = claim.fault(low, high)
+    if fault is not None:
+        return unproven(fault, METHOD, low=low, high=high)
     return Proof(True, low, high, interval_statement(norm.name, low, high), METHOD)

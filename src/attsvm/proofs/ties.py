@@ -12,9 +12,10 @@ import math
 
 import numpy as np
 
-from attsvm.core.double_double import Pair, Rows
+from attsvm.core.double_double import Rows
+from attsvm.core.error_free import Pair
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import gamma
+from attsvm.core.rounding import gamma, row_lengths
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.tie_moves import TieEquations, common, exact_move
 
@@ -40,18 +41,34 @@ def tie_move(problem: SelectionProblem, W: np.ndarray, length: float) -> float:
     float
         Zero when they are equal; infinite when no such change is shown to exist.
     """
+    d, dz = W.shape
     rows, columns = _distinct_ties(problem)
     if not len(rows):
         return 0.0
     ties = Rows.of(problem, rows, columns)
     margins, error = ties.margins(Pair(W, np.zeros(W.shape)))
     lengths = problem.lengths[rows, columns]
-    residual = (np.abs(margins.rounded()) * (1 + gamma(4)) + error * lengths * length) / lengths
-    # Lengths are bounds from above: dividing the equations by them changes nothing but their scale.
-    floor = _smallest_square(ties, lengths) if len(rows) <= LARGEST else 0.0
+    residual = (np.abs(margins.rounded()) * (1 + gamma(4)) + error * lengths * length) / lengths * (1 + 1e-12)
+    floor = _smallest_square(ties) if len(rows) <= LARGEST else 0.0
     if floor > 0:
-        return float(np.linalg.norm(residual)) / math.sqrt(floor) * (1 + gamma(len(rows) + 8))
+        return float(np.linalg.norm(residual)) / math.sqrt(floor) * (1 + gamma(len(rows) + d + dz + 32))
     return _exactly(problem, rows, columns, W)
+
+
+def onto_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> np.ndarray:
+    """Move W (d, dz), of the given margins (n, T), to the nearest matrix whose ties hold to rounding."""
+    rows, columns = _distinct_ties(problem)
+    if not 0 < len(rows) <= LARGEST:
+        return W
+    ties = Rows.of(problem, rows, columns)
+    delta = ties.delta.high / row_lengths(ties.delta.high)[:, None]
+    queries = ties.queries / row_lengths(ties.queries)[:, None]
+    missing = margins[rows, columns] / problem.lengths[rows, columns]
+    try:
+        share = np.linalg.lstsq((delta @ delta.T) * (queries @ queries.T), missing, rcond=None)[0]
+    except np.linalg.LinAlgError:
+        return W
+    return W - (delta * share[:, None]).T @ queries
 
 
 def _distinct_ties(problem: SelectionProblem) -> tuple[np.ndarray, np.ndarray]:
@@ -69,13 +86,13 @@ def _distinct_ties(problem: SelectionProblem) -> tuple[np.ndarray, np.ndarray]:
     return rows[first], columns[first]
 
 
-def _smallest_square(ties: Rows, lengths: np.ndarray) -> float:
+def _smallest_square(ties: Rows) -> float:
     """Bound the square of the smallest singular value of the scaled equations from below; 0 when not shown."""
     k, d = ties.delta.high.shape
     dz = ties.queries.shape[1]
     if k > d * dz:
         return 0.0
-    delta, queries = ties.delta.high, ties.queries
+    delta, queries, lengths = ties.delta.high, ties.queries, ties.lengths
     gram = (delta @ delta.T) * (queries @ queries.T) / (lengths[:, None] * lengths)
     if not np.isfinite(gram).all():
         return 0.0

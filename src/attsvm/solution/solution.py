@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.norms import Norm, distance_bound, entrywise
+from attsvm.core.norms import Norm, distance_bound, entrywise, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.claim import Claim
-from attsvm.proofs.proof import Proof
+from attsvm.proofs.proof import Proof, interval_statement
 from attsvm.proofs.prove import prove
 from attsvm.proofs.recheck import recheck
 
@@ -24,7 +24,7 @@ class UnsolvedError(RuntimeError):
     """Raised by :meth:`Solution.raise_for_status`; carries the solution as ``.solution``."""
 
     def __init__(self, solution: Solution) -> None:
-        super().__init__(solution.status.sentence)
+        super().__init__(solution.sentence)
         self.solution = solution
 
 
@@ -45,6 +45,10 @@ class Solution:
     seconds : float
     method : str
         The method (or chain of methods) that gave the answer.
+    tol : float
+        The relative gap that was asked for.
+    note : str
+        What else is known, a sentence; empty for nothing.
     """
 
     problem: SelectionProblem
@@ -55,6 +59,23 @@ class Solution:
     seconds: float
     method: str
     certificate: FarkasCertificate | None = None
+    tol: float = 1e-9
+    note: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What the status means for this answer, in words: with the data, the ties or the interval it holds for."""
+        parts = [self.status.sentence]
+        certified = self.certified
+        if self.certificate is not None and self.certificate.perturbation > 0:
+            parts.append(f"That is for near data: {self.certificate.statement}.")
+        elif self.certificate is None and certified.tie_residual > 0 and np.isfinite(certified.upper_bound):
+            parts.append(f"Scores of tied tokens may differ by {certified.tie_residual:.1e} of the margin in that.")
+        if self.status not in (Status.OPTIMAL, Status.INFEASIBLE) and certified.lower_bound > 0:
+            parts.append(interval_statement(self.norm.name, certified.lower_bound, certified.upper_bound))
+        if self.note:
+            parts.append(self.note)
+        return " ".join(parts)
 
     @property
     def W(self) -> Any:
@@ -84,7 +105,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """Certified relative gap between the norm of W and the bound; rounding can make it negative by a few eps."""
+        """Certified relative gap between the norm of W and the bound, every rounding counted against it."""
         return self.certified.gap
 
     @cached_property
@@ -115,11 +136,17 @@ class Solution:
 
     @property
     def rank(self) -> int:
-        """Number of singular values of W that the certified gap tells from zero (see :attr:`margin_tolerance`)."""
+        """Number of singular values of W that the certified gap tells from zero (see :attr:`margin_tolerance`).
+
+        Without an optimum no gap tells any: what counts is then above rounding, in the W that there is.
+        """
         if not np.isfinite(self.objective):
             return 0
         sigma = np.linalg.svd(self.certified.W, compute_uv=False)
-        reach = np.sqrt(2 * max(self.gap, 4 * EPS)) * float(np.linalg.norm(sigma))
+        if self.status is Status.OPTIMAL:
+            reach = np.sqrt(2 * max(self.gap, 4 * EPS)) * frobenius(sigma)
+        else:
+            reach = max(self.certified.W.shape) * EPS * float(sigma[0])
         return int(np.count_nonzero(sigma > reach))
 
     def factors(self, rank: int | None = None) -> tuple[Any, Any]:
@@ -155,20 +182,20 @@ class Solution:
         return restore(U[:, :keep] * root), restore(Vt[:keep].T * root)
 
     def verify(self, *, exact: bool = False) -> Proof:
-        """Check the claim again: bounds on the smallest norm, or that no W exists.
+        """Check the claim again against :attr:`problem`: status, objective, margins, bounds, gap and :attr:`tol`.
 
         Parameters
         ----------
         exact : bool
-            Prove it in exact rational and interval arithmetic, which takes milliseconds to seconds, instead of float64
-            with an allowance for rounding.
+            Prove it in exact rational and interval arithmetic, which takes milliseconds to seconds, instead of floats
+            with every rounding counted.
 
         Returns
         -------
         attsvm.proofs.Proof
             True in a boolean context when the claim holds; a failed proof is not an exception.
         """
-        claim = Claim(self.problem, self.norm, self.certified, self.certificate)
+        claim = Claim(self.problem, self.norm, self.status, self.certified, self.certificate, self.tol)
         return prove(claim) if exact else recheck(claim)
 
     def raise_for_status(self) -> Solution:

@@ -23,7 +23,7 @@ import numpy as np
 from attsvm.core.interop import to_numpy
 from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import Reduced, reduce
+from attsvm.core.reduction import LARGEST, SMALLEST, Reduced, reduce
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
@@ -63,7 +63,7 @@ class Regularisation:
         hard, hinge = self.C is None, self.loss == "hinge"
         return Terms(
             norm=norm,
-            squared=norm is FROBENIUS and not hard,
+            squared=norm.euclidean and not hard,
             rejected=problem.rejected,
             tied=problem.tied,
             cost=cost,
@@ -182,7 +182,9 @@ class RegularisedSolution(Solution):
         if not np.isfinite(self.objective):
             return 0
         sigma = np.linalg.svd(self.certified.W, compute_uv=False)
-        return int(np.count_nonzero(sigma > max(self._distance, 4 * EPS * float(sigma[0]))))
+        rounding = max(self.certified.W.shape) * EPS * float(sigma[0])
+        reach = max(self._distance, 4 * EPS * float(sigma[0])) if self.status is Status.OPTIMAL else rounding
+        return int(np.count_nonzero(sigma > reach))
 
     def __repr__(self) -> str:
         return (
@@ -248,7 +250,7 @@ def solve_regularised(
     first = answer(prior, terms.slope(terms.cost))
     if first.status is Status.OPTIMAL:
         return first
-    reduced = reduce(problem, rotate=norm.invariant)
+    reduced = reduce(problem, rotate=norm.base.invariant, transform=norm.transform)
     setting = _setting(reduced, terms, prior)
     unit = _unit(reduced, terms)
     guess = None
@@ -257,7 +259,7 @@ def solve_regularised(
         control.method = "warm start"
         setting.report(reduced.lower(warm_start.certified.W) - setting.prior, guess, control)
     if not (control.solved or control.stopped):
-        method = solve_soft_frobenius if norm is FROBENIUS else solve_soft_general
+        method = solve_soft_frobenius if norm.euclidean else solve_soft_general
         method(setting, control, guess)
     loose = np.where(reduced.lift_dual(_loose(reduced)), terms.slope(terms.cost), 0.0)
     W, dual = prior, loose
@@ -280,7 +282,8 @@ def _adapted(before: Solution, terms: Terms) -> np.ndarray:
 
 def _unit(reduced: Reduced, terms: Terms) -> float:
     """Factor by which C and the multipliers grow in reduced coordinates: f(lift(V)) is f(V) over it."""
-    return reduced.scale**2 if terms.norm is FROBENIUS else reduced.scale
+    unit = reduced.scale * reduced.scale if terms.norm.euclidean else reduced.scale
+    return min(max(unit, SMALLEST), LARGEST)
 
 
 def _loose(reduced: Reduced) -> np.ndarray:
@@ -293,7 +296,7 @@ def _setting(reduced: Reduced, terms: Terms, prior: np.ndarray) -> Setting:
     loose = _loose(reduced)
     rejected = reduced.rejected & ~loose
     inner = Terms(
-        norm=terms.norm,
+        norm=terms.norm.base,
         squared=terms.squared,
         rejected=rejected,
         tied=reduced.tied,

@@ -28,6 +28,8 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
 EPS = float(np.finfo(float).eps)
+# Attention on one token from which a query counts as having selected it.
+SELECTED = 0.99
 
 
 @dataclass(frozen=True, eq=False)

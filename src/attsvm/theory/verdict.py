@@ -30,10 +30,7 @@ from attsvm.theory.conditions import Condition, check_conditions, describe
 from attsvm.theory.constants import in_cone, local_constants
 from attsvm.theory.divergence import NAME_BOUNDED, NAME_DIVERGES, norm_bounded, norm_diverges
 from attsvm.theory.landscape import Landscape
-from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
-
-# Attention on one token from which a query counts as having selected it.
-SELECTED = 0.99
+from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial, local_optimality
 
 
 class Outcome(Enum):
@@ -242,6 +239,7 @@ def _expected(trial: Trial, found: dict[str, Condition], landscape: Landscape | 
         return Outcome.NO_GUARANTEE, "", ()
     if landscape.only_optimal and landscape.exhaustive:
         return Outcome.GLOBAL, "the norm diverges and nothing else is locally optimal", landscape.directions
-    partial = "" if landscape.exhaustive else ", of the selections sampled"
-    reason = f"the norm diverges; {len(landscape.directions)} directions are locally optimal{partial}"
+    partial = "" if landscape.exhaustive else " of those searched"
+    count = len(landscape.directions)
+    reason = f"the norm diverges; {count} {'direction is' if count == 1 else 'directions are'} locally optimal{partial}"
     return Outcome.LOCAL, reason, landscape.directions

@@ -20,7 +20,7 @@ import numpy as np
 
 from attsvm.core.norms.lookup import get_norm
 from attsvm.core.norms.norm import Norm, Smooth
-from attsvm.core.norms.smoothing import composed, top_gauge
+from attsvm.core.norms.smoothing import largest_smoothing
 from attsvm.core.norms.splitting import optimal_split
 
 
@@ -72,6 +72,11 @@ class _Composite(Norm):
         first, second = self.split(M)
         return self._dual_of(first, second)
 
+    def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Combine the parts' bounds; one part alone is a split."""
+        first, second = self.a.growth(shape, dual), self.b.growth(shape, dual)
+        return min(first, second) if dual else self._combined(first, second)
+
     def mismatch(self, shape: tuple[int, int]) -> str | None:
         """Compare the arrays of both norms with the shape of W."""
         return self.a.mismatch(shape) or self.b.mismatch(shape)
@@ -111,7 +116,7 @@ class Sum(_Composite):
             first.value + second.value,
             first.gradient + second.gradient,
             first.hessian + second.hessian,
-            (first.gradient, second.gradient),
+            ((first.gradient, first.hessian), (second.gradient, second.hessian)),
         )
 
 
@@ -134,6 +139,4 @@ class Largest(_Composite):
 
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
-        every = np.arange(V.size)
-        inner = [(every, norm.smoothing(V, mu)) for norm in (self.a, self.b)]
-        return composed(top_gauge(1), inner, V.shape, mu)
+        return largest_smoothing(self.a.smoothing(V, mu), self.b.smoothing(V, mu), mu)

@@ -53,6 +53,11 @@ class Entrywise(Norm):
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
         return entrywise_smoothing(norm_gauge(self.p), V, mu)
 
+    def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Compare l_p with l_2 of as many entries (Hoelder's inequality)."""
+        p = self.q if dual else self.p
+        return 1.0 if p >= 2 else math.prod(shape) ** (1.0 / p - 0.5)
+
     def distance_bound(self, gap: float) -> tuple[float, float]:
         r"""Bound the distance to the solution W*, relative to the norm of W.
 
@@ -142,6 +147,12 @@ class LargestEntries(Norm):
         """Evaluate the larger of the largest entry and the k-th part of the sum of all."""
         size = np.abs(M)
         return max(float(size.max(initial=0.0)), float(size.sum()) / min(self.k, size.size))
+
+    def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Compare k entries, or all, with their length (Cauchy and Schwarz)."""
+        entries = math.prod(shape)
+        k = min(self.k, entries)
+        return max(1.0, math.sqrt(entries) / k) if dual else math.sqrt(k)
 
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""

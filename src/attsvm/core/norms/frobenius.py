@@ -43,6 +43,10 @@ class Frobenius(Norm):
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
         return entrywise_smoothing(power_gauge(2.0), V, mu)
 
+    def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """One."""
+        return 1.0
+
     @property
     def profile(self) -> Norm:
         """The norm itself: the length of the singular values."""

@@ -8,6 +8,7 @@ the norm does not depend on the coordinates of the data. The dual norm of M is t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from functools import cached_property
 
@@ -55,6 +56,12 @@ class Mahalanobis(Norm):
         """Evaluate the base's dual norm of A^(-1/2) M B^(-1/2)."""
         return self._base.dual(_times(self._left_inverse, M, self._right_inverse))
 
+    def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Multiply the base's bound by what the matrices stretch."""
+        roots = (self._left_inverse, self._right_inverse) if dual else (self._left, self._right)
+        stretch = math.prod(float(np.linalg.norm(root, 2)) for root in roots if root is not None)
+        return stretch * self._base.growth(shape, dual)
+
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
         p, r = V.shape
@@ -62,7 +69,7 @@ class Mahalanobis(Norm):
         right = np.eye(r) if self._right is None else self._right
         inner = self._base.smoothing(left @ V @ right, mu)
         both = np.kron(left, right)
-        parts = tuple(left @ part @ right for part in inner.parts)
+        parts = tuple((left @ part @ right, both @ bent @ both) for part, bent in inner.parts)
         return Smooth(inner.value, left @ inner.gradient @ right, both @ inner.hessian @ both, parts)
 
     def mismatch(self, shape: tuple[int, int]) -> str | None:
@@ -80,11 +87,8 @@ class Mahalanobis(Norm):
     @cached_property
     def transform(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """A^(-1/2) and B^(-1/2), each None for the identity, then what the base itself transforms."""
-        left, right = self._left_inverse, self._right_inverse
         inner = self._base.transform
-        if inner is None:
-            return left, right
-        return _product(left, inner[0]), _product(right, inner[1])
+        return _product(self._left_inverse, inner[0]), _product(self._right_inverse, inner[1])
 
     @cached_property
     def _key(self) -> Hashable:

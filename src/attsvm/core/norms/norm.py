@@ -33,14 +33,14 @@ class Smooth:
         Of dual norm one at most.
     hessian : ndarray, shape (p r, p r)
         V is flattened row by row.
-    parts : tuple of ndarray, shape (p, r)
-        For a norm composed of others: what each of them contributes to the gradient.
+    parts : tuple of (ndarray, ndarray), shapes (p, r) and (p r, p r)
+        For a norm composed of two others: what each of them contributes to the gradient, and its derivative.
     """
 
     value: float
     gradient: np.ndarray
     hessian: np.ndarray
-    parts: tuple[np.ndarray, ...] = ()
+    parts: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
 
 
 class Norm(ABC):
@@ -95,9 +95,21 @@ class Norm(ABC):
         return self
 
     @property
-    def transform(self) -> tuple[np.ndarray | None, np.ndarray | None] | None:
-        """L (d, d) and R (dz, dz) such that the norm of L X R^T is :attr:`base` of X; None for the identity."""
-        return None
+    def transform(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """L (d, d) and R (dz, dz), None for the identity, such that the norm of L X R^T is :attr:`base` of X."""
+        return None, None
+
+    def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
+        r"""Bound the norm (or the dual norm) of every matrix of this shape with Frobenius norm one, to rounding.
+
+        In general :math:`\|E\| \le \sum|E_{ac}|\|e_a e_c^\top\|`, and Cauchy and Schwarz do the rest.
+        """
+        measure, square = self.dual if dual else self.value, 0.0
+        for place in range(math.prod(shape)):
+            corner = np.zeros(math.prod(shape))
+            corner[place] = 1.0
+            square += measure(corner.reshape(shape)) ** 2
+        return math.sqrt(square)
 
     def mismatch(self, shape: tuple[int, int]) -> str | None:
         """Say in a sentence which of the norm's own arrays does not fit W of this shape (d, dz); None when all do."""

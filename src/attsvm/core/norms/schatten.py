@@ -56,6 +56,10 @@ class SingularValueNorm(Norm):
         """Evaluate the dual norm of the singular values."""
         return self._profile.dual(np.linalg.svd(M, compute_uv=False)[None])
 
+    def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Compare the singular values with their length."""
+        return self._profile.growth((1, min(shape)), dual)
+
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
         return spectral_smoothing(self._profile.smoothing, V, mu)

@@ -157,8 +157,21 @@ def composed(gauge: Gauge, inner: list[tuple[np.ndarray, Smooth]], shape: tuple[
     if outer.coefficient:
         bent = outer.u @ slopes
         hessian -= outer.coefficient * np.outer(bent, bent)
-    parts = tuple((weight * slope).reshape(shape) for weight, slope in zip(outer.weight, slopes, strict=True))
-    return Smooth(outer.value, (outer.weight @ slopes).reshape(shape), hessian, parts)
+    return Smooth(outer.value, (outer.weight @ slopes).reshape(shape), hessian)
+
+
+def largest_smoothing(first: Smooth, second: Smooth, mu: float) -> Smooth:
+    """Smooth the larger of two smooth norms, with the parts that they contribute."""
+    outer = top_gauge(1)(np.array([first.value, second.value]), mu)
+    parts = []
+    for inner, other, weight in zip((first, second), (second, first), outer.weight, strict=True):
+        # The weights sum to one: what one gains the other loses, at the rate c = d_1 d_2 / (d_1 + d_2).
+        rate = outer.diagonal[0] * outer.coefficient * outer.diagonal[1]
+        slope = inner.gradient.ravel()
+        bent = weight * inner.hessian + rate * np.outer(slope, slope - other.gradient.ravel())
+        parts.append((weight * inner.gradient, bent))
+    gradient, hessian = parts[0][0] + parts[1][0], parts[0][1] + parts[1][1]
+    return Smooth(outer.value, gradient, 0.5 * (hessian + hessian.T), tuple(parts))
 
 
 def spectral_smoothing(profile: Callable[[np.ndarray, float], Smooth], V: np.ndarray, mu: float) -> Smooth:

@@ -11,14 +11,22 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.optimize import minimize_scalar
 
 from attsvm.core.norms.norm import Norm
 
-# The weight of the barrier in parts of the norm: where the path begins and ends, and how fast it falls.
-FIRST, LAST, FALL = 1.0, 1e-14, 0.1
-NEWTON_STEPS = 12
+# The weight of the barrier in parts of the norm: where the path begins and ends.
+FIRST, LAST = 1.0, 1e-14
+# How fast it falls, tried in turn until the point reached is this near the path, in squared Newton decrements.
+FALLS, NEAR = (0.1, 0.3, 0.6, 0.85), 3.0
+NEWTON_STEPS = 40
 SETTLED = 1e-7
+SHORTEST = 1e-6
 RIDGE = 1e-15
+# By how much the scale of a split may be off.
+OFF = 1e-3
+# Below this part of the norm mu ends the path when the dual norm has not fallen by such a part in so many values of it.
+LATE, FALLEN, PATIENCE = 1e-8, 1e-12, 2
 
 
 def optimal_split(norm: Norm, M: np.ndarray, measure: Callable[[np.ndarray, np.ndarray], float]) -> np.ndarray:
@@ -40,18 +48,39 @@ def optimal_split(norm: Norm, M: np.ndarray, measure: Callable[[np.ndarray, np.n
     top = float(np.abs(M).max())
     unit = M / top
     length = float(np.linalg.norm(unit))
-    best, split = np.inf, M
-    for theta, parts in _path(norm, unit / length):
-        scale = top * length / theta
-        for first in (parts[0] * scale, M - parts[1] * scale):
-            size = measure(first, M - first)
+    best, split, waited = np.inf, M, 0
+    for late, theta, parts in _path(norm, unit / length):
+        waited += late
+        for part, mirrored in zip(parts, (False, True), strict=True):
+            first, size = _scaled(M, part * (top * length / theta), mirrored, measure)
+            if size < best * (1 - FALLEN):
+                waited = 0
             if size < best:
                 best, split = size, first
+        if waited >= PATIENCE:
+            break
     return split
 
 
-def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[float, tuple[np.ndarray, ...]]]:
-    """Follow the minimisers of the smoothed norm with <M, V> = 1, |M| = 1: theta and the parts' gradients."""
+def _scaled(
+    M: np.ndarray, part: np.ndarray, mirrored: bool, measure: Callable[[np.ndarray, np.ndarray], float]
+) -> tuple[np.ndarray, float]:
+    """Find the best multiple of a part as the first (mirrored: second) one: theta gives it through a difference."""
+
+    def first_part(factor: float) -> np.ndarray:
+        return M - factor * part if mirrored else factor * part
+
+    def size(factor: float) -> float:
+        first = first_part(factor)
+        return measure(first, M - first)
+
+    refined = minimize_scalar(size, bounds=(1 - OFF, 1 + OFF), method="bounded", options={"xatol": 1e-13})
+    factor = min((1.0, float(refined.x)), key=size)
+    return first_part(factor), size(factor)
+
+
+def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[bool, float, list[np.ndarray]]]:
+    """Follow the minimisers of the smoothed norm with <M, V> = 1, |M| = 1: lateness, theta, the parts' gradients."""
     m, V = M.ravel(), M
     mu = FIRST * norm.value(V)
     last = LAST * mu
@@ -69,13 +98,20 @@ def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[float, tuple[np.ndarray, 
             length = 1.0
             while True:
                 there = norm.smoothing(V + length * step.reshape(V.shape), mu)
-                if float(step @ there.gradient.ravel()) <= 0.5 * decrement or length < 1e-6:
+                if float(step @ there.gradient.ravel()) <= 0.5 * decrement or length < SHORTEST:
                     break
                 length *= 0.5
             V, here = V + length * step.reshape(V.shape), there
-        yield float(m @ here.gradient.ravel()), here.parts
+        # To first order in the last, short step: rounding of V that a small mu magnifies drops out.
+        parts = [part + (bent @ step).reshape(V.shape) for part, bent in here.parts]
+        yield mu < LATE / LAST * last, float(m @ (parts[0] + parts[1]).ravel()), parts
         tangent = solve(here.hessian @ V.ravel()).reshape(V.shape)
-        V, mu = V - (1.0 - FALL) * tangent, FALL * mu
+        for fall in FALLS:
+            after = V - (1.0 - fall) * tangent
+            gradient = norm.smoothing(after, fall * mu).gradient.ravel()
+            if float(gradient @ solve(gradient)) <= NEAR * fall * mu:
+                break
+        V, mu = after, fall * mu
 
 
 def _solver(hessian: np.ndarray, m: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.double_double import Pair, Rows
+from attsvm.core.double_double import Rows
+from attsvm.core.error_free import Pair
 from attsvm.core.norms import FROBENIUS, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS, FEW, UNIT, gamma, growth, norm_above
 from attsvm.proofs.certified import LENIENT, TIE_TOLERANCE, Certified
 from attsvm.proofs.ties import tie_move
-from attsvm.solvers.common.setting import Terms
+from attsvm.solvers.common.setting import NEARLY_SEPARATED, Terms
 
 # W is the prior when they differ by no more than this part of it.
 RESOLUTION = 64 * EPS
@@ -76,6 +77,8 @@ def certify_pair(
         feasible = not terms.hard or smallest > 0
         if terms.hard and feasible and smallest < 1.0:
             W, margins = W / smallest, margins / smallest
+        else:
+            W = W.copy()
         V = W - prior
         primal = terms.size(V) + terms.loss(np.where(problem.rejected, 1.0 - margins, 0.0)) if feasible else np.inf
         high, residual = _primal_above(problem, terms, W, V, margins, sharp=sharp) if feasible else (np.inf, 0.0)
@@ -84,6 +87,8 @@ def certify_pair(
         bound = _dual_below(problem, terms, prior, dual, adjoint * scale, residual)
         if terms.hard and terms.norm is FROBENIUS and bound > 0:
             dual = dual * bound  # W - W0 = A^T dual
+    for array in (W, dual, margins):
+        array.setflags(write=False)
     rounding = (high - bound) - (primal - plain) if np.isfinite(high) else 0.0
     return CertifiedPair(
         W=W,
@@ -106,41 +111,50 @@ def _primal_above(
     d, dz = W.shape
     norm, rejected = terms.norm, problem.rejected
     error = gamma(d + dz + 6) * frobenius(W) * problem.lengths * (1 + FEW)
+    shortfall = np.where(rejected, 1.0 - margins + error, 0.0)
     if sharp:
-        margins, error = _sharp_margins(problem, W, margins, error)
+        shortfall = _sharp_shortfall(problem, W, shortfall)
     extra = residual = 0.0
     if problem.has_ties:
         move = tie_move(problem, W, frobenius(W))
         if move <= TIE_TOLERANCE * frobenius(W):
-            error = error + move * problem.lengths
+            shortfall = np.where(rejected, shortfall + move * problem.lengths, 0.0)
             extra = move * growth(norm, W.shape)
         else:
             residual = float((np.abs(margins) + error).max(where=problem.tied, initial=0.0))
-    shortfall = np.where(rejected, 1.0 - margins + error, 0.0)
-    if terms.hard:
-        floor = 1.0 - float(shortfall.max(initial=0.0))
-        if not floor > 0:
-            return math.inf, residual
-        # The feasible matrix is W / floor, further from the prior than W by what it grows.
-        extra += (1.0 / floor - 1.0) * frobenius(W) * growth(norm, W.shape) * (1 + FEW)
+    grown = norm_above(norm, W, norm.value(W), sharp=sharp)
     value = norm_above(norm, V, norm.value(V), sharp=sharp) + UNIT * frobenius(V) * growth(norm, W.shape) + extra
-    size = 0.5 * value**2 if terms.squared else value
-    return (size + terms.loss(shortfall) * (1 + gamma(int(rejected.sum()) + 4))) * (1 + FEW), residual
+    largest = float(shortfall.max(initial=0.0))
+    if terms.hard:
+        # The feasible matrix is W / floor, further from the prior than W by what it grows.
+        return (_grown(terms, value, grown, largest), residual) if largest < 1 else (math.inf, residual)
+    loss = terms.loss(shortfall) * (1 + gamma(int(rejected.sum()) + 4))
+    high = (_size(terms, value) + loss) * (1 + FEW)
+    if 0 < largest < NEARLY_SEPARATED:
+        high = min(high, _grown(terms, value, grown, largest))
+    return high, residual
 
 
-def _sharp_margins(
-    problem: SelectionProblem, W: np.ndarray, margins: np.ndarray, error: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Margins that may fall short of one in twice the precision, and the errors of all."""
-    rows, columns = np.nonzero(problem.rejected & (margins - error < 1.0))
+def _size(terms: Terms, value: float) -> float:
+    return 0.5 * value * value if terms.squared else value
+
+
+def _grown(terms: Terms, value: float, length: float, shortfall: float) -> float:
+    """Bound the objective of a W scaled up until nothing falls short; ``length`` is its norm, ``value`` that of V."""
+    return _size(terms, value + shortfall / (1.0 - shortfall) * length * (1 + FEW)) * (1 + FEW)
+
+
+def _sharp_shortfall(problem: SelectionProblem, W: np.ndarray, shortfall: np.ndarray) -> np.ndarray:
+    """Bound what margins fall short of one by, in twice the precision where it may be positive."""
+    rows, columns = np.nonzero(shortfall > 0)
+    if not len(rows):
+        return shortfall
     exact, relative = Rows.of(problem, rows, columns).margins(Pair(W, np.zeros(W.shape)))
-    values = exact.rounded()
-    if not len(rows) or not np.isfinite(values).all():
-        return margins, error
-    margins, error = margins.copy(), error.copy()
-    margins[rows, columns] = values
-    error[rows, columns] = relative * frobenius(W) * problem.lengths[rows, columns] + 4 * UNIT * np.abs(values)
-    return margins, error
+    values = (1.0 - exact.high) - exact.low
+    values += FEW * np.abs(values) + relative * frobenius(W) * problem.lengths[rows, columns]
+    shortfall = shortfall.copy()
+    shortfall[rows, columns] = np.where(np.isfinite(values), values, shortfall[rows, columns])
+    return shortfall
 
 
 def _dual_below(
@@ -169,7 +183,7 @@ def _dual_below(
         gain -= residual * float(size.sum(where=problem.tied)) * (1 + gamma(n * T))
     curvature = terms.shift * float((dual[problem.rejected] ** 2).sum()) * (1 + gamma(n * T + 4))
     if terms.squared:
-        return max(gain - 0.5 * (curvature + above**2) * (1 + FEW), 0.0)
+        return max(gain - 0.5 * (curvature + above * above) * (1 + FEW), 0.0)
     # The adjoint must lie in the unit ball of the dual norm: shrink by what it may stick out.
-    shrink = min(1.0, 1.0 / above) * (1 - FEW)
-    return max(shrink * gain - 0.5 * shrink**2 * curvature * (1 + FEW), 0.0)
+    shrink = (1.0 / above if above > 1.0 else 1.0) * (1 - FEW)
+    return max(shrink * gain - 0.5 * shrink * shrink * curvature * (1 + FEW), 0.0)

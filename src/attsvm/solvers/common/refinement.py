@@ -1,8 +1,8 @@
 r"""A W and multipliers that certify where rounding, not the solver, keeps the gap open.
 
 First the same pair is judged in twice the working precision. If W itself is what rounding spoiled, it is corrected by
-iterative refinement (Wilkinson; Higham, *Accuracy and Stability of Numerical Algorithms*, chapter 12): with B the active
-constraints scaled to length one, the shortest correction :math:`E = B^\top y` with :math:`B(W + E) = b` solves
+iterative refinement (Wilkinson; Higham, *Accuracy and Stability of Numerical Algorithms*, chapter 12): with B the
+active constraints scaled to length one, the shortest correction :math:`E = B^\top y` with :math:`B(W + E) = b` solves
 :math:`BB^\top y = b - BW`, residuals in twice the precision and corrections by a float factorisation. In the Frobenius
 norm the multipliers move along, so that :math:`W = A^\top\lambda` stays.
 
@@ -16,7 +16,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from attsvm.core.double_double import Pair, Rows, two_sum
+from attsvm.core.double_double import Rows
+from attsvm.core.error_free import Pair, two_sum
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import UNIT
@@ -91,7 +92,7 @@ def _on_face(
     """Solve for the margins of the given constraints; None when their rows depend on one another."""
     faces = Rows.of(problem, rows, columns)
     lengths = problem.lengths[rows, columns]
-    delta, queries = faces.delta.high / lengths[:, None], faces.queries
+    delta, queries = faces.delta.high / faces.lengths[:, None], faces.queries
     try:
         factor = cho_factor((delta @ delta.T) * (queries @ queries.T), lower=True, check_finite=False)
     except (LinAlgError, ValueError):
