@@ -17,7 +17,7 @@ import pytest
 import attsvm
 from attsvm import SelectionProblem, solve
 from attsvm.core import kernels
-from attsvm.solvers.compiled.frobenius import solve_one
+from attsvm.solvers.compiled.frobenius import SOLVED, solve_one
 from attsvm.solvers.nuclear.steps import LOOK, STEPS, advance, begin
 
 PACKAGE = Path(attsvm.__file__).parent
@@ -177,7 +177,7 @@ def test_the_interpreter_and_machine_code_solve_alike() -> None:
     for function in (solve_one, kernels.interpreted(solve_one)):
         W, dual, margins = np.empty((d, d)), np.empty((n, T)), np.empty((n, T))
         solved, norm, _gap = function(*_instance(n, T, d), 1e-9, W, dual, margins)
-        assert solved
+        assert solved == SOLVED
         answers.append((W, np.array([norm])))
     for one, other in zip(*answers, strict=True):
         _agree(one, other, 1e-9)  # the certified gap is rounding, and W then within its root of the optimum

@@ -17,11 +17,12 @@ from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import gamma
 from attsvm.core.status import Status
-from attsvm.proofs.certified import LENIENT, Certified, certify
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import LENIENT, certify
 from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch
-from attsvm.solvers.compiled.frobenius import OPEN, SOLVED
+from attsvm.solvers.compiled.frobenius import INFEASIBLE, OPEN, SOLVED
 from attsvm.solvers.solving import AIM, solve
 
 # Entries of token differences held at once; a length below which squares may have lost digits.
@@ -100,6 +101,7 @@ class BatchSolution:
     W : array, shape (B, d, dz)
         NaN where no W was found.
     dual, margins : array, shape (B, n, T)
+        Of an infeasible instance, ``dual`` is its certificate's, which sums to one, and margins are zero.
     objective, gap : ndarray, shape (B,)
     status : ndarray of Status, shape (B,)
     seconds : float
@@ -171,17 +173,22 @@ def solve_batch(
         patience = PATIENCE
     elif measure is NUCLEAR and nuclear_batch.fits(n, T, dz):
         compiled, work, method = nuclear_batch.solve_stack, nuclear_batch.work, "batched first order + face Newton"
-        patience = nuclear_batch.PATIENCE
+        patience = nuclear_batch.COMPILED_AFTER
     if compiled is not None and compiles(compiled, B * work(n, T, d, dz), patience):
         _on_all_cores(compiled, (stack.tokens, stack.queries, stack.selected, stack.mask), AIM * tol, arrays)
         gap += _rounding(stack, measure, W, dual, objective)
-        state[~(gap <= tol)] = OPEN
+        state[(state == SOLVED) & ~(gap <= tol)] = OPEN
     status = np.full(B, Status.OPTIMAL, dtype=object)
+    contradictory = state == INFEASIBLE
+    status[contradictory], W[contradictory] = Status.INFEASIBLE, np.nan
+    objective[contradictory] = gap[contradictory] = np.inf
+    margins[contradictory[:, None, None] & stack.mask] = 0.0
     # One after the other: measured in the nuclear norm, threads that wait for the interpreter were a third slower.
-    alone = {int(b): solve(problems[int(b)], norm, tol=tol) for b in np.flatnonzero(state != SOLVED)}
+    alone = {int(b): solve(problems[int(b)], norm, tol=tol) for b in np.flatnonzero(state == OPEN)}
     for b, solution in alone.items():
         W[b] = solution.certified.W if np.isfinite(solution.objective) else np.nan
-        dual[b], status[b] = solution.certified.dual, solution.status
+        proof, status[b] = solution.certificate, solution.status
+        dual[b] = solution.certified.dual if proof is None else proof.dual
         margins[b] = np.where(stack.mask[b], solution.certified.margins, np.inf)
         objective[b], gap[b] = solution.objective, solution.gap
 
@@ -189,7 +196,11 @@ def solve_batch(
         if b in alone:
             return alone[b]
         problem = problems[b]
-        answer: Certified = certify(problem, measure, W[b], dual[b])
+        if status[b] is Status.INFEASIBLE:
+            proof = FarkasCertificate(problem, dual[b].copy())
+            answer = certify(problem, measure, np.zeros(W[b].shape), dual[b])
+            return Solution(problem, measure, Status.INFEASIBLE, answer, 1, 0.0, method, proof, tol)
+        answer = certify(problem, measure, W[b], dual[b])
         return Solution(problem, measure, Status.OPTIMAL, answer, 1, 0.0, method, tol=tol)
 
     kind = stack.kind if isinstance(problems, ProblemBatch) else problems[0].kind

@@ -171,7 +171,7 @@ def solve(
     plain = measure is FROBENIUS and method is None
     early: Solution | None = None
     if plain and _small(problem) and not control.watched:
-        control.method, control.iterations = "compiled active set", 1
+        control.method, control.iterations = "one-call active set", 1
         solved, W, dual = solve_compiled(problem, control.tol)
         if solved:
             early = answer(Status.UNDECIDED, W, dual)
