@@ -179,7 +179,8 @@ def solve(
                 return early
         elif dual.any():
             certificate = FarkasCertificate(problem, dual / dual[problem.rejected].sum())
-            if certificate.verify():
+            # Only as good as the last bit of these multipliers; the methods below correct theirs.
+            if certificate.exact:
                 return answer(Status.INFEASIBLE, nothing, dual, certificate)
         control.method = "closed form"
     if measure is FROBENIUS and (method == "sharded" or (plain and _large(problem))):
