@@ -67,7 +67,7 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
             patience = max(8, int(EXCHANGES * COMPILED / (pricing + size * size)), size // 4)
             dual, rho, steps, ended = call(
                 exchange,
-                patience * (2.0 * pricing + size * size) + size**3 / 3.0,
+                min(patience, 30) * (pricing + size * size) + size**3 / 3.0,
                 reduced.delta,
                 reduced.queries,
                 reduced.rejected,
