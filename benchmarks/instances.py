@@ -1,8 +1,9 @@
 """The instances of the benchmarks, made once and read from files by every solver.
 
 *off* draws tokens, queries and labels as the paper's code does and selects the token of best score; *planted* selects
-what a random matrix selects, so that a W exists; *digits* and *hidden* plant a selection on the correlated tokens of
-images and of a transformer; *infeasible* selects at random where there are more constraints than a W can meet.
+what a random matrix selects, so that a W exists; *shared* does so for one query, a number; *digits* and *hidden* plant
+a selection on the correlated tokens of images and of a transformer; *infeasible* selects at random where there are more
+constraints than a W can meet.
 """
 
 from __future__ import annotations
@@ -56,6 +57,16 @@ def planted(n: int, T: int, d: int) -> Arrays:
     return {"tokens": data.tokens, "queries": data.queries, "selected": selected}
 
 
+def shared(n: int, T: int, d: int) -> Arrays:
+    arrays = planted(n, T, d)
+    queries = np.ones((n, 1))
+    return {
+        "tokens": arrays["tokens"],
+        "queries": queries,
+        "selected": planted_selection(arrays["tokens"], queries, [6, n, T, d]),
+    }
+
+
 def infeasible(n: int, T: int, d: int) -> Arrays:
     arrays = planted(n, T, d)
     return arrays | {"selected": np.random.default_rng([2, n, T, d]).integers(T, size=n)}
@@ -87,6 +98,7 @@ def hidden_states(n: int, T: int, d: int) -> Arrays:
 MAKERS: dict[str, Callable[[int, int, int], Arrays]] = {
     "off": off,
     "planted": planted,
+    "shared": shared,
     "digits": digit_patches,
     "hidden": hidden_states,
     "infeasible": infeasible,

@@ -33,6 +33,15 @@ TABLES: dict[str, tuple[Instance, ...]] = {
         Instance("infeasible", (30, 10, 6)),
     ),
 }
+# Where a dual active-set method is at its best: one shared query, more queries than dimensions, and hardly any data.
+RIVAL = "daqp primal"
+RIVALLED = (
+    Instance("shared", (1000, 10, 20)),
+    Instance("planted", (2000, 16, 3)),
+    Instance("planted", (5000, 16, 4)),
+    Instance("planted", (2, 2, 2)),
+    Instance("planted", (4, 4, 4)),
+)
 QUICK: dict[str, tuple[Instance, ...]] = {
     FROBENIUS: (
         Instance("off", (6, 8, 10)),
@@ -103,6 +112,8 @@ def cells(mode: str) -> list[Cell]:
             limit = QUICK_LIMIT if quick else OURS_LIMIT if who.ours else LIMIT
             limit = limit if quick else LIMITS.get((who.name, who.norm, instance), limit)
             out.append(Cell(who, instance, limit, effort=0.1 if quick else 1.0))
+        if not quick and who.norm == FROBENIUS and (who.ours or who.name == RIVAL):
+            out += [Cell(who, instance, OURS_LIMIT) for instance in RIVALLED]
         if not quick and who.name in GROWERS[who.norm]:
             out += [
                 Cell(who, instance, GROWTH_LIMIT, GROWTH_EFFORT, axis)

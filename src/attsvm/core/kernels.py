@@ -1,24 +1,30 @@
 """The one door to compiled code: every kernel of the package is declared through :func:`kernel`.
 
-Kernels are compiled by numba when they are first called, and kept in its cache. The door sees to what numba leaves to
-its caller: it works where no cache can be written, it renews what is cached when code that a kernel calls has changed,
-it says on a terminal that it compiles while that lasts, and it keeps that time out of :class:`Stopwatch`.
+Kernels are compiled by numba and kept in its cache. The door sees to what numba leaves to its caller: it works where no
+cache can be written, it renews what is cached when code that a kernel calls has changed, it says on a terminal that it
+compiles while that lasts, and it keeps that time out of :class:`Stopwatch`.
+
+Compiling takes seconds where one small problem takes a few hundredths without: :func:`call` lets Python itself run a
+kernel until that has cost about as much as compiling is worth, and compiles then.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import pickle
 import sys
 import threading
 import time
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
+import numpy as np
 from numba import njit
 from numba.core import event
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, NullCache
 from numba.core.dispatcher import Dispatcher
 
 # Sums may be reordered so that they vectorise; nothing else is relaxed.
@@ -26,16 +32,26 @@ FAST: Any = {"reassoc", "contract"}
 NOTICE = "attsvm: compiling {name} for its first use (kept for the next run) ..."
 ERASE_LINE = "\r\x1b[2K"
 
+# What reading a cache file that is not whole raises.
+SPOILED = (OSError, EOFError, pickle.UnpicklingError)
+# Seconds that kernels may run in the interpreter, in this process, before they are compiled (0: at once); and
+# multiplications and additions that the interpreter does in a second (2 to 5 million on the kernels of this package).
+PATIENCE, RATE = float(os.environ.get("ATTSVM_PATIENCE", "2")), 3e6
+
 _STAMPS: dict[str, str] = {}  # of each kernel's module, by its file
 
 
-def kernel(*, inner: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+def kernel(
+    *, inner: bool = False, plain: Callable[..., Any] | None = None, **options: Any
+) -> Callable[[Callable[..., Any]], Any]:
     """Declare a compiled function.
 
     Parameters
     ----------
     inner : bool
         Only other kernels call it: no entry from Python is compiled.
+    plain : callable, optional
+        What takes its place in the interpreter: the same in NumPy.
     **options
         Of :func:`numba.njit`. Python's lock is released and divisions by zero give infinities unless they say
         otherwise.
@@ -49,13 +65,57 @@ def kernel(*, inner: bool = False, **options: Any) -> Callable[[Callable[..., An
 
     def declare(function: Callable[..., Any]) -> Any:
         dispatcher: Any = njit(**settings)(function)
-        _DECLARED.add(dispatcher)
-        # Where no folder can be written each process compiles for itself.
-        with contextlib.suppress(RuntimeError, OSError):
+        _DECLARED[dispatcher] = plain
+        try:
             dispatcher._cache = _Cache(function)
+        except (RuntimeError, OSError):
+            dispatcher._cache = _NoCache()  # no folder can be written: each process compiles for itself
         return dispatcher
 
     return declare
+
+
+def call(function: Any, operations: float, *arguments: Any) -> Any:
+    """Call a kernel: its machine code if that is at hand or the call is long, else the same code in the interpreter.
+
+    Parameters
+    ----------
+    function : callable
+        What :func:`kernel` made.
+    operations : float
+        Estimate of the multiplications and additions the call takes.
+    *arguments
+        For the kernel.
+    """
+    if compiles(function, operations):
+        return function(*arguments)
+    start = time.thread_time()
+    try:
+        with np.errstate(all="ignore"):
+            return interpreted(function)(*arguments)
+    finally:
+        _INTERPRETER.seconds += time.thread_time() - start
+
+
+def compiles(function: Any, operations: float, patience: float = PATIENCE) -> bool:
+    """Tell whether a call is to use machine code, compiled now if need be: it is at hand, or patience is at its end."""
+    if getattr(function, "overloads", True) or function._cache.filled:
+        return True
+    return _INTERPRETER.seconds + operations / RATE > patience
+
+
+def interpreted(function: Any) -> Callable[..., Any]:
+    """Plain Python function of a kernel, in which the kernels it calls are plain functions too."""
+    if (replacement := _DECLARED[function]) is not None:
+        return replacement
+    plain = function.py_func
+    names = _INTERPRETER.names.get(plain.__module__)
+    if names is None:
+        names = _INTERPRETER.names[plain.__module__] = dict(plain.__globals__)
+        for name, value in plain.__globals__.items():
+            if isinstance(value, Dispatcher) and value in _DECLARED:
+                names[name] = interpreted(value)
+    return FunctionType(plain.__code__, names, plain.__name__, plain.__defaults__)
 
 
 class Stopwatch:
@@ -112,8 +172,28 @@ class _Notice(event.Listener):
             print(ERASE_LINE, end="", file=sys.stderr, flush=True)
 
 
+class _Interpreter:
+    """Seconds spent in interpreted kernels, and the names that those of a module see."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.names: dict[str, dict[str, Any]] = {}
+
+
+class _NoCache(NullCache):
+    filled = False
+
+
 class _Cache(FunctionCache):
     """Numba's cache, renewed when any code a kernel may call has changed, and never the cause of an error."""
+
+    @property
+    def filled(self) -> bool:
+        """Whether it may hold machine code of the kernel as it is now."""
+        try:
+            return bool(self._cache_file._load_index())
+        except SPOILED:
+            return False
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
@@ -122,7 +202,9 @@ class _Cache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
-        except (OSError, EOFError, pickle.UnpicklingError):
+        except SPOILED:
+            with contextlib.suppress(OSError):
+                self.flush()
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -153,7 +235,8 @@ def _terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-_DECLARED: set[Dispatcher] = set()
+_DECLARED: dict[Any, Callable[..., Any] | None] = {}
 _COMPILING = _Compiling()
+_INTERPRETER = _Interpreter()
 event.register("numba:compiler_lock", _COMPILING)
 event.register("numba:compile", _Notice())

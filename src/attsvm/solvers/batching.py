@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -13,15 +12,17 @@ import numpy as np
 from numba import get_num_threads
 
 from attsvm.core.interop import Kind, to_numpy
+from attsvm.core.kernels import PATIENCE, Stopwatch, compiles
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import gamma
 from attsvm.core.status import Status
-from attsvm.proofs.certified import LENIENT, Certified, certify
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import LENIENT, certify
 from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch
-from attsvm.solvers.compiled.frobenius import OPEN, SOLVED
+from attsvm.solvers.compiled.frobenius import INFEASIBLE, OPEN, SOLVED
 from attsvm.solvers.solving import AIM, solve
 
 # Entries of token differences held at once; a length below which squares may have lost digits.
@@ -100,6 +101,7 @@ class BatchSolution:
     W : array, shape (B, d, dz)
         NaN where no W was found.
     dual, margins : array, shape (B, n, T)
+        Of an infeasible instance, ``dual`` is its certificate's, which sums to one, and margins are zero.
     objective, gap : ndarray, shape (B,)
     status : ndarray of Status, shape (B,)
     seconds : float
@@ -154,7 +156,7 @@ def solve_batch(
     ValueError
         For an empty batch or problems of different shapes.
     """
-    start = time.perf_counter()
+    watch = Stopwatch()
     measure = get_norm(norm)
     if not 0 < tol < 1:
         raise ValueError(f"tol must lie between 0 and 1; got {tol!r}.")
@@ -167,23 +169,30 @@ def solve_batch(
     arrays = (W, dual, margins, objective, gap, state)
     compiled = None
     if measure is FROBENIUS:
-        compiled, method = frobenius_batch.solve_stack, "batched active set"
+        compiled, work, method = frobenius_batch.solve_stack, frobenius_batch.work, "batched active set"
+        patience = PATIENCE
     elif measure is NUCLEAR and nuclear_batch.fits(n, T, dz):
-        compiled, method = nuclear_batch.solve_stack, "batched first order + face Newton"
-    if compiled is not None:
+        compiled, work, method = nuclear_batch.solve_stack, nuclear_batch.work, "batched first order + face Newton"
+        patience = nuclear_batch.COMPILED_AFTER
+    if compiled is not None and compiles(compiled, B * work(n, T, d, dz), patience):
         _on_all_cores(compiled, (stack.tokens, stack.queries, stack.selected, stack.mask), AIM * tol, arrays)
         rounding = _rounding(stack, measure, W, dual, objective)
         for b in np.flatnonzero((state == SOLVED) & np.isinf(rounding)):
             pair = certify(problems[int(b)], measure, W[b], dual[b])
             gap[b], rounding[b] = pair.gap if pair.tie_residual == 0 else np.inf, 0.0
         gap += rounding
-        state[~(gap <= tol)] = OPEN
+        state[(state == SOLVED) & ~(gap <= tol)] = OPEN
     status = np.full(B, Status.OPTIMAL, dtype=object)
+    contradictory = state == INFEASIBLE
+    status[contradictory], W[contradictory] = Status.INFEASIBLE, np.nan
+    objective[contradictory] = gap[contradictory] = np.inf
+    margins[contradictory[:, None, None] & stack.mask] = 0.0
     # One after the other: measured in the nuclear norm, threads that wait for the interpreter were a third slower.
-    alone = {int(b): solve(problems[int(b)], norm, tol=tol) for b in np.flatnonzero(state != SOLVED)}
+    alone = {int(b): solve(problems[int(b)], norm, tol=tol) for b in np.flatnonzero(state == OPEN)}
     for b, solution in alone.items():
         W[b] = solution.certified.W if np.isfinite(solution.objective) else np.nan
-        dual[b], status[b] = solution.certified.dual, solution.status
+        proof, status[b] = solution.certificate, solution.status
+        dual[b] = solution.certified.dual if proof is None else proof.dual
         margins[b] = np.where(stack.mask[b], solution.certified.margins, np.inf)
         objective[b], gap[b] = solution.objective, solution.gap
 
@@ -191,7 +200,11 @@ def solve_batch(
         if b in alone:
             return alone[b]
         problem = problems[b]
-        answer: Certified = certify(problem, measure, W[b], dual[b])
+        if status[b] is Status.INFEASIBLE:
+            proof = FarkasCertificate(problem, dual[b].copy())
+            answer = certify(problem, measure, np.zeros(W[b].shape), dual[b])
+            return Solution(problem, measure, Status.INFEASIBLE, answer, 1, 0.0, method, proof, tol)
+        answer = certify(problem, measure, W[b], dual[b])
         return Solution(problem, measure, Status.OPTIMAL, answer, 1, 0.0, method, tol=tol)
 
     kind = stack.kind if isinstance(problems, ProblemBatch) else problems[0].kind
@@ -204,7 +217,7 @@ def solve_batch(
         objective=objective,
         gap=gap,
         status=status,
-        seconds=time.perf_counter() - start,
+        seconds=watch.seconds,
         certified=certified,
     )
 
@@ -245,6 +258,8 @@ def _on_all_cores(
 
     Threads of our own compile in a third of the time of a parallel loop, and may be started from several threads.
     """
+    # On this thread, whose clock leaves it out.
+    compiled(*(array[:0] for array in problems), tol, *(array[:0] for array in answers))
     count, cores = len(answers[0]), get_num_threads()
     pieces = cores * PIECES if cores > 1 else 1
     bounds = np.linspace(0, count, min(count, pieces) + 1).astype(int)

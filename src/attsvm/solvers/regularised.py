@@ -13,7 +13,6 @@ coordinates.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.interop import to_numpy
+from attsvm.core.kernels import Stopwatch
 from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import LARGEST, SMALLEST, Reduced, reduce
@@ -240,7 +240,7 @@ def solve_regularised(
     -------
     RegularisedSolution
     """
-    start = time.perf_counter()
+    watch = Stopwatch()
     terms = regularisation.terms(problem, norm)
     _, _, d, dz = problem.shape
     prior = np.zeros((d, dz)) if regularisation.prior is None else regularisation.prior
@@ -256,7 +256,7 @@ def solve_regularised(
             status = Status.OPTIMAL
         else:
             status = control.stopped or Status.UNDECIDED
-        seconds = time.perf_counter() - start + (0.0 if opening is None else opening.seconds)
+        seconds = watch.seconds + (0.0 if opening is None else opening.seconds)
         return RegularisedSolution(
             problem,
             norm,

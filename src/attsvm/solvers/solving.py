@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -127,7 +126,6 @@ def solve(
         raise ValueError(f"problem must be a SelectionProblem; got {type(problem).__name__}.")
     measure = get_norm(norm)
     _check_options(tol, max_iter, time_limit, warm_start, problem, measure)
-    start = time.perf_counter()
     n, T, d, dz = problem.shape
 
     def answer(
@@ -158,8 +156,7 @@ def solve(
     def package(
         status: Status, certified: Certified, certificate: FarkasCertificate | None = None, note: str = ""
     ) -> Solution:
-        seconds = time.perf_counter() - start
-        steps, method = control.iterations, control.method
+        steps, seconds, method = control.iterations, control.seconds, control.method
         return Solution(problem, measure, status, certified, steps, seconds, method, certificate, tol, note)
 
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
@@ -177,7 +174,7 @@ def solve(
     plain = measure is FROBENIUS and method is None
     early: Solution | None = None
     if plain and _small(problem) and not control.watched:
-        control.method, control.iterations = "compiled active set", 1
+        control.method, control.iterations = "one-call active set", 1
         solved, W, dual = solve_compiled(problem, control.tol)
         if solved:
             early = answer(Status.UNDECIDED, W, dual)
@@ -185,7 +182,8 @@ def solve(
                 return early
         elif dual.any():
             certificate = FarkasCertificate(problem, dual / dual[problem.rejected].sum())
-            if certificate.verify():
+            # Only as good as the last bit of these multipliers; the methods below correct theirs.
+            if certificate.exact:
                 return answer(Status.INFEASIBLE, nothing, dual, certificate)
     opposed = opposite_demands(problem)
     if opposed is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attsvm.core.interop import is_tensor
+from attsvm.core.kernels import Stopwatch
 from attsvm.data.token_data import TokenData
 from attsvm.nn.losses import Loss
 from attsvm.training.descent import Optimizer
@@ -178,7 +178,7 @@ def train(
         raise ValueError(f"heads is {heads!r}; a positive integer was expected.")
     if callback is not None and not callable(callback):
         raise ValueError(f"callback has type {type(callback).__name__}; a callable (step, steps) was expected.")
-    began = time.perf_counter()
+    watch = Stopwatch()
     work, out = _working_dtype(dtype, data)
     rule = make_optimizer(optimizer, parameterization, lr, schedule)
     objective = Objective.from_data(data, head, loss, work, numerics, heads, train_head=head_lr is not None)
@@ -213,7 +213,7 @@ def train(
         numerics=numerics,
         backend=engine.name,
         stopped=cancelled,
-        seconds=time.perf_counter() - began,
+        seconds=watch.seconds,
         _objective=objective,
         _records=records | {"W": W},
     )

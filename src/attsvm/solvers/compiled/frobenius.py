@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.kernels import FAST, kernel
+from attsvm.core.kernels import FAST, call, kernel
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
 from attsvm.solvers.frobenius.priced_active_set import VANISHED, least_multipliers_by_prices
 
 PASSES = 10
 GRAM_LIMIT = 350  # tokens up to which the Gram matrix of the constraints is formed
-OPEN, SOLVED = 0, 1
+OPEN, SOLVED, INFEASIBLE = 0, 1, 2
+# Part of the trace of the support's normal matrix below which no eigenvalue may lie for a certificate of infeasibility.
+FLOOR = 1e-10
+EPS = 2.0**-52
 # Data are not scaled here; squares nearer the ends of the floating-point range are left to the general solver.
 SMALLEST_SQUARE = 1e-100
 
@@ -152,7 +155,7 @@ def largest_square(delta, queries, row):
 
 @kernel(inner=True)
 def finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins):
-    """Turn multipliers (m,), in units of 1 / square, into W, dual and margins; returns (solved, norm, gap)."""
+    """Turn multipliers (m,), in units of 1 / square, into W, dual and margins; returns (state, norm, gap)."""
     m, d = delta.shape
     n, dz = queries.shape
     pulled, u = np.zeros((n, d)), np.zeros(d)
@@ -203,21 +206,80 @@ def finish(values, square, delta, queries, row, column, free, mask, tol, W, dual
     for a in range(d):
         for c in range(dz):
             W[a, c] /= smallest if solvable else 1.0
-    return gap <= tol, length / smallest if solvable else np.inf, gap
+    return SOLVED if gap <= tol else OPEN, length / smallest if solvable else np.inf, gap
+
+
+@kernel(inner=True, fastmath=FAST)
+def contradicts(values, delta, queries, row, free):
+    r"""Whether exact multipliers that prove infeasibility lie beside these, (m,), of constraints delta_k z^T.
+
+    The test of :class:`attsvm.proofs.certificate.FarkasCertificate` where the support spans all of W's entries: with
+    the rows of M the constraints times their multipliers, a Cholesky factor of :math:`M^\top M` less a floor bounds
+    the smallest singular value, and the sum of the rows, rounding included, must be shorter.
+    """
+    m, d = delta.shape
+    dz = queries.shape[1]
+    size = d * dz
+    largest, support = 0.0, 0
+    for k in range(m):
+        if not free[k] and values[k] < 0.0:
+            return False
+        largest = max(largest, abs(values[k]))
+        support += values[k] != 0.0
+    if support <= size:
+        return False
+    normal, total, line = np.zeros((size, size)), np.zeros(size), np.empty(size)
+    terms, asked = 0.0, 0.0
+    for k in range(m):
+        if values[k] == 0.0:
+            continue
+        weight = largest if free[k] else values[k]
+        length = 0.0
+        for a in range(d):
+            for c in range(dz):
+                entry = delta[k, a] * queries[row[k], c]
+                line[a * dz + c] = weight * entry
+                total[a * dz + c] += values[k] * entry
+                length += entry * entry
+        terms += weight * np.sqrt(length)
+        asked += 0.0 if free[k] else values[k]
+        for a in range(size):
+            for c in range(a + 1):
+                normal[a, c] += line[a] * line[c]
+    trace, residual = 0.0, 0.0
+    for a in range(size):
+        trace += normal[a, a]
+        residual += total[a] * total[a]
+    for a in range(size):
+        for c in range(a + 1):
+            pivot = normal[a, c] - (FLOOR * trace if a == c else 0.0)
+            for b in range(c):
+                pivot -= normal[a, b] * normal[c, b]
+            if c < a:
+                normal[a, c] = pivot / normal[c, c]
+            elif pivot > size * EPS * trace:
+                normal[a, a] = np.sqrt(pivot)
+            else:
+                return False
+    return asked > 0.0 and np.sqrt(residual) + (support + 8) * EPS * terms < 0.5 * np.sqrt(FLOOR * trace)
 
 
 @kernel(inner=True)
-def keep(values, vanished, row, column, dual):
-    """Leave an instance unsolved: multipliers (m,) that have vanished may prove why, and go to dual."""
-    if vanished:
-        for k in range(len(values)):
-            dual[row[k], column[k]] = values[k]
-    return False, np.inf, np.inf
+def keep(values, vanished, delta, queries, row, column, free, dual):
+    """Leave an instance unsolved: multipliers (m,) that have vanished may prove why, and go to dual, summing to one."""
+    if not vanished:
+        return OPEN, np.inf, np.inf
+    asked = 0.0
+    for k in range(len(values)):
+        asked += 0.0 if free[k] else values[k]
+    for k in range(len(values)):
+        dual[row[k], column[k]] = values[k] / asked if asked > 0.0 else values[k]
+    return INFEASIBLE if contradicts(values, delta, queries, row, free) else OPEN, np.inf, np.inf
 
 
 @kernel()
 def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
-    """Solve one instance into W, dual and margins; returns (solved, norm, gap). Arguments as in :func:`solve_stack`.
+    """Solve one instance into W, dual and margins; returns (state, norm, gap). Arguments as in :func:`solve_stack`.
 
     Of an instance that is not solved dual is zero, or else it may be a certificate of infeasibility.
     """
@@ -229,13 +291,13 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
         for a in range(W.shape[0]):
             for c in range(W.shape[1]):
                 W[a, c] = 0.0
-        return True, 0.0, 0.0
+        return SOLVED, 0.0, 0.0
     square = largest_square(delta, queries, row)
     if square == 0.0:
-        return False, np.inf, np.inf
+        return OPEN, np.inf, np.inf
     found, vanished, values = least_multipliers(_gram(delta, queries, row, square), cost, free)
     if not found:
-        return keep(values, vanished, row, column, dual)
+        return keep(values, vanished, delta, queries, row, column, free, dual)
     return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)
 
 
@@ -245,12 +307,12 @@ def solve_by_prices_at_once(tokens, queries, selected, mask, tol, W, dual, margi
     delta, row, column, free, _ = gather(tokens, selected, mask, dual, margins)
     square = largest_square(delta, queries, row)
     if square == 0.0:
-        return False, np.inf, np.inf
+        return OPEN, np.inf, np.inf
     found, vanished, values = least_multipliers_by_prices(
         delta, queries, row, column, free, tokens.shape[1], square, PASSES
     )
     if not found:
-        return keep(values, vanished, row, column, dual)
+        return keep(values, vanished, delta, queries, row, column, free, dual)
     return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)
 
 
@@ -268,13 +330,18 @@ def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objectiv
     dual, margins : ndarray, shape (B, n, T)
     objective, gap : ndarray, shape (B,)
     state : ndarray of int, shape (B,)
-        Receives SOLVED or OPEN.
+        Receives SOLVED, INFEASIBLE (proven by dual) or OPEN.
     """
     for b in range(len(tokens)):
-        solved, objective[b], gap[b] = solve_one(
+        state[b], objective[b], gap[b] = solve_one(
             tokens[b], queries[b], selected[b], mask[b], tol, W[b], dual[b], margins[b]
         )
-        state[b] = SOLVED if solved else OPEN
+
+
+def work(n: int, T: int, d: int, dz: int) -> float:
+    """Estimate of the multiplications that an instance takes: the Gram matrix and ten passes, or passes and prices."""
+    m = n * T
+    return m * m * (d / 2 + 12) if m <= GRAM_LIMIT else 100 * m * d + 60 * n * d * dz
 
 
 def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndarray, np.ndarray]:
@@ -291,7 +358,9 @@ def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndar
     W, dual, margins = np.empty((d, dz)), np.empty((n, T)), np.empty((n, T))
     # Copies, since numba compiles once more for arrays that are read-only or not float64.
     solve_at_once = solve_one if n * T <= GRAM_LIMIT else solve_by_prices_at_once
-    solved, _, _ = solve_at_once(
+    state, _, _ = call(
+        solve_at_once,
+        work(n, T, d, dz),
         problem.tokens[problem.sequence].astype(np.float64, copy=False),
         problem.queries.copy(),
         problem.selected.copy(),
@@ -301,4 +370,4 @@ def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndar
         dual,
         margins,
     )
-    return solved, W, dual
+    return state == SOLVED, W, dual

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from attsvm.core import kernels
 from attsvm.core.kernels import FAST, kernel
-from attsvm.solvers.compiled.frobenius import OPEN, SOLVED, gather, least_multipliers
+from attsvm.solvers.compiled.frobenius import OPEN, SOLVED, gather, keep, least_multipliers
 from attsvm.solvers.compiled.nuclear_newton import TIE_PRECISION, combine, products, pursue, right_singular
 from attsvm.solvers.nuclear.first_order import STEPS_TO_FACE, WEIGHT
 from attsvm.solvers.nuclear.rotations import FEW
@@ -24,6 +25,8 @@ MOST_CONSTRAINTS = 250
 # of the test families 97 % of what settles is below it, and two thirds of what does not above.
 TARGETS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7)
 STEPS, PATIENCE = 1000, 6000
+# Seconds that the interpreter may be expected to take before the stack is compiled, which takes half a minute.
+COMPILED_AFTER = 6.0 * kernels.PATIENCE
 # Entries are scaled to largest one; data whose scale is nearer the ends of the floating-point range are left open.
 SMALLEST = 1e-100
 # A vector whose squared part off the others is below this part of its square lies in their span.
@@ -33,6 +36,11 @@ DEPENDENT = 1e-26
 def fits(n: int, T: int, dz: int) -> bool:
     """Whether instances of this shape are small enough for :func:`solve_stack`."""
     return n * (T - 1) <= MOST_CONSTRAINTS and min(n, dz) <= FEW
+
+
+def work(n: int, T: int, d: int, dz: int) -> float:
+    """Estimate of the multiplications that an instance takes: a hundred steps and a few of Newton."""
+    return 200.0 * (n * T * d + n * d * dz + min(d, dz) ** 2 * max(d, dz)) + (n * T) ** 2 * 12
 
 
 @kernel(inner=True, fastmath=FAST)
@@ -129,7 +137,7 @@ def _rescale(tokens, queries, selected, mask, W, margins):
 
 @kernel(inner=True)
 def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
-    """Solve one instance into W, dual and margins; returns (solved, norm, gap). Arguments as in :func:`solve_stack`."""
+    """Solve one instance into W, dual and margins; returns (state, norm, gap). Arguments as in :func:`solve_stack`."""
     n, dz = queries.shape
     d = tokens.shape[2]
     delta, row, column, free, cost = gather(tokens, selected, mask, dual, margins)
@@ -140,12 +148,12 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
         for a in range(d):
             longest_token = max(longest_token, abs(delta[k, a]))
     if asked == 0.0:
-        return True, 0.0, 0.0
+        return SOLVED, 0.0, 0.0
     for i in range(n):
         for c in range(dz):
             longest_query = max(longest_query, abs(queries[i, c]))
     if not (SMALLEST < longest_token < 1.0 / SMALLEST and SMALLEST < longest_query < 1.0 / SMALLEST):
-        return False, np.inf, np.inf
+        return OPEN, np.inf, np.inf
     m = _merge(delta, queries, row, column, free)
     delta, of, free = delta[:m], row[:m], free[:m]
     for k in range(m):
@@ -162,14 +170,14 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     for k in range(m):
         square = token_gram[k, k] * query_gram[of[k], of[k]]
         if not square > SMALLEST:
-            return False, np.inf, np.inf
+            return OPEN, np.inf, np.inf
         largest = max(largest, square)
     for k in range(m):
         for j in range(m):
             gram[k, j] = token_gram[k, j] * query_gram[of[k], of[j]] / largest
-    found, _, values = least_multipliers(gram, cost[:m], free)
+    found, vanished, values = least_multipliers(gram, cost[:m], free)
     if not found:
-        return False, np.inf, np.inf
+        return keep(values, vanished, delta, scaled, of, column[:m], free, dual)
     inner = np.empty((p, r))
     pull(tokens_in, of, values, queries_in, inner)
     spectral = right_singular(inner)[2][0]
@@ -185,7 +193,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     weight = WEIGHT * largest / spectral * np.sqrt(square / length)
     pairs, basis, state = begin(tokens_in, of, queries_in, free, inner, values, weight)
     if STEPS_TO_FACE * state[NORM] * np.sqrt(np.sqrt(square / supports) / largest) > PATIENCE:
-        return False, np.inf, np.inf
+        return OPEN, np.inf, np.inf
     best, best_W, best_dual = np.inf, np.empty((p, r)), np.empty(m)
     steps = 0
     for target in TARGETS:
@@ -199,14 +207,14 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
         if best <= tol:
             break
     if not best <= tol:
-        return False, np.inf, np.inf
+        return OPEN, np.inf, np.inf
 
     half = np.zeros((p, dz))
     combine(best_W, right, half)
     combine(left.T, half, W)
     smallest = _rescale(tokens, queries, selected, mask, W, margins)
     if smallest <= 0.0:
-        return False, np.inf, np.inf
+        return OPEN, np.inf, np.inf
     unit = longest_token * longest_query
     nuclear, total = 0.0, 0.0
     for k in range(m):
@@ -216,14 +224,13 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
         nuclear += value
     objective = nuclear / smallest
     gap = objective * unit / total - 1.0
-    return gap <= tol, objective, gap
+    return SOLVED if gap <= tol else OPEN, objective, gap
 
 
 @kernel()
 def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objective, gap, state):
     """Solve a stack of instances as :func:`attsvm.solvers.compiled.frobenius.solve_stack` does, in the nuclear norm."""
     for b in range(len(tokens)):
-        solved, objective[b], gap[b] = solve_one(
+        state[b], objective[b], gap[b] = solve_one(
             tokens[b], queries[b], selected[b], mask[b], tol, W[b], dual[b], margins[b]
         )
-        state[b] = SOLVED if solved else OPEN

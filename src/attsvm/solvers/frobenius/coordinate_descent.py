@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.kernels import FAST, kernel
+from attsvm.core.kernels import FAST, call, kernel
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.schedule import COMPILED
 
@@ -136,7 +136,9 @@ class CoordinateDescent:
         """Make a full pass and ``passes - 1`` over what it left alive, in random order; returns the work."""
         data, terms = self.reduced, self._terms
         orders = self._random.permuted(np.tile(np.arange(len(self.dual)), (passes, 1)), axis=1)
-        sweeps(
+        call(
+            sweeps,
+            4.0 * passes * data.delta.size,
             data.delta,
             self._squares,
             data.queries,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.kernels import FAST, kernel
+from attsvm.core.kernels import FAST, call, kernel
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
@@ -65,8 +65,17 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
             # Taking up a run again factors the supports anew: that must stay a small part of what it does between.
             size = min(int(np.count_nonzero(guess)), capacity)
             patience = max(8, int(EXCHANGES * COMPILED / (pricing + size * size)), size // 4)
-            dual, rho, steps, ended = exchange(
-                reduced.delta, reduced.queries, reduced.rejected, reduced.tied, guess, weight, capacity, patience
+            dual, rho, steps, ended = call(
+                exchange,
+                min(patience, 30) * (pricing + size * size) + size**3 / 3.0,
+                reduced.delta,
+                reduced.queries,
+                reduced.rejected,
+                reduced.tied,
+                guess,
+                weight,
+                capacity,
+                patience,
             )
             control.iterations += steps
             size = max(size, int(np.count_nonzero(dual)))

@@ -40,6 +40,27 @@ CURRENT, SUM, RESTART, BEST = range(4)
 NORM, WEIGHT, ERROR, SINCE, STEPS, GAP = range(6)
 
 
+def _margins_of(delta, of, queries, W, out):
+    out[:] = np.einsum("ka,ka->k", delta, (queries @ W.T)[of])
+
+
+def _pull(delta, of, dual, queries, out):
+    out[:] = delta.T @ (dual[:, None] * queries[of])
+
+
+def _shorten(Y, tau, basis, out):
+    U, lengths, Vt = np.linalg.svd(Y, full_matrices=False)
+    out[:] = (U * np.maximum(lengths - tau, 0.0)) @ Vt
+
+
+def _singular_values(matrix, basis):
+    return np.linalg.svd(matrix, compute_uv=False)
+
+
+def _copy(source, target):
+    target[:] = source
+
+
 @kernel(inner=True)
 def clear(matrix):
     """Set the entries of a matrix to zero."""
@@ -48,14 +69,14 @@ def clear(matrix):
             matrix[a, c] = 0.0
 
 
-@kernel(inner=True)
+@kernel(inner=True, plain=_copy)
 def copy(source, target):
     """Set a vector to another; a loop, since numba takes a second to compile an assignment to a slice."""
     for k in range(len(source)):
         target[k] = source[k]
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, fastmath=FAST, plain=_margins_of)
 def margins_of(delta, of, queries, W, out):
     """Margin delta_k . W z of every constraint, z the query ``of[k]``."""
     n, r = queries.shape
@@ -78,7 +99,7 @@ def margins_of(delta, of, queries, W, out):
         out[k] = value
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, fastmath=FAST, plain=_pull)
 def pull(delta, of, dual, queries, out):
     """A^T dual, (p, r)."""
     n, r = queries.shape
@@ -129,7 +150,7 @@ def norm_of(delta, of, queries, start, steps):
     return np.sqrt(value)
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, fastmath=FAST, plain=_shorten)
 def _shorten_few(Y, tau, basis, out):
     """Shorten the singular values of Y by tau, turning ``basis`` from that of a nearby matrix to that of Y."""
     p, r = Y.shape
@@ -169,7 +190,7 @@ def _shorten_many(Y, tau, out):
         np.dot(Y, projector, out)
 
 
-@kernel(inner=True)
+@kernel(inner=True, plain=_singular_values)
 def _spectrum(matrix, basis):
     """Singular values, in no order."""
     if len(basis) > FEW:

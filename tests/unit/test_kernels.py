@@ -1,0 +1,248 @@
+"""The door to compiled code: without a cache, on a terminal, on the clock, in the interpreter, after a change."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm import SelectionProblem, solve
+from attsvm.core import kernels
+from attsvm.solvers.compiled.frobenius import SOLVED, solve_one
+from attsvm.solvers.nuclear.steps import LOOK, STEPS, advance, begin
+
+PACKAGE = Path(attsvm.__file__).parent
+DOUBLE = """
+    import numpy as np
+    from attsvm.core.kernels import Stopwatch, kernel
+
+    @kernel(inner=True)
+    def half(x):
+        return 0.5 * x
+
+    @kernel()
+    def double(x):
+        return 4.0 * half(x)
+
+    watch = Stopwatch()
+"""
+
+
+def _environment(**changes: str) -> dict[str, str]:
+    """An environment in which neither numba's cache nor a home may be found."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
+    return kept | {"HOME": "/proc/none", "PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"} | changes
+
+
+def _run(script: str, path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script that lies in a folder whose __pycache__ is a file: no folder can be made there, not even by root."""
+    (path / "__pycache__").touch()
+    (path / "script.py").write_text(textwrap.dedent(script), encoding="utf-8")
+    command = [sys.executable, "-W", "error", str(path / "script.py")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=_environment(**environment))
+
+
+def test_solves_from_a_read_only_installation_without_a_home(tmp_path: Path) -> None:
+    package = tmp_path / "attsvm"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "experiments", "pretrained"))
+    for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
+        (folder / "__pycache__").touch()
+        folder.chmod(0o555)
+    script = """
+        import numpy as np
+        from attsvm import SelectionProblem, solve
+        from attsvm.solvers.frobenius.coordinate_descent import sweeps
+        random = np.random.default_rng(0)
+        problem = SelectionProblem(random.standard_normal((3, 3, 4)), random.standard_normal((3, 4)), [0, 1, 2])
+        solution = solve(problem, method="coordinate_newton")
+        print(solution.status.name, len(sweeps.overloads), type(sweeps._cache).__name__)
+    """
+    try:
+        done = _run(script, tmp_path, PYTHONPATH=str(tmp_path), ATTSVM_PATIENCE="0")
+    finally:
+        for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
+            folder.chmod(0o755)
+    assert (done.stdout, done.stderr) == ("OPTIMAL 1 _NoCache\n", "")
+
+
+def test_compiling_is_not_on_the_clock_and_says_nothing_in_a_log(tmp_path: Path) -> None:
+    script = (
+        DOUBLE
+        + """
+    import time
+    start = time.perf_counter()
+    assert double(1.5) == 3.0
+    print(time.perf_counter() - start, watch.seconds)
+    """
+    )
+    done = _run(script, tmp_path)
+    assert done.stderr == ""
+    passed, counted = map(float, done.stdout.split())
+    # Compiling two functions takes longer than a tenth of a second anywhere, calling them microseconds.
+    assert passed > 0.1
+    assert counted < 0.1 * passed
+
+
+def test_a_terminal_shows_one_line_while_it_compiles_and_then_none(tmp_path: Path) -> None:
+    (tmp_path / "__pycache__").touch()
+    (tmp_path / "script.py").write_text(
+        textwrap.dedent(DOUBLE + "    double(1.5)\n    double(2.5)\n"), encoding="utf-8"
+    )
+    terminal, child = pty.openpty()
+    try:
+        command = [sys.executable, str(tmp_path / "script.py")]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=child, timeout=120, env=_environment())
+        os.close(child)
+        shown = os.read(terminal, 10_000).decode()
+    finally:
+        os.close(terminal)
+    assert done.returncode == 0
+    assert done.stdout == b""
+    line, erase, rest = shown.partition(kernels.ERASE_LINE)
+    assert line == kernels.NOTICE.format(name="__main__")
+    assert erase
+    assert not rest
+
+
+def test_a_changed_callee_renews_its_caller(tmp_path: Path) -> None:
+    """Numba's own stamp looks at the caller's file only."""
+    caller = """
+        from attsvm.core.kernels import kernel
+        from callee import FACTOR, shift
+
+        @kernel()
+        def scale(x):
+            return FACTOR * shift(x)
+
+        print(scale(2.0), len(scale.stats.cache_hits))
+    """
+    callee = """
+        from attsvm.core.kernels import kernel
+
+        FACTOR = {factor}
+
+        @kernel(inner=True)
+        def shift(x):
+            return x + {shift}
+    """
+    (tmp_path / "script.py").write_text(textwrap.dedent(caller), encoding="utf-8")
+    printed = []
+    for factor, shift in ((1.0, 1.0), (3.0, 1.0), (3.0, 5.0), (3.0, 5.0)):
+        (tmp_path / "callee.py").write_text(
+            textwrap.dedent(callee).format(factor=factor, shift=shift), encoding="utf-8"
+        )
+        command = [sys.executable, str(tmp_path / "script.py")]
+        environment = _environment(NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=True)
+        printed.append(done.stdout.split())
+    assert printed == [["3.0", "0"], ["9.0", "0"], ["21.0", "0"], ["21.0", "1"]]
+
+
+def test_an_unreadable_cache_is_no_error(tmp_path: Path) -> None:
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    script = DOUBLE + "    print(double(1.5))\n"
+    assert _run(script, tmp_path, **environment).stdout == "3.0\n"
+    spoiled = list((tmp_path / "cache").rglob("*.nb?"))
+    assert spoiled
+    for path in spoiled:
+        path.write_bytes(b"")
+    done = _run(script, tmp_path, **environment)
+    assert (done.stdout, done.stderr) == ("3.0\n", "")
+
+
+def _instance(n: int, T: int, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    random = np.random.default_rng([n, T, d])
+    tokens, queries, teacher = (random.standard_normal(shape) for shape in ((n, T, d), (n, d), (d, d)))
+    selected = np.zeros((n, T), dtype=bool)
+    selected[np.arange(n), np.einsum("ntd,de,ne->nt", tokens, teacher, queries).argmax(axis=1)] = True
+    return tokens, queries, selected, np.ones((n, T), dtype=bool)
+
+
+def _agree(one: np.ndarray, other: np.ndarray, tol: float) -> None:
+    np.testing.assert_allclose(one, other, rtol=0, atol=tol * np.abs(other).max())
+
+
+def test_the_interpreter_and_machine_code_solve_alike() -> None:
+    n, T, d = 5, 4, 6
+    answers = []
+    for function in (solve_one, kernels.interpreted(solve_one)):
+        W, dual, margins = np.empty((d, d)), np.empty((n, T)), np.empty((n, T))
+        solved, norm, _gap = function(*_instance(n, T, d), 1e-9, W, dual, margins)
+        assert solved == SOLVED
+        answers.append((W, np.array([norm])))
+    for one, other in zip(*answers, strict=True):
+        _agree(one, other, 1e-9)  # the certified gap is rounding, and W then within its root of the optimum
+
+
+def test_first_order_steps_in_numpy_are_the_compiled_ones() -> None:
+    n, T, d = 5, 4, 6
+    tokens, queries, selected, _ = _instance(n, T, d)
+    row, column = np.nonzero(~selected)
+    delta = tokens[selected][row] - tokens[row, column]
+    start = np.einsum("ka,kc->ac", delta, queries[row]), np.ones(len(row))
+    answers = []
+    for first, onward in ((begin, advance), (kernels.interpreted(begin), kernels.interpreted(advance))):
+        memory = first(delta, row, queries, np.zeros(len(row), dtype=bool), *start, 1.0)
+        made = onward(delta, row, queries, np.zeros(len(row), dtype=bool), *memory, 1e-12, 3 * LOOK)
+        assert made == 3 * LOOK == memory[2][STEPS]
+        answers.append(memory[0])
+    # Rotations leave cosines of 1e-9 between singular vectors, a step each.
+    _agree(*answers, 3 * LOOK * 1e-9)
+
+
+def test_small_problems_are_solved_before_anything_compiles(tmp_path: Path) -> None:
+    script = """
+        import time
+        import numpy as np
+        from attsvm import SelectionProblem, solve, solve_batch
+        from attsvm.core.kernels import _DECLARED
+        random = np.random.default_rng(0)
+        problems = [
+            SelectionProblem(random.standard_normal((4, 4, 6)), random.standard_normal((4, 6)), [0, 1, 2, 3])
+            for _ in range(3)
+        ]
+        start = time.thread_time()
+        statuses = {solve(problem, norm=norm).status.name for problem in problems for norm in ("frobenius", "nuclear")}
+        statuses |= {status.name for status in solve_batch(problems).status}
+        print(statuses, sum(len(function.overloads) for function in _DECLARED), time.thread_time() - start < 2.0)
+    """
+    done = _run(script, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert (done.stdout, done.stderr) == ("{'OPTIMAL'} 0 True\n", "")
+
+
+def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    @kernels.kernel()
+    def square(x: float) -> float:
+        return x * x
+
+    monkeypatch.setattr(square, "_cache", kernels._NoCache())
+    monkeypatch.setattr(kernels._INTERPRETER, "seconds", 0.0)
+    assert kernels.call(square, 1.0, 3.0) == 9.0
+    assert not square.overloads
+    assert kernels.call(square, kernels.RATE * kernels.PATIENCE * 2, 3.0) == 9.0
+    assert square.overloads
+
+
+def test_seconds_of_a_solution_leave_compiling_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = SelectionProblem(*_instance(3, 3, 4)[:3])
+    waited = 0.2
+
+    def slow(*arguments: object) -> tuple[bool, np.ndarray, np.ndarray]:
+        kernels._COMPILING.on_start(None)
+        time.sleep(waited)
+        kernels._COMPILING.on_end(None)
+        return False, np.zeros((4, 4)), np.zeros((3, 3))
+
+    monkeypatch.setattr("attsvm.solvers.solving.solve_compiled", slow)
+    start = time.perf_counter()
+    solution = solve(problem)
+    assert solution.seconds < time.perf_counter() - start - waited + 1e-3
