@@ -6,7 +6,6 @@ from attsvm.experiments.figures import svm_rank
 from attsvm.experiments.figures.svm_rank import Config
 from figure_trials import check_report, run
 
-
 COUNTED = ("ranks counted as published", "certified ranks of feasible instances")
 
 

@@ -13,7 +13,7 @@ from attsvm.experiments.comparison import COMPARISONS
 from attsvm.experiments.experiment import Verdict
 from attsvm.experiments.joint import TESTS
 from attsvm.experiments.published.ledger import PrintedCurve, ledger
-from attsvm.report.errata import ERRATA
+from attsvm.report.errata import ERRATA, HEAD
 from attsvm.report.finished import Finished
 from attsvm.report.page import environment, versions
 from attsvm.report.prose import Tile
@@ -76,6 +76,7 @@ def render(finished: Sequence[Finished], command: str, unfinished: Sequence[str]
             published=[one for one in finished if one.published],
             beyond=[one for one in finished if not one.published],
             errata=ERRATA,
+            errata_head=HEAD.replace("*", ""),
             kinds=KINDS,
             classes=CLASSES,
             comparisons=COMPARISONS,

@@ -18,7 +18,8 @@ or zero on the unit ball of the dual norm. Multipliers are scaled to where the b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -65,7 +66,7 @@ class Terms:
     def size(self, V: np.ndarray) -> float:
         """Evaluate f(V)."""
         value = self.norm.value(V)
-        return 0.5 * value**2 if self.squared else value
+        return 0.5 * value * value if self.squared else value
 
     def loss(self, shortfall: np.ndarray) -> float:
         """Sum the losses of c - A(V), (n, T), over rejected tokens; the hard margin's is taken to be zero."""
@@ -93,12 +94,12 @@ class Terms:
         size = self.norm.dual(pulled)
         held = dual[self.rejected]
         top = float(held.max(initial=0.0))
-        curvature = self.shift * float(held @ held) + (size**2 if self.squared else 0.0)
+        curvature = self.shift * float(held @ held) + (size * size if self.squared else 0.0)
         limit = self.upper / top if top > 0 else np.inf
         if not self.squared:
             limit = min(limit, 1.0 / size if size > 0 else np.inf)
         scale = min(limit, gain / curvature if curvature > 0 else np.inf)
-        value = scale * gain - 0.5 * scale**2 * curvature
+        value = scale * gain - 0.5 * scale * scale * curvature
         return (scale, value) if np.isfinite(value) else (0.0, 0.0)
 
 
@@ -120,10 +121,33 @@ class Setting:
     terms: Terms
     prior: np.ndarray
     loose: float
-    ties: Ties = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ties", Ties(self.reduced))
+    @cached_property
+    def ties(self) -> Ties:
+        """The tied tokens as a linear space."""
+        return Ties(self.reduced)
+
+    @classmethod
+    def hard_margin(cls, reduced: Reduced, norm: Norm) -> Setting:
+        """Set up the smallest norm at margin one, without a prior; no rejected token may have length zero."""
+        cost = np.where(reduced.rejected, 1.0, 0.0)
+        terms = Terms(norm, False, reduced.rejected, reduced.tied, cost, np.inf, 0.0)
+        return cls(reduced, terms, np.zeros(reduced.shape), 0.0)
+
+    def scaled(self, unit: float) -> Setting:
+        """Write the problem in V / unit, for a norm that is not squared: the objective is divided by the unit too."""
+        terms = replace(self.terms, cost=self.terms.cost / unit, shift=self.terms.shift / unit)
+        return self._variant(self.reduced, terms, unit)
+
+    def on(self, working: np.ndarray) -> Setting:
+        """Leave out the rejected tokens outside a working set (n, T); V keeps its coordinates."""
+        rejected = self.terms.rejected & working
+        return self._variant(replace(self.reduced, rejected=rejected), replace(self.terms, rejected=rejected), 1.0)
+
+    def _variant(self, reduced: Reduced, terms: Terms, unit: float) -> Setting:
+        variant = Setting(reduced, terms, self.prior / unit, self.loose / unit)
+        variant.__dict__["ties"] = self.ties
+        return variant
 
     def on_ties(self, V: np.ndarray) -> np.ndarray:
         """Nearest V (p, r) at which tied scores are equal to rounding."""

@@ -27,6 +27,10 @@ MAX_STEPS = 120
 STEP_BACK = 0.97
 STALLED = 20
 CENTRE = 10.0
+HARD_CENTRE = 1.0  # from a feasible start with multipliers inside the dual ball
+ROUNDING = 8.0 * float(np.finfo(float).eps)
+# Sizes, in the dual norm, of the pull of multipliers at the start and of those that join.
+BALL, JOINING_BALL = 0.5, 0.1
 FLOOR = 0.1  # smallest slack of a hard margin to start from
 
 
@@ -48,6 +52,10 @@ class Term(Protocol):
 
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V (p, r), on the ties, with products of the size of mu."""
+        ...
+
+    def extend(self, setting: Setting) -> None:
+        """Take the constraints of another setting, which differs in its rejected tokens only."""
         ...
 
     def factor(self, theta: np.ndarray) -> None:
@@ -134,15 +142,24 @@ class NewtonDirections:
         With u = c - A(V) the equations xi - s = u, s lam = mu and, for the hinge, xi (C - lam) = mu, for its square
         xi = lam/(2C), leave one quadratic equation a token.
         """
-        inner, upper, shift = self._inner, self.terms.upper, self.terms.shift
-        shortfall = np.where(inner, self.terms.cost - self.reduced.apply(V), 0.0)
-        half = 0.5 * shortfall
-        count = max(1, int(inner.sum()))
-        size = self.terms.size(V)
-        mu = centre * (size + self.terms.loss(shortfall)) / count
+        shortfall = np.where(self._inner, self.terms.cost - self.reduced.apply(V), 0.0)
+        mu = centre * (self.terms.size(V) + self.terms.loss(shortfall)) / max(1, int(self._inner.sum()))
         if mu <= 0:
             mu = 1.0
         self.term.start(V, mu)
+        point = self._fitting(shortfall, mu)
+        self._enter_ball(point.dual, BALL)
+        return point
+
+    def _enter_ball(self, dual: np.ndarray, size: float) -> None:
+        """Shorten multipliers (n, T) of a hard margin, which small slacks make large, to a pull of moderate size."""
+        if self.terms.hard and not self.terms.squared:
+            length = self.terms.norm.dual(self.reduced.adjoint(dual))
+            dual *= min(1.0, size / length) if length > 0 else 1.0
+
+    def _fitting(self, shortfall: np.ndarray, mu: float) -> Slacks:
+        inner, upper, shift = self._inner, self.terms.upper, self.terms.shift
+        half = 0.5 * shortfall
         one, nothing = np.ones(inner.shape), np.zeros(inner.shape)
         if self._hinge:
             # mu/s + mu/(s + u) = C, and the two roots are the distances from e = mu/C.
@@ -162,8 +179,21 @@ class NewtonDirections:
             root = np.hypot(half, np.sqrt(mu * shift)) + np.abs(half)
             dual = np.where(half > 0, root / shift, mu / root)
             return Slacks(np.where(inner, mu / dual, one), np.where(inner, dual, nothing), nothing, one)
-        slack = np.maximum(-shortfall, FLOOR * max(1.0, float(np.abs(self.terms.cost).max())))
+        slack = np.maximum(-shortfall, FLOOR * float(np.abs(self.terms.cost[inner]).max(initial=0.0)))
         return Slacks(np.where(inner, slack, one), np.where(inner, mu / slack, nothing), nothing, one)
+
+    def extend(self, setting: Setting) -> None:
+        """Let rejected tokens of a larger working set join, on the central path of the present complementarity."""
+        joining = setting.terms.rejected & ~self._inner
+        x, known = self.point, self._inner
+        mu = float((x.slack * x.dual)[known].mean())
+        self.reduced, self.terms, self._inner = setting.reduced, setting.terms, setting.terms.rejected
+        self.term.extend(setting)
+        fresh = self._fitting(np.where(joining, self.terms.cost - self.reduced.apply(self.term.V), 0.0), mu)
+        fresh.dual[~joining] = 0.0
+        self._enter_ball(fresh.dual, JOINING_BALL)
+        pairs = ((fresh.slack, x.slack), (fresh.dual, x.dual), (fresh.loss, x.loss), (fresh.other, x.other))
+        self.point = Slacks(*(np.where(joining, one, before) for one, before in pairs))
 
     @property
     def dual(self) -> np.ndarray:
@@ -175,9 +205,12 @@ class NewtonDirections:
         return self.point.dual + setting.ties.tie_multipliers(self.term.tie)
 
     def _lacking(self) -> np.ndarray:
-        x, inner = self.point, self._inner
+        x, V = self.point, self.term.V
         loss = x.loss if self._hinge else self.terms.shift * x.dual
-        return np.where(inner, self.terms.cost - self.reduced.apply(self.term.V) - loss + x.slack, 0.0)
+        lacking = self.terms.cost - self.reduced.apply(V) - loss + x.slack
+        # Slacks follow the steps of V: rounding of the margins must not be multiplied by theta in every step.
+        noise = ROUNDING * (self.reduced.lengths * float(np.linalg.norm(V)) + np.abs(self.terms.cost))
+        return np.where(self._inner & (np.abs(lacking) > noise), lacking, 0.0)
 
     def _prepared(self) -> Direction:
         """Factor the Newton system and return what maps mu and the predictor to a direction."""
@@ -289,6 +322,7 @@ def run(
     setting: Setting,
     control: Control,
     attempt: Callable[[SoftInteriorPoint, bool], bool] | None = None,
+    unit: float = 1.0,
 ) -> None:
     """Step until the control is satisfied or progress ends.
 
@@ -299,10 +333,12 @@ def run(
     control : Control
     attempt : callable, optional
         Shown every iterate, and whether it is the last one; True ends the run.
+    unit : float
+        V of the setting over V of the method.
     """
     best, waited = np.inf, 0
     for _ in range(MAX_STEPS):
-        if setting.report(method.term.V, method.scattered_dual(setting), control):
+        if setting.report(method.term.V * unit, method.scattered_dual(setting), control):
             return
         if attempt is not None and attempt(method, False):
             return

@@ -1,8 +1,9 @@
-r"""Soft margins and priors for norms other than Frobenius: which methods, in which order.
+r"""Every norm but Frobenius, hard and soft margins, with and without a prior: which methods, in which order.
 
-The interior point starts from the Frobenius solution, and again, further from all bounds, should rounding end it early;
-entrywise l_p norms with 1 < p < inf have their own (:mod:`attsvm.solvers.interior_point.power_barrier`). Newton on the
-face of the nuclear norm (:mod:`attsvm.solvers.nuclear.soft_face`) finishes what the interior point began.
+The Frobenius solution decides feasibility, which no norm changes, and opens the run. The interior point starts there,
+and again, further from all bounds, should rounding end it early; entrywise l_p norms with 1 < p < inf have their own
+(:mod:`attsvm.solvers.interior_point.power_barrier`). Newton on the face of the nuclear norm
+(:mod:`attsvm.solvers.nuclear.face_newton`) finishes what the interior point began.
 """
 
 from __future__ import annotations
@@ -12,25 +13,56 @@ from dataclasses import replace
 
 import numpy as np
 
-from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL
+from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm
+from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.soft_margin import solve_soft_frobenius
-from attsvm.solvers.interior_point.engine import CENTRE, NormTerm, SoftInteriorPoint, run
+from attsvm.solvers.interior_point.alignment import aligned_multipliers
+from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, NormTerm, SoftInteriorPoint, run
 from attsvm.solvers.interior_point.power_barrier import solve_soft_power
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
+from attsvm.solvers.interior_point.smoothing_path import SmoothingPath
 from attsvm.solvers.interior_point.terms import LinearTerm
-from attsvm.solvers.nuclear.soft_face import refine
+from attsvm.solvers.nuclear.face_newton import refine
 
 OPENING_GAP, OPENING_STEPS = 1e-2, 500
 FURTHER = 10.0
+INSIDE = 0.5  # how far inside the constraints a hard margin begins, in parts of the margin
 MANY = 5000  # constraints up to which the second run for the nuclear norm solves for multipliers
 # Gaps at which Newton on the face of the nuclear norm is tried.
 FACE_GAPS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 
 
+def solve_hard_margin(reduced: Reduced, control: Control, start: np.ndarray | None, norm: Norm) -> np.ndarray | None:
+    """Solve the hard margin without a prior, leaving W and multipliers with ``control``.
+
+    Parameters
+    ----------
+    reduced : Reduced
+        In the original axes when the norm depends on them.
+    control : Control
+    start : ndarray, shape (n, T), optional
+        Not used: interior points take no start, and the caller has judged the earlier pair.
+    norm : Norm
+
+    Returns
+    -------
+    ndarray or None
+        Multipliers that prove infeasibility, when they do.
+    """
+    opening = open_with_frobenius(reduced, control)
+    if opening.W is None or opening.dual is None:
+        return opening.certificate
+    setting = Setting.hard_margin(reduced, norm)
+    if not setting.report(opening.W, opening.dual, control):
+        solve_from(setting, control, opening.W)
+    return None
+
+
 def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | None) -> None:
-    """Solve, leaving V and multipliers with ``control``.
+    """Solve with a soft margin or a prior, leaving V and multipliers with ``control``.
 
     Parameters
     ----------
@@ -41,30 +73,59 @@ def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | N
         Not used: interior points take no start.
     """
     V = _opening(setting, control)
-    control.method = f"Frobenius ({control.method}), interior point"
-    origin = np.zeros(setting.reduced.shape)
+    control.method = f"Frobenius ({control.method})"
+    solve_from(setting, control, np.zeros(setting.reduced.shape) if V is None else V)
+
+
+def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
+    """Run interior points from V (p, r), the answer in the Frobenius norm or near it."""
+    control.method += ", interior point"
+    if setting.terms.norm.power is None and setting.terms.norm not in (NUCLEAR, SPECTRAL):
+        SmoothingPath(setting, control).run(V)
+        return
     power = setting.terms.norm.power
     if power is not None and 1 < power < math.inf:
-        solve_soft_power(setting, control, origin if V is None else V)
+        solve_soft_power(setting, control, V)
         return
-    for place, centre in ((origin if V is None else V, CENTRE), (origin, FURTHER * CENTRE)):
-        method = SoftInteriorPoint(setting, _term(setting, again=centre != CENTRE), place, centre)
-        run(method, setting, control, FaceAttempts(setting, control))
-        if control.solved or control.stopped:
-            return
+    unit = setting.terms.norm.value(V) or 1.0
+    near = HARD_CENTRE if setting.terms.hard else CENTRE
+    _run(setting, _inside(setting, V), unit, near, control)
+    if control.solved or control.stopped:
+        return
+    _run(setting, np.zeros_like(V), unit, FURTHER * CENTRE, control, again=True)
+    if control.solved or control.stopped:
+        return
     if np.isfinite(setting.terms.upper):
         _without_loss(setting, control)
+
+
+def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
+    """Move V (p, r) off the constraints it satisfies, when the margin is hard and it satisfies all of them."""
+    terms, W = setting.terms, V + setting.prior
+    margins = setting.reduced.apply(W)
+    asked = terms.cost + setting.reduced.apply(setting.prior)
+    if not terms.hard or (margins < (1.0 - INSIDE) * asked)[terms.rejected].any():
+        return V
+    return (1.0 + INSIDE) * W - setting.prior
 
 
 def _without_loss(setting: Setting, control: Control) -> None:
     """Try the hard margin: it is the answer when its multipliers stay below C, however large C is."""
     hard = replace(setting, terms=replace(setting.terms, upper=np.inf))
-    method = SoftInteriorPoint(hard, _term(hard), np.zeros(setting.reduced.shape) if control.W is None else control.W)
-    inner = Control(control.tol, time_limit=control.time_limit)
-    run(method, hard, inner, FaceAttempts(hard, inner))
+    inner = Control(control.tol, time_limit=control.remaining)
+    V = np.zeros(setting.reduced.shape) if control.W is None else control.W
+    unit = setting.terms.norm.value(V) or 1.0
+    _run(hard, _inside(hard, V), unit, HARD_CENTRE, inner)
     control.iterations += inner.iterations
     if inner.W is not None and inner.dual is not None:
         setting.report(inner.W, inner.dual, control)
+
+
+def _run(setting: Setting, V: np.ndarray, unit: float, centre: float, control: Control, *, again: bool = False) -> None:
+    """Run the interior point in units of a length."""
+    own = setting.scaled(unit)
+    method = SoftInteriorPoint(own, _term(own, again=again), V / unit, centre)
+    run(method, setting, control, Finish(setting, own, control, unit), unit)
 
 
 def _opening(setting: Setting, control: Control) -> np.ndarray | None:
@@ -85,26 +146,40 @@ def _term(setting: Setting, *, again: bool = False) -> NormTerm:
     return LinearTerm(setting, shared=norm.power != 1)
 
 
-class FaceAttempts:
-    """Tries Newton on the face of the nuclear norm each time the gap has fallen far enough.
+class Finish:
+    """What ends a run of the nuclear or the spectral norm before rounding does.
+
+    Newton on the face of the nuclear norm is tried each time the gap has fallen far enough; the multipliers of the
+    spectral norm are aligned with V when the method itself has converged.
 
     Parameters
     ----------
     setting : Setting
+    own : Setting
+        The method's.
     control : Control
+    unit : float
+        V of the setting over V of the method.
     """
 
-    def __init__(self, setting: Setting, control: Control) -> None:
-        self.setting, self.control = setting, control
+    def __init__(self, setting: Setting, own: Setting, control: Control, unit: float) -> None:
+        self.setting, self.own, self.control, self._unit = setting, own, control, unit
         self._gaps = list(FACE_GAPS) if setting.terms.norm is NUCLEAR else []
+        self._aligns = setting.terms.norm is SPECTRAL and setting.terms.shift == 0
 
     def __call__(self, method: SoftInteriorPoint, last: bool) -> bool:
         """Tell whether the run is over."""
+        if self._aligns and (last or method.distance() < self.control.tol * self.own.terms.size(method.term.V)):
+            try:
+                dual = aligned_multipliers(self.own, method)
+            except np.linalg.LinAlgError:
+                return False
+            return self.setting.report(method.term.V * self._unit, dual, self.control, steps=0)
         gap = self.control.state.gap
         if not self._gaps or not (last or gap < self._gaps[0]):
             return False
         self._gaps = [later for later in self._gaps if later < 0.5 * gap]
-        V, dual = method.term.V, method.scattered_dual(self.setting)
+        V, dual = method.term.V * self._unit, method.scattered_dual(self.own)
         if last and self.control.W is not None and self.control.dual is not None:
             V, dual = self.control.W, self.control.dual
         return refine(self.setting, V, dual, self.control)

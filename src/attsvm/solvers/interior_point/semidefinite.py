@@ -6,6 +6,7 @@ or the bound of X the norm (Fazel, Hindi and Boyd, ACC 2001). See :mod:`attsvm.s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +14,17 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from attsvm.core.normal_matrix import NormalMatrix
+from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.cholesky import factor
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.interior_point.hard_spectral import TiedNormal, _completed
+from attsvm.solvers.common.ties import Ties
 from attsvm.solvers.interior_point.terms import FAR, Move
 
 FEW = 1500
+REFINEMENTS = 10
 EPS = float(np.finfo(float).eps)
+
+Solver = Callable[[np.ndarray, float], tuple[np.ndarray, float, np.ndarray]]
 
 
 @dataclass
@@ -94,13 +99,18 @@ class NuclearTerm(_Semidefinite):
     """
 
     def __init__(self, setting: Setting, few: int = FEW) -> None:
+        self._limit = few
+        self.degree = int(sum(setting.reduced.shape))
+        self.extend(setting)
+
+    def extend(self, setting: Setting) -> None:
+        """Take the constraints of another setting."""
         self._setting = setting
         self._ties = setting.ties
-        self.degree = int(sum(setting.reduced.shape))
         self._where = np.nonzero(setting.reduced.rejected)
         rows, columns = self._where
         size = int(np.prod(setting.reduced.shape))
-        self._few = len(rows) + len(self._ties.basis) <= max(few, size)
+        self._few = len(rows) + len(self._ties.basis) <= max(self._limit, size)
         if self._few:
             self._delta, self._queries = setting.reduced.delta[rows, columns], setting.reduced.queries[rows]
         else:
@@ -224,9 +234,13 @@ class SpectralTerm(_Semidefinite):
     """
 
     def __init__(self, setting: Setting) -> None:
+        self.degree = int(sum(setting.reduced.shape))
+        self.extend(setting)
+
+    def extend(self, setting: Setting) -> None:
+        """Take the constraints of another setting."""
         self._setting = setting
         self._system = TiedNormal(setting.reduced)
-        self.degree = int(sum(setting.reduced.shape))
 
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V with Z a multiple of the identity."""
@@ -260,3 +274,68 @@ class SpectralTerm(_Semidefinite):
         Z = self.Z + dual * (self._inverse.T @ move.scaled_z @ self._inverse)
         self.Z = 0.5 * (Z + Z.T)
         self.tie = self.tie + dual * move.tie
+
+
+class TiedNormal(Ties):
+    """Factors the Newton matrix of the module's derivation, ties eliminated.
+
+    Parameters
+    ----------
+    reduced : Reduced
+    """
+
+    def __init__(self, reduced: Reduced) -> None:
+        super().__init__(reduced)
+        self._normal = NormalMatrix(reduced)
+
+    def factor(self, P: np.ndarray, theta: np.ndarray) -> Solver:
+        """Factor for P (p + r, p + r) and theta (n, T); the result maps (R (p, r), a) to dW, dt and nu.
+
+        Raises
+        ------
+        scipy.linalg.LinAlgError
+            When rounding makes the matrix indefinite.
+        """
+        p, r = self.shape
+        size = p * r
+        P11, P12, P22 = P[:p, :p], P[:p, p:], P[p:, p:]
+        matrix = np.empty((size + 1, size + 1))
+        inner = np.multiply(P11[:, None, :, None], P22[None, :, None, :])
+        inner += P12[:, None, None, :] * P12.T[None, :, :, None]
+        matrix[:size, :size] = 2.0 * inner.reshape(size, size) + self._normal.form(theta)
+        matrix[size, :size] = matrix[:size, size] = 2.0 * (P11 @ P12 + P12 @ P22).ravel()
+        matrix[size, size] = float((P * P).sum())
+        inverse = factor(matrix)
+        wide = np.hstack([self.basis, np.zeros((len(self.basis), 1))])  # (k, p r + 1)
+        lifted = inverse(wide.T)
+        small = cho_factor(wide @ lifted, lower=True, check_finite=False) if len(wide) else None
+
+        def once(R: np.ndarray, a: float) -> tuple[np.ndarray, float, np.ndarray]:
+            x = inverse(np.append(R.ravel(), a))
+            tie = np.zeros(0)
+            if small is not None:
+                tie = -cho_solve(small, wide @ x, check_finite=False)
+                x = x + lifted @ tie
+            return self.project(x[:size].reshape(p, r)), float(x[size]), tie
+
+        def solve(R: np.ndarray, a: float) -> tuple[np.ndarray, float, np.ndarray]:
+            W, t, tie = once(R, a)
+            best = np.inf
+            for _ in range(REFINEMENTS):
+                curved = P @ _completed(W, t) @ P
+                pulled = self._reduced.adjoint(theta * self._reduced.apply(W)) - self.pull(tie)
+                left, left_t = R - 2.0 * curved[:p, p:] - pulled, a - float(np.trace(curved))
+                error = float(np.abs(left).max()) + abs(left_t)
+                if not error < 0.5 * best:
+                    break
+                best = error
+                more, more_t, more_tie = once(left, left_t)
+                W, t, tie = W + more, t + more_t, tie + more_tie
+            return W, t, tie
+
+        return solve
+
+
+def _completed(W: np.ndarray, t: float) -> np.ndarray:
+    p, r = W.shape
+    return np.block([[t * np.eye(p), W], [W.T, t * np.eye(r)]])

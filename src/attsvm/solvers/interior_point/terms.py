@@ -47,6 +47,10 @@ class EuclideanTerm:
         self._reduced = setting.reduced
         self._identity = np.ones(setting.reduced.shape)
 
+    def extend(self, setting: Setting) -> None:
+        """Take the constraints of another setting."""
+        self._system, self._reduced = DiagonalNormal(setting.reduced), setting.reduced
+
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V; the multipliers follow."""
         self.V, self.tie = V, np.zeros(len(self._system.basis))
@@ -105,6 +109,10 @@ class LinearTerm:
         self._setting, self._shared = setting, shared
         self._system = DiagonalNormal(setting.reduced)
         self.degree = 2 * int(np.prod(setting.reduced.shape))
+
+    def extend(self, setting: Setting) -> None:
+        """Take the constraints of another setting."""
+        self._setting, self._system = setting, DiagonalNormal(setting.reduced)
 
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V with equal multipliers of both sides."""

@@ -12,13 +12,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from attsvm.core.norms import NUCLEAR, nuclear, spectral
+from attsvm.core.norms import NUCLEAR, nuclear
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.evaluation import report
 from attsvm.solvers.common.phase_one import Opening, open_with_frobenius
-from attsvm.solvers.interior_point.hard_nuclear import NuclearInteriorPoint
-from attsvm.solvers.nuclear.face import refine
+from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.interior_point.engine import HARD_CENTRE, SoftInteriorPoint
+from attsvm.solvers.interior_point.semidefinite import NuclearTerm
+from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.nuclear.first_order import FirstOrder
 from attsvm.solvers.nuclear.pursuit import pursue
 
@@ -73,7 +75,7 @@ def solve_nuclear(reduced: Reduced, control: Control, start: np.ndarray | None) 
         _run_first_order(reduced, method, steps, control)
         if control.solved or control.stopped:
             return None
-    _run_interior_point(reduced, working, control)
+    _run_interior_point(reduced, working, opening.W, control)
     return None
 
 
@@ -107,7 +109,7 @@ def by_interior_point(reduced: Reduced, control: Control, start: np.ndarray | No
     if opening.W is None or opening.dual is None:
         return opening.certificate
     working = _first_working_set(reduced, reduced.apply(opening.W), opening.dual, INTERIOR_ROOM)
-    _run_interior_point(reduced, working, control)
+    _run_interior_point(reduced, working, opening.W, control)
     return None
 
 
@@ -192,18 +194,25 @@ def _run_first_order(reduced: Reduced, method: FirstOrder, steps: int, control: 
             continue
         if violated.sum() > MANY_JOIN * support:
             targets.insert(0, target)
-        elif (pursue if target > NEAR else refine)(reduced, W / smallest, dual, control):
+        elif _to_face(reduced, W / smallest, dual, target, control):
             return
 
 
-def _run_interior_point(reduced: Reduced, working: np.ndarray, control: Control) -> None:
+def _to_face(reduced: Reduced, W: np.ndarray, dual: np.ndarray, target: float, control: Control) -> bool:
+    if target > NEAR:
+        return pursue(reduced, W, dual, control)
+    return refine(Setting.hard_margin(reduced, NUCLEAR), W, dual, control)
+
+
+def _run_interior_point(reduced: Reduced, working: np.ndarray, W: np.ndarray, control: Control) -> None:
     """Interior point from the given working set; with all constraints if that fails."""
     control.method += ", interior point + face Newton"
     everything = reduced.rejected | reduced.tied
-    _run(reduced, working.copy(), control)
+    setting = Setting.hard_margin(reduced, NUCLEAR)
+    _run(setting, working, W, control)
     if not (control.solved or control.stopped or working.all(where=everything)):
         # Constraints that join late can leave a badly scaled iterate no room: begin again with all of them.
-        _run(reduced, everything, control)
+        _run(setting, everything, W, control)
 
 
 def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, room: int) -> np.ndarray:
@@ -217,38 +226,32 @@ def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, 
     return rejected & (margins <= threshold) | reduced.tied
 
 
-def _run(reduced: Reduced, working: np.ndarray, control: Control) -> None:
+def _run(setting: Setting, working: np.ndarray, W: np.ndarray, control: Control) -> None:
     """Interior point on a growing working set, with attempts on the face as the gap falls."""
-    method = NuclearInteriorPoint(reduced, *np.nonzero(working))
+    reduced, unit = setting.reduced, nuclear(W)
+    own = setting.scaled(unit).on(working)
+    method = SoftInteriorPoint(own, NuclearTerm(own), 1.5 * W / unit, HARD_CENTRE)
     targets = list(INTERIOR_TARGETS)
     for _ in range(MAX_STEPS):
-        W, dual = method.W, method.scattered_dual()
+        W, dual = method.term.V * unit, method.scattered_dual(own)
         margins = reduced.apply(W)
         smallest = float(np.min(margins, where=working & reduced.rejected, initial=np.inf))
-        if smallest <= 0:
-            if control.observe(None, np.inf, None, 0.0):
+        if setting.report(W, dual, control):
+            return
+        bound = setting.terms.bound(setting.terms.clip(dual), reduced.adjoint(dual))[1]
+        gap = nuclear(W) / smallest / bound - 1.0 if bound > 0 and smallest > 0 else np.inf
+        # Far from the optimum W says little of which other constraints will bind.
+        violated = reduced.rejected & ~working & (margins < smallest)
+        if gap < JOIN_GAP and violated.any():
+            working = working | violated
+            own = setting.scaled(unit).on(working)
+            method.extend(own)
+        elif targets and gap < targets[0]:
+            targets.pop(0)
+            if refine(setting, W / smallest, dual, control):
                 return
-        else:
-            if report(reduced, NUCLEAR, W, dual, control):
-                return
-            bound = _bound(reduced, dual)
-            gap = nuclear(W) / smallest / bound - 1.0 if bound > 0 else np.inf
-            # Far from the optimum W says little of which other constraints will bind.
-            violated = reduced.rejected & ~working & (margins < smallest)
-            if gap < JOIN_GAP and violated.any():
-                method.extend(*np.nonzero(violated))
-                working |= violated
-            elif targets and gap < targets[0]:
-                targets.pop(0)
-                if refine(reduced, W / smallest, dual, control):
-                    return
         if not method.step():
             return
-
-
-def _bound(reduced: Reduced, dual: np.ndarray) -> float:
-    length = spectral(reduced.adjoint(dual))
-    return float(dual[reduced.rejected].sum()) / length if length > 0 else 0.0
 
 
 METHODS = {"auto": solve_nuclear, "first_order": by_first_order, "interior_point": by_interior_point}

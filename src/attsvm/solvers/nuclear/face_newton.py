@@ -16,7 +16,13 @@ from scipy.optimize import lsq_linear
 from attsvm.core.norms import spectral
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.nuclear.face import CUTOFFS, FACE_ROUNDS, NEGATIVE, NEWTON_STEPS, newton_step
+from attsvm.solvers.nuclear.face import CUTOFFS, newton_step
+
+NEWTON_STEPS = 8
+FACE_ROUNDS = 8
+# A spectrum of S this far below zero, relative to its top, means that the rank is too high; anything nearer may be a
+# true zero (strict complementarity fails) and Newton goes on.
+NEGATIVE = 1e-6
 
 # A margin off by less than this part of what is asked is at its bound to rounding.
 LEVEL = 1e-12
