@@ -308,7 +308,8 @@ def corrected(truth: Verdict, restored: Verdict, artefact: str) -> Verdict:
     if truth.verdict == "differs" and restored.verdict == "agrees":
         return replace(truth, verdict="corrected", note=" ".join(filter(None, (artefact, again, truth.note))))
     if truth.verdict == "differs":
-        return replace(truth, note=" ".join(filter(None, (f"Not explained by this: {artefact}", again, truth.note))))
+        begins = "Not explained by this:" if restored.verdict == "differs" else "Not shown to be this:"
+        return replace(truth, note=" ".join(filter(None, (begins, artefact, again, truth.note))))
     return truth
 
 
