@@ -249,23 +249,23 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         line = banded(NINE_A) if printed else None
         draw(counts, {lam: column(cell, "count") for lam, cell in cells.items()}, "all trials", 0, line)
         left = {lam: [row["count"] for row in cell if kept(row, EDGE)] for lam, cell in cells.items()}
-        draw(counts, left, f"without outputs in ({EDGE:g}, 0.001]", 5, style=":")
+        draw(counts, left, "without outputs in (7e-5, 1e-3]", 5, style=":")
         lemma = {lam: column(cell, "lemma") for (lam,), cell in by(free, "lam").items()}
         draw(counts, lemma, "sparsemax (Lemma 6)", 4)
         counts.set_ylim(0, T + 0.7)
         counts.set_ylabel("mean number of tokens")
         counts.set_xlabel(r"$\lambda$")
         counts.set_title("how many tokens survive")
-        published = having(trained, numerics="published") or exact
+        shown = exact or trained
         for look, lam in enumerate(ERROR_LAMBDAS):
-            cell = having(published, lam=lam)
+            cell = having(shown, lam=lam)
             for name, style in (("equivalent", "-"), ("mm", ":")):
                 label = rf"$\lambda$ = {lam:g}" if style == "-" else ""
                 errors(distances, cell, name, label, look, error_curve(lam, name) if printed else "", style)
         for look, count in enumerate(by_count(exact) if printed else ()):
             cell = [row for row in exact if row["count"] == count]
             for name, style in (("equivalent", "-"), ("mm", ":")):
-                label = f"{count} tokens" if style == "-" else ""
+                label = f"{count} token{'s' * (count > 1)}" if style == "-" else ""
                 word = "W^SVMeq" if name == "equivalent" else "W^mm"
                 errors(numbers, cell, name, label, look, f"Fig. 9c: {count} selected, {word}", style)
         for ax, name in ((distances, "by lambda"), (numbers, "by number of tokens")):
