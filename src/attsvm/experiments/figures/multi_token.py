@@ -214,7 +214,7 @@ def _drift(alive: Sequence[Row], what: str) -> str:
         return "Queries in the flat part of the ReLU have no gradient and drift."
     return (
         "Queries in the flat part of the ReLU have no gradient and drift; without them the mean at the end is "
-        f"{np.mean([_end(row, what) for row in alive]):.3g} ({len(alive)} draws)."
+        f"{np.mean([end for row in alive if (end := _end(row, what)) is not None]):.3g} ({len(alive)} draws)."
     )
 
 

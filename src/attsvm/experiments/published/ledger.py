@@ -132,7 +132,7 @@ class Ledger:
 @cache
 def ledger() -> Ledger:
     """Read the ledger of the package."""
-    told = json.loads((files(__package__) / "ledger.json").read_text(encoding="utf-8"))
+    told = json.loads((files("attsvm.experiments.published") / "ledger.json").read_text(encoding="utf-8"))
     curves = {}
     for row in told["curves"]:
         error = row["error"]
