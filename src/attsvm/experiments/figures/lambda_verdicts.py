@@ -73,7 +73,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         else:
             found += _counts(cell, numerics, lam) if numerics == "exact" else []
             found += _distances(cell, f"lambda={lam:g}", numerics, lambda name, lam=lam: error_curve(lam, name), lam)
-    exact = [row for row in having(rows, numerics="exact") if _printed(row)]
+    exact = [row for row in having(rows, numerics="exact", tau=0) if _printed(row)]
     for count in by_count(exact):
         own = [row for row in exact if row["count"] == count]
         found += _distances(
@@ -160,6 +160,8 @@ def _distances(
 def _bounded(cell: Sequence[Row], tau: int) -> list[Verdict]:
     same = _printed(cell[0])
     kept, drawn = column(cell, "lemma"), column(cell, "drawn")
+    if not len(kept):
+        return []
     found = [
         mean_verdict(
             NAME, f"lambda under the constraint, tau={tau}", drawn, margin=0.05, note=TAU_NOTE,
@@ -221,7 +223,7 @@ def tau_points(rows: Sequence[Row]) -> list[Point]:
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test Fig. 9a with and without the filter, Fig. 9b, and Fig. 12 under a uniform lambda."""
-    trained = [row for row in rows if row["numerics"] != "lemma"]
+    trained = [row for row in rows if row["numerics"] != "lemma" and not row["tau"]]
     filtered = [one for one in count_points(trained, EDGE) if len(one.values) > 1]
     whole = count_points(trained, None)
     errors = {numerics: error_points(trained, numerics, None) for numerics in NUMERICS}
