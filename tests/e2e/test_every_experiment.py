@@ -162,7 +162,10 @@ def test_what_the_paper_does_not_have_is_measured_only() -> None:
 
 def test_every_printed_number_is_compared_once_and_comes_from_the_ledger() -> None:
     keys: list[str] = []
-    for name in registry.FIGURES:
+    # The pictures of Fig. 1, prompt attention and mirror descent print no numbers.
+    printing = [name for name in registry.FIGURES if registry.get(name).joint is not None]
+    assert len(printing) == len(registry.FIGURES) - 3
+    for name in printing:
         # Beside the marks of Fig. 7; accepted draws of Figs 8 and 11 and numbers of tokens of 9c need real training.
         steps = {"local-convergence": 600}.get(name, 60)
         rows = tiny(name, "full", trials=2, steps=steps)

@@ -164,7 +164,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def _errors(data: Any, attention: Any, W: Any) -> Row:
-    """Return 1 - correlation of all records (r, d, d) but the start with the SVM equivalent of the last and its part."""
+    """Return 1 - correlation of records (r, d, d) but the start with the SVM equivalent of the last, and its part."""
     from attsvm.core.correlation import correlation
     from attsvm.theory.equivalence import EquivalenceStatus, svm_equivalent
 
