@@ -267,14 +267,14 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 label = f"{count} token{'s' * (count > 1)}" if style == "-" else ""
                 word = "W^SVMeq" if name == "equivalent" else "W^mm"
                 errors(numbers, cell, name, label, look, f"Fig. 9c: {count} selected, {word}", style)
-        for ax, name in ((distances, "by lambda"), (numbers, "by number of tokens")):
+        for ax, name in ((distances, "by lambda"), (numbers, "by tokens kept")):
             log_axis(ax, "x")
             log_axis(ax, "y")
             ax.set_xlim(90, STEPS * 1.1)
             ax.set_ylim(4e-3, 1)
             ax.set_xlabel("training step")
             ax.set_ylabel("mean 1 - correlation")
-            ax.set_title(f"distance of W from its SVM, {name}")
+            ax.set_title(f"distance from the SVM, {name}")
         drawn = {tau: cell for (tau,), cell in by(bound, "tau").items()}
         line = banded("Fig. 12b: selected tokens") if printed else None
         draw(taus, {tau: column(cell, "lemma") for tau, cell in drawn.items()}, "sparsemax (Lemma 6)", 4, line)
