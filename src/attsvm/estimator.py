@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.solving import solve
 
 
 class AttentionSVM(BaseEstimator):
     """Learn which token each query selects, with the largest margin.
+
+    scikit-learn's tools split and pass on one array, so there queries (and masks) travel inside it: see :meth:`pack`.
+    Given apart, as keywords, they are requested of metadata routing by default, once
+    ``sklearn.set_config(enable_metadata_routing=True)`` has switched that on. A model that was fitted with queries
+    refuses to predict without.
 
     Parameters
     ----------
@@ -33,16 +40,30 @@ class AttentionSVM(BaseEstimator):
         With the certificate, the support tokens and the status.
     n_features_in_ : int
         The tokens' dimension d.
+    queries_given_ : bool
+        Whether queries were given to :meth:`fit`; otherwise the first token of a sequence is its query.
 
     Examples
     --------
     >>> import numpy as np
+    >>> from sklearn.model_selection import GridSearchCV
     >>> from attsvm import AttentionSVM
-    >>> tokens = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]])
-    >>> model = AttentionSVM().fit(tokens, [0, 1], queries=np.ones((2, 1)))
-    >>> model.predict(tokens, np.ones((2, 1)))
-    array([0, 1])
+    >>> random = np.random.default_rng(0)
+    >>> tokens, queries, W = random.normal(size=(60, 5, 3)), random.normal(size=(60, 2)), random.normal(size=(3, 2))
+    >>> X, y = AttentionSVM.pack(tokens, queries), np.einsum("ntd,de,ne->nt", tokens, W, queries).argmax(1)
+    >>> model = AttentionSVM().fit(X, y)
+    >>> model.score(X, y)
+    1.0
+    >>> search = GridSearchCV(AttentionSVM(), {"C": [0.1, 10.0]}, cv=3).fit(X, y)
+    >>> bool(search.best_score_ > 0.7)
+    True
     """
+
+    # Requested by default wherever metadata is routed; scikit-learn reads these names, mangled as they are.
+    __metadata_request__fit: ClassVar = {"queries": True, "mask": True}
+    __metadata_request__predict: ClassVar = {"queries": True, "mask": True}
+    __metadata_request__decision_function: ClassVar = {"queries": True, "mask": True}
+    __metadata_request__score: ClassVar = {"queries": True, "mask": True}
 
     def __init__(
         self, norm: str | float = "frobenius", *, tol: float = 1e-9, C: float | None = None, loss: str = "hinge"
@@ -52,15 +73,66 @@ class AttentionSVM(BaseEstimator):
         self.C = C
         self.loss = loss
 
-    def fit(self, tokens: Any, selected: Any, queries: Any = None, *, mask: Any = None) -> AttentionSVM:
-        """Find W.
+    def __sklearn_tags__(self) -> Tags:
+        """Say that X has three dimensions (n, T, d)."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+        tags.target_tags.required = True
+        return tags
+
+    @staticmethod
+    def pack(tokens: Any, queries: Any, mask: Any = None) -> np.ndarray:
+        """Put tokens, queries and mask into one array of rows that can be split, searched over and passed on.
 
         Parameters
         ----------
         tokens : array_like, shape (n, T, d)
-        selected : array_like, shape (n,) int or (n, T) bool
+        queries : array_like, shape (n, dz)
+        mask : array_like of bool, shape (n, T), optional
+            True = visible; all are by default.
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            Structured: fields "tokens" (T, d) and "queries" (dz,) of float64, and "mask" (T,) of bool.
+
+        Raises
+        ------
+        ValueError
+            If the shapes do not fit.
+        """
+        given, asked = to_numpy("tokens", tokens), to_numpy("queries", queries)
+        if given.ndim != 3 or asked.ndim != 2 or len(given) != len(asked):
+            raise ValueError(
+                f"tokens has shape {given.shape} and queries has shape {asked.shape}; "
+                "(n, T, d) and (n, dz) were expected."
+            )
+        seen = np.ones(given.shape[:2], dtype=bool) if mask is None else to_numpy("mask", mask)
+        if seen.shape != given.shape[:2] or seen.dtype != bool:
+            raise ValueError(
+                f"mask has shape {seen.shape} and dtype {seen.dtype}; "
+                f"booleans of shape {given.shape[:2]} were expected."
+            )
+        fields = [
+            ("tokens", np.float64, given.shape[1:]),
+            ("queries", np.float64, asked.shape[1:]),
+            ("mask", np.bool_, seen.shape[1:]),
+        ]
+        packed = np.empty(len(given), dtype=fields)
+        packed["tokens"], packed["queries"], packed["mask"] = given, asked, seen
+        return packed
+
+    def fit(self, X: Any, y: Any, queries: Any = None, *, mask: Any = None) -> AttentionSVM:
+        """Find W.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, T, d), or structured array (n,) of :meth:`pack`
+            The tokens.
+        y : array_like, shape (n,) int or (n, T) bool
+            The selected tokens.
         queries : array_like, shape (n, dz), optional
-            Default: the first token of each sequence (self-attention).
+            Where X does not carry them. Default: the first token of each sequence (self-attention).
         mask : array_like of bool, shape (n, T), optional
 
         Returns
@@ -75,34 +147,78 @@ class AttentionSVM(BaseEstimator):
         UnsolvedError
             If no W satisfies the selections (give ``C``), or none was found.
         """
-        problem = SelectionProblem(tokens, self._queries(tokens, queries), selected, mask=mask)
+        tokens, asked, seen = _unpacked(X, queries, mask)
+        self.queries_given_ = asked is not None
+        problem = SelectionProblem(tokens, _first(tokens) if asked is None else asked, y, mask=seen)
         self.solution_ = solve(problem, self.norm, tol=self.tol, C=self.C, loss=self.loss).raise_for_status()
         self.W_ = self.solution_.W
         self.n_features_in_ = problem.shape[2]
         return self
 
-    def decision_function(self, tokens: Any, queries: Any = None, *, mask: Any = None) -> Any:
-        """Score every token, (n, T); -inf where the mask hides it."""
-        check_is_fitted(self)
-        asked = self._queries(tokens, queries)
+    def decision_function(self, X: Any, queries: Any = None, *, mask: Any = None) -> Any:
+        """Score every token, (n, T); -inf where the mask hides it.
+
+        Parameters
+        ----------
+        X, queries, mask
+            As for :meth:`fit`.
+
+        Raises
+        ------
+        ValueError
+            If queries are missing where :meth:`fit` had them, or a dimension is another.
+        """
+        tokens, asked, seen = self._inputs(X, queries, mask)
         # Scores do not depend on the selection; any visible token will do.
-        first = np.zeros(len(asked), dtype=np.int64) if mask is None else np.asarray(mask).argmax(axis=1)
-        return SelectionProblem(tokens, asked, first, mask=mask).scores(self.W_)
+        first = np.zeros(len(asked), dtype=np.int64) if seen is None else np.asarray(seen).argmax(axis=1)
+        return SelectionProblem(tokens, asked, first, mask=seen).scores(self.W_)
 
-    def predict(self, tokens: Any, queries: Any = None, *, mask: Any = None) -> Any:
-        """Pick the token of the largest score for each query, (n,)."""
-        return self.decision_function(tokens, queries, mask=mask).argmax(-1)
+    def predict(self, X: Any, queries: Any = None, *, mask: Any = None) -> Any:
+        """Pick the token of the largest score for each query, (n,); arguments as for :meth:`decision_function`."""
+        return self.decision_function(X, queries, mask=mask).argmax(-1)
 
-    def score(self, tokens: Any, selected: Any, queries: Any = None, *, mask: Any = None) -> float:
-        """Compute the share of queries whose predicted token is (one of) the selected."""
-        problem = SelectionProblem(tokens, self._queries(tokens, queries), selected, mask=mask)
-        picked = np.asarray(self.predict(tokens, queries, mask=mask))
-        return float(problem.selected[np.arange(len(picked)), picked].mean())
+    def score(self, X: Any, y: Any, queries: Any = None, *, mask: Any = None) -> float:
+        """Compute the share of queries whose predicted token is (one of) the selected; arguments as for :meth:`fit`."""
+        tokens, asked, seen = self._inputs(X, queries, mask)
+        problem = SelectionProblem(tokens, asked, y, mask=seen)
+        picked = np.asarray(problem.scores(self.W_)).argmax(-1)
+        return float(np.asarray(problem.selected)[np.arange(len(picked)), picked].mean())
 
-    @staticmethod
-    def _queries(tokens: Any, queries: Any) -> Any:
-        if queries is not None:
-            return queries
-        if np.ndim(tokens) != 3:
-            raise ValueError(f"tokens must have shape (n, T, d) when queries are left out; got {np.shape(tokens)}.")
-        return tokens[:, 0] if hasattr(tokens, "shape") else np.asarray(tokens)[:, 0]
+    def _inputs(self, X: Any, queries: Any, mask: Any) -> tuple[Any, Any, Any]:
+        """Return tokens, queries and mask to predict from, refusing those that the fitted W does not fit."""
+        check_is_fitted(self)
+        tokens, asked, seen = _unpacked(X, queries, mask)
+        if asked is None:
+            if self.queries_given_:
+                raise ValueError(
+                    f"queries is missing; fit was given queries of dimension {self.W_.shape[1]}, and the same were "
+                    "expected here: as queries=..., or in X by AttentionSVM.pack(tokens, queries)."
+                )
+            asked = _first(tokens)
+        shapes = tuple(np.shape(tokens)), tuple(np.shape(asked))
+        if (shapes[0][-1:], shapes[1][-1:]) != ((self.W_.shape[0],), (self.W_.shape[1],)):
+            raise ValueError(
+                f"tokens has shape {shapes[0]} and queries has shape {shapes[1]}; dimensions {self.W_.shape[0]} and "
+                f"{self.W_.shape[1]}, those of fit, were expected."
+            )
+        return tokens, asked, seen
+
+
+def _unpacked(X: Any, queries: Any, mask: Any) -> tuple[Any, Any, Any]:
+    """Return tokens, queries (None where there are none) and mask."""
+    names = getattr(getattr(X, "dtype", None), "names", None)
+    if not names:
+        return X, queries, mask
+    if queries is not None or mask is not None:
+        raise ValueError(f"X carries {', '.join(names)}; queries and mask were expected in X or as keywords, not both.")
+    missing = [name for name in ("tokens", "queries", "mask") if name not in names]
+    if missing:
+        raise ValueError(f"X has the fields {', '.join(names)}; tokens, queries and mask, by pack, were expected.")
+    return X["tokens"], X["queries"], X["mask"]
+
+
+def _first(tokens: Any) -> Any:
+    """Return the first token of each sequence, its query in self-attention."""
+    if np.ndim(tokens) != 3:
+        raise ValueError(f"X has shape {np.shape(tokens)}; (n, T, d) was expected when queries are left out.")
+    return tokens[:, 0] if hasattr(tokens, "shape") else np.asarray(tokens)[:, 0]

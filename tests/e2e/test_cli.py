@@ -6,6 +6,7 @@ the script itself, to see that nothing but one line reaches the terminal and tha
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +27,9 @@ SCRIPT = [sys.executable, "-c", "import sys; from attsvm.cli import main; sys.ex
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def script(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [*SCRIPT, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT, check=False)
+def script(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command, variables = [*SCRIPT, *map(str, arguments)], ENVIRONMENT | environment
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=variables, check=False)
 
 
 def problem(**change: np.ndarray | None) -> dict[str, np.ndarray]:
@@ -227,12 +229,147 @@ def test_help_loads_nothing_heavy() -> None:
     assert heavy.isdisjoint(done.stderr.split())
 
 
+def test_solve_takes_what_python_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = problem()
+    built = attsvm.SelectionProblem(given["tokens"], given["queries"], given["selected"])
+    source, hard = write(tmp_path / "in.npz", given), tmp_path / "hard.npz"
+
+    def printed(*arguments: object) -> dict:
+        assert main(["solve", str(source), "--json", *map(str, arguments)]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    exact = printed("--exact", "--out", hard)
+    assert exact["exact"]["proven"] is True
+    assert exact["status"] == "OPTIMAL"
+    soft = printed("--C", 0.1, "--loss", "squared_hinge")
+    expected = attsvm.solve(built, C=0.1, loss="squared_hinge")
+    # Both objectives are within their certified gaps, 1e-9 at most, of the optimum.
+    assert soft["objective"] == pytest.approx(expected.objective, rel=1e-4)
+    assert soft["objective"] < 0.99 * exact["objective"]
+    assert "coordinate" in printed("--method", "coordinate_newton")["method"]
+    assert printed("--prior", hard)["objective"] < 1e-6
+    assert main(["solve", str(source), "--prior", str(hard)]) == 0
+    assert "distance" in capsys.readouterr().out
+    assert main(["solve", str(source), "--exact", "--C", "1"]) == 2
+    assert "--exact" in one_sentence(capsys.readouterr())
+    assert main(["solve", str(source), "--out", str(tmp_path / "out.txt")]) == 2
+    assert ".npz was expected" in one_sentence(capsys.readouterr())
+
+
+def write_header(path: Path, shape: tuple[int, ...], content: int) -> Path:
+    """Write a problem whose tokens declare a shape of their own."""
+    member = io.BytesIO()
+    np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    member.write(bytes(content))
+    given = problem()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("tokens.npy", member.getvalue())
+        for name in ("queries", "selected"):
+            stream = io.BytesIO()
+            np.save(stream, given[name])
+            archive.writestr(f"{name}.npy", stream.getvalue())
+    return path
+
+
+def test_files_that_declare_or_inflate_too_much_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["solve", str(write_header(tmp_path / "a.npz", (10**6, 10**4, 10**4), 64))]) == 2
+    assert "declares 800,000,000,000,000 bytes and holds" in one_sentence(capsys.readouterr())
+    inflating = write_header(tmp_path / "b.npz", (1000, 100, 10), 8 * 10**6)
+    assert inflating.stat().st_size < 10**5
+    sizes = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr("attsvm.data.npz.os.sysconf", sizes.__getitem__)
+    assert main(["solve", str(inflating)]) == 2
+    assert "a quarter of this machine's memory" in one_sentence(capsys.readouterr())
+
+
+def test_a_file_that_may_not_be_read_is_not_called_truncated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, opened = write(tmp_path / "in.npz", problem()), Path.open
+
+    def refuse(path: Path, *arguments: object, **options: object):
+        if path == source:  # as for anyone but root after chmod 0
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert main(["solve", str(source)]) == 2
+    assert "permission denied" in one_sentence(capsys.readouterr())
+
+
+def test_a_wrong_number_has_its_place_and_labels_their_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = problem()
+    given["tokens"][1, 2, 3] = np.nan
+    assert main(["solve", str(write(tmp_path / "a.npz", given))]) == 2
+    assert "tokens in" in (said := one_sentence(capsys.readouterr()))
+    assert "nan at [1, 2, 3]" in said
+    labels = data_set(labels=np.array([0, 1, 0, 1, 1, 0]))
+    assert main(["study", str(write(tmp_path / "b.npz", labels))]) == 2
+    assert "2 * labels - 1" in one_sentence(capsys.readouterr())
+
+
+def test_a_reader_that_leaves_and_a_full_disk_get_no_traceback(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.npz", problem())
+    command = [*SCRIPT, "solve", str(source)]
+    reading, writing = os.pipe()
+    os.close(reading)
+    gone = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False)
+    os.close(writing)
+    assert (gone.returncode, gone.stderr) == (141, "")
+    if Path("/dev/full").exists():
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False)
+        assert done.returncode == 2
+        assert done.stderr == "attsvm: the output cannot be written: No space left on device.\n"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "code", "said"),
+    [("NUMBA_NUM_THREADS", "0", 2, "NUMBA_NUM_THREADS is '0'"), ("LC_ALL", "C", 0, "")],
+)
+def test_settings_of_the_environment(tmp_path: Path, variable: str, value: str, code: int, said: str) -> None:
+    command = [*SCRIPT, "solve", str(write(tmp_path / "in.npz", problem()))]
+    done = subprocess.run(command, capture_output=True, timeout=120, env=ENVIRONMENT | {variable: value}, check=False)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    if code == 0:
+        assert done.stdout.isascii()
+        assert b"x10^-" in done.stdout or b"rounding level" in done.stdout
+        assert b"?" not in done.stdout
+
+
+def test_a_full_disk_still_tells_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device", "report.html")
+
+    monkeypatch.setattr("attsvm.report.study.write_study", full)
+    source = write(tmp_path / "mine.npz", data_set())
+    assert main(["study", str(source), "--out", str(tmp_path / "out"), *STUDY]) == 2
+    captured = capsys.readouterr()
+    assert "held out" in captured.out
+    assert captured.err.endswith("attsvm: report.html: no space left on device.\n")
+
+
+def test_every_option_of_study_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "the name of the column of" in " ".join(text.split())
+    assert "--no-" not in text
+
+
 STUDY = ("--steps", "60", "--shuffles", "1", "--seed", "3")
 
 
 def test_a_study_of_a_file_from_the_shell(tmp_path: Path) -> None:
     source, out = write(tmp_path / "mine.npz", data_set()), tmp_path / "deep" / "out"
-    done = script("study", source, "--out", out, *STUDY)
+    done = script("study", source, "--out", out, *STUDY, MPLBACKEND="nonsense")
     assert done.returncode == 0, done.stderr
     made = json.loads((out / "verdict.json").read_text(encoding="utf-8"))
     assert made["attsvm"] == attsvm.__version__
@@ -256,19 +393,21 @@ def test_a_second_study_never_mixes_with_the_first(
 ) -> None:
     source = write(tmp_path / "mine.npz", data_set())
     monkeypatch.chdir(tmp_path)
-    for name in ("attsvm-study", "attsvm-study-2"):
-        assert main(["study", str(source), "--steps", "5", "--shuffles", "0"]) == 0
-        assert f"Report: {name}/report.html" in capsys.readouterr().out
-    first = Path("attsvm-study/verdict.json").read_bytes()
+    earlier = Path("attsvm-study/verdict.json")
+    earlier.parent.mkdir()
+    earlier.write_text("another study")
+    assert main(["study", str(source), "--steps", "5", "--shuffles", "0"]) == 0
+    assert "Report: attsvm-study-2/report.html" in capsys.readouterr().out
     assert main(["study", str(source), "--steps", "6", "--shuffles", "0", "--out", "attsvm-study"]) == 2
     assert "holds a study already" in one_sentence(capsys.readouterr())
-    assert Path("attsvm-study/verdict.json").read_bytes() == first
+    assert earlier.read_text() == "another study"
     stale, notes = Path("attsvm-study/figures/selection.png"), Path("attsvm-study/notes.txt")
+    stale.parent.mkdir()
     stale.write_bytes(b"a figure of another study")
     notes.write_text("mine")
     again = ["study", str(source), "--steps", "6", "--shuffles", "0", "--out", "attsvm-study", "--overwrite"]
     assert main(again) == 0
-    assert json.loads(Path("attsvm-study/verdict.json").read_text(encoding="utf-8"))["parameters"]["steps"] == 6
+    assert json.loads(earlier.read_text(encoding="utf-8"))["parameters"]["steps"] == 6
     assert not stale.exists()
     assert notes.read_text() == "mine"
 
@@ -278,7 +417,7 @@ def test_solve_does_not_overwrite_its_problem(tmp_path: Path, capsys: pytest.Cap
     before = source.read_bytes()
     for out in (source, tmp_path / "." / "in.npz"):
         assert main(["solve", str(source), "--out", str(out)]) == 2
-        assert "the file of the problem" in one_sentence(capsys.readouterr())
+        assert "a file that is read" in one_sentence(capsys.readouterr())
     assert source.read_bytes() == before
 
 

@@ -17,7 +17,7 @@ X, Z = draw(2, 3, 4, 5), draw(2, 3, 6, seed=1)
 
 @pytest.mark.parametrize("rank", [None, 2])
 def test_forward_is_the_formula(rank):
-    layer = Attention(5, 6, rank=rank)
+    layer = Attention(5, 6, rank=rank, dtype=torch.float64)
     logits = torch.einsum("bntd,de,bne->bnt", X, layer.W, Z)
     expected = torch.einsum("bnt,bntd->bnd", torch.softmax(logits, -1), X)
     torch.testing.assert_close(layer(X, Z), expected, rtol=0, atol=1e-14)
@@ -26,16 +26,29 @@ def test_forward_is_the_formula(rank):
     assert {name for name, _ in layer.named_parameters()} == ({"weight"} if rank is None else {"K", "Q"})
 
 
+def test_the_layer_takes_torchs_default_dtype():
+    before = torch.get_default_dtype()
+    try:
+        for dtype in (torch.float32, torch.float64):
+            torch.set_default_dtype(dtype)
+            assert {p.dtype for p in Attention(3, rank=2).parameters()} == {dtype}
+            # One of several modules of a model: no cast is needed between them.
+            model = torch.nn.Linear(4, 3)
+            assert Attention(3)(model(torch.ones(2, 5, 4)), torch.ones(2, 3)).dtype == dtype
+    finally:
+        torch.set_default_dtype(before)
+
+
 def test_hidden_tokens_get_no_attention():
     mask = torch.ones(2, 3, 4, dtype=torch.bool)
     mask[..., 2] = False
-    assert (Attention(5, 6).probabilities(X, Z, mask)[..., 2] == 0).all()
+    assert (Attention(5, 6, dtype=torch.float64).probabilities(X, Z, mask)[..., 2] == 0).all()
 
 
 def test_a_torch_loop_over_the_module_is_train():
     data = TokenData(X[0], Z[0], [1, -1, 1])
     v = draw(5, seed=3)
-    layer, head = Attention(5, 6), LinearHead(v)
+    layer, head = Attention(5, 6, dtype=torch.float64), LinearHead(v)
     torch.nn.init.zeros_(layer.weight)
     for _ in range(30):
         loss = torch.nn.functional.softplus(-data.labels * head(layer(data.tokens, data.queries))).mean()
@@ -75,7 +88,8 @@ def test_a_trailing_dimension_of_one_is_dropped():
         (lambda: Attention(2.5), "d is 2.5"),  # pyright: ignore[reportArgumentType]
         (lambda: Attention(5)(np.ones((2, 3, 5)), Z), "tokens has type ndarray"),
         (lambda: Attention(5)(X, Z), "do not fit"),
-        (lambda: Attention(5, 6)(X, Z, torch.ones(2, 3, 4)), "mask is torch.float32"),
+        (lambda: Attention(5, 6)(X, Z), "tokens has dtype torch.float64; torch.float32"),
+        (lambda: Attention(5, 6, dtype=torch.float64)(X, Z, torch.ones(2, 3, 4)), "mask is torch.float32"),
         (lambda: LinearHead(1.0), "v is a scalar"),
         (lambda: LinearHead([1.0, np.inf]), "contains NaN"),
         (lambda: LambdaHead(1.0, 1.0), "v is a scalar"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attsvm.cli.console import BadInput, Progress, check_writable, refusing
+from attsvm.cli.console import BadInput, Progress, check_writable, prepare_stream, refusing
 
 
 class Terminal(io.StringIO):
@@ -63,3 +63,36 @@ def test_a_probe_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["made"]
     with pytest.raises(BadInput, match="directory"):
         check_writable(tmp_path, directory=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [("7×10⁻¹⁵", "7x10^-15"), ("✓ 1 − 2×10⁻¹²", "+ 1 - 2x10^-12"), ("‖W‖ “…”", '||W|| "..."'), ("ζ", "?")],
+)
+def test_what_a_terminal_lacks_is_written_plainly(text: str, plain: str) -> None:
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding="ascii")
+    prepare_stream(stream)
+    stream.write(text)
+    stream.flush()
+    assert written.getvalue().decode() == plain
+
+
+def test_a_terminal_that_can_show_signs_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding="utf-8")
+    prepare_stream(stream)
+    stream.write("7×10⁻¹⁵ ✓")
+    stream.flush()
+    assert written.getvalue().decode() == "7×10⁻¹⁵ ✓"
+
+
+def test_a_folder_that_may_not_be_looked_into_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def forbidden(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", forbidden)
+    with pytest.raises(BadInput, match="permission denied"):
+        check_writable(tmp_path / "locked" / "out.npz", directory=False)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from attsvm import TokenData
 from attsvm.data.dataset import Dataset
+from attsvm.data.text import read_texts, word_dataset
 from attsvm.report.study import verdict
 from attsvm.study import Settings, Study, study
 from attsvm.study.headline import cautions, headline, outcomes
@@ -157,6 +159,19 @@ def test_stopping_in_the_middle_of_training_compares_what_was_trained() -> None:
     assert run.controls == ()
 
 
+def test_a_second_interruption_loses_no_finished_training() -> None:
+    def insist(stage: str, share: float) -> bool:
+        if stage.startswith("Training K and Q with"):
+            raise KeyboardInterrupt
+        return False
+
+    found = study(data_set(8, 4, 12, 8), Settings(train=6, steps=200, shuffles=1), insist)
+    assert not found.complete
+    assert found.stopped_in.startswith("Training K and Q")
+    assert found.runs["W"].correlation is not None
+    assert found.accuracies
+
+
 def test_the_json_holds_version_seed_parameters_and_every_number() -> None:
     made = verdict(easy(), "attsvm study data")
     text = json.dumps(made, allow_nan=False)
@@ -269,6 +284,29 @@ def test_training_that_climbs_goes_on_by_itself_or_says_how_long() -> None:
     # What the short run advised is of the size of what was needed.
     first = int(long.runs["W"].trace.step[np.argmax(long.runs["W"].curves["frobenius"] >= 0.98)])
     assert first / 4 < wanted < 20 * first
+
+
+def test_a_table_of_texts_that_still_climbs_is_no_refutation(tmp_path: Path) -> None:
+    """Stopped early, texts once read "did not"; with more steps "became"."""
+    rng = np.random.default_rng(0)
+    words = np.array([f"w{number}" for number in range(50)])
+    lines = ["text,label"]
+    for row in range(60):
+        weight = np.ones(50)
+        weight[:5] *= 4 if row % 2 else 0.5
+        lines.append(f"{' '.join(rng.choice(words, 10, p=weight / weight.sum()))},{'good' if row % 2 else 'bad'}")
+    path = tmp_path / "texts.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    data = word_dataset(read_texts(path, "text", "label"))
+    settings = Settings(train=40, steps=200, max_steps=200, shuffles=3)
+    short = study(data, settings)
+    assert outcomes(short)["KQ"] == "climbs"
+    assert 0.9 < (short.runs["KQ"].correlation or 0.0) < 0.98
+    assert "did not" not in headline(short)
+    assert "Train longer: --steps" in headline(short)
+    long = study(data, replace(settings, max_steps=20_000))
+    assert outcomes(long) == {"W": "arrives", "KQ": "arrives"}
+    assert headline(long).startswith("Trained attention became the max-margin token selector.")
 
 
 def test_going_on_is_the_same_as_training_on() -> None:

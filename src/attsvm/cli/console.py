@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
+import io
+import os
 import signal
 import sys
 import threading
@@ -25,6 +28,56 @@ class Exit(IntEnum):
     INFEASIBLE = 3
     UNDECIDED = 4
     INTERRUPTED = 130
+    PIPE_CLOSED = 141
+
+
+# What stands for a character that the terminal cannot show.
+PLAIN = {
+    "×": "x",
+    "–": "-",
+    "−": "-",
+    "✓": "+",
+    "✗": "x",
+    "‖": "||",
+    "…": "...",
+    "“": '"',
+    "”": '"',
+    "≤": "<=",
+    "≥": ">=",
+}
+_SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """Write what an encoding lacks in ASCII: 7×10⁻¹⁵ as 7x10^-15, an unknown character as ?."""
+    assert isinstance(error, UnicodeEncodeError)
+    said = ""
+    for place, character in enumerate(error.object[error.start : error.end], error.start):
+        digit = character.translate(_SUPERSCRIPTS)
+        if digit != character:
+            raised = place > 0 and error.object[place - 1].translate(_SUPERSCRIPTS) != error.object[place - 1]
+            said += digit if raised else f"^{digit}"
+        else:
+            said += PLAIN.get(character, "?")
+    return said, error.end
+
+
+codecs.register_error("attsvm.plain", _plain)
+
+
+def prepare_stream(stream: object) -> None:
+    """Make a standard stream show a plain sign, where its encoding has no other, instead of failing.
+
+    Under an explicit C or POSIX locale, for which Python itself writes UTF-8, output is ASCII.
+    """
+    if not isinstance(stream, io.TextIOWrapper):
+        return
+    locale = next(filter(None, (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))), "")
+    told = any(os.environ.get(name) for name in ("PYTHONIOENCODING", "PYTHONUTF8"))
+    if locale in ("C", "POSIX") and not told:
+        stream.reconfigure(encoding="ascii", errors="attsvm.plain")
+    else:
+        stream.reconfigure(errors="attsvm.plain")
 
 
 class BadInput(Exception):
@@ -71,9 +124,9 @@ def check_writable(target: Path, *, directory: bool) -> None:
         If the file's directory, or the directory itself, cannot be made or written.
     """
     parent = target if directory else target.parent
-    if not directory and target.is_dir():
-        raise BadInput(f"{target} is a directory; the name of a file was expected for --out.")
     try:
+        if not directory and target.is_dir():
+            raise BadInput(f"{target} is a directory; the name of a file was expected for --out.")
         parent.mkdir(parents=True, exist_ok=True)
         probe = parent / ".attsvm-probe"
         with replacing_file(probe):

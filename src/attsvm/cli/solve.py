@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from cyclopts import Parameter
@@ -13,6 +14,7 @@ from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusin
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
 from attsvm.data.npz import as_mask, read_arrays, write_arrays
+from attsvm.proofs import Proof
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.control import IterationState
 from attsvm.solvers.solving import solve as solve_problem
@@ -42,9 +44,15 @@ def solve(
     *,
     norm: str = "frobenius",
     out: Path | None = None,
+    C: Annotated[float | None, Parameter(name="--C")] = None,
+    loss: Literal["hinge", "squared_hinge"] = "hinge",
+    prior: Path | None = None,
+    method: str | None = None,
+    exact: bool = False,
     tol: float = 1e-9,
     max_iter: int | None = None,
     time_limit: Annotated[float | None, Parameter(help="In seconds.")] = None,
+    json: bool = False,
 ) -> int:
     """Find the smallest W that selects given tokens, with a certificate.
 
@@ -59,18 +67,33 @@ def solve(
         The norm of W to minimise: frobenius, nuclear, spectral, max, or a number p >= 1 for the entrywise l_p norm.
     out
         The .npz file to write: W, dual, margins, support, certificate and the numbers printed.
+    C
+        Soft margin: the price of a margin that falls short. By default every selection must be met.
+    loss
+        How a shortfall is priced, with --C.
+    prior
+        A .npz file with W (d, dz), such as one written by --out: the distance from it is minimised instead of the norm.
+    method
+        The solver's method; by default it chooses.
+    exact
+        Prove the result in exact arithmetic too; exits with 4 where the proof fails.
     tol
         Certified relative gap to reach.
     max_iter
         Limit on iterations.
     time_limit
         Limit on time.
+    json
+        Print one line of JSON instead of a table.
     """
+    if exact and (C is not None or prior is not None):
+        raise BadInput("--exact proves hard margins without a prior; neither --C nor --prior was expected with it.")
     with refusing():
         problem = read_problem(file)
+        origin = None if prior is None else read_arrays(prior, ("W",))["W"]
+        if out is not None:
+            _check_target(out, (file, prior))
     if out is not None:
-        if out.exists() and out.samefile(file):
-            raise BadInput(f"--out {out} is the file of the problem; another name was expected.")
         check_writable(out, directory=False)
 
     with Progress() as progress:
@@ -78,18 +101,63 @@ def solve(
         def watch(state: IterationState) -> bool:
             return progress(f"Solving, {state.method}", 0.0)
 
+        options: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "time_limit": time_limit, "method": method}
         with refusing():
-            found = solve_problem(problem, norm, tol=tol, max_iter=max_iter, time_limit=time_limit, callback=watch)
-    print(summary(found))
+            solution = solve_problem(problem, norm, **options, C=C, loss=loss, prior=origin, callback=watch)
+    proof = solution.verify(exact=True) if exact else None
+    if json:
+        print(dumps(numbers(solution, proof)))
+    else:
+        print(summary(solution, "norm" if prior is None else "distance"))
+        if proof is not None:
+            print(f"{'exact':8} {'proven: ' if proof.proven else ''}{proof.statement}")
     if out is not None:
         with refusing():
-            write_arrays(out, saved(found))
-        print(f"written to {out}")
-    return CODES.get(found.status, Exit.UNDECIDED)
+            write_arrays(out, saved(solution))
+        if not json:
+            print(f"written to {out}")
+    if proof is not None and not proof.proven and solution.status in (Status.OPTIMAL, Status.INFEASIBLE):
+        return Exit.UNDECIDED
+    return CODES.get(solution.status, Exit.UNDECIDED)
 
 
-def summary(found: Solution) -> str:
-    """Describe a solution in a few aligned lines."""
+def _check_target(out: Path, sources: tuple[Path | None, ...]) -> None:
+    """Refuse an output that is no .npz file by name, or that is one of the inputs."""
+    if out.suffix != ".npz" and not out.is_dir():
+        raise BadInput(f"--out {out} would be written as .npz; a name that ends in .npz was expected.")
+    for source in filter(None, sources):
+        if out.exists() and out.samefile(source):
+            raise BadInput(f"--out {out} is a file that is read; another name was expected.")
+
+
+def numbers(solution: Solution, proof: Proof | None = None) -> dict[str, Any]:
+    """Collect what --json prints; null where there is no finite number."""
+
+    def finite(value: float) -> float | None:
+        return float(value) if np.isfinite(value) else None
+
+    n, T, d, dz = solution.problem.shape
+    solved = np.isfinite(solution.objective)
+    return {
+        "attsvm": __version__,
+        "shape": {"n": n, "T": T, "d": d, "dz": dz},
+        "status": solution.status.name,
+        "sentence": solution.status.value,
+        "norm": solution.norm.name,
+        "objective": finite(solution.objective),
+        "lower_bound": finite(solution.lower_bound),
+        "gap": finite(solution.gap),
+        "rank": certified_rank(solution) if solved else None,
+        "support": int(np.sum(solution.support)) if solved else None,
+        "method": solution.method,
+        "iterations": int(solution.iterations),
+        "seconds": float(solution.seconds),
+        "exact": None if proof is None else {"proven": proof.proven, "statement": proof.statement},
+    }
+
+
+def summary(found: Solution, objective: str = "norm") -> str:
+    """Describe a solution in a few aligned lines; `objective` is what its objective is called."""
     n, T, d, dz = found.problem.shape
     lines = [
         ("problem", f"{counted(n, 'query', 'queries')} of dimension {dz}, up to {T} tokens of dimension {d}"),
@@ -97,7 +165,7 @@ def summary(found: Solution) -> str:
     ]
     if np.isfinite(found.objective):
         lines += [
-            ("norm", f"{found.objective:.10g} ({found.norm.name}), gap {small_text(max(found.gap, 0.0))}"),
+            (objective, f"{found.objective:.10g} ({found.norm.name}), gap {small_text(max(found.gap, 0.0))}"),
             ("rank", f"{certified_rank(found)}"),
             ("support", counted(int(np.sum(found.support)), "token", "tokens") + " at margin one"),
         ]

@@ -6,9 +6,6 @@ import shlex
 import sys
 from itertools import count
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
 from attsvm.core.threads import one_thread
@@ -27,7 +24,7 @@ def study(
     /,
     *,
     out: Path | None = None,
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
+    overwrite: bool = False,
     train: int | None = None,
     steps: int = 20_000,
     lr: float = 1.0,
@@ -79,8 +76,10 @@ def study(
         Digits only: which patch asks with --query patch, 0 to 15, row by row.
     positions
         Digits only: place (each patch in its place on a blank image) or append (pixels, then position).
-    text, label
-        CSV only, both needed: the columns of the texts and of their labels, of which there are two.
+    text
+        CSV only, and needed there: the name of the column of texts.
+    label
+        CSV only, and needed there: the name of the column of labels, which has two values.
     model
         CSV only: folder or hub name of a transformers model whose last hidden states are the tokens. By default words
         are tokens, with vectors fitted on the file.
@@ -90,7 +89,7 @@ def study(
     with refusing():
         settings = Settings(train, steps, lr, seed, shuffles, time_limit, max_steps)
         dataset = _read(data, options, columns)
-    directory = _choose_directory(out, overwrite)
+        directory = _choose_directory(out, overwrite)
     with refusing():
         from attsvm.study.run import prepare, run
 
@@ -102,9 +101,15 @@ def study(
         progress("Drawing the report", 1.0)
         from attsvm.report.study import write_study
 
-        with refusing(), one_thread():
-            page = write_study(found, directory, shlex.join(["attsvm", *sys.argv[1:]]))
-    _say(found, page)
+        try:
+            with one_thread():
+                page = write_study(found, directory, shlex.join(["attsvm", *sys.argv[1:]]))
+        except OSError as error:  # such as a full disk: what was found is on the terminal at least
+            _say(found)
+            with refusing():
+                raise error from None
+    _say(found)
+    print(f"Report: {page}")
     return Exit.INTERRUPTED if stopped else Exit.DONE
 
 
@@ -167,7 +172,7 @@ def _read_csv(data: str, text: str | None, label: str | None, model: str | None)
     return from_vectors(read, reduced, (note,))
 
 
-def _say(found: Study, page: Path) -> None:
+def _say(found: Study) -> None:
     from attsvm.study.headline import cautions, headline
     from attsvm.study.verdict import claims
 
@@ -180,4 +185,3 @@ def _say(found: Study, page: Path) -> None:
         print(f"  {MARKS[claim.holds]} {claim.sentence}")
         if claim.remedy:
             print(f"      {claim.remedy}")
-    print(f"Report: {page}")

@@ -6,6 +6,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,9 @@ import numpy as np
 from attsvm.core.files import replacing_file
 from attsvm.data.dataset import Dataset
 from attsvm.data.token_data import TokenData
+
+# Solving holds a few copies of what was read.
+SHARE_OF_MEMORY = 4
 
 
 def read_arrays(
@@ -43,6 +47,8 @@ def read_arrays(
         raise FileNotFoundError(f"{path} does not exist; a .npz file was expected.")
     if not path.is_file():
         raise ValueError(f"{path} is not a file; a .npz file was expected.")
+    with path.open("rb") as stream:  # a file that may not be read says so, instead of counting as damaged
+        stream.read(1)
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is not a .npz file, or it is truncated.")
     required = tuple(required)
@@ -63,7 +69,30 @@ def read_arrays(
     return arrays
 
 
+def _check_size(archive: np.lib.npyio.NpzFile, name: str, path: Path) -> None:
+    """Refuse an array whose header declares more than its member holds, or than the machine has memory for."""
+    assert archive.zip is not None
+    member = archive.zip.getinfo(f"{name}.npy" if f"{name}.npy" in archive.zip.namelist() else name)
+    try:
+        with archive.zip.open(member) as stream:
+            first = np.lib.format.read_magic(stream) == (1, 0)
+            read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(stream)
+    except ValueError as error:
+        raise ValueError(f"{name} in {path} cannot be read; a plain array of numbers was expected.") from error
+    declared = prod(shape) * dtype.itemsize
+    if not dtype.hasobject and declared > member.file_size:
+        raise ValueError(f"{name} in {path} declares {declared:,} bytes and holds {member.file_size:,}; it is damaged.")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if declared > memory // SHARE_OF_MEMORY:
+        raise ValueError(
+            f"{name} in {path} has shape {shape}, {declared / 1e9:,.1f} GB; at most "
+            f"{memory / SHARE_OF_MEMORY / 1e9:.1f} GB, a quarter of this machine's memory, was expected."
+        )
+
+
 def _read_member(archive: np.lib.npyio.NpzFile, name: str, path: Path) -> np.ndarray:
+    _check_size(archive, name, path)
     try:
         array = archive[name]
     except ValueError as error:
@@ -71,7 +100,15 @@ def _read_member(archive: np.lib.npyio.NpzFile, name: str, path: Path) -> np.nda
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
         kind = getattr(array, "dtype", type(array).__name__)
         raise ValueError(f"{name} in {path} has dtype {kind}; an array of real numbers was expected.")
-    return array.astype(np.float64) if array.dtype.kind == "f" else array
+    if array.dtype.kind != "f":
+        return array
+    wrong = np.argwhere(~np.isfinite(array))
+    if len(wrong):
+        place = ", ".join(map(str, wrong[0]))
+        more = f", the first of {len(wrong):,}" if len(wrong) > 1 else ""
+        value = array[tuple(wrong[0])]
+        raise ValueError(f"{name} in {path} holds {value} at [{place}]{more}; finite numbers were expected.")
+    return array.astype(np.float64)
 
 
 def as_mask(mask: np.ndarray | None) -> np.ndarray | None:
@@ -94,7 +131,9 @@ def read_dataset(path: str | os.PathLike[str]) -> Dataset:
         As :func:`read_arrays`, or if a shape or value is wrong.
     """
     arrays = read_arrays(path, ("tokens", "queries", "labels"), ("mask", "head"))
-    tokens = arrays["tokens"]
+    tokens, labels = arrays["tokens"], arrays["labels"]
+    if len(labels.shape) == 1 and set(np.unique(labels).tolist()) == {0, 1}:
+        raise ValueError(f"labels in {path} are 0 and 1; -1 and +1 were expected: store 2 * labels - 1.")
     if tokens.ndim != 3:
         raise ValueError(f"tokens has shape {tokens.shape}; three dimensions (n, T, d) were expected.")
     data = TokenData(tokens, arrays["queries"], arrays["labels"], as_mask(arrays.get("mask")))

@@ -26,7 +26,8 @@ class Attention(nn.Module):
     rank : int, optional
         With a rank m the parameters are K (d, m) and Q (dz, m); without, W (d, dz).
     dtype, device : optional
-        As for torch modules; float64 by default, because the theory is about limits.
+        As for torch modules: torch's default dtype where none is given. Take torch.float64 for limits, as the theory
+        does; :func:`attsvm.train` computes in float64 by itself.
 
     Attributes
     ----------
@@ -45,7 +46,7 @@ class Attention(nn.Module):
         dz: int | None = None,
         *,
         rank: int | None = None,
-        dtype: torch.dtype = torch.float64,
+        dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
@@ -90,7 +91,7 @@ class Attention(nn.Module):
         Raises
         ------
         ValueError
-            If the shapes do not fit the layer or each other.
+            If the shapes or dtypes do not fit the layer or each other.
         """
         for name, tensor in (("tokens", tokens), ("queries", queries)):
             if not isinstance(tensor, Tensor):
@@ -100,6 +101,10 @@ class Attention(nn.Module):
                 f"tokens {tuple(tokens.shape)} and queries {tuple(queries.shape)} do not fit; "
                 f"(..., n, T, {self.d}) and (..., n, {self.dz}) were expected."
             )
+        dtype = self.Q.dtype if self.rank is not None else self.weight.dtype
+        for name, tensor in (("tokens", tokens), ("queries", queries)):
+            if tensor.dtype != dtype and not torch.is_autocast_enabled(tensor.device.type):
+                raise ValueError(f"{name} has dtype {tensor.dtype}; {dtype}, that of the layer, was expected.")
         rotated = queries @ self.weight.mT if self.rank is None else (queries @ self.Q) @ self.K.mT  # (..., n, d)
         logits = (tokens @ rotated.unsqueeze(-1)).squeeze(-1)  # (..., n, T)
         if mask is not None:

@@ -134,7 +134,10 @@ def run(setup: Setup, settings: Settings, progress: Progress | None = None) -> S
     watch = Watch(progress, STAGES)
     found = Study(settings, setup)
     with one_thread():
-        _fill(found, watch)
+        try:
+            _fill(found, watch)
+        except KeyboardInterrupt:  # a second Ctrl-C ends the stage under way at once; those done are kept
+            watch.interrupt()
         found.complete, found.stopped_in = not watch.stopped, watch.stopped_in
         found.accuracies = accuracies(found)
     found.seconds = time.perf_counter() - began

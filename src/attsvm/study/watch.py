@@ -41,9 +41,14 @@ class Watch:
                 before += share
             done = (before + fraction * self._shares[self._stage]) / self._total
             self.stopped = bool(self._progress(self._stage, done)) or self.stopped
-            if self.stopped and not self.stopped_in:
-                self.stopped_in = self._stage
+            if self.stopped:
+                self.interrupt()
         return self.stopped
+
+    def interrupt(self) -> None:
+        """Take the stage under way as the one in which the study was stopped."""
+        self.stopped = True
+        self.stopped_in = self.stopped_in or self._stage
 
     def asked(self, _state: object) -> bool:
         """Answer a solver, whose share of a stage is unknown."""

@@ -159,7 +159,7 @@ def explore(
     trained = train_starts(trial, random_starts(trial, count, seed), steps) if count else None
     seen: dict[tuple[int, ...], LocalOptimality] = {}
 
-    def look(selected: Iterable[int]) -> LocalOptimality:
+    def look(selected: Iterable[Any]) -> LocalOptimality:
         key = tuple(int(t) for t in selected)
         if key not in seen:
             seen[key] = local_optimality(trial, np.array(key))

@@ -1,0 +1,81 @@
+"""The commands by name, and what holds for all of them: the environment, the terminal, refusals."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cyclopts import App, CycloptsError, Parameter
+
+from attsvm import __version__
+from attsvm.cli.console import BadInput, Exit, prepare_stream, refuse
+
+app = App(
+    name="attsvm",
+    help="Attention as a support vector machine: certified solvers, exact training, and a verdict on your data.",
+    version=__version__,
+    default_parameter=Parameter(negative=()),  # --no-quick and its like turn off what is off already
+)
+app.command("attsvm.cli.solve:solve", name="solve", help="Find the smallest W that selects given tokens, certified.")
+app.command("attsvm.cli.study:study", name="study", help="Train attention on a data set and hold it against its SVM.")
+app.command("attsvm.cli.reproduce:reproduce", name="reproduce", help="Run the published experiments, and ours.")
+app.command("attsvm.cli.list:list_experiments", name="list", help="List the experiments that reproduce runs.")
+app.command("attsvm.cli.inspect:inspect", name="inspect", help="Report on the heads of a pretrained model.")
+app.command("attsvm.cli.bench:bench", name="bench", help="Time attsvm beside other solvers (in a checkout).")
+app.register_install_completion_command(name="--install-completion")
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run a command and return its exit code; an output that cannot be written is told like any bad input.
+
+    Parameters
+    ----------
+    arguments : list of str, optional
+        Default: those of the process.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        prepare_stream(stream)
+    try:
+        code = _command(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader, such as `head -1`, has what it wanted
+        _discard_output()
+        return Exit.PIPE_CLOSED
+    except OSError as error:
+        _discard_output()
+        return refuse(f"the output cannot be written: {error.strerror or error}.")
+
+
+def _command(arguments: list[str] | None) -> int:
+    try:
+        _check_environment()
+        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except (BadInput, CycloptsError) as error:
+        return refuse(str(error))
+    return int(code) if isinstance(code, int) else Exit.DONE
+
+
+def _check_environment() -> None:
+    """Refuse settings that the libraries below would answer with a traceback.
+
+    Raises
+    ------
+    BadInput
+        If NUMBA_NUM_THREADS is no positive integer.
+    """
+    os.environ["MPLBACKEND"] = "agg"  # figures are written, never shown, whatever backend is installed
+    threads = os.environ.get("NUMBA_NUM_THREADS")
+    if threads is not None and not (threads.isdecimal() and int(threads) > 0):
+        raise BadInput(f"NUMBA_NUM_THREADS is {threads!r}; a positive integer was expected.")
+
+
+def _discard_output() -> None:
+    """Point stdout nowhere, so that the interpreter's own flush at exit cannot fail."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):  # captured, not a file
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
