@@ -21,6 +21,7 @@ from attsvm.experiments import registry, workers
 from attsvm.experiments.runner import prepare, run
 from attsvm.experiments.store import Store
 from tiny_experiment import EXPERIMENT
+from tiny_experiment import readings as tiny_readings
 
 LAUNCH = f"""
 import sys
@@ -196,7 +197,7 @@ def test_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     fields = {
         "experiment": str, "quantity": str, "published": (float, int, type(None)), "measured": float, "low": float,
         "high": float, "trials": int, "discarded": int, "infeasible": int, "tolerance": (float, type(None)),
-        "verdict": str, "note": str,
+        "verdict": str, "note": str, "key": str, "margin": (float, type(None)), "power": (float, type(None)),
     }  # fmt: skip
     assert len(made["verdicts"]) == 12
     for verdict in made["verdicts"]:
@@ -205,7 +206,28 @@ def test_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             assert isinstance(verdict[name], kind), name
         assert verdict["low"] <= verdict["measured"] <= verdict["high"]
     counted = Counter(verdict["verdict"] for verdict in made["verdicts"])
-    assert made["counts"] == counted == {"agrees": 3, "corrected": 3, "differs": 3, "measured": 3}
+    assert counted == {"agrees": 3, "corrected": 3, "differs": 3, "measured": 3}
+    assert made["counts"] == {**counted, "too weak to tell": 0}
+    assert made["joint"] == []
+
+
+def test_readings_are_searched_printed_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explained = replace(EXPERIMENT, readings=tiny_readings)
+    monkeypatch.setattr(registry, "get", lambda name: explained)
+    assert main(["reproduce", "tiny", "--out", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["reproduce", "tiny", "--explain", "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Fig. 0: readings of the protocol, the likeliest first"
+    ranked = [line.split("scale: ")[1] for line in lines if "scale: " in line]
+    assert ranked == ["1", "2", "4"]
+    told = json.loads((tmp_path / "tiny" / "explanation.json").read_text(encoding="utf-8"))
+    weights = [one["weight"] for one in told]
+    assert weights == sorted(weights, reverse=True)
+    assert sum(weights) == pytest.approx(1.0)
+    assert "Readings of the protocol" in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
 def test_another_experiment_joins_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,6 +259,8 @@ def test_another_experiment_joins_the_report(tmp_path: Path, monkeypatch: pytest
         (["tiny", "--seed", "-1"], "seed is -1"),
         (["tiny", "--quick", "--full"], "exclude each other"),
         (["tiny", "--workers", "0"], "--workers is 0"),
+        (["tiny", "--explain"], "tiny has no readings to search"),
+        (["tiny", "--explain", "--full"], "--explain runs cells of its own"),
         (["tiny", "--workers", "2", "--scheduler", "tcp://x:1"], "exclude each other"),
         (["tiny", "--out", "{file}"], "--out"),
         (["tiny", "--out", "{other}"], "holds another run: its root seed differs"),

@@ -1,18 +1,20 @@
 """Figures 2 and 5: who is global, local or unfinished, and how slack the published B.1 is."""
 
+from attsvm.experiments.figures import convergence_types
 from attsvm.experiments.figures.convergence_types import STOP_STEP, Config
 from attsvm.experiments.statistics import wilson_interval
 from figure_trials import check_report, run
 
 TRIALS = 40
+NUMERICS = ("published", "exact")
 
 
 def test_exact_training_ends_at_locally_optimal_selections():
     rows = run("convergence-types", Config(2, trials=TRIALS), Config(20, steps=2000, trials=TRIALS))
     found = check_report("convergence-types", rows)
-    # Nearly all runs end at a local optimum where the paper counts 36 %.
+    # Nearly all runs end at a local optimum where the paper counts 36 %. Without the published runs no cause is shown.
     assert found["local, W, d=2, exact numerics"].low > 0.362
-    assert found["local, W, d=2, exact numerics"].verdict == "corrected"
+    assert found["local, W, d=2, exact numerics"].verdict == "differs"
     assert found["global, W, d=20, exact numerics"].measured == 1
     strict, slack = found["strict B.1, W, d=20"], found["slack B.1, W, d=20, exact numerics"]
     assert slack.measured == 1
@@ -23,10 +25,18 @@ def test_unfinished_runs_are_the_published_not_local_ones():
     rows = run("convergence-types", Config(2, "W", "published", steps=STOP_STEP, trials=2 * TRIALS))
     found = check_report("convergence-types", rows)
     for what in ("not local", "local", "global"):
-        assert found[f"{what}, W, d=2, published numerics"].verdict == "agrees"
+        assert found[f"{what}, W, d=2, published numerics"].verdict in ("agrees", "too weak to tell")
     unsaturated = sum(not row["saturated"] for row in rows)
     low, high = wilson_interval(unsaturated, len(rows), 0.999)
     assert low < 0.63 < high
+
+
+def test_the_figure_as_a_whole_is_that_of_unfinished_runs():
+    configs = [Config(d, "W", numerics, steps=STOP_STEP, trials=30) for d in (2, 3) for numerics in NUMERICS]
+    published, exact = convergence_types.joint(run("convergence-types", *configs))[:2]
+    assert published.verdict != "differs"
+    # Runs that are not asked whether they have ended are far more often local than the printed ones.
+    assert exact.verdict == "differs"
 
 
 def test_k_and_q_reach_the_nuclear_svm():

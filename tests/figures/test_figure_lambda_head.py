@@ -1,21 +1,33 @@
-"""Figures 9 and 12: a concave head keeps sparsemax of the scores, and W its SVM equivalent."""
+"""Figures 9 and 12: a concave head keeps sparsemax of the scores, and the filter of p. 16 raises the printed counts."""
+
+from __future__ import annotations
 
 import numpy as np
 
-from attsvm.experiments.figures.lambda_head import Config, best_attention, instance
+from attsvm.experiments.figures import lambda_head
+from attsvm.experiments.figures.lambda_head import Config, best_attention, constrained, instance
+from attsvm.experiments.figures.lambda_verdicts import EDGE, count_points, kept
 from figure_trials import check_report, run
 
 
 def test_training_keeps_what_lemma_6_says():
-    cells = [Config(0.2, steps=3000, trials=20), Config(1.0, steps=3000, trials=20), Config(2.0, "lemma", trials=200)]
-    rows = run("lambda-head", *cells)
+    cells = [Config(lam, steps=3000, trials=40) for lam in (0.2, 1.0, 1.4)] + [Config(2.0, "lemma", trials=200)]
+    rows = run("lambda-head", *cells, Config(0.0, "lemma", tau=3, trials=20))
     found = check_report("lambda-head", rows)
     trained = [row for row in rows if row["numerics"] == "exact"]
     # Normalised steps of 0.1 change the logits of unit tokens by at most 0.1, and attention by a quarter of it.
     assert np.mean([row["off"] for row in trained]) < 0.025
-    assert np.mean([row["equivalent"] < row["mm"] for row in trained if row["equivalent"] is not None]) > 0.8
-    assert found["tokens selected, lambda=0.2"].verdict == "agrees"
-    assert found["tokens that Lemma 6 keeps, lambda=2"].verdict == "differs"
+    known = [row for row in trained if row["equivalent"] is not None]
+    assert np.mean([row["equivalent"][-1] < row["mm"][-1] for row in known]) > 0.8
+    assert found["tokens selected, lambda=0.2"].verdict != "differs"
+    assert found["tokens that Lemma 6 keeps, lambda=2"].measured < 9.3
+    # The filter keeps instances that select every token, and with them a larger mean.
+    for lam in (1.0, 1.4):
+        cell = [row for row in trained if row["lam"] == lam]
+        assert np.mean([row["count"] for row in cell if kept(row, EDGE)]) > np.mean([row["count"] for row in cell])
+    tests = {test.reading: test for test in lambda_head.joint(rows) if test.figure == "Fig. 9a"}
+    assert len(tests) == 2
+    assert len(count_points(trained, 1e-8)) == 3
 
 
 def test_best_attention_beats_its_neighbours():
@@ -30,3 +42,11 @@ def test_best_attention_beats_its_neighbours():
 
         others = rng.dirichlet(np.ones(6), 200)
         assert (head(best) >= head(0.9 * best + 0.1 * others)).all()
+
+
+def test_the_constraint_on_tau_bounds_what_is_kept():
+    for seed in range(20):
+        lam, tokens, v = constrained(seed, 4, 10, 10)
+        gamma = np.sort(tokens[0] @ v)[::-1]
+        assert gamma[0] - gamma[1] < lam < 2 * (gamma[3] - gamma[4])
+        assert 2 <= (best_attention(tokens[None], v[None], lam) > 0).sum() <= 4

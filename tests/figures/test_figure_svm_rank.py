@@ -1,19 +1,25 @@
 """Figure 4: the published ranks count solver noise and infeasible instances."""
 
+import numpy as np
+
+from attsvm.experiments.figures import svm_rank
 from attsvm.experiments.figures.svm_rank import Config
 from figure_trials import check_report, run
 
+COUNTED = ("ranks counted as published", "certified ranks of feasible instances")
+
 
 def test_published_count_and_certified_rank():
-    rows = run("svm-rank", Config(15, 5, 15, trials=4), Config(15, 5, 3, trials=4))
+    rows = run("svm-rank", Config(15, 5, 15, trials=6), Config(15, 5, 3, trials=6))
     found = check_report("svm-rank", rows)
     certified = found["certified rank, nuclear, n=15, T=5, d=15"]
-    counted = found["published count, nuclear, n=15, T=5, d=15"]
-    assert certified.verdict == "corrected"
+    assert certified.verdict in ("corrected", "differs")
     assert certified.measured <= 7
-    assert counted.measured >= 12
-    assert counted.verdict == "agrees", counted
+    counted = [row["nuclear_published_count"] for row in rows if row["d"] == 15]
+    assert np.mean(counted) >= 12
     assert found["certified rank, frobenius, n=15, T=5, d=15"].verdict == "agrees"
+    # Where nothing is feasible the printed mean is made of nothing, and putting that back gives it.
+    assert found["certified rank, frobenius, n=15, T=5, d=3"].verdict == "corrected"
     for row in rows:
         if row["d"] == 3:
             assert row["infeasible"]
@@ -25,9 +31,18 @@ def test_published_count_and_certified_rank():
             assert row["nuclear_rank"] <= row["frobenius_rank"]
 
 
-def test_splitting_solution_is_near_the_certified_one():
-    import numpy as np
+def test_the_whole_figure_tells_both_ways_of_counting():
+    rows = run("svm-rank", *(Config(n, 5, d, trials=8) for n in (5, 10) for d in (4, 5, 10)))
+    tests = {test.reading: test for test in svm_rank.joint(rows)}
+    counted, certified = (tests[f"{name}, score gap 0.1"] for name in COUNTED)
+    assert counted.verdict != "differs"
+    assert certified.verdict == "differs"
+    power = {one.alternative: one.power for one in counted.powers}
+    assert power["d off by one notch"] > 0.99
+    assert power["certified ranks"] > 0.99
 
+
+def test_splitting_solution_is_near_the_certified_one():
     from attsvm.experiments.instances import draw
     from attsvm.experiments.published_solver import splitting_solution
 

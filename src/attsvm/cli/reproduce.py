@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -18,6 +18,9 @@ from attsvm.experiments.cells import parse_settings
 from attsvm.experiments.experiment import Effort
 from attsvm.experiments.meter import duration
 from attsvm.experiments.runner import Crew, Prepared, Stopped, finish, prepare
+
+if TYPE_CHECKING:
+    from attsvm.experiments.readings import Explained
 
 INSTALL = "install them with `pip install 'attsvm[experiments]'`"
 
@@ -32,6 +35,7 @@ def reproduce(
     seed: int = 0,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     fresh: bool = False,
+    explain: bool = False,
 ) -> int:
     """Run the published experiments and those beyond, and hold every number against what was published.
 
@@ -58,6 +62,8 @@ def reproduce(
         FIELD=VALUE sets a parameter in all cells, such as trials=20 or numerics=published.
     fresh
         Discard what the directory holds of these experiments instead of continuing it.
+    explain
+        Search what a paper leaves open of its protocol, and say which reading explains its figure.
     """
     if quick and full:
         raise BadInput("--quick and --full exclude each other.")
@@ -66,6 +72,10 @@ def reproduce(
     if workers is not None and workers < 1:
         raise BadInput(f"--workers is {workers}; an integer of at least 1 was expected.")
     _check_installed(workers is not None or scheduler is not None)
+    if explain:
+        if set_ or full or fresh or workers is not None or scheduler is not None:
+            raise BadInput("--explain runs cells of its own; names, --out and --seed alone were expected with it.")
+        return _explain(names, out, seed)
     effort: Effort = "full" if full else "quick"
     with refusing():
         overrides = parse_settings(set_ or [])
@@ -83,6 +93,51 @@ def reproduce(
         print(f"Not finished: {', '.join(unfinished)}; the same command continues there.", file=sys.stderr)
         return Exit.INTERRUPTED
     return refuse(" ".join(complaints)) if complaints else Exit.DONE
+
+
+def _explain(names: tuple[str, ...], out: Path, seed: int) -> int:
+    """Search the readings of each protocol, print them, and write them beside the rows."""
+    from attsvm.experiments.readings import explain as search
+    from attsvm.report.finished import write_explanation
+
+    with refusing():
+        chosen = [registry.get(name) for name in dict.fromkeys(names or registry.FIGURES)]
+        closed = [one.name for one in chosen if one.readings is None]
+        if names and closed:
+            raise BadInput(f"{closed[0]} has no readings to search; one of {_open()} was expected with --explain.")
+    check_writable(out, directory=True)
+    with Progress() as progress:
+        for one in chosen:
+            if one.readings is None:
+                continue
+            found: list[Explained] = []
+            with refusing():
+                found = search(one, seed, progress)
+                path = write_explanation(found, out / one.name)
+            print("\n".join(_told(found)))
+            print(f"Written: {path}", flush=True)
+        page, complaints = _report(out, [], shlex.join(["attsvm", *sys.argv[1:]]), progress)
+    if page is not None:
+        print(f"Report: {page}")
+    return refuse(" ".join(complaints)) if complaints else Exit.DONE
+
+
+def _open() -> str:
+    return ", ".join(name for name in registry.FIGURES if registry.get(name).readings is not None)
+
+
+def _told(found: Sequence[Explained]) -> list[str]:
+    """Say which readings explain each figure, the likeliest first."""
+    lines = []
+    for figure in dict.fromkeys(one.figure for one in found):
+        lines.append(f"{figure}: readings of the protocol, the likeliest first")
+        lines.append("  likelihood        p  numbers   verdict           reading")
+        for one in (one for one in found if one.figure == figure):
+            words = ", ".join(f"{factor}: {choice}" for factor, choice in one.factors.items())
+            p, verdict = ("-", "no trials") if one.test is None else (f"{one.test.p:.2g}", one.test.verdict)
+            numbers = f"{one.points} of {one.asked}"
+            lines.append(f"  {one.weight:10.3g} {p:>8}  {numbers:9} {verdict:17} {words}")
+    return lines
 
 
 def _check_installed(distributed: bool) -> None:

@@ -88,7 +88,8 @@ def gapped_trial(
     left = np.arange(n)
     for _ in range(_MAX_DRAWS):
         tokens[left] = _sphere(rng, len(left), T, d)
-        left = left[[score_gap(tokens[i : i + 1], labels[i : i + 1], v) < gap for i in left]]
+        # A float32 normal is exactly zero once in some ten million draws, and its direction is no number: drawn again.
+        left = left[[not score_gap(tokens[i : i + 1], labels[i : i + 1], v) >= gap for i in left]]
         if not len(left):
             return tokens, queries, labels, v
     raise ValueError(

@@ -7,6 +7,7 @@ and the report. A module must import fast; what is heavy (torch, matplotlib) is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -14,8 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from attsvm.experiments.joint import JointTest
+    from attsvm.experiments.readings import Reading
+
 Row = dict[str, Any]
 Effort = Literal["quick", "full"]
+Kind = Literal["agrees", "differs", "corrected", "too weak to tell", "measured"]
 
 
 class Config(Protocol):
@@ -35,14 +40,19 @@ class Verdict:
         Which number, in words and parameters: ``"P(global), W, n=5, T=5, d=10"``.
     published : float or None
         None where nothing was published; the verdict is then ``"measured"``.
+    key : str
+        Name of the published number in the ledger (:mod:`attsvm.experiments.published.ledger`), empty without one.
     measured, low, high : float
         Ours, and its 95 % confidence interval.
     trials, discarded, infeasible : int
         Trials asked for; those the published protocol throws away; those without an SVM solution.
     tolerance : float
         The difference that sampling error alone explains (of ours and of theirs); it follows from the trials.
-    verdict : {"agrees", "differs", "corrected", "measured"}
-        ``"corrected"``: the published number is an artefact, `note` says of what.
+    margin, power : float
+        The difference that would matter, and the probability that one of that size is called different.
+    verdict : {"agrees", "differs", "corrected", "too weak to tell", "measured"}
+        ``"agrees"``: not different, and within the margin (two one-sided tests); ``"too weak to tell"``: neither shown.
+        ``"corrected"``: the certified value differs, and agrees once the artefact that `note` names is put back.
     note : str
     """
 
@@ -54,10 +64,13 @@ class Verdict:
     high: float
     trials: int
     tolerance: float
-    verdict: Literal["agrees", "differs", "corrected", "measured"]
+    verdict: Kind
     discarded: int = 0
     infeasible: int = 0
     note: str = ""
+    key: str = ""
+    margin: float = math.nan
+    power: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -93,6 +106,10 @@ class Experiment:
         Measured on two cores.
     batch : int
         Trials in a shard; enough for 0.1 s of work, few enough that a killed worker costs little.
+    joint : callable, optional
+        ``joint(rows) -> list of JointTest``: all points of a published figure tested at once.
+    readings : callable, optional
+        ``readings() -> list of Reading``: the protocols that ``attsvm reproduce NAME --explain`` tries.
     """
 
     name: str
@@ -107,6 +124,8 @@ class Experiment:
     instance: tuple[str, ...]
     minutes: Mapping[Effort, float]
     batch: int = 20
+    joint: Callable[[Sequence[Row]], list[JointTest]] | None = None
+    readings: Callable[[], list[Reading]] | None = None
 
     def __post_init__(self) -> None:
         known = {field.name for field in fields(self.config)}

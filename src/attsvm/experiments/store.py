@@ -164,7 +164,7 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
 
 def discard(directory: Path) -> None:
     """Remove what a run of an experiment left in its directory, and nothing else."""
-    for name in ("rows.parquet", "manifest.json", "figure.png", "figure.pdf"):
+    for name in ("rows.parquet", "manifest.json", "figure.png", "figure.pdf", "explanation.json"):
         (directory / name).unlink(missing_ok=True)
     shutil.rmtree(directory / "shards", ignore_errors=True)
 

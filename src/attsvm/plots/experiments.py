@@ -53,12 +53,35 @@ class Curve:
     style: str = "-"
 
 
-def draw_curve(ax: Axes, curve: Curve, shift: float = 0.0) -> None:
-    """Draw a series; `shift` moves ours sideways by that share of x, to keep error bars apart."""
+# Points of a printed line from which its markers would run into each other.
+MANY = 16
+
+
+def draw_curve(
+    ax: Axes,
+    curve: Curve,
+    shift: float = 0.0,
+    line: tuple[Any, Any, tuple[Any, Any] | list[Any]] | None = None,
+) -> None:
+    """Draw a series.
+
+    Parameters
+    ----------
+    ax : Axes
+    curve : Curve
+    shift : float
+        Moves ours sideways by that share of x, to keep error bars apart.
+    line : tuple, optional
+        The published curve instead of `curve.published` where it has a band: x, y, and the band's lower and upper edge.
+    """
     color, marker = SERIES[curve.look]
-    if curve.published is not None:
-        x, y = curve.published
-        ax.plot(x, y, "--", marker=marker, color=color, mfc="white", ms=5.5, lw=0.9, zorder=2)
+    printed = curve.published if line is None else line[:2]
+    if printed is not None:
+        x, y = printed
+        shown = {"marker": marker, "ms": 5.5, "mfc": "white"} if len(x) < MANY else {}
+        ax.plot(x, y, "--", color=color, lw=0.9 if shown else 1.3, zorder=2, **shown)
+    if line is not None:
+        ax.fill_between(line[0], *line[2], color=color, alpha=0.1, lw=0, zorder=1)
     x = np.asarray(curve.x, dtype=float) * (1 + shift)
     y, low, high = (np.asarray(part, dtype=float) for part in (curve.y, curve.low, curve.high))
     bars = np.maximum(np.stack([y - low, high - y]), 0.0)
@@ -143,12 +166,19 @@ def grid(
     return figure, axes[:count].reshape(rows, columns)
 
 
-def legend(figure: Figure, axes: Sequence[Axes], columns: int = 3, other: str | None = None) -> None:
-    """Put a legend below that also tells ours from the published; `other` names our dotted lines."""
+def legend(
+    figure: Figure, axes: Sequence[Axes], columns: int = 3, other: str | None = None, band: bool = False
+) -> None:
+    """Put a legend below that also tells ours from the published; `other` names our dotted lines.
+
+    With `band` it names the published standard deviations as well.
+    """
     ax = axes[0]
     keys = [("-", QUIET, "ours, 95 % interval"), ("--", "white", "published")]
     for style, face, label in keys:
         ax.add_line(Line2D([], [], ls=style, marker="o", ms=5, color=QUIET, mfc=face, lw=1.2, label=label))
+    if band:
+        ax.add_line(Line2D([], [], ls="-", lw=6, alpha=0.25, color=QUIET, label="published ± one standard deviation"))
     if other is not None:
         ax.add_line(Line2D([], [], ls=":", marker="o", ms=3.5, color=QUIET, lw=1.2, label=other))
     legend_below(figure, list(axes), columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -12,9 +13,12 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from attsvm.core.files import replacing_file
 from attsvm.experiments import registry, tables
 from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
+from attsvm.experiments.joint import JointTest
 from attsvm.experiments.meter import duration
+from attsvm.experiments.readings import Explained
 from attsvm.experiments.runner import prepare
 from attsvm.experiments.store import read_manifest
 from attsvm.plots.style import house_style
@@ -22,6 +26,7 @@ from attsvm.report.page import Picture
 from attsvm.report.tally import count, number
 
 LISTED_VALUES = 12
+EXPLANATION = "explanation.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +42,8 @@ class Finished:
     overrides : mapping of str to str
     seconds : float
         Computation, summed over workers.
+    explained : sequence of mapping
+        Readings of its protocol, the likeliest first, where ``--explain`` has searched them.
     """
 
     experiment: Experiment
@@ -45,11 +52,17 @@ class Finished:
     seed: int
     overrides: Mapping[str, Any]
     seconds: float
+    explained: Sequence[Mapping[str, Any]] = ()
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """Its numbers beside the published ones."""
         return self.experiment.verdicts(self.rows)
+
+    @cached_property
+    def joint(self) -> list[JointTest]:
+        """Its figures tested as wholes."""
+        return [] if self.experiment.joint is None else self.experiment.joint(self.rows)
 
     @cached_property
     def picture(self) -> Picture:
@@ -77,6 +90,7 @@ class Finished:
         """
         try:
             count(self.verdicts)
+            len(self.joint)
             self.picture.wide  # noqa: B018
         except Exception as error:
             # An experiment that fails on its own cells has a bug; on cells it did not foresee it may fail in any way.
@@ -138,5 +152,39 @@ def finished_in(directory: Path) -> list[Finished]:
         except (ValueError, KeyError):
             continue
         rows = tables.read(run.store.rows_file).to_pylist()
-        found.append(Finished(run.experiment, rows, run.effort, run.seed, run.overrides, run.store.seconds))
+        explained = read_explanation(directory / name)
+        found.append(Finished(run.experiment, rows, run.effort, run.seed, run.overrides, run.store.seconds, explained))
     return found
+
+
+def write_explanation(found: Sequence[Explained], directory: Path) -> Path:
+    """Write the readings of an experiment's protocol beside its rows, as explanation.json.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    told = [
+        {
+            "figure": one.figure,
+            "factors": dict(one.factors),
+            "points": one.points,
+            "asked": one.asked,
+            "weight": one.weight,
+            "p": None if one.test is None else one.test.p,
+            "log_likelihood": None if one.test is None else one.test.log_likelihood,
+            "verdict": None if one.test is None else one.test.verdict,
+        }
+        for one in found
+    ]
+    with replacing_file(directory / EXPLANATION) as beside:
+        beside.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return directory / EXPLANATION
+
+
+def read_explanation(directory: Path) -> list[dict[str, Any]]:
+    """Read what :func:`write_explanation` left, nothing where it has not run."""
+    path = directory / EXPLANATION
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []

@@ -9,13 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.core.files import replacing_files_in
+from attsvm.experiments.comparison import COMPARISONS
 from attsvm.experiments.experiment import Verdict
-from attsvm.experiments.statistics import COMPARISONS
+from attsvm.experiments.joint import TESTS
+from attsvm.experiments.published.ledger import PrintedCurve, ledger
 from attsvm.report.errata import ERRATA, HEAD
 from attsvm.report.finished import Finished
 from attsvm.report.page import environment, versions
 from attsvm.report.prose import Tile
-from attsvm.report.tally import KINDS, as_json, count, deviation, headline, number
+from attsvm.report.tally import (
+    CLASSES,
+    KINDS,
+    as_json,
+    count,
+    deviation,
+    headline,
+    noticed,
+    number,
+    percent,
+)
 
 
 def as_document(finished: Sequence[Finished], command: str, unfinished: Sequence[str]) -> dict[str, Any]:
@@ -43,6 +55,7 @@ def as_document(finished: Sequence[Finished], command: str, unfinished: Sequence
             for one in finished
         ],
         "verdicts": [as_json(verdict) for one in finished for verdict in one.verdicts],
+        "joint": [as_json(test) for one in finished for test in one.joint],
         "versions": versions(),
     }
 
@@ -65,7 +78,13 @@ def render(finished: Sequence[Finished], command: str, unfinished: Sequence[str]
             errata=ERRATA,
             errata_head=HEAD.replace("*", ""),
             kinds=KINDS,
+            classes=CLASSES,
             comparisons=COMPARISONS,
+            family=TESTS,
+            ledger=ledger(),
+            provenance=provenance(finished),
+            noticed=noticed,
+            percent=percent,
             count=count,
             number=number,
             deviation=deviation,
@@ -118,8 +137,8 @@ def write_reproduction(
 def _lede(finished: Sequence[Finished], unfinished: Sequence[str]) -> str:
     told = (
         "The published experiments of attention as a support vector machine, run again from certified solutions and "
-        "exact gradients. A number agrees when it differs from the published one by no more than sampling error, ours "
-        "and theirs, explains."
+        "exact gradients. A number agrees when it is shown to lie within a stated margin of the printed one, and "
+        "differs when sampling and reading errors, ours and theirs, do not explain the difference."
     )
     if unfinished:
         told += f" Interrupted before their end, and not shown: {', '.join(unfinished)}."
@@ -129,8 +148,16 @@ def _lede(finished: Sequence[Finished], unfinished: Sequence[str]) -> str:
 def _tiles(verdicts: Sequence[Verdict]) -> list[Tile]:
     counts = count(verdicts)
     return [
-        Tile(f"{counts['agrees']:,}", "agree", "within sampling error, at 5 % for the whole report", match=True),
-        Tile(f"{counts['corrected']:,}", "corrected", "the published number is an artefact, its cause is shown"),
+        Tile(f"{counts['agrees']:,}", "agree", "shown to lie within a stated margin", match=True),
+        Tile(f"{counts['corrected']:,}", "corrected", "the truth differs, and agrees with the artefact put back"),
         Tile(f"{counts['differs']:,}", "differ", "by more than sampling error explains"),
+        Tile(f"{counts['too weak to tell']:,}", "too weak to tell", "neither is shown with these trials"),
         Tile(f"{counts['measured']:,}", "measured", "published by nobody, or without trials that count"),
     ]
+
+
+def provenance(finished: Sequence[Finished]) -> list[tuple[PrintedCurve, int]]:
+    """List the printed curves that something on the page is held against, each with how many of its numbers."""
+    used = {verdict.key for one in finished for verdict in one.verdicts if verdict.key}
+    counted = [(curve, sum(point.key in used for point in curve.points.values())) for curve in ledger()]
+    return [(curve, numbers) for curve, numbers in counted if numbers]

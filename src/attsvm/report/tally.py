@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from attsvm.experiments.experiment import Verdict
+from attsvm.experiments.experiment import Kind, Verdict
+from attsvm.experiments.joint import JointTest
 
-KINDS = ("agrees", "corrected", "differs", "measured")
-"""In the order of the report: "corrected" stands for an artefact that was found, "measured" for a number that nobody
-has published."""
+KINDS: tuple[Kind, ...] = ("agrees", "corrected", "differs", "too weak to tell", "measured")
+"""In the order of the report: "corrected" stands for an artefact shown by two tests, "measured" for a number that
+nobody has published."""
+
+CLASSES = {kind: kind.split(" ", 1)[0].replace("too", "weak") for kind in KINDS}
+"""Names of the kinds that a style sheet can use."""
 
 
 def count(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    """Count verdicts of each kind; all kinds are there."""
-    counts = Counter(verdict.verdict for verdict in verdicts)
+    """Count verdicts of each kind; all kinds are there.
+
+    A printed number counts once, however many panels and verdicts show it; the first verdict stands.
+    """
+    counts = Counter(verdict.verdict for verdict in _distinct(verdicts))
     return {kind: counts[kind] for kind in KINDS}
+
+
+def _distinct(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
+    seen = set[str]()
+    for verdict in verdicts:
+        if verdict.key not in seen:
+            yield verdict
+        if verdict.key:
+            seen.add(verdict.key)
 
 
 def headline(verdicts: Sequence[Verdict]) -> str:
     """Say in one sentence how the published numbers fare."""
     counts = count(verdicts)
-    published = len(verdicts) - counts["measured"]
+    published = sum(counts.values()) - counts["measured"]
     if not published:
         return f"{len(verdicts):,} number{'s' * (len(verdicts) != 1)} measured that nobody has published"
     parts = [f"{counts['agrees']:,} of {published:,} published numbers agree"]
@@ -32,7 +48,21 @@ def headline(verdicts: Sequence[Verdict]) -> str:
         parts.append(f"{counts['corrected']:,} are corrected")
     if counts["differs"]:
         parts.append(f"{counts['differs']:,} differ{'s' if counts['differs'] == 1 else ''}")
+    if counts["too weak to tell"]:
+        parts.append(f"of {counts['too weak to tell']:,} too little is known to tell")
     return ", ".join(parts)
+
+
+def percent(share: float) -> str:
+    """Write a probability in per cent, never 0 or 100 by rounding."""
+    if 0.99 < share < 1:
+        return f"{100 * min(share, 0.999):.1f} %"
+    return f"{100 * share:.0f} %"
+
+
+def noticed(test: JointTest) -> str:
+    """Say what a joint test would have noticed, and how likely."""
+    return "; ".join(f"{one.alternative}: {percent(one.power)}" for one in test.powers)
 
 
 def number(value: float | None) -> str:
@@ -58,9 +88,10 @@ def deviation(verdict: Verdict) -> float | None:
     return difference / verdict.tolerance if verdict.tolerance > 0 else math.copysign(math.inf, difference)
 
 
-def as_json(verdict: Verdict) -> dict[str, Any]:
+def as_json(verdict: Verdict | JointTest) -> dict[str, Any]:
     """Return the fields of a verdict; null for what is unknown or unbounded."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in asdict(verdict).items()
-    }
+    return {name: _plain(value) for name, value in asdict(verdict).items()}
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -120,8 +120,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report local directions and the share of starts that reach the global one, by dimension and scale."""
     import numpy as np
 
+    from attsvm.experiments.comparison import mean_verdict, share_verdict
     from attsvm.experiments.grouping import by
-    from attsvm.experiments.statistics import mean_verdict, share_verdict
 
     found = []
     counts: dict[int, float] = {}

@@ -115,8 +115,9 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report the median exponent of both errors, and where they ended."""
     import numpy as np
 
+    from attsvm.experiments.comparison import value_verdict
     from attsvm.experiments.grouping import by
-    from attsvm.experiments.statistics import bootstrap_interval, value_verdict
+    from attsvm.experiments.statistics import bootstrap_interval
 
     found = []
     last: dict[str, np.ndarray] = {}

@@ -162,8 +162,9 @@ def accuracy(fresh: tuple[Any, Any, Any], W: np.ndarray, v: np.ndarray) -> float
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report every measure with its difference from the fixed head."""
+    from attsvm.experiments.comparison import mean_verdict, value_verdict
     from attsvm.experiments.grouping import by, column, having
-    from attsvm.experiments.statistics import bootstrap_interval, mean_verdict, value_verdict
+    from attsvm.experiments.statistics import bootstrap_interval
 
     found = []
     for (kind, d, rate), cell in by(rows, "kind", "d", "head_lr").items():

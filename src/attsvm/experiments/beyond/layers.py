@@ -181,8 +181,9 @@ def take_apart(
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report each layer's correlation with its SVM beside the controls, and how attention composes."""
+    from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
-    from attsvm.experiments.statistics import mean_interval, mean_verdict
+    from attsvm.experiments.statistics import mean_interval
 
     found = []
     for (task, layers, between, layer), cell in by(rows, "task", "layers", "between", "layer").items():
@@ -244,7 +245,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def against_hebbian(task: str, rows: Sequence[Row]) -> Verdict:
     """Say whether the SVM describes the layers better than the mean difference that needs no margin."""
-    from attsvm.experiments.statistics import mean_interval, mean_verdict
+    from attsvm.experiments.comparison import mean_verdict
+    from attsvm.experiments.statistics import mean_interval
 
     lead = [row["svm"] - row["hebbian"] for row in rows]
     low, high = mean_interval(lead)

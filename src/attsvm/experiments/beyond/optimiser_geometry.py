@@ -104,8 +104,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report each optimiser's efficiency in its norm and the norm it serves best, then each norm's best optimiser."""
     import numpy as np
 
+    from attsvm.experiments.comparison import mean_verdict, share_verdict
     from attsvm.experiments.grouping import having
-    from attsvm.experiments.statistics import mean_verdict, share_verdict
 
     groups = by_rule(rows)
     found = []

@@ -138,8 +138,8 @@ def group_of(row: Row) -> str:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Count global convergence under each combination of conditions, and list what contradicts the conjecture."""
+    from attsvm.experiments.comparison import mean_verdict, share_verdict
     from attsvm.experiments.grouping import by, column
-    from attsvm.experiments.statistics import mean_verdict, share_verdict
 
     known = [row for row in rows if row["feasible"]]
     infeasible = sum(row["infeasible"] for row in rows)

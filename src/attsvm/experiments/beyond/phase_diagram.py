@@ -222,8 +222,8 @@ def half_way(
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Hold both lines against what happens above and below them, and fit where each share passes one half."""
+    from attsvm.experiments.comparison import share_verdict
     from attsvm.experiments.grouping import having
-    from attsvm.experiments.statistics import share_verdict
 
     found = []
     held = [(LINES[0], PANELS[at]) for at in (1, 0)] + [(LINES[1], PANELS[at]) for at in (3, 4, 5, 7)]
@@ -263,7 +263,7 @@ def _thresholds(varied: str, fixed: str, value: int, rows: list[Row]) -> list[Ve
     import numpy as np
 
     from attsvm.experiments.beyond.power_law import exponents
-    from attsvm.experiments.statistics import value_verdict
+    from attsvm.experiments.comparison import value_verdict
 
     found = []
     for part, key, what in PANELS:

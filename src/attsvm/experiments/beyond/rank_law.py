@@ -136,8 +136,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Fit the exponents, and count how often the bounds hold and how tight they are."""
     import numpy as np
 
+    from attsvm.experiments.comparison import mean_verdict, share_verdict, value_verdict
     from attsvm.experiments.grouping import by, column
-    from attsvm.experiments.statistics import mean_verdict, share_verdict, value_verdict
 
     known = [row for row in rows if row["certified"]]
     infeasible = sum(row["infeasible"] for row in rows)

@@ -112,8 +112,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def decay(rows: Sequence[Row]) -> list[Verdict]:
     """Answer which R."""
+    from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
-    from attsvm.experiments.statistics import mean_verdict
 
     found = []
     for (strength, n, T, d), cell in by(rows, "strength", "n", "T", "d").items():
@@ -157,8 +157,9 @@ def decay(rows: Sequence[Row]) -> list[Verdict]:
 
 def dropout(rows: Sequence[Row]) -> list[Verdict]:
     """Compare with no dropout on the same instances."""
+    from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
-    from attsvm.experiments.statistics import bootstrap_interval, mean_verdict
+    from attsvm.experiments.statistics import bootstrap_interval
 
     found = []
     plain = {row["seed"]: row["margin"] for row in rows if row["strength"] == 0}
@@ -189,8 +190,8 @@ def dropout(rows: Sequence[Row]) -> list[Verdict]:
 
 def early(rows: Sequence[Row]) -> list[Verdict]:
     """Report what stopping early costs in margin and saves in rank."""
+    from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
-    from attsvm.experiments.statistics import mean_verdict
 
     found = []
     for (step,), cell in by(rows, "step").items():
@@ -213,8 +214,8 @@ def early(rows: Sequence[Row]) -> list[Verdict]:
 
 def size(rows: Sequence[Row]) -> list[Verdict]:
     """Report margin, rank and local optima of every size, and agreement of heads."""
+    from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
-    from attsvm.experiments.statistics import mean_verdict
 
     found = []
     for (d, T, heads), cell in by(rows, "d", "T", "heads").items():
@@ -256,8 +257,8 @@ def size(rows: Sequence[Row]) -> list[Verdict]:
 
 def trends(rows: Sequence[Row]) -> list[Verdict]:
     """Report what changes from the smallest to the largest dimension, and length, with one head."""
+    from attsvm.experiments.comparison import value_verdict
     from attsvm.experiments.grouping import by, column, having
-    from attsvm.experiments.statistics import value_verdict
 
     alone = having(rows, heads=1)
     found = []

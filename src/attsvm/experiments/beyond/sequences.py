@@ -196,8 +196,8 @@ def next_token(config: Config, seeds: Any) -> list[Row]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report how near W is to the SVM of its setting, beside its controls."""
+    from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
-    from attsvm.experiments.statistics import mean_verdict
 
     found = []
     for (setting, d, n, T), cell in by(rows, "setting", "d", "n", "T").items():

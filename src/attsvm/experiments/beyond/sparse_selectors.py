@@ -129,8 +129,9 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report agreement with softmax and margin shares, and say which selector keeps the largest margin."""
+    from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column, having
-    from attsvm.experiments.statistics import mean_interval, mean_verdict
+    from attsvm.experiments.statistics import mean_interval
 
     found = []
     for (d, selector), cell in by(rows, "d", "selector").items():

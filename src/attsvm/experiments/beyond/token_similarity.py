@@ -188,8 +188,9 @@ def named(classes: str) -> tuple[str, str]:
 
 def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
     """Report how near W comes to its SVM with every rival, and which sequences get the larger margins."""
+    from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column, having
-    from attsvm.experiments.statistics import mean_interval, mean_verdict
+    from attsvm.experiments.statistics import mean_interval
 
     found = []
     for (distance, share), cell in by(rows, "distance", "share").items():
@@ -229,8 +230,9 @@ def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
 
 def differences(rows: Sequence[Row], data: str) -> list[Verdict]:
     """Report by what factor nearness, and the score gap, change 1 - correlation on the same sequences."""
+    from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import having
-    from attsvm.experiments.statistics import bootstrap_interval, mean_verdict
+    from attsvm.experiments.statistics import bootstrap_interval
 
     rivals = [row for row in rows if row["distance"] > 0 and (row["error"] or 0) > 0]
     distances, shares = (sorted({row[name] for row in rivals}) for name in ("distance", "share"))

@@ -81,11 +81,12 @@ def _ends(cell: Sequence[Row]) -> Any:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Rank the norms by mean correlation: the published claim is that the descent's own comes first."""
+    """Rank the norms by mean correlation: the claim is that the descent's own comes first."""
     import numpy as np
 
+    from attsvm.experiments.comparison import mean_verdict, share_verdict, value_verdict
     from attsvm.experiments.grouping import by
-    from attsvm.experiments.statistics import bootstrap_interval, mean_verdict, share_verdict, value_verdict
+    from attsvm.experiments.statistics import bootstrap_interval
 
     found = []
     for (p,), cell in by(rows, "p").items():
@@ -108,7 +109,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 rank(ends),
                 low,
                 high,
-                published=1.0,
                 trials=len(cell),
                 infeasible=infeasible,
             ),

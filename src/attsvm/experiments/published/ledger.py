@@ -1,0 +1,181 @@
+"""The ledger of published numbers: nothing is called "published" that does not come from here.
+
+Every number stands in ``ledger.json`` with its paper, version, page, figure, panel, curve, trials and reading error. A
+verdict takes a :class:`Printed`, which only the ledger makes, so that a number of ours cannot pass for one of theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One published number.
+
+    Attributes
+    ----------
+    key : str
+        Its name in the ledger: figure, panel, curve and place on the axis, ``"Fig. 6a: W, n=5 @ 10"``.
+    value : float
+    trials : int or None
+        Behind it, as the paper says; None where it does not.
+    error : float
+        Largest error of reading it, in its own unit.
+    deviation : float or None
+        Standard deviation over trials, where the figure shows one.
+    """
+
+    key: str
+    value: float
+    trials: int | None
+    error: float
+    deviation: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PrintedCurve:
+    """One published curve.
+
+    Attributes
+    ----------
+    key, figure, panel, curve : str
+    page : int
+    x_name, y_name : str
+    x : tuple
+        Numbers or words.
+    y : tuple of float
+    trials : int or None
+    setting : str
+        What of it the paper states, and what it does not.
+    sd : tuple of float or None
+        Error bars or half widths of a band, one standard deviation.
+    absolute, relative : float
+        The reading error of y: absolute + relative |y|.
+    line : mapping or None
+        More points of the same curve, ``x``, ``y`` and possibly ``sd``, for drawing all of it.
+    same_as : str or None
+        The key of the curve that shows the same numbers in another panel.
+    """
+
+    key: str
+    figure: str
+    panel: str
+    curve: str
+    page: int
+    x_name: str
+    y_name: str
+    x: tuple[Any, ...]
+    y: tuple[float, ...]
+    trials: int | None
+    setting: str
+    sd: tuple[float, ...] | None = None
+    absolute: float = 0.0
+    relative: float = 0.0
+    line: Mapping[str, list[float]] | None = field(default=None)
+    same_as: str | None = None
+
+    @cached_property
+    def points(self) -> dict[Any, Printed]:
+        """Its numbers by place on the axis; those that another panel shows too carry the other's key."""
+        made = {}
+        for at, (x, y) in enumerate(zip(self.x, self.y, strict=True)):
+            made[x] = Printed(
+                key=f"{self.same_as or self.key} @ {x}",
+                value=y,
+                trials=self.trials,
+                error=self.absolute + self.relative * abs(y),
+                deviation=None if self.sd is None else self.sd[at],
+            )
+        return made
+
+    def at(self, x: Any) -> Printed | None:
+        """Return the number printed at `x`, None where there is none."""
+        return self.points.get(x)
+
+    @property
+    def drawn(self) -> tuple[Sequence[float], Sequence[float]]:
+        """All of it: x and y."""
+        return (self.x, self.y) if self.line is None else (self.line["x"], self.line["y"])
+
+    @property
+    def band(self) -> Sequence[float] | None:
+        """Standard deviations beside :attr:`drawn`, where the figure shows them."""
+        return self.sd if self.line is None else self.line.get("sd")
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    """All curves, with where and how they were read."""
+
+    paper: str
+    version: str
+    how: str
+    error: str
+    curves: Mapping[str, PrintedCurve]
+
+    def __iter__(self) -> Iterator[PrintedCurve]:
+        return iter(self.curves.values())
+
+    @cached_property
+    def numbers(self) -> dict[str, Printed]:
+        """Every distinct number by key."""
+        return {one.key: one for curve in self for one in curve.points.values()}
+
+
+@cache
+def ledger() -> Ledger:
+    """Read the ledger of the package."""
+    told = json.loads((files("attsvm.experiments.published") / "ledger.json").read_text(encoding="utf-8"))
+    curves = {}
+    for row in told["curves"]:
+        error = row["error"]
+        curves[row["key"]] = PrintedCurve(
+            **{name: row[name] for name in ("key", "figure", "panel", "curve", "page", "x_name", "y_name", "trials")},
+            x=tuple(row["x"]),
+            y=tuple(map(float, row["y"])),
+            setting=row["setting"],
+            sd=None if row.get("sd") is None else tuple(row["sd"]),
+            absolute=error.get("absolute", 0.0),
+            relative=error.get("relative", 0.0),
+            line=row.get("line"),
+            same_as=row.get("same_as"),
+        )
+    return Ledger(told["paper"], told["version"], told["how"], told["error"], curves)
+
+
+def curve(key: str) -> PrintedCurve:
+    """Return a curve of the ledger.
+
+    Raises
+    ------
+    ValueError
+        If there is none of that key.
+    """
+    found = ledger().curves.get(key)
+    if found is None:
+        raise ValueError(f"key is {key!r}; a curve of the ledger was expected, such as {next(iter(ledger())).key!r}.")
+    return found
+
+
+def of_ledger(published: Printed | None) -> Printed | None:
+    """Pass on a number of the ledger, and nothing else.
+
+    Raises
+    ------
+    ValueError
+        If it is a bare number: where it was read is not known then.
+    """
+    if published is None:
+        return None
+    if not isinstance(published, Printed):
+        raise ValueError(f"published is {published!r}; a number of the ledger, with its source, was expected.")
+    if not math.isfinite(published.value):
+        raise ValueError(f"published is {published.value} ({published.key}); a finite number was expected.")
+    return published

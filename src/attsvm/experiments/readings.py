@@ -1,0 +1,131 @@
+"""Which reading of a protocol explains a printed figure: what ``attsvm reproduce NAME --explain`` searches.
+
+A paper leaves choices open: whether scores must have a gap, which runs are left out, when training stops, where it
+starts. A :class:`Reading` is one way to fill them in; it names the cells to run and turns their rows into points of the
+printed figure. Every reading is held against all points at once by the test of :mod:`attsvm.experiments.joint`, and
+weighed by its likelihood.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attsvm.experiments.compute import compute, cut, task_of
+from attsvm.experiments.experiment import Experiment, Row
+from attsvm.experiments.joint import JointTest, Point, joint_test
+
+Progress = Callable[[str, float], object]
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """One way to fill in what a paper leaves open.
+
+    Attributes
+    ----------
+    figure : str
+        Of the paper.
+    factors : mapping of str to str
+        What is chosen, and how: ``{"score gap": "0.1", "filter": "none"}``.
+    cells : tuple
+        Configs to run.
+    points : callable
+        ``points(rows of those cells) -> list of Point``; a point without trials is one that this reading cannot give.
+    """
+
+    figure: str
+    factors: Mapping[str, str]
+    cells: tuple[Any, ...]
+    points: Callable[[Sequence[Row]], list[Point]]
+
+    @property
+    def name(self) -> str:
+        """Its choices in one line."""
+        return ", ".join(f"{factor} {choice}" for factor, choice in self.factors.items())
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A reading with its test.
+
+    Attributes
+    ----------
+    figure : str
+    factors : mapping of str to str
+    points : int
+        Printed numbers that this reading gives a value for, of how many.
+    asked : int
+    test : JointTest or None
+    weight : float
+        Likelihood over the sum of all readings of the figure, each as likely before; 0 for readings that leave points
+        of the figure without a trial.
+    """
+
+    figure: str
+    factors: Mapping[str, str]
+    points: int
+    asked: int
+    test: JointTest | None
+    weight: float
+
+
+def explain(experiment: Experiment, seed: int = 0, progress: Progress | None = None) -> list[Explained]:
+    """Hold every reading of an experiment's protocol against the printed figure.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    seed : int
+        Root of all randomness.
+    progress : callable, optional
+        ``progress(sentence, share done)``.
+
+    Returns
+    -------
+    list of Explained
+        By figure, the likeliest first.
+
+    Raises
+    ------
+    ValueError
+        If the experiment states no readings.
+    """
+    if experiment.readings is None:
+        raise ValueError(f"{experiment.name} leaves no choice of its protocol open that could be searched.")
+    readings = experiment.readings()
+    rows = _run(experiment, [cell for reading in readings for cell in reading.cells], seed, progress)
+    found: list[tuple[Reading, int, int, JointTest | None]] = []
+    for reading in readings:
+        points = reading.points([row for cell in dict.fromkeys(reading.cells) for row in rows[cell]])
+        there = [one for one in points if len(one.values) > 1]
+        test = joint_test(experiment.name, reading.figure, there, reading=reading.name)
+        found.append((reading, len(there), len(points), test))
+    made = []
+    for figure in dict.fromkeys(reading.figure for reading in readings):
+        own = [entry for entry in found if entry[0].figure == figure]
+        heights = [
+            test.log_likelihood if test is not None and there == asked else -math.inf for _, there, asked, test in own
+        ]
+        top = max(heights)
+        parts = [math.exp(height - top) if math.isfinite(height) else 0.0 for height in heights]
+        total = sum(parts) or 1.0
+        ranked = sorted(zip(own, heights, parts, strict=True), key=lambda entry: -entry[1])
+        made += [
+            Explained(reading.figure, reading.factors, there, asked, test, part / total)
+            for (reading, there, asked, test), _, part in ranked
+        ]
+    return made
+
+
+def _run(experiment: Experiment, cells: Sequence[Any], seed: int, progress: Progress | None) -> dict[Any, list[Row]]:
+    """Run every cell once."""
+    rows: dict[Any, list[Row]] = {}
+    distinct = list(dict.fromkeys(cells))
+    for at, cell in enumerate(distinct):
+        if progress is not None:
+            progress(f"{experiment.name}: reading {at + 1} of {len(distinct)} cells", at / len(distinct))
+        rows[cell] = compute(task_of(experiment, seed, cut([cell], experiment.batch)), math.inf).rows
+    return rows

@@ -1,0 +1,153 @@
+"""The test of a whole figure: how often it is wrong, what it notices, and what it says of weak data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attsvm.experiments.joint import LEVEL, Point, curve_points, joint_test, notches, swapped
+from attsvm.experiments.published.ledger import Printed, curve
+
+
+def walks(rng: np.random.Generator, trials: int, length: int = 8) -> np.ndarray:
+    """Curves whose points move together, as those of training do: random walks around a ramp, (trials, length)."""
+    return np.linspace(0, 1, length) + 0.3 * rng.standard_normal((trials, length)).cumsum(1)
+
+
+def points_of(
+    ours: np.ndarray, printed: np.ndarray, trials: int = 100, margin: float = 0.5, **more: Any
+) -> list[Point]:
+    return [
+        Point(Printed(f"p @ {i}", y, trials, 0.0), dict(enumerate(column)), margin, place=("p", i), **more)
+        for i, (column, y) in enumerate(zip(ours.T.tolist(), printed.tolist(), strict=True))
+    ]
+
+
+def rejected(make: Any, repeats: int, level: float) -> float:
+    """Share of repeats in which the figure is rejected at a level."""
+    rng = np.random.default_rng(0)
+    tests = [joint_test("e", "f", make(rng)) for _ in range(repeats)]
+    return float(np.mean([test is not None and test.p < level for test in tests]))
+
+
+def test_correlated_points_are_rejected_as_often_as_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attsvm.experiments.joint.DRAWS", 10)
+    share = rejected(lambda rng: points_of(walks(rng, 80), walks(rng, 100).mean(0)), 300, 0.05)
+    # Three standard errors of a share of 5 % in 300, about one hundredth each.
+    assert 0.01 < share < 0.09
+
+
+def test_shares_are_rejected_no_oftener_than_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attsvm.experiments.joint.DRAWS", 10)
+
+    def make(rng: np.random.Generator) -> list[Point]:
+        p = np.array([0.1, 0.5, 0.9, 0.98, 1.0])
+        ours = (rng.random((60, 5)) < p).astype(float)
+        theirs = (rng.random((500, 5)) < p).mean(0)
+        return points_of(ours, theirs, 500, kind="share")
+
+    assert rejected(make, 200, 0.05) < 0.09
+
+
+def test_independent_seeds_are_told_from_shared_ones() -> None:
+    rng = np.random.default_rng(1)
+    ours, printed = walks(rng, 100), walks(rng, 100).mean(0)
+    shared = points_of(ours, printed)
+    apart = [
+        Point(one.published, {100 * i + seed: v for seed, v in one.values.items()}, one.margin)
+        for i, one in enumerate(shared)
+    ]
+    together, alone = joint_test("e", "f", shared), joint_test("e", "f", apart)
+    assert together is not None
+    assert alone is not None
+    assert together.statistic == pytest.approx(alone.statistic)
+    assert alone.freedom == pytest.approx(8)
+    # Walks of eight steps: R_ij = sqrt(min/max), for which 64 over the sum of squares is 1.7.
+    i = np.arange(1, 9)
+    expected = 64 / np.sum(np.minimum.outer(i, i) / np.maximum.outer(i, i))
+    assert together.freedom == pytest.approx(expected, rel=0.25)
+
+
+def test_what_differs_is_called_so_and_the_power_says_how_surely() -> None:
+    rng = np.random.default_rng(2)
+    ours = walks(rng, 100)
+    right = points_of(ours, walks(rng, 100).mean(0))
+    ahead = notches(right)
+    test = joint_test("e", "f", right, {"a notch ahead": ahead})
+    assert test is not None
+    assert test.verdict == "agrees"
+    (power,) = test.powers
+    mutant = joint_test("e", "f", points_of(ours + 0.5, walks(rng, 100).mean(0)))
+    assert mutant is not None
+    assert mutant.verdict == "differs"
+    # The stated power is the share of figures printed from the alternative that are rejected.
+    shift = np.array([ahead[one.published.key] - one.mean for one in right])
+    noticed = [joint_test("e", "f", points_of(walks(rng, 100), shift + walks(rng, 100).mean(0))) for _ in range(60)]
+    share = np.mean([one is not None and one.p < LEVEL for one in noticed])
+    assert abs(share - power.power) < 4 * math.sqrt(0.25 / 60)
+
+
+def test_few_trials_are_too_weak_to_tell() -> None:
+    rng = np.random.default_rng(3)
+    test = joint_test("e", "f", points_of(walks(rng, 5), walks(rng, 100).mean(0), margin=0.2))
+    assert test is not None
+    assert test.verdict == "too weak to tell"
+    assert joint_test("e", "f", points_of(walks(rng, 1), walks(rng, 100).mean(0))) is None
+
+
+def test_no_variance_is_no_certainty() -> None:
+    """All of ours are 5, theirs have mean 5.02: two integers of a hundred differ from the rest."""
+    five = Point(Printed("p", 5.02, 100, 0.0), dict.fromkeys(range(100), 5.0), 0.5, "count")
+    all_global = Point(Printed("q", 0.998, 500, 0.0), dict.fromkeys(range(500), 1.0), 0.1, "share")
+    for one in (five, all_global):
+        test = joint_test("e", "f", [one])
+        assert test is not None
+        assert test.verdict == "agrees"
+
+
+def test_skewed_distances_are_compared_as_logarithms_with_their_tail() -> None:
+    rng = np.random.default_rng(4)
+
+    def sample(trials: int) -> np.ndarray:
+        return np.exp(1.2 * rng.standard_normal((trials, 1)) + 0.3 * rng.standard_normal((trials, 3)))
+
+    share = np.mean([
+        (test := joint_test("e", "f", points_of(sample(100), sample(100).mean(0), kind="log"))) is not None
+        and test.p < 0.05
+        for _ in range(40)
+    ])  # fmt: skip
+    # Three standard errors of a share of 5 % in 40.
+    assert share <= 0.16
+    doubled = joint_test("e", "f", points_of(3 * sample(400), sample(400).mean(0), 400, kind="log"))
+    assert doubled is not None
+    assert doubled.verdict == "differs"
+
+
+def test_a_number_that_two_panels_show_counts_once() -> None:
+    rows = [{"seed": seed, "global": seed % 2 == 0} for seed in range(40)]
+    both = [
+        one
+        for key in ("Fig. 6a: W, n=5", "Fig. 6b: W, T=5")
+        for one in curve_points(curve(key), {5: rows}, lambda row: row["global"], 0.1, "share")
+    ]
+    test = joint_test("e", "f", both)
+    assert len(both) == 2
+    assert test is not None
+    assert test.values == 1
+
+
+def test_alternatives_move_and_exchange_curves() -> None:
+    a = points_of(np.tile([0.0, 1.0, 2.0], (3, 1)), np.zeros(3))
+    assert list(notches(a).values()) == [1, 2, 2]
+    assert list(notches(a, part=0.25).values()) == [0.25, 1.25, 2]
+    b = [Point(Printed(f"b @ {i}", 0.0, 9, 0.0), {0: 7.0, 1: 7.0}, 1.0, place=("b", i)) for i in range(3)]
+    assert list(swapped([*a, *b], {"p": "b"}).values()) == [7] * 6
+
+
+@pytest.mark.parametrize("margin", [0.0, -1.0, math.nan])
+def test_a_margin_is_stated(margin: float) -> None:
+    with pytest.raises(ValueError, match="margin"):
+        Point(Printed("p", 1.0, 9, 0.0), {}, margin)

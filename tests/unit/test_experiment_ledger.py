@@ -1,0 +1,120 @@
+"""The ledger holds what was read from the paper, and nothing else can be called published."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attsvm.experiments import registry
+from attsvm.experiments.published.ledger import Printed, curve, ledger, of_ledger
+
+ROOT = Path(__file__).parents[2]
+COPY = ROOT / "tests" / "data" / "v1-figures.json"
+ORIGINAL = ROOT.parent / "shared" / "published" / "v1-figures.json"
+
+
+def readings(path: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
+    told = json.loads(path.read_text(encoding="utf-8"))["curves"]
+    return {(row["figure"], row["panel"], row["curve"]): row for row in told}
+
+
+def by_curve() -> dict[tuple[str, str, str], Any]:
+    return {(one.figure, one.panel, one.curve): one for one in ledger()}
+
+
+def test_every_reading_of_the_paper_is_in_the_ledger() -> None:
+    ours = by_curve()
+    for name, row in readings(COPY).items():
+        if row["figure"] == "9" and row["panel"] == "b":
+            # Read at the end of training: the last point of two curves of the ledger.
+            for word, value in zip(row["x"], row["y"], strict=True):
+                last = ours["9", "b", f"{name[2]}, {word}"]
+                assert (last.y[-1], last.x[-1], last.page, last.trials) == (value, 5000, row["page"], row["trials"])
+            continue
+        one = ours[name]
+        assert (list(one.x), list(one.y)) == (row["x"], row["y"]), name
+        assert (one.page, one.trials) == (row["page"], row["trials"]), name
+        if "sd" in row:
+            assert list(one.sd) == row["sd"]
+
+
+def test_the_copy_is_the_original_where_that_is_at_hand() -> None:
+    # The readings were handed over beside the checkout; elsewhere the copy stands for them.
+    original = readings(ORIGINAL) if ORIGINAL.is_file() else readings(COPY)
+    copy = readings(COPY)
+    assert copy.keys() == original.keys()
+    for name, row in copy.items():
+        assert row.items() <= original[name].items()
+
+
+def test_every_number_tells_where_and_how_well_it_was_read() -> None:
+    assert "v1" in ledger().version
+    assert "vector data" in ledger().how
+    for one in ledger():
+        assert one.page in range(1, 55)
+        assert one.setting
+        assert len(one.x) == len(one.y) == len(set(one.x))
+        assert (one.absolute > 0) != (one.relative > 0)
+        assert all(map(math.isfinite, one.y))
+        assert one.same_as is None or curve(one.same_as).same_as is None
+
+
+def test_panels_that_show_the_same_numbers_agree_and_count_once() -> None:
+    total = 0
+    for one in ledger():
+        total += 0 if one.same_as else len(one.x)
+        if one.same_as:
+            for x, number in one.points.items():
+                other = curve(one.same_as).at(x)
+                assert other is not None
+                assert number.key == other.key
+                # Two panels, two readings.
+                assert number.value == pytest.approx(other.value, abs=number.error + other.error)
+    assert len(ledger().numbers) == total
+
+
+def test_lines_pass_through_the_numbers() -> None:
+    for one in ledger():
+        if one.line is not None:
+            drawn = dict(zip(one.line["x"], one.line["y"], strict=True))
+            for x, y in zip(one.x, one.y, strict=True):
+                if x in drawn:
+                    assert drawn[x] == pytest.approx(y, abs=one.absolute + 1e-4, rel=one.relative), (one.key, x)
+
+
+@pytest.mark.parametrize("number", [0.5, 1, "Fig. 6a: W, n=5 @ 10", (0.5, 500)])
+def test_untagged_numbers_are_refused(number: Any) -> None:
+    with pytest.raises(ValueError, match="of the ledger"):
+        of_ledger(number)
+    assert of_ledger(None) is None
+    with pytest.raises(ValueError, match="finite"):
+        of_ledger(Printed("somewhere", math.nan, None, 0.0))
+
+
+def test_a_curve_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match=r"'Fig\. 13'; a curve of the ledger"):
+        curve("Fig. 13")
+
+
+def test_no_experiment_makes_a_published_number_itself() -> None:
+    """Only the ledger's module may construct one; a literal cannot be passed for one, and is not."""
+    package = ROOT / "src" / "attsvm"
+    for path in package.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                assert name != "Printed" or path.name == "ledger.py", path
+                for keyword in node.keywords:
+                    if keyword.arg == "published" and isinstance(keyword.value, ast.Constant):
+                        assert keyword.value.value is None, (path, node.lineno)
+
+
+def test_every_figure_of_the_ledger_belongs_to_an_experiment() -> None:
+    sources = " ".join(registry.get(name).source for name in registry.FIGURES)
+    assert {one.figure for one in ledger()} <= {part.strip(",") for part in sources.replace("Figs", "").split()}
