@@ -21,8 +21,8 @@ from peers_cone import naive
 
 from attsvm import ProblemBatch, SelectionProblem, solve, solve_batch
 from attsvm.core.norms import FROBENIUS, NUCLEAR
-from attsvm.core.solution import Certified, certify
 from attsvm.data.synthetic import random_data
+from attsvm.proofs.certified import Certified, certify
 
 SIZES = (6, 8, 10)
 RUNS = 5

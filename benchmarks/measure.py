@@ -27,7 +27,7 @@ from peers import Answer, Contestant, Solver, contestant
 
 from attsvm import SelectionProblem
 from attsvm.core.norms import get_norm
-from attsvm.core.solution import certify
+from attsvm.proofs.certified import certify
 
 # Between them they reach the compiled parts that attsvm uses, and the lazy imports of the others.
 WARM_UP = ((4, 4, 4), (10, 8, 6))
@@ -58,7 +58,7 @@ def best_of(run: Solver, problem: SelectionProblem, effort: float) -> tuple[Answ
 
 
 def judge(problem: SelectionProblem, norm: str, answer: Answer) -> dict[str, Any]:
-    """What the answer is worth, recomputed from W and the multipliers by attsvm.core.solution.certify."""
+    """What the answer is worth, recomputed from W and the multipliers by attsvm.proofs.certified.certify."""
     usable = answer.W is not None and np.isfinite(answer.W).all()
     W = answer.W if usable and answer.W is not None else np.zeros(problem.shape[2:])
     given = answer.dual is not None and np.isfinite(answer.dual).all()

@@ -31,7 +31,7 @@ so that a crash, a limit or a peak of memory belongs to it alone. Time goes from
 constraints included where a solver needs them as a matrix: the least of repeated runs for short ones, a single run from
 about two seconds on. Memory is the peak (`ru_maxrss`) less what was resident before the instance was read.
 
-**gap** is recomputed by `attsvm.core.solution.certify` from the solver's W and multipliers: (norm / smallest margin)
+**gap** is recomputed by `attsvm.proofs.certified.certify` from the solver's W and multipliers: (norm / smallest margin)
 times (dual norm of A^T lam / sum of lam) less one, whatever the solver says of itself. {LIBLINEAR} gives no
 multipliers; its entry, marked †, is the excess of its W over the lower bound that attsvm proves. **x attsvm** divides
 its time by that of the fastest attsvm run that is at least as accurate (gaps below 1e-12 count as equal); without a

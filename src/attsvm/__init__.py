@@ -10,9 +10,9 @@ __version__ = "0.1.0"
 # Where each public name lives; modules load when a name is first used, so that ``import attsvm`` stays quick.
 _HOMES = {
     "SelectionProblem": "attsvm.core.problem",
-    "Solution": "attsvm.core.solution",
-    "Status": "attsvm.core.solution",
-    "UnsolvedError": "attsvm.core.solution",
+    "Solution": "attsvm.solution.solution",
+    "Status": "attsvm.core.status",
+    "UnsolvedError": "attsvm.solution.solution",
     "solve": "attsvm.solvers.solving",
     "soft_margin_path": "attsvm.solvers.soft_margin_path",
     "solve_batch": "attsvm.solvers.batching",
@@ -29,8 +29,12 @@ _HOMES = {
     "regularization_path": "attsvm.training.path",
     "Attention": "attsvm.nn.attention",
     "AttentionSVM": "attsvm.estimator",
+    "MarginClassifier": "attsvm.margin_classifier",
+    "MarginReport": "attsvm.theory.margin_report",
+    "margin_report": "attsvm.theory.margin_report",
     "correlation": "attsvm.core.correlation",
     "functional": "attsvm.functional",
+    "norms": "attsvm.norms",
 }
 
 __all__ = [
@@ -38,6 +42,8 @@ __all__ = [
     "AttentionSVM",
     "BatchSolution",
     "Diagnosis",
+    "MarginClassifier",
+    "MarginReport",
     "ProblemBatch",
     "Proof",
     "SelectionProblem",
@@ -50,6 +56,8 @@ __all__ = [
     "correlation",
     "diagnose",
     "functional",
+    "margin_report",
+    "norms",
     "regularization_path",
     "soft_margin_path",
     "solve",
@@ -60,19 +68,22 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from attsvm import functional, theory
+    from attsvm import functional, norms, theory
     from attsvm.core.correlation import correlation
     from attsvm.core.problem import SelectionProblem
-    from attsvm.core.solution import Solution, Status, UnsolvedError
+    from attsvm.core.status import Status
     from attsvm.data.token_data import TokenData
     from attsvm.estimator import AttentionSVM
+    from attsvm.margin_classifier import MarginClassifier
     from attsvm.nn.attention import Attention
     from attsvm.proofs import Proof
+    from attsvm.solution.solution import Solution, UnsolvedError
     from attsvm.solvers.batching import BatchSolution, ProblemBatch, solve_batch
     from attsvm.solvers.soft_margin_path import soft_margin_path
     from attsvm.solvers.solving import solve
     from attsvm.theory.diagnosis import Diagnosis, diagnose
     from attsvm.theory.equivalence import svm_equivalent
+    from attsvm.theory.margin_report import MarginReport, margin_report
     from attsvm.training import train
     from attsvm.training.path import regularization_path
     from attsvm.training.trace import Trace

@@ -266,7 +266,7 @@ def exact_attention(
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or tensor.ndim < 2:
             raise ValueError(
-                f"{name} must be a floating-point tensor with at least two dimensions, got {_kind(tensor)}."
+                f"{name} is {_kind(tensor)}; a floating-point tensor with at least two dimensions was expected."
             )
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ValueError(
@@ -360,7 +360,7 @@ def exact_cross_entropy(logits: Tensor, target: Tensor, reduction: str = "mean")
         If shapes or dtypes do not fit or `reduction` is unknown.
     """
     if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim < 1:
-        raise ValueError(f"logits must be a floating-point tensor (..., C), got {_kind(logits)}.")
+        raise ValueError(f"logits is {_kind(logits)}; a floating-point tensor (..., C) was expected.")
     if not isinstance(target, Tensor) or target.is_floating_point() or target.shape != logits.shape[:-1]:
         raise ValueError(f"target is {_kind(target)}; integers of shape {tuple(logits.shape[:-1])} were expected.")
     if reduction not in ("mean", "sum", "none"):

@@ -251,6 +251,37 @@ def test_a_study_of_a_file_from_the_shell(tmp_path: Path) -> None:
     assert sorted(p.name for p in out.iterdir()) == ["figures", "report.html", "verdict.json"]
 
 
+def test_a_second_study_never_mixes_with_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "mine.npz", data_set())
+    monkeypatch.chdir(tmp_path)
+    for name in ("attsvm-study", "attsvm-study-2"):
+        assert main(["study", str(source), "--steps", "5", "--shuffles", "0"]) == 0
+        assert f"Report: {name}/report.html" in capsys.readouterr().out
+    first = Path("attsvm-study/verdict.json").read_bytes()
+    assert main(["study", str(source), "--steps", "6", "--shuffles", "0", "--out", "attsvm-study"]) == 2
+    assert "holds a study already" in one_sentence(capsys.readouterr())
+    assert Path("attsvm-study/verdict.json").read_bytes() == first
+    stale, notes = Path("attsvm-study/figures/selection.png"), Path("attsvm-study/notes.txt")
+    stale.write_bytes(b"a figure of another study")
+    notes.write_text("mine")
+    again = ["study", str(source), "--steps", "6", "--shuffles", "0", "--out", "attsvm-study", "--overwrite"]
+    assert main(again) == 0
+    assert json.loads(Path("attsvm-study/verdict.json").read_text(encoding="utf-8"))["parameters"]["steps"] == 6
+    assert not stale.exists()
+    assert notes.read_text() == "mine"
+
+
+def test_solve_does_not_overwrite_its_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write(tmp_path / "in.npz", problem())
+    before = source.read_bytes()
+    for out in (source, tmp_path / "." / "in.npz"):
+        assert main(["solve", str(source), "--out", str(out)]) == 2
+        assert "the file of the problem" in one_sentence(capsys.readouterr())
+    assert source.read_bytes() == before
+
+
 def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     command = [*SCRIPT, "study", "digits", "--out", str(tmp_path / "out"), "--steps", "100000000", "--train", "10"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
@@ -267,4 +298,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     assert made["complete"] is False
     assert made["quantities"]["steps_W"]["value"] > 0
     assert "stopped early" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert out.startswith("Interrupted while training W")
+    assert "Stopped early" in out
+    assert made["headline"] in out
     assert "Report:" in out

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from attsvm import SelectionProblem, Solution, Status, solve
-from attsvm.core.certificate import FarkasCertificate
+from attsvm.proofs.certificate import FarkasCertificate
 from problems import FAMILIES, NAMED
 
 NORMS = st.sampled_from(["frobenius", "nuclear"])

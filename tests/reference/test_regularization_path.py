@@ -15,8 +15,8 @@ import torch
 
 from attsvm import SelectionProblem, TokenData, correlation, solve
 from attsvm.core.norms import get_norm
-from attsvm.core.solution_set import SLACK, distance_to_solutions
 from attsvm.data.synthetic import random_data
+from attsvm.solution.solution_set import SLACK, distance_to_solutions
 from attsvm.training.balls import ball_of
 from attsvm.training.objective import Objective
 from attsvm.training.path import _Sphere, regularization_path

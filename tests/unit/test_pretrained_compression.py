@@ -67,7 +67,7 @@ def test_rotary_heads_keep_whole_pairs() -> None:
     assert reduced.head.turns is not None
     assert set(reduced.head.columns[reduced.head.turns.pairs].ravel()) == set(reduced.head.columns)
     assert ((reduced.head.columns % 4)[:2] == (reduced.head.columns % 4)[2:]).all()
-    with pytest.raises(ValueError, match="rank must be even"):
+    with pytest.raises(ValueError, match="an even number was expected"):
         compress_head(head, 3)
 
 
@@ -99,9 +99,9 @@ def test_what_cannot_be_written_is_refused() -> None:
     with pytest.raises(ValueError, match="in several layers"):
         compress_model(tiny("albert"), 4, batch("albert"))
     head = extract_head(tiny("bert"), 0, 0, batch("bert"))
-    with pytest.raises(ValueError, match="rank must be an integer from 1 to 8"):
+    with pytest.raises(ValueError, match="an integer from 1 to 8"):
         compress_head(head, 9)
-    with pytest.raises(ValueError, match="method must be one of"):
+    with pytest.raises(ValueError, match=r"method is .*; one of"):
         compress_head(head, 4, "pca")  # type: ignore[arg-type]
 
 

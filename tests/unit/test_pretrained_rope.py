@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Status, correlation, solve
-from attsvm.pretrained import Head, extract_head, rope_lift, solve_kernel
+from attsvm.pretrained import AttentionHead, extract_head, rope_lift, solve_kernel
 from attsvm.pretrained.rope import lifted_matrix, position_features
 from attsvm.solvers.regularised import RegularisedSolution
 from pretrained_models import batch, tiny
 
 
-def _head(family: str, layer: int = 1, head: int = 1) -> Head:
+def _head(family: str, layer: int = 1, head: int = 1) -> AttentionHead:
     return extract_head(tiny(family), layer, head, batch(family))
 
 

@@ -50,11 +50,19 @@ def test_one_constraint_frobenius(C: float, loss: str) -> None:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("C", [0.05, 0.2, 5.0])
+@pytest.mark.parametrize("C", [0.005, 0.05, 0.2, 5.0])
 def test_one_constraint_any_norm(norm: str | float, C: float) -> None:
-    """min t + C max(0, 1 - t r), r the dual norm of delta z^T: t = 1/r when C r > 1, else zero."""
+    """min t + C max(0, 1 - t r), r the dual norm of delta z^T: t = 1/r when C r > 1, else zero.
+
+    The Frobenius norm enters squared, min t^2/2 + C max(0, 1 - t r): t = 1/r when C r^2 > 1, else C r.
+    """
     problem = single([[3.0, 4.0]], (0.0, 2.0))
     if norm == "frobenius":
+        t = min(1 / 10.0, C * 10.0)
+        solution = soft(problem, norm, C=C)
+        assert solution.status is Status.OPTIMAL
+        assert solution.objective == pytest.approx(t, rel=EXACT)
+        assert solution.primal == pytest.approx(t**2 / 2 + C * max(0.0, 1 - 10 * t), rel=EXACT)
         return
     powers = {1.5: (6.0**3 + 8.0**3) ** (1 / 3), 3: (6.0**1.5 + 8.0**1.5) ** (2 / 3)}
     reach = ({"nuclear": 10.0, "spectral": 10.0, "max": 14.0, 1: 8.0} | powers)[norm]
@@ -274,7 +282,8 @@ def test_primal_less_dual_value_is_the_gap() -> None:
         solution = soft(problem, C=0.3, loss=loss)
         loss_value = solution.slack.sum() if loss == "hinge" else (solution.slack**2).sum()
         assert solution.primal == pytest.approx(0.5 * solution.objective**2 + 0.3 * loss_value, rel=EXACT)
-        assert solution.gap == pytest.approx((solution.primal - solution.dual_value) / solution.primal, abs=1e-16)
+        # The gap counts rounding against the claim: a few hundred roundings of numbers of order one here.
+        assert 0 <= solution.gap - (solution.primal - solution.dual_value) / solution.primal <= 1e-12
         assert solution.gap <= 1e-9
 
 

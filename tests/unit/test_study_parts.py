@@ -9,9 +9,12 @@ from attsvm import SelectionProblem, TokenData, solve
 from attsvm.data.dataset import Dataset
 from attsvm.study import Settings
 from attsvm.study.controls import direction_of, hebbian, shuffle
+from attsvm.study.convergence import climbing, steps_to
 from attsvm.study.head import PENALTIES, fit_head, mean_tokens
-from attsvm.study.run import prepare, record_steps
+from attsvm.study.intervals import share_interval, upper_limit
+from attsvm.study.run import prepare
 from attsvm.study.spectrum import certified_rank, singular_values
+from attsvm.study.training import record_steps
 from attsvm.study.watch import Watch
 from attsvm.study.words import correlation_text, counted, share_text, small_text
 
@@ -176,6 +179,36 @@ def test_records_are_steps_of_the_run() -> None:
         assert records[0] == 1
         assert records[-1] == steps
         assert records == sorted(set(records))
+
+
+@pytest.mark.parametrize("power", [0.3, 1.0, 2.0])
+def test_a_power_law_climbs_and_tells_its_steps(power: float) -> None:
+    step = np.array(record_steps(1000))
+    curve = 1 - 0.3 * (step / 1000.0) ** -power * 0.5
+    assert climbing(step, curve)
+    needed = 1000 * (0.15 / 0.02) ** (1 / power)
+    wanted = steps_to(step, curve, 0.98)
+    assert max(needed, 2000) * (1 - 1e-9) <= wanted <= 2.5 * max(needed, 2000)
+
+
+def test_a_flat_or_falling_curve_does_not_climb() -> None:
+    step = np.array(record_steps(1000))
+    assert not climbing(step, np.full(len(step), 0.93))
+    assert not climbing(step, np.linspace(0.95, 0.9, len(step)))
+
+
+def test_a_share_of_few_rows_says_little() -> None:
+    # Of n out of n the exact lower end is (alpha/2)^(1/n).
+    assert share_interval(3, 3) == pytest.approx((0.025 ** (1 / 3), 1.0))
+    assert share_interval(0, 3) == pytest.approx((0.0, 1 - 0.025 ** (1 / 3)))
+    low, high = share_interval(50, 100)
+    assert low + high == pytest.approx(1)
+    assert share_interval(0, 0) == (0.0, 1.0)
+
+
+def test_two_draws_have_no_spread_to_speak_of() -> None:
+    assert upper_limit(np.array([0.1, 0.3])) == 0.3
+    assert upper_limit(np.array([0.1, 0.3, 0.2])) > 0.3
 
 
 def test_watch_counts_stages_by_their_share_and_remembers_a_stop() -> None:

@@ -13,8 +13,10 @@ from attsvm import TokenData
 from attsvm.data.dataset import Dataset
 from attsvm.report.study import verdict
 from attsvm.study import Settings, Study, study
-from attsvm.study.results import PrecisionRun
-from attsvm.study.verdict import claims, headline, quantities
+from attsvm.study.headline import cautions, headline, outcomes
+from attsvm.study.numbers import quantities
+from attsvm.study.results import PrecisionRun, ShuffledLabels
+from attsvm.study.verdict import claims
 
 
 def data_set(n: int, T: int, d: int, dz: int, *, duplicate: bool = False) -> Dataset:
@@ -29,7 +31,7 @@ def data_set(n: int, T: int, d: int, dz: int, *, duplicate: bool = False) -> Dat
 @cache
 def easy() -> Study:
     """Few sequences in many dimensions: everything the theory says should hold."""
-    return study(data_set(8, 4, 12, 8), Settings(train=6, steps=600, shuffles=2))
+    return study(data_set(8, 4, 12, 8), Settings(train=6, steps=600, shuffles=3))
 
 
 def held(found: Study) -> dict[str, bool | None]:
@@ -40,7 +42,8 @@ def test_an_easy_problem_confirms_the_theory() -> None:
     holds = held(easy())
     for key in ("feasible", "selects_W", "direction_W", "local_W", "selects_KQ", "direction_KQ", "local_KQ"):
         assert holds[key] is True, key
-    assert headline(easy()) == "Trained attention became the max-margin token selector."
+    assert headline(easy()).startswith("Trained attention became the max-margin token selector. ")
+    assert outcomes(easy()) == {"W": "arrives", "KQ": "arrives"}
     run = easy().runs["W"]
     assert run.correlation is not None
     assert run.correlation > 0.98
@@ -49,9 +52,9 @@ def test_an_easy_problem_confirms_the_theory() -> None:
 
 
 def test_a_study_repeats_itself() -> None:
-    again = study(data_set(8, 4, 12, 8), Settings(train=6, steps=600, shuffles=2))
+    again = study(data_set(8, 4, 12, 8), Settings(train=6, steps=600, shuffles=3))
     assert quantities(again) == quantities(easy())
-    other = study(data_set(8, 4, 12, 8), Settings(train=6, steps=600, shuffles=2, seed=1))
+    other = study(data_set(8, 4, 12, 8), Settings(train=6, steps=600, shuffles=3, seed=1))
     assert quantities(other) != quantities(easy())
 
 
@@ -66,7 +69,7 @@ def test_an_infeasible_problem_is_called_that() -> None:
     assert found.optimal.certificate.verify()
     if "frobenius" not in found.runs["W"].curves:
         assert held(found)["direction_W"] is None
-        assert headline(found) != "Trained attention became the max-margin token selector."
+        assert "became" not in headline(found)
         assert found.precision == ()
 
 
@@ -92,9 +95,11 @@ def test_a_correlation_below_the_threshold_refutes_the_claim() -> None:
     found = easy()
     run = found.runs["W"]
     low = replace(run, curves={norm: curve * 0.97 for norm, curve in run.curves.items()}, controls=())
-    short = Study(found.settings, found.setup, runs={"W": low})
+    short = Study(found.settings, found.setup, runs={"W": low}, complete=True)
     assert held(short)["direction_W"] is False
-    assert headline(short) == "Training did not arrive at the max-margin token selector."
+    assert headline(short).startswith("Training did not arrive at the max-margin token selector. 1 of ")
+    remedies = {claim.key: claim.remedy for claim in claims(short)}
+    assert "--lr" in remedies["direction_W"]
 
 
 def test_a_better_neighbour_refutes_local_optimality() -> None:
@@ -106,6 +111,8 @@ def test_a_better_neighbour_refutes_local_optimality() -> None:
     assert held(short)["local_W"] is False
     sentence = next(claim.sentence for claim in claims(short) if claim.key == "local_W")
     assert "not locally optimal" in sentence
+    short.complete = True
+    assert "not locally optimal" in headline(short)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +139,10 @@ def test_stopping_keeps_what_is_done() -> None:
         assert not found.complete
         assert ("W" in found.runs) == (stop_at not in ("Asking", "Training W with"))
         assert len(found.precision) == (1 if "float64" in stop_at else 0)
-        json.dumps(verdict(found, "command"), allow_nan=False)
-        assert headline(found)
+        made = json.loads(json.dumps(verdict(found, "command"), allow_nan=False))
+        assert made["stopped_in"].startswith(stop_at)
+        assert headline(found).startswith(f"Interrupted while {stop_at[0].lower()}{stop_at[1:]}")
+        assert "became" not in headline(found)
 
 
 def test_stopping_in_the_middle_of_training_compares_what_was_trained() -> None:
@@ -161,3 +170,123 @@ def test_the_json_holds_version_seed_parameters_and_every_number() -> None:
         "rank_W_nuclear",
     ):
         assert isinstance(made["quantities"][name]["value"], (int, float)), name
+
+
+def random_data(n: int, d: int, seed: int) -> Dataset:
+    rng = np.random.default_rng(seed)
+    tokens = TokenData(rng.standard_normal((n, 5, d)), rng.standard_normal((n, d)), rng.choice([-1.0, 1.0], n))
+    return Dataset("random", tokens)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_data_in_two_dimensions_get_no_success(seed: int) -> None:
+    """Four weights: controls come near by chance, the best tokens cannot be selected, and nothing can be predicted."""
+    found = study(random_data(80, 2, seed), Settings(steps=500, max_steps=500))
+    said, holds = headline(found), held(found)
+    assert not said.startswith("Trained attention became")
+    assert f"{sum(value is False for value in holds.values())} of {len(holds)} claims do not hold." in said
+    assert holds["feasible"] is False
+    assert holds["predicts_W"] is not True
+    for claim in claims(found):
+        assert claim.holds is not False or claim.remedy, claim.key
+
+
+def planted(seed: int) -> Dataset:
+    """Forty noise tokens in forty dimensions, and in each sequence one that carries its label and its query."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice([-1.0, 1.0], 120)
+    tokens = 0.3 * rng.standard_normal((120, 4, 40))
+    tokens[np.arange(120), rng.integers(0, 4, 120), :2] = np.stack([2 * labels, np.full(120, 2.0)], axis=1)
+    return Dataset("planted", TokenData(tokens, np.ones((120, 1)), labels))
+
+
+def test_labels_are_told_from_random_labels_by_rows_held_out() -> None:
+    settings = Settings(train=60, steps=300, max_steps=300, shuffles=6)
+    learnt = planted(0)
+    random = replace(learnt, tokens=replace_labels(learnt.tokens, np.random.default_rng(1)))
+    real, null = study(learnt, settings), study(random, settings)
+    assert held(real)["predicts_W"] is True
+    assert "On held-out rows it is right in" in headline(real)
+    assert held(null)["predicts_W"] is False
+    assert "predicts held-out rows no better than chance" in headline(null)
+    for found in (real, null):
+        assert "uniform attention" in headline(found)
+        assert "shuffled labels" in headline(found)
+        assert len(found.shuffled_labels["W"].test) == 6
+
+
+def replace_labels(data: TokenData, rng: np.random.Generator) -> TokenData:
+    return TokenData(data.tokens, data.queries, rng.permutation(data.labels), data.mask)
+
+
+def test_a_control_that_comes_near_leaves_the_direction_open() -> None:
+    found = easy()
+    run = found.runs["W"]
+    assert run.correlation is not None
+    # Twice the angle of W to its own SVM: nearer than three times, so the two cannot be told apart.
+    near = np.cos(2 * np.arccos(run.correlation))
+    control = replace(run.controls[-1], curves=np.full_like(run.controls[-1].curves[:1], near), coincides=False)
+    assert control.final < run.correlation
+    unclear = Study(found.settings, found.setup, runs={"W": replace(run, controls=(control,))}, complete=True)
+    assert held(unclear)["direction_W"] is None
+    assert "too near" in headline(unclear)
+
+
+def test_shuffles_count_with_the_spread_they_have() -> None:
+    control = easy().runs["W"].controls[0]
+    tight = replace(control, curves=np.array([[0.5], [0.5], [0.5], [0.51]]))
+    wide = replace(control, curves=np.array([[0.5], [-0.5], [0.9], [0.1]]))
+    assert tight.final == 0.51
+    assert 0.51 <= tight.limit < 0.55
+    assert 0.9 < wide.limit < 1
+    labels = ShuffledLabels(np.ones(3), np.array([0.4, 0.5, 0.6]), 10)
+    # Student's t with two degrees of freedom at 97.5 % is 4.3027; mean 0.5, deviation 0.1.
+    assert labels.limit == pytest.approx(0.5 + 4.302652729 * 0.1 * np.sqrt(4 / 3))
+
+
+def test_one_strong_direction_does_not_make_chance_right() -> None:
+    """A head fitted to random labels has a random sign; the control must not call 0 and 1 in turn what chance gives."""
+    control = study(planted(0), Settings(train=60, steps=50, max_steps=50, shuffles=8)).shuffled_labels["W"]
+    # 60 rows held out: a fair share has deviation 0.065, and t of 7 degrees of freedom is 2.36.
+    assert control.test.std(ddof=1) < 3 * 0.065
+    assert control.limit < 0.5 + 3 * 2.36 * 0.065 * np.sqrt(9 / 8)
+
+
+def test_training_that_climbs_goes_on_by_itself_or_says_how_long() -> None:
+    settings = Settings(train=24, steps=60, shuffles=3, max_steps=60)
+    data = random_data(32, 20, 0)
+    short = study(data, settings)
+    assert outcomes(short)["W"] == "climbs"
+    assert short.runs["W"].trace.step[-1] == 60
+    assert "still approaching" in headline(short)
+    advice = next(claim.remedy for claim in claims(short) if claim.key == "direction_W")
+    wanted = int(advice.split("--steps ")[1].rstrip("."))
+    assert wanted >= 120
+    assert "did not" not in headline(short)
+    long = study(data, replace(settings, max_steps=4000))
+    assert outcomes(long)["W"] == "arrives"
+    assert 60 < long.runs["W"].trace.step[-1] <= 4000
+    # What the short run advised is of the size of what was needed.
+    first = int(long.runs["W"].trace.step[np.argmax(long.runs["W"].curves["frobenius"] >= 0.98)])
+    assert first / 4 < wanted < 20 * first
+
+
+def test_going_on_is_the_same_as_training_on() -> None:
+    data = random_data(10, 6, 0)
+    rounds = study(data, Settings(train=8, steps=50, shuffles=0, max_steps=200))
+    for run in rounds.runs.values():
+        made = int(run.trace.step[-1])
+        straight = study(data, Settings(train=8, steps=made, shuffles=0, max_steps=made)).runs[run.parameterization]
+        # The same steps in the same order; only the compiled loop's rescaling may round differently.
+        np.testing.assert_allclose(run.trace.W[-1], straight.trace.W[-1], rtol=1e-9, atol=1e-9)
+        assert (np.diff(run.trace.step) > 0).all()
+        assert len(run.trace.attention) == len(run.trace.step)
+    assert any(run.trace.step[-1] > 50 for run in rounds.runs.values())
+
+
+def test_few_rows_carry_a_caution() -> None:
+    said = " ".join(cautions(easy()))
+    assert "Only 6 sequences were trained on" in said
+    assert "Only 2 sequences are held out" in said
+    assert held(easy())["predicts_W"] is None
+    assert cautions(study(random_data(80, 2, 0), Settings(train=40, steps=5, max_steps=5, shuffles=0))) == []

@@ -13,6 +13,7 @@ import pytest
 
 from attsvm import TokenData, correlation, diagnose, theory, train
 from attsvm.theory import Outcome
+from attsvm.theory.conditions import initial_gradient
 from attsvm.theory.diagnosis import Signature
 
 SCORES = np.array([1.0, 3.5])  # token scores (1, 0) and (1.5, 0)
@@ -66,6 +67,42 @@ def test_descent_from_zero_finds_the_global_direction_and_from_elsewhere_never_d
     assert float(correlation(trace.W[-1], trial.optimal_solution.W)) == pytest.approx(1 / np.sqrt(10), abs=0.01)
 
 
+def weights(w1: np.ndarray, w2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """c_1 and c_2 of docs/counterexample.md: minus the gradient in w is c_1 (1, 0) + c_2 (-2, 1)."""
+    m = w2 - 2 * w1
+    s1, s2 = 1 / (1 + np.exp(-w1)), 1 / (1 + np.exp(-m))
+    return (
+        0.5 / (1 + np.exp(s1)) * s1 / (1 + np.exp(w1)),
+        0.75 / (1 + np.exp(1.5 * s2)) * s2 / (1 + np.exp(m)),
+    )
+
+
+def test_the_weights_of_the_proof_are_those_of_the_gradient(trial) -> None:
+    for w1, w2 in ((4.0, 0.0), (5.0, -2.0), (0.3, 0.7)):
+        gradient = initial_gradient(trial, W=np.array([[w1, 0.0], [w2, 0.0]]))
+        c1, c2 = weights(np.array(w1), np.array(w2))
+        assert -gradient[:, 0] == pytest.approx(np.array([c1 - 2 * c2, c2]), rel=1e-9)
+
+
+def test_the_inequalities_of_the_proof_hold_in_the_region() -> None:
+    """c_2 <= 0.06 c_1 wherever w_1 >= 4 and w_1 - w_2 >= 4, so that every step of any size stays there."""
+    w1, apart = np.meshgrid(np.linspace(4, 300, 600), np.linspace(4, 300, 600))
+    c1, c2 = weights(w1, w1 - apart)
+    assert (c1 >= 0.12 * np.exp(-w1)).all()
+    assert (c2 <= 0.007 * np.exp(-w1)).all()
+    assert (c2 <= 3.2 * np.exp(-apart) * c1).all()
+    assert (c1 <= 1.3 * (c1 - 3 * c2)).all()
+
+
+def test_any_step_keeps_to_the_region(data) -> None:
+    for lr in (0.01, 1.0, 100.0):
+        W = train(data, SCORES, optimizer="gd", lr=lr, steps=3000, init=CAUGHT, record_every=100).W[..., 0]
+        assert (np.diff(W[:, 0]) > 0).all()
+        assert (np.diff(W[:, 1]) >= 0).all()
+        assert (np.diff(W[:, 0] - W[:, 1]) > 0).all()
+        assert (W[:, 0] - W[:, 1] >= 4).all()
+
+
 def test_nothing_is_promised_and_two_directions_are_expected(trial, landscape) -> None:
     for start in (None, CAUGHT):
         prediction = theory.predict(trial, init=start, landscape=landscape)
@@ -82,7 +119,7 @@ def test_a_start_in_the_cone_of_the_wrong_direction_is_promised_to_stay(trial, l
     assert constants.delta == pytest.approx(0.5)
     assert np.sqrt(5) == pytest.approx(constants.A)
     assert constants.mu == pytest.approx(1 / 160)
-    prediction = theory.predict(trial, init=1.01 * constants.R * wrong.W, landscape=landscape)
+    prediction = theory.predict(trial, init=1.01 * constants.radius * wrong.W, landscape=landscape)
     assert prediction.outcome is Outcome.LOCAL
     assert "Theorem 7" in prediction.rests_on
 

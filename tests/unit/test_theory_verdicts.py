@@ -96,7 +96,7 @@ def test_nowhere_favoured_needs_positive_multipliers_everywhere() -> None:
 
 @pytest.mark.parametrize("seed", [0, 4])
 def test_descent_from_the_cone_of_a_local_direction_stays_and_converges(seed: int) -> None:
-    """Theorem 7, with exact steps of a fixed share of the norm so that the limit comes within reach."""
+    """Theorem 7 from the radius proved, with steps of a fixed share of the norm: the limit comes within reach."""
     data, v = random_data(None, 2, 3, 3, seed=seed)
     trial = theory.Trial.of(data, v)
     landscape = theory.explore(trial)
@@ -108,12 +108,12 @@ def test_descent_from_the_cone_of_a_local_direction_stays_and_converges(seed: in
         aside -= (aside * unit).sum() * unit
         aside /= np.linalg.norm(aside)
         cosine = 1 - 0.99 * constants.mu
-        start = 1.01 * constants.R * (cosine * unit + np.sqrt(1 - cosine**2) * aside)
+        start = 1.01 * constants.radius * (cosine * unit + np.sqrt(1 - cosine**2) * aside)
         prediction = theory.predict(trial, init=start, landscape=landscape)
         assert (prediction.directions[0].selected == direction.selected).all()
-        trace = train(data, v, init=start, steps=3000, lr=0.002 * constants.R, record_every=300)
+        trace = train(data, v, init=start, steps=3000, lr=0.002 * constants.radius, record_every=300)
         along = correlation(trace.W, direction.W)
-        # Normalised steps end a step's share of a turn from the limit: the norm grows to about 7 R, a step is R/500.
+        # Normalised steps end a step from the limit: the norm grows to about seven radii, a step is 1/500 of one.
         assert along.min() >= 1 - constants.mu
         assert along[-1] >= along[0]
         assert theory.agrees(prediction, theory.observe(trial, trace.W[-1])) is True

@@ -44,7 +44,7 @@ def inspect(
     with refusing():
         for name, value, least in (("texts", texts, 2), ("queries", queries, 2), ("seed", seed, 0)):
             if value < least:
-                raise BadInput(f"--{name} must be at least {least}; got {value}.")
+                raise BadInput(f"--{name} is {value}; at least {least} was expected.")
         lines = read_lines(text, texts)
         chosen = None if layers is None else read_layers(layers)
     check_writable(out, directory=True)

@@ -9,10 +9,11 @@ import numpy as np
 from cyclopts import Parameter
 
 from attsvm import __version__
-from attsvm.cli.console import Exit, Progress, check_writable, refusing
+from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.solution import Solution, Status
+from attsvm.core.status import Status
 from attsvm.data.npz import as_mask, read_arrays, write_arrays
+from attsvm.solution.solution import Solution
 from attsvm.solvers.common.control import IterationState
 from attsvm.solvers.solving import solve as solve_problem
 from attsvm.study.spectrum import certified_rank
@@ -68,6 +69,8 @@ def solve(
     with refusing():
         problem = read_problem(file)
     if out is not None:
+        if out.exists() and out.samefile(file):
+            raise BadInput(f"--out {out} is the file of the problem; another name was expected.")
         check_writable(out, directory=False)
 
     with Progress() as progress:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import shlex
 import sys
+from itertools import count
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
 from attsvm.core.threads import one_thread
 from attsvm.data.dataset import Dataset
 from attsvm.data.npz import read_dataset
+from attsvm.study.files import holds_study
 from attsvm.study.results import Settings, Study
 
+DEFAULT = Path("attsvm-study")
 DIGITS = {"classes": "3-8", "query": "mean", "patch": 5, "positions": "place"}
 MARKS = {True: "✓", False: "✗", None: "?"}
 
@@ -20,12 +26,14 @@ def study(
     data: str,
     /,
     *,
-    out: Path = Path("attsvm-study"),
+    out: Path | None = None,
+    overwrite: Annotated[bool, Parameter(negative="")] = False,
     train: int | None = None,
     steps: int = 20_000,
     lr: float = 1.0,
     seed: int = 0,
-    shuffles: int = 3,
+    max_steps: int | None = None,
+    shuffles: int = 10,
     time_limit: float = 20.0,
     classes: str = "3-8",
     query: str = "mean",
@@ -45,17 +53,22 @@ def study(
         "digits" (scikit-learn's 8x8 images, cut into 2x2-pixel patches); a .npz file with tokens (n, T, d), queries
         (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T) and head (d,); or a .csv file of labelled texts.
     out
-        The directory to write.
+        The directory to write, which must not hold a study already. By default attsvm-study, or attsvm-study-2 and so
+        on where that holds one: no study is lost, and none is mixed with the figures of another.
+    overwrite
+        Replace the study that the directory holds.
     train
         Rows to train on, drawn at random; the rest is held out. By default three quarters, at most 100.
     steps
-        Training steps.
+        Training steps. Training that still climbs then goes on by itself.
+    max_steps
+        The most steps it goes on to; by default ten times --steps. The same number as --steps: never go on.
     lr
         Length of a step of W, for tokens and queries of mean length one.
     seed
         Root of all randomness.
     shuffles
-        Number of shuffled selections among the controls.
+        Number of shuffled selections among the controls, and of trainings on shuffled labels.
     time_limit
         Seconds that a single SVM may take.
     classes
@@ -75,13 +88,14 @@ def study(
     columns = {"text": text, "label": label, "model": model}
     options = {"classes": classes, "query": query, "patch": patch, "positions": positions}
     with refusing():
-        settings = Settings(train, steps, lr, seed, shuffles, time_limit)
+        settings = Settings(train, steps, lr, seed, shuffles, time_limit, max_steps)
         dataset = _read(data, options, columns)
+    directory = _choose_directory(out, overwrite)
     with refusing():
         from attsvm.study.run import prepare, run
 
         setup = prepare(dataset, settings)
-    check_writable(out, directory=True)
+    check_writable(directory, directory=True)
     with Progress() as progress:
         found = run(setup, settings, progress)
         stopped = progress.interrupted
@@ -89,9 +103,19 @@ def study(
         from attsvm.report.study import write_study
 
         with refusing(), one_thread():
-            page = write_study(found, out, shlex.join(["attsvm", *sys.argv[1:]]))
+            page = write_study(found, directory, shlex.join(["attsvm", *sys.argv[1:]]))
     _say(found, page)
     return Exit.INTERRUPTED if stopped else Exit.DONE
+
+
+def _choose_directory(out: Path | None, overwrite: bool) -> Path:
+    """Find where to write, so that no other study lies there unless it is to be replaced."""
+    directory = DEFAULT if out is None else out
+    if overwrite or not holds_study(directory):
+        return directory
+    if out is not None:
+        raise BadInput(f"--out {out} holds a study already; another directory was expected, or --overwrite.")
+    return next(path for i in count(2) if not holds_study(path := Path(f"{DEFAULT}-{i}")))
 
 
 def _read(data: str, options: dict[str, str | int], columns: dict[str, str | None]) -> Dataset:
@@ -144,9 +168,16 @@ def _read_csv(data: str, text: str | None, label: str | None, model: str | None)
 
 
 def _say(found: Study, page: Path) -> None:
-    from attsvm.study.verdict import claims, headline
+    from attsvm.study.headline import cautions, headline
+    from attsvm.study.verdict import claims
 
     print(headline(found))
+    if not found.complete:
+        print("  ! Stopped early; what follows rests on the stages done by then.")
+    for caution in cautions(found):
+        print(f"  ! {caution}")
     for claim in claims(found):
         print(f"  {MARKS[claim.holds]} {claim.sentence}")
+        if claim.remedy:
+            print(f"      {claim.remedy}")
     print(f"Report: {page}")

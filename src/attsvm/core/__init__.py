@@ -1,1 +1,1 @@
-"""The problem, the norms, what an answer is worth: nothing here solves, trains or draws."""
+"""The problem and the norms: nothing here solves, trains or draws."""

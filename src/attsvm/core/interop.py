@@ -7,12 +7,14 @@ session that uses NumPy alone does not pay for torch. :class:`Kind` remembers wh
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 FLOATS = (np.float64, np.float32, np.float16)
+# Half precision overflows at 65504 (or holds three digits): what is computed from it comes back in single precision.
+NARROWEST = 4
 
 
 def is_tensor(value: object) -> bool:
@@ -25,6 +27,8 @@ def is_tensor(value: object) -> bool:
 class Kind:
     """The array type results are returned as.
 
+    Half-precision data give single-precision results, and a result that single precision cannot hold stays double.
+
     Parameters
     ----------
     dtype : object
@@ -33,7 +37,7 @@ class Kind:
         A torch device; None stands for NumPy.
     """
 
-    dtype: Any = np.float64
+    dtype: Any = field(default_factory=lambda: np.dtype(np.float64))
     device: Any = None
 
     @classmethod
@@ -45,19 +49,27 @@ class Kind:
                 tensor: Any = probe
                 torch = sys.modules["torch"]
                 dtype = tensor.dtype if tensor.dtype.is_floating_point else torch.get_default_dtype()
-                return cls(dtype, tensor.device)
+                return cls(torch.float32 if dtype.itemsize < NARROWEST else dtype, tensor.device)
             if isinstance(probe, np.ndarray) and probe.dtype in FLOATS:
-                return cls(probe.dtype)
+                return cls(np.dtype(np.float32) if probe.dtype.itemsize < NARROWEST else probe.dtype)
         return cls()
 
     def restore(self, array: np.ndarray) -> Any:
-        """Turn a NumPy array into this kind; booleans and integers keep their dtype."""
+        """Copy a NumPy array as this kind; booleans and integers keep their dtype."""
         floating = array.dtype.kind == "f"
         if self.device is None:
-            return array.astype(self.dtype, copy=False) if floating else array
+            return array.astype(self.dtype if floating and not self._overflows(array) else array.dtype)
         torch = sys.modules["torch"]
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
-        return tensor.to(device=self.device, dtype=self.dtype if floating else tensor.dtype)
+        tensor = torch.from_numpy(np.array(array))
+        dtype = self.dtype if floating and not self._overflows(array) else tensor.dtype
+        return tensor.to(device=self.device, dtype=dtype)
+
+    def _overflows(self, array: np.ndarray) -> bool:
+        """Whether a finite number would come out infinite."""
+        if self.dtype.itemsize >= array.itemsize:
+            return False
+        finite = np.abs(array[np.isfinite(array)])
+        return bool(finite.max(initial=0.0) > np.finfo(np.float32).max)
 
 
 def to_numpy(name: str, value: object) -> np.ndarray:
@@ -66,8 +78,11 @@ def to_numpy(name: str, value: object) -> np.ndarray:
     Raises
     ------
     ValueError
-        If ``value`` is no regular numeric or boolean array; the sentence names the argument.
+        If ``value`` is no regular numeric or boolean array, or one with masked entries; the sentence names the
+        argument.
     """
+    if np.ma.is_masked(value):
+        raise ValueError(f"{name} has masked entries; an array without them was expected, and mask= for hidden tokens.")
     if is_tensor(value):
         tensor: Any = value
         tensor = tensor.detach().cpu()
@@ -77,7 +92,9 @@ def to_numpy(name: str, value: object) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{name} must be a rectangular array of numbers; got {type(value).__name__}.") from error
+        raise ValueError(
+            f"{name} has type {type(value).__name__}; a rectangular array of numbers was expected."
+        ) from error
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must hold real numbers; got dtype {array.dtype} with shape {array.shape}.")
+        raise ValueError(f"{name} has dtype {array.dtype} and shape {array.shape}; real numbers were expected.")
     return array

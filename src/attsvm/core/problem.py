@@ -20,6 +20,7 @@ import numpy as np
 
 from attsvm.core.interop import Kind, to_numpy
 from attsvm.core.paging import Pages
+from attsvm.core.rounding import lengths_above, row_lengths, squares_of
 
 CHUNK_BYTES = 1 << 25
 
@@ -30,7 +31,8 @@ class SelectionProblem:
     Parameters
     ----------
     tokens : array_like, shape (b, T, d), or a sequence of b arrays of shape (T_i, d)
-        Token sequences. Arrays of different lengths are padded and masked. float64 memory maps are used in place.
+        Token sequences. Arrays of different lengths are padded and masked. Arrays are copied, so that what is proven of
+        a problem stays true; memory maps are used in place, and a change of their file goes unnoticed.
     queries : array_like, shape (n, dz)
         One query a row; ``dz`` may differ from ``d``.
     selected : array_like, shape (n,) int or (n, T) bool
@@ -84,7 +86,7 @@ class SelectionProblem:
             self.mask = self.mask & (np.arange(T) < lengths[self.sequence, None])  # (n, T)
         self.selected = _read_selected(selected, self.mask)
         self.reference = self.selected.argmax(axis=1)  # (n,)
-        for array in (self.queries, self.sequence, self.mask, self.selected, self.reference):
+        for array in (self.queries, self.sequence, self.mask, self.selected, self.reference, self.tokens):
             array.setflags(write=False)
 
     @classmethod
@@ -141,6 +143,82 @@ class SelectionProblem:
         problem.kind = Kind.of(tokens)
         return problem
 
+    @classmethod
+    def from_classes(cls, X: Any, y: Any, *, classes: int | None = None) -> SelectionProblem:
+        r"""Multiclass linear classification: every class is a token, every input a query, its label the selected token.
+
+        The tokens are the k unit vectors, one sequence that all queries share, so that row c of W (k, d) is the weight
+        vector of class c and the margins are :math:`(w_{y_i} - w_c)^\top x_i`: the max-margin problem that the limit
+        directions of multiclass training are compared with (arXiv 2502.04664).
+
+        Parameters
+        ----------
+        X : array_like, shape (n, d)
+        y : array_like of int, shape (n,)
+            Labels from 0 to k - 1.
+        classes : int, optional
+            k. Default: one more than the largest label.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem, solve
+        >>> problem = SelectionProblem.from_classes([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], [0, 1, 2])
+        >>> solve(problem).W.shape
+        (3, 2)
+        """
+        labels = to_numpy("y", y)
+        if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or labels.min() < 0:
+            raise ValueError(
+                f"y has {labels.dtype} of shape {labels.shape}; integers from 0 were expected, one an input."
+            )
+        count = int(labels.max()) + 1 if classes is None else classes
+        if isinstance(count, bool) or not isinstance(count, int) or count <= labels.max():
+            raise ValueError(f"classes is {classes!r}; an integer above the label {labels.max()} was expected.")
+        return cls._from_vocabulary(X, labels, np.eye(count))
+
+    @classmethod
+    def from_contexts(cls, contexts: Any, supports: Any, *, embeddings: Any = None) -> SelectionProblem:
+        r"""Next-token prediction: every word of the vocabulary is a token, every context a query.
+
+        Words that follow a context are selected and must score alike, all others must stay a margin behind: the
+        NTP-SVM of arXiv 2402.18551 and 2408.15417, whose solution is the direction that the logits of a trained linear
+        decoder diverge in.
+
+        Parameters
+        ----------
+        contexts : array_like, shape (n, d)
+            Embeddings of the contexts.
+        supports : array_like of bool, shape (n, V)
+            True where the word follows the context.
+        embeddings : array_like, shape (V, m), optional
+            Word vectors. Default: unit vectors, so that row v of W (V, d) is the decoder's weight vector of word v.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem, solve
+        >>> problem = SelectionProblem.from_contexts(np.eye(2), [[True, True, False], [False, False, True]])
+        >>> solve(problem).status.name
+        'OPTIMAL'
+        """
+        support = to_numpy("supports", supports)
+        if support.ndim != 2 or support.dtype != bool:
+            raise ValueError(f"supports has {support.dtype} of shape {support.shape}; booleans (n, V) were expected.")
+        words = np.eye(support.shape[1]) if embeddings is None else _read_matrix("embeddings", embeddings)
+        if len(words) != support.shape[1]:
+            raise ValueError(f"embeddings has {len(words)} rows; {support.shape[1]}, one a word, were expected.")
+        return cls._from_vocabulary(contexts, support, words)
+
+    @classmethod
+    def _from_vocabulary(cls, queries: Any, selected: np.ndarray, words: np.ndarray) -> SelectionProblem:
+        """All queries read the one sequence of words (V, m)."""
+        rows = _read_matrix("X" if selected.ndim == 1 else "contexts", queries)
+        if len(rows) != len(selected):
+            raise ValueError(f"y or supports has {len(selected)} rows; {len(rows)}, one a query, were expected.")
+        problem = cls(words[None], rows, selected, sequence=np.zeros(len(rows), dtype=np.int64))
+        problem.kind = Kind.of(queries)
+        return problem
+
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """The sizes (n, T, d, dz)."""
@@ -185,6 +263,34 @@ class SelectionProblem:
                 delta[~self.mask[rows]] = 0.0
             yield rows, delta
 
+    @cached_property
+    def has_rejected(self) -> bool:
+        """Whether any token must lose."""
+        return bool(self.rejected.any())
+
+    @cached_property
+    def has_ties(self) -> bool:
+        """Whether any query selects several tokens."""
+        return bool(self.tied.any())
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Length |delta_it| |z_i| of every constraint from above, (n, T): for bounds on rounding."""
+        with np.errstate(over="ignore", under="ignore"):
+            squares = np.empty(self.mask.shape)
+            for rows, delta in self.differences():
+                squares[rows] = squares_of(delta)
+            return self._lengths(squares)
+
+    def _lengths(self, squares: np.ndarray) -> np.ndarray:
+        """Lengths of the constraints from the squares of their token differences, which are overwritten."""
+        d, dz = self.shape[2:]
+        lengths = lengths_above(squares, squares_of(self.queries), d + dz)
+        if lengths is None:
+            parts = [row_lengths(delta) for _, delta in self.differences()]
+            lengths = np.concatenate(parts) * row_lengths(self.queries)[:, None] * (1.0 + 1e-12)
+        return lengths
+
     def apply(self, W: np.ndarray) -> np.ndarray:
         """Evaluate the linear map A: margins of every constrained token, zero elsewhere, (n, T), for W (d, dz)."""
         return self.evaluate(W, None)[0]
@@ -194,8 +300,13 @@ class SelectionProblem:
         return self.evaluate(None, dual)[1]
 
     def evaluate(self, W: np.ndarray | None, dual: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Evaluate the map at W and the adjoint at dual in one pass over the tokens; None gives an empty array."""
+        """Evaluate the map at W and the adjoint at dual in one pass over the tokens; None gives an empty array.
+
+        Where both are asked for, as a certificate does, the pass measures :attr:`lengths` as well, whose squares may
+        overflow on the way.
+        """
         n, T, d, dz = self.shape
+        squares = None if W is None or dual is None or "lengths" in self.__dict__ else np.empty((n, T))
         margins = np.empty((0, T) if W is None else (n, T))
         pulled = np.empty((0 if dual is None else n, d))
         u = None if W is None else self.queries @ W.T  # (n, d)
@@ -204,6 +315,10 @@ class SelectionProblem:
                 margins[rows] = np.matmul(delta, u[rows, :, None])[..., 0]
             if dual is not None:
                 pulled[rows] = np.matmul(dual[rows, None, :], delta)[:, 0]
+            if squares is not None:
+                squares[rows] = squares_of(delta)
+        if squares is not None:
+            self.lengths = self._lengths(squares)
         return margins, pulled.T @ self.queries if dual is not None else np.empty((0, dz))
 
     def scores(self, W: Any) -> Any:
@@ -254,14 +369,23 @@ def _read_tokens(tokens: Any) -> tuple[np.ndarray, np.ndarray | None]:
     array = to_numpy("tokens", tokens)
     if array.ndim != 3 or 0 in array.shape:
         raise ValueError(f"tokens must have shape (b, T, d) with no empty axis; got {array.shape}.")
-    if array.dtype.kind != "f":
-        array = array.astype(np.float64)
+    array = array.astype(np.float64) if array.dtype.kind != "f" else _owned(array)
     step = max(1, CHUNK_BYTES // (array.itemsize * array.shape[1] * array.shape[2]))
     pages = Pages(array)
     for start in range(0, len(array), step):
         _refuse_non_finite("tokens", array[start : start + step], array.shape)
         pages.release()
     return array, None
+
+
+def _owned(array: np.ndarray) -> np.ndarray:
+    """Copy an array that someone may still write to, unless a file holds it; what comes back may be frozen."""
+    source: Any = array
+    frozen = True
+    while isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
+        frozen = frozen and not source.flags.writeable
+        source = source.base
+    return array.view() if isinstance(source, np.memmap) or (frozen and source is None) else np.array(array)
 
 
 def _read_matrix(name: str, value: Any) -> np.ndarray:

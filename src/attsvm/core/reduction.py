@@ -14,14 +14,17 @@ from functools import cached_property
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.rounding import row_lengths
 
-# Below the root of the smallest normal number, 1.5e-154, a square loses digits.
-SQUARES_UNDERFLOW = 1e-150
+# The ends of the range of normal numbers.
+SMALLEST, LARGEST = float(np.finfo(float).tiny), float(np.finfo(float).max)
 # A Gram matrix that stays definite when this part of its trace is taken off every eigenvalue has full rank, its own
 # rounding, about d * eps of the largest, notwithstanding.
 SURELY_FULL_RANK = 1e-10
 # Ties are part of the promise: W counts only when they hold to this part of the margin.
 TIE_PRECISION = 1e-10
+
+Transform = tuple[np.ndarray | None, np.ndarray | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,8 @@ class Reduced:
         Margins of W here equal margins of ``lift(W)`` there.
     size : tuple
         (n, T) of the original problem.
+    transform : tuple
+        L (d, d) and R (dz, dz), None for the identity: before all else W there was written L X R^T.
     """
 
     delta: np.ndarray
@@ -59,6 +64,7 @@ class Reduced:
     right: np.ndarray | None
     scale: float
     size: tuple[int, int]
+    transform: Transform = (None, None)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -68,7 +74,7 @@ class Reduced:
     @cached_property
     def lengths(self) -> np.ndarray:
         """Length |delta_it| |z_i| of every constraint, (n, T)."""
-        return _lengths(self.delta) * _lengths(self.queries)[:, None]
+        return row_lengths(self.delta) * row_lengths(self.queries)[:, None]
 
     def apply(self, W: np.ndarray) -> np.ndarray:
         """Margins of W (p, r): (n, T), zero where unconstrained."""
@@ -99,7 +105,11 @@ class Reduced:
             W = self.left.T @ W
         if self.right is not None:
             W = W @ self.right
-        return W / self.scale
+        left, right = self.transform
+        W = W if left is None else left @ W
+        W = W if right is None else W @ right.T
+        with np.errstate(over="ignore"):
+            return W / self.scale
 
     def lift_dual(self, dual: np.ndarray) -> np.ndarray:
         """Scatter values (rows, T) to the original queries and tokens, zero elsewhere."""
@@ -114,6 +124,9 @@ class Reduced:
     def lower(self, W: np.ndarray) -> np.ndarray:
         """Project W (d, dz) of the original coordinates into these, (p, r)."""
         W = W * self.scale
+        left, right = self.transform
+        W = W if left is None else np.linalg.solve(left, W)
+        W = W if right is None else np.linalg.solve(right, W.T).T
         if self.left is not None:
             W = self.left @ W
         if self.right is not None:
@@ -121,7 +134,13 @@ class Reduced:
         return W
 
 
-def reduce(problem: SelectionProblem, *, rotate: bool = True, working: np.ndarray | None = None) -> Reduced:
+def reduce(
+    problem: SelectionProblem,
+    *,
+    rotate: bool = True,
+    working: np.ndarray | None = None,
+    transform: Transform = (None, None),
+) -> Reduced:
     """Reduce a problem to the span of its token differences and queries.
 
     Parameters
@@ -132,6 +151,8 @@ def reduce(problem: SelectionProblem, *, rotate: bool = True, working: np.ndarra
         False keeps the original axes (for norms that depend on them) and only scales.
     working : ndarray of bool, shape (n, T), optional
         Leave the other constraints out.
+    transform : tuple of two ndarray or None
+        L (d, d) and R (dz, dz): solve for X with W = L X R^T.
     """
     constrained = problem.constrained
     if working is not None:
@@ -149,6 +170,10 @@ def reduce(problem: SelectionProblem, *, rotate: bool = True, working: np.ndarra
         start = here.stop
     delta[~kept] = 0.0
     queries = problem.queries[rows]
+    if transform[0] is not None:
+        delta = delta @ transform[0]
+    if transform[1] is not None:
+        queries = queries @ transform[1]
     token_scale, query_scale = _power_of_two(delta), _power_of_two(queries)
     delta /= token_scale
     queries /= query_scale
@@ -169,20 +194,11 @@ def reduce(problem: SelectionProblem, *, rotate: bool = True, working: np.ndarra
         columns=columns,
         left=left,
         right=right,
-        scale=token_scale * query_scale,
+        # Beyond the range of floats W is off by a factor, and no scaling by its smallest margin can mend that.
+        scale=min(max(token_scale * query_scale, SMALLEST), LARGEST),
         size=problem.mask.shape,
+        transform=transform,
     )
-
-
-def _lengths(rows: np.ndarray) -> np.ndarray:
-    """Lengths along the last axis; rows whose squares underflow are measured relative to their largest entry."""
-    lengths = np.sqrt(np.einsum("...p,...p->...", rows, rows))
-    short = lengths < SQUARES_UNDERFLOW
-    if short.any():
-        top = np.abs(rows[short]).max(axis=-1, initial=0.0)
-        units = rows[short] / np.where(top > 0, top, 1.0)[:, None]
-        lengths[short] = top * np.linalg.norm(units, axis=-1)
-    return lengths
 
 
 def _power_of_two(array: np.ndarray) -> float:

@@ -57,16 +57,16 @@ class Dataset:
     @property
     def mask(self) -> np.ndarray:
         """Visible tokens, (n, T) bool, all True when the data has no mask."""
-        given = self.tokens.mask
-        return np.ones(self.tokens.tokens.shape[:2], bool) if given is None else given
+        mask = self.tokens.mask
+        return np.ones(self.tokens.tokens.shape[:2], bool) if mask is None else mask
 
     def take(self, rows: np.ndarray) -> Dataset:
         """Keep the given rows, in that order."""
         data = self.tokens
         mask = None if data.mask is None else data.mask[rows]
-        kept = TokenData(data.tokens[rows], data.queries[rows], data.labels[rows], mask)
+        subset = TokenData(data.tokens[rows], data.queries[rows], data.labels[rows], mask)
         patches = None if self.patches is None else replace(self.patches, images=self.patches.images[rows])
-        return replace(self, tokens=kept, patches=patches)
+        return replace(self, tokens=subset, patches=patches)
 
     def split(self, train: int, rng: np.random.Generator) -> tuple[Dataset, Dataset | None]:
         """Draw `train` rows at random for training; the others are the test set (None when there are none).
@@ -85,8 +85,8 @@ class Dataset:
     def scaled(self, token_scale: float, query_scale: float) -> Dataset:
         """Divide tokens and queries by a number each."""
         data = self.tokens
-        kept = TokenData(data.tokens / token_scale, data.queries / query_scale, data.labels, data.mask)
-        return replace(self, tokens=kept)
+        scaled_data = TokenData(data.tokens / token_scale, data.queries / query_scale, data.labels, data.mask)
+        return replace(self, tokens=scaled_data)
 
     def centred(self, mean: np.ndarray, spread: float) -> Dataset:
         """Replace each query z by [(z - mean) / spread, 1].
@@ -94,6 +94,6 @@ class Dataset:
         The constant coordinate gives W a column that acts on all queries alike, so that nothing expressible is lost.
         """
         data = self.tokens
-        moved = (data.queries - mean) / spread
-        queries = np.concatenate([moved, np.ones((len(moved), 1))], axis=1)  # (n, dz + 1)
+        standardised = (data.queries - mean) / spread
+        queries = np.concatenate([standardised, np.ones((len(standardised), 1))], axis=1)  # (n, dz + 1)
         return replace(self, tokens=TokenData(data.tokens, queries, data.labels, data.mask), centre=False)

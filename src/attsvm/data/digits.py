@@ -108,8 +108,8 @@ def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, posit
     images = pixels[keep].reshape(-1, SIDE, SIDE) / 16.0
     labels = np.where(np.isin(digit[keep], positive), 1.0, -1.0)
     tokens = patch_tokens(images, positions)
-    queries, asked = _queries(tokens, query, patch)
-    carried = (
+    queries, query_text = _queries(tokens, query, patch)
+    description = (
         "Tokens are 2x2-pixel patches (grey values 0 to 1), each in its place on a blank 8x8 canvas, "
         "with a one-hot position."
         if positions == "place"
@@ -121,7 +121,7 @@ def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, posit
         name=f"digits {named[0]} against {named[1]}" if classes != "odd-even" else "digits, odd against even",
         tokens=TokenData(tokens, queries, labels),
         classes=named,
-        notes=(carried, asked),
+        notes=(description, query_text),
         patches=Patches(images, np.array(corners)),
         centre=query == "mean",
     )

@@ -56,13 +56,13 @@ def docstrings(classes: str = "numpy-scipy") -> LabelledTexts:
 
 def _prose(module: str) -> list[str]:
     """Return the texts of a module's public functions and classes that are long enough."""
-    loaded = import_module(module)
-    found = []
-    for name in sorted(loaded.__all__):
-        member = getattr(loaded, name)
+    library = import_module(module)
+    texts = []
+    for name in sorted(library.__all__):
+        member = getattr(library, name)
         whole = ((inspect.getdoc(member) if callable(member) else None) or "").partition(">>>")[0]
         section = SECTION.search(whole)
         text = MARKUP.sub(" ", whole[: section.start()] if section else whole)
         if len(WORD.findall(text)) >= LEAST_WORDS:
-            found.append(" ".join(text.split()))
-    return found
+            texts.append(" ".join(text.split()))
+    return texts

@@ -51,9 +51,9 @@ def read_arrays(
         with np.load(path, allow_pickle=False) as archive:
             missing = [name for name in required if name not in archive.files]
             if missing:
-                held = ", ".join(archive.files) or "nothing"
+                names = ", ".join(archive.files) or "nothing"
                 raise ValueError(
-                    f"{path} lacks {' and '.join(missing)}; it holds {held}, expected {', '.join(required)}."
+                    f"{path} lacks {' and '.join(missing)}; it holds {names}, expected {', '.join(required)}."
                 )
             for name in (*required, *optional):
                 if name in archive.files:

@@ -81,19 +81,19 @@ def read_texts(path: str | Path, text: str, label: str) -> LabelledTexts:
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{file} is no CSV file in UTF-8: {error}.") from error
     columns = list(rows[0]) if rows else []
-    for wanted, name in (("text", text), ("label", label)):
+    for column, name in (("text", text), ("label", label)):
         if name not in columns:
-            held = ", ".join(map(str, columns)) or "no rows"
-            raise ValueError(f"{file} has no column {name!r} for --{wanted}; it has {held}.")
+            names = ", ".join(map(str, columns)) or "no rows"
+            raise ValueError(f"{file} has no column {name!r} for --{column}; it has {names}.")
     if any(row[text] is None or row[label] is None for row in rows):
         raise ValueError(f"{file} has a row that ends before the columns {text!r} and {label!r}.")
-    kept = [(row[text].strip(), row[label].strip()) for row in rows if row[text].strip()]
-    values = sorted({value for _, value in kept})
+    pairs = [(row[text].strip(), row[label].strip()) for row in rows if row[text].strip()]
+    values = sorted({value for _, value in pairs})
     if len(values) != 2:
         some = ", ".join(map(repr, values[:5])) or "none"
         raise ValueError(f"column {label!r} of {file} must have two values; it has {len(values)}: {some}.")
-    labels = np.array([1.0 if value == values[1] else -1.0 for _, value in kept])
-    return LabelledTexts(file.name, tuple(words for words, _ in kept), labels, (values[1], values[0]))
+    labels = np.array([1.0 if value == values[1] else -1.0 for _, value in pairs])
+    return LabelledTexts(file.name, tuple(words for words, _ in pairs), labels, (values[1], values[0]))
 
 
 def word_dataset(read: LabelledTexts, dimensions: int = DIMENSIONS) -> Dataset:
@@ -204,26 +204,26 @@ def from_vectors(read: LabelledTexts, sequences: Sequence[np.ndarray], notes: Se
         If no text, or texts of one label only, have a token.
     """
     cut = [sequence[:MOST_TOKENS] for sequence in sequences]
-    kept = [i for i, sequence in enumerate(cut) if len(sequence)]
-    labels = read.labels[kept]
+    rows = [i for i, sequence in enumerate(cut) if len(sequence)]
+    labels = read.labels[rows]
     if len(set(labels.tolist())) < 2:
         raise ValueError(f"the texts of {read.name} that have tokens all have one label; two were expected.")
-    longest = max(len(cut[i]) for i in kept)
-    tokens = np.zeros((len(kept), longest, cut[kept[0]].shape[1]))
+    longest = max(len(cut[i]) for i in rows)
+    tokens = np.zeros((len(rows), longest, cut[rows[0]].shape[1]))
     mask = np.zeros(tokens.shape[:2], dtype=bool)
-    for row, i in enumerate(kept):
+    for row, i in enumerate(rows):
         tokens[row, : len(cut[i])] = cut[i]
         mask[row, : len(cut[i])] = True
     queries = tokens.sum(axis=1) / mask.sum(axis=1, keepdims=True)
-    said = ["The query of a text is its mean token."]
-    if len(kept) < len(sequences):
-        said.append(f"Texts without a token are left out, {len(sequences) - len(kept)} in all.")
+    remarks = ["The query of a text is its mean token."]
+    if len(rows) < len(sequences):
+        remarks.append(f"Texts without a token are left out, {len(sequences) - len(rows)} in all.")
     if max(map(len, sequences)) > MOST_TOKENS:
-        said.append(f"Texts are cut after {MOST_TOKENS} tokens.")
+        remarks.append(f"Texts are cut after {MOST_TOKENS} tokens.")
     return Dataset(
         name=f"{read.name}, {read.classes[0]} against {read.classes[1]}",
         tokens=TokenData(tokens, queries, labels, mask),
         classes=read.classes,
-        notes=(*notes, *said),
+        notes=(*notes, *remarks),
         centre=True,
     )

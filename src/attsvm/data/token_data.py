@@ -35,7 +35,7 @@ def _floating(name: str, array: Array, like: Array | None = None) -> Array:
         array = torch.as_tensor(array, device=device)
         if not array.is_floating_point():
             if array.is_complex():
-                raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
+                raise ValueError(f"{name} has dtype {array.dtype}; real numbers were expected.")
             array = array.to(torch.float64)
         if like is not None and array.dtype != like.dtype:
             array = array.to(like.dtype)
@@ -64,7 +64,7 @@ def _boolean_mask(mask: Array, tokens: Array) -> Array:
         mask = np.asarray(mask)
         is_bool = mask.dtype == np.bool_
     if not is_bool:
-        raise ValueError(f"mask must be boolean (True = visible), got dtype {mask.dtype}.")
+        raise ValueError(f"mask has dtype {mask.dtype}; booleans (True = visible) were expected.")
     if tuple(mask.shape) != expected:
         raise ValueError(f"mask has shape {tuple(mask.shape)}; {expected} (..., n, T) was expected to match tokens.")
     if not bool(mask.any(-1).all()):
@@ -234,34 +234,34 @@ class TokenData:
             If shapes do not fit, or as the constructor does.
         """
         tokens = _floating("tokens", tokens)
-        asked = tokens if queries is None else _floating("queries", queries, tokens)
-        if tokens.ndim < 3 or asked.ndim != tokens.ndim or asked.shape[:-2] != tokens.shape[:-2]:
+        query_array = tokens if queries is None else _floating("queries", queries, tokens)
+        if tokens.ndim < 3 or query_array.ndim != tokens.ndim or query_array.shape[:-2] != tokens.shape[:-2]:
             raise ValueError(
-                f"tokens {tuple(tokens.shape)} and queries {tuple(asked.shape)} do not fit; (..., b, T, d) and "
+                f"tokens {tuple(tokens.shape)} and queries {tuple(query_array.shape)} do not fit; (..., b, T, d) and "
                 "(..., b, K, dz) were expected."
             )
         *batch, b, length, d = tokens.shape
-        count = asked.shape[-2]
+        count = query_array.shape[-2]
         if causal and count != length:
             raise ValueError(f"queries has {count} rows for {length} tokens; as many were expected with causal=True.")
         labels = _floating("labels", labels, tokens)
         if tuple(labels.shape) != (*batch, b, count):
             raise ValueError(f"labels has shape {tuple(labels.shape)}; {(*batch, b, count)} was expected.")
-        seen = np.tril(np.ones((length, length), dtype=bool)) if causal else np.ones((count, length), dtype=bool)
-        seen = np.broadcast_to(seen, (*batch, b, count, length))
+        visible = np.tril(np.ones((length, length), dtype=bool)) if causal else np.ones((count, length), dtype=bool)
+        visible = np.broadcast_to(visible, (*batch, b, count, length))
         if mask is not None:
             mask = to_numpy("mask", mask)
-            if mask.shape != seen.shape or mask.dtype != np.bool_:
-                raise ValueError(f"mask is {mask.dtype} of shape {mask.shape}; booleans {seen.shape} were expected.")
-            seen = seen & mask
+            if mask.shape != visible.shape or mask.dtype != np.bool_:
+                raise ValueError(f"mask is {mask.dtype} of shape {mask.shape}; booleans {visible.shape} were expected.")
+            visible = visible & mask
         copies = tokens.reshape(*batch, b, 1, length, d)
         shape = (*batch, b, count, length, d)
         copies = copies.expand(shape) if is_tensor(tokens) else np.broadcast_to(copies, shape)
         return cls(
             copies.reshape(*batch, b * count, length, d),
-            asked.reshape(*batch, b * count, asked.shape[-1]),
+            query_array.reshape(*batch, b * count, query_array.shape[-1]),
             labels.reshape(*batch, b * count),
-            None if seen.all() else seen.reshape(*batch, b * count, length),
+            None if visible.all() else visible.reshape(*batch, b * count, length),
         )
 
     @classmethod
@@ -315,27 +315,33 @@ class TokenData:
             If shapes do not fit, an identity is out of range, or a target does not occur in its sequence.
         """
         embeddings = _floating("embeddings", embeddings)
-        ids, wanted = to_numpy("sequences", sequences), to_numpy("targets", targets)
-        if embeddings.ndim != 2 or ids.ndim != 2 or ids.dtype.kind not in "iu" or wanted.shape != ids.shape[:1]:
+        ids, target_ids = to_numpy("sequences", sequences), to_numpy("targets", targets)
+        if embeddings.ndim != 2 or ids.ndim != 2 or ids.dtype.kind not in "iu" or target_ids.shape != ids.shape[:1]:
             raise ValueError(
-                f"embeddings {tuple(embeddings.shape)}, sequences {ids.shape} and targets {wanted.shape} do not fit; "
+                f"embeddings {tuple(embeddings.shape)}, sequences {ids.shape}, targets {target_ids.shape} do not fit; "
                 "(vocabulary, d), integers (n, T) and integers (n,) were expected."
             )
         vocabulary = embeddings.shape[0]
-        if ids.size == 0 or min(ids.min(), wanted.min()) < 0 or max(ids.max(), wanted.max()) >= vocabulary:
-            raise ValueError(f"sequences {ids.shape} and targets must hold identities from 0 to {vocabulary - 1}.")
-        seen = np.ones(ids.shape, dtype=bool) if mask is None else to_numpy("mask", mask)
-        if seen.shape != ids.shape or seen.dtype != np.bool_ or not seen.any(1).all():
+        if ids.size == 0 or min(ids.min(), target_ids.min()) < 0 or max(ids.max(), target_ids.max()) >= vocabulary:
             raise ValueError(
-                f"mask has shape {seen.shape}; booleans {ids.shape} with a visible token a row were expected."
+                f"sequences or targets name a token out of range; identities from 0 to {vocabulary - 1} were expected."
             )
-        hits = (ids == wanted[:, None]) & seen
+        visible = np.ones(ids.shape, dtype=bool) if mask is None else to_numpy("mask", mask)
+        if visible.shape != ids.shape or visible.dtype != np.bool_ or not visible.any(1).all():
+            raise ValueError(
+                f"mask has shape {visible.shape}; booleans {ids.shape} with a visible token a row were expected."
+            )
+        hits = (ids == target_ids[:, None]) & visible
         if not hits.any(1).all():
             raise ValueError(f"targets[{int((~hits.any(1)).argmax())}] does not occur in its sequence; it must.")
-        last = ids[np.arange(len(ids)), ids.shape[1] - 1 - seen[:, ::-1].argmax(1)]
+        last = ids[np.arange(len(ids)), ids.shape[1] - 1 - visible[:, ::-1].argmax(1)]
         tokens = embeddings[ids]
         return cls(
-            tokens, embeddings[last], np.ones(len(ids)), None if mask is None else seen, hits[..., None].astype(float)
+            tokens,
+            embeddings[last],
+            np.ones(len(ids)),
+            None if mask is None else visible,
+            hits[..., None].astype(float),
         )
 
     @property

@@ -32,7 +32,7 @@ def _tensor(name: str, array: Any) -> Tensor:
     return tensor
 
 
-class TrialHead(nn.Module, ABC):
+class PredictionHead(nn.Module, ABC):
     """A head whose parameters may carry trial dimensions in front.
 
     Attributes
@@ -75,7 +75,7 @@ class TrialHead(nn.Module, ABC):
                 flat = parameter.reshape(-1, *own).expand(trials, *own).clone()
                 setattr(self, name, nn.Parameter(flat))
 
-    def of_trial(self, index: int) -> TrialHead:
+    def of_trial(self, index: int) -> PredictionHead:
         """Return a copy with the parameters of one trial; those without trial dimensions stay as they are."""
         single = copy.deepcopy(self)
         for name, dims in self.own_dims.items():
@@ -85,7 +85,7 @@ class TrialHead(nn.Module, ABC):
         return single
 
 
-class LinearHead(TrialHead):
+class LinearHead(PredictionHead):
     """h(x) = v^T x.
 
     Parameters
@@ -119,7 +119,7 @@ class LinearHead(TrialHead):
         return (x * v).sum(-1)
 
 
-class ReLUHead(TrialHead):
+class ReLUHead(PredictionHead):
     """h(x) = v^T ReLU(V^T x), the two-layer head of Section 6 (the paper takes v = 1).
 
     Parameters
@@ -160,7 +160,7 @@ class ReLUHead(TrialHead):
         return (hidden * v).sum(-1)
 
 
-class LambdaHead(TrialHead):
+class LambdaHead(PredictionHead):
     """h(x) = v^T x - lam ||x||^2, concave, so that several tokens survive training (arXiv 2308.16898, Lemma 6).
 
     Parameters

@@ -34,8 +34,8 @@ def nines(correlation: np.ndarray | float) -> np.ndarray:
 
 def _nines_axis(ax: Axes, top: float, bottom: float) -> None:
     ax.set_ylim(bottom, top)
-    shown = [tick for tick in _TICKS if nines(tick) <= top]
-    ax.set_yticks([float(nines(tick)) for tick in shown], [f"{tick:.7g}" for tick in shown])
+    ticks = [tick for tick in _TICKS if nines(tick) <= top]
+    ax.set_yticks([float(nines(tick)) for tick in ticks], [f"{tick:.7g}" for tick in ticks])
     ax.set_ylabel("correlation with")
 
 
@@ -70,9 +70,9 @@ def correlation_figure(runs: dict[str, Run], width: float) -> Figure:
     """
     with house_style():
         figure, axes = panels(width, 3.2, len(runs))
-        reached = [nines(curve).max() for run in runs.values() for curve in run.curves.values()]
+        tops = [nines(curve).max() for run in runs.values() for curve in run.curves.values()]
         lowest = [nines(control.curves).min() for run in runs.values() for control in run.controls]
-        top, bottom = max([*reached, 1.0]) * 1.06, min([*lowest, -0.05]) - 0.05
+        top, bottom = max([*tops, 1.0]) * 1.06, min([*lowest, -0.05]) - 0.05
         for ax, run in zip(axes, runs.values(), strict=True):
             _draw_run(ax, run)
             step_axis(ax, run.trace.step[-1])

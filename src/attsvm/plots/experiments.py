@@ -135,8 +135,8 @@ def grid(
     figure = new_figure(width, height * down + 0.9)
     # A no-break space holds "n = 5" and "95 %" together.
     whole = title.replace(" = ", "\xa0=\xa0").replace(" %", "\xa0%")
-    wrapped = textwrap.fill(whole, round(TITLE_LETTERS * width))
-    figure.suptitle(wrapped, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+    lines = textwrap.fill(whole, round(TITLE_LETTERS * width))
+    figure.suptitle(lines, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
     axes = figure.subplots(down, across, squeeze=False).ravel()
     for ax in axes[count:]:
         ax.remove()

@@ -23,8 +23,8 @@ def _draw(ax: Axes, run: Run, gamma: np.ndarray, words: Nouns) -> None:
     # A cloud of points would make the SVG ten times larger than a picture of it.
     ax.plot(margins[far], gap[far], ".", color=QUIET, ms=2.5, alpha=0.5, label=f"other {words.tokens}", rasterized=True)
     looks = ((beaten, FIRST, "neighbours that score lower"), (~beaten, SECOND, "neighbours that do not"))
-    for chosen, color, label in looks:
-        points = near & chosen
+    for group, color, label in looks:
+        points = near & group
         if points.any():
             ax.plot(margins[points], gap[points], "o", color=color, ms=4, label=label)
     ax.axhline(0, color=INK, lw=0.6)
@@ -42,10 +42,10 @@ def margins_figure(runs: dict[str, Run], gamma: np.ndarray, width: float, words:
 
     Local optimality asks something of the neighbours only, the tokens at margin one: they must lie above zero.
     """
-    shown = [run for run in runs.values() if run.locality is not None]
+    drawable = [run for run in runs.values() if run.locality is not None]
     with house_style():
-        figure, axes = panels(width, 2.8, len(shown))
-        for ax, run in zip(axes, shown, strict=True):
+        figure, axes = panels(width, 2.8, len(drawable))
+        for ax, run in zip(axes, drawable, strict=True):
             _draw(ax, run, gamma, words)
             ax.set_title(TITLES[run.parameterization])
         legend_below(figure, axes, 3)

@@ -37,14 +37,14 @@ def support_figure(setup: Setup, run: Run, width: float) -> Figure:
     dual = np.asarray(run.solutions[run.own].dual)
     heavy = dual.max() or 1.0
     rows, columns = (2, 6) if is_wide(width) else (4, 3)
-    chosen = np.argsort(-dual.sum(axis=1), kind="stable")[: rows * columns]
+    order = np.argsort(-dual.sum(axis=1), kind="stable")[: rows * columns]
     labels = setup.train.tokens.labels
     with house_style():
         figure = new_figure(width, rows * width / columns * 1.13)
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for ax in axes[len(chosen) :]:
+        for ax in axes[len(order) :]:
             ax.set_axis_off()
-        for ax, i in zip(axes, chosen, strict=False):
+        for ax, i in zip(axes, order, strict=False):
             _image(ax, patches.images[i])
             for t in np.flatnonzero(dual[i] > 0):
                 _box(ax, patches.boxes[t], 0.12, ec=SECOND, lw=0.8 + 2.4 * dual[i, t] / heavy)

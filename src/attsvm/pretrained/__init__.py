@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 _HOMES = {
     "CompressedHead": "lowrank",
     "CompressedModel": "compress",
-    "Head": "head",
+    "AttentionHead": "head",
     "HeadRank": "rank",
     "KernelSolution": "kernel",
     "Lifted": "rope",
@@ -31,9 +31,9 @@ _HOMES = {
 }
 
 __all__ = [
+    "AttentionHead",
     "CompressedHead",
     "CompressedModel",
-    "Head",
     "HeadRank",
     "KernelSolution",
     "Lifted",
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from attsvm.pretrained.audit import MarginAudit, margin_audit
     from attsvm.pretrained.compress import CompressedModel, compress_model
     from attsvm.pretrained.extract import extract_head, extract_heads
-    from attsvm.pretrained.head import Head
+    from attsvm.pretrained.head import AttentionHead
     from attsvm.pretrained.kernel import KernelSolution, solve_kernel
     from attsvm.pretrained.lowrank import CompressedHead, compress_head
     from attsvm.pretrained.probe import SelectionProbe, fit_selection

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.pretrained.head import Head
+from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.selectivity import MASS, asking_heads_queries
 from attsvm.pretrained.span import Direction, span
 from attsvm.study.controls import shuffle
@@ -73,8 +73,10 @@ class MarginAudit:
     @property
     def tellable(self) -> bool:
         """Whether the controls are other selections at all."""
-        told = [direction for direction, same in zip(self.shuffled, self.unchanged, strict=True) if same <= UNCHANGED]
-        return bool(told or self.others)
+        distinct = [
+            direction for direction, same in zip(self.shuffled, self.unchanged, strict=True) if same <= UNCHANGED
+        ]
+        return bool(distinct or self.others)
 
     @property
     def better_than_chance(self) -> bool:
@@ -85,10 +87,10 @@ class MarginAudit:
     def margin_ratio(self) -> float | None:
         """Largest margin of the real selection over the largest of a permuted one (median); None if either is none."""
         own = self.directions["frobenius"].objective
-        found = [direction.objective for direction in self.shuffled]
-        if not np.isfinite(own) or own == 0 or not found:
+        objectives = [direction.objective for direction in self.shuffled]
+        if not np.isfinite(own) or own == 0 or not objectives:
             return None
-        ratio = float(np.median(found)) / own
+        ratio = float(np.median(objectives)) / own
         return ratio if np.isfinite(ratio) else None
 
     @property
@@ -119,11 +121,11 @@ def _percent(share: float) -> str:
 
 
 def margin_audit(
-    head: Head,
+    head: AttentionHead,
     *,
     queries: int = 96,
     norms: Sequence[str] = NORMS,
-    others: Sequence[Head] = (),
+    others: Sequence[AttentionHead] = (),
     shuffles: int = 3,
     seed: int = 0,
     time_limit: float | None = 10.0,
@@ -132,12 +134,12 @@ def margin_audit(
 
     Parameters
     ----------
-    head : Head
+    head : AttentionHead
     queries : int
         How many are drawn at random from those that see at least two tokens.
     norms : sequence of {"frobenius", "nuclear", "gen"}
         Directions besides the Frobenius SVM, which is always solved; of a rotary head there is no other.
-    others : sequence of Head
+    others : sequence of AttentionHead
         Heads with the same tokens and queries (of the same layer and inputs) as controls.
     shuffles : int
         Permuted selections among the controls.
@@ -156,33 +158,35 @@ def margin_audit(
     """
     unknown = set(norms) - set(NORMS)
     if unknown:
-        raise ValueError(f"norms must be among {', '.join(NORMS)}; got {', '.join(map(repr, sorted(unknown)))}.")
+        raise ValueError(
+            f"norms has {', '.join(map(repr, sorted(unknown)))}; names among {', '.join(NORMS)} were expected."
+        )
     rng = np.random.default_rng(seed)
     several = np.flatnonzero(head.mask.sum(axis=1) > 1)
     if not len(several):
         asking_heads_queries(head)
     rows = np.sort(rng.choice(several, min(queries, len(several)), replace=False))
-    drawn = head.take(rows)
-    space = span(drawn)
-    directions = {"frobenius": space.svm(drawn.selected, "frobenius", time_limit)}
+    sample = head.take(rows)
+    space = span(sample)
+    directions = {"frobenius": space.svm(sample.selected, "frobenius", time_limit)}
     if not head.rotary:
         if "nuclear" in norms:
-            directions["nuclear"] = space.svm(drawn.selected, "nuclear", time_limit)
+            directions["nuclear"] = space.svm(sample.selected, "nuclear", time_limit)
         if "gen" in norms:
-            directions["gen"] = space.svm(holding(drawn, MASS), "frobenius", time_limit)
+            directions["gen"] = space.svm(holding(sample, MASS), "frobenius", time_limit)
     shuffled, unchanged = [], []
     for _ in range(shuffles):
-        permuted = shuffle(drawn.selected, drawn.mask, rng)
+        permuted = shuffle(sample.selected, sample.mask, rng)
         if permuted is None:
             break
         shuffled.append(space.svm(permuted, "frobenius", time_limit))
-        unchanged.append(float((permuted == drawn.selected).mean()))
+        unchanged.append(float((permuted == sample.selected).mean()))
     foreign = []
     for other in others:
         if other.mask.shape != head.mask.shape or other.layer != head.layer:
             raise ValueError(
-                f"others must have the queries of layer {head.layer}, mask {head.mask.shape}; got layer {other.layer} "
-                f"with mask {other.mask.shape}."
+                f"others has a head of layer {other.layer} with mask {other.mask.shape}; the queries of layer "
+                f"{head.layer}, mask {head.mask.shape}, were expected."
             )
         if other.head != head.head:
             foreign.append(space.svm(other.selected[rows], "frobenius", time_limit))
@@ -194,12 +198,12 @@ def margin_audit(
     )
 
 
-def holding(head: Head, mass: float) -> np.ndarray:
+def holding(head: AttentionHead, mass: float) -> np.ndarray:
     """Mark the smallest set of tokens of each query that holds that share of its attention, bool (n, T)."""
     probability = np.where(head.mask, head.probabilities, 0.0)
     order = np.argsort(-probability, axis=1, kind="stable")
     falling = np.cumsum(np.take_along_axis(probability, order, axis=1), axis=1)
     count = (falling < mass * falling[:, -1:]).sum(axis=1) + 1
-    chosen = np.zeros(head.mask.shape, dtype=bool)
-    np.put_along_axis(chosen, order, np.arange(head.mask.shape[1]) < count[:, None], axis=1)
-    return chosen & head.mask
+    selection = np.zeros(head.mask.shape, dtype=bool)
+    np.put_along_axis(selection, order, np.arange(head.mask.shape[1]) < count[:, None], axis=1)
+    return selection & head.mask

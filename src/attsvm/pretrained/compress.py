@@ -14,7 +14,7 @@ import torch
 
 from attsvm.core.files import replacing_files_in
 from attsvm.pretrained.extract import extract_heads, tokenize
-from attsvm.pretrained.head import Head
+from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.lowrank import Method, compress_group, divergence
 from attsvm.pretrained.recording import record
 from attsvm.pretrained.sources import Place
@@ -82,9 +82,9 @@ class CompressedModel:
     @property
     def sentence(self) -> str:
         """Say what it saves and costs."""
-        saved = 100 * (1 - self.key_bytes / self.key_bytes_before)
+        saving = 100 * (1 - self.key_bytes / self.key_bytes_before)
         return (
-            f"Rank {self.rank} of {self.width} ({self.method}): {saved:.0f} % fewer key-cache bytes and query-key "
+            f"Rank {self.rank} of {self.width} ({self.method}): {saving:.0f} % fewer key-cache bytes and query-key "
             f"products; attention diverges by {self.kl:.2f} nats, its top token stays in {100 * self.top1:.0f} %, and "
             f"the pooled output has cosine {self.output_cosine:.3f} with the original's."
         )
@@ -148,22 +148,22 @@ def compress_model(
     layers = None if layers is None else list(layers)
     test = batch if evaluate_on is None else tokenize(evaluate_on, tokenizer)
     groups = _groups(extract_heads(model, batch, layers=layers))
-    copied = copy.deepcopy(model)
+    duplicate = copy.deepcopy(model)
     factors: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
     with torch.no_grad():
         for heads in groups.values():
-            for index, made in enumerate(compress_group(heads, rank, method)):
-                K, Q = (_padded(made, factor) for factor in (made.K, made.Q))
-                factors[made.layer, made.head] = K, Q
-                _write(copied, made.places[1], Q / made.scale, has_bias=True)
+            for index, product in enumerate(compress_group(heads, rank, method)):
+                K, Q = (_padded(product, factor) for factor in (product.K, product.Q))
+                factors[product.layer, product.head] = K, Q
+                _write(duplicate, product.places[1], Q / product.scale, has_bias=True)
                 if index == 0:
-                    _write(copied, made.places[0], K, has_bias=made.rotary)
-    return _measure(model, copied, rank, method, list(groups), factors, test, layers)
+                    _write(duplicate, product.places[0], K, has_bias=product.rotary)
+    return _measure(model, duplicate, rank, method, list(groups), factors, test, layers)
 
 
-def _groups(heads: Iterable[Head]) -> dict[Place, list[Head]]:
+def _groups(heads: Iterable[AttentionHead]) -> dict[Place, list[AttentionHead]]:
     """Collect heads that share their key map."""
-    groups: dict[Place, list[Head]] = {}
+    groups: dict[Place, list[AttentionHead]] = {}
     for head in heads:
         if any(place.kind != "linear" for place in head.places):
             raise ValueError(
@@ -179,7 +179,7 @@ def _groups(heads: Iterable[Head]) -> dict[Place, list[Head]]:
     return groups
 
 
-def _padded(head: Head, factor: np.ndarray) -> np.ndarray:
+def _padded(head: AttentionHead, factor: np.ndarray) -> np.ndarray:
     """Put the columns that were kept back where they stand in the model, with zeros between."""
     columns = np.arange(factor.shape[1]) if head.columns is None else head.columns
     full = np.zeros((len(factor), head.places[0].width))
@@ -203,7 +203,7 @@ def _write(model: Any, place: Place, factor: np.ndarray, *, has_bias: bool) -> N
 
 def _measure(
     model: Any,
-    copied: Any,
+    duplicate: Any,
     rank: int,
     method: str,
     keys: list[Place],
@@ -214,15 +214,17 @@ def _measure(
     width, count = keys[0].width, len(factors)
     size = next(model.parameters()).dtype.itemsize
     costs, joint = [], []
-    changed = {call.index: call.probabilities for call in record(copied, test).calls}
+    probabilities = {call.index: call.probabilities for call in record(duplicate, test).calls}
     for head in extract_heads(model, test, layers=layers):
         K, Q = factors[head.layer, head.head]
         costs.append(HeadCost(head.layer, head.head, *divergence(replace(head, K=K, Q=Q))))
-        joint.append(divergence(head, changed[head.layer][:, head.head].double().numpy()[head.sequence, head.position]))
+        joint.append(
+            divergence(head, probabilities[head.layer][:, head.head].double().numpy()[head.sequence, head.position])
+        )
     kl, top1 = np.mean(joint, axis=0).tolist()
-    cosine, change = _outputs(model, copied, test)
+    cosine, change = _outputs(model, duplicate, test)
     return CompressedModel(
-        model=copied,
+        model=duplicate,
         rank=rank,
         width=width,
         method=method,
@@ -238,16 +240,16 @@ def _measure(
     )
 
 
-def _outputs(model: Any, copied: Any, batch: dict[str, Any]) -> tuple[float, float]:
+def _outputs(model: Any, duplicate: Any, batch: dict[str, Any]) -> tuple[float, float]:
     """Mean cosine of pooled outputs, and the relative change of the last hidden state."""
     outputs = []
-    for one in (model, copied):
+    for one in (model, duplicate):
         mode = one.training
         one.eval()
         with torch.no_grad():
-            found = one(**batch, output_hidden_states=True)
+            output = one(**batch, output_hidden_states=True)
         one.train(mode)
-        states = getattr(found, "hidden_states", None) or found.decoder_hidden_states
+        states = getattr(output, "hidden_states", None) or output.decoder_hidden_states
         outputs.append(states[-1].double())
     before, after = outputs
     weight = batch.get("attention_mask")

@@ -1,4 +1,4 @@
-"""From a model and inputs to :class:`Head`: record a forward pass, explain the head, check it against the model."""
+"""From a model and inputs to an attention head: record a forward pass, explain the head, check it against the model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attsvm.pretrained.head import Head, Turns
+from attsvm.pretrained.head import AttentionHead, Turns
 from attsvm.pretrained.recording import AttentionCall, record
 from attsvm.pretrained.sources import AffineMap, explain
 
@@ -20,7 +20,7 @@ _OUTSIDE = {"softcap": "a soft cap on the scores, s tanh(a/s)", "s_aux": "attent
 
 def extract_head(
     model: Any, layer: int | str, head: int, inputs: Mapping[str, Any] | Sequence[str], *, tokenizer: Any = None
-) -> Head:
+) -> AttentionHead:
     """Extract one attention head of a transformers model on given inputs.
 
     Parameters
@@ -39,7 +39,7 @@ def extract_head(
 
     Returns
     -------
-    Head
+    AttentionHead
 
     Raises
     ------
@@ -57,7 +57,7 @@ def extract_heads(
     layers: Iterable[int | str] | None = None,
     heads: Iterable[int] | None = None,
     tokenizer: Any = None,
-) -> Iterator[Head]:
+) -> Iterator[AttentionHead]:
     """Extract several heads in one forward pass, layer by layer; otherwise as :func:`extract_head`.
 
     Parameters
@@ -67,16 +67,16 @@ def extract_heads(
 
     Yields
     ------
-    Head
+    AttentionHead
         Heads of a layer share their arrays of tokens and queries.
     """
     batch = tokenize(inputs, tokenizer)
     _check_precision(model)
-    asked = None if layers is None else list(layers)
-    chosen = None if heads is None else list(heads)
-    recorder = record(model, batch, _wanted(asked))
-    for call in _calls(recorder.calls, recorder.seen, asked, type(model).__name__):
-        yield from _heads_of(call, model, batch, chosen, tokenizer)
+    layer_names = None if layers is None else list(layers)
+    head_indices = None if heads is None else list(heads)
+    recorder = record(model, batch, _inclusion(layer_names))
+    for call in _calls(recorder.calls, recorder.seen, layer_names, type(model).__name__):
+        yield from _heads_of(call, model, batch, head_indices, tokenizer)
 
 
 def tokenize(inputs: Mapping[str, Any] | Sequence[str], tokenizer: Any) -> dict[str, Any]:
@@ -91,7 +91,10 @@ def tokenize(inputs: Mapping[str, Any] | Sequence[str], tokenizer: Any) -> dict[
         return dict(inputs)
     texts = [inputs] if isinstance(inputs, str) else list(inputs)
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise ValueError("inputs must be keyword arguments of the model, or a sequence of texts that is not empty.")
+        raise ValueError(
+            f"inputs has type {type(inputs).__name__}; keyword arguments of the model, or a sequence of texts "
+            "that is not empty, were expected."
+        )
     if tokenizer is None:
         raise ValueError(f"inputs are {len(texts)} texts; a tokenizer was expected with them.")
     if tokenizer.pad_token is None and len(texts) > 1:
@@ -103,16 +106,16 @@ def tokenize(inputs: Mapping[str, Any] | Sequence[str], tokenizer: Any) -> dict[
     return dict(tokenizer(texts, padding=len(texts) > 1, truncation=True, max_length=longest, return_tensors="pt"))
 
 
-def _wanted(asked: list[int | str] | None) -> Callable[[int, str], bool]:
+def _inclusion(layer_names: list[int | str] | None) -> Callable[[int, str], bool]:
     """Tell which calls to keep; a number from the end may turn out to be any of them."""
-    if asked is None or any(not isinstance(layer, str) and layer < 0 for layer in asked):
+    if layer_names is None or any(not isinstance(layer, str) and layer < 0 for layer in layer_names):
         return lambda index, path: True
-    return lambda index, path: index in asked or path in asked
+    return lambda index, path: index in layer_names or path in layer_names
 
 
 def _check_precision(model: Any) -> None:
     if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-        raise ValueError(f"model must be a transformers model; got {type(model).__name__}.")
+        raise ValueError(f"model has type {type(model).__name__}; a transformers model was expected.")
     dtypes = {parameter.dtype for parameter in model.parameters() if parameter.dtype.is_floating_point}
     short = dtypes - {torch.float32, torch.float64}
     if short:
@@ -123,27 +126,27 @@ def _check_precision(model: Any) -> None:
 
 
 def _calls(
-    calls: list[AttentionCall], seen: list[str], asked: list[int | str] | None, model: str
+    calls: list[AttentionCall], paths: list[str], layer_names: list[int | str] | None, model: str
 ) -> Iterator[AttentionCall]:
-    if asked is None:
+    if layer_names is None:
         yield from calls
         return
     by_index = {call.index: call for call in calls}
-    for layer in asked:
+    for layer in layer_names:
         if isinstance(layer, str):
-            found = [call for call in calls if call.path == layer]
-            if not found:
-                raise ValueError(f"layer {layer!r} is no attention module of {model}; it has {', '.join(seen)}.")
-            yield from found
+            matches = [call for call in calls if call.path == layer]
+            if not matches:
+                raise ValueError(f"layer {layer!r} is no attention module of {model}; it has {', '.join(paths)}.")
+            yield from matches
             continue
-        if not -len(seen) <= layer < len(seen):
-            raise ValueError(f"layer must lie between 0 and {len(seen) - 1} for this {model}; got {layer}.")
-        yield by_index[layer % len(seen)]
+        if not -len(paths) <= layer < len(paths):
+            raise ValueError(f"layer is {layer}; a number from 0 to {len(paths) - 1} was expected for this {model}.")
+        yield by_index[layer % len(paths)]
 
 
 def _heads_of(
-    call: AttentionCall, model: Any, batch: dict[str, Any], chosen: list[int] | None, tokenizer: Any
-) -> Iterator[Head]:
+    call: AttentionCall, model: Any, batch: dict[str, Any], head_indices: list[int] | None, tokenizer: Any
+) -> Iterator[AttentionHead]:
     _refuse_extras(call)
     count = call.query.shape[1]
     visible, additive = _read_mask(call)  # (B, H or 1, Tq, Tk) each
@@ -152,9 +155,9 @@ def _heads_of(
     where = np.nonzero(asking)
     texts, special = _texts(ids, tokenizer)
     shared = _Shared()
-    for head in range(count) if chosen is None else chosen:
+    for head in range(count) if head_indices is None else head_indices:
         if not -count <= head < count:
-            raise ValueError(f"head must lie between 0 and {count - 1} in layer {call.index}; got {head}.")
+            raise ValueError(f"head is {head}; a number from 0 to {count - 1} was expected in layer {call.index}.")
         h = head % count
         own = min(h, visible.shape[1] - 1)
         query, key, rotation = explain(call, h)
@@ -168,7 +171,7 @@ def _heads_of(
         bias = None
         if additive is not None:
             bias = np.where(mask, additive[:, min(h, additive.shape[1] - 1)][where], 0.0)
-        found = Head(
+        result = AttentionHead(
             model=type(model).__name__,
             name=call.path,
             layer=call.index,
@@ -190,13 +193,13 @@ def _heads_of(
             texts=texts,
             special=special,
         )
-        error = float(np.abs(found.attention() - found.probabilities).max())
+        error = float(np.abs(result.attention() - result.probabilities).max())
         if not error <= TOLERANCE:
             raise ValueError(
                 f"head {h} of {call.path} was extracted with an error of {error:.1e} against the model's own "
                 f"attention, above {TOLERANCE:g}: there is more to it than a (rotated) bilinear form and a bias."
             )
-        yield replace(found, error=error)
+        yield replace(result, error=error)
 
 
 def _refuse_extras(call: AttentionCall) -> None:
@@ -218,12 +221,12 @@ def _read_mask(call: AttentionCall) -> tuple[np.ndarray, np.ndarray | None]:
     if call.bias is not None:
         additive = call.bias.detach().double().expand(B, -1, -1, -1)
     if call.mask is not None:
-        given = call.mask[..., :Tk].detach()
-        if given.dtype == torch.bool:
-            visible = given
+        call_mask = call.mask[..., :Tk].detach()
+        if call_mask.dtype == torch.bool:
+            visible = call_mask
         else:
-            visible = given > torch.finfo(given.dtype).min / 2
-            rest = torch.where(visible, given, 0.0).double()
+            visible = call_mask > torch.finfo(call_mask.dtype).min / 2
+            rest = torch.where(visible, call_mask, 0.0).double()
             if rest.any():
                 additive = rest if additive is None else additive + rest
         visible = visible.expand(B, -1, Tq, -1)
@@ -236,10 +239,15 @@ def _asking(call: AttentionCall, visible: np.ndarray, ids: torch.Tensor | None, 
     asking = np.asarray(visible.any(axis=(1, 3)))
     Tq, Tk = visible.shape[2:]
     for name in ("attention_mask", "decoder_attention_mask"):
-        given = batch.get(name)
+        attention_mask = batch.get(name)
         mine = ids is batch.get("decoder_input_ids" if name.startswith("decoder") else "input_ids")
-        if isinstance(given, torch.Tensor) and tuple(given.shape) == asking.shape and Tq == Tk and mine:
-            return asking & given.bool().numpy()
+        if (
+            isinstance(attention_mask, torch.Tensor)
+            and tuple(attention_mask.shape) == asking.shape
+            and Tq == Tk
+            and mine
+        ):
+            return asking & attention_mask.bool().numpy()
     return asking & np.diagonal(visible.any(axis=1), axis1=1, axis2=2) if Tq == Tk else asking
 
 

@@ -43,7 +43,7 @@ class Turns:
 
 
 @dataclass(frozen=True, eq=False)
-class Head:
+class AttentionHead:
     """A head of a model on given inputs; padding neither asks nor is seen.
 
     Attributes
@@ -139,13 +139,13 @@ class Head:
     def scores(self) -> np.ndarray:
         """Attention logits from the factors, (n, T); -inf where hidden."""
         keys = self.tokens @ self.K  # (b, T, dh)
-        asked = self.queries @ self.Q  # (n, dh)
+        keys_of_queries = self.queries @ self.Q  # (n, dh)
         if self.turns is not None:
             keys = turned(keys, self.turns.pairs, self.turns.tokens)
-            asked = turned(asked, self.turns.pairs, self.turns.queries)
+            keys_of_queries = turned(keys_of_queries, self.turns.pairs, self.turns.queries)
         out = np.empty(self.mask.shape)
         for j, rows in by_sequence(self.sequence):
-            out[rows] = asked[rows] @ keys[j].T
+            out[rows] = keys_of_queries[rows] @ keys[j].T
         if self.bias is not None:
             out += self.bias
         return np.where(self.mask, out, -np.inf)
@@ -166,10 +166,10 @@ class Head:
             raise ValueError(
                 f"layer {self.layer}, head {self.head} of {self.model} is rotary: rope_lift(head).problem() poses it."
             )
-        chosen = self.selected if selected is None else selected
-        return SelectionProblem(self.tokens, self.queries, chosen, mask=self.mask, sequence=self.sequence)
+        selection = self.selected if selected is None else selected
+        return SelectionProblem(self.tokens, self.queries, selection, mask=self.mask, sequence=self.sequence)
 
-    def take(self, rows: np.ndarray) -> Head:
+    def take(self, rows: np.ndarray) -> AttentionHead:
         """Keep some of the queries, in that order, and the sequences they read.
 
         Parameters
@@ -177,14 +177,14 @@ class Head:
         rows : ndarray of int or bool, shape (m,)
         """
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
-        kept, sequence = np.unique(self.sequence[rows], return_inverse=True)
+        sequences, sequence = np.unique(self.sequence[rows], return_inverse=True)
         width = int(np.flatnonzero(self.mask[rows].any(axis=0)).max()) + 1
         turns = self.turns
         if turns is not None:
-            turns = Turns(turns.pairs, turns.tokens[kept, :width], turns.queries[rows])
+            turns = Turns(turns.pairs, turns.tokens[sequences, :width], turns.queries[rows])
         return replace(
             self,
-            tokens=self.tokens[kept, :width],
+            tokens=self.tokens[sequences, :width],
             queries=self.queries[rows],
             sequence=sequence,
             position=self.position[rows],
@@ -192,15 +192,15 @@ class Head:
             turns=turns,
             bias=None if self.bias is None else self.bias[rows, :width],
             probabilities=self.probabilities[rows, :width],
-            texts=None if self.texts is None else tuple(self.texts[j][:width] for j in kept),
-            special=None if self.special is None else self.special[kept, :width],
+            texts=None if self.texts is None else tuple(self.texts[j][:width] for j in sequences),
+            special=None if self.special is None else self.special[sequences, :width],
         )
 
     def __repr__(self) -> str:
         n, T = self.mask.shape
         kind = ", rotary" if self.rotary else ""
         return (
-            f"Head({self.model}, layer {self.layer}, head {self.head}{kind}, {len(self.tokens)} sequences, "
+            f"AttentionHead({self.model}, layer {self.layer}, head {self.head}{kind}, {len(self.tokens)} sequences, "
             f"n={n}, T={T}, d={self.tokens.shape[2]}, rank <= {self.K.shape[1]}, error {self.error:.1e})"
         )
 
@@ -208,15 +208,15 @@ class Head:
 def by_sequence(sequence: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Yield every sequence that is read with the queries that read it."""
     order = np.argsort(sequence, kind="stable")
-    found, first = np.unique(sequence[order], return_index=True)
-    yield from zip(found.tolist(), np.split(order, first[1:]), strict=True)
+    indices, first = np.unique(sequence[order], return_index=True)
+    yield from zip(indices.tolist(), np.split(order, first[1:]), strict=True)
 
 
 def turned(vectors: np.ndarray, pairs: np.ndarray, turns: np.ndarray) -> np.ndarray:
     """Turn pairs of coordinates of vectors (..., dh) by unit numbers (..., P)."""
     out = vectors.copy()
-    moved = (vectors[..., pairs[:, 0]] + 1j * vectors[..., pairs[:, 1]]) * turns
-    out[..., pairs[:, 0]], out[..., pairs[:, 1]] = moved.real, moved.imag
+    rotation = (vectors[..., pairs[:, 0]] + 1j * vectors[..., pairs[:, 1]]) * turns
+    out[..., pairs[:, 0]], out[..., pairs[:, 1]] = rotation.real, rotation.imag
     return out
 
 

@@ -25,14 +25,14 @@ def hidden_states(model: Any, tokenizer: Any, texts: Sequence[str]) -> list[np.n
     training = model.training
     model.eval()
     special = list(tokenizer.all_special_ids)
-    found: list[np.ndarray] = []
+    rows_of_texts: list[np.ndarray] = []
     try:
         for start in range(0, len(texts), BATCH):
             batch = tokenize(list(texts[start : start + BATCH]), tokenizer)
             with torch.no_grad():
                 states = model(**batch).last_hidden_state.double().numpy()
             own = batch["attention_mask"].bool().numpy() & ~np.isin(batch["input_ids"].numpy(), special)
-            found += [row[kept] for row, kept in zip(states, own, strict=True)]
+            rows_of_texts += [row[visible] for row, visible in zip(states, own, strict=True)]
     finally:
         model.train(training)
-    return found
+    return rows_of_texts

@@ -18,7 +18,7 @@ from attsvm.core.threads import one_thread
 from attsvm.pretrained.audit import MarginAudit, margin_audit
 from attsvm.pretrained.backend import transformers
 from attsvm.pretrained.extract import extract_heads
-from attsvm.pretrained.head import Head
+from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.probe import SelectionProbe, fit_selection
 from attsvm.pretrained.rank import HeadRank, head_ranks
 from attsvm.pretrained.selectivity import SelectionReport, asking_heads_queries, selection_report
@@ -160,21 +160,21 @@ def inspect_model(
     tell("Recording the model's attention", 0.0)
     total = _count(model) if layers is None else len(layers)
     findings: list[HeadFinding] = []
-    stopped = False
+    interrupted = False
     # The BLAS of several heads at once would fight over the cores; one thread each and a head for every core does not.
     with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
         pending = extract_heads(model, texts, layers=layers, tokenizer=tokenizer)
-        for done, (layer, heads) in enumerate(groupby(pending, key=lambda head: head.layer)):
-            if tell(f"Inspecting layer {layer}", min(1.0, done / max(total, 1))):
-                stopped = True
+        for count, (layer, heads) in enumerate(groupby(pending, key=lambda head: head.layer)):
+            if tell(f"Inspecting layer {layer}", min(1.0, count / max(total, 1))):
+                interrupted = True
                 break
             findings += pool.map(lambda head: inspect_head(head, queries=queries, seed=seed), heads)
     kind = type(model).__name__
     seconds = time.perf_counter() - began
-    return Inspection(name or kind, kind, len(texts), tuple(findings), queries, seed, not stopped, seconds)
+    return Inspection(name or kind, kind, len(texts), tuple(findings), queries, seed, not interrupted, seconds)
 
 
-def inspect_head(head: Head, *, queries: int, seed: int) -> HeadFinding:
+def inspect_head(head: AttentionHead, *, queries: int, seed: int) -> HeadFinding:
     """Run every report on one head."""
     sequences = len(np.unique(asking_heads_queries(head).sequence))
     probe = None
@@ -197,7 +197,7 @@ def _count(model: Any) -> int:
     return int(getattr(model.config, "num_hidden_layers", 1) or 1)
 
 
-def _examples(head: Head, seed: int) -> tuple[Example, ...]:
+def _examples(head: AttentionHead, seed: int) -> tuple[Example, ...]:
     """Draw queries of different sequences, special tokens apart where there are others."""
     if head.texts is None:
         return ()
@@ -208,12 +208,12 @@ def _examples(head: Head, seed: int) -> tuple[Example, ...]:
     rng = np.random.default_rng((seed, 1))
     rows = rng.permutation(np.flatnonzero(asking))
     _, first = np.unique(head.sequence[rows], return_index=True)
-    made = []
+    examples = []
     for i in rows[np.sort(first)[:EXAMPLES]]:
-        seen = np.flatnonzero(head.mask[i])
+        visible = np.flatnonzero(head.mask[i])
         words = head.texts[head.sequence[i]]
         query = int(head.position[i]) if head.self_attention else None
-        shown = range(int(seen.max() if query is None else max(seen.max(), query)) + 1)
-        attention = tuple(round(float(head.probabilities[i, t]) if head.mask[i, t] else 0.0, 4) for t in shown)
-        made.append(Example(tuple(words[t] for t in shown), attention, query))
-    return tuple(made)
+        positions = range(int(visible.max() if query is None else max(visible.max(), query)) + 1)
+        attention = tuple(round(float(head.probabilities[i, t]) if head.mask[i, t] else 0.0, 4) for t in positions)
+        examples.append(Example(tuple(words[t] for t in positions), attention, query))
+    return tuple(examples)

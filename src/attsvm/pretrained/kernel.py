@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.solution import Status
-from attsvm.pretrained.head import Head
+from attsvm.core.status import Status
+from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.rope import position_features
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
 
@@ -46,7 +46,7 @@ class KernelSolution:
 
     Attributes
     ----------
-    head : Head
+    head : AttentionHead
     selected : ndarray of int, shape (n,)
     dual : ndarray, shape (n, T)
     margins : ndarray, shape (n, T)
@@ -60,7 +60,7 @@ class KernelSolution:
     seconds : float
     """
 
-    head: Head
+    head: AttentionHead
     selected: np.ndarray
     dual: np.ndarray
     margins: np.ndarray
@@ -75,18 +75,18 @@ class KernelSolution:
         """Certified relative gap."""
         return self.objective / self.lower_bound - 1.0 if self.lower_bound > 0 else np.inf
 
-    def scores(self, head: Head) -> np.ndarray:
+    def scores(self, head: AttentionHead) -> np.ndarray:
         """Scores that W gives to the tokens of any queries of the same head, (n, T); -inf where hidden."""
         rows, columns = np.nonzero(self.dual)
         weights = self.dual[rows, columns]
-        chosen, beaten = features(self.head, rows, self.selected[rows]), features(self.head, rows, columns)
-        return np.where(head.mask, _scores(head, chosen, beaten, weights), -np.inf)
+        winners, losers = features(self.head, rows, self.selected[rows]), features(self.head, rows, columns)
+        return np.where(head.mask, _scores(head, winners, losers, weights), -np.inf)
 
     def product_with_trained(self) -> float:
         """Inner product <W, trained W> in the lifted space: multipliers times the trained margins."""
-        trained = self.head.scores() - (0.0 if self.head.bias is None else self.head.bias)
+        own_scores = self.head.scores() - (0.0 if self.head.bias is None else self.head.bias)
         rows, columns = np.nonzero(self.dual)
-        return float(self.dual[rows, columns] @ (trained[rows, self.selected[rows]] - trained[rows, columns]))
+        return float(self.dual[rows, columns] @ (own_scores[rows, self.selected[rows]] - own_scores[rows, columns]))
 
     @property
     def norm(self) -> float:
@@ -97,7 +97,7 @@ class KernelSolution:
 
 
 def solve_kernel(
-    head: Head,
+    head: AttentionHead,
     selected: np.ndarray | None = None,
     *,
     C: float | None = None,
@@ -108,7 +108,7 @@ def solve_kernel(
 
     Parameters
     ----------
-    head : Head
+    head : AttentionHead
     selected : ndarray of int, shape (n,), optional
         Default: the tokens attended to most.
     C : float, optional
@@ -129,23 +129,25 @@ def solve_kernel(
         If `selected` does not fit the head, or an option is out of range.
     """
     began = time.perf_counter()
-    chosen = _read_selected(head, selected)
+    selection = _read_selected(head, selected)
     if C is not None and not C > 0:
-        raise ValueError(f"C must be positive; got {C!r}.")
+        raise ValueError(f"C is {C!r}; a positive number was expected.")
     if not 0 < tol < 1:
-        raise ValueError(f"tol must lie between 0 and 1; got {tol!r}.")
+        raise ValueError(f"tol is {tol!r}; a number between 0 and 1 was expected.")
     n, T = head.mask.shape
     rejected = head.mask.copy()
-    rejected[np.arange(n), chosen] = False
+    rejected[np.arange(n), selection] = False
     rho = position_features(head)
     dual = np.zeros((n, T))
     working = _first(rejected)
-    best = KernelSolution(head, chosen, dual, _margins(head, dual, chosen, rho), np.inf, 0.0, Status.UNDECIDED, C, 0.0)
+    best = KernelSolution(
+        head, selection, dual, _margins(head, dual, selection, rho), np.inf, 0.0, Status.UNDECIDED, C, 0.0
+    )
     if not rejected.any():
-        return KernelSolution(head, chosen, dual, best.margins, 0.0, 0.0, Status.OPTIMAL, C, 0.0)
+        return KernelSolution(head, selection, dual, best.margins, 0.0, 0.0, Status.OPTIMAL, C, 0.0)
     for _ in range(MAX_ROUNDS):
         rows, columns = np.nonzero(working)
-        ups = _pick(head, rho, rows, chosen[rows])
+        ups = _pick(head, rho, rows, selection[rows])
         downs = _pick(head, rho, rows, columns)
         gram = inner_products(ups, downs)
         values = _solve_working_set(gram, dual[rows, columns], C)
@@ -153,11 +155,11 @@ def solve_kernel(
         if values is None:
             return best
         dual[rows, columns] = values
-        margins = _margins(head, dual, chosen, rho)
+        margins = _margins(head, dual, selection, rho)
         objective, bound = _measure(dual, margins, rejected, C)
         status = Status.OPTIMAL if objective <= (1 + tol) * bound else Status.UNDECIDED
         seconds = time.perf_counter() - began
-        best = KernelSolution(head, chosen, dual, margins, objective, bound, status, C, seconds)
+        best = KernelSolution(head, selection, dual, margins, objective, bound, status, C, seconds)
         if status is Status.OPTIMAL:
             return best
         short = np.where(rejected & ~working, 1.0 - margins, -np.inf)
@@ -171,24 +173,26 @@ def solve_kernel(
     return best
 
 
-def hebbian_scores(train: Head, test: Head) -> np.ndarray:
+def hebbian_scores(train: AttentionHead, test: AttentionHead) -> np.ndarray:
     """Scores that the sum over queries of (selected token - mean of the others) z^T gives to other queries, (n, T)."""
     rejected = train.mask.copy()
     rejected[np.arange(len(rejected)), train.selected] = False
     rows, columns = np.nonzero(rejected)
     weights = 1.0 / rejected.sum(axis=1)[rows]
-    chosen, beaten = features(train, rows, train.selected[rows]), features(train, rows, columns)
-    return np.where(test.mask, _scores(test, chosen, beaten, weights), -np.inf)
+    winners, losers = features(train, rows, train.selected[rows]), features(train, rows, columns)
+    return np.where(test.mask, _scores(test, winners, losers, weights), -np.inf)
 
 
-def _read_selected(head: Head, selected: np.ndarray | None) -> np.ndarray:
-    chosen = head.selected if selected is None else np.asarray(selected)
+def _read_selected(head: AttentionHead, selected: np.ndarray | None) -> np.ndarray:
+    selection = head.selected if selected is None else np.asarray(selected)
     n, T = head.mask.shape
-    if chosen.shape != (n,) or chosen.dtype.kind not in "iu" or (chosen < 0).any() or (chosen >= T).any():
-        raise ValueError(f"selected must hold {n} integers from 0 to {T - 1}; got {chosen.dtype} of {chosen.shape}.")
-    if not head.mask[np.arange(n), chosen].all():
-        raise ValueError("selected must be visible under the head's mask; it names a hidden token.")
-    return chosen
+    if selection.shape != (n,) or selection.dtype.kind not in "iu" or (selection < 0).any() or (selection >= T).any():
+        raise ValueError(
+            f"selected has {selection.dtype} of shape {selection.shape}; {n} integers from 0 to {T - 1} were expected."
+        )
+    if not head.mask[np.arange(n), selection].all():
+        raise ValueError("selected names a hidden token; tokens visible under the head's mask were expected.")
+    return selection
 
 
 def _first(rejected: np.ndarray) -> np.ndarray:
@@ -198,12 +202,12 @@ def _first(rejected: np.ndarray) -> np.ndarray:
     return rejected & (order % step == 0)
 
 
-def features(head: Head, rows: np.ndarray, columns: np.ndarray) -> Features:
+def features(head: AttentionHead, rows: np.ndarray, columns: np.ndarray) -> Features:
     """Return the factors of the features of tokens (rows, columns)."""
     return _pick(head, position_features(head), rows, columns)
 
 
-def _pick(head: Head, rho: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> Features:
+def _pick(head: AttentionHead, rho: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> Features:
     return Features(rho[rows, columns], head.tokens[head.sequence[rows], columns], head.queries[rows])
 
 
@@ -213,12 +217,12 @@ def inner_products(ups: Features, downs: Features, *, queries: bool = True) -> n
     def between(a: Features, b: Features) -> np.ndarray:
         return (a.rho @ b.rho.T) * (a.x @ b.x.T)
 
-    mixed = between(ups, downs)
-    products = between(ups, ups) - mixed - mixed.T + between(downs, downs)
+    cross = between(ups, downs)
+    products = between(ups, ups) - cross - cross.T + between(downs, downs)
     return products * (ups.z @ ups.z.T) if queries else products
 
 
-def _scores(head: Head, ups: Features, downs: Features, weights: np.ndarray) -> np.ndarray:
+def _scores(head: AttentionHead, ups: Features, downs: Features, weights: np.ndarray) -> np.ndarray:
     """Score of every token under W = sum of weights (up - down) z^T, (n, T)."""
     n, T = head.mask.shape
     out = np.zeros((n, T))
@@ -228,19 +232,21 @@ def _scores(head: Head, ups: Features, downs: Features, weights: np.ndarray) -> 
     signed = np.concatenate([weights, -weights])
     side = np.concatenate([ups.rho, downs.rho]), np.concatenate([ups.x, downs.x])
     tokens = head.tokens @ side[1].T  # (b, T, 2S)
-    asked = np.tile(head.queries @ ups.z.T, (1, 2)) * signed  # (n, 2S)
+    query_products = np.tile(head.queries @ ups.z.T, (1, 2)) * signed  # (n, 2S)
     step = max(1, CHUNK_ENTRIES // (T * len(signed)))
     for start in range(0, n, step):
         rows = slice(start, start + step)
         kernel = tokens[head.sequence[rows]] * (rho[rows] @ side[0].T)  # (rows, T, 2S)
-        out[rows] = np.matmul(kernel, asked[rows, :, None])[..., 0]
+        out[rows] = np.matmul(kernel, query_products[rows, :, None])[..., 0]
     return out
 
 
-def _margins(head: Head, dual: np.ndarray, chosen: np.ndarray, rho: np.ndarray) -> np.ndarray:
+def _margins(head: AttentionHead, dual: np.ndarray, selection: np.ndarray, rho: np.ndarray) -> np.ndarray:
     rows, columns = np.nonzero(dual)
-    scores = _scores(head, _pick(head, rho, rows, chosen[rows]), _pick(head, rho, rows, columns), dual[rows, columns])
-    return np.where(head.mask, scores[np.arange(len(chosen)), chosen][:, None] - scores, np.inf)
+    scores = _scores(
+        head, _pick(head, rho, rows, selection[rows]), _pick(head, rho, rows, columns), dual[rows, columns]
+    )
+    return np.where(head.mask, scores[np.arange(len(selection)), selection][:, None] - scores, np.inf)
 
 
 def _solve_working_set(gram: np.ndarray, guess: np.ndarray, C: float | None) -> np.ndarray | None:

@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from attsvm.pretrained.head import Head, Turns, by_sequence
+from attsvm.pretrained.head import AttentionHead, Turns, by_sequence
 
 Method = Literal["svd", "whitened", "distilled"]
 METHODS = ("svd", "whitened", "distilled")
@@ -42,7 +42,7 @@ class CompressedHead:
 
     Attributes
     ----------
-    head : Head
+    head : AttentionHead
         With the new factors; its probabilities are still the model's own.
     rank : int
     method : {"svd", "whitened", "distilled"}
@@ -52,19 +52,19 @@ class CompressedHead:
         Share of queries whose token attended to most is the same.
     """
 
-    head: Head
+    head: AttentionHead
     rank: int
     method: Method
     kl: float
     top1: float
 
 
-def compress_head(head: Head, rank: int, method: Method = "whitened") -> CompressedHead:
+def compress_head(head: AttentionHead, rank: int, method: Method = "whitened") -> CompressedHead:
     """Reduce the rank of a head's W.
 
     Parameters
     ----------
-    head : Head
+    head : AttentionHead
     rank : int
         Query-key coordinates to keep; even for rotary heads.
     method : {"svd", "whitened", "distilled"}
@@ -84,52 +84,54 @@ def compress_head(head: Head, rank: int, method: Method = "whitened") -> Compres
     return CompressedHead(compressed, rank, method, kl, top1)
 
 
-def compress_group(heads: Sequence[Head], rank: int, method: Method) -> list[Head]:
+def compress_group(heads: Sequence[AttentionHead], rank: int, method: Method) -> list[AttentionHead]:
     """Reduce heads that share their keys; otherwise as :func:`compress_head`."""
     width = heads[0].K.shape[1]
     if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
+        raise ValueError(f"method is {method!r}; one of {', '.join(map(repr, METHODS))} was expected.")
     if isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank <= width:
-        raise ValueError(f"rank must be an integer from 1 to {width}, the width of the head; got {rank!r}.")
+        raise ValueError(f"rank is {rank!r}; an integer from 1 to {width}, the width of the head, was expected.")
     if heads[0].rotary:
         if rank % 2:
-            raise ValueError(f"rank must be even for a rotary head, whose coordinates come in pairs; got {rank}.")
+            raise ValueError(
+                f"rank is {rank}; an even number was expected for a rotary head, whose coordinates come in pairs."
+            )
         reduced = _keep_coordinates(heads, rank, method)
     else:
         reduced = _truncate(heads, rank, method)
     return _distill(reduced) if method == "distilled" else reduced
 
 
-def divergence(head: Head, attention: np.ndarray | None = None) -> tuple[float, float]:
+def divergence(head: AttentionHead, attention: np.ndarray | None = None) -> tuple[float, float]:
     """Mean KL(the model's own attention || other attention), and the share of queries with the same top token.
 
     Parameters
     ----------
-    head : Head
+    head : AttentionHead
     attention : ndarray, shape (n, T), optional
         Default: what the head's factors give.
     """
-    probability, found = head.probabilities, head.attention() if attention is None else attention
+    probability, own = head.probabilities, head.attention() if attention is None else attention
     tiny = np.finfo(np.float32).tiny
-    terms = np.where(probability > 0, probability * np.log(np.maximum(probability, tiny) / np.maximum(found, tiny)), 0)
-    same = np.where(head.mask, found, -1.0).argmax(axis=1) == head.selected
+    terms = np.where(probability > 0, probability * np.log(np.maximum(probability, tiny) / np.maximum(own, tiny)), 0)
+    same = np.where(head.mask, own, -1.0).argmax(axis=1) == head.selected
     return float(terms.sum(axis=1).mean()), float(same.mean())
 
 
-def token_root(head: Head) -> np.ndarray:
+def token_root(head: AttentionHead) -> np.ndarray:
     """Return a matrix A (m, d) with A^T A the mean covariance of tokens around the mean of what their query sees."""
     total = np.zeros((head.tokens.shape[2],) * 2)
     for j, rows in by_sequence(head.sequence):
-        seen = head.mask[rows].astype(float)  # (queries, T)
-        count = seen.sum(axis=1)
+        weight = head.mask[rows].astype(float)  # (queries, T)
+        count = weight.sum(axis=1)
         # Sum over queries of sum_t (x_t - mean)(x_t - mean)^T, for all queries of a sequence in two products.
-        means = (seen @ head.tokens[j]) / count[:, None]
+        means = (weight @ head.tokens[j]) / count[:, None]
         x = head.tokens[j]
-        total += (x * seen.sum(axis=0)[:, None]).T @ x - (means * count[:, None]).T @ means
+        total += (x * weight.sum(axis=0)[:, None]).T @ x - (means * count[:, None]).T @ means
     return _root(total / max(int(head.mask.sum()), 1))
 
 
-def query_root(head: Head) -> np.ndarray:
+def query_root(head: AttentionHead) -> np.ndarray:
     """Return a matrix A with A^T A the second moment of the queries."""
     return _root(head.queries.T @ head.queries / len(head.queries))
 
@@ -147,17 +149,17 @@ def _root(moment: np.ndarray) -> np.ndarray:
 def _with_floor(root: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
     """Raise a root's small singular values; return it and its inverse."""
     left, sigma, right = np.linalg.svd(root)
-    raised = np.maximum(sigma, np.sqrt(FLOOR) * max(sigma[0], np.finfo(float).tiny))
-    return torch.from_numpy((left * raised) @ right), torch.from_numpy((right.T / raised) @ left.T).float()
+    floor = np.maximum(sigma, np.sqrt(FLOOR) * max(sigma[0], np.finfo(float).tiny))
+    return torch.from_numpy((left * floor) @ right), torch.from_numpy((right.T / floor) @ left.T).float()
 
 
-def _truncate(heads: Sequence[Head], rank: int, method: Method) -> list[Head]:
+def _truncate(heads: Sequence[AttentionHead], rank: int, method: Method) -> list[AttentionHead]:
     K = heads[0].K
-    keys, asked = K, [head.Q for head in heads]
+    keys, query_factors = K, [head.Q for head in heads]
     if method != "svd":
         keys = token_root(heads[0]) @ K
-        asked = [query_root(head) @ head.Q for head in heads]
-    Rx, Rz = triangle(keys), triangle(np.concatenate(asked))
+        query_factors = [query_root(head) @ head.Q for head in heads]
+    Rx, Rz = triangle(keys), triangle(np.concatenate(query_factors))
     left, sigma, right = np.linalg.svd(Rx @ Rz.T)
     root = np.sqrt(sigma[:rank])
     # K_r = K M with R_x M = U_r sqrt(S): the least-squares solution is exact where R_x has full rank.
@@ -166,7 +168,7 @@ def _truncate(heads: Sequence[Head], rank: int, method: Method) -> list[Head]:
     return [replace(head, K=K @ mix, Q=head.Q @ unmix) for head in heads]
 
 
-def _keep_coordinates(heads: Sequence[Head], rank: int, method: Method) -> list[Head]:
+def _keep_coordinates(heads: Sequence[AttentionHead], rank: int, method: Method) -> list[AttentionHead]:
     """Keep the pairs, and unturned coordinates, with the most energy per coordinate."""
     turns = heads[0].turns
     assert turns is not None
@@ -176,15 +178,15 @@ def _keep_coordinates(heads: Sequence[Head], rank: int, method: Method) -> list[
     units = [tuple(pair) for pair in turns.pairs.tolist()] + [(int(c), None) for c in loose]
     worth = [float(np.mean([energy[c] for c in unit if c is not None])) for unit in units]
     kept_pairs: list[int] = []
-    kept: list[int] = []
+    selection: list[int] = []
     for u in np.argsort(-np.asarray(worth), kind="stable").tolist():
         coordinates = [c for c in units[u] if c is not None]
-        if len(kept) + len(coordinates) <= rank:
-            kept += coordinates
+        if len(selection) + len(coordinates) <= rank:
+            selection += coordinates
             if len(coordinates) == 2:
                 kept_pairs.append(u)
     kept_pairs.sort()
-    columns = np.array(sorted(kept))
+    columns = np.array(sorted(selection))
     pairs = np.searchsorted(columns, turns.pairs[kept_pairs])
     out = []
     for head in heads:
@@ -194,30 +196,30 @@ def _keep_coordinates(heads: Sequence[Head], rank: int, method: Method) -> list[
     return out
 
 
-def coordinate_energy(heads: Sequence[Head], method: Method) -> np.ndarray:
+def coordinate_energy(heads: Sequence[AttentionHead], method: Method) -> np.ndarray:
     """Product of the mean squares of each coordinate of keys and queries, or of the weights, (dh,); pairs share it."""
     turns = heads[0].turns
     assert turns is not None
     if method == "svd":
         keys = np.square(heads[0].K).sum(axis=0)
-        asked = np.sum([np.square(head.Q).sum(axis=0) for head in heads], axis=0)
+        query_energy = np.sum([np.square(head.Q).sum(axis=0) for head in heads], axis=0)
     else:
         keys = np.square(token_root(heads[0]) @ heads[0].K).sum(axis=0)
-        asked = np.sum([np.square(query_root(head) @ head.Q).sum(axis=0) for head in heads], axis=0)
-    for values in (keys, asked):
+        query_energy = np.sum([np.square(query_root(head) @ head.Q).sum(axis=0) for head in heads], axis=0)
+    for values in (keys, query_energy):
         values[turns.pairs] = values[turns.pairs].mean(axis=1, keepdims=True)
-    return keys * asked
+    return keys * query_energy
 
 
-def _distill(heads: list[Head]) -> list[Head]:
+def _distill(heads: list[AttentionHead]) -> list[AttentionHead]:
     """Minimise the mean divergence over all factors by L-BFGS, and keep the result if it holds on other sequences.
 
     A pull towards the start keeps directions that the sample says nothing about where they were.
     """
     rng = np.random.default_rng(0)
     sequences = rng.permutation(np.unique(heads[0].sequence))
-    kept = np.isin(heads[0].sequence, sequences[: len(sequences) // VALIDATION])
-    samples = [_Sample(head.take(~kept), rng) for head in heads]
+    validation = np.isin(heads[0].sequence, sequences[: len(sequences) // VALIDATION])
+    samples = [_Sample(head.take(~validation), rng) for head in heads]
     scales = [_with_floor(token_root(heads[0])), *(_with_floor(query_root(head)) for head in heads)]
     factors = [torch.from_numpy(heads[0].K), *(torch.from_numpy(head.Q) for head in heads)]
     whitened = [(root @ factor).float().requires_grad_() for (root, _), factor in zip(scales, factors, strict=True)]
@@ -238,15 +240,15 @@ def _distill(heads: list[Head]) -> list[Head]:
     optimizer.step(loss)
     K, *Q = ((inverse @ factor).detach().double().numpy() for inverse, factor in zip(back, whitened, strict=True))
     fitted = [replace(head, K=K, Q=own) for head, own in zip(heads, Q, strict=True)]
-    judged = kept if kept.any() else ~kept
-    before, after = (sum(divergence(head.take(judged))[0] for head in these) for these in (heads, fitted))
+    rows = validation if validation.any() else ~validation
+    before, after = (sum(divergence(head.take(rows))[0] for head in these) for these in (heads, fitted))
     return fitted if after < before else heads
 
 
 class _Sample:
     """Some queries of a head as float32 tensors, and the cross-entropy of attention under given factors."""
 
-    def __init__(self, head: Head, rng: np.random.Generator) -> None:
+    def __init__(self, head: AttentionHead, rng: np.random.Generator) -> None:
         if len(head.queries) > DISTILL_QUERIES:
             head = head.take(np.sort(rng.choice(len(head.queries), DISTILL_QUERIES, replace=False)))
         self._tokens = torch.from_numpy(head.tokens).float()
@@ -258,13 +260,13 @@ class _Sample:
         self._turns = head.turns
 
     def cross_entropy(self, K: torch.Tensor, Q: torch.Tensor) -> torch.Tensor:
-        keys, asked = self._tokens @ K, self._queries @ Q  # (b, T, r), (n, r)
+        keys, query_products = self._tokens @ K, self._queries @ Q  # (b, T, r), (n, r)
         if self._turns is not None:
-            keys, asked = (
+            keys, query_products = (
                 _turned(vectors, self._turns.pairs, turns)
-                for vectors, turns in ((keys, self._turns.tokens), (asked, self._turns.queries))
+                for vectors, turns in ((keys, self._turns.tokens), (query_products, self._turns.queries))
             )
-        scores = torch.einsum("ntr,nr->nt", keys[self._sequence], asked) + self._bias
+        scores = torch.einsum("ntr,nr->nt", keys[self._sequence], query_products) + self._bias
         logs = torch.log_softmax(scores.masked_fill(self._hidden, -torch.inf), dim=1)
         return -(self._target * logs.masked_fill(self._hidden, 0.0)).sum(dim=1).mean()
 

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import minimize
 
-from attsvm.pretrained.head import Head, by_sequence, softmax
+from attsvm.pretrained.head import AttentionHead, by_sequence, softmax
 from attsvm.pretrained.kernel import hebbian_scores, solve_kernel
 from attsvm.pretrained.rope import position_features
 from attsvm.pretrained.selectivity import asking_heads_queries
@@ -107,15 +107,15 @@ class SelectionProbe:
     def sentence(self) -> str:
         """Say it in one sentence."""
         share = f"{100 * self.agreement:.0f} % of {self.held_out}"
-        found = f"A probe fitted to {self.train} queries finds the token of {share} others"
+        finding = f"A probe fitted to {self.train} queries finds the token of {share} others"
         rule = f"{self.rule_name} finds {100 * self.rule:.0f} %"
         if self.better_than_rule:
-            return f"{found}; {rule}, a probe of permuted selections {100 * self.shuffled:.0f} %."
-        return f"{found}, no better than a rule that needs no fit: {rule}."
+            return f"{finding}; {rule}, a probe of permuted selections {100 * self.shuffled:.0f} %."
+        return f"{finding}, no better than a rule that needs no fit: {rule}."
 
 
 def fit_selection(
-    head: Head,
+    head: AttentionHead,
     *,
     method: Method = "svm",
     queries: int = 200,
@@ -127,7 +127,7 @@ def fit_selection(
 
     Parameters
     ----------
-    head : Head
+    head : AttentionHead
         On at least two sequences.
     method : {"svm", "logistic"}
         For rotary heads the SVM, by its kernel.
@@ -149,11 +149,11 @@ def fit_selection(
         If there is one sequence only, an option is out of range, or a rotary head is to have a logistic probe.
     """
     if method not in ("svm", "logistic"):
-        raise ValueError(f"method must be 'svm' or 'logistic'; got {method!r}.")
+        raise ValueError(f"method is {method!r}; 'svm' or 'logistic' was expected.")
     if method == "logistic" and head.rotary:
-        raise ValueError("method must be 'svm' for a rotary head: its lifted W is not formed.")
+        raise ValueError("method is 'logistic'; 'svm' was expected for a rotary head, whose lifted W is not formed.")
     if not 0 < held_out < 1:
-        raise ValueError(f"held_out must lie between 0 and 1; got {held_out!r}.")
+        raise ValueError(f"held_out is {held_out!r}; a number between 0 and 1 was expected.")
     rng = np.random.default_rng(seed)
     asking = asking_heads_queries(head)
     sequences = rng.permutation(np.unique(asking.sequence))
@@ -161,9 +161,9 @@ def fit_selection(
         raise ValueError(
             f"the head has queries of {len(sequences)} sequence; two or more were expected, one to test on."
         )
-    kept = sequences[: max(1, min(len(sequences) - 1, round(held_out * len(sequences))))]
-    tested = np.isin(asking.sequence, kept)
-    train_rows, test_rows = _draw(np.flatnonzero(~tested), queries, rng), _draw(np.flatnonzero(tested), queries, rng)
+    test_sequences = sequences[: max(1, min(len(sequences) - 1, round(held_out * len(sequences))))]
+    in_test = np.isin(asking.sequence, test_sequences)
+    train_rows, test_rows = _draw(np.flatnonzero(~in_test), queries, rng), _draw(np.flatnonzero(in_test), queries, rng)
     train, test = asking.take(train_rows), asking.take(test_rows)
     rule_name, rule = _rule(train, test)
     permuted = shuffle(train.selected, train.mask, rng)
@@ -194,13 +194,13 @@ def _agreement(scores: np.ndarray, selected: np.ndarray) -> float:
 
 
 def _svm(
-    train: Head, selected: np.ndarray, test: Head, time_limit: float | None
+    train: AttentionHead, selected: np.ndarray, test: AttentionHead, time_limit: float | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Fit the soft-margin SVM; return held-out scores, training scores and multipliers."""
     price = PRICE / _length(train, selected) ** 2
     if train.rotary:
-        found = solve_kernel(train, selected, C=price, tol=FIT, time_limit=time_limit)
-        return found.scores(test), found.scores(train), found.dual
+        fit = solve_kernel(train, selected, C=price, tol=FIT, time_limit=time_limit)
+        return fit.scores(test), fit.scores(train), fit.dual
     problem = train.problem(selected)
     solution = solve(problem, C=price, loss="squared_hinge", tol=FIT, time_limit=time_limit)
     W = np.asarray(solution.W)
@@ -208,7 +208,7 @@ def _svm(
 
 
 def _logistic(
-    train: Head, selected: np.ndarray, test: Head, time_limit: float | None
+    train: AttentionHead, selected: np.ndarray, test: AttentionHead, time_limit: float | None
 ) -> tuple[np.ndarray, np.ndarray, None]:
     """Fit by softmax cross-entropy in W; return held-out scores, training scores, no multipliers."""
     problem = train.problem(selected)
@@ -225,23 +225,23 @@ def _logistic(
         gradient = -problem.adjoint(np.where(one_hot, 0.0, probability)) / (length * len(rows))
         return value + 0.5 * LOGISTIC_PENALTY * float(flat @ flat), gradient.ravel() + LOGISTIC_PENALTY * flat
 
-    found = minimize(loss, np.zeros(d * dz), jac=True, method="L-BFGS-B", options={"maxiter": 300})
-    W = found.x.reshape(d, dz) / length
+    optimum = minimize(loss, np.zeros(d * dz), jac=True, method="L-BFGS-B", options={"maxiter": 300})
+    W = optimum.x.reshape(d, dz) / length
     return _scores(test, W), _scores(train, W), None
 
 
-def _hebbian(train: Head, test: Head) -> np.ndarray:
+def _hebbian(train: AttentionHead, test: AttentionHead) -> np.ndarray:
     """Held-out scores of the Hebbian direction."""
     if train.rotary:
         return hebbian_scores(train, test)
     return _scores(test, hebbian(train.problem()))
 
 
-def _scores(head: Head, W: np.ndarray) -> np.ndarray:
+def _scores(head: AttentionHead, W: np.ndarray) -> np.ndarray:
     return np.asarray(head.problem().scores(W))
 
 
-def _length(head: Head, selected: np.ndarray) -> float:
+def _length(head: AttentionHead, selected: np.ndarray) -> float:
     """Root mean square length of a constraint, |token difference| |query| (lifted, when the head is rotary)."""
     total, count = 0.0, 0
     size = np.square(head.queries).sum(axis=1)
@@ -254,31 +254,33 @@ def _length(head: Head, selected: np.ndarray) -> float:
     return float(np.sqrt(weight * total / max(count, 1)))
 
 
-def _rule(train: Head, test: Head) -> tuple[str, float]:
+def _rule(train: AttentionHead, test: AttentionHead) -> tuple[str, float]:
     """Best rule of place on the training queries, and its held-out agreement."""
     places, counts = np.unique(train.selected, return_counts=True)
     place = int(places[counts.argmax()])
-    best, name, found = counts.max(), f"place {place} of the sequence", np.full(len(test.selected), place)
+    best, name, prediction = counts.max(), f"place {place} of the sequence", np.full(len(test.selected), place)
     if train.self_attention:
         offsets, counts = np.unique(train.selected - train.position, return_counts=True)
         if counts.max() > best:
             offset = int(offsets[counts.argmax()])
-            best, name, found = counts.max(), f"offset {offset:+d} from the query", test.position + offset
+            best, name, prediction = counts.max(), f"offset {offset:+d} from the query", test.position + offset
     from_end, counts = np.unique(_last(train) - train.selected, return_counts=True)
     if counts.max() > best:
         back = int(from_end[counts.argmax()])
-        name, found = f"place {back} before the end", _last(test) - back
-    return name, float((found == test.selected).mean())
+        name, prediction = f"place {back} before the end", _last(test) - back
+    return name, float((prediction == test.selected).mean())
 
 
-def _last(head: Head) -> np.ndarray:
+def _last(head: AttentionHead) -> np.ndarray:
     """Last place that each query sees, (n,)."""
     return head.mask.shape[1] - 1 - head.mask[:, ::-1].argmax(axis=1)
 
 
-def _support(asking: Head, rows: np.ndarray, train: Head, dual: np.ndarray) -> tuple[SupportToken, ...]:
+def _support(
+    asking: AttentionHead, rows: np.ndarray, train: AttentionHead, dual: np.ndarray
+) -> tuple[SupportToken, ...]:
     total = float(dual.sum()) or 1.0
-    made = []
+    tokens = []
     for flat in np.argsort(-dual.ravel(), kind="stable")[:SHOWN]:
         i, t = np.unravel_index(flat, dual.shape)
         if dual[i, t] <= 0:
@@ -288,5 +290,5 @@ def _support(asking: Head, rows: np.ndarray, train: Head, dual: np.ndarray) -> t
         words = None if asking.texts is None else asking.texts[sequence][:length]
         texts = () if words is None else ((words[q] if asking.self_attention else ""), words[s], words[t])
         context = () if words is None or not asking.self_attention else words[max(0, q - AROUND) : q + AROUND + 1]
-        made.append(SupportToken(float(dual[i, t] / total), sequence, q, s, int(t), texts, tuple(context)))
-    return tuple(made)
+        tokens.append(SupportToken(float(dual[i, t] / total), sequence, q, s, int(t), texts, tuple(context)))
+    return tuple(tokens)

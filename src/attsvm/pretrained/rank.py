@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.pretrained.extract import extract_heads
-from attsvm.pretrained.head import Head
+from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.lowrank import coordinate_energy, query_root, token_root, triangle
 
 ENERGY = 0.99
@@ -62,7 +62,7 @@ def rank_profile(
     return list(head_ranks(extract_heads(model, inputs, layers=layers, tokenizer=tokenizer)))
 
 
-def head_ranks(heads: Iterable[Head]) -> Iterator[HeadRank]:
+def head_ranks(heads: Iterable[AttentionHead]) -> Iterator[HeadRank]:
     """Measure the ranks of heads one by one; consecutive heads of a layer share the roots of their moments."""
     tokens = queries = None
     roots: tuple[np.ndarray, np.ndarray] = (np.zeros(0), np.zeros(0))

@@ -99,9 +99,9 @@ class _Frame:
 def _own_eager(module: nn.Module) -> Callable[..., Any]:
     """Find the eager attention function of the file that defines the module."""
     for kind in type(module).__mro__:
-        found = getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None)
-        if found is not None:
-            return found
+        function = getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None)
+        if function is not None:
+            return function
     raise ValueError(
         f"{type(module).__name__} comes without an eager_attention_forward, so its probabilities cannot be checked."
     )
@@ -110,10 +110,10 @@ def _own_eager(module: nn.Module) -> Callable[..., Any]:
 class Recorder:
     """Notes the attention calls of a model's forward passes; made by :func:`recording`."""
 
-    def __init__(self, model: nn.Module, wanted: Callable[[int, str], bool]) -> None:
+    def __init__(self, model: nn.Module, include: Callable[[int, str], bool]) -> None:
         self.calls: list[AttentionCall] = []
         self.seen: list[str] = []
-        self._wanted = wanted
+        self._wanted = include
         self._paths = {module: path for path, module in model.named_modules()}
         self._stack: list[_Frame] = []
 
@@ -124,9 +124,9 @@ class Recorder:
     def leave(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         """Forward hook."""
         self._stack.pop()
-        given = arguments[0] if arguments else next(iter(keywords.values()), None)
-        if self._stack and isinstance(given, torch.Tensor) and isinstance(output, torch.Tensor):
-            self._stack[-1].calls.append(ModuleCall(self._paths.get(module, ""), module, given, output))
+        argument = arguments[0] if arguments else next(iter(keywords.values()), None)
+        if self._stack and isinstance(argument, torch.Tensor) and isinstance(output, torch.Tensor):
+            self._stack[-1].calls.append(ModuleCall(self._paths.get(module, ""), module, argument, output))
 
     def attend(
         self,
@@ -146,12 +146,12 @@ class Recorder:
         if self._wanted(index, path):
             bias = keywords.pop("position_bias", None)
             extras = {name: value for name, value in keywords.items() if name not in _SILENT and _says_something(value)}
-            nested = tuple(call for frame in reversed(self._stack[-_FRAMES:]) for call in reversed(frame.calls))
+            inner_calls = tuple(call for frame in reversed(self._stack[-_FRAMES:]) for call in reversed(frame.calls))
             self.calls.append(
                 AttentionCall(
                     index, path, module, query.detach(), key.detach(), attention_mask,
                     query.shape[-1] ** -0.5 if scaling is None else float(scaling),
-                    bias, extras, result[1].detach(), nested,
+                    bias, extras, result[1].detach(), inner_calls,
                 )
             )  # fmt: skip
         return result
@@ -163,16 +163,16 @@ def _says_something(value: Any) -> bool:
 
 def _configurations(model: nn.Module) -> list[Any]:
     """Every configuration in the model that names an attention implementation, each once."""
-    found: dict[int, Any] = {}
+    configurations: dict[int, Any] = {}
     for module in model.modules():
         config = getattr(module, "config", None)
         if hasattr(config, "_attn_implementation_internal"):
-            found.setdefault(id(config), config)
-    return list(found.values())
+            configurations.setdefault(id(config), config)
+    return list(configurations.values())
 
 
 @contextmanager
-def recording(model: nn.Module, wanted: Callable[[int, str], bool] = lambda index, path: True) -> Iterator[Recorder]:
+def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda index, path: True) -> Iterator[Recorder]:
     """Record the attention calls of the forward passes run inside the block.
 
     The model is in evaluation mode inside the block. Everything is put back when it ends, however it ends.
@@ -188,7 +188,7 @@ def recording(model: nn.Module, wanted: Callable[[int, str], bool] = lambda inde
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     name = f"attsvm_recording_{next(_COUNTER)}"
-    recorder = Recorder(model, wanted)
+    recorder = Recorder(model, include)
     configurations = _configurations(model)
     before = [config._attn_implementation_internal for config in configurations]
     training = [module for module in model.modules() if module.training]
@@ -215,7 +215,7 @@ def recording(model: nn.Module, wanted: Callable[[int, str], bool] = lambda inde
 
 
 def record(
-    model: nn.Module, inputs: Mapping[str, Any], wanted: Callable[[int, str], bool] = lambda index, path: True
+    model: nn.Module, inputs: Mapping[str, Any], include: Callable[[int, str], bool] = lambda index, path: True
 ) -> Recorder:
     """Run the model on inputs without gradients and return what was recorded.
 
@@ -224,7 +224,7 @@ def record(
     ValueError
         If no attention went through transformers' attention interface.
     """
-    with recording(model, wanted) as recorder, torch.no_grad():
+    with recording(model, include) as recorder, torch.no_grad():
         model(**inputs)
     if not recorder.seen:
         raise ValueError(

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
-from attsvm.pretrained.head import Head
+from attsvm.pretrained.head import AttentionHead
 
 # Lifted tokens above this size are refused: the kernel form needs none.
 MOST_BYTES = 1 << 31
@@ -37,29 +37,29 @@ class Lifted:
 
     Attributes
     ----------
-    head : Head
+    head : AttentionHead
     tokens : ndarray, shape (n, T, D)
         Lifted tokens as each query sees them.
     W : ndarray, shape (D, dz)
         The trained matrix: scores are ``tokens @ W @ z`` (and the head's additive term, if it has one).
     """
 
-    head: Head
+    head: AttentionHead
     tokens: np.ndarray
     W: np.ndarray
 
     def problem(self, selected: np.ndarray | None = None) -> SelectionProblem:
         """Pose the selection problem of the lifted tokens; by default of those the head attends to most."""
-        chosen = self.head.selected if selected is None else selected
-        return SelectionProblem(self.tokens, self.head.queries, chosen, mask=self.head.mask)
+        selection = self.head.selected if selected is None else selected
+        return SelectionProblem(self.tokens, self.head.queries, selection, mask=self.head.mask)
 
 
-def rope_lift(head: Head) -> Lifted:
+def rope_lift(head: AttentionHead) -> Lifted:
     """Lift the tokens of a head so that its score becomes bilinear.
 
     Parameters
     ----------
-    head : Head
+    head : AttentionHead
         Of a head that is not rotary, the tokens are only copied for each query.
 
     Returns
@@ -85,7 +85,7 @@ def rope_lift(head: Head) -> Lifted:
     return Lifted(head, lifted, lifted_matrix(head))
 
 
-def position_features(head: Head) -> np.ndarray:
+def position_features(head: AttentionHead) -> np.ndarray:
     """Return rho(distance) of every query and token, shape (n, T, F); a single 1 for a head that is not rotary."""
     if head.turns is None:
         return np.ones((*head.mask.shape, 1))
@@ -96,20 +96,20 @@ def position_features(head: Head) -> np.ndarray:
     return np.concatenate(parts, axis=2)
 
 
-def lifted_matrix(head: Head) -> np.ndarray:
+def lifted_matrix(head: AttentionHead) -> np.ndarray:
     """Return the trained matrix over lifted tokens, (F d, dz), blocks in the order of :func:`position_features`."""
     if head.turns is None:
         return head.W
     pairs = head.turns.pairs
     K, Q = head.K[:, pairs], head.Q[:, pairs]  # (d, P, 2), (dz, P, 2)
-    crossed = np.stack([-Q[..., 1], Q[..., 0]], axis=-1)  # J Q^T, read column by column
-    blocks = [np.einsum("dpi,zpi->pdz", K, Q), np.einsum("dpi,zpi->pdz", K, crossed)]
+    quarter_turn = np.stack([-Q[..., 1], Q[..., 0]], axis=-1)  # J Q^T, read column by column
+    blocks = [np.einsum("dpi,zpi->pdz", K, Q), np.einsum("dpi,zpi->pdz", K, quarter_turn)]
     rest = _unturned(head)
     if len(rest):
         blocks.append((head.K[:, rest] @ head.Q[:, rest].T)[None])
     return np.concatenate(blocks).reshape(-1, head.queries.shape[1])
 
 
-def _unturned(head: Head) -> np.ndarray:
+def _unturned(head: AttentionHead) -> np.ndarray:
     assert head.turns is not None
     return np.setdiff1d(np.arange(head.K.shape[1]), head.turns.pairs)

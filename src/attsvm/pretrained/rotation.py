@@ -43,16 +43,16 @@ def as_complex(vectors: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
     return torch.complex(vectors[..., pairs[:, 0]], vectors[..., pairs[:, 1]])
 
 
-def relative_difference(found: torch.Tensor, wanted: torch.Tensor) -> float:
+def relative_difference(value: torch.Tensor, reference: torch.Tensor) -> float:
     """Largest length of a difference over the largest length wanted."""
-    size = float(wanted.norm(dim=-1).max())
-    return float((found - wanted).norm(dim=-1).max()) / size if size > 0 else 0.0
+    size = float(reference.norm(dim=-1).max())
+    return float((value - reference).norm(dim=-1).max()) / size if size > 0 else 0.0
 
 
 def layouts(width: int) -> Iterator[torch.Tensor]:
     """Pairings of the first coordinates of a head: all of them first, halves before neighbours."""
-    for turned in range(width - width % 2, 0, -2):
-        half = turned // 2
+    for size in range(width - width % 2, 0, -2):
+        half = size // 2
         first = torch.arange(half)
         yield torch.stack([first, first + half], dim=1)
         if half > 1:
@@ -70,9 +70,9 @@ def fit_turns(before: torch.Tensor, after: torch.Tensor, pairs: torch.Tensor) ->
 def turn(vectors: torch.Tensor, rotation: Rotation) -> torch.Tensor:
     """Apply a rotation to vectors (B, T, heads, dh)."""
     out = vectors.double().clone()
-    turned = as_complex(out, rotation.pairs) * rotation.turns[:, :, None]
-    out[..., rotation.pairs[:, 0]] = turned.real
-    out[..., rotation.pairs[:, 1]] = turned.imag
+    rotation_of_vectors = as_complex(out, rotation.pairs) * rotation.turns[:, :, None]
+    out[..., rotation.pairs[:, 0]] = rotation_of_vectors.real
+    out[..., rotation.pairs[:, 1]] = rotation_of_vectors.imag
     return out
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.pretrained.head import Head
+from attsvm.pretrained.head import AttentionHead
 
 MASS = 0.99
 # A head whose median largest probability is this or more selects; one whose median set of 99 % holds this part of the
@@ -96,12 +96,12 @@ class SelectionReport:
         return "no rule of place covers most queries"
 
 
-def selection_report(head: Head) -> SelectionReport:
+def selection_report(head: AttentionHead) -> SelectionReport:
     """Measure what a head attends to.
 
     Parameters
     ----------
-    head : Head
+    head : AttentionHead
 
     Returns
     -------
@@ -122,9 +122,9 @@ def selection_report(head: Head) -> SelectionReport:
     top = probability.max(axis=1)
     special = uniform = None
     if head.special is not None:
-        marked = head.special[head.sequence] & head.mask
-        special = float((probability * marked).sum(axis=1).mean())
-        uniform = float((marked.sum(axis=1) / visible).mean())
+        special_tokens = head.special[head.sequence] & head.mask
+        special = float((probability * special_tokens).sum(axis=1).mean())
+        uniform = float((special_tokens.sum(axis=1) / visible).mean())
     offsets, shares = np.zeros(0, dtype=int), np.zeros(0)
     if head.self_attention:
         offsets, counts = np.unique(head.selected - head.position, return_counts=True)
@@ -147,7 +147,7 @@ def selection_report(head: Head) -> SelectionReport:
     )
 
 
-def asking_heads_queries(head: Head) -> Head:
+def asking_heads_queries(head: AttentionHead) -> AttentionHead:
     """Keep the queries that see at least two tokens.
 
     Raises

@@ -126,40 +126,44 @@ def _blocks(call: AttentionCall, side: Side, head: int) -> Iterator[Block]:
     """Blocks of recorded outputs whose lengths are those of the head's vectors, up to one factor."""
     vectors = getattr(call, side)
     width = vectors.shape[-1]
-    wanted = vectors[SAMPLE, head].float().norm(dim=-1).flatten()  # (B*T,)
-    for made in call.calls:
-        for heads_first in _readings(made.output, vectors):
-            columns = _as_columns(made.output[SAMPLE], heads_first).float()
+    target_lengths = vectors[SAMPLE, head].float().norm(dim=-1).flatten()  # (B*T,)
+    for call_inside in call.calls:
+        for heads_first in _readings(call_inside.output, vectors):
+            columns = _as_columns(call_inside.output[SAMPLE], heads_first).float()
             count = columns.shape[-1] // width
             if count * width != columns.shape[-1]:
                 continue
             lengths = columns.unflatten(-1, (count, width)).norm(dim=-1).flatten(0, 1)  # (B*T, count)
-            factors = (wanted @ lengths) / lengths.square().sum(dim=0).clamp_min(torch.finfo(torch.float32).tiny)
-            wrong = (wanted[:, None] - factors * lengths).abs().amax(dim=0)
-            near = torch.nonzero(wrong <= AGREE * wanted.max()).flatten().tolist()
+            factors = (target_lengths @ lengths) / lengths.square().sum(dim=0).clamp_min(
+                torch.finfo(torch.float32).tiny
+            )
+            wrong = (target_lengths[:, None] - factors * lengths).abs().amax(dim=0)
+            near = torch.nonzero(wrong <= AGREE * target_lengths.max()).flatten().tolist()
             for j in sorted(near, key=lambda j: abs(j - head)):
                 factor = float(factors[j])
                 factor = 1.0 if abs(factor - 1.0) < AGREE else factor
-                yield Block(made, j * width, width, factor, heads_first)
+                yield Block(call_inside, j * width, width, factor, heads_first)
 
 
 def _candidate_pairs(call: AttentionCall, head: int, group: int) -> Iterator[tuple[Block, Block, Rotation | None]]:
     """Query and key blocks that explain a head, with the rotation that they share."""
     q, k = call.query[:, head].double(), call.key[:, group].double()  # (B, T, dh)
-    for asked in _blocks(call, "query", head):
-        plain = relative_difference(asked.vectors(SAMPLE), q[SAMPLE]) < AGREE
-        turned = not plain and fit_rotation(asked.vectors(SAMPLE)[:, :, None], q[SAMPLE, :, None]) is not None
-        if not plain and (not turned or q.shape != k.shape):
+    for query_block in _blocks(call, "query", head):
+        plain = relative_difference(query_block.vectors(SAMPLE), q[SAMPLE]) < AGREE
+        is_rotation = (
+            not plain and fit_rotation(query_block.vectors(SAMPLE)[:, :, None], q[SAMPLE, :, None]) is not None
+        )
+        if not plain and (not is_rotation or q.shape != k.shape):
             continue
         for read in _blocks(call, "key", group):
             if plain:
                 if relative_difference(read.vectors(SAMPLE), k[SAMPLE]) < AGREE:
-                    yield asked, read, None
+                    yield query_block, read, None
                 continue
-            before = torch.stack([asked.vectors(), read.vectors()], dim=2)  # (B, T, 2, dh)
+            before = torch.stack([query_block.vectors(), read.vectors()], dim=2)  # (B, T, 2, dh)
             rotation = fit_rotation(before, torch.stack([q, k], dim=2))
             if rotation is not None:
-                yield asked, read, rotation
+                yield query_block, read, rotation
 
 
 def explain(call: AttentionCall, head: int) -> tuple[AffineMap, AffineMap, Rotation | None]:
@@ -181,17 +185,17 @@ def explain(call: AttentionCall, head: int) -> tuple[AffineMap, AffineMap, Rotat
         If no recorded call explains them; the sentence says what was found.
     """
     group = head * call.key.shape[1] // call.query.shape[1]
-    for asked, read, rotation in _candidate_pairs(call, head, group):
-        query, key = _affine(asked), _affine(read)
+    for query_block, read, rotation in _candidate_pairs(call, head, group):
+        query, key = _affine(query_block), _affine(read)
         if query is not None and key is not None:
             return query, key, rotation
-    found = ", ".join(
-        dict.fromkeys(f"{made.path.rpartition('.')[2]} ({type(made.module).__name__})" for made in call.calls)
+    names = ", ".join(
+        dict.fromkeys(f"{inner.path.rpartition('.')[2]} ({type(inner.module).__name__})" for inner in call.calls)
     )
     raise ValueError(
         f"head {head} of {call.path} ({type(call.module).__name__}) is not supported: no linear map or norm, with or "
         f"without a rotation by position, gives the queries and keys that reached attention; found "
-        f"{found or 'no call'}."
+        f"{names or 'no call'}."
     )
 
 
@@ -208,8 +212,8 @@ def _affine(block: Block) -> AffineMap | None:
         bias = getattr(module, "bias", None)
         A = matrix[:, block.columns].detach().double() * block.factor
         b = None if bias is None else bias[block.columns].detach().double() * block.factor
-        made = block.call.input[SAMPLE].double() @ A + (0.0 if b is None else b)
-        if relative_difference(made, block.vectors(SAMPLE)) < AGREE:
+        image = block.call.input[SAMPLE].double() @ A + (0.0 if b is None else b)
+        if relative_difference(image, block.vectors(SAMPLE)) < AGREE:
             place = Place(block.call.path, block.start, block.width, rows, block.factor, "linear")
             return AffineMap(block.call.input, A, b, place)
     return None
@@ -220,8 +224,8 @@ def _norm(block: Block) -> AffineMap | None:
     module = block.call.module
     if block.call.input.shape != block.call.output.shape or any(p.ndim != 1 for p in module.parameters()):
         return None
-    entered, out = block.call.input[SAMPLE].double(), block.call.output[SAMPLE].double()
-    centred = entered - entered.mean(dim=-1, keepdim=True)
+    states, out = block.call.input[SAMPLE].double(), block.call.output[SAMPLE].double()
+    centred = states - states.mean(dim=-1, keepdim=True)
     gain, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     shift = torch.zeros(out.shape[-1], dtype=torch.float64) if bias is None else bias.detach().double()
     one = torch.ones_like(shift)
@@ -230,7 +234,7 @@ def _norm(block: Block) -> AffineMap | None:
         if not (scale != 0).all():
             continue
         normalised = (out - shift) / scale
-        if _parallel(normalised, entered) or _parallel(normalised, centred):
+        if _parallel(normalised, states) or _parallel(normalised, centred):
             index = torch.arange(block.start, block.start + block.width) % len(one)  # one head's gain serves all
             A = scale[index] * block.factor
             b = None if bias is None else shift[index] * block.factor

@@ -17,8 +17,8 @@ import numpy as np
 
 from attsvm.core.correlation import correlation
 from attsvm.core.reduction import reduce
-from attsvm.core.solution import Status
-from attsvm.pretrained.head import Head, turned
+from attsvm.core.status import Status
+from attsvm.pretrained.head import AttentionHead, turned
 from attsvm.pretrained.kernel import features, inner_products, solve_kernel
 from attsvm.solvers.solving import solve
 from attsvm.study.controls import PRICE, hebbian
@@ -57,7 +57,7 @@ class Direction:
 class Space(Protocol):
     """What both spaces answer."""
 
-    head: Head
+    head: AttentionHead
 
     @property
     def size(self) -> int:
@@ -80,7 +80,7 @@ class Space(Protocol):
 class ExplicitSpace:
     """Heads whose score is x^T W z."""
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: AttentionHead) -> None:
         self.head = head
         self._problem = head.problem()
         self._reduced = reduce(self._problem)
@@ -100,14 +100,14 @@ class ExplicitSpace:
         """Solve the SVM of a selection; a squared hinge stands for it where there is none."""
         problem = self.head.problem(selected)
         tol = GAP if norm == "frobenius" else 1e-3
-        found = solve(problem, norm, tol=tol, time_limit=time_limit)
-        if np.isfinite(found.objective):
-            cosine = float(correlation(self._trained, found.W))
-            return Direction(cosine, found.objective, found.gap, found.status, soft=False)
+        solution = solve(problem, norm, tol=tol, time_limit=time_limit)
+        if np.isfinite(solution.objective):
+            cosine = float(correlation(self._trained, solution.W))
+            return Direction(cosine, solution.objective, solution.gap, solution.status, soft=False)
         # Prices are relative to the size of the data, which real hidden states have in every layer another of.
         length = float(np.mean(self._reduced.lengths[self._reduced.rejected]) * self._reduced.scale)
         soft = solve(problem, C=PRICE / length**2, loss="squared_hinge", tol=1e-3, time_limit=time_limit)
-        return Direction(float(correlation(self._trained, soft.W)), np.inf, soft.gap, found.status, soft=True)
+        return Direction(float(correlation(self._trained, soft.W)), np.inf, soft.gap, solution.status, soft=True)
 
     def hebbian(self) -> float:
         """Cosine with the Hebbian direction."""
@@ -117,13 +117,13 @@ class ExplicitSpace:
 class KernelSpace:
     """Rotary heads: W over lifted tokens, never formed."""
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: AttentionHead) -> None:
         self.head = head
         rejected = head.mask.copy()
         rejected[np.arange(len(rejected)), head.selected] = False
         self._rows, self._columns = np.nonzero(rejected)
-        trained = head.scores() - (0.0 if head.bias is None else head.bias)
-        self._margins = trained[self._rows, head.selected[self._rows]] - trained[self._rows, self._columns]
+        own_scores = head.scores() - (0.0 if head.bias is None else head.bias)
+        self._margins = own_scores[self._rows, head.selected[self._rows]] - own_scores[self._rows, self._columns]
 
     @cached_property
     def _products(self) -> np.ndarray:
@@ -152,8 +152,8 @@ class KernelSpace:
     def _norm(self) -> float:
         """Norm of the trained W inside the span."""
         values, vectors = self._spectrum
-        pulled = (vectors.T @ self._trained_rows()) @ self._query_basis.T
-        return float(np.sqrt((pulled**2 / values[:, None]).sum()))
+        projection = (vectors.T @ self._trained_rows()) @ self._query_basis.T
+        return float(np.sqrt((projection**2 / values[:, None]).sum()))
 
     def _trained_rows(self) -> np.ndarray:
         """Trained W^T applied to the lifted differences, (m, dz)."""
@@ -178,24 +178,24 @@ class KernelSpace:
         """
         if norm != "frobenius" or selected.ndim != 1:
             raise ValueError(f"rotary heads are compared in the Frobenius norm, one token a query; got {norm!r}.")
-        found = solve_kernel(self.head, selected, tol=GAP, time_limit=time_limit)
-        soft = not np.isfinite(found.objective)
+        solution = solve_kernel(self.head, selected, tol=GAP, time_limit=time_limit)
+        soft = not np.isfinite(solution.objective)
         if soft:
             length = float(np.mean(np.diag(self._products)) * np.mean(np.square(self.head.queries).sum(axis=1)))
-            found = solve_kernel(self.head, selected, C=PRICE / length, tol=1e-3, time_limit=time_limit)
-        cosine = found.product_with_trained() / (found.norm * self._norm)
-        objective = np.inf if soft else found.objective
-        status = Status.UNDECIDED if soft else found.status
-        return Direction(cosine, objective, found.gap, status, soft)
+            solution = solve_kernel(self.head, selected, C=PRICE / length, tol=1e-3, time_limit=time_limit)
+        cosine = solution.product_with_trained() / (solution.norm * self._norm)
+        objective = np.inf if soft else solution.objective
+        status = Status.UNDECIDED if soft else solution.status
+        return Direction(cosine, objective, solution.gap, status, soft)
 
     def hebbian(self) -> float:
         """Cosine with the Hebbian direction."""
         weights = 1.0 / np.bincount(self._rows, minlength=len(self.head.queries))[self._rows]
-        asked = self.head.queries[self._rows]
-        squared = weights @ (self._products * (asked @ asked.T)) @ weights
+        queries = self.head.queries[self._rows]
+        squared = weights @ (self._products * (queries @ queries.T)) @ weights
         return float(weights @ self._margins) / (float(np.sqrt(squared)) * self._norm)
 
 
-def span(head: Head) -> Space:
+def span(head: AttentionHead) -> Space:
     """Return the space that fits the head."""
     return KernelSpace(head) if head.rotary else ExplicitSpace(head)

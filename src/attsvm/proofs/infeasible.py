@@ -14,17 +14,31 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.rounding import UNIT, gamma
 from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.optimum import differences
-from attsvm.proofs.surjective import SURE, TINY, UNIT, gamma, right_inverse
+from attsvm.proofs.surjective import SURE, TINY, right_inverse
 
 SUPPORT = 1e-9
 NULL = 1e-9
 
 
-def prove_infeasible(problem: SelectionProblem, dual: np.ndarray) -> str | None:
-    """Prove infeasibility from nearly exact multipliers (n, T); returns how, or None."""
+def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int = linear.LARGEST) -> str | None:
+    """Prove infeasibility from nearly exact multipliers.
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+    dual : ndarray, shape (n, T)
+    largest : int
+        Size of the system to be solved over the integers.
+
+    Returns
+    -------
+    str or None
+        How it was proven; None when it was not.
+    """
     if dual.shape != problem.mask.shape or not np.isfinite(dual).all():
         return None
     inner = problem.rejected & (dual > 0)
@@ -36,14 +50,15 @@ def prove_infeasible(problem: SelectionProblem, dual: np.ndarray) -> str | None:
     if not np.all(problem.rejected[rows, columns] | free):
         return None
     left, exact_left = _differences(problem, rows, columns)
-    right = problem.queries[rows]
+    # Scaled by powers of two, which changes no digit, products stay in the range of floats.
+    left, right = _scaled(left), _scaled(problem.queries[rows])
     products = (left[:, :, None] * right[:, None, :]).reshape(len(rows), -1)  # (J, d dz)
     present = ((left != 0)[:, :, None] & (right != 0)[:, None, :]).reshape(products.shape)
     # Underflow would break the relative error bounds; exact arithmetic has none.
     if (np.abs(products[present]) > TINY).all() and _existence(products, values, free):
         return f"{len(rows)} multipliers beside the certificate's cancel exactly, by interval bounds"
     kept = _minimal(products, values, free)
-    if kept is None or len(kept) - 1 > linear.LARGEST:
+    if kept is None or len(kept) - 1 > min(largest, linear.LARGEST):
         return None
     exact = _exact_rows(exact_left, right, kept)
     found = linear.kernel_vector(exact.T)
@@ -67,6 +82,10 @@ def _differences(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarra
             rounded.append(x[problem.reference[i]] - x[t])
             exact.append(Dyadic(delta.numbers[t], delta.exponent))
     return np.array(rounded), exact
+
+
+def _scaled(array: np.ndarray) -> np.ndarray:
+    return np.ldexp(array, -int(np.frexp(np.abs(array).max(initial=0.0))[1]))
 
 
 def _exact_rows(left: list[Dyadic], right: np.ndarray, kept: np.ndarray) -> np.ndarray:

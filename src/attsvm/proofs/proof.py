@@ -47,6 +47,8 @@ class Proof:
 
 def interval_statement(norm: str, low: Bound, high: Bound) -> str:
     """Word an interval, its ends rounded outward to decimals that hold the bounds."""
+    if high == math.inf:
+        return f"A W that satisfies the constraints, if there is one, has a {norm} norm of at least {_down(low)}."
     return f"The smallest {norm} norm of a W that satisfies the constraints lies in [{_down(low)}, {_up(high)}]."
 
 

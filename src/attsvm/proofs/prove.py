@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from attsvm.core.solution import Certified, Solution
+from attsvm.proofs.certified import Certified
+from attsvm.proofs.claim import Claim
 from attsvm.proofs.infeasible import prove_infeasible
 from attsvm.proofs.optimum import lower_bound, upper_bound
 from attsvm.proofs.proof import Proof, interval_statement, unproven
@@ -15,12 +16,12 @@ from attsvm.proofs.proof import Proof, interval_statement, unproven
 METHOD = "exact integers and correctly rounded roots"
 
 
-def prove(solution: Solution) -> Proof:
+def prove(claim: Claim) -> Proof:
     """Prove what a solution of a hard-margin problem claims.
 
     Parameters
     ----------
-    solution : Solution
+    claim : Claim
         Its W, multipliers and certificate are read as floats; nothing they were said to satisfy is believed.
 
     Returns
@@ -29,26 +30,33 @@ def prove(solution: Solution) -> Proof:
         ``proven`` is False, with the reason in ``statement``, when the proof fails; no failure raises.
     """
     try:
-        return _prove(solution)
+        return _prove(claim)
     except (ArithmeticError, MemoryError, np.linalg.LinAlgError) as error:
         return unproven(f"the arithmetic failed ({error}).", METHOD)
 
 
-def _prove(solution: Solution) -> Proof:
-    if type(solution.certified) is not Certified:
+def _prove(claim: Claim) -> Proof:
+    if type(claim.certified) is not Certified:
         return unproven("only hard margins without a prior have proofs.", METHOD)
-    problem, norm = solution.problem, solution.norm
-    if not problem.rejected.any():
+    problem, norm = claim.problem, claim.norm
+    if claim.empty:
         return Proof(True, Fraction(0), Fraction(0), "No token is rejected, so W = 0 satisfies everything.", METHOD)
-    if solution.certificate is not None:
-        how = prove_infeasible(problem, np.asarray(solution.certificate.dual, dtype=np.float64))
+    if claim.infeasible:
+        fault = claim.certificate_fault()
+        if fault is not None:
+            return unproven(fault, METHOD)
+        assert claim.certificate is not None
+        how = prove_infeasible(problem, np.asarray(claim.certificate.dual, dtype=np.float64))
         if how is None:
             return unproven("no exact multipliers were found beside the certificate's.", METHOD)
         return Proof(True, math.inf, math.inf, f"No W satisfies the constraints: {how}.", METHOD)
-    low = lower_bound(problem, norm, solution.certified.dual)
-    high, reason = upper_bound(problem, norm, solution.certified.W)
+    low = lower_bound(problem, norm, claim.certified.dual)
+    high, reason = upper_bound(problem, norm, claim.certified.W)
     if high is None:
         return unproven(reason, METHOD, low=low)
     if low <= 0:
         return unproven("the multipliers bound nothing.", METHOD, high=high)
+    fault = claim.fault(low, high)
+    if fault is not None:
+        return unproven(fault, METHOD, low=low, high=high)
     return Proof(True, low, high, interval_statement(norm.name, low, high), METHOD)

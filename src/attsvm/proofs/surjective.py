@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-UNIT = 2.0**-53
+from attsvm.core.rounding import UNIT, gamma
+
 # Below this, products might have underflowed, and relative errors mean nothing.
 TINY = 1e-250
 SURE = 0.5
@@ -71,8 +72,3 @@ def right_inverse(M: np.ndarray, roundings: int) -> RightInverse | None:
     miss = np.abs(np.eye(equations) - M @ Y) * (1 + 2 * UNIT) + error * (np.abs(M) @ np.abs(Y)) + UNIT
     defect = float(miss.sum(axis=1).max()) * (1 + gamma(equations))
     return RightInverse(M, scale, Y, defect, error) if defect < SURE else None
-
-
-def gamma(k: int) -> float:
-    """Return the constant of k roundings."""
-    return k * UNIT / (1 - k * UNIT)

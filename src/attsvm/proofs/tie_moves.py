@@ -11,9 +11,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from attsvm.core.rounding import UNIT, gamma
 from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic
-from attsvm.proofs.surjective import TINY, UNIT, gamma, right_inverse
+from attsvm.proofs.surjective import TINY, right_inverse
 
 # Exact elimination takes milliseconds up to about here.
 FEW = 32

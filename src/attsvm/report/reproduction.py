@@ -11,7 +11,7 @@ from typing import Any
 from attsvm.core.files import replacing_files_in
 from attsvm.experiments.experiment import Verdict
 from attsvm.experiments.statistics import COMPARISONS
-from attsvm.report.errata import ERRATA
+from attsvm.report.errata import ERRATA, HEAD
 from attsvm.report.finished import Finished
 from attsvm.report.page import environment, versions
 from attsvm.report.prose import Tile
@@ -63,6 +63,7 @@ def render(finished: Sequence[Finished], command: str, unfinished: Sequence[str]
             published=[one for one in finished if one.published],
             beyond=[one for one in finished if not one.published],
             errata=ERRATA,
+            errata_head=HEAD.replace("*", ""),
             kinds=KINDS,
             comparisons=COMPARISONS,
             count=count,

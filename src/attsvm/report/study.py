@@ -12,8 +12,11 @@ from attsvm.core.files import replacing_files_in
 from attsvm.report.page import Picture, environment, versions
 from attsvm.report.pictures import pictures
 from attsvm.report.prose import accuracy_sentence, lede, method, tiles
+from attsvm.study.files import FIGURES, NUMBERS, PAGE, files_of_study
+from attsvm.study.headline import cautions, headline, headline_parts, outcomes
+from attsvm.study.numbers import accuracy_lines, quantities
 from attsvm.study.results import Study
-from attsvm.study.verdict import accuracy_lines, claims, headline, quantities
+from attsvm.study.verdict import claims
 from attsvm.study.words import nouns
 
 
@@ -34,7 +37,10 @@ def verdict(found: Study, command: str) -> dict[str, Any]:
         "seed": found.settings.seed,
         "parameters": parameters,
         "complete": found.complete,
+        "stopped_in": found.stopped_in or None,
         "headline": headline(found),
+        "outcome": outcomes(found),
+        "cautions": cautions(found),
         "claims": [asdict(claim) for claim in claims(found)],
         "quantities": quantities(found),
         "seconds": round(found.seconds, 2),
@@ -51,8 +57,9 @@ def render(found: Study, command: str, shown: dict[str, Picture]) -> str:
             found=found,
             name=found.setup.train.name,
             words=nouns(found.setup.train),
-            headline=headline(found),
+            headline=headline_parts(found),
             lede=lede(found),
+            cautions=cautions(found),
             tiles=tiles(found),
             claims=claims(found),
             pictures=shown,
@@ -66,7 +73,7 @@ def render(found: Study, command: str, shown: dict[str, Picture]) -> str:
 
 
 def write_study(found: Study, directory: str | os.PathLike[str], command: str) -> Path:
-    """Write the report beside the directory's old content, then move it into place.
+    """Write the report beside the directory's old content, then move it into place of the study there, if any.
 
     Parameters
     ----------
@@ -87,12 +94,16 @@ def write_study(found: Study, directory: str | os.PathLike[str], command: str) -
         If the directory cannot be made or written.
     """
     with replacing_files_in(directory) as beside:
-        (beside / "figures").mkdir()
+        (beside / FIGURES).mkdir()
         shown = pictures(found)
         for picture in shown.values():
-            picture.save(beside / "figures")
-        (beside / "verdict.json").write_text(
+            picture.save(beside / FIGURES)
+        (beside / NUMBERS).write_text(
             json.dumps(verdict(found, command), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
         )
-        (beside / "report.html").write_text(render(found, command, shown), encoding="utf-8")
-    return Path(directory) / "report.html"
+        (beside / PAGE).write_text(render(found, command, shown), encoding="utf-8")
+        written = {path.relative_to(beside) for path in beside.rglob("*")}
+    for path in files_of_study(Path(directory)):
+        if path.relative_to(directory) not in written:  # a figure that only an earlier study drew
+            path.unlink()
+    return Path(directory) / PAGE

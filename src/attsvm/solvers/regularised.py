@@ -20,19 +20,20 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.certificate import EPS, FarkasCertificate
 from attsvm.core.interop import to_numpy
 from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import Reduced, reduce
-from attsvm.core.solution import TIE_TOLERANCE, Certified, Solution, Status, residual_of_ties
+from attsvm.core.reduction import LARGEST, SMALLEST, Reduced, reduce
+from attsvm.core.rounding import EPS
+from attsvm.core.status import Status
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.solution.solution import Solution
+from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting, Terms
 from attsvm.solvers.frobenius.soft_margin import solve_soft_frobenius
 from attsvm.solvers.interior_point.general import solve_soft_general
 
-# W is the prior when they differ by no more than this part of it.
-RESOLUTION = 64 * EPS
 LOSSES = ("hinge", "squared_hinge")
 
 
@@ -62,7 +63,7 @@ class Regularisation:
         hard, hinge = self.C is None, self.loss == "hinge"
         return Terms(
             norm=norm,
-            squared=norm is FROBENIUS and not hard,
+            squared=norm.euclidean and not hard,
             rejected=problem.rejected,
             tied=problem.tied,
             cost=cost,
@@ -102,59 +103,6 @@ def read_regularisation(problem: SelectionProblem, norm: Norm, C: Any, loss: Any
             raise ValueError(f"prior of shape {matrix.shape} must be finite; found NaN or infinity.")
         prior = matrix
     return Regularisation(C, loss, prior)
-
-
-@dataclass(frozen=True)
-class CertifiedPair(Certified):
-    """W and multipliers of a soft or prior problem, with the objective at the one and the bound at the others.
-
-    An objective below ``resolution``, what rounding W itself costs, counts as zero.
-    """
-
-    primal: float = np.inf
-    resolution: float = 0.0
-
-    @property
-    def gap(self) -> float:
-        """(primal - dual) / primal; infinite when W is infeasible."""
-        if not np.isfinite(self.primal) or self.tie_residual > TIE_TOLERANCE:
-            return np.inf
-        if self.primal <= self.resolution:
-            return 0.0
-        return (self.primal - self.lower_bound) / self.primal
-
-
-def certify_pair(
-    problem: SelectionProblem, terms: Terms, prior: np.ndarray, W: np.ndarray, dual: np.ndarray
-) -> CertifiedPair:
-    """Evaluate the objective at W and the bound at the multipliers; a hard margin's W is first scaled to margin one.
-
-    Returns
-    -------
-    CertifiedPair
-    """
-    margins = problem.apply(W)
-    smallest = float(np.min(margins, where=problem.rejected, initial=np.inf))
-    feasible = not terms.hard or smallest > 0
-    if terms.hard and feasible and smallest < 1.0:
-        W, margins = W / smallest, margins / smallest
-    V = W - prior
-    dual = terms.clip(dual)
-    pulled = problem.adjoint(dual)
-    scale, bound = terms.bound(dual, pulled)
-    dual = terms.clip(dual * scale)
-    if terms.hard and terms.norm is FROBENIUS and bound > 0:
-        dual = dual * bound  # W - W0 = A^T dual
-    return CertifiedPair(
-        W=W,
-        dual=dual,
-        margins=margins,
-        objective=terms.norm.value(V) if feasible else np.inf,
-        lower_bound=bound,
-        tie_residual=residual_of_ties(problem, W, margins),
-        primal=terms.size(V) + terms.loss(np.where(problem.rejected, 1.0 - margins, 0.0)) if feasible else np.inf,
-        resolution=terms.size(RESOLUTION * prior),
-    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -234,7 +182,9 @@ class RegularisedSolution(Solution):
         if not np.isfinite(self.objective):
             return 0
         sigma = np.linalg.svd(self.certified.W, compute_uv=False)
-        return int(np.count_nonzero(sigma > max(self._distance, 4 * EPS * float(sigma[0]))))
+        rounding = max(self.certified.W.shape) * EPS * float(sigma[0])
+        reach = max(self._distance, 4 * EPS * float(sigma[0])) if self.status is Status.OPTIMAL else rounding
+        return int(np.count_nonzero(sigma > reach))
 
     def __repr__(self) -> str:
         return (
@@ -279,13 +229,14 @@ def solve_regularised(
 
     def answer(W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None) -> RegularisedSolution:
         pair = certify_pair(problem, terms, prior, W, dual)
+        if certificate is None and tol < pair.gap <= tol + pair.rounding:
+            pair = certify_pair(problem, terms, prior, W, dual, sharp=True)
         if certificate is not None:
             status = Status.INFEASIBLE
         elif pair.gap <= tol:
             status = Status.OPTIMAL
         else:
-            unsolved = Status.UNDECIDED if terms.hard and not np.isfinite(pair.primal) else Status.MAX_ITERATIONS
-            status = control.stopped or unsolved
+            status = control.stopped or Status.UNDECIDED
         seconds = time.perf_counter() - start + (0.0 if opening is None else opening.seconds)
         return RegularisedSolution(
             problem, norm, status, pair, control.iterations, seconds, control.method, certificate, regularisation
@@ -299,7 +250,7 @@ def solve_regularised(
     first = answer(prior, terms.slope(terms.cost))
     if first.status is Status.OPTIMAL:
         return first
-    reduced = reduce(problem, rotate=norm.invariant)
+    reduced = reduce(problem, rotate=norm.base.invariant, transform=norm.transform)
     setting = _setting(reduced, terms, prior)
     unit = _unit(reduced, terms)
     guess = None
@@ -308,7 +259,7 @@ def solve_regularised(
         control.method = "warm start"
         setting.report(reduced.lower(warm_start.certified.W) - setting.prior, guess, control)
     if not (control.solved or control.stopped):
-        method = solve_soft_frobenius if norm is FROBENIUS else solve_soft_general
+        method = solve_soft_frobenius if norm.euclidean else solve_soft_general
         method(setting, control, guess)
     loose = np.where(reduced.lift_dual(_loose(reduced)), terms.slope(terms.cost), 0.0)
     W, dual = prior, loose
@@ -331,7 +282,8 @@ def _adapted(before: Solution, terms: Terms) -> np.ndarray:
 
 def _unit(reduced: Reduced, terms: Terms) -> float:
     """Factor by which C and the multipliers grow in reduced coordinates: f(lift(V)) is f(V) over it."""
-    return reduced.scale**2 if terms.norm is FROBENIUS else reduced.scale
+    unit = reduced.scale * reduced.scale if terms.norm.euclidean else reduced.scale
+    return min(max(unit, SMALLEST), LARGEST)
 
 
 def _loose(reduced: Reduced) -> np.ndarray:
@@ -344,7 +296,7 @@ def _setting(reduced: Reduced, terms: Terms, prior: np.ndarray) -> Setting:
     loose = _loose(reduced)
     rejected = reduced.rejected & ~loose
     inner = Terms(
-        norm=terms.norm,
+        norm=terms.norm.base,
         squared=terms.squared,
         rejected=rejected,
         tied=reduced.tied,

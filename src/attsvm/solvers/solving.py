@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.certificate import FarkasCertificate
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
-from attsvm.core.solution import Solution, Status, certify
+from attsvm.core.status import Status
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import LENIENT, Certified, certify
+from attsvm.proofs.decision import contradiction, decidable
+from attsvm.solution.solution import Solution
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.evaluation import report
+from attsvm.solvers.common.refinement import refine
 from attsvm.solvers.common.ties import Ties
 from attsvm.solvers.compiled.frobenius import GRAM_LIMIT, solve_compiled
 from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
@@ -37,8 +41,9 @@ AIM = 0.5
 OPENING_TOL = 0.1
 # The last resort forms the constraints densely.
 LINEAR_PROGRAM_ENTRIES = 50_000_000
-# At the ends of the floating-point range squares overflow in a method; what comes out is certified anyway.
-LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore"}
+# The part of tol that rounding may take up before sums are taken again in twice the precision.
+ROUNDING = 1e-3
+EXISTS = "By exact arithmetic a W exists."
 # Tokens, and entries of W, up to which one compiled call from tokens to answer is cheaper than looking at the problem.
 SMALL, FEW_ENTRIES = 1000, 1100
 # Token differences above this size are streamed instead of copied.
@@ -47,7 +52,7 @@ STREAM_BYTES = 1 << 28
 
 def solve(
     problem: SelectionProblem,
-    norm: str | float = "frobenius",
+    norm: Norm | str | float = "frobenius",
     *,
     tol: float = 1e-9,
     max_iter: int | None = None,
@@ -68,8 +73,9 @@ def solve(
     Parameters
     ----------
     problem : SelectionProblem
-    norm : {"frobenius", "nuclear", "spectral", "max"} or float
-        A number p >= 1 is the entrywise l_p norm; "max" is the largest absolute entry.
+    norm : {"frobenius", "nuclear", "spectral", "max"}, float or Norm
+        A number p >= 1 is the entrywise l_p norm; "max" is the largest absolute entry. Others are objects of
+        :mod:`attsvm.norms`.
     tol : float
         Certified relative gap asked for.
     max_iter : int, optional
@@ -117,37 +123,64 @@ def solve(
     if not isinstance(problem, SelectionProblem):
         raise ValueError(f"problem must be a SelectionProblem; got {type(problem).__name__}.")
     measure = get_norm(norm)
-    _check_options(tol, max_iter, time_limit, warm_start, problem)
+    _check_options(tol, max_iter, time_limit, warm_start, problem, measure)
     start = time.perf_counter()
+    n, T, d, dz = problem.shape
 
     def answer(
         status: Status, W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None
     ) -> Solution:
         certified = certify(problem, measure, W, dual)
-        if certificate is None and certified.gap <= tol:
-            status = Status.OPTIMAL
+        if certificate is None:
+            if certified.rounding > ROUNDING * tol and certified.gap - certified.rounding <= tol:
+                certified = refine(problem, measure, certified, tol)
+            if certified.gap <= tol:
+                status = Status.OPTIMAL
+            unproven = certified.upper_bound == np.inf or certified.tie_residual > 0
+            if unproven and decidable(problem):
+                return decided(status, certified)
+        return package(status, certified, certificate)
+
+    def decided(status: Status, certified: Certified) -> Solution:
+        """Ask exact arithmetic whether a W exists, where floats leave that open."""
+        dual = contradiction(problem)
+        if dual is None:
+            return package(status, certified, note=EXISTS)
+        certificate = FarkasCertificate(problem, dual)
+        if not certificate.verify():
+            return package(status, certified)
+        return package(Status.INFEASIBLE, certify(problem, measure, nothing, dual), certificate)
+
+    def package(
+        status: Status, certified: Certified, certificate: FarkasCertificate | None = None, note: str = ""
+    ) -> Solution:
         seconds = time.perf_counter() - start
-        return Solution(problem, measure, status, certified, control.iterations, seconds, control.method, certificate)
+        steps, method = control.iterations, control.method
+        return Solution(problem, measure, status, certified, steps, seconds, method, certificate, tol, note)
 
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
-    asked = read_regularisation(problem, measure, C, loss, prior)
+    with np.errstate(**LENIENT):
+        asked = read_regularisation(problem, measure, C, loss, prior)
     if asked is not None:
         if method is not None:
             raise ValueError(f"method must be None with C or prior, whose methods are chosen for them; got {method!r}.")
         opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit)
-        return solve_regularised(problem, measure, asked, control, tol, warm_start, opening)
+        with np.errstate(**LENIENT):
+            return solve_regularised(problem, measure, asked, control, tol, warm_start, opening)
     control.method = "closed form"
-    n, T, d, dz = problem.shape
     nothing, none = np.zeros((d, dz)), np.zeros((n, T))
     if not problem.rejected.any():
         return answer(Status.OPTIMAL, nothing, none)
     plain = measure is FROBENIUS and method is None
+    early: Solution | None = None
     if plain and _small(problem) and not control.watched:
         control.method, control.iterations = "compiled active set", 1
         solved, W, dual = solve_compiled(problem, control.tol)
         if solved:
-            return answer(Status.UNDECIDED, W, dual)
-        if dual.any():
+            early = answer(Status.UNDECIDED, W, dual)
+            if early.status is not Status.UNDECIDED:
+                return early
+        elif dual.any():
             certificate = FarkasCertificate(problem, dual / dual[problem.rejected].sum())
             if certificate.verify():
                 return answer(Status.INFEASIBLE, nothing, dual, certificate)
@@ -157,18 +190,19 @@ def solve(
             found = solve_sharded(problem, control)
         W, dual = control.W, control.dual
     else:
-        reduced = reduce(problem, rotate=measure.invariant)
+        base = measure.base
+        reduced = reduce(problem, rotate=base.invariant, transform=measure.transform)
         control.unit = reduced.scale
         empty = reduced.rejected & (reduced.lengths == 0.0)
         if empty.any():
             found = empty / empty.sum()
         else:
-            guess = None if warm_start is None else _warm(reduced, measure, warm_start, control)
+            guess = None if warm_start is None else _warm(reduced, base, warm_start, control)
             found = None
             if not (control.solved or control.stopped):
                 control.method = "closed form"
                 with np.errstate(**LENIENT):
-                    found = _choose(measure, method)(reduced, control, guess)
+                    found = _choose(base, method)(reduced, control, guess)
             if found is None and control.W is None and control.stopped is None:
                 found = _last_resort(reduced, control)
         found = None if found is None else reduced.lift_dual(found)
@@ -179,7 +213,8 @@ def solve(
         certificate = FarkasCertificate(problem, found)
         if certificate.verify():
             return answer(Status.INFEASIBLE, nothing, dual, certificate)
-    return answer(control.stopped or Status.UNDECIDED, W, dual)
+    late = answer(control.stopped or Status.UNDECIDED, W, dual)
+    return early if early is not None and early.gap < late.gap and late.status is not Status.INFEASIBLE else late
 
 
 def _small(problem: SelectionProblem) -> bool:
@@ -226,7 +261,12 @@ def _check_options(
     time_limit: float | None,
     warm_start: Solution | None,
     problem: SelectionProblem,
+    norm: Norm,
 ) -> None:
+    _, _, d, dz = problem.shape
+    mismatch = norm.mismatch((d, dz))
+    if mismatch is not None:
+        raise ValueError(mismatch)
     if not 0 < tol < 1:
         raise ValueError(f"tol must lie between 0 and 1; got {tol!r}.")
     if max_iter is not None and max_iter < 1:

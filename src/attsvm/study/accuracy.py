@@ -50,4 +50,8 @@ def accuracies(found: Study) -> tuple[Accuracy, ...]:
         if run.own in run.curves:
             direction = run.solutions[run.own].W
             rows.append(row(f"{parameterization}_svm", f"{svm}, hard selection", hard_attention, direction))
+    for parameterization, control in found.shuffled_labels.items():
+        label = f"{names[parameterization][0]} on shuffled labels, mean of {len(control.test)}"
+        means = float(control.train.mean()), float(control.test.mean())
+        rows.append(Accuracy(f"{parameterization}_shuffled_labels", label, *means))
     return tuple(rows)

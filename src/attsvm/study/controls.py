@@ -18,7 +18,7 @@ import numpy as np
 
 from attsvm.core.correlation import correlation
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.solution import Status
+from attsvm.core.status import Status
 from attsvm.solvers.solving import solve
 from attsvm.study.results import Control, Setup
 from attsvm.study.watch import Watch

@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attsvm.core.solution import Solution
 from attsvm.data.dataset import Dataset
+from attsvm.solution.solution import Solution
 from attsvm.study.head import Head
+from attsvm.study.intervals import upper_limit
 from attsvm.theory.tokens import LocalOptimality, Trial
 
 if TYPE_CHECKING:
     from attsvm.training import Trace
+
+
+# Training approaches the SVM direction like 1/k^2 at best and stops somewhere; 0.98 (11 degrees) is where the project
+# calls it arrived.
+ARRIVED = 0.98
+# Attention counts as a selection when it leaves less than a hundredth for all other tokens together.
+SELECTING = 0.99
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,9 @@ class Settings:
     seed : int
         Split, start of K and shuffles derive from it.
     shuffles : int
-        Shuffled selections among the controls.
+        Shuffled selections among the controls, and shuffled labels.
+    max_steps : int, optional
+        Training that still climbs goes on by itself up to this many steps; by default ten times `steps`.
     time_limit : float
         Seconds a single SVM may take before it is called undecided.
 
@@ -45,17 +55,25 @@ class Settings:
     steps: int = 20_000
     lr: float = 1.0
     seed: int = 0
-    shuffles: int = 3
+    shuffles: int = 10
     time_limit: float = 20.0
+    max_steps: int | None = None
 
     def __post_init__(self) -> None:
         whole = {"steps": (self.steps, 1), "seed": (self.seed, 0), "shuffles": (self.shuffles, 0)}
+        if self.max_steps is not None:
+            whole["max_steps"] = (self.max_steps, 1)
         for name, (value, least) in whole.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} is {value!r}; an integer of at least {least} was expected.")
         for name, number in (("lr", self.lr), ("time_limit", self.time_limit)):
             if not 0 < number < float("inf"):
                 raise ValueError(f"{name} is {number!r}; a positive number was expected.")
+
+    @property
+    def budget(self) -> int:
+        """The most steps a run may take when it still climbs."""
+        return max(self.steps, 10 * self.steps if self.max_steps is None else self.max_steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +134,12 @@ class Control:
     def final(self) -> float:
         """The largest correlation with any of the directions at the end of training."""
         return float(self.curves[:, -1].max())
+
+    @property
+    def limit(self) -> float:
+        """The correlation that 39 in 40 further directions of this kind would stay below, by Fisher's z = artanh c."""
+        nearly_one = 1 - np.finfo(float).eps
+        return float(np.tanh(upper_limit(np.arctanh(np.clip(self.curves[:, -1], -nearly_one, nearly_one)))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,6 +226,30 @@ class Accuracy:
     test: float | None
 
 
+@dataclass(frozen=True, eq=False)
+class ShuffledLabels:
+    """Accuracy of the same procedure on labels permuted among all rows.
+
+    Attributes
+    ----------
+    train : ndarray, shape (shuffles,)
+        Share of training rows whose permuted label is predicted.
+    test : ndarray, shape (shuffles,)
+        Share of held-out rows whose permuted label is predicted.
+    steps : int
+        Training steps of each.
+    """
+
+    train: np.ndarray
+    test: np.ndarray
+    steps: int
+
+    @property
+    def limit(self) -> float:
+        """The test share that 39 in 40 further shuffles would stay below."""
+        return upper_limit(self.test)
+
+
 @dataclass(eq=False)
 class Study:
     """Everything found, stage by stage; a stage that was not reached stays empty.
@@ -214,10 +262,14 @@ class Study:
         The Frobenius SVM of the globally optimal tokens.
     runs : dict of str to Run
         "W" and "KQ".
+    shuffled_labels : dict of str to ShuffledLabels
+        By parameterisation; empty when nothing is held out.
     precision : tuple of PrecisionRun
     accuracies : tuple of Accuracy
     complete : bool
         False when the study was stopped early.
+    stopped_in : str
+        The sentence of the stage in which it was stopped; empty when it was not.
     seconds : float
     """
 
@@ -225,7 +277,9 @@ class Study:
     setup: Setup
     optimal: Solution | None = None
     runs: dict[str, Run] = field(default_factory=dict)
+    shuffled_labels: dict[str, ShuffledLabels] = field(default_factory=dict)
     precision: tuple[PrecisionRun, ...] = ()
     accuracies: tuple[Accuracy, ...] = ()
     complete: bool = False
+    stopped_in: str = ""
     seconds: float = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,28 +14,29 @@ from attsvm.solvers.solving import solve
 from attsvm.study.accuracy import accuracies
 from attsvm.study.controls import controls
 from attsvm.study.head import fit_head
+from attsvm.study.labels import shuffled_labels
 from attsvm.study.results import PrecisionRun, Run, Settings, Setup, Study
+from attsvm.study.training import LONGER, SOLVING, TRAINING, record_steps, train_and_solve
 from attsvm.study.watch import Progress, Watch
-from attsvm.theory.tokens import Trial, compare_with_neighbours
+from attsvm.theory.tokens import Trial
 
 # Sentence and usual share of the time of each stage.
 FEASIBILITY = "Asking whether the best tokens can all be selected"
-TRAINING = {"W": "Training W with the exact gradient", "KQ": "Training K and Q with the exact gradient"}
-SOLVING = {"W": "Solving the SVMs of the tokens W realised", "KQ": "Solving the SVMs of the tokens K and Q realised"}
+LABELS = {"W": "Training W on shuffled labels", "KQ": "Training K and Q on shuffled labels"}
 PRECISION = {
     ("float32", "exact"): "Training W again in float32 with the exact gradient",
     ("float64", "autograd"): "Training W again in float64 with plain autograd",
     ("float32", "autograd"): "Training W again in float32 with plain autograd",
 }
-STAGES = {FEASIBILITY: 2.0, TRAINING["W"]: 5.0, SOLVING["W"]: 3.0, TRAINING["KQ"]: 8.0, SOLVING["KQ"]: 6.0}
+STAGES = {FEASIBILITY: 2.0}
+for _name, _training, _solving, _labels in (("W", 5.0, 3.0, 1.0), ("KQ", 8.0, 6.0, 2.0)):
+    # How often training goes on is not known beforehand: that stage has no share of its own.
+    STAGES |= {TRAINING[_name]: _training, LONGER[_name]: 0.0, SOLVING[_name]: _solving, LABELS[_name]: _labels}
 STAGES |= dict.fromkeys(PRECISION.values(), 3.0)
 
 DEFAULT_SHARE, DEFAULT_MOST = 0.75, 100
-RECORDS = 80
 # Float32 loses the direction within a few hundred steps and float64 within a thousand.
 PRECISION_STEPS = 5000
-# A direction is off by up to sqrt(2 gap): a thousandth. A looser solution says too little about margins and rank.
-ACCURATE = 1e-6
 
 
 def prepare(data: Dataset, settings: Settings) -> Setup:
@@ -63,46 +65,16 @@ def prepare(data: Dataset, settings: Settings) -> Setup:
     return Setup(train, test, token_scale, query_scale, data.centre, head, Trial.of(train.tokens, head.v))
 
 
-def record_steps(steps: int) -> list[int]:
-    """Choose the steps to record, evenly on a logarithmic axis."""
-    return np.unique(np.geomspace(1, steps, RECORDS).round().astype(int)).tolist()
-
-
 def train_and_compare(setup: Setup, settings: Settings, parameterization: str, watch: Watch) -> Run:
-    """Train, find the realised tokens, solve their SVM in both norms, and compare.
+    """Train, solve the SVMs of the realised tokens, and compare with controls.
 
     When stopped during training, what was trained so far is compared and the controls are left out.
     """
-    from attsvm.training import train
-
-    child = int(np.random.SeedSequence((settings.seed, 1)).generate_state(1)[0])
-    trace = train(
-        setup.train.tokens,
-        setup.head.v,
-        parameterization=parameterization,
-        steps=settings.steps,
-        lr=settings.lr if parameterization == "W" else None,
-        record_every=record_steps(settings.steps),
-        seed=child,
-        callback=lambda made, total: watch.inside(made / total),
-    )
-    selected = np.asarray(trace.selected)
-    problem = setup.trial.problem(selected)
-    solutions, curves = {}, {}
-    already = watch.stopped
-    watch.enter(SOLVING[parameterization])
-    for norm in ("frobenius", "nuclear"):
-        found = solve(problem, norm, time_limit=settings.time_limit, callback=None if already else watch.asked)
-        solutions[norm] = found
-        if found.objective > 0 and found.gap <= ACCURATE:
-            curves[norm] = np.asarray(correlation(trace.W, found.W))
-    own = "frobenius" if parameterization == "W" else "nuclear"
-    near = compare_with_neighbours(setup.trial, solutions[own]) if own in curves else None
-    made = ()
-    if not watch.inside(0.3):
-        arguments = (settings.shuffles, settings.seed, settings.time_limit, watch)
-        made = controls(setup, trace.W, selected, own, *arguments)
-    return Run(parameterization, trace, selected, solutions, curves, near, made)
+    run = train_and_solve(setup, settings, parameterization, watch)
+    if watch.inside(0.3):
+        return run
+    arguments = (settings.shuffles, settings.seed, settings.time_limit, watch)
+    return replace(run, controls=controls(setup, run.trace.W, run.selected, run.own, *arguments))
 
 
 def train_in(setup: Setup, settings: Settings, dtype: str, numerics: str, reference: Run, watch: Watch) -> PrecisionRun:
@@ -163,7 +135,7 @@ def run(setup: Setup, settings: Settings, progress: Progress | None = None) -> S
     found = Study(settings, setup)
     with one_thread():
         _fill(found, watch)
-        found.complete = not watch.stopped
+        found.complete, found.stopped_in = not watch.stopped, watch.stopped_in
         found.accuracies = accuracies(found)
     found.seconds = time.perf_counter() - began
     return found
@@ -179,6 +151,11 @@ def _fill(found: Study, watch: Watch) -> None:
         if not watch.enter(TRAINING[parameterization]):
             return
         found.runs[parameterization] = train_and_compare(setup, settings, parameterization, watch)
+        if not watch.enter(LABELS[parameterization]):
+            return
+        control = shuffled_labels(setup, settings, parameterization, watch)
+        if control is not None:
+            found.shuffled_labels[parameterization] = control
     if "frobenius" not in found.runs["W"].curves:
         return
     for (dtype, numerics), stage in PRECISION.items():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.certificate import EPS
-from attsvm.core.solution import Solution
+from attsvm.core.rounding import EPS
+from attsvm.solution.solution import Solution
 
 
 def singular_values(W: np.ndarray) -> np.ndarray:

@@ -5,20 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from attsvm.core.solution import Solution, Status
-from attsvm.study.results import PrecisionRun, Run, Study
+from attsvm.core.status import Status
+from attsvm.solution.solution import Solution
+from attsvm.study.convergence import climbing, steps_to
+from attsvm.study.intervals import share_interval
+from attsvm.study.results import ARRIVED, SELECTING, Control, PrecisionRun, Run, Study
 from attsvm.study.spectrum import certified_rank
 from attsvm.study.words import Nouns, correlation_text, counted, nouns, share_text, small_text
+from attsvm.theory.diagnosis import REMEDIES, Signature
 
-# Training approaches the SVM direction like 1/k^2 at best and stops somewhere; 0.98 (11 degrees) is where the project
-# calls it arrived. The controls must lie below the correlation that is reached.
-ARRIVED = 0.98
-# Attention counts as a selection when it leaves less than a hundredth for all other tokens together.
-SELECTING = 0.99
+# In angle, W must lie this many times nearer to its own SVM than to any control, where a control that shuffles counts
+# with the limit that one further shuffle would stay below. At the threshold of arrival that asks controls below 0.83.
+NEARER = 3.0
+
+# Fewer rows held out than this cannot show that nothing is predicted.
+FEW_HELD_OUT = 30
+
+# How a trained matrix stands to the SVM of its selection, and what that makes of the claim that it arrives there.
+ARRIVES, CLIMBS, ALIKE, MISSES, UNSOLVED = "arrives", "climbs", "alike", "misses", "unsolved"
+HOLDS = {ARRIVES: True, CLIMBS: None, ALIKE: None, MISSES: False, UNSOLVED: None}
 
 # A run whose correlation ends this far below its best on the way has drifted; exact runs rise to the end.
 DRIFT = 0.02
@@ -42,12 +50,15 @@ class Claim:
     holds : bool or None
         None when the study cannot tell.
     sentence : str
+    remedy : str
+        What to do where the claim does not hold or cannot be told; empty where nothing is to be done.
     """
 
     key: str
     question: str
     holds: bool | None
     sentence: str
+    remedy: str = ""
 
 
 def claims(found: Study) -> list[Claim]:
@@ -61,29 +72,14 @@ def claims(found: Study) -> list[Claim]:
         made.append(_direction(run, words))
         if run.locality is not None:
             made.append(_local(run, words))
+        prediction = _predicts(found, run, words)
+        if prediction is not None:
+            made.append(prediction)
     if "W" in found.runs and {"frobenius", "nuclear"} <= set(found.runs["W"].curves):
         made.append(_rank(found.runs["W"]))
     if found.precision:
         made.append(_precision(found.precision))
     return made
-
-
-def headline(found: Study) -> str:
-    """Say the verdict in one sentence."""
-    words = nouns(found.setup.train)
-    if "W" not in found.runs:
-        return f"The study of {found.setup.train.name} was stopped before training had said anything."
-    if all(solution.objective == 0 for run in found.runs.values() for solution in run.solutions.values()):
-        return f"There is nothing to select: no {words.row} shows more than one {words.token}."
-    arrived = [name for name, run in found.runs.items() if _direction(run, words).holds]
-    if arrived == ["W", "KQ"] or (arrived == ["W"] and len(found.runs) == 1):
-        return "Trained attention became the max-margin token selector."
-    if arrived:
-        reached, missed = ("W", "K and Q") if arrived == ["W"] else ("K and Q", "W")
-        return f"Training {reached} arrived at the max-margin token selector; training {missed} did not."
-    if any(run.own in run.curves for run in found.runs.values()):
-        return "Training did not arrive at the max-margin token selector."
-    return "Training did not settle on tokens that one matrix can select."
 
 
 def _all(n: int, words: Nouns) -> str:
@@ -103,9 +99,9 @@ def _feasible(found: Study, solution: Solution, words: Nouns) -> Claim:
         return Claim("feasible", question, True, sentence)
     if solution.status is Status.INFEASIBLE:
         sentence = f"No W selects the best {words.token} in {rows} at once; a certificate proves it."
-        return Claim("feasible", question, False, sentence)
+        return Claim("feasible", question, False, sentence, REMEDIES[Signature.INFEASIBLE])
     sentence = f"Whether one W can select the best {words.token} in {rows} is undecided. {solution.status.value}"
-    return Claim("feasible", question, None, sentence)
+    return Claim("feasible", question, None, sentence, "Allow more time: --time-limit SECONDS.")
 
 
 def _selects(found: Study, run: Run, words: Nouns) -> Claim:
@@ -120,7 +116,9 @@ def _selects(found: Study, run: Run, words: Nouns) -> Claim:
     )
     if settled < n:
         sentence = sentence.replace(f"{verb('select')}:", f"{verb('do')} not quite select:", 1)
-    return Claim(f"selects_{run.parameterization}", f"Does training {name} end in a selection?", settled == n, sentence)
+    question = f"Does training {name} end in a selection?"
+    remedy = "" if settled == n else f"{_longer(run)} If the attention stays shared, use attsvm.svm_equivalent."
+    return Claim(f"selects_{run.parameterization}", question, settled == n, sentence, remedy)
 
 
 def _direction(run: Run, words: Nouns) -> Claim:
@@ -130,19 +128,73 @@ def _direction(run: Run, words: Nouns) -> Claim:
     question = f"Does the trained matrix point along the {norm} SVM of the {words.tokens} it selects?"
     value = run.correlation
     if value is None:
+        solution = run.solutions[run.own]
         sentence = f"There is no {norm} SVM of the {words.tokens} that {name} {verb('select')} to compare with: "
-        return Claim(key, question, None, sentence + _why_unsolved(run.solutions[run.own], words))
-    rivals = [control for control in run.controls if not control.coincides]
-    holds = value >= ARRIVED and all(control.final < value for control in rivals)
-    pointing = verb("point") if holds else f"{verb('do')} not point"
+        undecided = solution.status is not Status.INFEASIBLE and solution.objective != 0
+        remedy = "Allow more time: --time-limit SECONDS." if undecided else ""
+        return Claim(key, question, None, sentence + _why_unsolved(solution, words), remedy)
+    state = direction_state(run)
+    pointing = verb("point") if state == ARRIVES else f"{verb('do')} not point"
+    pointing = {CLIMBS: f"{verb('do')} not yet point", ALIKE: verb("point")}.get(state, pointing)
     sentence = f"{name} {pointing} along the {norm} SVM of the {words.tokens} selected: "
-    sentence += f"correlation {correlation_text(value)}; "
-    if rivals:
-        nearest = max(rivals, key=lambda control: control.final)
-        sentence += f"the nearest control, the {nearest.label}, reaches {correlation_text(nearest.final)}."
-    else:
+    sentence += f"correlation {correlation_text(value)}"
+    sentence += f", still climbing after {int(run.trace.step[-1]):,} steps; " if state == CLIMBS else "; "
+    nearest = nearest_control(run)
+    if nearest is None:
         sentence += "no control was computed."
-    return Claim(key, question, holds, sentence)
+    else:
+        sentence += f"the nearest control, the {nearest.label}, reaches {correlation_text(nearest.final)}"
+        if len(nearest.directions) > 2 and nearest.limit > nearest.final:
+            sentence += f" (limit for a further shuffle {correlation_text(nearest.limit)})"
+        sentence += ", too near to tell the two apart." if state == ALIKE else "."
+    return Claim(key, question, HOLDS[state], sentence, _direction_remedy(run, state))
+
+
+def _direction_remedy(run: Run, state: str) -> str:
+    if state == ARRIVES:
+        return ""
+    if state == CLIMBS:
+        return _longer(run)
+    if state == ALIKE:
+        return f"{_longer(run)} Among few weights, here {run.trace.W[-1].size}, controls come near by chance."
+    if run.concentration.min() < SELECTING:
+        return REMEDIES[Signature.NOT_SPARSE]
+    return "It no longer climbs: try smaller steps (--lr 0.1), or see whether another split does (--seed 1)."
+
+
+def direction_state(run: Run) -> str:
+    """Say how the trained matrix stands to its SVM: one of ARRIVES, CLIMBS, ALIKE, MISSES and UNSOLVED."""
+    value = run.correlation
+    if value is None:
+        return UNSOLVED
+    if value < ARRIVED:
+        return CLIMBS if climbing(run.trace.step, run.curves[run.own]) else MISSES
+    nearest = nearest_control(run)
+    if nearest is None:
+        return ARRIVES
+    if nearest.final >= value:
+        return MISSES
+    # Correlations are cosines: one within rounding of 1 is an angle of zero.
+    own, other = (math.acos(min(c, 1.0)) for c in (value, nearest.limit))
+    return ARRIVES if NEARER * own <= other else ALIKE
+
+
+def nearest_control(run: Run) -> Control | None:
+    """Choose the control that comes nearest, with its limit; those that are the reference itself do not count."""
+    rivals = [control for control in run.controls if not control.coincides]
+    return max(rivals, key=lambda control: control.limit) if rivals else None
+
+
+def steps_wanted(run: Run) -> int:
+    """Advise a number of steps: from how fast the direction climbs, or ten times those made where it has arrived."""
+    step, value = run.trace.step, run.correlation
+    if value is None or value >= ARRIVED:
+        return 10 * int(step[-1])
+    return steps_to(step, run.curves[run.own], ARRIVED)
+
+
+def _longer(run: Run) -> str:
+    return f"Train longer: --steps {steps_wanted(run)}."
 
 
 def _why_unsolved(solution: Solution, words: Nouns) -> str:
@@ -172,7 +224,40 @@ def _local(run: Run, words: Nouns) -> Claim:
         said = f"the one {words.token} at the margin of the {norm} SVM scores lower than the one selected."
     else:
         said = f"all {count} {words.tokens} at the margin of the {norm} SVM score lower than the one selected."
-    return Claim(key, question, better == 0, begun + said)
+    return Claim(key, question, better == 0, begun + said, _longer(run) if better else "")
+
+
+def _predicts(found: Study, run: Run, words: Nouns) -> Claim | None:
+    """Hold the accuracy on rows held out against uniform attention and against training on shuffled labels."""
+    rows = {row.key: row for row in found.accuracies}
+    if run.parameterization not in rows:
+        return None
+    name, _ = TRAINED[run.parameterization]
+    key, question = f"predicts_{run.parameterization}", f"Does attention by {name} predict rows it was not trained on?"
+    share, test = rows[run.parameterization].test, found.setup.test
+    if share is None or test is None:
+        sentence = f"Whether attention by {name} predicts is not known: nothing is held out."
+        return Claim(key, question, None, sentence, "Train on fewer rows: --train N.")
+    n = test.tokens.n
+    low, high = share_interval(round(share * n), n)
+    counted_rows = counted(n, words.row, words.rows)
+    begun = (
+        f"Attention by {name} is right in {share_text(share)} of {counted_rows} held out (95 % interval "
+        f"{100 * low:.1f} to {100 * high:.1f} %), uniform attention in {share_text(rows['uniform'].test)}"
+    )
+    control = found.shuffled_labels.get(run.parameterization)
+    if control is None or len(control.test) < 3:
+        sentence = f"{begun}; fewer than three trainings on shuffled labels do not show what chance gives."
+        return Claim(key, question, None, sentence, "Ask for more shuffles: --shuffles 10.")
+    mean, limit = float(control.test.mean()), control.limit
+    begun += f"; training on shuffled labels in {share_text(mean)}, by chance up to {share_text(min(limit, 1.0))}"
+    if share > limit and low > mean:
+        return Claim(key, question, True, f"{begun}.")
+    if share <= limit < 1 and n >= FEW_HELD_OUT:
+        remedy = "The theory holds for any labels, random ones included: use tokens that carry the label, or more rows."
+        return Claim(key, question, False, f"{begun}: it predicts no better than chance.", remedy)
+    remedy = f"Hold out more than {counted_rows}: --train N, or more data."
+    return Claim(key, question, None, f"{begun}: too few to tell.", remedy)
 
 
 def _rank(run: Run) -> Claim:
@@ -206,69 +291,5 @@ def _precision(runs: tuple[PrecisionRun, ...]) -> Claim:
         f"Plain autograd {verb} the direction: after {int(runs[0].step[-1]):,} steps its correlation with the SVM is "
         f"{ends('autograd')}, that of the exact gradient {ends('exact')}."
     )
-    return Claim("precision", question, holds, sentence)
-
-
-def _number(value: Any) -> Any:
-    """Make a value JSON can hold; NaN and infinity become null."""
-    if isinstance(value, (bool, np.bool_)) or value is None or isinstance(value, str):
-        return bool(value) if isinstance(value, np.bool_) else value
-    if isinstance(value, (int, np.integer)):
-        return int(value)
-    return float(value) if math.isfinite(value) else None
-
-
-def quantities(found: Study) -> dict[str, dict[str, Any]]:
-    """Name every number of the report: {name: {value, meaning}}."""
-    out: dict[str, dict[str, Any]] = {}
-
-    def put(name: str, value: Any, meaning: str) -> None:
-        out[name] = {"value": _number(value), "meaning": meaning}
-
-    setup = found.setup
-    put("train_rows", setup.train.tokens.n, "rows trained on")
-    put("test_rows", 0 if setup.test is None else setup.test.tokens.n, "rows held out")
-    put(
-        "smallest_score_gap",
-        setup.trial.score_gap.min(),
-        "score of the best token less the second best, smallest over rows",
-    )
-    if found.optimal is not None:
-        put("optimal_status", found.optimal.status.name, "Frobenius SVM of the globally optimal tokens")
-        put("optimal_norm", found.optimal.objective, "its norm")
-        put("optimal_gap", found.optimal.gap, "its certified relative gap")
-    for name, run in found.runs.items():
-        _put_run(put, name, run, setup.optimal)
-    for run in found.precision:
-        put(f"correlation_{run.dtype}_{run.numerics}", run.curve[-1], f"W trained in {run.label}, with the same SVM")
-    for row in found.accuracies:
-        put(f"accuracy_train_{row.key}", row.train, f"{row.label}: share of training rows predicted right")
-        put(f"accuracy_test_{row.key}", row.test, f"{row.label}: share of test rows predicted right")
-    return out
-
-
-def _put_run(put: Any, name: str, run: Run, optimal: np.ndarray) -> None:
-    put(f"steps_{name}", int(run.trace.step[-1]), f"training steps of {name}")
-    put(f"least_attention_{name}", run.concentration.min(), "largest attention probability, smallest over rows")
-    put(f"rows_on_optimal_{name}", int((run.selected == optimal).sum()), "rows whose realised token is the best one")
-    for norm, solution in run.solutions.items():
-        put(f"status_{name}_{norm}", solution.status.name, f"{norm} SVM of the tokens realised by {name}")
-        put(f"norm_{name}_{norm}", solution.objective, "its norm")
-        put(f"gap_{name}_{norm}", solution.gap, "its certified relative gap")
-        if norm in run.curves:
-            put(f"rank_{name}_{norm}", certified_rank(solution), "its rank at the certified accuracy")
-            put(f"correlation_{name}_{norm}", run.curves[norm][-1], f"trained {name} with that SVM")
-    if run.locality is not None:
-        put(f"neighbours_{name}", int(run.locality.neighbours.sum()), f"SVM-neighbours under the {run.own} SVM")
-        put(
-            f"better_neighbours_{name}",
-            int(run.locality.violations.sum()),
-            "of which score as high as the selected token or higher",
-        )
-    for control in run.controls:
-        put(f"control_{control.key}_{name}", control.final, f"trained {name} with the {control.label}")
-
-
-def accuracy_lines(found: Study) -> list[tuple[str, str, str]]:
-    """Rows of the accuracy table: label, training share, test share."""
-    return [(row.label, share_text(row.train), share_text(row.test)) for row in found.accuracies]
+    remedy = "Scale the data, or train in float64." if holds is False else ""
+    return Claim("precision", question, holds, sentence, remedy)

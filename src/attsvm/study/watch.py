@@ -20,6 +20,7 @@ class Watch:
 
     def __init__(self, progress: Progress | None, stages: dict[str, float]) -> None:
         self.stopped = False
+        self.stopped_in = ""
         self._progress = progress
         self._shares = stages
         self._total = sum(stages.values())
@@ -40,6 +41,8 @@ class Watch:
                 before += share
             done = (before + fraction * self._shares[self._stage]) / self._total
             self.stopped = bool(self._progress(self._stage, done)) or self.stopped
+            if self.stopped and not self.stopped_in:
+                self.stopped_in = self._stage
         return self.stopped
 
     def asked(self, _state: object) -> bool:

@@ -23,6 +23,7 @@ from attsvm.theory.constants import (
 )
 from attsvm.theory.divergence import norm_bounded, norm_diverges
 from attsvm.theory.landscape import Landscape, explore
+from attsvm.theory.search import End
 from attsvm.theory.separability import Separability, check_separability, separates
 from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
 from attsvm.theory.verdict import Observation, Outcome, Prediction, agrees, observe, predict
@@ -30,6 +31,7 @@ from attsvm.theory.verdict import Observation, Outcome, Prediction, agrees, obse
 __all__ = [
     "Basins",
     "Condition",
+    "End",
     "Landscape",
     "LocalConstants",
     "LocalOptimality",

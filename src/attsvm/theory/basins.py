@@ -14,10 +14,9 @@ import numpy as np
 
 from attsvm.core.correlation import correlation
 from attsvm.core.interop import to_numpy
-from attsvm.data.token_data import TokenData
 from attsvm.theory.landscape import Landscape, explore
-from attsvm.theory.tokens import Trial
-from attsvm.theory.verdict import SELECTED
+from attsvm.theory.search import train_starts
+from attsvm.theory.tokens import SELECTED, Trial
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,17 +78,14 @@ def map_basins(
     ValueError
         If `starts` has another shape.
     """
-    from attsvm.training import train
-
     shape = (trial.tokens.shape[2], trial.queries.shape[1])
     given = to_numpy("starts", starts).astype(np.float64)
     if given.ndim != 3 or given.shape[1:] != shape or len(given) == 0:
         raise ValueError(f"starts has shape {given.shape}; (B, d, dz) = (B, {shape[0]}, {shape[1]}) was expected.")
     known = explore(trial) if found is None else found
-    trace = train(_repeat(trial, len(given)), _head(trial), init=given, steps=steps, **options)
-    ends, attention = np.asarray(trace.W)[:, -1], np.asarray(trace.attention)[:, -1]
-    selected = np.asarray(trace.selected)
-    settled = attention.max(axis=-1).min(axis=-1) >= selected_above
+    trained = train_starts(trial, given, steps, **options)
+    ends, selected = trained.W, trained.selected
+    settled = trained.least_attention >= selected_above
     destination = np.array([known.index(s) if ok else -1 for s, ok in zip(selected, settled, strict=True)])
     near = np.full(len(given), np.nan)
     for index, direction in enumerate(known.directions):
@@ -97,18 +93,3 @@ def map_basins(
         if here.any():
             near[here] = correlation(ends[here], direction.W)
     return Basins(known, given, ends, selected, destination, near)
-
-
-def _head(trial: Trial) -> Any:
-    return trial.head if trial.v is None else trial.v
-
-
-def _repeat(trial: Trial, count: int) -> TokenData:
-    """Copy the trial, once for each start."""
-
-    def copies(array: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(array, (count, *array.shape)).copy()
-
-    same = trial.data.values is trial.data.tokens
-    values = None if same else copies(trial.values)
-    return TokenData(copies(trial.tokens), copies(trial.queries), copies(trial.labels), copies(trial.mask), values)

@@ -11,6 +11,11 @@ one sequence, :math:`\|s(a)-s(b)\| \le \|a-b\|`, :math:`|\mathrm{diag}(s)-ss^\to
 in the argument: :math:`L_K = \|Q\|^2 L_W`, :math:`L_Q` likewise. Version 1 of Lemma 4 prints the first power, which is
 false for large Q: scaling Q by c multiplies the true constant by :math:`c^2`.
 
+Descent is certain beyond the step 2/L_W that the paper prints: the second derivative along a direction is at most
+:math:`\frac14M_0\|\gamma\|^2 + \frac1{\sqrt2}M_1\|\gamma\|` times :math:`\|X\|^2\|z\|^2`, at most a quarter of the
+sequence's share of L_W, so that :math:`L(W - \eta\nabla L) - L(W) \le -\frac\eta2\|\nabla L\|^2` for :math:`\eta \le
+4/L_W` (docs/theory.md).
+
 *Local convergence* (Theorem 7 and Lemma 13). For a locally optimal :math:`\alpha` with SVM :math:`W^{mm}_\alpha`,
 
 .. math::
@@ -20,10 +25,21 @@ false for large Q: scaling Q by c multiplies the true constant by :math:`c^2`.
    \mu = \tfrac18 \Bigl(\frac{\min(\frac12,\delta)}{A}\Bigr)^2,\quad
    R = \frac{\max(2,1/\delta)}{\Theta}\log\frac{64\,T\,\Gamma A}{\gamma^{gap}_{min}},
 
-with :math:`\Gamma = \max|\gamma_{it}|` and :math:`\gamma^{gap}_{min}` the smallest lead of a selected token over its
-neighbours. Gradient descent that starts in :math:`C_{\mu,R}(W^{mm}_\alpha)` stays there and converges to that
-direction. The minimum in :math:`\delta` runs over all non-neighbours, those of sequences without neighbours included:
-never larger than the published one, hence safe.
+with :math:`\Gamma = \sup|\gamma_{it} - \gamma_{i\tau}|` and :math:`\gamma^{gap}_{min}` the smallest lead of a selected
+token over its neighbours. The minimum in :math:`\delta` runs over all non-neighbours, those of sequences without
+neighbours included. Where every sequence has a neighbour, :math:`C_{\mu,R}(W^{mm}_\alpha)` holds no stationary point:
+that is what Lemma 13 proves. The radius from which Theorem 7 keeps descent in the cone, :math:`R_\epsilon` of Lemma 14,
+is not given explicitly, and the proof of that lemma compares sequences one by one, which fails. docs/theory.md proves
+the theorem anew, without either restriction, for steps up to 1/L_W and the radius
+
+.. math::
+   \frac1\Theta\max\Bigl\{2\log\frac{2T\Gamma}{\gamma^{gap}_{min}},\
+   \frac{\max(1, \log(4JK/e))}{\sin^2\theta_1},\
+   \frac1\delta\log\frac{8JKA}{\sin\theta_1},\
+   2\log\frac{c\,\Theta^2H^2}{L_W}\Bigr\},
+
+where J is the number of rejected tokens, :math:`K = 4\Gamma\max|l'|/(\gamma^{gap}_{min}\min|l'|)`, :math:`H = 2JKA`,
+:math:`c = \gamma^{gap}_{min}\min|l'|/(4n)` and :math:`\sin^2\theta_1 = \frac14\mu(2-\mu)`.
 """
 
 from __future__ import annotations
@@ -36,7 +52,7 @@ import numpy as np
 
 from attsvm.core.correlation import correlation
 from attsvm.core.interop import to_numpy
-from attsvm.theory.conditions import loss_constants
+from attsvm.theory.conditions import loss_constants, slope_range
 from attsvm.theory.tokens import LocalOptimality, Trial
 
 
@@ -47,7 +63,7 @@ class Smoothness:
     Attributes
     ----------
     L_W : float
-        Descent is certain for steps up to 1/L_W (version 1 of the paper prints 2/L_W).
+        Of the gradient in W. The descent inequality holds for steps up to 4/L_W (version 1 of the paper: 2/L_W).
     L_K, L_Q : float or None
         Of the gradients in K with Q fixed, and in Q with K fixed, at the factors given.
     """
@@ -88,22 +104,54 @@ def smoothness(
 
 @dataclass(frozen=True)
 class LocalConstants:
-    """The constants of the local convergence theorem, named as in the paper."""
+    r"""The constants of local convergence, named as in the paper; see the module.
+
+    Attributes
+    ----------
+    Theta, delta, A, mu, R : float
+        Of Lemma 13. C_{mu,R} of the direction holds no stationary point when every sequence has a neighbour.
+    Gamma, gap : float
+        Largest difference of two scores of a sequence, and smallest lead of a selected token over a neighbour.
+    radius : float
+        Norm from which gradient descent on W, started within cosine 1 - mu, is proved to stay there and to converge to
+        the direction, for every constant step up to 1/L_W.
+    """
 
     Theta: float
     delta: float
     A: float
     mu: float
     R: float
+    Gamma: float
+    gap: float
+    radius: float
 
 
-def local_constants(trial: Trial, direction: LocalOptimality) -> LocalConstants:
+def local_constants(
+    trial: Trial, direction: LocalOptimality, loss: str | Callable[..., Any] = "logistic"
+) -> LocalConstants:
     """Compute the cone from which convergence to a locally optimal direction is guaranteed; for linear heads.
+
+    Parameters
+    ----------
+    trial : Trial
+    direction : LocalOptimality
+        In the Frobenius norm.
+    loss : str or callable
+        Enters the radius only. The slopes of a callable are measured on a grid, and the radius is no bound then.
+
+    Returns
+    -------
+    LocalConstants
 
     Raises
     ------
     ValueError
         If the selection is not locally optimal, no token is rejected, or the head is not linear.
+
+    Notes
+    -----
+    arXiv 2308.16898 v1, Lemma 13 (p. 39-41); the radius is derived in docs/theory.md.
     """
     if trial.v is None:
         raise ValueError(f"head has type {type(trial.head).__name__}; a linear head was expected.")
@@ -112,17 +160,31 @@ def local_constants(trial: Trial, direction: LocalOptimality) -> LocalConstants:
     solution, neighbours = direction.solution, direction.neighbours
     if not neighbours.any():
         raise ValueError(f"data has mask of shape {trial.mask.shape} that leaves no token to reject; one was expected.")
+    n, T = trial.mask.shape
     Theta = 1.0 / solution.objective
-    far = solution.problem.rejected & ~neighbours
+    rejected = solution.problem.rejected
+    far = rejected & ~neighbours
     delta = 0.5 * float(np.min(np.asarray(solution.margins), where=far, initial=np.inf) - 1.0)
     lengths = np.linalg.norm(trial.tokens, axis=2) * np.linalg.norm(trial.queries, axis=1)[:, None]
     A = float(lengths[trial.mask].max()) / Theta
     mu = (min(0.5, delta) / A) ** 2 / 8
-    chosen = trial.gamma[np.arange(len(direction.selected)), direction.selected]
+    chosen = trial.gamma[np.arange(n), direction.selected]
     gap = float(np.min(chosen[:, None] - trial.gamma, where=neighbours, initial=np.inf))
-    Gamma = float(np.abs(trial.gamma[trial.mask]).max())
-    R = max(2.0, 1.0 / delta) / Theta * float(np.log(64 * trial.tokens.shape[1] * Gamma * A / gap))
-    return LocalConstants(Theta, delta, A, mu, R)
+    highest = np.max(trial.gamma, axis=1, where=trial.mask, initial=-np.inf)
+    lowest = np.min(trial.gamma, axis=1, where=trial.mask, initial=np.inf)
+    Gamma = float((highest - lowest).max())
+    R = max(2.0, 1.0 / delta) / Theta * float(np.log(64 * T * Gamma * A / gap))
+    slow, steep = slope_range(loss, float(lowest.min()), float(highest.max()))
+    J, K = int(rejected.sum()), 4 * Gamma * steep / (gap * slow)
+    sine = float(np.sqrt(mu * (2 - mu))) / 2
+    kept = (gap * slow / (4 * n)) * (2 * J * K * A * Theta) ** 2 / smoothness(trial, loss).L_W
+    radius = max(
+        2 * np.log(2 * T * Gamma / gap),
+        max(1.0, np.log(4 * J * K / np.e)) / sine**2,
+        np.log(8 * J * K * A / sine) / delta,
+        2 * np.log(kept),
+    )
+    return LocalConstants(Theta, delta, A, mu, R, Gamma, gap, float(radius) / Theta)
 
 
 def in_cone(W: Any, direction: Any, mu: float, R: float = 0.0) -> bool:

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.interop import to_numpy
-from attsvm.core.solution import Status
+from attsvm.core.status import Status
 from attsvm.data.token_data import TokenData
 from attsvm.theory.conditions import Condition, condition_e
 from attsvm.theory.landscape import ENUMERATE, SAMPLES, Landscape, explore
+from attsvm.theory.search import STARTS
 from attsvm.theory.separability import Separability, check_separability
 from attsvm.theory.tokens import Trial
 from attsvm.theory.verdict import Observation, Outcome, Prediction, agrees, observe, predict
@@ -119,6 +120,11 @@ class Diagnosis:
                 f"Observed: {seen.outcome.value}; tokens {seen.selected.tolist()}, least attention "
                 f"{seen.least_attention:.4g}, correlation with their SVM {seen.correlation:.4g}"
             )
+        lines.append(f"Landscape: {self.landscape.counted}")
+        if self.landscape.ends:
+            count = sum(end.count for end in self.landscape.ends)
+            lines.append(f"Ends of training from {count} starts, zero and random:")
+            lines += [f"  {line}" for line in self.landscape.table().splitlines()]
         lines += [f"- {found}" for found in self.findings] or ["No failure signature applies."]
         return "\n".join(lines)
 
@@ -134,6 +140,7 @@ def diagnose(
     limit: int = ENUMERATE,
     samples: int = SAMPLES,
     seed: int = 0,
+    starts: int = STARTS,
 ) -> Diagnosis:
     """Check the theory's hypotheses on one trial, predict, compare with training, and name what went wrong.
 
@@ -150,7 +157,10 @@ def diagnose(
     norm : {"frobenius", "nuclear"}
         Of the SVM the trained matrix is compared with: nuclear for K and Q.
     limit, samples, seed : int
-        Up to `limit` selections are enumerated, otherwise `samples` are drawn.
+        Up to `limit` selections are enumerated, otherwise `samples` are searched: what training realised, swaps from
+        there and from the optimal tokens, random ones.
+    starts : int
+        Random starts to train from, for the table of ends; 0 for none.
 
     Returns
     -------
@@ -173,7 +183,8 @@ def diagnose(
     """
     trial = Trial.of(data, head)
     W, start, numerics = _trained(trained, init)
-    known = explore(trial, limit=limit, samples=samples, seed=seed)
+    realised = None if W is None else trial.logits(W).argmax(axis=1)
+    known = explore(trial, limit=limit, samples=samples, seed=seed, realised=realised, starts=starts)
     prediction = predict(trial, init=start, loss=loss, landscape=known)
     observation = None if W is None else observe(trial, W, norm)
     separability = check_separability(trial, known)
@@ -233,7 +244,9 @@ def _local(trial: Trial, known: Landscape, prediction: Prediction, seen: Observa
     if not others or prediction.outcome in (Outcome.GLOBAL, Outcome.FINITE):
         return None
     return Finding(
-        Signature.LOCAL, False, f"{len(others)} other locally optimal directions exist ({known.how}). {aligned}"
+        Signature.LOCAL,
+        False,
+        f"{known.counted}; {len(others)} {'is' if len(others) == 1 else 'are'} not the optimal one. {aligned}",
     )
 
 

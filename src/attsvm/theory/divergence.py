@@ -39,10 +39,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
-from attsvm.core.certificate import FarkasCertificate
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
-from attsvm.core.solution import Status
+from attsvm.core.status import Status
+from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.solvers.solving import solve
 from attsvm.theory.conditions import Condition
 from attsvm.theory.tokens import Trial

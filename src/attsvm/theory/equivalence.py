@@ -33,8 +33,8 @@ import numpy as np
 from attsvm.core.correlation import correlation
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.solution import Solution
 from attsvm.data.token_data import TokenData
+from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.theory.finite_part import NORMS, FinitePart, finite_part
 

@@ -32,7 +32,7 @@ from scipy.sparse.csgraph import connected_components
 
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.solution import Solution
+from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
 _NEWTON = 100

@@ -3,20 +3,24 @@ r"""Every selection of a small instance: which are realisable, and which are loc
 A sequence of T tokens can settle on any of them, so n sequences have :math:`T^n` selections. Each has an SVM of its own
 or none. Enumerating them answers three questions at once: whether *every* selection is realisable (separability in the
 sense of arXiv 2308.16898, Theorem 1), which are locally optimal (where gradient descent can end), and whether condition
-D holds (whether the optimal tokens block every other selection). Where :math:`T^n` is large the selections are sampled:
-a violation found that way is a violation, the absence of one is evidence only.
+D holds (whether the optimal tokens block every other selection). Where :math:`T^n` is large they are searched: the
+selections that training from many starts ends in, those one swap away from any locally optimal one (from the optimal
+tokens first), and random ones. A violation found that way is a violation, the absence of one is evidence only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import islice, product
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from attsvm.core.solution import Status
+from attsvm.core.status import Status
+from attsvm.theory.search import STARTS, STEPS, End, random_starts, swaps, train_starts
 from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
 
 # Half a millisecond a selection: about two seconds.
@@ -44,6 +48,8 @@ class Landscape:
         Number of selections there are.
     exhaustive : bool
         Whether all were looked at.
+    ends : tuple of End
+        Where training ended from random starts, most frequent first; empty where no start was trained.
     """
 
     trial: Trial
@@ -54,6 +60,7 @@ class Landscape:
     directions: tuple[LocalOptimality, ...]
     total: int
     exhaustive: bool
+    ends: tuple[End, ...] = ()
 
     @cached_property
     def feasible(self) -> np.ndarray:
@@ -75,7 +82,20 @@ class Landscape:
         """How the selections were gone through, in words."""
         if self.exhaustive:
             return f"all {self.total} selections enumerated"
-        return f"{len(self.selections)} of {self.total:.3g} selections sampled"
+        count = sum(end.count for end in self.ends)
+        trained = f", among them the ends of {count} trained starts" if count else ""
+        return f"{len(self.selections)} of {self.total:.3g} selections searched{trained}"
+
+    @property
+    def counted(self) -> str:
+        """How many locally optimal directions there are, or are known, in words."""
+        number = len(self.directions)
+        said = f"{number} locally optimal direction{'' if number == 1 else 's'}"
+        return said if self.exhaustive else f"{said} of those searched ({self.how})"
+
+    def table(self) -> str:
+        """Write the ends of training as a table, a line each: share of the starts, which selection, correlation."""
+        return "\n".join(str(end) for end in self.ends)
 
     @property
     def only_optimal(self) -> bool:
@@ -90,8 +110,17 @@ class Landscape:
         return -1
 
 
-def explore(trial: Trial, *, limit: int = ENUMERATE, samples: int = SAMPLES, seed: int = 0) -> Landscape:
-    """Go through the selections of a trial, all of them or a sample.
+def explore(
+    trial: Trial,
+    *,
+    limit: int = ENUMERATE,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    realised: Any = None,
+    starts: int | None = None,
+    steps: int = STEPS,
+) -> Landscape:
+    """Go through the selections of a trial: all of them, or those that a search turns up.
 
     Parameters
     ----------
@@ -99,8 +128,14 @@ def explore(trial: Trial, *, limit: int = ENUMERATE, samples: int = SAMPLES, see
     limit : int
         Enumerate when there are at most this many selections.
     samples : int
-        Number of different selections to draw otherwise.
+        Number of different selections to look at otherwise, a quarter of them drawn at random.
     seed : int
+    realised : array of int, shape (n,) or (m, n), optional
+        Selections to look at in any case, such as those that training ended in.
+    starts : int, optional
+        Random starts to train from; by default 30 where selections are searched, none where all are enumerated.
+    steps : int
+        Training steps from each.
 
     Returns
     -------
@@ -109,7 +144,7 @@ def explore(trial: Trial, *, limit: int = ENUMERATE, samples: int = SAMPLES, see
     Raises
     ------
     ValueError
-        If a number is not positive.
+        If a number is out of range, or `realised` does not fit.
     """
     if any(isinstance(number, bool) or not isinstance(number, (int, np.integer)) for number in (limit, samples)) or (
         limit < 1 or samples < 1
@@ -118,30 +153,93 @@ def explore(trial: Trial, *, limit: int = ENUMERATE, samples: int = SAMPLES, see
     choices = [np.flatnonzero(row) for row in trial.mask]
     total = prod(len(choice) for choice in choices)
     exhaustive = total <= limit
-    drawn = product(*choices) if exhaustive else _draw(choices, min(samples, total), seed)
-    optimal = tuple(int(t) for t in trial.optimal)
-    rest = [chosen for chosen in (tuple(int(t) for t in s) for s in drawn) if chosen != optimal]
-    selections = np.array([optimal, *rest])  # (m, n)
+    count = (0 if exhaustive else STARTS) if starts is None else starts
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
+        raise ValueError(f"starts is {starts!r}; a non-negative integer was expected.")
+    trained = train_starts(trial, random_starts(trial, count, seed), steps) if count else None
+    seen: dict[tuple[int, ...], LocalOptimality] = {}
+
+    def look(selected: Iterable[int]) -> LocalOptimality:
+        key = tuple(int(t) for t in selected)
+        if key not in seen:
+            seen[key] = local_optimality(trial, np.array(key))
+        return seen[key]
+
+    for selected in (trial.optimal, *_given(trial, realised), *(() if trained is None else trained.selected)):
+        look(selected)
+    if exhaustive:
+        for selected in product(*choices):
+            look(selected)
+    else:
+        at_most = min(samples, total)
+        _swap(seen, look, max(len(seen), at_most - at_most // 4))
+        for selected in _draw(choices, at_most, seed, seen):
+            look(selected)
+    ends = () if trained is None else trained.ends(trial.optimal, seen)
+    return _landscape(trial, seen, total, exhaustive or len(seen) == total, ends)
+
+
+def _given(trial: Trial, realised: Any) -> np.ndarray:
+    """Return the selections to look at in any case, (m, n)."""
+    n, T = trial.mask.shape
+    if realised is None:
+        return np.empty((0, n), dtype=int)
+    rows = np.atleast_2d(np.asarray(realised))
+    if rows.ndim != 2 or rows.shape[1] != n or rows.dtype.kind not in "iu" or (rows < 0).any() or (rows >= T).any():
+        raise ValueError(f"realised has shape {rows.shape}; token numbers 0 to {T - 1} of ({n},) were expected.")
+    if not trial.mask[np.arange(n), rows].all():
+        raise ValueError(f"realised of shape {rows.shape} selects a hidden token; visible ones were expected.")
+    return rows
+
+
+def _swap(
+    seen: dict[tuple[int, ...], LocalOptimality], look: Callable[[tuple[int, ...]], LocalOptimality], most: int
+) -> None:
+    """Look at swaps from every locally optimal selection known, in turns, until `most` are seen or none is left."""
+    known: list[LocalOptimality] = []
+    queues: list[Iterator[tuple[int, ...]]] = []
+    while len(seen) < most:
+        for found in list(seen.values())[len(known) :]:
+            known.append(found)
+            queues.append(swaps(found) if found.holds else iter(()))
+        before = len(seen)
+        for queue in queues:
+            if len(seen) >= most:
+                return
+            for swapped in islice((s for s in queue if s not in seen), 1):
+                look(swapped)
+        if len(seen) == before:
+            return
+
+
+def _landscape(
+    trial: Trial,
+    seen: dict[tuple[int, ...], LocalOptimality],
+    total: int,
+    exhaustive: bool,
+    ends: tuple[End, ...],
+) -> Landscape:
+    selections = np.array(list(seen))  # (m, n), the optimal one first
     somewhere, everywhere = np.zeros(len(selections), dtype=bool), np.zeros(len(selections), dtype=bool)
-    statuses, directions = [], []
     rows = np.arange(len(trial.optimal))
-    for index, selected in enumerate(selections):
-        found = local_optimality(trial, selected)
-        statuses.append(found.solution.status)
-        astray = selected != trial.optimal
+    for index, found in enumerate(seen.values()):
+        astray = found.selected != trial.optimal
         if found.feasible and astray.any():
             near = found.neighbours[rows, trial.optimal][astray]
             somewhere[index], everywhere[index] = near.any(), near.all()
-        if found.holds:
-            directions.append(found)
-    directions.sort(key=lambda direction: direction.solution.objective)
-    return Landscape(trial, selections, tuple(statuses), somewhere, everywhere, tuple(directions), total, exhaustive)
+    statuses = tuple(found.solution.status for found in seen.values())
+    directions = sorted((found for found in seen.values() if found.holds), key=lambda found: found.solution.objective)
+    return Landscape(trial, selections, statuses, somewhere, everywhere, tuple(directions), total, exhaustive, ends)
 
 
-def _draw(choices: list[np.ndarray], count: int, seed: int) -> list[tuple[int, ...]]:
-    """Draw different selections uniformly; repeats are dropped and drawn again."""
+def _draw(
+    choices: list[np.ndarray], count: int, seed: int, seen: Mapping[tuple[int, ...], object]
+) -> list[tuple[int, ...]]:
+    """Draw selections uniformly until `count` different ones are known with those seen before."""
     rng = np.random.default_rng(seed)
-    seen: dict[tuple[int, ...], None] = {}
-    while len(seen) < count:
-        seen[tuple(int(rng.choice(choice)) for choice in choices)] = None
-    return list(seen)
+    drawn: dict[tuple[int, ...], None] = {}
+    while len(seen) + len(drawn) < count:
+        selected = tuple(int(rng.choice(choice)) for choice in choices)
+        if selected not in seen:
+            drawn[selected] = None
+    return list(drawn)

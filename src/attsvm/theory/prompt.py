@@ -27,7 +27,7 @@ from scipy.optimize import nnls
 
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.solution import Solution
+from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
 # The residual's last entry is 1/(1 + ||p||^2): below this p would be longer than the data can tell from infinity.

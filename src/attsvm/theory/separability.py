@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.solution import Solution, Status
+from attsvm.core.status import Status
+from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.theory.landscape import Landscape
 from attsvm.theory.tokens import EPS, Trial

@@ -23,11 +23,13 @@ import numpy as np
 
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.solution import Solution
 from attsvm.data.token_data import TokenData
+from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
 EPS = float(np.finfo(float).eps)
+# Attention on one token from which a query counts as having selected it.
+SELECTED = 0.99
 
 
 @dataclass(frozen=True, eq=False)

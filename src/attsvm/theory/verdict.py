@@ -7,7 +7,8 @@ Only proved statements set the outcome:
   :math:`\log(1+\sum_{t\ne opt}e^{-\mathrm{margin}_t})`, multinomial logistic regression, whose descent turns into the
   max-margin direction from any start. This is what remains of Theorems 4 and 5 of version 1 of arXiv 2308.16898, which
   claim it for every n and are false for n >= 2.
-* **one local direction** (global if it is the optimal one): the start lies in the cone of Theorem 7.
+* **one local direction** (global if it is the optimal one): the start lies in the cone of Theorem 7, with the radius
+  for which docs/theory.md proves it (:attr:`attsvm.theory.LocalConstants.radius`; that of Lemma 13 is too small).
 
 Otherwise there is no guarantee, and :attr:`Prediction.expected` says what the experiments and the overparameterisation
 conjecture suggest: the optimal direction when nothing else is locally optimal, one of the local directions when there
@@ -29,10 +30,7 @@ from attsvm.theory.conditions import Condition, check_conditions, describe
 from attsvm.theory.constants import in_cone, local_constants
 from attsvm.theory.divergence import NAME_BOUNDED, NAME_DIVERGES, norm_bounded, norm_diverges
 from attsvm.theory.landscape import Landscape
-from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
-
-# Attention on one token from which a query counts as having selected it.
-SELECTED = 0.99
+from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial, local_optimality
 
 
 class Outcome(Enum):
@@ -190,9 +188,9 @@ def predict(
         NAME_BOUNDED: norm_bounded(trial, start, loss),
     }
     directions = landscape.directions if landscape is not None else _optimal_direction(trial)
-    cones = [direction for direction in directions if _starts_in_cone(trial, start, direction)]
+    cones = [direction for direction in directions if _starts_in_cone(trial, start, direction, loss)]
     found["start in a cone"] = Condition(
-        "start in a cone", bool(cones), f"C_(mu,R) of {len(directions)} locally optimal directions looked at"
+        "start in a cone", bool(cones), f"proved cones of {len(directions)} locally optimal directions looked at"
     )
     proved = _proved(trial, found, cones)
     if proved is not None:
@@ -208,11 +206,13 @@ def _optimal_direction(trial: Trial) -> tuple[LocalOptimality, ...]:
     return (found,) if found.holds else ()
 
 
-def _starts_in_cone(trial: Trial, start: np.ndarray, direction: LocalOptimality) -> bool:
+def _starts_in_cone(
+    trial: Trial, start: np.ndarray, direction: LocalOptimality, loss: str | Callable[..., Any]
+) -> bool:
     if not trial.linear or not direction.neighbours.any() or not start.any():
         return False
-    constants = local_constants(trial, direction)
-    return in_cone(start, direction.W, constants.mu, constants.R)
+    constants = local_constants(trial, direction, loss)
+    return in_cone(start, direction.W, constants.mu, constants.radius)
 
 
 Proved = tuple[Outcome, str, tuple[LocalOptimality, ...]]
@@ -229,7 +229,7 @@ def _proved(trial: Trial, found: dict[str, Condition], cones: list[LocalOptimali
         return Outcome.GLOBAL, rests_on, _optimal_direction(trial)
     if cones:
         optimal = bool((cones[0].selected == trial.optimal).all())
-        rests_on = "arXiv 2308.16898, Theorem 7: the start lies in the cone of a locally optimal direction"
+        rests_on = "arXiv 2308.16898 v1, Theorem 7: the start lies in the proved cone of a locally optimal direction"
         return (Outcome.GLOBAL if optimal else Outcome.LOCAL), rests_on, tuple(cones[:1])
     return None
 
@@ -239,6 +239,7 @@ def _expected(trial: Trial, found: dict[str, Condition], landscape: Landscape | 
         return Outcome.NO_GUARANTEE, "", ()
     if landscape.only_optimal and landscape.exhaustive:
         return Outcome.GLOBAL, "the norm diverges and nothing else is locally optimal", landscape.directions
-    partial = "" if landscape.exhaustive else ", of the selections sampled"
-    reason = f"the norm diverges; {len(landscape.directions)} directions are locally optimal{partial}"
+    partial = "" if landscape.exhaustive else " of those searched"
+    count = len(landscape.directions)
+    reason = f"the norm diverges; {count} {'direction is' if count == 1 else 'directions are'} locally optimal{partial}"
     return Outcome.LOCAL, reason, landscape.directions

@@ -150,9 +150,9 @@ class FactorBall(Ball):
         V = V / V.norm()
         U, _, Vh = torch.linalg.svd(gradient)
         shortest = int(V.square().sum(0).argmin())
-        moved = V.clone()
-        moved[:, shortest] += 0.1 * torch.cat([-U[:, 0], Vh[0]])
-        return moved
+        boundary = V.clone()
+        boundary[:, shortest] += 0.1 * torch.cat([-U[:, 0], Vh[0]])
+        return boundary
 
 
 class EntryFactorBall(Ball):
@@ -220,15 +220,15 @@ class SpectralBall(Ball):
         """Turn the gradient in W into that in V, and say how large it is relative to one of no bounds."""
         U, theta, Vh = torch.linalg.svd(V)
         rank = len(theta)
-        turned = U.mT @ gradient @ Vh.mT  # (d, dz)
+        coordinates = U.mT @ gradient @ Vh.mT  # (d, dz)
         left = torch.nn.functional.pad(theta, (0, self.d - rank)).unsqueeze(1)
         right = torch.nn.functional.pad(theta, (0, self.dz - rank)).unsqueeze(0)
         half_sum, half_difference = (left + right) / 2, (left - right) / 2
         minus = half_sum.cos() * torch.sinc(half_difference / math.pi)
         plus = half_difference.cos() * torch.sinc(half_sum / math.pi)
-        slope = (minus + plus) / 2 * turned
-        swapped = turned[:rank, :rank].mT
-        slope[:rank, :rank] += ((minus - plus) / 2)[:rank, :rank] * swapped
+        slope = (minus + plus) / 2 * coordinates
+        transpose = coordinates[:rank, :rank].mT
+        slope[:rank, :rank] += ((minus - plus) / 2)[:rank, :rank] * transpose
         return _against_bounds(radius * U @ slope @ Vh, radius * gradient)
 
     def release(self, V: Tensor, gradient: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from attsvm.core.kernels import kernel
 
 LOSS_CODES = {"logistic": 0, "exponential": 1, "correlation": 2}
 GD, NORMALIZED, MOMENTUM, SIGN, MIRROR = range(5)
@@ -28,7 +29,7 @@ RULE_CODES = {"gd": GD, "normalized_gd": NORMALIZED, "momentum": MOMENTUM, "sign
 _FAST: Any = {"reassoc", "contract", "nsz"}
 
 
-@njit(cache=True, fastmath=_FAST)
+@kernel(inner=True, fastmath=_FAST)
 def _products(matrices, vectors, result):
     """Set result_i = M_i y_i for matrices (n, p, q) and vectors (n, q): logits, and their adjoint."""
     for i in range(matrices.shape[0]):
@@ -39,7 +40,7 @@ def _products(matrices, vectors, result):
             result[i, j] = total
 
 
-@njit(cache=True, fastmath=_FAST)
+@kernel(inner=True, fastmath=_FAST)
 def _product(left, right, result):
     """Set result = left right^T for (p, q) and (r, q): sums run along contiguous rows, which vector units like."""
     for i in range(left.shape[0]):
@@ -50,7 +51,7 @@ def _product(left, right, result):
             result[i, j] = total
 
 
-@njit(cache=True)
+@kernel(inner=True)
 def _transpose(matrix, result):
     """Set result = matrix^T."""
     for i in range(matrix.shape[0]):
@@ -58,7 +59,7 @@ def _transpose(matrix, result):
             result[j, i] = matrix[i, j]
 
 
-@njit(cache=True)
+@kernel(inner=True)
 def _logit_weights(weights, gamma, mask, loss, rows):
     """Replace logits (n, T) by e^-c g and return c; `rows` (n, 2) is work space."""
     n, length = weights.shape
@@ -121,7 +122,7 @@ def _logit_weights(weights, gamma, mask, loss, rows):
     return scale
 
 
-@njit(cache=True, fastmath=_FAST)
+@kernel(inner=True, fastmath=_FAST)
 def _squares(matrix):
     """Sum of the squares of the entries."""
     total = 0.0
@@ -131,7 +132,7 @@ def _squares(matrix):
     return total
 
 
-@njit(cache=True, fastmath=_FAST)
+@kernel(inner=True, fastmath=_FAST)
 def _subtract(factor, step, matrix):
     """Subtract factor * step from `matrix`."""
     for j in range(matrix.shape[0]):
@@ -139,8 +140,8 @@ def _subtract(factor, step, matrix):
             matrix[j, k] -= factor * step[j, k]
 
 
-@njit(cache=True)
-def _update_W(rule, W, grad, squared, log_scale, made, size, power, state):
+@kernel(inner=True)
+def _update_W(rule, W, grad, squared, log_scale, step, size, power, state):
     """Make one step on W in place; see :mod:`attsvm.training.descent` and :mod:`attsvm.training.steepest`."""
     factor = 1.0 / math.sqrt(squared) if squared > 0.0 else 1.0
     if rule == GD:
@@ -152,7 +153,7 @@ def _update_W(rule, W, grad, squared, log_scale, made, size, power, state):
             for k in range(W.shape[1]):
                 total += abs(grad[j, k] * factor) ** conjugate
         factor *= total ** (-1.0 / conjugate) if total > 0.0 else 1.0
-    beta = made / (made + 1.0)
+    beta = step / (step + 1.0)
     for j in range(W.shape[0]):
         for k in range(W.shape[1]):
             entry = grad[j, k]
@@ -169,8 +170,8 @@ def _update_W(rule, W, grad, squared, log_scale, made, size, power, state):
                 W[j, k] -= size * entry * factor
 
 
-@njit(cache=True, nogil=True)
-def advance_W(tokens, columns, queries, turned, gamma, mask, loss, rule, sizes, first, power, W, state):
+@kernel()
+def advance_W(tokens, columns, queries, key_columns, gamma, mask, loss, rule, sizes, first, power, W, state):
     """Run len(sizes) steps on every trial, in place.
 
     Parameters
@@ -203,12 +204,12 @@ def advance_W(tokens, columns, queries, turned, gamma, mask, loss, rule, sizes, 
             scale = _logit_weights(weights, gamma[b], mask[b], loss, rows)
             _products(columns[b], weights, combined)
             _transpose(combined, across)
-            _product(across, turned[b], grad)
+            _product(across, key_columns[b], grad)
             _update_W(rule, W[b], grad, _squares(grad), scale - math.log(n), first + step, sizes[step], power, state[b])
 
 
-@njit(cache=True, nogil=True)
-def advance_KQ(tokens, columns, queries, turned, gamma, mask, loss, rule, relative, sizes, K, Q):
+@kernel()
+def advance_KQ(tokens, columns, queries, key_columns, gamma, mask, loss, rule, relative, sizes, K, Q):
     """Run len(sizes) steps on the factors of W = K Q^T, in place, normalised jointly or plain.
 
     Parameters
@@ -224,7 +225,7 @@ def advance_KQ(tokens, columns, queries, turned, gamma, mask, loss, rule, relati
     rank = K.shape[2]
     weights = np.empty((n, length))
     rows = np.empty((n, 2))
-    asked = np.empty((n, rank))
+    query_products = np.empty((n, rank))
     asked_across = np.empty((rank, n))
     rotated = np.empty((n, dim))
     combined = np.empty((n, dim))
@@ -238,16 +239,16 @@ def advance_KQ(tokens, columns, queries, turned, gamma, mask, loss, rule, relati
         for step in range(sizes.shape[0]):
             _transpose(Q[b], Q_across)
             _transpose(K[b], K_across)
-            _product(queries[b], Q_across, asked)
-            _product(asked, K[b], rotated)
+            _product(queries[b], Q_across, query_products)
+            _product(query_products, K[b], rotated)
             _products(tokens[b], rotated, weights)
             scale = _logit_weights(weights, gamma[b], mask[b], loss, rows)
             _products(columns[b], weights, combined)
             _transpose(combined, across)
-            _transpose(asked, asked_across)
+            _transpose(query_products, asked_across)
             _product(K_across, combined, pulled_across)
             _product(across, asked_across, grad_K)
-            _product(turned[b], pulled_across, grad_Q)
+            _product(key_columns[b], pulled_across, grad_Q)
             squared = _squares(grad_K) + _squares(grad_Q)
             if squared == 0.0:
                 continue

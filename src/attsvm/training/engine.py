@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attsvm.training.descent import Optimizer
-from attsvm.training.joint import HeadTraining
+from attsvm.training.joint import JointTraining
 from attsvm.training.objective import Objective
 from attsvm.training.schedule import step_sizes
 from attsvm.training.steepest import MirrorDescent
@@ -22,7 +22,7 @@ class Engine(Protocol):
 
     name: str
     params: list[Tensor]
-    head: HeadTraining | None
+    head: JointTraining | None
 
     def advance(self, first: int, count: int) -> None:
         """Make steps first + 1 .. first + count."""
@@ -35,7 +35,7 @@ class TorchEngine:
     name = "torch"
 
     def __init__(
-        self, objective: Objective, rule: Optimizer, params: list[Tensor], head: HeadTraining | None = None
+        self, objective: Objective, rule: Optimizer, params: list[Tensor], head: JointTraining | None = None
     ) -> None:
         self.objective, self.rule, self.params, self.head = objective, rule, params, head
         self.state = rule.start(params, objective)
@@ -93,7 +93,7 @@ class CompiledEngine:
     """One trial after the other in compiled code; parameters are updated in place."""
 
     name = "compiled"
-    head: HeadTraining | None = None
+    head: JointTraining | None = None
 
     def __init__(self, objective: Objective, rule: Optimizer, params: list[Tensor]) -> None:
         from attsvm.training import compiled

@@ -14,11 +14,11 @@ import math
 import torch
 from torch import Tensor
 
-from attsvm.nn.heads import TrialHead, predict
+from attsvm.nn.heads import PredictionHead, predict
 from attsvm.training.objective import Objective
 
 
-class HeadTraining:
+class JointTraining:
     """Descent on the parameters of the head.
 
     Parameters
@@ -39,7 +39,7 @@ class HeadTraining:
         head, trials = objective.head, len(objective.labels)
         if not isinstance(head, torch.nn.Module) or not any(True for _ in head.parameters()):
             raise ValueError(f"head {type(head).__name__} has no parameters to train with head_lr={lr}.")
-        if trials > 1 and not isinstance(head, TrialHead):
+        if trials > 1 and not isinstance(head, PredictionHead):
             raise ValueError(
                 f"head {type(head).__name__} would be shared by {trials} trials; head_lr trains LinearHead, ReLUHead "
                 "and LambdaHead in many trials and other modules in one."
@@ -54,7 +54,7 @@ class HeadTraining:
         return {name: self._with_trials(p.detach()) for name, p in self.head.named_parameters()}
 
     def _with_trials(self, parameter: Tensor) -> Tensor:
-        return parameter if isinstance(self.head, TrialHead) else parameter.unsqueeze(0)
+        return parameter if isinstance(self.head, PredictionHead) else parameter.unsqueeze(0)
 
     def steps(self, W: Tensor) -> list[Tensor]:
         """Return what to subtract from each parameter, from the gradient at W and the current head."""
@@ -75,7 +75,7 @@ class HeadTraining:
         else:
             factor = self.lr * scale.squeeze(-1).exp() / self.objective.n
         return [
-            grad * (factor.view(-1, *(1,) * (grad.ndim - 1)) if isinstance(self.head, TrialHead) else factor[0])
+            grad * (factor.view(-1, *(1,) * (grad.ndim - 1)) if isinstance(self.head, PredictionHead) else factor[0])
             for grad in grads
         ]
 

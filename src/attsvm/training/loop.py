@@ -16,7 +16,7 @@ from attsvm.nn.losses import Loss
 from attsvm.training.descent import Optimizer
 from attsvm.training.engine import CompiledEngine, Engine, TorchEngine, can_compile
 from attsvm.training.initial import initial_parameters
-from attsvm.training.joint import HeadTraining
+from attsvm.training.joint import JointTraining
 from attsvm.training.objective import Objective
 from attsvm.training.registry import make_optimizer
 from attsvm.training.schedule import Schedule
@@ -31,18 +31,18 @@ _PIECES = 100
 def _record_steps(record_every: int | Sequence[int] | None, steps: int) -> np.ndarray:
     """Return the sorted step numbers at which to record; 0 and `steps` are always among them."""
     if record_every is None:
-        chosen = np.array([], dtype=int)
+        marks = np.array([], dtype=int)
     elif isinstance(record_every, (int, np.integer)):
         if record_every < 1:
             raise ValueError(f"record_every is {record_every}; a positive integer or a list of steps was expected.")
-        chosen = np.arange(0, steps, int(record_every))
+        marks = np.arange(0, steps, int(record_every))
     else:
-        chosen = np.asarray(record_every)
-        if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or (chosen < 0).any() or (chosen > steps).any():
+        marks = np.asarray(record_every)
+        if marks.ndim != 1 or marks.dtype.kind not in "iu" or (marks < 0).any() or (marks > steps).any():
             raise ValueError(
-                f"record_every has shape {chosen.shape}; a positive integer or steps in 0..{steps} were expected."
+                f"record_every has shape {marks.shape}; a positive integer or steps in 0..{steps} were expected."
             )
-    return np.unique(np.concatenate([chosen, [0, steps]]).astype(int))
+    return np.unique(np.concatenate([marks, [0, steps]]).astype(int))
 
 
 def _working_dtype(dtype: Any, data: TokenData) -> tuple[torch.dtype, Any]:
@@ -72,19 +72,19 @@ def _run(
         stops.update(np.linspace(0, steps, _PIECES + 1).astype(int).tolist())
     records = {name: p.new_empty((p.shape[0], len(marks), *p.shape[1:])) for name, p in _snapshot(engine).items()}
     recorded: list[int] = []
-    made = 0
+    count = 0
     for stop in sorted(stops):
-        if stop > made:
-            engine.advance(made, stop - made)
-            made = stop
-        ended = callback is not None and bool(callback(made, steps))
-        if ended or made == marks[len(recorded)]:
+        if stop > count:
+            engine.advance(count, stop - count)
+            count = stop
+        cancel = callback is not None and bool(callback(count, steps))
+        if cancel or count == marks[len(recorded)]:
             for name, parameter in _snapshot(engine).items():
                 records[name][:, len(recorded)] = parameter
-            recorded.append(made)
-        if ended:
+            recorded.append(count)
+        if cancel:
             break
-    return {name: r[:, : len(recorded)] for name, r in records.items()}, np.array(recorded), made < steps
+    return {name: r[:, : len(recorded)] for name, r in records.items()}, np.array(recorded), count < steps
 
 
 def train(
@@ -185,7 +185,7 @@ def train(
     params = initial_parameters(
         init, parameterization, rank, data.batch_shape, data.d, data.dz, seed, objective.tokens, heads
     )
-    joint = None if head_lr is None else HeadTraining(objective, head_lr, rule.normalized)
+    joint = None if head_lr is None else JointTraining(objective, head_lr, rule.normalized)
     obstacle = "training the head" if joint else can_compile(objective, rule, params)
     if backend == "compiled" and obstacle:
         raise ValueError(f"backend is 'compiled', but the compiled loop does not do {obstacle}; use 'torch' or 'auto'.")
@@ -194,25 +194,25 @@ def train(
     else:
         engine = CompiledEngine(objective, rule, params)
     marks = _record_steps(record_every, int(steps))
-    records, made, stopped = _run(engine, marks, int(steps), callback)
+    records, count, cancelled = _run(engine, marks, int(steps), callback)
     W = records["K"] @ records["Q"].mT if parameterization == "KQ" else records["W"]
 
     def shaped(tensor: Tensor) -> Array:
         tensor = tensor.reshape(*data.batch_shape, *tensor.shape[1:])
         return tensor.to(out) if is_tensor(data.tokens) else tensor.numpy().astype(out, copy=False)
 
-    given = {name: shaped(record) for name, record in records.items()}
+    arrays = {name: shaped(record) for name, record in records.items()}
     return Trace(
         data=data,
-        step=made,
+        step=count,
         W=shaped(W),
-        K=given.get("K"),
-        Q=given.get("Q"),
-        head={name.removeprefix("head."): array for name, array in given.items() if name.startswith("head.")},
+        K=arrays.get("K"),
+        Q=arrays.get("Q"),
+        head={name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")},
         optimizer=rule.name,
         numerics=numerics,
         backend=engine.name,
-        stopped=stopped,
+        stopped=cancelled,
         seconds=time.perf_counter() - began,
         _objective=objective,
         _records=records | {"W": W},

@@ -45,9 +45,9 @@ def minimize(
     if not math.isfinite(value):
         return x
     pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=MEMORY)
-    polished = 0
+    polish_steps = 0
     for _ in range(max_iter):
-        if stationarity <= tol or polished == _POLISH:
+        if stationarity <= tol or polish_steps == _POLISH:
             break
         direction = -_apply_inverse(grad, pairs)
         slope = float((grad * direction).sum())
@@ -55,16 +55,16 @@ def minimize(
             pairs.clear()
             direction, slope = -grad, -float(grad.square().sum())
         polishing = -slope <= _ROUNDING * max(1.0, abs(value))
-        polished += polishing
+        polish_steps += polishing
         step = 1.0 if pairs else min(1.0, 0.1 / math.sqrt(-slope)) if slope < 0 else 0.0
         for _ in range(_POLISH_HALVINGS if polishing else _HALVINGS):
             candidate = x + step * direction
             new_value, new_grad, new_stationarity = function(candidate)
             if polishing:
-                accepted = math.isfinite(new_value) and float(new_grad.norm()) < float(grad.norm())
+                accept = math.isfinite(new_value) and float(new_grad.norm()) < float(grad.norm())
             else:
-                accepted = new_value <= value + _ARMIJO * step * slope
-            if accepted:
+                accept = new_value <= value + _ARMIJO * step * slope
+            if accept:
                 break
             step /= 2
         else:

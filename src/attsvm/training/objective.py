@@ -19,7 +19,7 @@ from torch import Tensor
 
 from attsvm.core.interop import is_tensor
 from attsvm.data.token_data import TokenData
-from attsvm.nn.heads import LinearHead, TrialHead, as_head, predict
+from attsvm.nn.heads import LinearHead, PredictionHead, as_head, predict
 from attsvm.nn.losses import Loss, NegativeLog, as_loss
 from attsvm.training.gradient import (
     LogitGradient,
@@ -139,7 +139,7 @@ class Objective:
         head = as_head(head)
         if isinstance(head, torch.nn.Module):
             head = copy.deepcopy(head).to(device=tokens.device, dtype=dtype)
-        if isinstance(head, TrialHead):
+        if isinstance(head, PredictionHead):
             if head.width != data.values.shape[-1]:
                 raise ValueError(
                     f"head reads outputs of dimension {head.width}; {data.values.shape[-1]} was expected from values "
@@ -172,7 +172,7 @@ class Objective:
         single._flat, single._rows = self._flat[rows], self._rows[rows]
         single.hidden = None if self.hidden is None else self.hidden[part]
         single.gamma = None if self.gamma is None else self.gamma[part]
-        if isinstance(self.head, TrialHead):
+        if isinstance(self.head, PredictionHead):
             single.head = self.head.of_trial(index)
         return single
 
@@ -274,9 +274,9 @@ class Objective:
         nodes, node_weights = (torch.as_tensor(part).to(W) for part in _GAUSS)
         slopes = self.loss.log_slope(margin.unsqueeze(-1) + drop.unsqueeze(-1) * (1 + nodes) / 2)[0]
         mean_slope = ((slopes - slope.unsqueeze(-1)).exp() * node_weights).sum(-1) / 2
-        settled = drop.abs() < _SETTLED
-        mantissa = torch.where(settled, mantissa * mean_slope, self.loss.value(margin) - self.loss.value(best))
-        exponent = torch.where(settled, exponent + slope, 0.0)
+        negligible = drop.abs() < _SETTLED
+        mantissa = torch.where(negligible, mantissa * mean_slope, self.loss.value(margin) - self.loss.value(best))
+        exponent = torch.where(negligible, exponent + slope, 0.0)
         scale = torch.where(mantissa == 0, -torch.inf, exponent).amax(-1)
         scale = torch.where(scale.isfinite(), scale, 0.0)
         return (mantissa * (exponent - scale[:, None]).exp()).sum(-1), scale
@@ -323,5 +323,5 @@ def linear_scores(labels: Tensor, values: Tensor, v: Tensor) -> Tensor:
 
 def has_ties(gamma: Tensor) -> bool:
     """Whether two tokens of a row have exactly the same score."""
-    ordered = gamma.sort(-1).values
-    return bool((ordered.diff(dim=-1) == 0).any())
+    scores = gamma.sort(-1).values
+    return bool((scores.diff(dim=-1) == 0).any())

@@ -38,10 +38,10 @@ from torch import Tensor
 
 from attsvm.core.interop import is_tensor, to_numpy
 from attsvm.core.norms import Norm, get_norm
-from attsvm.core.solution import Solution
-from attsvm.core.solution_set import distance_to_solutions
 from attsvm.data.token_data import TokenData
 from attsvm.nn.losses import Loss
+from attsvm.solution.solution import Solution
+from attsvm.solution.solution_set import distance_to_solutions
 from attsvm.training.balls import Ball, ball_of
 from attsvm.training.initial import initial_parameters
 from attsvm.training.minimize import minimize
@@ -99,13 +99,15 @@ class RegularizationPath:
         """
         W = torch.as_tensor(self.W).double().cpu().numpy()
         flat = W.reshape(-1, *W.shape[-3:])  # (B, R, d, dz)
-        found = [solution] if isinstance(solution, Solution) else solution
-        if isinstance(found, (list, tuple)) and all(isinstance(one, Solution) for one in found):
-            if len(found) != len(flat):
-                raise ValueError(f"solution holds {len(found)} solutions for {len(flat)} trials; as many expected.")
-            if any(one.norm != self.norm for one in found):
-                raise ValueError(f"solution is in the norm {found[0].norm.name!r}; {self.norm.name!r} was expected.")
-            rows = [[distance_to_solutions(w, one) for w in path] for path, one in zip(flat, found, strict=True)]
+        solutions = [solution] if isinstance(solution, Solution) else solution
+        if isinstance(solutions, (list, tuple)) and all(isinstance(one, Solution) for one in solutions):
+            if len(solutions) != len(flat):
+                raise ValueError(f"solution holds {len(solutions)} solutions for {len(flat)} trials; as many expected.")
+            if any(one.norm != self.norm for one in solutions):
+                raise ValueError(
+                    f"solution is in the norm {solutions[0].norm.name!r}; {self.norm.name!r} was expected."
+                )
+            rows = [[distance_to_solutions(w, one) for w in path] for path, one in zip(flat, solutions, strict=True)]
         else:
             targets = np.broadcast_to(to_numpy("solution", solution), W.shape[:-3] + W.shape[-2:])
             rows = [
@@ -205,13 +207,13 @@ def regularization_path(
         alpha = None if targets is None else targets[trial][None]
         sphere = _Sphere(single, kind, alpha, epsilon)
         guide = None if alpha is None and not sphere.linear else _Sphere(single.selecting(alpha), kind, None, 0.0)
-        direction = guided = kind.encode(first[trial])
+        direction = guide_direction = kind.encode(first[trial])
         if alpha is not None and init is None and guide is not None:
             for power in range(max(0, math.ceil(math.log2(radii[-1]))) + 1):
                 direction = guide.minimize(direction, 2.0**power, tol, max_iter)
         if alpha is not None and not sphere.in_cone(kind.decode(direction, 1.0)):
             raise ValueError(f"init lies outside cone_epsilon(tokens) for epsilon={epsilon}; one inside was expected.")
-        found = []
+        minimisers = []
         last = float(radii[0])
         for radius in map(float, radii):
             between = max(1, math.ceil(math.log(radius / last) / math.log(_LARGEST_GROWTH)))
@@ -219,15 +221,15 @@ def regularization_path(
                 at = last * (radius / last) ** (part / between)
                 candidates = [sphere.minimize(direction, at, tol, max_iter)]
                 if alpha is None and guide is not None:
-                    guided = guide.minimize(guided, at, tol, max_iter)
-                    candidates.append(sphere.minimize(guided, at, tol, max_iter))
+                    guide_direction = guide.minimize(guide_direction, at, tol, max_iter)
+                    candidates.append(sphere.minimize(guide_direction, at, tol, max_iter))
                 direction = min(candidates, key=lambda V, R=at, sphere=sphere: sphere.rank_of(V, R))
             W = kind.decode(direction, radius)
-            found.append((W, kind.stationarity(W, single.gradient(W[None]).W[0])))
+            minimisers.append((W, kind.stationarity(W, single.gradient(W[None]).W[0])))
             last = radius
-        W = torch.stack([W for W, _ in found])
+        W = torch.stack([W for W, _ in minimisers])
         risk = torch.cat([single.value(w[None]) for w in W])
-        paths.append((W, risk, like.new_tensor([s for _, s in found])))
+        paths.append((W, risk, like.new_tensor([s for _, s in minimisers])))
 
     def shaped(parts: list[Tensor]) -> Array:
         stacked = torch.stack(parts).reshape(*data.batch_shape, *parts[0].shape)
@@ -262,9 +264,9 @@ class _Sphere:
                 break
         return end
 
-    def _inside(self, moved: Tensor, V: Tensor, radius: float) -> Tensor:
+    def _inside(self, candidate: Tensor, V: Tensor, radius: float) -> Tensor:
         """Return the moved variable unless that leaves the cone."""
-        return moved if self.tokens is None or self.in_cone(self.ball.decode(moved, radius)) else V
+        return candidate if self.tokens is None or self.in_cone(self.ball.decode(candidate, radius)) else V
 
     def _gradient(self, V: Tensor, radius: float) -> Tensor:
         return self.objective.gradient(self.ball.decode(V, radius)[None]).W[0]
@@ -308,10 +310,10 @@ class _Sphere:
         assert self.tokens is not None
         logits, scores = self.objective.logits(W[None])[0], self.objective.token_scores()[0]  # (n, T)
         index = self.tokens[0].unsqueeze(-1)
-        chosen = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, index, True)
+        selection = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, index, True)
         low = scores < scores.gather(-1, index)
         best_low = logits.masked_fill(~low, -torch.inf).amax(-1)
-        best_high = logits.masked_fill(low | chosen, -torch.inf).amax(-1)
-        selected = logits.gather(-1, index).squeeze(-1) > logits.masked_fill(chosen, -torch.inf).amax(-1)
+        best_high = logits.masked_fill(low | selection, -torch.inf).amax(-1)
+        selected = logits.gather(-1, index).squeeze(-1) > logits.masked_fill(selection, -torch.inf).amax(-1)
         ahead = (best_high == -torch.inf) | (best_low - best_high >= self.epsilon * W.norm())
         return bool((selected & ahead).all())

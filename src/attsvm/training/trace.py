@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -56,6 +56,47 @@ class Trace:
     seconds: float
     _objective: Objective = field(repr=False)
     _records: dict[str, Tensor] = field(repr=False)  # (B, R, ...) in the precision of the computation
+
+    def followed_by(self, later: Trace) -> Trace:
+        """Join a run that began where this one ended.
+
+        Parameters
+        ----------
+        later : Trace
+            Of the same data and settings, trained with the last W, or the last (K, Q), of this one as its `init`.
+
+        Returns
+        -------
+        Trace
+            Both runs as one: the start that `later` recorded, which is the end of this run, appears once.
+
+        Raises
+        ------
+        ValueError
+            If `later` does not begin where this run ends.
+        """
+        names = self._records.keys() - {"W"} if self.K is not None else self._records.keys()
+        for name in sorted(names):
+            end, start = self._records[name][:, -1], later._records[name][:, 0]
+            if end.shape != start.shape or not torch.equal(end, start):
+                raise ValueError(f"later begins at another {name}; the end of the earlier run was expected.")
+
+        def joined(first: Array, second: Array, axis: int) -> Array:
+            rest = second[(slice(None),) * axis + (slice(1, None),)]
+            return torch.cat([first, rest], axis) if is_tensor(first) else np.concatenate([first, rest], axis)
+
+        axis = len(self.data.batch_shape)
+        factors = {name: getattr(self, name) for name in ("K", "Q")}
+        return replace(
+            self,
+            step=np.concatenate([self.step, self.step[-1] + later.step[1:]]),
+            W=joined(self.W, later.W, axis),
+            head={name: joined(rows, later.head[name], axis) for name, rows in self.head.items()},
+            stopped=later.stopped,
+            seconds=self.seconds + later.seconds,
+            _records={name: joined(rows, later._records[name], 1) for name, rows in self._records.items()},
+            **{n: None if rows is None else joined(rows, getattr(later, n), axis) for n, rows in factors.items()},
+        )
 
     def _each_record(self, function: Callable[[Tensor], Tensor]) -> Array:
         """Apply a function of W (B, d, dz) to each record and return it shaped (..., records, ...)."""

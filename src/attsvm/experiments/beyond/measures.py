@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attsvm.core.solution import Solution
 from attsvm.experiments.experiment import Row
 from attsvm.experiments.grouping import column
 from attsvm.experiments.statistics import bootstrap_interval, mean_interval
 from attsvm.plots.experiments import Curve
+from attsvm.solution.solution import Solution
 
 
 def margin_share(solution: Solution, W: np.ndarray) -> float:

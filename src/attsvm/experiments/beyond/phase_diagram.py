@@ -91,7 +91,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Check the conditions of every instance, and train if asked to."""
     import numpy as np
 
-    from attsvm.core.solution import Status
+    from attsvm.core.status import Status
     from attsvm.experiments.instances import draw, start_seeds
 
     instances = draw(seeds, config.n, config.T, config.d)

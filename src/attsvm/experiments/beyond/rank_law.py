@@ -59,7 +59,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     import numpy as np
 
     from attsvm.core.correlation import correlation
-    from attsvm.core.solution import Status
+    from attsvm.core.status import Status
     from attsvm.experiments.instances import draw, start_seeds
     from attsvm.training import train
 

@@ -84,7 +84,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 def every_token(config: Config, seeds: Any) -> list[Row]:
     """Train where every token asks; compare with the SAtt-SVM and with that of shuffled selections."""
     from attsvm.core.correlation import correlation
-    from attsvm.core.solution import Status
+    from attsvm.core.status import Status
     from attsvm.data.synthetic import random_trial
     from attsvm.data.token_data import TokenData
     from attsvm.experiments.instances import start_seeds
@@ -150,7 +150,7 @@ def corpus(rng: np.random.Generator, config: Config) -> tuple[Any, Any, Any]:
 def next_token(config: Config, seeds: Any) -> list[Row]:
     """Train next-token prediction; compare both parts of W with the Graph-SVM and its finite part."""
     from attsvm.core.correlation import correlation
-    from attsvm.core.solution import Status
+    from attsvm.core.status import Status
     from attsvm.data.token_data import TokenData
     from attsvm.experiments.published_numerics import STEP
     from attsvm.theory.finite_part import finite_part

@@ -26,7 +26,7 @@ HEAD_START = 0.1
 def judge(instances: Instances, W: np.ndarray, reference: np.ndarray | None = None) -> list[Row]:
     """Compare each trained W (B, d, d) with the SVM of its top tokens, and these with given ones."""
     from attsvm.core.correlation import correlation
-    from attsvm.core.solution import Status
+    from attsvm.core.status import Status
     from attsvm.theory.tokens import Trial, compare_with_neighbours
 
     logits = (instances.data.tokens @ (instances.data.queries @ W.swapaxes(-1, -2))[..., None])[..., 0]

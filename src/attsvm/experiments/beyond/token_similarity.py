@@ -106,7 +106,7 @@ def with_rivals(setup: Setup, distance: float, share: float, rng: np.random.Gene
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train with and without the rivals; compare W with the SVM of its tokens, and sequences with each other."""
     from attsvm.core.correlation import correlation
-    from attsvm.core.solution import Status
+    from attsvm.core.status import Status
     from attsvm.experiments.beyond.measures import known, margin_share
     from attsvm.solvers.solving import solve
     from attsvm.study.controls import shuffle

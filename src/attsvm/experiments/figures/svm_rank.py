@@ -67,7 +67,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Solve for the optimal tokens in both norms and count ranks both ways."""
     import numpy as np
 
-    from attsvm.core.solution import Status
+    from attsvm.core.status import Status
     from attsvm.experiments.instances import draw
     from attsvm.experiments.published_solver import splitting_solution
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.solution import Status
+from attsvm.core.status import Status
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Two ways to lam >= 0 with A^T lam = 0. *Correction*: the multipliers of a diverg
 certificate; the smallest relative change e with :math:`A_J^\top\mathrm{diag}(\lambda_J)(1+e) = 0` makes them exact
 when no entry of e reaches -1. *Linear programming*: maximise the smallest margin over a box (HiGHS through SciPy); its
 dual is a certificate with few supports when the maximum is zero. Either result is corrected to rounding level, and
-:class:`attsvm.core.certificate.FarkasCertificate` has the last word.
+:class:`attsvm.proofs.certificate.FarkasCertificate` has the last word.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from attsvm.core.certificate import existence_ratio
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
+from attsvm.proofs.certificate import existence_ratio
 
 # Dense algebra on the support costs (support)(p r)^2; past this many entries the structured normal matrix is used.
 DENSE_ENTRIES = 4_000_000

@@ -66,7 +66,7 @@ class Terms:
     def size(self, V: np.ndarray) -> float:
         """Evaluate f(V)."""
         value = self.norm.value(V)
-        return 0.5 * value**2 if self.squared else value
+        return 0.5 * value * value if self.squared else value
 
     def loss(self, shortfall: np.ndarray) -> float:
         """Sum the losses of c - A(V), (n, T), over rejected tokens; the hard margin's is taken to be zero."""
@@ -94,12 +94,12 @@ class Terms:
         size = self.norm.dual(pulled)
         held = dual[self.rejected]
         top = float(held.max(initial=0.0))
-        curvature = self.shift * float(held @ held) + (size**2 if self.squared else 0.0)
+        curvature = self.shift * float(held @ held) + (size * size if self.squared else 0.0)
         limit = self.upper / top if top > 0 else np.inf
         if not self.squared:
             limit = min(limit, 1.0 / size if size > 0 else np.inf)
         scale = min(limit, gain / curvature if curvature > 0 else np.inf)
-        value = scale * gain - 0.5 * scale**2 * curvature
+        value = scale * gain - 0.5 * scale * scale * curvature
         return (scale, value) if np.isfinite(value) else (0.0, 0.0)
 
 

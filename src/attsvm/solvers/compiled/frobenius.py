@@ -10,11 +10,10 @@ seconds to compile.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from attsvm.core.kernels import FAST, kernel
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
-from attsvm.solvers.frobenius.coordinate_descent import FAST
 from attsvm.solvers.frobenius.priced_active_set import VANISHED, least_multipliers_by_prices
 
 PASSES = 10
@@ -24,7 +23,7 @@ OPEN, SOLVED = 0, 1
 SMALLEST_SQUARE = 1e-100
 
 
-@njit(cache=True, nogil=True)
+@kernel(inner=True)
 def _guess(gram, cost, free, passes):
     """Coordinate descent on the dual, gradients kept up to date through the Gram matrix."""
     m = len(cost)
@@ -43,7 +42,7 @@ def _guess(gram, cost, free, passes):
     return dual
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def _gram(delta, queries, row, unit):
     """Inner products of the constraints over ``unit``; written out because a threaded BLAS inside threads stalls."""
     m, d = delta.shape
@@ -65,7 +64,7 @@ def _gram(delta, queries, row, unit):
     return gram
 
 
-@njit(cache=True, nogil=True)
+@kernel(inner=True)
 def gather(tokens, selected, mask, dual, margins):
     """List the constraints of one instance, and clear its multipliers and margins.
 
@@ -109,7 +108,7 @@ def gather(tokens, selected, mask, dual, margins):
     return delta, row, column, free, cost
 
 
-@njit(cache=True, nogil=True)
+@kernel(inner=True)
 def least_multipliers(gram, cost, free):
     """Multipliers of the smallest W in the Frobenius norm, from the constraints' Gram matrix (largest entry one).
 
@@ -137,7 +136,7 @@ def least_multipliers(gram, cost, free):
     return True, False, values
 
 
-@njit(cache=True, nogil=True)
+@kernel(inner=True)
 def largest_square(delta, queries, row):
     """Square of the longest constraint; zero when one has length zero or leaves the range that squares allow."""
     largest, smallest = 0.0, np.inf
@@ -151,7 +150,7 @@ def largest_square(delta, queries, row):
     return largest if SMALLEST_SQUARE < largest < 1.0 / SMALLEST_SQUARE and smallest > 0.0 else 0.0
 
 
-@njit(cache=True, nogil=True)
+@kernel(inner=True)
 def finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins):
     """Turn multipliers (m,), in units of 1 / square, into W, dual and margins; returns (solved, norm, gap)."""
     m, d = delta.shape
@@ -207,7 +206,7 @@ def finish(values, square, delta, queries, row, column, free, mask, tol, W, dual
     return gap <= tol, length / smallest if solvable else np.inf, gap
 
 
-@njit(cache=True, nogil=True)
+@kernel(inner=True)
 def keep(values, vanished, row, column, dual):
     """Leave an instance unsolved: multipliers (m,) that have vanished may prove why, and go to dual."""
     if vanished:
@@ -216,7 +215,7 @@ def keep(values, vanished, row, column, dual):
     return False, np.inf, np.inf
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     """Solve one instance into W, dual and margins; returns (solved, norm, gap). Arguments as in :func:`solve_stack`.
 
@@ -227,7 +226,9 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     for k in range(len(cost)):
         asked += cost[k]
     if asked == 0.0:
-        W[:] = 0.0
+        for a in range(W.shape[0]):
+            for c in range(W.shape[1]):
+                W[a, c] = 0.0
         return True, 0.0, 0.0
     square = largest_square(delta, queries, row)
     if square == 0.0:
@@ -238,7 +239,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def solve_by_prices_at_once(tokens, queries, selected, mask, tol, W, dual, margins):
     """Do as :func:`solve_one` without forming the Gram matrix; some constraint must ask for a margin."""
     delta, row, column, free, _ = gather(tokens, selected, mask, dual, margins)
@@ -253,7 +254,7 @@ def solve_by_prices_at_once(tokens, queries, selected, mask, tol, W, dual, margi
     return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objective, gap, state):
     """Solve a stack of instances into the given arrays, on the calling thread and without Python's lock.
 

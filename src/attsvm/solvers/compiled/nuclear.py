@@ -9,11 +9,10 @@ falling list until one settles. One that ends without its certificate is left to
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from attsvm.core.kernels import FAST, kernel
 from attsvm.solvers.compiled.frobenius import OPEN, SOLVED, gather, least_multipliers
 from attsvm.solvers.compiled.nuclear_newton import TIE_PRECISION, combine, products, pursue, right_singular
-from attsvm.solvers.frobenius.coordinate_descent import FAST
 from attsvm.solvers.nuclear.first_order import STEPS_TO_FACE, WEIGHT
 from attsvm.solvers.nuclear.rotations import FEW
 from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, advance, begin, pull
@@ -36,7 +35,7 @@ def fits(n: int, T: int, dz: int) -> bool:
     return n * (T - 1) <= MOST_CONSTRAINTS and min(n, dz) <= FEW
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def _basis(vectors):
     """Orthonormal basis, in rows, of the span of vectors (m, q); the identity when m >= q."""
     m, q = vectors.shape
@@ -65,7 +64,7 @@ def _basis(vectors):
     return basis[:rank]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(inner=True)
 def _same(one, other):
     """Whether two vectors are equal, entry by entry."""
     equal = 0
@@ -74,7 +73,7 @@ def _same(one, other):
     return equal == len(one)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(inner=True)
 def _merge(delta, queries, row, column, free):
     """Move constraints that differ from all before them to the front; how many they are.
 
@@ -93,7 +92,7 @@ def _merge(delta, queries, row, column, free):
     return count
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(inner=True)
 def _rescale(tokens, queries, selected, mask, W, margins):
     """Scale W (d, dz) to smallest margin one and write its margins (n, T); returns what that margin was.
 
@@ -128,7 +127,7 @@ def _rescale(tokens, queries, selected, mask, W, margins):
     return smallest
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(inner=True)
 def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     """Solve one instance into W, dual and margins; returns (solved, norm, gap). Arguments as in :func:`solve_stack`."""
     n, dz = queries.shape
@@ -220,7 +219,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     return gap <= tol, objective, gap
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objective, gap, state):
     """Solve a stack of instances as :func:`attsvm.solvers.compiled.frobenius.solve_stack` does, in the nuclear norm."""
     for b in range(len(tokens)):

@@ -9,9 +9,8 @@ divided by a small singular value. Written as loops over few arrays, since array
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from attsvm.solvers.frobenius.coordinate_descent import FAST
+from attsvm.core.kernels import FAST, kernel
 from attsvm.solvers.nuclear.pursuit import FAR, STEPS
 from attsvm.solvers.nuclear.rotations import EXACT, rotate
 from attsvm.solvers.nuclear.steps import margins_of, pull
@@ -27,7 +26,7 @@ LEADING = 0.5
 SINGULAR_FLOOR, TAIL_FLOOR = 1e-12, 1e-14
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def products(rows, vectors):
     """Inner products of rows (m, q) with vectors (k, q): (m, k)."""
     out = np.empty((len(rows), len(vectors)))
@@ -40,7 +39,7 @@ def products(rows, vectors):
     return out
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def combine(weights, vectors, out):
     """Add to ``out`` (k, q) the product of weights (k, m) and vectors (m, q)."""
     for i in range(len(out)):
@@ -49,7 +48,7 @@ def combine(weights, vectors, out):
                 out[i, a] += weights[i, j] * vectors[j, a]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@kernel(fastmath=FAST)
 def right_singular(matrix):
     """Singular vectors of the right side, all of them: V^T (r, r), (matrix V)^T (r, p) and lengths (r,), descending."""
     p, r = matrix.shape
@@ -73,7 +72,7 @@ def right_singular(matrix):
     return basis, rows, lengths
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def smallest_margin(margins, free, precision):
     """Smallest margin over the inequalities; zero when an equality is off by more than this part of it."""
     smallest, tied = np.inf, 0.0
@@ -85,7 +84,7 @@ def smallest_margin(margins, free, precision):
     return smallest if tied <= precision * smallest or tied == 0.0 else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def _solve(system, rhs):
     """Solve a small system in place (Gaussian elimination, partial pivoting); False when it is singular."""
     size = len(rhs)
@@ -117,7 +116,7 @@ def _solve(system, rhs):
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@kernel(fastmath=FAST)
 def newton_step(delta, of, queries, cost, left, right, pulled, vectors, sigma, singular, curvature, W):
     """One Newton step: whether it could be made, and the change of the multipliers.
 
@@ -237,7 +236,7 @@ def newton_step(delta, of, queries, cost, left, right, pulled, vectors, sigma, s
     return True, solution
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def pursue(delta, of, queries, free, W, dual, tol, best_W, best_dual, best):
     """Take Newton steps from a pair whose gap is moderate, while they approach a solution.
 

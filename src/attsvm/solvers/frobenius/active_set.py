@@ -15,9 +15,8 @@ Givens rotations when one leaves.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from attsvm.solvers.frobenius.coordinate_descent import FAST
+from attsvm.core.kernels import FAST, kernel
 
 # Written with loops, not slices: those take seconds to compile and are no faster.
 
@@ -25,7 +24,7 @@ from attsvm.solvers.frobenius.coordinate_descent import FAST
 DEPENDENT = 1e-13
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def append(L, solved, size, square, cost):
     """Add a constraint to the factor, in row ``size``; False when it depends on those held.
 
@@ -58,7 +57,7 @@ def append(L, solved, size, square, cost):
     return True
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def remove(L, solved, size, position, cosines, sines):
     """Take out the constraint in row ``position``; rotations of neighbouring columns restore the triangle."""
     for b in range(position, size - 1):
@@ -79,7 +78,7 @@ def remove(L, solved, size, position, cosines, sines):
         solved[a + 1] = cosines[a] * v - sines[a] * u
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def settle(L, solved, size, held, free, values, work):
     """Move to the minimum over the constraints held, leaving out those whose multiplier would turn negative.
 
@@ -130,7 +129,7 @@ def settle(L, solved, size, held, free, values, work):
                 size -= 1
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def nonnegative_least_squares(gram, cost, free, start, tol, max_iter):
     """Solve the disguised problem for its multipliers.
 
@@ -159,7 +158,7 @@ def nonnegative_least_squares(gram, cost, free, start, tol, max_iter):
     held, signless = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.bool_)
     values, slope = np.empty(m), np.empty(m)
     idle, blocked = np.ones(m, dtype=np.bool_), np.zeros(m, dtype=np.bool_)
-    size, entered = 0, -1
+    size, entered = np.int64(0), -1  # for a literal 0 numba would compile the callees once more
     for equalities in (True, False):
         for k in range(m):
             if free[k] == equalities and (free[k] or start[k] > 0.0):

@@ -11,18 +11,14 @@ targets; the update stays in closed form.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from attsvm.core.kernels import FAST, kernel
 from attsvm.core.reduction import Reduced
 
 INNER_SWEEPS = 2
 
 
-# Sums may be reordered so that they vectorise; nothing else is relaxed.
-FAST = {"reassoc", "contract"}
-
-
-@njit(cache=True, nogil=True, fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def sweep(delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, order, alive, full, repeats):
     """Pass once over all queries, updating ``dual`` (n, T) and W = A^T dual (p, r) in place.
 
@@ -58,7 +54,8 @@ def sweep(delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, 
         zz = 0.0
         for c in range(r):
             zz += queries[i, c] * queries[i, c]
-        before[:] = u
+        for a in range(p):
+            before[a] = u[a]
         moved = False
         for repeat in range(repeats):
             for t in range(T):
@@ -100,7 +97,7 @@ def sweep(delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, 
             u[a] = value
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def sweeps(delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, orders, alive, repeats):
     """Make one full pass, then passes over what it found alive; a row of ``orders`` (passes, n) each."""
     for k in range(len(orders)):

@@ -9,15 +9,15 @@ constraints enter one at a time.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from attsvm.core.kernels import FAST, kernel
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.evaluation import report
 from attsvm.solvers.frobenius.active_set import append, settle
-from attsvm.solvers.frobenius.coordinate_descent import FAST, INNER_SWEEPS, sweeps
+from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, sweeps
 from attsvm.solvers.frobenius.newton import polish
 
 PRICE_TOL = 1e-11  # in units of the margin asked for
@@ -72,7 +72,7 @@ def solve_by_prices(reduced: Reduced, control: Control, start: np.ndarray, *, wo
     return None
 
 
-@njit(cache=True, nogil=True)
+@kernel(inner=True)
 def least_multipliers_by_prices(delta, queries, row, column, free, T, square, passes):
     """Multipliers (m,) of the smallest W, for constraints listed as (delta, row, column).
 
@@ -116,7 +116,7 @@ def least_multipliers_by_prices(delta, queries, row, column, free, T, square, pa
     return rho > VANISHED, rho <= VANISHED, values
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@kernel(fastmath=FAST)
 def exchange(delta, queries, rejected, tied, start, weight, capacity):
     r"""Minimise weight |A^T lam|^2 / 2 + (1 - c.lam)^2 / 2 over lam >= 0 on ``rejected``.
 
@@ -146,7 +146,7 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity):
     idle, blocked = np.ones((n, T), dtype=np.bool_), np.zeros((n, T), dtype=np.bool_)
     pulled, W, u = np.empty((n, p)), np.empty((p, r)), np.empty(p)
     prices, places = np.empty(n), np.empty(n, dtype=np.int64)
-    size, steps, rho = 0, 0, 1.0
+    size, steps, rho = np.int64(0), 0, 1.0  # for a literal 0 numba would compile the callees once more
     for equalities in (True, False):
         for i in range(n):
             for t in range(T):
@@ -194,7 +194,10 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity):
                         prices[i], places[i] = rho - weight * margin, t
         wanted, entered = 1 + size // SHARE, 0
         while entered < wanted and size < capacity:
-            i = np.argmax(prices)
+            i = np.int64(0)
+            for j in range(1, n):
+                if prices[j] > prices[i]:
+                    i = j
             t = places[i]
             if t < 0:
                 break
@@ -213,7 +216,7 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity):
     return dual, rho, steps
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def _enter(L, solved, size, held, delta, queries, tied, weight, i, t):
     """Write the inner products of constraint (i, t) with those held, and let it into the factor if independent."""
     _, T, p = delta.shape

@@ -25,6 +25,7 @@ from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, NormTerm, 
 from attsvm.solvers.interior_point.hard_power import solve_power
 from attsvm.solvers.interior_point.power_cone import PowerConeTerm
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
+from attsvm.solvers.interior_point.smoothing_path import SmoothingPath
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
 
@@ -92,6 +93,9 @@ def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | N
 def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
     """Run interior points from V (p, r), the answer in the Frobenius norm or near it."""
     control.method += ", interior point"
+    if setting.terms.norm.power is None and setting.terms.norm not in (NUCLEAR, SPECTRAL):
+        SmoothingPath(setting, control).run(V)
+        return
     unit = setting.terms.norm.value(V) or 1.0
     near = HARD_CENTRE if setting.terms.hard else CENTRE
     _run(setting, _inside(setting, V), unit, near, control)

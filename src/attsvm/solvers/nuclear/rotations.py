@@ -9,9 +9,8 @@ several times as long, and inside threads its calls wait for each other.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from attsvm.solvers.frobenius.coordinate_descent import FAST
+from attsvm.core.kernels import FAST, kernel
 
 # Up to this many rows rotations are faster than LAPACK's eigenvectors, when they begin from a nearby basis.
 FEW = 24
@@ -22,7 +21,7 @@ NOISE = 1e-31
 EXACT = 1e-15
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@kernel(fastmath=FAST)
 def turned(basis, matrix):
     """Rows of ``basis`` times the shorter side of ``matrix``: (s, q) with s = min(p, r), q = max(p, r)."""
     p, r = matrix.shape
@@ -44,7 +43,7 @@ def turned(basis, matrix):
     return rows
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@kernel(fastmath=FAST)
 def rotate(rows, basis, tol):
     """Turn pairs of ``rows`` (s, q), and of ``basis`` (s, s) with them, until their cosines are below ``tol``.
 

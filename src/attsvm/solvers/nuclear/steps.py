@@ -20,9 +20,8 @@ Yang, arXiv 2407.16144) as many to twice as many; all constraints instead of a w
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from attsvm.solvers.frobenius.coordinate_descent import FAST
+from attsvm.core.kernels import FAST, kernel
 from attsvm.solvers.nuclear.rotations import FEW, rotate, turned
 
 RELAXATION = 1.9
@@ -41,7 +40,22 @@ CURRENT, SUM, RESTART, BEST = range(4)
 NORM, WEIGHT, ERROR, SINCE, STEPS, GAP = range(6)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@kernel(inner=True)
+def clear(matrix):
+    """Set the entries of a matrix to zero."""
+    for a in range(matrix.shape[0]):
+        for c in range(matrix.shape[1]):
+            matrix[a, c] = 0.0
+
+
+@kernel(inner=True)
+def copy(source, target):
+    """Set a vector to another; a loop, since numba takes a second to compile an assignment to a slice."""
+    for k in range(len(source)):
+        target[k] = source[k]
+
+
+@kernel(inner=True, fastmath=FAST)
 def margins_of(delta, of, queries, W, out):
     """Margin delta_k . W z of every constraint, z the query ``of[k]``."""
     n, r = queries.shape
@@ -64,7 +78,7 @@ def margins_of(delta, of, queries, W, out):
         out[k] = value
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def pull(delta, of, dual, queries, out):
     """A^T dual, (p, r)."""
     n, r = queries.shape
@@ -78,7 +92,7 @@ def pull(delta, of, dual, queries, out):
     if n * p * r > FEW_PRODUCTS:
         np.dot(gathered.T, queries, out)
         return
-    out[:] = 0.0
+    clear(out)
     for i in range(n):
         for a in range(p):
             factor = gathered[i, a]
@@ -86,7 +100,7 @@ def pull(delta, of, dual, queries, out):
                 out[a, c] += factor * queries[i, c]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def distance(one, other):
     """Length of the difference of two vectors."""
     value = 0.0
@@ -95,12 +109,12 @@ def distance(one, other):
     return np.sqrt(value)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(inner=True)
 def norm_of(delta, of, queries, start, steps):
     """Power iteration on A^T A from W (p, r): the norm of A, from below."""
     W = start.copy()
-    flat = W.reshape(-1)
-    zero = np.zeros_like(flat)
+    flat = W.reshape(W.size)
+    zero = np.zeros(W.size)
     margins = np.empty(len(of))
     value = np.inf
     for _ in range(steps):
@@ -115,13 +129,13 @@ def norm_of(delta, of, queries, start, steps):
     return np.sqrt(value)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@kernel(inner=True, fastmath=FAST)
 def _shorten_few(Y, tau, basis, out):
     """Shorten the singular values of Y by tau, turning ``basis`` from that of a nearby matrix to that of Y."""
     p, r = Y.shape
     rows = turned(basis, Y)
     lengths = rotate(rows, basis, TURN)
-    out[:] = 0.0
+    clear(out)
     for i in range(len(lengths)):
         if lengths[i] <= tau:
             continue
@@ -132,7 +146,7 @@ def _shorten_few(Y, tau, basis, out):
                 out[a, c] += factor * right[c]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(inner=True)
 def _shorten_many(Y, tau, out):
     """Shorten the singular values of Y by tau, through the eigenvectors of the smaller Gram matrix."""
     wide = Y.shape[0] < Y.shape[1]
@@ -155,7 +169,7 @@ def _shorten_many(Y, tau, out):
         np.dot(Y, projector, out)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(inner=True)
 def _spectrum(matrix, basis):
     """Singular values, in no order."""
     if len(basis) > FEW:
@@ -164,7 +178,7 @@ def _spectrum(matrix, basis):
     return rotate(turned(nearby, matrix), nearby, TURN)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel(inner=True)
 def _value(delta, of, queries, free, pair, basis):
     """Certified gap of a pair on the working set, and the size of its optimality residuals."""
     m, p, r = len(of), delta.shape[1], queries.shape[1]
@@ -180,16 +194,19 @@ def _value(delta, of, queries, free, pair, basis):
             short += max(0.0, 1.0 - margins[k]) ** 2
             total += dual[k]
             count += 1
-    nuclear = _spectrum(W, basis).sum()
+    nuclear, spectral = 0.0, 0.0
+    for value in _spectrum(W, basis):
+        nuclear += value
     pulled = np.empty((p, r))
     pull(delta, of, dual, queries, pulled)
-    spectral = _spectrum(pulled, basis).max()
+    for value in _spectrum(pulled, basis):
+        spectral = max(spectral, value)
     gap = nuclear / smallest * spectral / total - 1.0 if smallest > 0 and total > 0 else np.inf
     apart = (nuclear - total) / (1.0 + nuclear + abs(total))
     return gap, np.sqrt(short / count + max(0.0, spectral - 1.0) ** 2 + apart**2)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def begin(delta, of, queries, free, W, dual, weight):
     """Set up what :func:`advance` updates, from a pair and a primal weight.
 
@@ -204,15 +221,19 @@ def begin(delta, of, queries, free, W, dual, weight):
     """
     size = W.size
     pairs = np.zeros((4, size + len(dual)))
-    pairs[CURRENT, :size], pairs[CURRENT, size:] = W.reshape(-1), dual
-    pairs[RESTART] = pairs[BEST] = pairs[CURRENT]
-    basis = np.eye(min(W.shape))
+    copy(W.reshape(size), pairs[CURRENT, :size])
+    copy(dual, pairs[CURRENT, size:])
+    copy(pairs[CURRENT], pairs[RESTART])
+    copy(pairs[CURRENT], pairs[BEST])
+    basis = np.eye(min(W.shape[0], W.shape[1]))
     norm = SAFETY * norm_of(delta, of, queries, W, POWER_STEPS)
     gap, error = _value(delta, of, queries, free, pairs[CURRENT], basis)
-    return pairs, basis, np.array([norm, weight, error, 0.0, 0.0, gap])
+    state = np.zeros(6)
+    state[NORM], state[WEIGHT], state[ERROR], state[GAP] = norm, weight, error, gap
+    return pairs, basis, state
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def advance(delta, of, queries, free, pairs, basis, state, target, limit):
     """Make steps until the gap on the working set falls below the target, or ``limit`` steps.
 
@@ -223,7 +244,7 @@ def advance(delta, of, queries, free, pairs, basis, state, target, limit):
     current, sums, restart, best = pairs[CURRENT], pairs[SUM], pairs[RESTART], pairs[BEST]
     norm, weight = state[NORM], state[WEIGHT]
     margins, ahead, following = np.empty(m), np.empty((p, r)), np.empty(size + m)
-    flat, W = ahead.reshape(-1), following[:size].reshape(p, r)
+    flat, W = ahead.reshape(size), following[:size].reshape(p, r)
     for made in range(1, limit + 1):
         tau, sigma = 1.0 / (weight * norm), weight / norm
         pull(delta, of, current[size:], queries, ahead)
@@ -255,14 +276,15 @@ def advance(delta, of, queries, free, pairs, basis, state, target, limit):
         if mean_error < error:
             state[GAP], error = gap, mean_error
         else:
-            best[:] = following
+            copy(following, best)
         if error < FALL * state[ERROR] or state[SINCE] > LONG * state[STEPS]:
             far_W, far_dual = distance(best[:size], restart[:size]), distance(best[size:], restart[size:])
             if far_W > 0.0 and far_dual > 0.0:
                 weight = np.sqrt(weight * far_dual / far_W)
-            current[:] = best
-            restart[:] = best
-            sums[:] = 0.0
+            copy(best, current)
+            copy(best, restart)
+            for k in range(size + m):
+                sums[k] = 0.0
             state[WEIGHT], state[ERROR], state[SINCE] = weight, error, 0.0
         if state[GAP] < target:
             return made

@@ -22,7 +22,7 @@ import math
 import numpy as np
 from scipy.optimize import minimize
 
-from attsvm.core.solution import Solution
+from attsvm.solution.solution import Solution
 
 # The certified gap of a solution is rarely below 1e-12; the set must hold it with room to spare.
 SLACK = 1e-9

@@ -1,126 +1,31 @@
-r"""What a solver's answer is worth, computed from the answer itself.
-
-For a hard margin, any W whose smallest margin is positive can be scaled until that margin is one, and any multipliers
-:math:`\lambda \ge 0` bound every feasible norm from below by :math:`1^\top\lambda / \|A^\top\lambda\|_*` (the dual
-norm). The certified relative gap is therefore scale-free,
-
-.. math:: \mathrm{gap} = \frac{\|W\|}{\min A(W)} \cdot \frac{\|A^\top\lambda\|_*}{1^\top\lambda} - 1 ,
-
-and needs nothing from the solver but W and :math:`\lambda`.
-"""
+"""The answer to :func:`attsvm.solve`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from attsvm.core.certificate import EPS, FarkasCertificate
-from attsvm.core.norms import FROBENIUS, Norm, distance_bound, entrywise
+from attsvm.core.norms import Norm, distance_bound, entrywise, frobenius
 from attsvm.core.problem import SelectionProblem
-
-if TYPE_CHECKING:
-    from attsvm.proofs import Proof
-
-# Scores of tied tokens may differ by this much of the margin, one, before W counts as infeasible.
-TIE_TOLERANCE = 1e-9
-
-
-class Status(Enum):
-    """How a solve ended; each member's value is its sentence."""
-
-    OPTIMAL = "W is optimal: its objective and the dual bound agree to the requested gap."
-    INFEASIBLE = "No W satisfies the constraints; the certificate holds multipliers that prove it."
-    UNDECIDED = (
-        "The solver ended without a proof: W, if one was found, has a gap above tol, and no certificate says that none "
-        "exists; lower_bound holds the norm every W must reach."
-    )
-    MAX_ITERATIONS = "The iteration limit was reached before the requested gap; W is the best found."
-    TIME_LIMIT = "The time limit was reached before the requested gap; W is the best found."
-    CANCELLED = "The callback stopped the run; W is the best found."
-
-    @property
-    def sentence(self) -> str:
-        """What the status means, in words."""
-        return self.value
+from attsvm.core.rounding import EPS
+from attsvm.core.status import Status
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import Certified
+from attsvm.proofs.claim import Claim
+from attsvm.proofs.proof import Proof, interval_statement
+from attsvm.proofs.prove import prove
+from attsvm.proofs.recheck import recheck
 
 
 class UnsolvedError(RuntimeError):
     """Raised by :meth:`Solution.raise_for_status`; carries the solution as ``.solution``."""
 
     def __init__(self, solution: Solution) -> None:
-        super().__init__(solution.status.sentence)
+        super().__init__(solution.sentence)
         self.solution = solution
-
-
-@dataclass(frozen=True)
-class Certified:
-    """W and multipliers scaled to their conventions, with what they prove (float64, original coordinates)."""
-
-    W: np.ndarray
-    dual: np.ndarray
-    margins: np.ndarray
-    objective: float
-    lower_bound: float
-    tie_residual: float
-
-    @property
-    def gap(self) -> float:
-        """Relative gap; infinite when W is infeasible or nothing bounds its norm."""
-        if self.objective == 0.0:
-            return 0.0
-        if not np.isfinite(self.objective) or self.lower_bound <= 0 or self.tie_residual > TIE_TOLERANCE:
-            return np.inf
-        return self.objective / self.lower_bound - 1.0
-
-
-def certify(problem: SelectionProblem, norm: Norm, W: np.ndarray, dual: np.ndarray) -> Certified:
-    """Scale W to smallest margin one and the multipliers to the dual's convention, and evaluate both.
-
-    The Frobenius dual is scaled so that W = A^T dual at the optimum (its sum is then ||W||^2); every other norm's so
-    that A^T dual has dual norm one (its sum is then ||W||).
-    """
-    rejected, tied = problem.rejected, problem.tied
-    if not rejected.any():
-        # Nothing asks for a margin: the zero matrix is the answer, and no multiplier is needed to show it.
-        zero = np.zeros_like(W)
-        return Certified(zero, np.zeros_like(dual), np.zeros(dual.shape), 0.0, 0.0, 0.0)
-    dual = np.where(tied, dual, np.where(rejected, np.maximum(dual, 0.0), 0.0))
-    margins, adjoint = problem.evaluate(W, dual)
-    smallest = float(margins.min(where=rejected, initial=np.inf))
-    feasible = smallest > 0
-    if feasible:
-        W, margins = W / smallest, margins / smallest
-    pulled = norm.dual(adjoint)
-    total = float(dual.sum(where=rejected))
-    bound = total / pulled if pulled > 0 and total > 0 else 0.0
-    if bound > 0:
-        # The Frobenius multipliers sum to ||W||^2, which may leave the range of doubles where ||W|| itself does not.
-        with np.errstate(over="ignore"):
-            dual = dual / pulled * (bound if norm is FROBENIUS else 1.0)
-    return Certified(
-        W=W,
-        dual=dual,
-        margins=margins,
-        objective=norm.value(W) if feasible else np.inf,
-        lower_bound=bound,
-        tie_residual=residual_of_ties(problem, W, margins),
-    )
-
-
-def residual_of_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> float:
-    """Largest margin of a tied token, beyond what evaluating it in float64 can leave."""
-    rows, columns = np.nonzero(problem.tied)
-    if not len(rows):
-        return 0.0
-    sequence = problem.sequence[rows]
-    delta = problem.tokens[sequence, problem.reference[rows]] - problem.tokens[sequence, columns]
-    lengths = np.linalg.norm(delta, axis=1) * np.linalg.norm(problem.queries[rows], axis=1)
-    rounding = 16 * EPS * float(np.linalg.norm(W)) * lengths
-    return float(np.maximum(np.abs(margins[rows, columns]) - rounding, 0.0).max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +45,10 @@ class Solution:
     seconds : float
     method : str
         The method (or chain of methods) that gave the answer.
+    tol : float
+        The relative gap that was asked for.
+    note : str
+        What else is known, a sentence; empty for nothing.
     """
 
     problem: SelectionProblem
@@ -150,6 +59,23 @@ class Solution:
     seconds: float
     method: str
     certificate: FarkasCertificate | None = None
+    tol: float = 1e-9
+    note: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What the status means for this answer, in words: with the data, the ties or the interval it holds for."""
+        parts = [self.status.sentence]
+        certified = self.certified
+        if self.certificate is not None and self.certificate.perturbation > 0:
+            parts.append(f"That is for near data: {self.certificate.statement}.")
+        elif self.certificate is None and certified.tie_residual > 0 and np.isfinite(certified.upper_bound):
+            parts.append(f"Scores of tied tokens may differ by {certified.tie_residual:.1e} of the margin in that.")
+        if self.status not in (Status.OPTIMAL, Status.INFEASIBLE) and certified.lower_bound > 0:
+            parts.append(interval_statement(self.norm.name, certified.lower_bound, certified.upper_bound))
+        if self.note:
+            parts.append(self.note)
+        return " ".join(parts)
 
     @property
     def W(self) -> Any:
@@ -179,7 +105,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """Certified relative gap between the norm of W and the bound; rounding can make it negative by a few eps."""
+        """Certified relative gap between the norm of W and the bound, every rounding counted against it."""
         return self.certified.gap
 
     @cached_property
@@ -210,11 +136,17 @@ class Solution:
 
     @property
     def rank(self) -> int:
-        """Number of singular values of W that the certified gap tells from zero (see :attr:`margin_tolerance`)."""
+        """Number of singular values of W that the certified gap tells from zero (see :attr:`margin_tolerance`).
+
+        Without an optimum no gap tells any: what counts is then above rounding, in the W that there is.
+        """
         if not np.isfinite(self.objective):
             return 0
         sigma = np.linalg.svd(self.certified.W, compute_uv=False)
-        reach = np.sqrt(2 * max(self.gap, 4 * EPS)) * float(np.linalg.norm(sigma))
+        if self.status is Status.OPTIMAL:
+            reach = np.sqrt(2 * max(self.gap, 4 * EPS)) * frobenius(sigma)
+        else:
+            reach = max(self.certified.W.shape) * EPS * float(sigma[0])
         return int(np.count_nonzero(sigma > reach))
 
     def factors(self, rank: int | None = None) -> tuple[Any, Any]:
@@ -250,22 +182,21 @@ class Solution:
         return restore(U[:, :keep] * root), restore(Vt[:keep].T * root)
 
     def verify(self, *, exact: bool = False) -> Proof:
-        """Check the claim again: bounds on the smallest norm, or that no W exists.
+        """Check the claim again against :attr:`problem`: status, objective, margins, bounds, gap and :attr:`tol`.
 
         Parameters
         ----------
         exact : bool
-            Prove it in exact rational and interval arithmetic, which takes milliseconds to seconds, instead of float64
-            with an allowance for rounding.
+            Prove it in exact rational and interval arithmetic, which takes milliseconds to seconds, instead of floats
+            with every rounding counted.
 
         Returns
         -------
         attsvm.proofs.Proof
             True in a boolean context when the claim holds; a failed proof is not an exception.
         """
-        from attsvm import proofs
-
-        return proofs.prove(self) if exact else proofs.recheck(self)
+        claim = Claim(self.problem, self.norm, self.status, self.certified, self.certificate, self.tol)
+        return prove(claim) if exact else recheck(claim)
 
     def raise_for_status(self) -> Solution:
         """Return self when optimal.

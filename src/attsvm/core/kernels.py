@@ -1,0 +1,159 @@
+"""The one door to compiled code: every kernel of the package is declared through :func:`kernel`.
+
+Kernels are compiled by numba when they are first called, and kept in its cache. The door sees to what numba leaves to
+its caller: it works where no cache can be written, it renews what is cached when code that a kernel calls has changed,
+it says on a terminal that it compiles while that lasts, and it keeps that time out of :class:`Stopwatch`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import pickle
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+from numba.core import event
+from numba.core.caching import FunctionCache
+from numba.core.dispatcher import Dispatcher
+
+# Sums may be reordered so that they vectorise; nothing else is relaxed.
+FAST: Any = {"reassoc", "contract"}
+NOTICE = "attsvm: compiling {name} for its first use (kept for the next run) ..."
+ERASE_LINE = "\r\x1b[2K"
+
+_STAMPS: dict[str, str] = {}  # of each kernel's module, by its file
+
+
+def kernel(*, inner: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Declare a compiled function.
+
+    Parameters
+    ----------
+    inner : bool
+        Only other kernels call it: no entry from Python is compiled.
+    **options
+        Of :func:`numba.njit`. Python's lock is released and divisions by zero give infinities unless they say
+        otherwise.
+
+    Returns
+    -------
+    callable
+        A decorator that makes a function a numba dispatcher.
+    """
+    settings = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": inner, "no_cfunc_wrapper": True, **options}
+
+    def declare(function: Callable[..., Any]) -> Any:
+        dispatcher: Any = njit(**settings)(function)
+        _DECLARED.add(dispatcher)
+        # Where no folder can be written each process compiles for itself.
+        with contextlib.suppress(RuntimeError, OSError):
+            dispatcher._cache = _Cache(function)
+        return dispatcher
+
+    return declare
+
+
+class Stopwatch:
+    """Seconds since it was made, less those in which this thread compiled or read compiled code."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._compiled = _COMPILING.seconds
+
+    @property
+    def seconds(self) -> float:
+        """Time that has passed so far."""
+        return time.perf_counter() - self._start - (_COMPILING.seconds - self._compiled)
+
+
+class _Compiling(event.Listener, threading.local):
+    """Seconds a thread has spent in the compiler or waiting for another thread to leave it."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._start = 0.0
+        self.seconds = 0.0
+
+    def on_start(self, event: Any) -> None:
+        if self._depth == 0:
+            self._start = time.perf_counter()
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.seconds += time.perf_counter() - self._start
+
+
+class _Notice(event.Listener):
+    """A line on standard error, if that is a terminal, while one of our kernels compiles."""
+
+    def __init__(self) -> None:
+        self._depth = 0  # compilations are serialised by numba's lock
+
+    def on_start(self, event: Any) -> None:
+        if event.data["dispatcher"] not in _DECLARED:
+            return
+        if self._depth == 0 and _terminal():
+            name = event.data["dispatcher"].py_func.__module__.removeprefix("attsvm.")
+            print(NOTICE.format(name=name), end="", file=sys.stderr, flush=True)
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        if event.data["dispatcher"] not in _DECLARED:
+            return
+        self._depth -= 1
+        if self._depth == 0 and _terminal():
+            print(ERASE_LINE, end="", file=sys.stderr, flush=True)
+
+
+class _Cache(FunctionCache):
+    """Numba's cache, renewed when any code a kernel may call has changed, and never the cause of an error."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self._cache_file._source_stamp = _stamp(function, self._cache_file._source_stamp)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with contextlib.suppress(OSError):  # a full disk, or a folder that has gone
+            super().save_overload(sig, data)
+
+
+def _stamp(function: Any, source: Any) -> str:
+    """Digest of a kernel's file and of what its module has imported from others: kernels and numbers.
+
+    Numba looks at the kernel's own file only, so that an installation brought up to date would go on running callees
+    and constants of the version before.
+    """
+    digest = hashlib.sha256(repr(source).encode())
+    for name, value in sorted(function.__globals__.items()):
+        if isinstance(value, Dispatcher):
+            code = value.py_func.__code__
+            if code.co_filename != function.__code__.co_filename:
+                digest.update(f"{name}:{_STAMPS.get(code.co_filename)}".encode())
+        elif isinstance(value, (int, float)):
+            digest.update(f"{name}={value!r}".encode())
+    stamp = digest.hexdigest()
+    _STAMPS[function.__code__.co_filename] = stamp
+    return stamp
+
+
+def _terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+_DECLARED: set[Dispatcher] = set()
+_COMPILING = _Compiling()
+event.register("numba:compiler_lock", _COMPILING)
+event.register("numba:compile", _Notice())

@@ -1,0 +1,41 @@
+r"""Matrix norms and their duals.
+
+A lower bound on the smallest norm needs the dual norm of A^T lam (SPEC of the Att-SVM dual, arXiv 2308.16898 section
+5.3 and appendix D for general norms): for lam >= 0 on the inequalities, ``sum(lam) / dual(A^T lam) <= ||W||`` for
+every feasible W. One module holds one norm or family; a new one is a subclass of :class:`Norm`.
+"""
+
+from attsvm.core.norms.composite import Largest, Sum
+from attsvm.core.norms.entrywise import MAX, Entrywise, Weighted, entrywise, entrywise_norm
+from attsvm.core.norms.frobenius import FROBENIUS, frobenius
+from attsvm.core.norms.ky_fan import KyFan
+from attsvm.core.norms.lookup import NAMED, get_norm
+from attsvm.core.norms.mahalanobis import Mahalanobis
+from attsvm.core.norms.mixed import Mixed
+from attsvm.core.norms.norm import Norm, Smooth, distance_bound
+from attsvm.core.norms.schatten import NUCLEAR, SPECTRAL, Schatten, nuclear, spectral
+
+__all__ = [
+    "FROBENIUS",
+    "MAX",
+    "NAMED",
+    "NUCLEAR",
+    "SPECTRAL",
+    "Entrywise",
+    "KyFan",
+    "Largest",
+    "Mahalanobis",
+    "Mixed",
+    "Norm",
+    "Schatten",
+    "Smooth",
+    "Sum",
+    "Weighted",
+    "distance_bound",
+    "entrywise",
+    "entrywise_norm",
+    "frobenius",
+    "get_norm",
+    "nuclear",
+    "spectral",
+]

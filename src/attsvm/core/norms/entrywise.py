@@ -1,0 +1,167 @@
+r"""Norms of the entries: l_p, weighted l_p, and the sum of the k largest.
+
+By Hoelder's inequality the dual of :math:`\|w \circ W\|_p` is :math:`\|M / w\|_q`, 1/p + 1/q = 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from functools import cached_property
+
+import numpy as np
+
+from attsvm.core.interop import to_numpy
+from attsvm.core.norms.frobenius import FROBENIUS
+from attsvm.core.norms.norm import Norm, Smooth, conjugate, exponent
+from attsvm.core.norms.smoothing import entrywise_smoothing, norm_gauge, top_gauge
+
+
+def entrywise(M: np.ndarray, power: float) -> float:
+    """Norm l_p of the entries, p = ``power`` in [1, inf], safe against overflow and underflow of the powers."""
+    size = np.abs(M)
+    top = float(size.max(initial=0.0))
+    if top == 0.0 or math.isinf(power):
+        return top
+    return top * float(((size / top) ** power).sum()) ** (1.0 / power)
+
+
+class Entrywise(Norm):
+    """The l_p norm of the entries.
+
+    Parameters
+    ----------
+    p : float
+        In [1, inf]; infinite for the largest entry.
+    """
+
+    def __init__(self, p: float) -> None:
+        self.p = self.power = exponent("p", p)
+        self.q = conjugate(self.p)
+        self.name = "max" if math.isinf(self.p) else f"l_{self.p:.17g}"
+        self.smooth = 1 < self.p < math.inf
+
+    def value(self, M: np.ndarray) -> float:
+        """Evaluate l_p."""
+        return entrywise(M, self.p)
+
+    def dual(self, M: np.ndarray) -> float:
+        """Evaluate l_q, 1/p + 1/q = 1."""
+        return entrywise(M, self.q)
+
+    def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
+        """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
+        return entrywise_smoothing(norm_gauge(self.p), V, mu)
+
+    def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Compare l_p with l_2 of as many entries (Hoelder's inequality)."""
+        p = self.q if dual else self.p
+        return 1.0 if p >= 2 else math.prod(shape) ** (1.0 / p - 0.5)
+
+    def distance_bound(self, gap: float) -> tuple[float, float]:
+        r"""Bound the distance to the solution W*, relative to the norm of W.
+
+        For 1 < p <= 2, :math:`\tfrac{1}{2}\|\cdot\|_p^2` is strongly convex with constant p - 1 (Ball, Carlen and Lieb,
+        Invent. Math. 115, 1994), so :math:`\|W - W^*\|_p \le \|W\|_p \sqrt{2\,\mathrm{gap}/(p-1)}`. For p > 2,
+        Clarkson's inequality at the midpoint, which is feasible, gives :math:`2\|W\|_p (p\,\mathrm{gap}/2)^{1/p}`.
+        """
+        if not self.smooth:
+            return super().distance_bound(gap)
+        if self.p < 2:
+            return math.sqrt(2.0 * gap / (self.p - 1.0)), self.p
+        return 2.0 * (0.5 * self.p * gap) ** (1.0 / self.p), self.p
+
+    @property
+    def canonical(self) -> Norm:
+        """Frobenius for p = 2."""
+        return FROBENIUS if self.p == 2 else self
+
+
+class Weighted(Norm):
+    """The l_p norm of the entries times positive weights.
+
+    Parameters
+    ----------
+    weights : array_like, shape (d, dz)
+        Positive and finite: a large weight makes an entry expensive.
+    p : float
+        In [1, inf].
+
+    Raises
+    ------
+    ValueError
+        If the weights are not a positive matrix or p is below one.
+    """
+
+    def __init__(self, weights: object, p: float = 2.0) -> None:
+        self.weights = to_numpy("weights", weights).astype(np.float64)
+        if self.weights.ndim != 2 or not (np.isfinite(self.weights).all() and (self.weights > 0).all()):
+            raise ValueError(
+                f"weights has shape {self.weights.shape}; a matrix (d, dz) of positive, finite numbers was expected."
+            )
+        self.p = exponent("p", p)
+        self.q = conjugate(self.p)
+        self.name = f"weighted l_{self.p:.17g}"
+        self.smooth = 1 < self.p < math.inf
+
+    def value(self, M: np.ndarray) -> float:
+        """Evaluate l_p of the weighted entries."""
+        return entrywise(self.weights * M, self.p)
+
+    def dual(self, M: np.ndarray) -> float:
+        """Evaluate l_q of the entries over the weights."""
+        return entrywise(M / self.weights, self.q)
+
+    def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
+        """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
+        return entrywise_smoothing(norm_gauge(self.p), V, mu, self.weights)
+
+    def mismatch(self, shape: tuple[int, int]) -> str | None:
+        """Compare the shape of the weights with that of W."""
+        if self.weights.shape == shape:
+            return None
+        return f"weights has shape {self.weights.shape}; that of W, (d, dz) = {shape}, was expected."
+
+    @cached_property
+    def _key(self) -> Hashable:
+        return self.name, self.weights.shape, self.weights.tobytes()
+
+
+class LargestEntries(Norm):
+    """The sum of the k largest absolute entries: what a Ky Fan norm is to singular values.
+
+    Parameters
+    ----------
+    k : int
+    """
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+        self.name = f"sum of the {k} largest entries"
+
+    def value(self, M: np.ndarray) -> float:
+        """Sum the k largest absolute entries."""
+        return float(np.sort(np.abs(M), axis=None)[::-1][: self.k].sum())
+
+    def dual(self, M: np.ndarray) -> float:
+        """Evaluate the larger of the largest entry and the k-th part of the sum of all."""
+        size = np.abs(M)
+        return max(float(size.max(initial=0.0)), float(size.sum()) / min(self.k, size.size))
+
+    def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Compare k entries, or all, with their length (Cauchy and Schwarz)."""
+        entries = math.prod(shape)
+        k = min(self.k, entries)
+        return max(1.0, math.sqrt(entries) / k) if dual else math.sqrt(k)
+
+    def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
+        """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
+        return entrywise_smoothing(top_gauge(self.k), V, mu)
+
+
+MAX = Entrywise(math.inf)
+
+
+def entrywise_norm(p: float) -> Norm:
+    """Return the entrywise l_p norm; p = 2 is the Frobenius norm, p = inf the largest entry."""
+    return MAX if math.isinf(p) else Entrywise(p).canonical

@@ -1,0 +1,63 @@
+"""The Frobenius norm."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from attsvm.core.norms.norm import Norm, Smooth
+from attsvm.core.norms.smoothing import entrywise_smoothing, power_gauge
+
+# A sum of squares between this and its inverse has lost nothing to underflow that counts, and overflowed nowhere.
+SAFE_SQUARE = 1e-200
+
+
+def frobenius(M: np.ndarray) -> float:
+    """Square root of the sum of squares, safe against overflow and underflow of the squares."""
+    square = float(np.vdot(M, M))
+    if SAFE_SQUARE < square < 1.0 / SAFE_SQUARE:
+        return math.sqrt(square)
+    top = np.abs(M).max(initial=0.0)
+    return float(top * np.linalg.norm(M / top)) if top > 0 else 0.0
+
+
+class Frobenius(Norm):
+    """The Euclidean length of the entries, its own dual."""
+
+    name = "frobenius"
+    invariant = True
+    smooth = True
+    euclidean = True
+
+    def value(self, M: np.ndarray) -> float:
+        """Evaluate the norm."""
+        return frobenius(M)
+
+    def dual(self, M: np.ndarray) -> float:
+        """Evaluate the norm, which is its own dual."""
+        return frobenius(M)
+
+    def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
+        """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
+        return entrywise_smoothing(power_gauge(2.0), V, mu)
+
+    def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """One."""
+        return 1.0
+
+    @property
+    def profile(self) -> Norm:
+        """The norm itself: the length of the singular values."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _frobenius_norm, ()
+
+
+FROBENIUS = Frobenius()
+
+
+def _frobenius_norm() -> Frobenius:
+    return FROBENIUS

@@ -1,0 +1,63 @@
+"""Norms by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attsvm.core.norms.entrywise import MAX, entrywise_norm
+from attsvm.core.norms.frobenius import FROBENIUS
+from attsvm.core.norms.ky_fan import KyFan
+from attsvm.core.norms.mixed import Mixed
+from attsvm.core.norms.norm import Norm
+from attsvm.core.norms.schatten import NUCLEAR, SPECTRAL, Schatten
+
+NAMED: dict[str, Norm] = {known.name: known for known in (FROBENIUS, NUCLEAR, SPECTRAL, MAX)}
+# Norms with parameters that are numbers, as text: the family, then the parameters, separated by colons.
+FAMILIES: dict[str, Callable[..., Norm]] = {
+    "schatten": lambda p: Schatten(float(p)),
+    "ky-fan": lambda k: KyFan(int(k)),
+    "rows": lambda p, q: Mixed(float(p), float(q), "rows"),
+    "columns": lambda p, q: Mixed(float(p), float(q), "columns"),
+}
+
+
+def get_norm(norm: Norm | str | float) -> Norm:
+    """Look a norm up by name, or by the exponent of an entrywise norm.
+
+    Parameters
+    ----------
+    norm : Norm, {"frobenius", "nuclear", "spectral", "max"}, other text, or float
+        A number p >= 1 (or its decimal text) is the entrywise l_p norm. "schatten:p", "ky-fan:k", "rows:p:q" and
+        "columns:p:q" are the norms of :mod:`attsvm.norms` whose parameters are numbers.
+
+    Returns
+    -------
+    Norm
+        In the form that the solvers know: "schatten:1" is the nuclear norm.
+
+    Raises
+    ------
+    ValueError
+        If no such norm is known.
+    """
+    if isinstance(norm, Norm):
+        return norm.canonical
+    if isinstance(norm, str):
+        if norm in NAMED:
+            return NAMED[norm]
+        family, *parameters = norm.split(":")
+        if parameters and family in FAMILIES:
+            try:
+                return FAMILIES[family](*parameters).canonical
+            except (TypeError, ValueError):
+                pass
+    try:
+        if isinstance(norm, bool):
+            raise ValueError
+        return entrywise_norm(float(norm))
+    except (TypeError, ValueError):
+        texts = "'schatten:p', 'ky-fan:k', 'rows:p:q', 'columns:p:q'"
+        raise ValueError(
+            f"norm must be one of {', '.join(map(repr, NAMED))}, {texts}, a norm of attsvm.norms, "
+            f"or a number p >= 1; got {norm!r}."
+        ) from None

@@ -1,0 +1,120 @@
+r"""Norms in other coordinates: :math:`\|A^{1/2} W B^{1/2}\|`.
+
+With :math:`X = A^{1/2} W B^{1/2}` margins are :math:`(A^{-1/2}\delta)^\top X (B^{-1/2}z)`: the problem is the base
+norm's own with transformed tokens and queries, whatever method solves that. A and B may be inverse covariances, so that
+the norm does not depend on the coordinates of the data. The dual norm of M is the base's of
+:math:`A^{-1/2} M B^{-1/2}`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from functools import cached_property
+
+import numpy as np
+
+from attsvm.core.interop import to_numpy
+from attsvm.core.norms.norm import Norm, Smooth
+
+# An eigenvalue below this part of the largest is rounding: the form is not definite.
+DEFINITE = 1e-14
+
+
+class Mahalanobis(Norm):
+    """A norm of A^(1/2) W B^(1/2).
+
+    Parameters
+    ----------
+    A : array_like, shape (d, d), or None
+        Symmetric positive definite; None for the identity.
+    B : array_like, shape (dz, dz), or None
+        The same for the queries.
+    base : Norm, str or float
+        The norm that is taken; default Frobenius.
+
+    Raises
+    ------
+    ValueError
+        If a matrix is not symmetric positive definite, or the base is no norm.
+    """
+
+    def __init__(self, A: object = None, B: object = None, base: Norm | str | float = "frobenius") -> None:
+        from attsvm.core.norms.lookup import get_norm
+
+        self._base = get_norm(base)
+        self._left, self._left_inverse = (None, None) if A is None else _roots("A", A)
+        self._right, self._right_inverse = (None, None) if B is None else _roots("B", B)
+        self.name = f"mahalanobis {self._base.name}"
+        self.smooth, self.euclidean = self._base.smooth, self._base.euclidean
+
+    def value(self, M: np.ndarray) -> float:
+        """Evaluate the base norm of A^(1/2) M B^(1/2)."""
+        return self._base.value(_times(self._left, M, self._right))
+
+    def dual(self, M: np.ndarray) -> float:
+        """Evaluate the base's dual norm of A^(-1/2) M B^(-1/2)."""
+        return self._base.dual(_times(self._left_inverse, M, self._right_inverse))
+
+    def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Multiply the base's bound by what the matrices stretch."""
+        roots = (self._left_inverse, self._right_inverse) if dual else (self._left, self._right)
+        stretch = math.prod(float(np.linalg.norm(root, 2)) for root in roots if root is not None)
+        return stretch * self._base.growth(shape, dual)
+
+    def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
+        """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
+        p, r = V.shape
+        left = np.eye(p) if self._left is None else self._left
+        right = np.eye(r) if self._right is None else self._right
+        inner = self._base.smoothing(left @ V @ right, mu)
+        both = np.kron(left, right)
+        parts = tuple((left @ part @ right, both @ bent @ both) for part, bent in inner.parts)
+        return Smooth(inner.value, left @ inner.gradient @ right, both @ inner.hessian @ both, parts)
+
+    def mismatch(self, shape: tuple[int, int]) -> str | None:
+        """Compare the shapes of A and B with that of W."""
+        for name, root, size in (("A", self._left, shape[0]), ("B", self._right, shape[1])):
+            if root is not None and len(root) != size:
+                return f"{name} has shape {root.shape}; {(size, size)} was expected for W of shape {shape}."
+        return self._base.mismatch(shape)
+
+    @property
+    def base(self) -> Norm:
+        """The norm of A^(1/2) W B^(1/2)."""
+        return self._base.base
+
+    @cached_property
+    def transform(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """A^(-1/2) and B^(-1/2), each None for the identity, then what the base itself transforms."""
+        inner = self._base.transform
+        return _product(self._left_inverse, inner[0]), _product(self._right_inverse, inner[1])
+
+    @cached_property
+    def _key(self) -> Hashable:
+        roots = (None if root is None else root.tobytes() for root in (self._left, self._right))
+        return (self.name, self._base, *roots)
+
+
+def _roots(name: str, matrix: object) -> tuple[np.ndarray, np.ndarray]:
+    """Symmetric square root and its inverse."""
+    array = to_numpy(name, matrix).astype(np.float64)
+    square = array.ndim == 2 and array.shape[0] == array.shape[1] and bool(np.isfinite(array).all())
+    symmetric = square and bool(np.abs(array - array.T).max() <= 1e-10 * np.abs(array).max())
+    values, vectors = np.linalg.eigh(0.5 * (array + array.T)) if symmetric else (np.zeros(1), np.eye(1))
+    if not values[0] > DEFINITE * values[-1]:
+        raise ValueError(f"{name} has shape {array.shape}; a symmetric positive definite matrix was expected.")
+    root = np.sqrt(values)
+    return (vectors * root) @ vectors.T, (vectors / root) @ vectors.T
+
+
+def _times(left: np.ndarray | None, M: np.ndarray, right: np.ndarray | None) -> np.ndarray:
+    M = M if left is None else left @ M
+    return M if right is None else M @ right
+
+
+def _product(outer: np.ndarray | None, inner: np.ndarray | None) -> np.ndarray | None:
+    """Product of two matrices, None standing for the identity."""
+    if outer is None or inner is None:
+        return inner if outer is None else outer
+    return outer @ inner

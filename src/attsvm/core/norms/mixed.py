@@ -1,0 +1,70 @@
+r"""Mixed norms: the l_q norm of the l_p norms of the rows, or of the columns.
+
+:math:`\|W\|_{p,q} = \big\|(\|W_{1\cdot}\|_p, \dots, \|W_{d\cdot}\|_p)\big\|_q`; (2, 1) is the group lasso (Yuan and
+Lin, J. R. Stat. Soc. B 68, 2006), which switches whole coordinates of the tokens off. The dual has the conjugate
+exponents (Hoelder's inequality twice).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.core.norms.entrywise import entrywise, entrywise_norm
+from attsvm.core.norms.norm import Norm, Smooth, conjugate, exponent
+from attsvm.core.norms.smoothing import composed, entrywise_smoothing, norm_gauge
+
+AXES = ("rows", "columns")
+
+
+class Mixed(Norm):
+    """The l_q norm of the l_p norms of the rows or columns.
+
+    Parameters
+    ----------
+    p, q : float
+        In [1, inf]: p within a row, q across rows.
+    axis : {"rows", "columns"}
+        Rows of W belong to coordinates of the tokens, columns to those of the queries.
+
+    Raises
+    ------
+    ValueError
+        If an exponent is below one or the axis is neither.
+    """
+
+    def __init__(self, p: float, q: float, axis: str = "rows") -> None:
+        self.p, self.q = exponent("p", p), exponent("q", q)
+        if axis not in AXES:
+            raise ValueError(f"axis is {axis!r}; one of {', '.join(map(repr, AXES))} was expected.")
+        self.axis = axis
+        self.name = f"l_{self.p:.17g},{self.q:.17g} of {axis}"
+        self.smooth = 1 < self.p < np.inf and 1 < self.q < np.inf
+
+    def _measure(self, M: np.ndarray, p: float, q: float) -> float:
+        rows = M if self.axis == "rows" else M.T
+        top = np.abs(rows).max(axis=1, initial=0.0)
+        if np.isinf(p):
+            return entrywise(top, q)
+        parts = rows / np.where(top > 0, top, 1.0)[:, None]
+        return entrywise(top * (np.abs(parts) ** p).sum(axis=1) ** (1.0 / p), q)
+
+    def value(self, M: np.ndarray) -> float:
+        """Evaluate the norm."""
+        return self._measure(M, self.p, self.q)
+
+    def dual(self, M: np.ndarray) -> float:
+        """Evaluate the norm of the conjugate exponents."""
+        return self._measure(M, conjugate(self.p), conjugate(self.q))
+
+    def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
+        """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
+        places = np.arange(V.size).reshape(V.shape)
+        groups = places if self.axis == "rows" else places.T
+        within, flat = norm_gauge(self.p), V.ravel()
+        inner = [(group, entrywise_smoothing(within, flat[group][None], mu)) for group in groups]
+        return composed(norm_gauge(self.q), inner, V.shape, mu)
+
+    @property
+    def canonical(self) -> Norm:
+        """The entrywise norm for p = q."""
+        return entrywise_norm(self.p) if self.p == self.q else self

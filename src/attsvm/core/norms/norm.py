@@ -1,0 +1,171 @@
+r"""What a norm on matrices is to the solvers.
+
+A method needs the norm and its dual, which certify, and one smooth approximation of the norm for every :math:`\mu > 0`,
+
+.. math:: f_\mu(V) \to \|V\| \quad (\mu \to 0), \qquad \|\nabla f_\mu(V)\|_* \le 1, \qquad
+   \nabla f_{c\mu}(cV) = \nabla f_\mu(V) \quad (c > 0),
+
+convex, with its gradient and Hessian: the first property makes a minimiser of :math:`f_\mu` nearly one of the norm, the
+second makes its gradient a dual point, the third gives the tangent of the path of minimisers,
+:math:`\mu\,\partial_\mu\nabla f_\mu(V) = -\nabla^2 f_\mu(V) V` (Euler). :mod:`attsvm.core.norms.smoothing` has the
+parts that such functions are composed of.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """A smooth approximation of a norm at one matrix V (p, r).
+
+    Attributes
+    ----------
+    value : float
+    gradient : ndarray, shape (p, r)
+        Of dual norm one at most.
+    hessian : ndarray, shape (p r, p r)
+        V is flattened row by row.
+    parts : tuple of (ndarray, ndarray), shapes (p, r) and (p r, p r)
+        For a norm composed of two others: what each of them contributes to the gradient, and its derivative.
+    """
+
+    value: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+    parts: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
+
+
+class Norm(ABC):
+    r"""A norm on d x dz matrices; two norms are equal when they measure alike by construction.
+
+    Attributes
+    ----------
+    name : str
+    invariant : bool
+        Whether the norm is unchanged by orthogonal changes of the token and the query basis, so that the problem may be
+        solved in the span of the data (Lemma 1 of arXiv 2308.16898).
+    power : float or None
+        The exponent p of an entrywise norm; infinite for the largest entry, None for the others.
+    smooth : bool
+        Whether the norm and its dual are differentiable away from zero, so that the solution is unique.
+    euclidean : bool
+        Whether it is the Frobenius norm of W, or of W in other coordinates: a soft margin is then added to half the
+        square, and at the optimum W is :math:`A^\top\lambda` in those coordinates.
+    """
+
+    name: str
+    invariant: bool = False
+    power: float | None = None
+    smooth: bool = False
+    euclidean: bool = False
+
+    @abstractmethod
+    def value(self, M: np.ndarray) -> float:
+        """Evaluate the norm of M (d, dz)."""
+
+    @abstractmethod
+    def dual(self, M: np.ndarray) -> float:
+        """Evaluate the dual norm of M (d, dz), the largest <M, V> over V of norm one; never less than it."""
+
+    @abstractmethod
+    def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
+        """Evaluate the smooth approximation of the module's derivation at V (p, r)."""
+
+    @property
+    def profile(self) -> Norm | None:
+        """For an invariant norm: the entrywise norm of the singular values, a row, that it is."""
+        return None
+
+    @property
+    def canonical(self) -> Norm:
+        """The same norm as the solvers know it: Schatten-1 is the nuclear norm."""
+        return self
+
+    @property
+    def base(self) -> Norm:
+        """The norm of W in the coordinates of :attr:`transform`."""
+        return self
+
+    @property
+    def transform(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """L (d, d) and R (dz, dz), None for the identity, such that the norm of L X R^T is :attr:`base` of X."""
+        return None, None
+
+    def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
+        r"""Bound the norm (or the dual norm) of every matrix of this shape with Frobenius norm one, to rounding.
+
+        In general :math:`\|E\| \le \sum|E_{ac}|\|e_a e_c^\top\|`, and Cauchy and Schwarz do the rest.
+        """
+        measure, square = self.dual if dual else self.value, 0.0
+        for place in range(math.prod(shape)):
+            corner = np.zeros(math.prod(shape))
+            corner[place] = 1.0
+            square += measure(corner.reshape(shape)) ** 2
+        return math.sqrt(square)
+
+    def mismatch(self, shape: tuple[int, int]) -> str | None:
+        """Say in a sentence which of the norm's own arrays does not fit W of this shape (d, dz); None when all do."""
+        return None
+
+    def distance_bound(self, gap: float) -> tuple[float, float]:
+        r"""How far from the solution W* a feasible W may lie whose norm exceeds the smallest by a relative gap.
+
+        For norms that are not strictly convex, which may have several solutions, it is an estimate: that of the
+        Frobenius norm.
+
+        Returns
+        -------
+        distance : float
+            Relative to the norm of W, measured in l_p.
+        p : float
+            That p; 2 for norms that are not entrywise.
+        """
+        return math.sqrt(2.0 * gap), 2.0
+
+    @cached_property
+    def _key(self) -> Hashable:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Norm) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return f"<norm {self.name}>"
+
+
+def distance_bound(norm: Norm, gap: float) -> tuple[float, float]:
+    """Return :meth:`Norm.distance_bound`."""
+    return norm.distance_bound(gap)
+
+
+def conjugate(p: float) -> float:
+    """Return q with 1/p + 1/q = 1, p in [1, inf]."""
+    return math.inf if p == 1 else 1.0 if math.isinf(p) else p / (p - 1.0)
+
+
+def exponent(name: str, p: object) -> float:
+    """Read an exponent p in [1, inf].
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    try:
+        number = math.nan if isinstance(p, bool) else float(p)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError):
+        number = math.nan
+    if not number >= 1:
+        raise ValueError(f"{name} is {p!r}; a number p >= 1 was expected.")
+    return number

@@ -1,0 +1,104 @@
+r"""Norms of the singular values: Schatten-p, of which the nuclear and the spectral norm are the ends.
+
+The dual of a symmetric gauge of the singular values is the dual gauge of them (von Neumann; Bhatia, *Matrix Analysis*,
+theorem IV.2.11), so Schatten-p and Schatten-q are dual for 1/p + 1/q = 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from attsvm.core.norms.entrywise import Entrywise
+from attsvm.core.norms.frobenius import FROBENIUS
+from attsvm.core.norms.norm import Norm, Smooth, exponent
+from attsvm.core.norms.smoothing import spectral_smoothing
+
+
+def nuclear(M: np.ndarray) -> float:
+    """Sum of the singular values."""
+    return float(np.linalg.svd(M, compute_uv=False).sum())
+
+
+def spectral(M: np.ndarray) -> float:
+    """Largest singular value."""
+    return float(np.linalg.svd(M, compute_uv=False)[0])
+
+
+class SingularValueNorm(Norm):
+    """An entrywise norm, symmetric in the entries, of the singular values.
+
+    Parameters
+    ----------
+    name : str
+    profile : Norm
+        The entrywise norm.
+    """
+
+    invariant = True
+
+    def __init__(self, name: str, profile: Norm) -> None:
+        self.name, self._profile = name, profile
+        self.smooth = profile.smooth
+
+    @property
+    def profile(self) -> Norm:
+        """The entrywise norm of the singular values, as a row."""
+        return self._profile
+
+    def value(self, M: np.ndarray) -> float:
+        """Evaluate the norm of the singular values."""
+        return self._profile.value(np.linalg.svd(M, compute_uv=False)[None])
+
+    def dual(self, M: np.ndarray) -> float:
+        """Evaluate the dual norm of the singular values."""
+        return self._profile.dual(np.linalg.svd(M, compute_uv=False)[None])
+
+    def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Compare the singular values with their length."""
+        return self._profile.growth((1, min(shape)), dual)
+
+    def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
+        """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
+        return spectral_smoothing(self._profile.smoothing, V, mu)
+
+
+class _Named(SingularValueNorm):
+    """One of the norms that exist once."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _known, (self.name,)
+
+
+NUCLEAR = _Named("nuclear", Entrywise(1.0))
+SPECTRAL = _Named("spectral", Entrywise(math.inf))
+
+
+def _known(name: str) -> Norm:
+    return NUCLEAR if name == NUCLEAR.name else SPECTRAL
+
+
+class Schatten(SingularValueNorm):
+    """The l_p norm of the singular values.
+
+    Parameters
+    ----------
+    p : float
+        In [1, inf]: 1 is the nuclear norm, 2 the Frobenius norm, infinity the spectral norm.
+
+    Raises
+    ------
+    ValueError
+        If p is below one.
+    """
+
+    def __init__(self, p: float) -> None:
+        self.p = exponent("p", p)
+        super().__init__(f"schatten-{self.p:.17g}", Entrywise(self.p))
+
+    @property
+    def canonical(self) -> Norm:
+        """The norm of its own name for p = 1, 2 and infinity."""
+        return {1.0: NUCLEAR, 2.0: FROBENIUS, math.inf: SPECTRAL}.get(self.p, self)

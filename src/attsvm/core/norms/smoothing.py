@@ -1,0 +1,210 @@
+r"""Smooth approximations of norms: absolute values, gauges of nonnegative numbers, and their composition.
+
+All are the optimal values of barrier problems with the barrier's weight :math:`\mu`, or compositions of such values, so
+they are convex and satisfy :math:`f_{c\mu}(cx) = c f_\mu(x)` (the logarithms are written in units of :math:`\mu`):
+
+.. math:: |x| \approx h_\mu(x) = \min_r\; r - \mu\log\frac{r^2 - x^2}{2\mu^2}, \qquad
+   \max(0, x) \approx \min_u\; u - \mu\log\frac{u}{\mu} - \mu\log\frac{u - x}{\mu}.
+
+With :math:`R = \sqrt{\mu^2 + x^2}` the first has the minimiser :math:`r = \mu + R`, the slope :math:`x/r` and the
+curvature :math:`\mu/(Rr)`: no difference of near equals. The sum of the k largest of nonnegative numbers is
+:math:`\min_s ks + \sum\max(0, x_i - s)`, smoothed term by term; the largest is the case k = 1. The l_p gauge, p < inf,
+is smooth already at the positive values that it gets. Gauges increase in each argument, so a gauge of smooth convex
+functions is convex, and slopes of absolute values below one keep the gradient inside the unit ball of the dual norm.
+
+For a function of singular values the second derivative is the one of Lewis and Sendov (SIAM J. Matrix Anal. 23, 2001).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.core.norms.norm import Smooth
+
+EPS = float(np.finfo(float).eps)
+ROOT_STEPS = 200
+# Singular values closer than this part of the largest take the limit of a divided difference.
+CLOSE = 1e-7
+
+
+@dataclass(frozen=True)
+class GaugeValue:
+    """A smooth gauge at nonnegative numbers x (m,), with the Hessian diag(diagonal) - coefficient u u^T.
+
+    Attributes
+    ----------
+    value : float
+    weight : ndarray, shape (m,)
+        The gradient, nonnegative.
+    diagonal, u : ndarray, shape (m,)
+    coefficient : float
+    """
+
+    value: float
+    weight: np.ndarray
+    diagonal: np.ndarray
+    u: np.ndarray
+    coefficient: float
+
+
+Gauge = Callable[[np.ndarray, float], GaugeValue]
+
+
+def smooth_absolute(x: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Value, slope and curvature of the smooth absolute value."""
+    root = np.hypot(mu, x)
+    r = mu + root
+    return r - mu * np.log(r / mu), x / r, mu / (root * r)
+
+
+def smooth_positive(x: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Value, slope and curvature of the smooth positive part."""
+    half = 0.5 * x
+    root = np.hypot(mu, half)
+    far = mu + root + np.abs(half)
+    near = mu + mu * (mu / (root + np.abs(half)))
+    upper, lower = np.where(x > 0, far, near), np.where(x > 0, near, far)  # u and u - x
+    curvature = 1.0 / (upper * (upper / mu) + lower * (lower / mu))
+    return upper - mu * np.log(upper / mu) - mu * np.log(lower / mu), mu / lower, curvature
+
+
+def power_gauge(p: float) -> Gauge:
+    """Return the l_p gauge of positive numbers, 1 <= p < inf."""
+
+    def gauge(x: np.ndarray, mu: float) -> GaugeValue:
+        if p == 1:
+            return GaugeValue(float(x.sum()), np.ones(len(x)), np.zeros(len(x)), np.zeros(len(x)), 0.0)
+        top = float(x.max())
+        value = top * float(((x / top) ** p).sum()) ** (1.0 / p)
+        part = x / value
+        weight = part ** (p - 1.0)
+        return GaugeValue(value, weight, (p - 1.0) / value * part ** (p - 2.0), weight, (p - 1.0) / value)
+
+    return gauge
+
+
+def top_gauge(k: int) -> Gauge:
+    """Return the smooth sum of the k largest of nonnegative numbers."""
+
+    def gauge(x: np.ndarray, mu: float) -> GaugeValue:
+        if k >= len(x):
+            return power_gauge(1.0)(x, mu)
+        pivot = float(np.sort(x)[-k])
+        offset = x - pivot
+        # Far from all numbers every weight is near 0 or 1: the root of sum(weight) = k lies between.
+        low, high = float(offset.min()) - len(x) * mu, float(offset.max()) + len(x) * mu
+        s = 0.0
+        for _ in range(ROOT_STEPS):
+            _, weight, curvature = smooth_positive(offset - s, mu)
+            excess = float(weight.sum()) - k
+            low, high = (s, high) if excess > 0 else (low, s)
+            after = s + excess / float(curvature.sum())
+            if not low < after < high:
+                after = 0.5 * (low + high)
+            if abs(after - s) <= 4 * EPS * max(abs(s), mu):
+                break
+            s = after
+        positive, weight, curvature = smooth_positive(offset - s, mu)
+        total = float(curvature.sum())
+        return GaugeValue(k * (pivot + s) + float(positive.sum()), weight, curvature, curvature, 1.0 / total)
+
+    return gauge
+
+
+def norm_gauge(p: float) -> Gauge:
+    """Return the l_p gauge, p in [1, inf]."""
+    return top_gauge(1) if math.isinf(p) else power_gauge(p)
+
+
+def entrywise_smoothing(gauge: Gauge, V: np.ndarray, mu: float, weights: np.ndarray | float = 1.0) -> Smooth:
+    """Smooth the gauge of the absolute entries of V (p, r), times positive weights."""
+    scale = np.broadcast_to(weights, V.shape).ravel()
+    absolute, slope, curvature = smooth_absolute(scale * V.ravel(), mu)
+    outer = gauge(absolute, mu)
+    slope = slope * scale
+    diagonal = outer.weight * curvature * scale**2 + outer.diagonal * slope**2
+    bent = outer.u * slope
+    hessian = np.diag(diagonal)
+    if outer.coefficient:
+        hessian -= outer.coefficient * np.outer(bent, bent)
+    return Smooth(outer.value, (outer.weight * slope).reshape(V.shape), hessian)
+
+
+def composed(gauge: Gauge, inner: list[tuple[np.ndarray, Smooth]], shape: tuple[int, int], mu: float) -> Smooth:
+    """Smooth the gauge of several smooth norms.
+
+    Parameters
+    ----------
+    gauge : Gauge
+    inner : list of (ndarray of int, Smooth)
+        Flat positions of the entries of V that a norm reads, and its smoothing at them.
+    shape : tuple
+        Of V.
+    mu : float
+    """
+    outer = gauge(np.array([part.value for _, part in inner]), mu)
+    size = math.prod(shape)
+    slopes = np.zeros((len(inner), size))
+    hessian = np.zeros((size, size))
+    for slope, weight, (where, part) in zip(slopes, outer.weight, inner, strict=True):
+        slope[where] = part.gradient.ravel()
+        hessian[np.ix_(where, where)] += weight * part.hessian
+    hessian += (slopes.T * outer.diagonal) @ slopes
+    if outer.coefficient:
+        bent = outer.u @ slopes
+        hessian -= outer.coefficient * np.outer(bent, bent)
+    return Smooth(outer.value, (outer.weight @ slopes).reshape(shape), hessian)
+
+
+def largest_smoothing(first: Smooth, second: Smooth, mu: float) -> Smooth:
+    """Smooth the larger of two smooth norms, with the parts that they contribute."""
+    outer = top_gauge(1)(np.array([first.value, second.value]), mu)
+    parts = []
+    for inner, other, weight in zip((first, second), (second, first), outer.weight, strict=True):
+        # The weights sum to one: what one gains the other loses, at the rate c = d_1 d_2 / (d_1 + d_2).
+        rate = outer.diagonal[0] * outer.coefficient * outer.diagonal[1]
+        slope = inner.gradient.ravel()
+        bent = weight * inner.hessian + rate * np.outer(slope, slope - other.gradient.ravel())
+        parts.append((weight * inner.gradient, bent))
+    gradient, hessian = parts[0][0] + parts[1][0], parts[0][1] + parts[1][1]
+    return Smooth(outer.value, gradient, 0.5 * (hessian + hessian.T), tuple(parts))
+
+
+def spectral_smoothing(profile: Callable[[np.ndarray, float], Smooth], V: np.ndarray, mu: float) -> Smooth:
+    """Smooth a function of the singular values of V (p, r), given its smoothing as a function of a row."""
+    p, r = V.shape
+    count = min(p, r)
+    U, sigma, Vt = np.linalg.svd(V)
+    inner = profile(sigma[None], mu)
+    g, curvature = inner.gradient[0], inner.hessian
+    # In the bases U, V: entries (i, i) meet by the profile's Hessian, (i, j) and (j, i) by divided differences, and
+    # what one side has beyond the square by g_i / sigma_i.
+    ratio = np.where(sigma > 0, g / np.where(sigma > 0, sigma, 1.0), np.diag(curvature))
+    total = sigma[:, None] + sigma
+    apart = sigma[:, None] - sigma
+    diagonal = np.diag(curvature)
+    limit = 0.5 * (diagonal[:, None] + diagonal) - curvature
+    close = np.abs(apart) <= CLOSE * float(sigma[0])
+    minus = np.where(close, limit, (g[:, None] - g) / np.where(close, 1.0, apart))
+    plus = np.where(total > 0, (g[:, None] + g) / np.where(total > 0, total, 1.0), minus)
+    square = np.arange(count)
+    rows, columns = np.nonzero(~np.eye(count, dtype=bool))
+    core = np.zeros((p, r, p, r))
+    core[square[:, None], square[:, None], square, square] = curvature
+    core[rows, columns, rows, columns] = 0.5 * (minus + plus)[rows, columns]
+    core[rows, columns, columns, rows] = 0.5 * (minus - plus)[rows, columns]
+    for i in range(count):
+        beyond = np.arange(count, r if p <= r else p)
+        if p <= r:
+            core[i, beyond, i, beyond] = ratio[i]
+        else:
+            core[beyond, i, beyond, i] = ratio[i]
+    core = np.tensordot(U, np.tensordot(U, core, axes=(1, 0)), axes=(1, 2))  # (p', p, r, r')
+    core = np.tensordot(Vt, np.tensordot(Vt, core, axes=(0, 2)), axes=(0, 3))  # (r', r, p', p)
+    hessian = core.transpose(3, 1, 2, 0).reshape(p * r, p * r)
+    gradient = (U[:, :count] * g) @ Vt[:count]
+    return Smooth(inner.value, gradient, 0.5 * (hessian + hessian.T))

@@ -1,0 +1,205 @@
+r"""What rounding can do to the sums that a claim rests on.
+
+A sum of k products, in any order of summation, is off by at most :math:`\gamma_k = ku/(1-ku)` times the sum of the
+absolute products, :math:`u = 2^{-53}` (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1). A norm
+is bounded from above here, never estimated: entrywise norms by such sums, and those of singular values by factors that
+need not be exact. With any K and Q, :math:`\|M\|_* \le \tfrac12(\|K\|_F^2 + \|Q\|_F^2) + \sqrt r\,\|M - KQ^\top\|_F`,
+and with any U, V, s, :math:`\|M\|_2 \le \|U\|_2\max(s)\|V\|_2 + \|M - U\mathrm{diag}(s)V^\top\|_F`, whatever LAPACK
+did to find them.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from attsvm.core.error_free import UNIT, Pair, error_of, sum_pairs, two_product
+from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm
+
+EPS = 2.0 * UNIT
+SUBNORMAL = 2.0**-1074
+SAFE_SQUARE = 1e-100
+UNDERFLOW = 1e-200
+# numpy adds a contiguous array pairwise, in blocks of 128: no term passes through more additions than this.
+PAIRWISE = 200
+# Rounding of a root, a division, a power: library functions are within a few units in the last place.
+FEW = 4 * UNIT
+# Products that are summed in twice the precision to bound how far singular vectors are from orthonormal.
+SHARP_ENTRIES = 1_000_000
+
+
+def gamma(k: float) -> float:
+    """Return the constant of k roundings."""
+    return k * UNIT / (1.0 - k * UNIT)
+
+
+def row_lengths(rows: np.ndarray) -> np.ndarray:
+    """Lengths along the last axis; rows whose squares leave the range of doubles are measured by their largest entry.
+
+    Good to a relative d + 8 roundings, and for subnormal entries to what those hold.
+    """
+    with np.errstate(over="ignore"):
+        lengths = np.sqrt(np.einsum("...p,...p->...", rows, rows))
+    odd = (lengths < 1e-150) | ~np.isfinite(lengths)  # below the root of the smallest normal number squares lose digits
+    if odd.any():
+        top = np.abs(rows[odd]).max(axis=-1, initial=0.0)
+        units = rows[odd] / np.where(top > 0, top, 1.0)[:, None]
+        lengths[odd] = top * np.linalg.norm(units, axis=-1)
+    return lengths
+
+
+def squares_of(rows: np.ndarray) -> np.ndarray:
+    """Sum squares along the last axis, (..., p) -> (...)."""
+    return np.vecdot(rows, rows)
+
+
+def lengths_above(delta_squares: np.ndarray, query_squares: np.ndarray, roundings: int) -> np.ndarray | None:
+    """Bound |delta||z| from above, (n, T); None where squares leave the range that holds them to rounding.
+
+    Parameters
+    ----------
+    delta_squares : ndarray, shape (n, T)
+        Overwritten.
+    query_squares : ndarray, shape (n,)
+    roundings : int
+        Relative error of the squares.
+    """
+    for squares in (delta_squares, query_squares):
+        if not SAFE_SQUARE < squares.max() < 1.0 / SAFE_SQUARE:
+            return None
+    # What underflow took from the squares is less than this.
+    delta_squares += UNDERFLOW
+    delta_squares *= (query_squares * (1.0 + gamma(roundings + 8)) + UNDERFLOW)[:, None]
+    return np.sqrt(delta_squares, out=delta_squares)
+
+
+def sum_below(values: np.ndarray) -> float:
+    """Bound the sum of a contiguous nonnegative array (k,) from below."""
+    return float(values.sum()) * (1.0 - gamma(min(len(values), PAIRWISE) + 1))
+
+
+@lru_cache(maxsize=256)
+def growth(norm: Norm, shape: tuple[int, int], dual: bool = False) -> float:
+    """Bound the norm (or the dual norm) of every matrix of Frobenius norm one."""
+    bound = norm.growth(shape, dual)
+    return bound if bound == 1.0 else bound * (1 + gamma(math.prod(shape)) + 1e3 * UNIT)
+
+
+def norm_above(norm: Norm, M: np.ndarray, value: float, *, dual: bool = False, sharp: bool = False) -> float:
+    """Bound the norm (or the dual norm) of a float matrix from above; infinite when that fails.
+
+    Parameters
+    ----------
+    norm : Norm
+    M : ndarray, shape (d, dz)
+    value : float
+        The norm (or the dual norm) of M as it is computed.
+    dual : bool
+    sharp : bool
+        Sum exactly where that narrows the bound, which takes microseconds an entry.
+    """
+    entries = M.size
+    if not value < math.inf:
+        return math.inf
+    if norm.name == FROBENIUS.name:
+        return _frobenius_sharp(M) if sharp else value * (1.0 + gamma(0.5 * entries + 8)) + SUBNORMAL * entries
+    if norm.name in (NUCLEAR.name, SPECTRAL.name):
+        return (
+            _nuclear_above(M, sharp=sharp) if dual == (norm.name == SPECTRAL.name) else _spectral_above(M, sharp=sharp)
+        )
+    if norm.power is not None:
+        p = _conjugate(norm.power) if dual else norm.power
+        if math.isinf(p):
+            return value
+        # Powers are off by p units and lose what underflows; the p-th root divides both by p.
+        return value * (1.0 + gamma(entries / p + 32 + 4 * math.log(entries)))
+    # Any other norm: LAPACK's accuracy, in coordinates that may be as ill-conditioned as its transform.
+    return value * (1.0 + gamma(8 * (entries + 8) * _conditioning(norm)))
+
+
+@lru_cache(maxsize=256)
+def _conditioning(norm: Norm) -> float:
+    """Condition number of the change of coordinates that a norm is taken in."""
+    factors = norm.transform or ()
+    return math.prod(float(np.linalg.cond(factor)) for factor in factors if factor is not None)
+
+
+def _frobenius_sharp(M: np.ndarray) -> float:
+    top = math.ldexp(1.0, math.frexp(float(np.abs(M).max(initial=0.0)))[1] - 1)
+    if not 0.0 < top < math.inf:
+        return top
+    return top * math.sqrt(math.fsum(((M / top) ** 2).ravel().tolist())) * (1.0 + FEW)
+
+
+def _conjugate(p: float) -> float:
+    return math.inf if p == 1 else 1.0 if math.isinf(p) else p / (p - 1)
+
+
+def _frobenius_above(M: np.ndarray) -> float:
+    return FROBENIUS.value(M) * (1.0 + gamma(0.5 * M.size + 8))
+
+
+def _nuclear_above(M: np.ndarray, *, sharp: bool) -> float:
+    factors = _singular_vectors(M)
+    if factors is None:
+        return math.inf
+    U, s, Vt = factors
+    root = np.sqrt(s)
+    K, Q = U * root, root[:, None] * Vt
+    squares = _frobenius_sharp(K) ** 2 + _frobenius_sharp(Q) ** 2 if sharp else _squares_above(K) + _squares_above(Q)
+    return (0.5 * squares + math.sqrt(len(s)) * _miss_above(M, K, Q, sharp=sharp)) * (1 + FEW)
+
+
+def _spectral_above(M: np.ndarray, *, sharp: bool) -> float:
+    factors = _singular_vectors(M)
+    if factors is None:
+        return math.inf
+    U, s, Vt = factors
+    stretch = _orthonormal_above(U.T, sharp=sharp) * _orthonormal_above(Vt, sharp=sharp)
+    # Rounding U diag(s) moves the product by one unit of its terms.
+    miss = _miss_above(M, U * s, Vt, sharp=sharp) + UNIT * _frobenius_above(U * s) * _frobenius_above(Vt)
+    return (float(s.max(initial=0.0)) * stretch + miss) * (1 + FEW)
+
+
+def _singular_vectors(M: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Approximate U (d, r), s (r,) and V^T (r, dz); None when LAPACK fails."""
+    if not np.isfinite(M).all():
+        return None
+    try:
+        U, s, Vt = np.linalg.svd(M, full_matrices=False)
+    except np.linalg.LinAlgError:
+        return None
+    return U, s, Vt
+
+
+def _squares_above(M: np.ndarray) -> float:
+    return _frobenius_above(M) ** 2
+
+
+def _miss_above(M: np.ndarray, K: np.ndarray, Q: np.ndarray, *, sharp: bool) -> float:
+    """Bound ||M - K Q||_F for factors (d, r) and (r, dz)."""
+    r = K.shape[1]
+    size = _frobenius_above(K) * _frobenius_above(Q)
+    if sharp and K.size * Q.shape[1] <= SHARP_ENTRIES:
+        total = sum_pairs(Pair(*two_product(K[:, :, None], Q[None, :, :])), 1)
+        apart = (M - total.high) - total.low
+        return _frobenius_above(apart) * (1 + FEW) + error_of(r, 4) * size
+    # An entry of the product is off by r roundings of the sum of |K||Q|, whose Frobenius norm is at most |K|_F |Q|_F.
+    return _frobenius_above(M - K @ Q) * (1 + FEW) + gamma(r + 2) * size * (1 + FEW)
+
+
+def _orthonormal_above(rows: np.ndarray, *, sharp: bool) -> float:
+    """Bound the spectral norm of a matrix (r, k) with nearly orthonormal rows: ||Q||^2 <= 1 + ||Q Q^T - I||_F."""
+    r, k = rows.shape
+    if sharp and r * r * k <= SHARP_ENTRIES:
+        high, low = two_product(rows[:, None, :], rows[None, :, :])
+        total = sum_pairs(Pair(high, low), 2)
+        gram = (total.high - np.eye(r)) + total.low
+        rounding = error_of(k, 4) * _frobenius_above(rows) ** 2 + FEW * _frobenius_above(gram)
+    else:
+        gram = rows @ rows.T
+        gram[np.diag_indices(r)] -= 1.0
+        rounding = gamma(k + 2) * _frobenius_above(rows) ** 2
+    return math.sqrt(1.0 + _frobenius_above(gram) + rounding) * (1 + FEW)

@@ -1,0 +1,34 @@
+r"""Norms beyond the named ones, for ``attsvm.solve(problem, norm=...)``.
+
+>>> import numpy as np
+>>> from attsvm import SelectionProblem, norms, solve
+>>> tokens = np.array([[[3.0, 4.0], [0.0, 0.0]]])
+>>> solution = solve(SelectionProblem(tokens, [[0.0, 2.0]], [0]), norms.Mixed(2, 1))
+>>> solution.status.name, round(solution.objective, 9)
+('OPTIMAL', 0.125)
+
+Schatten-p and Ky Fan norms measure singular values, mixed norms rows or columns, weighted norms entries one by one, and
+the Mahalanobis norm W in other coordinates; ``Sum`` and ``Largest`` combine any two. A norm of one's own is a subclass
+of :class:`Norm`.
+"""
+
+from attsvm.core.norms.composite import Largest, Sum
+from attsvm.core.norms.entrywise import Entrywise, Weighted
+from attsvm.core.norms.ky_fan import KyFan
+from attsvm.core.norms.mahalanobis import Mahalanobis
+from attsvm.core.norms.mixed import Mixed
+from attsvm.core.norms.norm import Norm, Smooth
+from attsvm.core.norms.schatten import Schatten
+
+__all__ = [
+    "Entrywise",
+    "KyFan",
+    "Largest",
+    "Mahalanobis",
+    "Mixed",
+    "Norm",
+    "Schatten",
+    "Smooth",
+    "Sum",
+    "Weighted",
+]

@@ -1,0 +1,233 @@
+r"""Proof that no W exists, checked without the solver that found it.
+
+By Farkas' lemma the constraints are infeasible if and only if some multipliers :math:`\lambda \ge 0` (free on
+equalities), not all zero on the inequalities, give :math:`A^\top\lambda = 0`. Floating-point multipliers only come
+near: what is checked is that *exact* ones exist beside them. With :math:`M = A_J^\top \mathrm{diag}(\lambda_J)`, J the
+support, the smallest relative correction e solving :math:`M(1+e) = 0` has :math:`|e| \le \|A^\top\lambda\| / \sigma`,
+where :math:`\sigma` is the smallest non-zero singular value of M. If that ratio is below one, :math:`\lambda' =
+\lambda(1+e)` is positive and exact. If no singular value is taken for zero, the test holds for the data as they are; if
+some are, exact arithmetic settles small supports, and otherwise the certificate says how near the data are for which
+it holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from attsvm.core.double_double import Rows
+from attsvm.core.error_free import Pair
+from attsvm.core.normal_matrix import NormalMatrix
+from attsvm.core.norms import frobenius
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.reduction import Reduced, reduce
+from attsvm.core.rounding import EPS, FEW, gamma
+from attsvm.proofs.decision import decidable
+from attsvm.proofs.infeasible import prove_infeasible
+
+# Entries of the dense support matrix above which its smallest singular value is bounded through the normal matrix.
+DENSE_ENTRIES = 4_000_000
+CHOLESKY_FLOOR = 1e-10
+# Supports that are solved for over the integers, entries of their rows, and the test they must pass in floats before:
+# a hundredth of a second.
+EXACT_SYSTEM, EXACT_ENTRIES, EXACT_RATIO = 24, 40_000, 1.0
+# Data this near, relatively, count as the given ones where nothing exact can be said: thousands of roundings.
+NEARBY = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class FarkasCertificate:
+    """Multipliers that prove a selection problem infeasible.
+
+    Attributes
+    ----------
+    problem : SelectionProblem
+    dual : ndarray, shape (n, T)
+        Nonnegative on rejected tokens, free on tied ones, summing to one over rejected tokens.
+    """
+
+    problem: SelectionProblem
+    dual: np.ndarray
+
+    @cached_property
+    def residual(self) -> float:
+        """Length of A^T dual over the summed lengths of its terms: rounding level when the proof holds."""
+        reduced = reduce(self.problem)
+        dual = reduced.gather(self.dual)
+        total = float((np.abs(dual) * reduced.lengths).sum())
+        return float(np.linalg.norm(reduced.adjoint(dual))) / total if total > 0 else 0.0
+
+    @cached_property
+    def _admissible(self) -> bool:
+        """Whether the multipliers have the signs of a certificate, and their pull is not itself a W."""
+        problem, dual = self.problem, np.asarray(self.dual, dtype=np.float64)
+        if dual.shape != problem.mask.shape or not np.isfinite(dual).all():
+            return False
+        inner = dual[problem.rejected]
+        if (inner < 0).any() or not (inner > 0).any() or (dual[~problem.constrained] != 0).any():
+            return False
+        return not self._refuted(dual)
+
+    @cached_property
+    def _existence(self) -> tuple[float, bool]:
+        if not self._admissible:
+            return np.inf, False
+        reduced = reduce(self.problem)
+        ratio, sure = _existence(reduced, reduced.gather(np.asarray(self.dual, dtype=np.float64)))
+        return ratio, sure and _spans_exactly(self.problem, reduced)
+
+    @property
+    def ratio(self) -> float:
+        """The existence test: below one, exact multipliers exist beside ``dual``; infinite when it cannot hold."""
+        return self._existence[0]
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether multipliers beside ``dual`` are proven to cancel exactly for the floats the problem is given in."""
+        if not self._admissible:
+            return False
+        ratio, sure = self._existence
+        if sure:
+            return True
+        dual = np.asarray(self.dual, dtype=np.float64)
+        _, _, d, dz = self.problem.shape
+        if np.count_nonzero(dual) * d * dz > EXACT_ENTRIES or not ratio < EXACT_RATIO:
+            return False
+        return prove_infeasible(self.problem, dual, EXACT_SYSTEM) is not None
+
+    @cached_property
+    def perturbation(self) -> float:
+        r"""Relative distance of the data for which ``dual`` proves that no W exists; zero when that is the data's own.
+
+        Constraints :math:`\delta_{it}z_i^\top` that each move by at most this part of their length cancel under
+        ``dual`` itself: the backward error :math:`\|A^\top\lambda\|/\sum\lambda_{it}|\delta_{it}||z_i|`, from above.
+        """
+        if self.exact:
+            return 0.0
+        if not self._admissible:
+            return np.inf
+        problem, dual = self.problem, np.asarray(self.dual, dtype=np.float64)
+        rows, columns = np.nonzero(dual)
+        weights = dual[rows, columns]
+        constraints = Rows.of(problem, rows, columns)
+        residual, error = constraints.adjoint(Pair(weights, np.zeros(len(weights))), scaled=True)
+        total = float((np.abs(weights) * constraints.lengths).sum()) * (1 - gamma(sum(problem.shape) + 40))
+        return frobenius(residual.rounded()) * (1 + FEW) / total + error * (1 + FEW) if total > 0 else np.inf
+
+    @property
+    def statement(self) -> str:
+        """How the multipliers prove it, in words."""
+        if self.exact:
+            return "multipliers beside the certificate's cancel exactly"
+        return (
+            "the certificate's multipliers cancel for data whose constraints differ from these by a relative "
+            f"{self.perturbation:.1e}"
+        )
+
+    def _refuted(self, dual: np.ndarray) -> bool:
+        """Tell whether W = A^T dual, what is left over, meets the constraints: then nothing proves that no W does.
+
+        Data within rounding of a contradiction leave a residual that looks like rounding; evaluated in the original
+        coordinates it may still have every margin positive.
+        """
+        adjoint = self.problem.adjoint(dual)
+        top = np.abs(adjoint).max()
+        if top == 0.0:
+            return False
+        margins = self.problem.apply(adjoint / top)
+        return bool((margins[self.problem.rejected] > 0).all() and not margins[self.problem.tied].any())
+
+    def verify(self) -> bool:
+        """Tell whether the multipliers prove infeasibility: :attr:`exact`, or of data this near to a large problem.
+
+        A problem that is small enough to be decided over the rationals is infeasible only with exact multipliers.
+        """
+        return self.exact or (self.ratio < 1.0 and self.perturbation < NEARBY and not decidable(self.problem))
+
+
+def existence_ratio(reduced: Reduced, dual: np.ndarray) -> float:
+    """Bound the largest relative correction that makes ``dual`` exact; see the module's derivation.
+
+    Parameters
+    ----------
+    reduced : Reduced
+    dual : ndarray, shape (n, T)
+        On the rows of ``reduced``.
+
+    Returns
+    -------
+    float
+        (||A^T dual|| + its rounding error) / sigma.
+    """
+    return _existence(reduced, dual)[0]
+
+
+def _existence(reduced: Reduced, dual: np.ndarray) -> tuple[float, bool]:
+    """Return the ratio, and whether it is below one for exact data as well: no singular value was taken for zero."""
+    row, column = np.nonzero(dual)
+    weight = np.zeros(dual.shape)
+    weight[row, column] = np.where(reduced.tied[row, column], np.abs(dual).max(), dual[row, column])
+    terms = float((reduced.lengths * weight).sum())
+    noise = 4 * EPS * terms
+    if noise == 0.0:
+        return 0.0, True
+    residual = float(np.linalg.norm(reduced.adjoint(dual)))
+    error = residual + noise
+    p, r = reduced.shape
+    size = p * r
+    # Rotating differences and queries rounds d and dz products an entry, A^T dual as many as there are terms.
+    wide = 1 if reduced.left is None else reduced.left.shape[1]
+    long = 1 if reduced.right is None else reduced.right.shape[1]
+    rounding = gamma(wide * p**0.5 + long * r**0.5 + min(sum(dual.shape), len(row)) + 16) * terms * (1 + FEW)
+    if len(row) * size > DENSE_ENTRIES and len(row) >= size:
+        floor = _singular_value_floor(reduced, weight)
+        if floor > 0:
+            return error / floor, residual + rounding < floor - rounding
+    left, right = reduced.delta[row, column] * weight[row, column][:, None], reduced.queries[row]
+    smallest, largest, rank = _singular_values((left[:, :, None] * right[:, None, :]).reshape(len(row), size))
+    # LAPACK's singular values are those of a matrix within a few units, times its size, of the given one.
+    floor = smallest - 32 * (size + len(row)) * EPS * largest - rounding
+    return error / smallest, rank == size and residual + rounding < floor
+
+
+def _spans_exactly(problem: SelectionProblem, reduced: Reduced) -> bool:
+    """Tell whether the rotated coordinates are as many as the exact spans have dimensions, so that none was cut off."""
+    if reduced.left is not None and np.count_nonzero(reduced.lengths) > reduced.shape[0]:
+        used = np.zeros(problem.shape[2], dtype=bool)
+        for _, delta in problem.differences():
+            used |= delta.any(axis=(0, 1))
+        if np.count_nonzero(used) > reduced.shape[0]:
+            return False
+    if reduced.right is not None:
+        asked = problem.queries[reduced.rows]
+        count = min(int(np.count_nonzero(asked.any(axis=0))), len(np.unique(asked, axis=0)))
+        return count <= reduced.shape[1]
+    return True
+
+
+def _singular_value_floor(reduced: Reduced, weight: np.ndarray) -> float:
+    """Lower bound on the smallest singular value of A^T diag(weight) when it has full row rank; 0 when not shown.
+
+    One Cholesky factorisation of M M^T - floor^2 I, whose success proves the bound, instead of a singular value
+    decomposition of M.
+    """
+    normal = NormalMatrix(reduced).form(weight**2)
+    size = len(normal)
+    largest = float(np.abs(normal).sum(axis=1).max())
+    floor_squared = CHOLESKY_FLOOR * largest
+    normal[np.diag_indices(size)] -= floor_squared + (2 * size + sum(weight.shape)) * EPS * largest
+    try:
+        np.linalg.cholesky(normal)
+    except np.linalg.LinAlgError:
+        return 0.0
+    return float(np.sqrt(floor_squared))
+
+
+def _singular_values(matrix: np.ndarray) -> tuple[float, float, int]:
+    """Smallest singular value above rounding level, the largest, and how many there are above it."""
+    small = matrix if min(matrix.shape) == matrix.shape[0] else np.linalg.qr(matrix, mode="r")
+    sigma = np.linalg.svd(small, compute_uv=False)
+    above = sigma[sigma > max(matrix.shape) * EPS * sigma[0]]
+    return float(above[-1]), float(sigma[0]), len(above)

@@ -1,0 +1,100 @@
+"""What a solution claims, and whether the bounds that were proven bear it out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.core.norms import Norm, frobenius
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.rounding import FEW, gamma
+from attsvm.core.status import Status
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import Certified
+from attsvm.proofs.proof import Bound
+
+# Bounds that were computed twice may differ by the rounding of a few scalars.
+AGREEMENT = 4 * FEW
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """A problem, and the W, multipliers or certificate that are said to solve it.
+
+    Attributes
+    ----------
+    problem : SelectionProblem
+    norm : Norm
+    status : Status
+    certified : Certified
+    certificate : FarkasCertificate or None
+    tol : float
+        The relative gap that an optimum promises.
+    """
+
+    problem: SelectionProblem
+    norm: Norm
+    status: Status
+    certified: Certified
+    certificate: FarkasCertificate | None
+    tol: float
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether it is claimed that no W exists."""
+        return self.status is Status.INFEASIBLE or self.certificate is not None
+
+    @property
+    def empty(self) -> bool:
+        """Whether the problem has nothing to satisfy and the claim says so."""
+        problem, certified = self.problem, self.certified
+        return not (problem.has_rejected or self.infeasible or certified.W.any() or certified.objective)
+
+    def certificate_fault(self) -> str | None:
+        """Say what is wrong with a claim that no W exists before its multipliers are looked at; None for nothing."""
+        if self.certificate is None:
+            return "the status is INFEASIBLE without a certificate."
+        if self.status is not Status.INFEASIBLE:
+            return f"there is a certificate of infeasibility beside the status {self.status.name}."
+        return None
+
+    def fault(self, low: Bound, high: Bound) -> str | None:
+        """Say what the claim says that W and multipliers, which prove this interval, do not bear out; None for nothing.
+
+        Parameters
+        ----------
+        low, high : Fraction or float
+            Positive and finite.
+        """
+        certified = self.certified
+        claimed_low, claimed_high = certified.lower_bound, certified.upper_bound
+        value = self.norm.value(certified.W)
+        if abs(certified.objective - value) > value * gamma(8 * (certified.W.size + 8)):
+            return f"the objective is said to be {certified.objective:.17g} where W has norm {value:.17g}."
+        if not claimed_low * (1 - AGREEMENT) <= low:
+            return f"the bound is said to be {claimed_low:.17g} where the multipliers prove {float(low):.17g}."
+        if not claimed_high * (1 + AGREEMENT) >= high:
+            return f"W is said to prove {claimed_high:.17g} where it proves {float(high):.17g}."
+        wrong = self._margins_fault()
+        if wrong is None and self.status is Status.OPTIMAL:
+            gap = max(float(high / low - 1), certified.gap)
+            if not gap <= self.tol + AGREEMENT:
+                return f"the gap is {gap:.3g} where an optimum promises {self.tol:.3g}."
+        return wrong
+
+    def _margins_fault(self) -> str | None:
+        problem, certified = self.problem, self.certified
+        W, margins = certified.W, certified.margins
+        if margins.shape != problem.mask.shape:
+            return f"the margins have shape {margins.shape}; {problem.mask.shape} was expected."
+        d, dz = W.shape
+        allowance = 2 * gamma(d + dz + 8) * frobenius(W) * problem.lengths
+        apart = np.abs(np.where(problem.constrained, margins - problem.apply(W), 0.0)) - allowance
+        if not (apart <= FEW * np.abs(margins)).all():
+            return "the margins are not those of W."
+        smallest = float(np.min(margins, where=problem.rejected, initial=math.inf))
+        if not abs(smallest - 1.0) <= AGREEMENT:
+            return f"the smallest margin is {smallest:.17g} where W promises one."
+        return None

@@ -1,0 +1,135 @@
+r"""How far a W is from one that ties exactly what must tie.
+
+With B the tie equations, scaled to length one, and r what W leaves of them, the smallest change E with
+:math:`B E = -r` has :math:`\|E\|_F \le \|r\| / \sigma_{min}(B)`, if B has full row rank: a Cholesky factorisation of
+:math:`BB^\top - \mu I` that succeeds proves :math:`\sigma_{min}^2 \ge \mu` less its rounding (Rump, Acta Numerica 19,
+2010, section 10). Equations that depend on each other are settled over the rationals when few.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from attsvm.core.double_double import Rows
+from attsvm.core.error_free import Pair
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.rounding import gamma, row_lengths
+from attsvm.proofs.dyadic import Dyadic
+from attsvm.proofs.tie_moves import TieEquations, common, exact_move
+
+# Ties whose Gram matrix is formed at all.
+LARGEST = 2000
+# Ties that may be settled over the rationals, and what an equation may hold for that to take milliseconds.
+FEW_TIES, FEW_NUMBERS = 24, 4000
+
+
+def tie_move(problem: SelectionProblem, W: np.ndarray, length: float) -> float:
+    """Bound the Frobenius norm of a change of W (d, dz) that makes the scores of tied tokens exactly equal.
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+        With ties.
+    W : ndarray, shape (d, dz)
+    length : float
+        The Frobenius norm of W.
+
+    Returns
+    -------
+    float
+        Zero when they are equal; infinite when no such change is shown to exist.
+    """
+    d, dz = W.shape
+    rows, columns = _distinct_ties(problem)
+    if not len(rows):
+        return 0.0
+    ties = Rows.of(problem, rows, columns)
+    margins, error = ties.margins(Pair(W, np.zeros(W.shape)))
+    lengths = problem.lengths[rows, columns]
+    residual = (np.abs(margins.rounded()) * (1 + gamma(4)) + error * lengths * length) / lengths * (1 + 1e-12)
+    floor = _smallest_square(ties) if len(rows) <= LARGEST else 0.0
+    if floor > 0:
+        return float(np.linalg.norm(residual)) / math.sqrt(floor) * (1 + gamma(len(rows) + d + dz + 32))
+    return _exactly(problem, rows, columns, W)
+
+
+def onto_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> np.ndarray:
+    """Move W (d, dz), of the given margins (n, T), to the nearest matrix whose ties hold to rounding."""
+    rows, columns = _distinct_ties(problem)
+    if not 0 < len(rows) <= LARGEST:
+        return W
+    ties = Rows.of(problem, rows, columns)
+    delta = ties.delta.high / row_lengths(ties.delta.high)[:, None]
+    queries = ties.queries / row_lengths(ties.queries)[:, None]
+    missing = margins[rows, columns] / problem.lengths[rows, columns]
+    try:
+        share = np.linalg.lstsq((delta @ delta.T) * (queries @ queries.T), missing, rcond=None)[0]
+    except np.linalg.LinAlgError:
+        return W
+    return W - (delta * share[:, None]).T @ queries
+
+
+def _distinct_ties(problem: SelectionProblem) -> tuple[np.ndarray, np.ndarray]:
+    """Find the queries and tokens of ties that say something, each equation once."""
+    rows, columns = np.nonzero(problem.tied)
+    sequence = problem.sequence[rows]
+    chosen, other = problem.tokens[sequence, problem.reference[rows]], problem.tokens[sequence, columns]
+    says = (chosen != other).any(axis=1) & problem.queries[rows].any(axis=1)
+    rows, columns = rows[says], columns[says]
+    if len(rows) < 2:
+        return rows, columns
+    content = np.concatenate([chosen[says], other[says], problem.queries[rows]], axis=1)
+    _, first = np.unique(content, axis=0, return_index=True)
+    first.sort()
+    return rows[first], columns[first]
+
+
+def _smallest_square(ties: Rows) -> float:
+    """Bound the square of the smallest singular value of the scaled equations from below; 0 when not shown."""
+    k, d = ties.delta.high.shape
+    dz = ties.queries.shape[1]
+    if k > d * dz:
+        return 0.0
+    delta, queries, lengths = ties.delta.high, ties.queries, ties.lengths
+    gram = (delta @ delta.T) * (queries @ queries.T) / (lengths[:, None] * lengths)
+    if not np.isfinite(gram).all():
+        return 0.0
+    smallest = float(np.linalg.eigvalsh(gram)[0])
+    # Entries of the Gram matrix are at most one and off by the rounding of their products.
+    rounding = k * gamma(2 * (d + dz) + 16) + gamma(k + 4) * k
+    if smallest <= 4 * rounding:
+        return 0.0
+    gram[np.diag_indices(k)] -= 0.5 * smallest
+    try:
+        np.linalg.cholesky(gram)
+    except np.linalg.LinAlgError:
+        return 0.0
+    return 0.5 * smallest - rounding
+
+
+def _exactly(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray, W: np.ndarray) -> float:
+    """Solve the equations over the rationals, and check that the move satisfies all of them."""
+    _, _, d, dz = problem.shape
+    if len(rows) > FEW_TIES or len(rows) * (d + dz) > FEW_NUMBERS:
+        return math.inf
+    exact, left, right = Dyadic.of(W), [], []
+    for i, t in zip(rows.tolist(), columns.tolist(), strict=True):
+        tokens = Dyadic.of(problem.tokens[problem.sequence[i], [problem.reference[i], t]])
+        left.append(Dyadic(tokens.numbers[0] - tokens.numbers[1], tokens.exponent))
+        right.append(Dyadic.of(problem.queries[i]))
+    equations = common(left), common(right)
+    moved = _margins(*equations, exact)
+    if not moved.numbers.any():
+        return 0.0
+    move = exact_move(TieEquations(*equations, moved))
+    if move is None or move.change is None:
+        return math.inf
+    whole = Dyadic(exact.numbers * move.denominator, exact.exponent) + move.change
+    return math.inf if _margins(*equations, whole).numbers.any() else float(move.size) * (1 + gamma(4))
+
+
+def _margins(left: Dyadic, right: Dyadic, W: Dyadic) -> Dyadic:
+    images = left @ W  # (k, dz)
+    return Dyadic((images.numbers * right.numbers).sum(axis=1), images.exponent + right.exponent)

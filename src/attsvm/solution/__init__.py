@@ -1,0 +1,1 @@
+"""What a solve returns: :class:`attsvm.Solution`, above the proofs that check it and below the solvers that make it."""

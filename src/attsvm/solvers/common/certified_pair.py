@@ -1,0 +1,189 @@
+r"""What W and multipliers of a soft or prior problem prove, rounding included.
+
+The objective at W from above against the bound of :mod:`attsvm.solvers.common.setting` at the multipliers from below,
+both in the original coordinates; errors of the sums as in :mod:`attsvm.proofs.certified`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.core.double_double import Rows
+from attsvm.core.error_free import Pair
+from attsvm.core.norms import FROBENIUS, frobenius
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.rounding import EPS, FEW, UNIT, gamma, growth, norm_above
+from attsvm.proofs.certified import LENIENT, TIE_TOLERANCE, Certified
+from attsvm.proofs.ties import tie_move
+from attsvm.solvers.common.setting import NEARLY_SEPARATED, Terms
+
+# W is the prior when they differ by no more than this part of it.
+RESOLUTION = 64 * EPS
+
+
+@dataclass(frozen=True)
+class CertifiedPair(Certified):
+    """W and multipliers of a soft or prior problem, with the objective at the one and the bound at the others.
+
+    ``primal`` is the objective as computed and ``upper_bound`` the same with every rounding counted. An objective below
+    ``resolution``, what rounding W itself costs, counts as zero.
+    """
+
+    primal: float = np.inf
+    resolution: float = 0.0
+
+    @property
+    def gap(self) -> float:
+        """(upper bound - lower bound) / primal; infinite when W is infeasible."""
+        if not np.isfinite(self.upper_bound) or self.tie_residual > TIE_TOLERANCE:
+            return np.inf
+        if self.primal <= self.resolution:
+            return 0.0
+        return max((self.upper_bound - self.lower_bound) / self.primal, 0.0)
+
+
+def certify_pair(
+    problem: SelectionProblem,
+    terms: Terms,
+    prior: np.ndarray,
+    W: np.ndarray,
+    dual: np.ndarray,
+    *,
+    sharp: bool = False,
+) -> CertifiedPair:
+    """Evaluate the objective at W and the bound at the multipliers; a hard margin's W is first scaled to margin one.
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+    terms : Terms
+        In the original coordinates.
+    prior, W : ndarray, shape (d, dz)
+    dual : ndarray, shape (n, T)
+    sharp : bool
+        Take the margins that cost something in twice the working precision.
+
+    Returns
+    -------
+    CertifiedPair
+    """
+    dual = terms.clip(dual)
+    with np.errstate(**LENIENT):
+        margins, adjoint = problem.evaluate(W, dual)
+        smallest = float(np.min(margins, where=problem.rejected, initial=np.inf))
+        feasible = not terms.hard or smallest > 0
+        if terms.hard and feasible and smallest < 1.0:
+            W, margins = W / smallest, margins / smallest
+        else:
+            W = W.copy()
+        V = W - prior
+        primal = terms.size(V) + terms.loss(np.where(problem.rejected, 1.0 - margins, 0.0)) if feasible else np.inf
+        high, residual = _primal_above(problem, terms, W, V, margins, sharp=sharp) if feasible else (np.inf, 0.0)
+        scale, plain = terms.bound(dual, adjoint)
+        dual = terms.clip(dual * scale)
+        bound = _dual_below(problem, terms, prior, dual, adjoint * scale, residual)
+        if terms.hard and terms.norm is FROBENIUS and bound > 0:
+            dual = dual * bound  # W - W0 = A^T dual
+    for array in (W, dual, margins):
+        array.setflags(write=False)
+    rounding = (high - bound) - (primal - plain) if np.isfinite(high) else 0.0
+    return CertifiedPair(
+        W=W,
+        dual=dual,
+        margins=margins,
+        objective=terms.norm.value(V) if feasible else np.inf,
+        lower_bound=bound,
+        upper_bound=high,
+        tie_residual=residual,
+        rounding=2.0 * max(rounding, 0.0) / primal if primal > 0 else 0.0,
+        primal=primal,
+        resolution=terms.size(RESOLUTION * prior),
+    )
+
+
+def _primal_above(
+    problem: SelectionProblem, terms: Terms, W: np.ndarray, V: np.ndarray, margins: np.ndarray, *, sharp: bool
+) -> tuple[float, float]:
+    """Bound the objective of a W next to the given one from above; returns it and the residual of the ties."""
+    d, dz = W.shape
+    norm, rejected = terms.norm, problem.rejected
+    error = gamma(d + dz + 6) * frobenius(W) * problem.lengths * (1 + FEW)
+    shortfall = np.where(rejected, 1.0 - margins + error, 0.0)
+    if sharp:
+        shortfall = _sharp_shortfall(problem, W, shortfall)
+    extra = residual = 0.0
+    if problem.has_ties:
+        move = tie_move(problem, W, frobenius(W))
+        if move <= TIE_TOLERANCE * frobenius(W):
+            shortfall = np.where(rejected, shortfall + move * problem.lengths, 0.0)
+            extra = move * growth(norm, W.shape)
+        else:
+            residual = float((np.abs(margins) + error).max(where=problem.tied, initial=0.0))
+    grown = norm_above(norm, W, norm.value(W), sharp=sharp)
+    value = norm_above(norm, V, norm.value(V), sharp=sharp) + UNIT * frobenius(V) * growth(norm, W.shape) + extra
+    largest = float(shortfall.max(initial=0.0))
+    if terms.hard:
+        # The feasible matrix is W / floor, further from the prior than W by what it grows.
+        return (_grown(terms, value, grown, largest), residual) if largest < 1 else (math.inf, residual)
+    loss = terms.loss(shortfall) * (1 + gamma(int(rejected.sum()) + 4))
+    high = (_size(terms, value) + loss) * (1 + FEW)
+    if 0 < largest < NEARLY_SEPARATED:
+        high = min(high, _grown(terms, value, grown, largest))
+    return high, residual
+
+
+def _size(terms: Terms, value: float) -> float:
+    return 0.5 * value * value if terms.squared else value
+
+
+def _grown(terms: Terms, value: float, length: float, shortfall: float) -> float:
+    """Bound the objective of a W scaled up until nothing falls short; ``length`` is its norm, ``value`` that of V."""
+    return _size(terms, value + shortfall / (1.0 - shortfall) * length * (1 + FEW)) * (1 + FEW)
+
+
+def _sharp_shortfall(problem: SelectionProblem, W: np.ndarray, shortfall: np.ndarray) -> np.ndarray:
+    """Bound what margins fall short of one by, in twice the precision where it may be positive."""
+    rows, columns = np.nonzero(shortfall > 0)
+    if not len(rows):
+        return shortfall
+    exact, relative = Rows.of(problem, rows, columns).margins(Pair(W, np.zeros(W.shape)))
+    values = (1.0 - exact.high) - exact.low
+    values += FEW * np.abs(values) + relative * frobenius(W) * problem.lengths[rows, columns]
+    shortfall = shortfall.copy()
+    shortfall[rows, columns] = np.where(np.isfinite(values), values, shortfall[rows, columns])
+    return shortfall
+
+
+def _dual_below(
+    problem: SelectionProblem,
+    terms: Terms,
+    prior: np.ndarray,
+    dual: np.ndarray,
+    adjoint: np.ndarray,
+    residual: float,
+) -> float:
+    """Bound the objective from below with multipliers that :meth:`Terms.bound` has scaled to be admissible."""
+    n, T = dual.shape
+    d, dz = adjoint.shape
+    size = np.abs(dual)
+    if not size.any():
+        return 0.0
+    weight = float(np.vdot(size, problem.lengths)) * (1 + gamma(n * T + 4))
+    # Multipliers were rounded once after A^T dual was taken.
+    error = gamma(min(n + T, int(np.count_nonzero(dual))) + 8) * weight
+    length = terms.norm.dual(adjoint)
+    above = norm_above(terms.norm, adjoint, length, dual=True) * (1 + FEW) + error * growth(terms.norm, (d, dz), True)
+    products = terms.cost * dual
+    gain = float(products.sum()) - gamma(min(n * T, 4000) + 4) * float(np.abs(products).sum())
+    gain -= gamma(d + dz + 6) * frobenius(prior) * weight
+    if residual > 0:
+        gain -= residual * float(size.sum(where=problem.tied)) * (1 + gamma(n * T))
+    curvature = terms.shift * float((dual[problem.rejected] ** 2).sum()) * (1 + gamma(n * T + 4))
+    if terms.squared:
+        return max(gain - 0.5 * (curvature + above * above) * (1 + FEW), 0.0)
+    # The adjoint must lie in the unit ball of the dual norm: shrink by what it may stick out.
+    shrink = (1.0 / above if above > 1.0 else 1.0) * (1 - FEW)
+    return max(shrink * gain - 0.5 * shrink * shrink * curvature * (1 + FEW), 0.0)

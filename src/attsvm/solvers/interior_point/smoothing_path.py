@@ -1,0 +1,244 @@
+r"""Every norm, hard and soft margins, priors and ties: the path of minimisers of the smoothed problem.
+
+With the smooth approximation :math:`f_\mu` of the norm (:mod:`attsvm.core.norms.norm`) and the logarithmic barrier of
+slack and loss (:mod:`attsvm.solvers.common.setting`) the problem is one smooth convex minimisation for each
+:math:`\mu`,
+
+.. math:: \min_V\; f_\mu(V) + \sum_{it} \ell_\mu\big(c_{it} - A(V)_{it}\big), \qquad BV = \mathrm{const},
+
+whose multipliers :math:`\lambda = \ell_\mu'` lie between 0 and C by construction and whose stationarity is
+:math:`\nabla f_\mu(V) = A^\top\lambda + B^\top\nu` with a gradient in the unit ball of the dual norm: a minimiser
+certifies itself to a gap of order :math:`\mu`. Ties are eliminated by a basis of the null space of B. A Newton step dV
+also improves the multipliers, to :math:`\lambda - \Theta A(dV)` with :math:`\Theta = \ell_\mu''`: those satisfy
+stationarity to the accuracy of the linear solution, not of the slacks, which are differences of near equals.
+
+As :math:`\nabla f_\mu(V)` depends on :math:`V/\mu` only, the tangent of the path is :math:`\mu\,\tfrac{dV}{d\mu} =
+K^{-1}\big(\nabla^2 f_\mu V + A^\top\mu\,\partial_\mu\lambda\big)`, with K the Hessian: one more solution with the
+matrix of the last Newton step. Predictor steps along it and Newton steps back to
+the path alternate (Nesterov and Nemirovskii, *Interior-Point Polynomial Algorithms in Convex Programming*, 1994).
+Newton systems are dense in the entries of V.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError
+
+from attsvm.core.normal_matrix import NormalMatrix
+from attsvm.core.norms import Smooth
+from attsvm.solvers.common.cholesky import factor
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.setting import Setting
+
+# The first mu, in parts of the objective a token.
+CENTRE = 1.0
+STAGES, NEWTON_STEPS, HALVINGS = 80, 40, 40
+# Newton decrement, in units of mu, at which V counts as on the path.
+ON_PATH = 1e-3
+# What mu is multiplied with by a predictor step, tried in turn; the part of the slack that it must leave; and how near
+# the path it must end, in squared Newton decrements.
+FALLS = (0.05, 0.2, 0.5, 0.8)
+LEFT = 0.1
+NEAR = 10.0
+# Newton steps after which the next predictor step is a more careful one.
+MANY = 8
+# Stages without a smaller gap before rounding has the last word.
+STALLED = 4
+SMALLEST = 1e-17
+# A pair is judged when the gap should have fallen by this factor, or is within this factor of the one asked for.
+FEWER, WIDE = 1e-2, 100.0
+# A hard margin begins this far inside, in parts of the margin.
+INSIDE = 0.1
+
+
+@dataclass(frozen=True)
+class Point:
+    """V with what the smoothed problem is there.
+
+    Attributes
+    ----------
+    V : ndarray, shape (p, r)
+    norm : Smooth
+    shortfall, dual, theta, drift : ndarray, shape (n, T)
+        u, the first and second derivative of its loss, and mu times the derivative of the first in mu.
+    gradient : ndarray, shape (p, r)
+        Of the objective.
+    """
+
+    V: np.ndarray
+    norm: Smooth
+    shortfall: np.ndarray
+    dual: np.ndarray
+    theta: np.ndarray
+    drift: np.ndarray
+    gradient: np.ndarray
+
+
+class SmoothingPath:
+    """The path of one problem.
+
+    Parameters
+    ----------
+    setting : Setting
+    control : Control
+    """
+
+    def __init__(self, setting: Setting, control: Control) -> None:
+        self.setting, self.control = setting, control
+        self._terms, self._reduced = setting.terms, setting.reduced
+        self._normal = NormalMatrix(setting.reduced)
+        basis = setting.ties.basis
+        self._count = max(1, int(self._terms.rejected.sum()))
+        self._expected = np.inf
+        self._unjudged: tuple[Point, np.ndarray] | None = None
+        self._free = np.linalg.qr(basis.T, mode="complete")[0][:, len(basis) :] if len(basis) else None
+
+    def run(self, V: np.ndarray) -> None:
+        """Follow the path from V (p, r), which a hard margin needs feasible, until the control is satisfied."""
+        self._follow(self._interior(V))
+        if self._unjudged is not None:
+            self._judge(*self._unjudged)
+
+    def _follow(self, V: np.ndarray) -> None:
+        shortfall = np.where(self._terms.rejected, self._terms.cost - self._reduced.apply(V), 0.0)
+        mu = CENTRE * (self._terms.norm.value(V) + self._terms.loss(shortfall)) / self._count or 1.0
+        last = SMALLEST * mu
+        point = self._at(V, mu)
+        best, waited, careful = np.inf, 0, 0
+        for _ in range(STAGES):
+            if point is None or mu < last:
+                return
+            point, solve, steps = self._centred(point, mu)
+            if solve is None or self.control.stopped is not None or self.control.solved:
+                return
+            gap = self.control.state.gap
+            if self._unjudged is None:
+                best, waited = (gap, 0) if gap < 0.9 * best else (best, waited + 1)
+            if waited > STALLED:
+                return
+            careful = careful + 1 if steps > MANY else max(careful - 1, 0)
+            point, mu = self._predicted(point, solve, mu, careful)
+
+    def _interior(self, V: np.ndarray) -> np.ndarray:
+        """Scale a feasible V so that a hard margin has room."""
+        setting = self.setting
+        V = setting.on_ties(V)
+        if not self._terms.hard:
+            return V
+        short = self._terms.cost - self._reduced.apply(V)
+        margin = 1.0 - float(np.max(short, where=self._terms.rejected, initial=-np.inf))
+        return (V + setting.prior) * ((1.0 + INSIDE) / margin) - setting.prior if 0 < margin < np.inf else V
+
+    def _at(self, V: np.ndarray, mu: float) -> Point | None:
+        """Evaluate the smoothed problem at V; None outside the domain of a hard margin."""
+        terms, inner = self._terms, self._terms.rejected
+        u = np.where(inner, terms.cost - self._reduced.apply(V), 0.0)
+        half = 0.5 * u
+        if terms.hard:
+            slack = np.where(inner, -u, 1.0)
+            if not (slack > 0).all():
+                return None
+            dual = drift = mu / slack
+            theta = dual / slack
+        elif terms.shift > 0:
+            # shift lam - mu / lam = u
+            root = np.hypot(half, np.sqrt(mu * terms.shift)) + np.abs(half)
+            dual = np.where(half > 0, root / terms.shift, mu / root)
+            theta = 1.0 / (terms.shift + (mu / dual) / dual)
+            drift = theta * (mu / dual)
+        else:
+            # mu / s + mu / (s + u) = C, and the two roots are the distances from e = mu / C.
+            e = mu / terms.upper
+            up = np.hypot(e, half) + np.abs(half)
+            down = e * (e / up)
+            slack, loss = e + np.where(half > 0, down, up), e + np.where(half > 0, up, down)
+            dual = mu / slack
+            theta = 1.0 / (slack * (slack / mu) + loss * (loss / mu))
+            drift = -theta * u
+        dual, theta, drift = (np.where(inner, value, 0.0) for value in (dual, theta, drift))
+        norm = terms.norm.smoothing(V, mu)
+        return Point(V, norm, u, dual, theta, drift, norm.gradient - self._reduced.adjoint(dual))
+
+    def _factor(self, point: Point) -> Callable[[np.ndarray], np.ndarray]:
+        """Factor the Hessian on the ties' null space; the result maps (p, r) to (p, r)."""
+        matrix = point.norm.hessian + self._normal.form(point.theta)
+        free, shape = self._free, point.V.shape
+        solve = factor(matrix if free is None else free.T @ matrix @ free)
+        if free is None:
+            return lambda rhs: solve(rhs.ravel()).reshape(shape)
+        return lambda rhs: (free @ solve(free.T @ rhs.ravel())).reshape(shape)
+
+    def _centred(self, point: Point, mu: float) -> tuple[Point, Callable[[np.ndarray], np.ndarray] | None, int]:
+        """Newton's method for one mu; the point, the factor there (None when all is over), and the steps it took."""
+        for step in range(NEWTON_STEPS):
+            try:
+                solve = self._factor(point)
+            except LinAlgError:
+                return point, None, step
+            move = solve(-point.gradient)
+            decrement = -float((move * point.gradient).sum())
+            settled = not decrement > ON_PATH * mu
+            if settled or step == NEWTON_STEPS - 1:
+                self._report(point, move, mu)
+                return point, solve, step
+            if self.control.observe(None, np.inf, None, 0.0):
+                return point, None, step
+            after = self._searched(point, move, decrement, mu)
+            if after is None:
+                self._report(point, move, mu)
+                return point, solve, NEWTON_STEPS
+            point = after
+        raise AssertionError
+
+    def _searched(self, point: Point, move: np.ndarray, decrement: float, mu: float) -> Point | None:
+        """Step until the slope along the move has halved: a convex function's cannot rise again before."""
+        length = 1.0
+        for _ in range(HALVINGS):
+            after = self._at(point.V + length * move, mu)
+            if after is not None and float((move * after.gradient).sum()) <= 0.5 * decrement:
+                return after
+            length *= 0.5
+        return None
+
+    def _report(self, point: Point, move: np.ndarray, mu: float) -> None:
+        """Tell the control the end of a Newton step, or put it off where that costs more than a step.
+
+        The dual norm of a composed norm does: while the gap is sure to be wide, few steps are judged.
+        """
+        objective = point.norm.value + self._terms.loss(point.shortfall)
+        expected = mu * self._count / objective if objective > 0 else 0.0
+        if point.norm.parts and expected > max(FEWER * self._expected, WIDE * self.control.tol):
+            self._unjudged = point, move
+            self.control.observe(None, np.inf, None, 0.0)
+            return
+        self._expected, self._unjudged = expected, None
+        self._judge(point, move)
+
+    def _judge(self, point: Point, move: np.ndarray) -> None:
+        """Tell the control the end of a Newton step, with the multipliers that it improves."""
+        setting = self.setting
+        dual = self._terms.clip(point.dual - point.theta * self._reduced.apply(move))
+        change = (point.norm.hessian @ move.ravel()).reshape(move.shape)
+        left = point.norm.gradient + change - self._reduced.adjoint(dual)
+        tie = setting.ties.basis @ left.ravel()
+        setting.report(point.V + move, dual + setting.ties.tie_multipliers(tie), self.control)
+
+    def _predicted(
+        self, point: Point, solve: Callable[[np.ndarray], np.ndarray], mu: float, careful: int
+    ) -> tuple[Point | None, float]:
+        """Follow the tangent to a smaller mu, as far as the slacks allow."""
+        pushed = self._reduced.adjoint(point.drift)
+        tangent = solve((point.norm.hessian @ point.V.ravel()).reshape(point.V.shape) + pushed)
+        for fall in FALLS[min(careful, len(FALLS) - 1) :]:
+            after = self._at(point.V - (1.0 - fall) * tangent, fall * mu)
+            if after is None:
+                continue
+            ratio = after.shortfall[self._terms.rejected] / point.shortfall[self._terms.rejected]
+            if self._terms.hard and float(ratio.min(initial=1.0)) <= LEFT * fall:
+                continue
+            if float((after.gradient * solve(after.gradient)).sum()) <= NEAR * fall * mu:
+                return after, fall * mu
+        return self._at(point.V, FALLS[-1] * mu), FALLS[-1] * mu

@@ -1,0 +1,59 @@
+r"""Whether a run has ended or was only stopped.
+
+Along a direction it tends to, :math:`1 - c` of normalised gradient descent falls like a power :math:`k^{-p}` of the
+step number. What a correlation did over the last doubling of the steps therefore tells both whether it is still on its
+way and how many steps are missing: a run that is stopped at 0.93 and climbs says nothing against the theory.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+# What is missing to one falls by 5 % in a doubling when it falls like k^-0.074; a slower run counts as standing still.
+FALL = 0.05
+# An estimate of more than this many times the steps made is no advice.
+FARTHEST = 1000
+
+
+def _doubling(step: np.ndarray, values: np.ndarray) -> tuple[float, float, float]:
+    """Return the factor of the steps since about half of them, the value then, and the value at the end."""
+    half = int(np.abs(np.log(np.maximum(step, 0.5)) - math.log(max(step[-1], 1) / 2)).argmin())
+    return float(step[-1] / max(step[half], 0.5)), float(values[half]), float(values[-1])
+
+
+def climbing(step: np.ndarray, curve: np.ndarray) -> bool:
+    """Tell whether a correlation still approaches one.
+
+    Parameters
+    ----------
+    step, curve : ndarray, shape (records,)
+        The recorded steps, and the correlation at each.
+    """
+    factor, before, now = _doubling(step, 1.0 - curve)
+    return factor > 1 and now < (1 - FALL) * before
+
+
+def steps_to(step: np.ndarray, curve: np.ndarray, target: float) -> int:
+    """Estimate the steps a climbing correlation needs to reach `target`, rounded up to 1, 2 or 5 times 10^k.
+
+    Parameters
+    ----------
+    step, curve : ndarray, shape (records,)
+    target : float
+
+    Returns
+    -------
+    int
+        At least twice the steps made, at most :data:`FARTHEST` times.
+    """
+    factor, before, now = _doubling(step, 1.0 - curve)
+    made = int(step[-1])
+    wanted = 2.0 * made
+    if factor > 1 and 0 < now < before:
+        power = math.log(before / now) / math.log(factor)
+        growth = math.log(max(now / (1 - target), 1.0)) / power
+        wanted = max(wanted, made * math.exp(min(growth, math.log(FARTHEST))))
+    base = 10 ** math.floor(math.log10(wanted))
+    return int(next(base * digit for digit in (1, 2, 5, 10) if base * digit >= wanted))

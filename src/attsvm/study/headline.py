@@ -1,0 +1,142 @@
+"""The verdict in a sentence or two, as it follows from the claims."""
+
+from __future__ import annotations
+
+from attsvm.study.results import Run, Study
+from attsvm.study.verdict import (
+    ALIKE,
+    ARRIVES,
+    CLIMBS,
+    FEW_HELD_OUT,
+    MISSES,
+    TRAINED,
+    UNSOLVED,
+    Claim,
+    claims,
+    direction_state,
+    nearest_control,
+    steps_wanted,
+)
+from attsvm.study.words import counted, nouns, share_text
+
+# Fewer training rows than this, and a caution stands under the headline.
+FEW = 20
+
+# What became of a run where the direction alone does not decide it.
+SHARED, LEAVING = "shared", "leaving"
+
+
+def run_state(run: Run, made: dict[str, Claim]) -> str:
+    """Name what became of a run; ARRIVES only when every claim of the theory about it holds.
+
+    Parameters
+    ----------
+    run : Run
+    made : dict of str to Claim
+        The study's claims by key.
+    """
+    direction = direction_state(run)
+    if direction in (CLIMBS, UNSOLVED):
+        return direction
+    if made[f"selects_{run.parameterization}"].holds is not True:
+        return SHARED
+    local = made.get(f"local_{run.parameterization}")
+    if direction != MISSES and local is not None and local.holds is not True:
+        return LEAVING
+    return direction
+
+
+def _phrase(state: str, run: Run) -> str:
+    """Continue 'Training W ...'."""
+    if state == CLIMBS:
+        made = int(run.trace.step[-1])
+        return f"is still approaching the max-margin token selector after {made:,} steps"
+    if state == ALIKE:
+        nearest = nearest_control(run)
+        label = "a control" if nearest is None else f"the {nearest.label}"
+        return f"came near the max-margin token selector, and too near {label} to tell which of the two it became"
+    return {
+        ARRIVES: "arrived at the max-margin token selector",
+        SHARED: "left attention shared among tokens, so it selects none",
+        LEAVING: "stands at a selection that is not locally optimal, which longer training may leave",
+        MISSES: "did not arrive at the max-margin token selector",
+        UNSOLVED: "ended at a selection whose SVM was not solved",
+    }[state]
+
+
+def outcomes(found: Study) -> dict[str, str]:
+    """Name what became of each run, by parameterisation."""
+    made = {claim.key: claim for claim in claims(found)}
+    return {name: run_state(run, made) for name, run in found.runs.items()}
+
+
+def headline(found: Study) -> str:
+    """Say the verdict: what training became, how well it predicts beside its controls, and how many claims fail."""
+    return " ".join(filter(None, headline_parts(found)))
+
+
+def headline_parts(found: Study) -> tuple[str, str]:
+    """Split the verdict into what training became, and the rest."""
+    words = nouns(found.setup.train)
+    if not found.complete:
+        stage = found.stopped_in
+        while_doing = f" while {stage[0].lower()}{stage[1:]}" if stage else ""
+        return f"Interrupted{while_doing}: there is no verdict yet, only what was done by then.", ""
+    if all(solution.objective == 0 for run in found.runs.values() for solution in run.solutions.values()):
+        return f"There is nothing to select: no {words.row} shows more than one {words.token}.", ""
+    made = claims(found)
+    failing = sum(claim.holds is False for claim in made)
+    rest = [_prediction(found, made)]
+    if failing:
+        rest.append(f"{failing} of {len(made)} claims {'does' if failing == 1 else 'do'} not hold.")
+    return _training(found), " ".join(filter(None, rest))
+
+
+def _training(found: Study) -> str:
+    states = outcomes(found)
+    if set(states.values()) == {ARRIVES}:
+        return "Trained attention became the max-margin token selector."
+    phrases = {name: _phrase(state, found.runs[name]) for name, state in states.items()}
+    if len(set(phrases.values())) == 1:
+        said = f"Training {next(iter(phrases.values()))}."
+    else:
+        said = "; ".join(f"training {TRAINED[name][0]} {phrase}" for name, phrase in phrases.items()) + "."
+        said = said[0].upper() + said[1:]
+    missing = [steps_wanted(found.runs[name]) for name, state in states.items() if state == CLIMBS]
+    return f"{said} Train longer: --steps {max(missing)}." if missing else said
+
+
+def _prediction(found: Study, made: list[Claim]) -> str:
+    rows = {row.key: row for row in found.accuracies}
+    claim = next((claim for claim in made if claim.key == "predicts_W"), None)
+    if claim is None or rows["W"].test is None:
+        return ""
+    control = rows.get("W_shuffled_labels")
+    beside = f"uniform attention {share_text(rows['uniform'].test)}"
+    if control is not None:
+        beside += f", trained on shuffled labels {share_text(control.test)}"
+    begun = {
+        True: "On held-out rows it is right in",
+        False: "It predicts held-out rows no better than chance:",
+        None: "Whether it predicts cannot be told: on held-out rows it is right in",
+    }[claim.holds]
+    return f"{begun} {share_text(rows['W'].test)} ({beside})."
+
+
+def cautions(found: Study) -> list[str]:
+    """Say what limits how far the verdict reaches."""
+    words, said = nouns(found.setup.train), []
+    n = found.setup.train.tokens.n
+    if n < FEW:
+        said.append(
+            f"Only {counted(n, words.row, words.rows)} were trained on: so few can nearly always be selected by one W, "
+            f"and what holds for them need not hold for the next {n}."
+        )
+    test = found.setup.test
+    if test is not None and test.tokens.n < FEW_HELD_OUT:
+        m = test.tokens.n
+        said.append(
+            f"Only {counted(m, words.row, words.rows)} {'is' if m == 1 else 'are'} held out: one more right or wrong "
+            f"moves the accuracy by {100 / m:.0f} points."
+        )
+    return said

@@ -1,0 +1,115 @@
+"""Training, in rounds: a run that is still on its way when its steps are spent goes on within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attsvm.core.correlation import correlation
+from attsvm.solution.solution import Solution
+from attsvm.solvers.solving import solve
+from attsvm.study.convergence import climbing
+from attsvm.study.results import ARRIVED, SELECTING, Run, Settings, Setup
+from attsvm.study.watch import Watch
+from attsvm.theory.tokens import compare_with_neighbours
+
+if TYPE_CHECKING:
+    from attsvm.training import Trace
+
+TRAINING = {"W": "Training W with the exact gradient", "KQ": "Training K and Q with the exact gradient"}
+LONGER = {
+    "W": "Training W longer: it is still on its way",
+    "KQ": "Training K and Q longer: they are still on their way",
+}
+SOLVING = {"W": "Solving the SVMs of the tokens W realised", "KQ": "Solving the SVMs of the tokens K and Q realised"}
+
+RECORDS = 80
+# Records of each later round, which doubles the steps.
+MORE_RECORDS = 8
+# A direction is off by up to sqrt(2 gap): a thousandth. A looser solution says too little about margins and rank.
+ACCURATE = 1e-6
+
+
+def record_steps(steps: int) -> list[int]:
+    """Choose the steps to record, evenly on a logarithmic axis."""
+    return np.unique(np.geomspace(1, steps, RECORDS).round().astype(int)).tolist()
+
+
+def _more_steps(made: int, until: int) -> list[int]:
+    """Choose the records of a round from step `made` to step `until`, counted from its own start."""
+    marks = np.geomspace(made, until, MORE_RECORDS + 1)[1:].round().astype(int)
+    return np.unique(marks - made).tolist()
+
+
+def _round(
+    setup: Setup, settings: Settings, parameterization: str, before: Trace | None, steps: int, watch: Watch
+) -> Trace:
+    """Train to step `steps`, from the start or from where the trace `before` ends."""
+    from attsvm.training import train
+
+    made = 0 if before is None else int(before.step[-1])
+    options: dict[str, Any] = {}
+    if before is not None and parameterization == "W":
+        options["init"] = before.W[-1]
+    elif before is not None:
+        assert before.K is not None
+        assert before.Q is not None
+        # The trainer's own rule for K and Q, 0.5 ||(K, Q)|| / sqrt(k), with k counted on.
+        options |= {"init": (before.K[-1], before.Q[-1]), "schedule": lambda k: 1 / np.sqrt(k + made)}
+    trace = train(
+        setup.train.tokens,
+        setup.head.v,
+        parameterization=parameterization,
+        steps=steps - made,
+        lr=settings.lr if parameterization == "W" else None,
+        record_every=record_steps(steps) if before is None else _more_steps(made, steps),
+        seed=int(np.random.SeedSequence((settings.seed, 1)).generate_state(1)[0]),
+        callback=lambda done, total: watch.inside(done / total),
+        **options,
+    )
+    return trace if before is None else before.followed_by(trace)
+
+
+def _unfinished(trace: Trace, curve: np.ndarray | None) -> bool:
+    """Tell whether more steps would say more: attention still gathers, or the direction still climbs."""
+    least = np.asarray(trace.attention).max(axis=-1).min(axis=-1)  # (records,)
+    if least[-1] < SELECTING and climbing(trace.step, least):
+        return True
+    return curve is not None and curve[-1] < ARRIVED and climbing(trace.step, curve)
+
+
+def train_and_solve(setup: Setup, settings: Settings, parameterization: str, watch: Watch) -> Run:
+    """Train, find the realised tokens, solve their SVM in both norms, and compare; controls are left to be added.
+
+    When stopped during training, what was trained so far is compared.
+    """
+    own, other = ("frobenius", "nuclear") if parameterization == "W" else ("nuclear", "frobenius")
+    trace = _round(setup, settings, parameterization, None, settings.steps, watch)
+    solutions: dict[str, Solution] = {}
+    while True:
+        halted, selected = watch.stopped, np.asarray(trace.selected)
+        asked: Callable[[object], bool] | None = None if halted else watch.asked
+        problem = setup.trial.problem(selected)
+        if own not in solutions or (solutions[own].problem.reference != selected).any():
+            watch.enter(SOLVING[parameterization])
+            solutions[own] = solve(problem, own, time_limit=settings.time_limit, callback=asked)
+        curve = _curve(trace, solutions[own])
+        made = int(trace.step[-1])
+        if watch.stopped or made >= settings.budget or not _unfinished(trace, curve):
+            break
+        watch.enter(LONGER[parameterization])
+        trace = _round(setup, settings, parameterization, trace, min(2 * made, settings.budget), watch)
+    watch.enter(SOLVING[parameterization])
+    solutions[other] = solve(problem, other, time_limit=settings.time_limit, callback=asked)
+    both = {norm: _curve(trace, solutions[norm]) for norm in ("frobenius", "nuclear")}
+    curves = {norm: curve for norm, curve in both.items() if curve is not None}
+    near = compare_with_neighbours(setup.trial, solutions[own]) if own in curves else None
+    return Run(parameterization, trace, selected, solutions, curves, near)
+
+
+def _curve(trace: Trace, solution: Solution) -> np.ndarray | None:
+    if not (solution.objective > 0 and solution.gap <= ACCURATE):
+        return None
+    return np.asarray(correlation(trace.W, solution.W))

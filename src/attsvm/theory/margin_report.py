@@ -1,0 +1,161 @@
+r"""What share of the largest possible margin a matrix reaches, norm by norm.
+
+Steepest descent in a norm is matched with the max-margin problem in that norm (arXiv 2308.16898, section 5.3;
+2502.04664 for multiclass linear models), so the share
+
+.. math:: \frac{\min A(W)}{\|W\|} \cdot \|W^\star\|, \qquad \|W^\star\| = \min\{\|V\| : A(V) \ge 1\},
+
+tells which norm's margin a trained W maximises: one in that norm, less in the others. The smallest norm is known by
+certified bounds, and so is the share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attsvm.core.interop import to_numpy
+from attsvm.core.norms import Norm, get_norm
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.status import Status
+from attsvm.solution.solution import Solution
+from attsvm.solvers.solving import solve
+
+NORMS = ("frobenius", "nuclear", "spectral", "max", 1.0, 1.5, 3.0)
+TOL = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class MarginShare:
+    """Where W stands in one norm.
+
+    Attributes
+    ----------
+    norm : str
+    margin : float
+        Smallest margin of W over its norm; negative when W breaks a constraint.
+    low, high : float
+        Certified bounds on the share of the largest possible margin; NaN when no W satisfies the constraints.
+    solution : Solution
+        The max-margin problem in this norm.
+    """
+
+    norm: str
+    margin: float
+    low: float
+    high: float
+    solution: Solution
+
+    @property
+    def share(self) -> float:
+        """Middle of the certified interval."""
+        return 0.5 * (self.low + self.high)
+
+
+@dataclass(frozen=True, eq=False)
+class MarginReport:
+    """Shares of the largest margins, one a norm.
+
+    Attributes
+    ----------
+    shares : tuple of MarginShare
+        In the order of the norms asked for.
+    """
+
+    shares: tuple[MarginShare, ...]
+
+    def __getitem__(self, norm: str | float | Norm) -> MarginShare:
+        name = get_norm(norm).name
+        for share in self.shares:
+            if share.norm == name:
+                return share
+        raise KeyError(name)
+
+    @property
+    def nearest(self) -> str:
+        """Name of the norm with the largest share."""
+        return max(self.shares, key=lambda share: share.share if np.isfinite(share.share) else -np.inf).norm
+
+    @property
+    def sentence(self) -> str:
+        """The report in words."""
+        best = self[self.nearest]
+        if best.solution.status is Status.INFEASIBLE:
+            return "No W satisfies the constraints, so no margin is the largest."
+        if not np.isfinite(best.share):
+            return "No share is known: the max-margin problems were not solved."
+        if best.share <= 0:
+            return "W breaks a constraint: its smallest margin is not positive."
+        return f"W has {100 * best.share:.4g} % of the largest margin in the {best.norm} norm, its nearest."
+
+    def __repr__(self) -> str:
+        rows = (f"  {share.norm:<10} {share.low:>9.6f} to {share.high:.6f}" for share in self.shares)
+        return "\n".join((f"MarginReport: {self.sentence}", *rows))
+
+
+def margin_report(
+    W: Any,
+    problem: SelectionProblem,
+    norms: Iterable[str | float | Norm] = NORMS,
+    *,
+    tol: float = TOL,
+    time_limit: float | None = None,
+) -> MarginReport:
+    """Compare the margin of W with the largest possible one in several norms.
+
+    Parameters
+    ----------
+    W : array_like, shape (d, dz)
+        Of any length: shares do not depend on it.
+    problem : SelectionProblem
+    norms : iterable of norms, optional
+        As for :func:`attsvm.solve`.
+    tol : float
+        Certified relative gap of each max-margin problem.
+    time_limit : float, optional
+        In seconds, for each norm.
+
+    Returns
+    -------
+    MarginReport
+
+    Raises
+    ------
+    ValueError
+        For a W of another shape, zero or not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import SelectionProblem, margin_report, solve
+    >>> problem = SelectionProblem.from_classes(np.array([[2.0, 1.0], [-1.0, 1.0], [0.0, -2.0]]), [0, 1, 2])
+    >>> margin_report(solve(problem, "spectral").W, problem).nearest
+    'spectral'
+    """
+    matrix = to_numpy("W", W).astype(np.float64)
+    _, _, d, dz = problem.shape
+    if matrix.shape != (d, dz):
+        raise ValueError(f"W has shape {matrix.shape}; (d, dz) = {(d, dz)} was expected.")
+    if not np.isfinite(matrix).all() or not matrix.any():
+        raise ValueError("W is zero or not finite; a direction was expected.")
+    matrix = matrix / np.abs(matrix).max()
+    smallest = float(problem.apply(matrix).min(where=problem.rejected, initial=np.inf))
+    shares = []
+    for name in norms:
+        norm = get_norm(name)
+        solution = solve(problem, norm, tol=tol, time_limit=time_limit)
+        margin = smallest / norm.value(matrix)
+        low, high = _smallest_norm(solution)
+        bounds = (margin * low, margin * high) if margin >= 0 else (margin * high, margin * low)
+        shares.append(MarginShare(norm.name, margin, *bounds, solution))
+    return MarginReport(tuple(shares))
+
+
+def _smallest_norm(solution: Solution) -> tuple[float, float]:
+    """Certified bounds on the smallest norm; NaN when there is none or nothing is known from above."""
+    if solution.status is Status.INFEASIBLE or not np.isfinite(solution.certified.upper_bound):
+        return np.nan, np.nan
+    return solution.certified.lower_bound, solution.certified.upper_bound

@@ -1,0 +1,169 @@
+"""Selections worth looking at where there are too many: those that training ends in, and those one swap away.
+
+Drawn at random, a selection of a large instance is hardly ever one that training could end in: of 1.7 million
+selections of eight sequences of six tokens, 512 draws find one locally optimal direction where training from thirty
+starts ends in several. Locally optimal selections lie close together, because each keeps most sequences on a good
+token, so the neighbourhood of those already known is where others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attsvm.core.correlation import correlation
+from attsvm.data.token_data import TokenData
+from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial
+
+STARTS = 30
+STEPS = 2000
+# Frobenius norms of random starts, relative to that of the SVM of the optimal tokens: near zero, where the theory
+# starts, and as large as a matrix that already selects.
+SIZES = (0.1, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class End:
+    """A selection that training ended in.
+
+    Attributes
+    ----------
+    locality : LocalOptimality
+        Of the selection, with its SVM.
+    count : int
+        Starts that ended here.
+    share : float
+        Of all starts.
+    swaps : int
+        Sequences whose token is not the optimal one.
+    shared : int
+        Starts whose attention was still shared among tokens, so that the selection need not be their last.
+    correlation : float
+        Of the trained matrices with the SVM, mean over the starts; NaN where there is none.
+    """
+
+    locality: LocalOptimality
+    count: int
+    share: float
+    swaps: int
+    shared: int
+    correlation: float
+
+    @property
+    def selected(self) -> np.ndarray:
+        """The tokens, int (n,)."""
+        return self.locality.selected
+
+    def __str__(self) -> str:
+        kind = "locally optimal" if self.locality.holds else "not locally optimal"
+        away = f"{self.swaps} {'swap' if self.swaps == 1 else 'swaps'} from the optimal tokens, {kind}"
+        open_ = f"; attention still shared in {self.shared} of {self.count}" if self.shared else ""
+        where = away if self.swaps else "the optimal tokens"
+        return f"{100 * self.share:5.1f} %  {where}, correlation {self.correlation:.4g}{open_}"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedStarts:
+    """Where training went from several starts.
+
+    Attributes
+    ----------
+    W : ndarray, shape (B, d, dz)
+        The trained matrices.
+    selected : ndarray of int, shape (B, n)
+        The token each query attends to most.
+    least_attention : ndarray, shape (B,)
+        The largest probability of a query, smallest over queries.
+    """
+
+    W: np.ndarray
+    selected: np.ndarray
+    least_attention: np.ndarray
+
+    def ends(self, optimal: np.ndarray, localities: dict[tuple[int, ...], LocalOptimality]) -> tuple[End, ...]:
+        """Count the starts by the selection they ended in, most frequent first."""
+        rows = [tuple(int(t) for t in selected) for selected in self.selected]
+        made = []
+        for row in dict.fromkeys(rows):
+            here = np.array([other == row for other in rows])
+            locality = localities[row]
+            near = float(correlation(self.W[here], locality.W).mean()) if locality.feasible else float("nan")
+            count, away = int(here.sum()), int((locality.selected != optimal).sum())
+            shared = int((self.least_attention[here] < SELECTED).sum())
+            made.append(End(locality, count, count / len(rows), away, shared, near))
+        return tuple(sorted(made, key=lambda end: (-end.count, end.swaps)))
+
+
+def random_starts(trial: Trial, count: int, seed: int) -> np.ndarray:
+    """Draw starts: zero first, then Gaussian matrices of the norms :data:`SIZES` in turn.
+
+    Parameters
+    ----------
+    trial : Trial
+    count, seed : int
+
+    Returns
+    -------
+    ndarray, shape (count, d, dz)
+    """
+    shape = (trial.tokens.shape[2], trial.queries.shape[1])
+    norm = trial.optimal_solution.objective
+    if not 0 < norm < np.inf:  # no SVM to measure by: logits of size one
+        lengths = np.linalg.norm(trial.tokens, axis=2)[trial.mask].mean() * np.linalg.norm(trial.queries, axis=1).mean()
+        norm = np.sqrt(shape[0] * shape[1]) / (lengths or 1.0)
+    drawn = np.random.default_rng((seed, 1)).standard_normal((count, *shape))
+    sizes = norm * np.resize(SIZES, count) / np.linalg.norm(drawn, axis=(1, 2))
+    sizes[:1] = 0.0
+    return drawn * sizes[:, None, None]
+
+
+def train_starts(trial: Trial, starts: np.ndarray, steps: int, **options: Any) -> TrainedStarts:
+    """Train from every start, as trials of one batch.
+
+    Parameters
+    ----------
+    trial : Trial
+    starts : ndarray, shape (B, d, dz)
+    steps : int
+    **options
+        Passed to :func:`attsvm.train`.
+    """
+    from attsvm.training import train
+
+    head = trial.head if trial.v is None else trial.v
+    trace = train(_repeated(trial, len(starts)), head, init=starts, steps=steps, **options)
+    attention = np.asarray(trace.attention)[:, -1]
+    return TrainedStarts(np.asarray(trace.W)[:, -1], np.asarray(trace.selected), attention.max(axis=-1).min(axis=-1))
+
+
+def _repeated(trial: Trial, count: int) -> TokenData:
+    """Copy the trial, once for each start."""
+
+    def copies(array: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(array, (count, *array.shape)).copy()
+
+    same = trial.data.values is trial.data.tokens
+    values = None if same else copies(trial.values)
+    return TokenData(copies(trial.tokens), copies(trial.queries), copies(trial.labels), copies(trial.mask), values)
+
+
+def swaps(direction: LocalOptimality) -> Iterator[tuple[int, ...]]:
+    """Go through the selections one swap away, tokens nearest to the margin first.
+
+    Parameters
+    ----------
+    direction : LocalOptimality
+        Feasible; its margins order the swaps.
+    """
+    margins = np.where(direction.solution.problem.mask, np.asarray(direction.solution.margins), np.inf)
+    margins[np.arange(len(margins)), direction.selected] = np.inf
+    for flat in np.argsort(margins, axis=None, kind="stable"):
+        i, t = np.unravel_index(flat, margins.shape)
+        if not np.isfinite(margins[i, t]):
+            return
+        swapped = direction.selected.copy()
+        swapped[i] = t
+        yield tuple(int(token) for token in swapped)

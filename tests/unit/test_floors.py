@@ -1,0 +1,45 @@
+"""A folder is a floor: imports point down, and the path of a module tells which floor it is on."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import attsvm
+
+# From the ground up; a module may import from its own floor and from those before it.
+FLOORS = (
+    *("core", "proofs", "solution", "nn", "data", "solvers", "training", "theory"),
+    *("study", "pretrained", "plots", "experiments", "report", "cli"),
+)
+# Public modules at the package's root, and the floor that they stand on.
+ROOT = {"functional": "core", "estimator": "study", "margin_classifier": "study", "__init__": "core"}
+PACKAGE = Path(attsvm.__file__).parent
+
+
+def _floor(module: str) -> int:
+    room = module.split(".")[1] if "." in module else "__init__"
+    return FLOORS.index(ROOT.get(room, room) if room in ROOT or room in FLOORS else "core")
+
+
+def _imports(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"attsvm.{alias.name}" for alias in node.names} if node.module == "attsvm" else {str(node.module)}
+    return {name for name in names if name.startswith("attsvm.")}
+
+
+def test_imports_point_down() -> None:
+    modules = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"]
+    strangers = {module.parts[0] for module in modules} - set(FLOORS) - {f"{name}.py" for name in ROOT}
+    assert not strangers, f"no floor is named for {strangers}"
+    upward = [
+        f"{module} imports {name}"
+        for module in modules
+        for name in _imports(PACKAGE / module)
+        if _floor(f"attsvm.{module.with_suffix('').as_posix().replace('/', '.')}") < _floor(name)
+    ]
+    assert not upward

@@ -1,0 +1,116 @@
+"""The search for locally optimal directions where selections are too many to enumerate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm import diagnose, theory, train
+from attsvm.data.synthetic import random_data
+from attsvm.theory.search import random_starts, swaps, train_starts
+from attsvm.theory.tokens import local_optimality
+
+
+def instance(seed: int = 37) -> theory.Trial:
+    """Eight sequences of six tokens, 1.7e6 selections; of seed 37 five of thirty trained starts end off the optimum."""
+    return theory.Trial.of(*random_data(None, 8, 6, 10, seed=seed))
+
+
+def test_the_direction_that_training_ends_in_is_known() -> None:
+    trial = instance()
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(0, 6, (100, 8))
+    assert not any(local_optimality(trial, selected).holds for selected in drawn)
+    found = theory.explore(trial)
+    assert not found.exhaustive
+    (first, second) = found.ends
+    assert (first.count, first.swaps) == (25, 0)
+    assert (second.count, second.swaps) == (5, 1)
+    assert second.share == pytest.approx(1 / 6)
+    assert second.locality.holds
+    assert found.index(second.selected) >= 0
+    assert second.correlation > 0.99
+    assert "16.7 %  1 swap from the optimal tokens, locally optimal" in found.table()
+
+
+@pytest.mark.parametrize("how", ["swaps", "realised"])
+def test_it_is_known_without_training_too(how: str) -> None:
+    trial = instance()
+    astray = theory.explore(trial).ends[1].selected
+    if how == "swaps":
+        found = theory.explore(trial, starts=0)
+    else:
+        found = theory.explore(trial, starts=0, samples=1, realised=astray)
+        assert len(found.selections) == 2
+    assert found.index(astray) >= 0
+    assert found.ends == ()
+
+
+def test_a_number_of_directions_says_of_how_many() -> None:
+    trial = instance()
+    few = theory.explore(trial, starts=0, samples=1)
+    assert few.counted == "1 locally optimal direction of those searched (1 of 1.68e+06 selections searched)"
+    prediction = theory.predict(trial, landscape=few)
+    assert "1 direction is locally optimal of those searched" in prediction.conjecture
+    small = theory.Trial.of(*random_data(None, 2, 3, 4, seed=0))
+    assert "of those searched" not in theory.explore(small).counted
+
+
+def test_a_diagnosis_looks_where_training_went_and_shows_the_ends() -> None:
+    data, v = random_data(None, 8, 6, 10, seed=37)
+    trial = theory.Trial.of(data, v)
+    astray = theory.explore(trial).ends[1].selected
+    trace = train(data, v, init=2 * local_optimality(trial, astray).W, steps=300)
+    found = diagnose(data, v, trace, samples=20, starts=0)
+    assert found.landscape.index(np.asarray(trace.selected)) >= 0
+    text = str(diagnose(data, v, trace))
+    assert "Ends of training from 30 starts" in text
+    assert "16.7 %" in text
+    assert "of those searched" in text
+
+
+def test_swaps_change_one_token_nearest_to_the_margin_first() -> None:
+    trial = instance()
+    optimum = local_optimality(trial, trial.optimal)
+    made = list(swaps(optimum))
+    assert len(made) == len(set(made)) == 8 * 5
+    changed = np.array(made) != trial.optimal
+    assert (changed.sum(axis=1) == 1).all()
+    margins = np.asarray(optimum.solution.margins)
+    rows = changed.argmax(axis=1)
+    order = margins[rows, np.array(made)[np.arange(40), rows]]
+    assert (np.diff(order) >= 0).all()
+
+
+def test_shares_are_those_of_training_one_by_one() -> None:
+    trial = instance(31)
+    starts = random_starts(trial, 6, 0)
+    assert not starts[0].any()
+    together = train_starts(trial, starts, 400)
+    for start, selected in zip(starts, together.selected, strict=True):
+        alone = train(trial.data, trial.v, init=start, steps=400)
+        assert (np.asarray(alone.selected) == selected).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"starts": -1}, "starts"),
+        ({"starts": True}, "starts"),
+        ({"realised": np.zeros(3, int)}, "realised"),
+        ({"realised": np.full(8, 6)}, "realised"),
+        ({"realised": np.zeros(8)}, "realised"),
+    ],
+)
+def test_bad_arguments_are_named(options: dict[str, object], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        theory.explore(instance(), **options)  # type: ignore[arg-type]
+
+
+def test_a_hidden_token_is_no_selection() -> None:
+    data, v = random_data(None, 3, 3, 4, seed=0)
+    mask = np.ones((3, 3), bool)
+    mask[1, 2] = False
+    trial = theory.Trial.of(type(data)(data.tokens, data.queries, data.labels, mask), v)
+    with pytest.raises(ValueError, match="hidden"):
+        theory.explore(trial, realised=[0, 2, 0])
