@@ -28,6 +28,7 @@ from attsvm.solvers.frobenius.streamed import solve_sharded
 from attsvm.solvers.interior_point.general import solve_hard_margin
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.regularised import read_regularisation, solve_regularised
+from attsvm.solvers.working_set import solve_on_working_sets
 
 Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
 METHODS: dict[Norm, dict[str, Method]] = {
@@ -91,7 +92,7 @@ def solve(
     method : str, optional
         Force one method instead of the automatic choice; for the Frobenius norm "active_set", "coordinate_newton",
         "interior_point", "daqp" or "sharded" (tokens are streamed; automatic when they are large); for the nuclear norm
-        "first_order" or "interior_point".
+        "first_order" or "interior_point"; for every other norm than Frobenius "working_sets" (tokens are streamed).
     C : float, optional
         Soft margin: a shortfall ``u = max(0, 1 - margin)`` of a rejected token costs ``C u`` instead of being
         forbidden, added to half the squared Frobenius norm (scikit-learn's convention), or to any other norm itself.
@@ -189,6 +190,10 @@ def solve(
         with np.errstate(**LENIENT):
             found = solve_sharded(problem, control)
         W, dual = control.W, control.dual
+    elif measure is not FROBENIUS and (method == "working_sets" or (method is None and _large(problem))):
+        with np.errstate(**LENIENT):
+            found = solve_on_working_sets(problem, measure, control, _choose(measure.base, None))
+        W, dual = control.W, control.dual
     else:
         base = measure.base
         reduced = reduce(problem, rotate=base.invariant, transform=measure.transform)
@@ -231,7 +236,9 @@ def _large(problem: SelectionProblem) -> bool:
 def _choose(measure: Norm, method: str | None) -> Method:
     known = METHODS.get(measure) or {"auto": partial(solve_hard_margin, norm=measure)}
     if method is not None and method not in known:
-        names = ", ".join(repr(name) for name in known) + (", 'sharded'" if measure is FROBENIUS else "")
+        names = ", ".join(repr(name) for name in known) + (
+            ", 'sharded'" if measure is FROBENIUS else ", 'working_sets'"
+        )
         raise ValueError(f"method must be one of {names} for the {measure.name} norm; got {method!r}.")
     return known[method or "auto"]
 
