@@ -20,7 +20,7 @@ from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.soft_margin import solve_soft_frobenius
-from attsvm.solvers.interior_point.alignment import aligned_multipliers
+from attsvm.solvers.interior_point.alignment import aligned_multipliers, vertex
 from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, NormTerm, SoftInteriorPoint, run
 from attsvm.solvers.interior_point.hard_power import solve_power
 from attsvm.solvers.interior_point.power_cone import PowerConeTerm
@@ -161,7 +161,8 @@ class Finish:
     """What ends a run of the nuclear or the spectral norm before rounding does.
 
     Newton on the face of the nuclear norm is tried each time the gap has fallen far enough; the multipliers of the
-    spectral norm are aligned with V when the method itself has converged.
+    spectral norm are aligned with V, and the vertex of a linear program is solved for, when the method itself has
+    converged.
 
     Parameters
     ----------
@@ -176,16 +177,22 @@ class Finish:
     def __init__(self, setting: Setting, own: Setting, control: Control, unit: float) -> None:
         self.setting, self.own, self.control, self._unit = setting, own, control, unit
         self._gaps = list(FACE_GAPS) if setting.terms.norm is NUCLEAR else []
-        self._aligns = setting.terms.norm is SPECTRAL and setting.terms.shift == 0
+        norm = setting.terms.norm
+        linear = norm.power is not None and (norm.power == 1 or math.isinf(norm.power))
+        self._aligns = (norm is SPECTRAL or linear) and setting.terms.shift == 0
 
     def __call__(self, method: SoftInteriorPoint, last: bool) -> bool:
         """Tell whether the run is over."""
         if self._aligns and (last or method.distance() < self.control.tol * self.own.terms.size(method.term.V)):
+            V, norm = method.term.V, self.setting.terms.norm
             try:
-                dual = aligned_multipliers(self.own, method)
+                if norm is SPECTRAL:
+                    dual = aligned_multipliers(self.own, method)
+                else:
+                    V, dual = vertex(self.own, method, shared=norm.power != 1)
             except np.linalg.LinAlgError:
                 return False
-            return self.setting.report(method.term.V * self._unit, dual, self.control, steps=0)
+            return self.setting.report(V * self._unit, dual, self.control, steps=0)
         gap = self.control.state.gap
         if not self._gaps or not (last or gap < self._gaps[0]):
             return False
