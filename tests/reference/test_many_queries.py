@@ -54,7 +54,7 @@ def test_working_sets_agree_on_a_memory_map(tmp_path: Path, norm: str | float, f
     np.save(tmp_path / "tokens.npy", made.tokens)
     tokens = np.load(tmp_path / "tokens.npy", mmap_mode="r")
     problem = SelectionProblem(tokens, made.queries, made.selected)
-    direct, streamed = solve(made, norm, tol=TOL), solve(problem, norm, tol=TOL, method="working_sets")
+    direct, streamed = solve(made, norm, tol=TOL), solve(problem, norm, tol=TOL, method="streamed")
     assert streamed.status is direct.status
     if direct.status is Status.OPTIMAL:
         assert streamed.method.startswith("working sets")
@@ -65,7 +65,7 @@ def test_working_sets_agree_on_a_memory_map(tmp_path: Path, norm: str | float, f
 @pytest.mark.parametrize("norm", NORMS)
 def test_working_sets_prove_infeasibility(norm: str | float) -> None:
     problem = FAMILIES["contradicted"].make(np.random.default_rng([0, 10, 6, 8]), 10, 6, 8)
-    solution = solve(problem, norm, method="working_sets")
+    solution = solve(problem, norm, method="streamed")
     assert solution.status is Status.INFEASIBLE
     assert solution.certificate is not None
     assert solution.certificate.verify()

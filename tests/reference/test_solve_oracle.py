@@ -179,8 +179,7 @@ FORCED = {
     ("frobenius", "active_set"): 0.0,
     ("frobenius", "coordinate_newton"): 0.05,
     ("frobenius", "interior_point"): 0.01,
-    ("frobenius", "daqp"): 0.01,
-    ("frobenius", "sharded"): 0.01,
+    ("frobenius", "streamed"): 0.01,
     ("nuclear", "interior_point"): 0.01,
     ("nuclear", "first_order"): 0.1,
 }
@@ -188,7 +187,7 @@ FORCED = {
 
 def test_every_method_can_be_forced_here() -> None:
     named = {(norm.name, method) for norm, methods in METHODS.items() if norm.name in NORMS for method in methods}
-    assert set(FORCED) == {key for key in named if key[1] != "auto"} | {("frobenius", "sharded")}
+    assert set(FORCED) == {key for key in named if key[1] != "auto"} | {("frobenius", "streamed")}
 
 
 @pytest.mark.parametrize(("norm", "method"), FORCED)

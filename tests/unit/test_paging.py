@@ -20,11 +20,11 @@ from attsvm import SelectionProblem, solve
 attsvm.core.problem.CHUNK_BYTES = 1 << 20  # chunks as small beside these tokens as beside large ones
 folder = sys.argv[1]
 small = np.random.default_rng(0).standard_normal((20, 6, 16))
-solve(SelectionProblem(small, small[:, 0], np.zeros(20, dtype=int)), method="sharded", tol=1e-2)
+solve(SelectionProblem(small, small[:, 0], np.zeros(20, dtype=int)), method="streamed", tol=1e-2)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 tokens = np.load(folder + "/tokens.npy", mmap_mode="r")
 problem = SelectionProblem(tokens, np.load(folder + "/queries.npy"), np.load(folder + "/selected.npy"))
-found = solve(problem, method="sharded", tol=1e-6)
+found = solve(problem, method="streamed", tol=1e-6)
 assert found.gap <= 1e-6, found
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / tokens.nbytes)
 """

@@ -331,7 +331,8 @@ def test_path_agrees_with_single_runs_and_saves_iterations(loss: str) -> None:
     for one, other in zip(path, alone, strict=True):
         assert one.status is Status.OPTIMAL
         assert one.primal == pytest.approx(other.primal, rel=2e-9)
-    assert sum(s.iterations for s in path) <= 0.5 * sum(s.iterations for s in alone)
+    # A tenth of the first mu costs the interior point one step in ten; Newton alone finishes where few supports change.
+    assert sum(s.iterations for s in path) <= 0.7 * sum(s.iterations for s in alone)
     # The optimal value is concave and increasing in C.
     values = np.array([s.primal for s in path])
     assert (np.diff(values) >= -1e-9 * values[1:]).all()

@@ -51,7 +51,7 @@ class Kind:
                 dtype = tensor.dtype if tensor.dtype.is_floating_point else torch.get_default_dtype()
                 return cls(torch.float32 if dtype.itemsize < NARROWEST else dtype, tensor.device)
             if isinstance(probe, np.ndarray) and probe.dtype in FLOATS:
-                return cls(np.dtype(np.float32) if probe.dtype.itemsize < NARROWEST else probe.dtype)
+                return cls(np.dtype(np.float32) if np.finfo(probe.dtype).bits < 8 * NARROWEST else probe.dtype)
         return cls()
 
     def restore(self, array: np.ndarray) -> Any:

@@ -31,7 +31,7 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting, Terms
-from attsvm.solvers.frobenius.soft_margin import solve_soft_frobenius
+from attsvm.solvers.frobenius.portfolio import solve_setting
 from attsvm.solvers.interior_point.general import solve_soft_general
 
 LOSSES = ("hinge", "squared_hinge")
@@ -239,7 +239,16 @@ def solve_regularised(
             status = control.stopped or Status.UNDECIDED
         seconds = time.perf_counter() - start + (0.0 if opening is None else opening.seconds)
         return RegularisedSolution(
-            problem, norm, status, pair, control.iterations, seconds, control.method, certificate, regularisation
+            problem,
+            norm,
+            status,
+            pair,
+            control.iterations,
+            seconds,
+            control.method,
+            certificate,
+            tol,
+            regularisation=regularisation,
         )
 
     if opening is not None and opening.certificate is not None:
@@ -250,6 +259,7 @@ def solve_regularised(
     first = answer(prior, terms.slope(terms.cost))
     if first.status is Status.OPTIMAL:
         return first
+    control.method = ""
     reduced = reduce(problem, rotate=norm.base.invariant, transform=norm.transform)
     setting = _setting(reduced, terms, prior)
     unit = _unit(reduced, terms)
@@ -259,7 +269,7 @@ def solve_regularised(
         control.method = "warm start"
         setting.report(reduced.lower(warm_start.certified.W) - setting.prior, guess, control)
     if not (control.solved or control.stopped):
-        method = solve_soft_frobenius if norm.euclidean else solve_soft_general
+        method = solve_setting if norm.euclidean else solve_soft_general
         method(setting, control, guess)
     loose = np.where(reduced.lift_dual(_loose(reduced)), terms.slope(terms.cost), 0.0)
     W, dual = prior, loose

@@ -18,13 +18,14 @@ from attsvm.proofs.certified import LENIENT, Certified, certify
 from attsvm.proofs.decision import contradiction, decidable
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common import farkas
+from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.evaluation import report
 from attsvm.solvers.common.refinement import refine
 from attsvm.solvers.common.ties import Ties
 from attsvm.solvers.compiled.frobenius import GRAM_LIMIT, solve_compiled
-from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
-from attsvm.solvers.frobenius.streamed import solve_sharded
+from attsvm.solvers.frobenius.portfolio import FORCED as FROBENIUS_METHODS
+from attsvm.solvers.frobenius.streamed import solve_streamed
 from attsvm.solvers.interior_point.general import solve_hard_margin
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.regularised import read_regularisation, solve_regularised
@@ -91,8 +92,8 @@ def solve(
         Print a row an iteration.
     method : str, optional
         Force one method instead of the automatic choice; for the Frobenius norm "active_set", "coordinate_newton",
-        "interior_point", "daqp" or "sharded" (tokens are streamed; automatic when they are large); for the nuclear norm
-        "first_order" or "interior_point"; for every other norm than Frobenius "working_sets" (tokens are streamed).
+        "interior_point"; for the nuclear norm "first_order" or "interior_point"; for every norm
+        "streamed" (working sets over streamed tokens; automatic when they are large).
     C : float, optional
         Soft margin: a shortfall ``u = max(0, 1 - margin)`` of a rejected token costs ``C u`` instead of being
         forbidden, added to half the squared Frobenius norm (scikit-learn's convention), or to any other norm itself.
@@ -168,9 +169,9 @@ def solve(
         opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit)
         with np.errstate(**LENIENT):
             return solve_regularised(problem, measure, asked, control, tol, warm_start, opening)
-    control.method = "closed form"
     nothing, none = np.zeros((d, dz)), np.zeros((n, T))
     if not problem.rejected.any():
+        control.method = "closed form"
         return answer(Status.OPTIMAL, nothing, none)
     plain = measure is FROBENIUS and method is None
     early: Solution | None = None
@@ -185,12 +186,17 @@ def solve(
             certificate = FarkasCertificate(problem, dual / dual[problem.rejected].sum())
             if certificate.verify():
                 return answer(Status.INFEASIBLE, nothing, dual, certificate)
-        control.method = "closed form"
-    if measure is FROBENIUS and (method == "sharded" or (plain and _large(problem))):
+    opposed = opposite_demands(problem)
+    if opposed is not None:
+        certificate = FarkasCertificate(problem, opposed)
+        if certificate.verify():
+            control.enter("opposite demands")
+            return answer(Status.INFEASIBLE, nothing, none, certificate)
+    if measure is FROBENIUS and (method == "streamed" or (plain and _large(problem))):
         with np.errstate(**LENIENT):
-            found = solve_sharded(problem, control)
+            found = solve_streamed(problem, control)
         W, dual = control.W, control.dual
-    elif measure is not FROBENIUS and (method == "working_sets" or (method is None and _large(problem))):
+    elif measure is not FROBENIUS and (method == "streamed" or (method is None and _large(problem))):
         with np.errstate(**LENIENT):
             found = solve_on_working_sets(problem, measure, control, _choose(measure.base, None))
         W, dual = control.W, control.dual
@@ -200,12 +206,12 @@ def solve(
         control.unit = reduced.scale
         empty = reduced.rejected & (reduced.lengths == 0.0)
         if empty.any():
+            control.method = "closed form"
             found = empty / empty.sum()
         else:
             guess = None if warm_start is None else _warm(reduced, base, warm_start, control)
             found = None
             if not (control.solved or control.stopped):
-                control.method = "closed form"
                 with np.errstate(**LENIENT):
                     found = _choose(base, method)(reduced, control, guess)
             if found is None and control.W is None and control.stopped is None:
@@ -236,9 +242,7 @@ def _large(problem: SelectionProblem) -> bool:
 def _choose(measure: Norm, method: str | None) -> Method:
     known = METHODS.get(measure) or {"auto": partial(solve_hard_margin, norm=measure)}
     if method is not None and method not in known:
-        names = ", ".join(repr(name) for name in known) + (
-            ", 'sharded'" if measure is FROBENIUS else ", 'working_sets'"
-        )
+        names = ", ".join(repr(name) for name in (*known, "streamed"))
         raise ValueError(f"method must be one of {names} for the {measure.name} norm; got {method!r}.")
     return known[method or "auto"]
 
@@ -257,9 +261,9 @@ def _last_resort(reduced: Reduced, control: Control) -> np.ndarray | None:
     """Ask a linear program whether any W exists; continue from its multipliers."""
     if reduced.rejected.sum() * np.prod(reduced.shape) > LINEAR_PROGRAM_ENTRIES:
         return None
-    control.method += ", linear program"
-    _, dual = farkas.by_linear_program(reduced)
-    return farkas.certificate(reduced, dual)
+    control.enter("linear program")
+    _, dual = farkas.by_linear_program(reduced, control.remaining)
+    return farkas.certificate(reduced, dual, control)
 
 
 def _check_options(

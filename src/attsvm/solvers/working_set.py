@@ -153,7 +153,7 @@ def solve_on_working_sets(
     target = max(ROUGH, 0.5 * control.tol)
     for _ in range(ROUNDS):
         reduced = reduce(problem, rotate=norm.base.invariant, transform=norm.transform, working=working)
-        inner = Control(target, time_limit=control.remaining)
+        inner = control.inner(target)
         certificate = method(reduced, inner, None)
         if certificate is not None:
             return reduced.lift_dual(certificate)

@@ -169,7 +169,7 @@ def explore(
         look(selected)
     if exhaustive:
         for selected in product(*choices):
-            look(selected)
+            look(map(int, selected))
     else:
         at_most = min(samples, total)
         _swap(seen, look, max(len(seen), at_most - at_most // 4))

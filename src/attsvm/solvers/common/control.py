@@ -93,6 +93,12 @@ class Control:
         """Time left, for a method that calls another; None without a limit."""
         return None if self.time_limit is None else max(self.time_limit - self.seconds, 1e-3)
 
+    def inner(self, tol: float, max_iter: int | None = None) -> Control:
+        """Set up a problem on the way, with iterates of its own but the same clock; nobody watches it."""
+        part = Control(tol, max_iter=max_iter, time_limit=self.time_limit)
+        part._start = self._start
+        return part
+
     @property
     def state(self) -> IterationState:
         """The state a callback would see."""
@@ -104,6 +110,19 @@ class Control:
     def solved(self) -> bool:
         """Whether the best pair closes the gap."""
         return self.state.gap <= self.tol
+
+    def enter(self, method: str) -> None:
+        """Name the method that runs now, beside those that ran before."""
+        if not self.method:
+            self.method = method
+        elif method not in self.method.split(", "):
+            self.method += f", {method}"
+
+    def expired(self) -> bool:
+        """Look at the clock; True when it is time to stop, for this or any other reason."""
+        if self.stopped is None and self.time_limit is not None and self.seconds >= self.time_limit:
+            self.stopped = Status.TIME_LIMIT
+        return self.stopped is not None
 
     def offer(self, W: np.ndarray | None, objective: float, dual: np.ndarray | None, bound: float) -> None:
         """Keep W (with its scale-free objective) and dual (with its bound) where they improve on the best."""
@@ -126,9 +145,7 @@ class Control:
             self.stopped = Status.CANCELLED
         elif self.max_iter is not None and self.iterations >= self.max_iter:
             self.stopped = Status.MAX_ITERATIONS
-        elif self.time_limit is not None and self.seconds >= self.time_limit:
-            self.stopped = Status.TIME_LIMIT
-        return self.stopped is not None
+        return self.expired()
 
     def _print_row(self) -> None:
         state = self.state

@@ -17,21 +17,25 @@ from scipy.sparse import coo_array
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.proofs.certificate import existence_ratio
+from attsvm.solvers.common.control import Control
 
-# Dense algebra on the support costs (support)(p r)^2; past this many entries the structured normal matrix is used.
-DENSE_ENTRIES = 4_000_000
+# A singular value decomposition of the support's rows tells best which directions are rounding; past this many entries,
+# half a second, Cholesky factors of the smaller of their two Gram matrices take its place.
+DENSE_ENTRIES = 500_000
 SUPPORT_CUT = 1e-9
 CORRECTIONS = 8
 SETTLED = 1e-6  # a relative change after which the residual is at rounding level
 
 
-def correct(reduced: Reduced, dual: np.ndarray) -> np.ndarray | None:
+def correct(reduced: Reduced, dual: np.ndarray, control: Control) -> np.ndarray | None:
     """Correct nearly exact multipliers (n, T); None when they are not near a certificate.
 
     Alternates between the multipliers with A^T lam = 0 (the nearest in relative terms) and the nonnegative ones.
     """
     clipped_before = np.inf
     for _ in range(CORRECTIONS):
+        if control.expired():
+            return None
         total = float(dual[reduced.rejected].sum())
         if not np.isfinite(total) or total <= 0:
             return None
@@ -55,17 +59,14 @@ def proves(reduced: Reduced, dual: np.ndarray) -> bool:
     return existence_ratio(reduced, dual) < 1.0
 
 
-def certificate(reduced: Reduced, dual: np.ndarray | None) -> np.ndarray | None:
-    """Multipliers that pass the existence test, from a guess or from nothing; None when the search fails."""
-    if dual is not None:
-        found = correct(reduced, dual)
-        if found is not None and proves(reduced, found):
-            return found
-    return None
+def certificate(reduced: Reduced, dual: np.ndarray, control: Control) -> np.ndarray | None:
+    """Multipliers (n, T) near ``dual`` that pass the existence test; None when the search fails or time is up."""
+    exact = correct(reduced, dual, control)
+    return exact if exact is not None and not control.expired() and proves(reduced, exact) else None
 
 
-def by_linear_program(reduced: Reduced) -> tuple[np.ndarray, np.ndarray]:
-    """Maximise the smallest margin over |W_ac| <= 1.
+def by_linear_program(reduced: Reduced, time_limit: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """Maximise the smallest margin over |W_ac| <= 1, for ``time_limit`` seconds at most.
 
     Returns
     -------
@@ -96,6 +97,7 @@ def by_linear_program(reduced: Reduced) -> tuple[np.ndarray, np.ndarray]:
         b_eq=None if equal is None else np.zeros(len(tied_rows)),
         bounds=[(-1.0, 1.0)] * size + [(None, 1.0)],
         method="highs",
+        options={} if time_limit is None else {"time_limit": time_limit},
     )
     dual = np.zeros(reduced.rejected.shape)
     if outcome.x is None:
@@ -116,9 +118,20 @@ def _relative_change(reduced: Reduced, dual: np.ndarray, weight: np.ndarray) -> 
         matrix = (terms * weight[rows, columns][:, None]).T  # (p r, J)
         change[rows, columns] = np.linalg.lstsq(matrix, -reduced.adjoint(dual).ravel(), rcond=None)[0]
         return change
+    if len(rows) < size:
+        factor = _factor(_gram(reduced, rows, columns, weight[rows, columns]))
+        image = weight * reduced.apply(reduced.adjoint(dual))
+        change[rows, columns] = cho_solve(factor, -image[rows, columns], check_finite=False)
+        return change
     factor = _factor(NormalMatrix(reduced).form(weight**2))
     multiplier = cho_solve(factor, -reduced.adjoint(dual).ravel(), check_finite=False)
     return weight * reduced.apply(multiplier.reshape(reduced.shape))
+
+
+def _gram(reduced: Reduced, rows: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Inner products of the rows of A of the tokens (rows, columns), each times its weight, all (J,)."""
+    delta, queries = reduced.delta[rows, columns] * weight[:, None], reduced.queries[rows]
+    return (delta @ delta.T) * (queries @ queries.T)
 
 
 def _factor(normal: np.ndarray) -> tuple[np.ndarray, bool]:

@@ -24,12 +24,12 @@ class Opening:
 
 def open_with_frobenius(reduced: Reduced, control: Control) -> Opening:
     """Solve the Frobenius problem to a moderate gap, within the limits of ``control``."""
-    first = Control(FEASIBILITY_TOL, time_limit=control.time_limit)
-    found = solve_frobenius(reduced, first, None)
+    first = control.inner(FEASIBILITY_TOL)
+    certificate = solve_frobenius(reduced, first, None)
     control.iterations += first.iterations
     control.method = f"Frobenius ({first.method})"
-    if found is not None:
-        return Opening(certificate=found)
+    if certificate is not None:
+        return Opening(certificate=certificate)
     if first.W is None or first.dual is None:
         control.stopped = first.stopped
         return Opening()

@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from attsvm.core.norms import Norm
+from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.ties import Ties
@@ -134,6 +134,11 @@ class Setting:
         terms = Terms(norm, False, reduced.rejected, reduced.tied, cost, np.inf, 0.0)
         return cls(reduced, terms, np.zeros(reduced.shape), 0.0)
 
+    def inner(self, dual: np.ndarray) -> np.ndarray:
+        """Mark multipliers (n, T) strictly between their bounds, and tied ones."""
+        terms = self.terms
+        return terms.rejected & (dual > 0) & (dual < terms.upper) | terms.tied
+
     def scaled(self, unit: float) -> Setting:
         """Write the problem in V / unit, for a norm that is not squared: the objective is divided by the unit too."""
         terms = replace(self.terms, cost=self.terms.cost / unit, shift=self.terms.shift / unit)
@@ -155,21 +160,36 @@ class Setting:
             return V
         return self.ties.project(V + self.prior) - self.prior
 
-    def report(self, V: np.ndarray, dual: np.ndarray, control: Control, *, steps: int = 1) -> bool:
-        """Evaluate V (p, r) and multipliers (n, T), tell the control; True when it is time to stop.
-
-        The control's objective and bound are primal and dual value; its W is V.
-        """
+    def offer(self, V: np.ndarray, control: Control) -> None:
+        """Evaluate V (p, r), and leave it with the control where it is better than the best."""
         terms, reduced = self.terms, self.reduced
-        V = self.on_ties(V)
         shortfall = terms.cost - reduced.apply(V)
         smallest = 1.0 - float(np.max(shortfall, where=terms.rejected, initial=-np.inf))
+        if reduced.tied.any() and not (terms.hard and smallest <= 0):
+            V = self.on_ties(V)
+            shortfall = terms.cost - reduced.apply(V)
+            smallest = 1.0 - float(np.max(shortfall, where=terms.rejected, initial=-np.inf))
         if not terms.hard:
             control.offer(V, terms.size(V) + terms.loss(shortfall) + self.loose, None, 0.0)
         if (terms.hard and smallest > 0) or 0 < 1.0 - smallest < NEARLY_SEPARATED:
             # Scaled up, W has margin one everywhere and no loss.
             scaled = V if np.isinf(smallest) else (V + self.prior) / smallest - self.prior
             control.offer(scaled, terms.size(scaled) + self.loose, None, 0.0)
-        dual = terms.clip(dual)
-        scale, bound = terms.bound(dual, reduced.adjoint(dual))
+
+    def report(
+        self, V: np.ndarray, dual: np.ndarray, control: Control, *, adjoint: np.ndarray | None = None, steps: int = 1
+    ) -> bool:
+        """Evaluate V (p, r) and multipliers (n, T), tell the control; True when it is time to stop.
+
+        The control's objective and bound are primal and dual value; its W is V. ``adjoint`` is A^T dual, (p, r), where
+        the method has it and the multipliers have the right signs and sizes.
+        """
+        self.offer(V, control)
+        terms = self.terms
+        if adjoint is None:
+            dual = terms.clip(dual)
+            adjoint = self.reduced.adjoint(dual)
+        scale, bound = terms.bound(dual, adjoint)
+        if terms.hard and terms.norm is FROBENIUS:
+            scale *= bound  # W - W0 = A^T dual
         return control.observe(None, np.inf, dual * scale, bound + self.loose, steps=steps)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.core.kernels import FAST, kernel
-from attsvm.core.reduction import Reduced
+from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.schedule import COMPILED
 
 INNER_SWEEPS = 2
 
@@ -107,48 +108,33 @@ def sweeps(delta, squares, queries, rejected, tied, cost, upper, shift, dual, W,
 
 
 class CoordinateDescent:
-    """Passes of dual coordinate descent on one reduced problem, with shrinking.
+    """Passes of dual coordinate descent on one problem, with shrinking.
 
     Parameters
     ----------
-    reduced : Reduced
+    setting : Setting
     dual : ndarray, shape (n, T)
-        Starting multipliers; updated in place.
-    cost : ndarray, shape (n, T), optional
-        Margins asked for. Default: one of rejected tokens, zero of tied ones.
-    upper : float
-        Largest multiplier (C, for the hinge).
-    shift : float
-        Added to the diagonal of the Gram matrix of rejected tokens (1/(2C), for the squared hinge).
+        Starting multipliers, within their bounds; updated in place.
 
     Attributes
     ----------
     dual : ndarray, shape (n, T)
-    W : ndarray, shape (p, r)
+    V : ndarray, shape (p, r)
         A^T dual, kept up to date.
     """
 
-    def __init__(
-        self,
-        reduced: Reduced,
-        dual: np.ndarray,
-        *,
-        cost: np.ndarray | None = None,
-        upper: float = np.inf,
-        shift: float = 0.0,
-    ) -> None:
-        self.reduced = reduced
-        self._cost = np.where(reduced.rejected, 1.0, 0.0) if cost is None else np.ascontiguousarray(cost)
-        self._upper, self._shift = float(upper), float(shift)
+    def __init__(self, setting: Setting, dual: np.ndarray) -> None:
+        self.reduced, self._terms = setting.reduced, setting.terms
+        self._cost = np.ascontiguousarray(setting.terms.cost)
         self.dual = dual
-        self.W = reduced.adjoint(dual)
-        self._squares = np.einsum("ntp,ntp->nt", reduced.delta, reduced.delta)
+        self.V = self.reduced.adjoint(dual)
+        self._squares = np.einsum("ntp,ntp->nt", self.reduced.delta, self.reduced.delta)
         self._alive = np.zeros(dual.shape, dtype=bool)
         self._random = np.random.default_rng(0)
 
-    def run(self, passes: int) -> None:
-        """Make one full pass and ``passes - 1`` over the constraints it found alive, in random order."""
-        data = self.reduced
+    def run(self, passes: int) -> float:
+        """Make a full pass and ``passes - 1`` over what it left alive, in random order; returns the work."""
+        data, terms = self.reduced, self._terms
         orders = self._random.permuted(np.tile(np.arange(len(self.dual)), (passes, 1)), axis=1)
         sweeps(
             data.delta,
@@ -157,12 +143,15 @@ class CoordinateDescent:
             data.rejected,
             data.tied,
             self._cost,
-            self._upper,
-            self._shift,
+            float(terms.upper),
+            float(terms.shift),
             self.dual,
-            self.W,
+            self.V,
             orders,
             self._alive,
             INNER_SWEEPS,
         )
-        self.W = data.adjoint(self.dual)
+        self.V = data.adjoint(self.dual)
+        n, T, p = data.delta.shape
+        visits = n * T + (INNER_SWEEPS * passes - 1) * int(self._alive.sum())
+        return (2.0 * visits * p + 4.0 * passes * n * p * data.queries.shape[1]) / COMPILED

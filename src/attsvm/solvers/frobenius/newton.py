@@ -1,11 +1,14 @@
-r"""Projected Newton on the dual of the Frobenius problem.
+r"""Newton on the dual of the Frobenius problem, with multipliers in a box.
 
-On the working set J (supports and violators) the Gram matrix :math:`K_{JJ} = (DD^\top)\circ(ZZ^\top)` is small enough
-to factor. The step :math:`\hat\lambda - \lambda`, with :math:`K_{JJ}\hat\lambda = c_J`, is projected onto
-:math:`\lambda \ge 0` and backtracked on the dual (Bertsekas, SIAM J. Control Optim. 20, 1982; with a full step it is
-the primal-dual active-set method of Hintermueller, Ito and Kunisch, SIAM J. Optim. 13, 2002). Constraints leave and
-enter by whole groups, and once the set is right one step solves the problem to rounding. A ridge at rounding level
-stands for the proximal term that keeps a dependent set solvable; repeated steps remove its effect.
+The dual, :math:`\max c^\top\lambda - \tfrac12\lambda^\top(K + \epsilon I)\lambda` over :math:`0 \le \lambda \le C`
+(C infinite for a hard margin), is solved on a working set J: the multipliers strictly between their bounds, the tied
+ones, and the worst of those that want to leave a bound. There :math:`K_{JJ} = (DD^\top)\circ(ZZ^\top)` is small enough
+to factor; all others enter through :math:`W = A^\top\lambda` alone, so the many multipliers at C that a selection far
+from separable has cost nothing. Each step is projected onto the box and shortened until the dual ascends (Bertsekas,
+SIAM J. Control Optim. 20, 1982; with a full step it is the primal-dual active-set method of Hintermueller, Ito and
+Kunisch, SIAM J. Optim. 13, 2002). Multipliers leave and reach their bounds by whole groups, and once the set is right
+one step solves the problem to rounding. A ridge at rounding level stands for the proximal term that keeps a dependent
+set solvable; repeated steps remove its effect.
 """
 
 from __future__ import annotations
@@ -13,77 +16,89 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from attsvm.core.norms import FROBENIUS
-from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.evaluation import report
+from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.schedule import BLOCKED, OVERHEAD, Steps
 
 RIDGE = 1e-13
 INNER_STEPS = 12
-REFINABLE = 2000  # supports up to which W is refined
+WORKING_SET = 6000
+SMALLEST_GROWTH = 64
+REFINABLE = 2000  # multipliers between their bounds up to which V is refined
+# A slope below this part of the margins asked for is rounding.
+LEVEL = 1e-13
 # From this size on a factor in single precision saves more than the gradient steps it needs cost.
 LARGE, SINGLE_RIDGE, GRADIENT_STEPS, SOLVED = 200, 3e-7, 12, 1e-13
+# Parts of a step that are tried when the whole of it does not ascend, or was cut off at a bound.
+SHORTER = tuple(0.5**k for k in range(1, 13))
 
 
-def polish(reduced: Reduced, dual: np.ndarray, control: Control, *, rounds: int, working_set: int) -> np.ndarray:
+def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int) -> Steps:
     """Improve multipliers by Newton steps on growing working sets.
 
     Parameters
     ----------
-    reduced : Reduced
+    setting : Setting
     dual : ndarray, shape (n, T)
-        Starting multipliers; not modified.
+        Starting multipliers, within their bounds; replaced by the last ones.
     control : Control
+        Has the best ones.
     rounds : int
         Largest number of working sets tried.
-    working_set : int
-        Largest size of a working set; the method ends when more would be needed.
 
-    Returns
-    -------
-    ndarray, shape (n, T)
-        The last multipliers; the best ones are with ``control``.
+    Yields
+    ------
+    float
+        Work.
     """
-    dual = dual.copy()
-    W = reduced.adjoint(dual)
-    margins = reduced.apply(W)
-    if report(reduced, FROBENIUS, W, dual, control, margins=margins):
-        return dual
+    reduced, terms = setting.reduced, setting.terms
+    V = reduced.adjoint(dual)
+    if setting.report(V, dual, control, adjoint=V):
+        return None
     for _ in range(rounds):
-        rows, columns = _choose(reduced, margins, dual, working_set)
-        if not 0 < len(rows) <= working_set:  # none is left when the multipliers have overflowed
-            break
-        delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
-        gram = delta @ delta.T
-        gram *= queries @ queries.T
-        free = reduced.tied[rows, columns]
-        values = _projected_newton(gram, dual[rows, columns], free)
-        dual[...] = 0.0
-        dual[rows, columns] = values
-        W = reduced.adjoint(dual)
-        margins = reduced.apply(W)
-        if report(reduced, FROBENIUS, W, dual, control, margins=margins) or refine(reduced, W, dual, control):
-            break
-    return dual
+        slope = terms.cost - reduced.apply(V) - terms.shift * np.where(terms.rejected, dual, 0.0)
+        rows, columns = _choose(setting, dual, slope)
+        if not 0 < len(rows) <= WORKING_SET:  # none is left when the multipliers have overflowed
+            return None
+        gram = _gram(setting, rows, columns)
+        before = dual[rows, columns]
+        after, factors = _ascend(
+            gram,
+            terms.cost[rows, columns],
+            slope[rows, columns],
+            before,
+            reduced.tied[rows, columns],
+            terms.upper,
+            control,
+        )
+        yield OVERHEAD + (factors * len(rows) ** 3 / 3 + len(rows) ** 2 * sum(reduced.shape)) / BLOCKED
+        if (after == before).all():
+            return None
+        dual[rows, columns] = after
+        V = reduced.adjoint(dual)
+        if setting.report(V, dual, control, adjoint=V) or refine(setting, V, dual, control):
+            return None
+    return None
 
 
-def refine(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) -> bool:
-    """Move W onto the supports of ``dual`` to the accuracy of W itself; True when that closes the gap.
+def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) -> bool:
+    """Move V onto the margins asked of inner multipliers, to the accuracy of V itself; True when the gap closes.
 
-    W = A^T lam carries the rounding of lam, whose entries are of the size of ||W||^2. Iterative refinement on the
-    residual of the margins replaces it by the rounding of W. The bound needs no such care: its error is of second
+    V = A^T lam carries the rounding of lam, whose entries are of the size of ||V||^2. Iterative refinement on the
+    residual of the margins replaces it by the rounding of V. The bound needs no such care: its error is of second
     order.
     """
-    rows, columns = np.nonzero((dual > 0) & reduced.rejected | reduced.tied)
+    reduced, terms = setting.reduced, setting.terms
+    rows, columns = np.nonzero(setting.inner(dual))
     size = len(rows)
-    if size == 0 or size > REFINABLE:
+    if size == 0 or size > REFINABLE or terms.shift > 0:
         return False
-    delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
-    cost = np.where(reduced.tied[rows, columns], 0.0, 1.0)
-    error = cost - reduced.apply(W)[rows, columns]
-    if not np.abs(error).max() < 0.5:
+    cost = terms.cost[rows, columns]
+    error = cost - reduced.apply(V)[rows, columns]
+    if not np.abs(error).max() < 0.5 * np.abs(terms.cost).max():
         return False  # not near a solution: dependent or wrong supports
-    gram = (delta @ delta.T) * (queries @ queries.T)
+    delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
+    gram = _gram(setting, rows, columns)
     try:
         gram[np.diag_indices(size)] += RIDGE * float(np.diag(gram).max())
         factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
@@ -91,60 +106,101 @@ def refine(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) 
         return False
     for _ in range(4):
         step = cho_solve(factor, error, check_finite=False)
-        trial = W + delta.T @ (step[:, None] * queries)
-        margins = reduced.apply(trial)
-        left = cost - margins[rows, columns]
-        if not np.abs(left).max() < np.abs(error).max():
+        trial = V + delta.T @ (step[:, None] * queries)
+        lacking = cost - reduced.apply(trial)[rows, columns]
+        if not np.abs(lacking).max() < np.abs(error).max():
             return False
-        W, error = trial, left
-        if report(reduced, FROBENIUS, W, dual, control, margins=margins):
+        V, error = trial, lacking
+        if setting.report(V, dual, control):
             return True
     return False
 
 
-def _choose(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, working_set: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pick supports, equalities, and the worst violators, as many again as there are supports."""
-    held = (dual > 0) & reduced.rejected | reduced.tied
-    shortfall = np.where(reduced.rejected & ~held, 1.0 - margins, -np.inf)
-    count = min(int((shortfall > 0).sum()), max(64, int(held.sum())), max(0, working_set - int(held.sum())))
+def _gram(setting: Setting, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Second derivatives of the dual among the multipliers (rows, columns), each (J,), with the sign of K."""
+    reduced, shift = setting.reduced, setting.terms.shift
+    delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
+    gram = delta @ delta.T
+    gram *= queries @ queries.T
+    if shift > 0:
+        gram[np.diag_indices(len(rows))] += np.where(reduced.tied[rows, columns], 0.0, shift)
+    return gram
+
+
+def _choose(setting: Setting, dual: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pick inner multipliers, ties, and the worst of those that want to leave a bound, as many again."""
+    terms = setting.terms
+    chosen = setting.inner(dual)
+    level = LEVEL * max(1.0, float(np.abs(terms.cost).max()))
+    leaving = terms.rejected & ~chosen & np.where(dual > 0, slope < -level, slope > level)
+    size = int(chosen.sum())
+    count = min(int(leaving.sum()), max(SMALLEST_GROWTH, size), max(0, WORKING_SET - size))
     if count > 0:
-        flat = np.argpartition(shortfall.ravel(), -count)[-count:]
-        held.ravel()[flat] = True
-    rows, columns = np.nonzero(held)
+        strength = np.where(leaving, np.abs(slope), -np.inf).ravel()
+        chosen.ravel()[np.argpartition(strength, -count)[-count:]] = True
+    rows, columns = np.nonzero(chosen)
     return rows, columns
 
 
-def _projected_newton(gram: np.ndarray, dual: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Maximise c.lam - lam.K.lam/2 over lam >= 0 (free entries unsigned) from ``dual``, all (J,)."""
-    cost = np.where(free, 0.0, 1.0)
+def _ascend(
+    gram: np.ndarray,
+    cost: np.ndarray,
+    slope: np.ndarray,
+    start: np.ndarray,
+    free: np.ndarray,
+    upper: float,
+    control: Control,
+) -> tuple[np.ndarray, int]:
+    """Maximise slope.e - e.gram.e/2 over steps e that keep start + e within its bounds.
+
+    Returns start + e, (J,), and how many systems were factored.
+    """
     ridge = RIDGE * float(np.diag(gram).max())
-    value = _objective(gram, cost, dual)
+    level = LEVEL * max(1.0, float(np.abs(cost).max()))
+    value, current, factors = start, slope, 0
     for _ in range(INNER_STEPS):
-        slope = cost - gram @ dual
-        moving = free | (dual > 0) | (slope > 0)
+        moving = free | ((value > 0) | (current > 0)) & ((value < upper) | (current < 0))
+        if not moving.any() or control.expired():
+            break
         system = gram if moving.all() else gram[np.ix_(moving, moving)]
-        target = regularised_solve(system, dual[moving], slope[moving], ridge)
-        step, best, best_value = 1.0, None, value
-        for _ in range(25):
-            trial = dual.copy()
-            trial[moving] = dual[moving] + step * (target - dual[moving])
-            trial[~free] = np.maximum(trial[~free], 0.0)
-            trial_value = _objective(gram, cost, trial)
-            if trial_value > best_value:
-                best, best_value = trial, trial_value
-                break
-            step *= 0.5
+        target = value.copy()
+        target[moving] = regularised_solve(system, value[moving], current[moving], ridge)
+        factors += 1
+        best, image = _longest_ascent(gram, current, value, target, free, upper)
         if best is None:
-            return dual
-        settled = step == 1.0 and bool((target[~free[moving]] >= 0).all())
-        dual, value = best, best_value
-        if settled and not ((cost - gram @ dual)[(dual == 0) & ~free] > 1e-12).any():
-            return dual
-    return dual
+            break
+        settled = bool((best == target).all())
+        value, current = best, current - image
+        if settled and not (~free & ((value == 0) & (current > level) | (value == upper) & (current < -level))).any():
+            break
+    return value, factors
 
 
-def _objective(gram: np.ndarray, cost: np.ndarray, dual: np.ndarray) -> float:
-    return float(cost @ dual - 0.5 * dual @ (gram @ dual))
+def _longest_ascent(
+    gram: np.ndarray, slope: np.ndarray, value: np.ndarray, target: np.ndarray, free: np.ndarray, upper: float
+) -> tuple[np.ndarray | None, np.ndarray]:
+    """Project parts of the step to ``target`` onto the box; returns the first that ascends, and its image under gram.
+
+    Where the whole step is cut off at bounds and ascends, so may shorter ones, and the best of the first few is taken.
+    """
+    step = target - value
+    best, best_gain, best_image = None, 0.0, np.zeros_like(value)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        room = np.where(step > 0, (upper - value) / step, np.where(step < 0, -value / step, np.inf))
+    nearest = float(room[~free & (room > 0)].min(initial=1.0))
+    for length in (1.0, *SHORTER, nearest):
+        trial = value + length * step if length < 1.0 else target
+        trial = np.where(free, trial, np.clip(trial, 0.0, upper))
+        change = trial - value
+        image = gram @ change
+        gain = float(slope @ change - 0.5 * change @ image)
+        if gain > best_gain:
+            best, best_gain, best_image = trial, gain, image
+        elif best is not None:
+            break
+        if length == 1.0 and nearest == 1.0:
+            break
+    return best, best_image
 
 
 def regularised_solve(gram: np.ndarray, start: np.ndarray, slope: np.ndarray, ridge: float) -> np.ndarray:

@@ -1,48 +1,53 @@
-r"""The Frobenius norm: which methods, in which order.
+r"""The Frobenius norm, hard or soft margin, with or without a prior: its methods, and the turns they take.
 
 A few passes of dual coordinate descent (cheap, each about one read of the tokens) show how many constraints will be
-active. When those are few, the active-set method takes over, which ends with the answer or a certificate. Otherwise
-passes go on until Newton on the working set they leave can finish, and the interior point is there where that does not
-settle. A diverging dual is tested for infeasibility on the way.
+active. Where those are few, the active-set method finishes, or finds a certificate; otherwise passes go on until Newton
+on the working set they leave can finish. Correlated tokens slow the first two and churn the third: the interior point
+in W space does not mind, and its work is known beforehand. A diverging dual is tested for infeasibility on the way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from attsvm.core.norms import FROBENIUS
-from attsvm.core.norms import frobenius as frobenius_norm
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.evaluation import report
-from attsvm.solvers.common.quadratic_program import quadratic_program
+from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.coordinate_descent import CoordinateDescent
-from attsvm.solvers.frobenius.newton import polish
+from attsvm.solvers.frobenius.newton import newton
 from attsvm.solvers.frobenius.priced_active_set import FEW_SUPPORTS, solve_by_prices
-from attsvm.solvers.interior_point.hard_frobenius import interior_point
+from attsvm.solvers.interior_point.engine import CENTRE
+from attsvm.solvers.interior_point.euclidean import FrobeniusInteriorPoint, work_of_a_step
+from attsvm.solvers.schedule import FIRST_SHARE, INTERIOR_STEPS, Steps, Turn, take_turns
 
 OPENING = 10  # passes after which the support is known well enough
-DENSE_ENTRIES = 1_000_000
-WORKING_SET = 6000
 BATCH = 10  # passes between looks at the gap, one of them over all constraints
 MAX_PASSES = 3000
 # Newton from this gap on takes one or two factorisations, and more from further off, which pays while they are small.
 NEWTON_GAP, EARLY_GAP, SMALL_FACTOR = 1e-5, 1e-3, 700
-# Coordinate descent that gains less than this factor in the gap, for this many batches in a row, has met correlated
-# tokens; so has one that finds no positive margin, nor an end of the bound's growth, in this many batches.
-# Where DAQP can take over, less is enough.
-PATIENT, HASTY = (0.95, 3, 40), (0.7, 1, 3)
-# Newton from multipliers that leave a margin below this would change most of its support.
-NEAR = 0.5
+# A batch of passes that gains less than this factor in the gap has met correlated tokens.
+SLOW = 0.95
+# Where the interior point starts from a V near the solution: a tenth of the steps fewer for each tenth of mu, down to
+# here; nearer to the bounds a hinge whose C has grown tenfold takes more steps than from nothing.
+NEAR_CENTRE = 0.1
+STALLED = 15  # steps of the interior point without a smaller gap, after which rounding has the better of it
+# Newton from a pair with a gap above this would change most of its support; passes improve it at less cost.
+NEARBY, WARM_ROUNDS = 0.1, 4
 # A bound on ||W|| beyond which the normalised dual is worth testing as a certificate: data are scaled to length one.
 SUSPICIOUS_NORM = 1e3
 
+Method = Callable[[Setting, Control, np.ndarray], Steps]
 
-def solve_frobenius(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
-    """Solve, leaving W and multipliers with ``control``.
+
+def solve_frobenius(
+    reduced: Reduced, control: Control, start: np.ndarray | None, *, method: str | None = None
+) -> np.ndarray | None:
+    """Solve the hard margin without a prior, leaving W and multipliers with ``control``.
 
     Parameters
     ----------
@@ -50,128 +55,145 @@ def solve_frobenius(reduced: Reduced, control: Control, start: np.ndarray | None
     control : Control
     start : ndarray, shape (n, T), optional
         Multipliers to start from.
+    method : str, optional
+        A key of :data:`METHODS`, to run no other.
 
     Returns
     -------
     ndarray or None
         Multipliers that prove infeasibility, when they do.
     """
-    dual = np.zeros(reduced.rejected.shape)
-    if start is not None:
-        dual = start.copy()
-        found = _restart(reduced, dual, control)
-        if found is not None or control.solved or control.stopped:
-            return found
-    CoordinateDescent(reduced, dual).run(OPENING)
-    dense = int((reduced.rejected | reduced.tied).sum()) * int(np.prod(reduced.shape)) <= DENSE_ENTRIES
-    chain = [coordinate_newton, by_interior_point]
-    if dense:
-        chain = [by_daqp, *chain]
-    if _few_supports(reduced, dual):
-        chain = [active_set, *chain]
-    elif dense:
-        chain = [partial(coordinate_newton, patience=HASTY), *chain]
-    for method in chain:
-        found = method(reduced, control, dual)
-        if found is not None or control.solved or control.stopped:
-            return found
-    return None
+    return solve_setting(Setting.hard_margin(reduced, FROBENIUS), control, start, method=method)
 
 
-def by_interior_point(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
-    """Interior point, then Newton; it takes no start."""
-    control.method = _chain(control.method, "interior point")
-    dual = interior_point(reduced, control)
-    if control.solved or control.stopped:
-        return None
-    found = farkas.certificate(reduced, dual)
-    if found is None:
-        dual = np.where(reduced.rejected, np.maximum(dual, 0.0), dual)
-        polish(reduced, dual, control, rounds=5, working_set=WORKING_SET)
-    return found
-
-
-def by_daqp(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
-    """DAQP, then Newton; it takes no start."""
-    control.method = _chain(control.method, "daqp")
-    dual = quadratic_program(reduced, control, working_set=WORKING_SET)
-    return None if control.solved or control.stopped else farkas.certificate(reduced, dual)
-
-
-def _few_supports(reduced: Reduced, dual: np.ndarray) -> bool:
-    """Whether few constraints will be active; independent ones are at most as many as W has entries."""
-    return min(int(np.count_nonzero(dual)), int(np.prod(reduced.shape))) <= FEW_SUPPORTS
-
-
-def _restart(reduced: Reduced, dual: np.ndarray, control: Control) -> np.ndarray | None:
-    """Go on from given multipliers, rescaled to W = A^T dual in place; returns as :func:`solve_frobenius` does."""
-    W = reduced.adjoint(dual)
-    squared, total = frobenius_norm(W) ** 2, float(dual[reduced.rejected].sum())
-    if squared == 0 or total <= 0:
-        return None
-    dual *= total / squared
-    if reduced.min_margin(reduced.apply(W * (total / squared))) < NEAR:
-        return None
-    if _few_supports(reduced, dual):
-        control.method = "warm active set"
-        return solve_by_prices(reduced, control, dual, working_set=WORKING_SET)
-    control.method = "warm Newton"
-    dual[...] = polish(reduced, dual, control, rounds=4, working_set=WORKING_SET)
-    return None
-
-
-def active_set(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
-    """Coordinate descent to guess the support, then the active-set method."""
-    control.method = _chain(control.method, "active set")
-    if start is None:
-        start = np.zeros(reduced.rejected.shape)
-        CoordinateDescent(reduced, start).run(OPENING)
-    return solve_by_prices(reduced, control, start, working_set=WORKING_SET)
-
-
-def coordinate_newton(
-    reduced: Reduced, control: Control, start: np.ndarray | None, *, patience: tuple[float, int, int] = PATIENT
+def solve_setting(
+    setting: Setting, control: Control, start: np.ndarray | None, *, method: str | None = None
 ) -> np.ndarray | None:
+    """Solve any problem in this norm; parameters and result as for :func:`solve_frobenius`."""
+    dual = np.zeros(setting.terms.cost.shape)
+    if start is not None:
+        dual = setting.terms.clip(start)
+        V = setting.reduced.adjoint(dual)
+        if setting.report(V, dual, control, adjoint=V, steps=0):
+            return None
+        if control.dual is not None:
+            dual = control.dual.copy()
+        if control.state.gap < NEARBY:
+            certificate = take_turns([Turn(*_finishing(setting, control, dual), np.inf)], control)
+            if certificate is not None or control.solved or control.stopped:
+                return certificate
+    if method is not None:
+        name, run = METHODS[method]
+        return take_turns([Turn(name, run(setting, control, dual), np.inf)], control)
+    if setting.terms.hard:
+        CoordinateDescent(setting, dual).run(OPENING)
+    order = ["coordinate_newton", "interior_point"]
+    if start is not None and not setting.terms.hard:
+        order.reverse()  # passes and Newton have just been found wanting
+    if _takes_exchanges(setting):
+        order.insert(0 if _few_supports(setting, dual) else 2, "active_set")
+    work = INTERIOR_STEPS * work_of_a_step(setting.reduced)
+    turns = []
+    for key in order:
+        name, run = METHODS[key]
+        turns.append(Turn(name, run(setting, control, dual.copy()), work * FIRST_SHARE[name]))
+    return take_turns(turns, control)
+
+
+def _takes_exchanges(setting: Setting) -> bool:
+    """Whether the active-set method, for hard margins without a prior, applies."""
+    return setting.terms.hard and not setting.prior.any()
+
+
+def _few_supports(setting: Setting, dual: np.ndarray) -> bool:
+    """Whether few constraints will be active; independent ones are at most as many as W has entries."""
+    return min(int(np.count_nonzero(dual)), int(np.prod(setting.reduced.shape))) <= FEW_SUPPORTS
+
+
+def _finishing(setting: Setting, control: Control, dual: np.ndarray) -> tuple[str, Steps]:
+    """Name and set up what ends a run from multipliers near the solution."""
+    if _takes_exchanges(setting) and _few_supports(setting, dual):
+        return "active set", solve_by_prices(setting, control, dual)
+    return "Newton", newton(setting, dual, control, rounds=WARM_ROUNDS)
+
+
+def active_set(setting: Setting, control: Control, dual: np.ndarray) -> Steps:
+    """Exchange constraints one by one from the support that coordinate descent leaves."""
+    if not _takes_exchanges(setting):
+        return None
+    if not dual.any():
+        yield CoordinateDescent(setting, dual).run(OPENING)
+    return (yield from solve_by_prices(setting, control, dual))
+
+
+def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> Steps:
     """Coordinate passes down to a small gap, then Newton; the infeasibility test when the dual diverges."""
-    factor, batches, blind = patience
-    control.method = _chain(control.method, "coordinate descent + Newton")
-    descent = CoordinateDescent(reduced, np.zeros(reduced.rejected.shape) if start is None else start)
-    suspicious = SUSPICIOUS_NORM
-    target, before, slow = EARLY_GAP, np.inf, 0
+    terms = setting.terms
+    descent = CoordinateDescent(setting, dual)
+    suspicious, target, before = SUSPICIOUS_NORM, EARLY_GAP, np.inf
+    worked, last = 0.0, 0.0
     for batch in range(MAX_PASSES // BATCH):
         if batch > 0 or not descent.dual.any():
-            descent.run(BATCH)
-        if report(reduced, FROBENIUS, descent.W, descent.dual, control, pulled=descent.W):
+            work = descent.run(BATCH)
+            worked += work
+            yield work
+        if setting.report(descent.V, descent.dual, control, adjoint=descent.V):
             return None
-        total, length = float(descent.dual[reduced.rejected].sum()), frobenius_norm(descent.W)
-        if total > suspicious * length:
-            found = farkas.certificate(reduced, descent.dual)
-            if found is not None:
-                return found
+        if terms.hard and terms.bound(descent.dual, descent.V)[1] > suspicious:
+            multipliers = farkas.certificate(setting.reduced, descent.dual, control)
+            if multipliers is not None:
+                return multipliers
             suspicious *= 10.0
         gap = control.state.gap
-        slow = slow + 1 if np.isfinite(gap) and gap > factor * before else 0
-        stuck = slow >= batches or (batch >= blind and not np.isfinite(gap))
-        near = gap < target and (gap < NEWTON_GAP or np.count_nonzero(descent.dual) <= SMALL_FACTOR)
-        if near or (stuck and patience is PATIENT):
-            polish(reduced, descent.dual, control, rounds=6, working_set=WORKING_SET)
+        small = gap < NEWTON_GAP or int(setting.inner(descent.dual).sum()) <= SMALL_FACTOR
+        slow = gap > SLOW * before
+        if worked >= last and ((gap < target and small) or slow):
+            last = 0.0
+            for work in newton(setting, descent.dual.copy(), control, rounds=6):
+                last += work
+                yield work
             if control.solved or control.stopped:
                 return None
-            target /= 100.0
-        if stuck:
-            return None
+            worked, target = 0.0, min(target, gap) / 100.0
         before = gap
     return None
 
 
-def _chain(before: str, method: str) -> str:
-    return f"{before}, {method}" if before else method
+def interior_point(setting: Setting, control: Control, dual: np.ndarray) -> Steps:
+    """Interior point, then Newton; soft margins start from the best V so far."""
+    work = work_of_a_step(setting.reduced)
+    centre = CENTRE if control.W is None else min(CENTRE, max(NEAR_CENTRE, control.state.gap))
+    method = FrobeniusInteriorPoint(setting, control.W, centre)
+    suspicious, best, waited = SUSPICIOUS_NORM**2, np.inf, 0
+    while waited <= STALLED:
+        if method.report(control):
+            return None
+        yield work
+        distance = method.distance()
+        best, waited = (distance, 0) if distance < 0.9 * best else (best, waited + 1)
+        if setting.terms.hard and control.state.lower_bound * control.unit > suspicious:
+            multipliers = farkas.certificate(setting.reduced, method.scattered_dual(setting), control)
+            yield work
+            if multipliers is not None:
+                return multipliers
+            suspicious *= SUSPICIOUS_NORM
+        if not method.step():
+            break
+    dual = setting.terms.clip(method.scattered_dual(setting))
+    if setting.terms.hard:
+        multipliers = farkas.certificate(setting.reduced, dual, control)
+        if multipliers is not None:
+            return multipliers
+    yield from newton(setting, dual, control, rounds=12)
+    return None
 
 
-METHODS = {
+METHODS: dict[str, tuple[str, Method]] = {
+    "active_set": ("active set", active_set),
+    "coordinate_newton": ("coordinate descent + Newton", coordinate_newton),
+    "interior_point": ("interior point", interior_point),
+}
+FORCED: dict[str, Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]] = {
     "auto": solve_frobenius,
-    "active_set": active_set,
-    "coordinate_newton": coordinate_newton,
-    "interior_point": by_interior_point,
-    "daqp": by_daqp,
+    **{name: partial(solve_frobenius, method=name) for name in METHODS},
 }

@@ -11,14 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.core.kernels import FAST, kernel
-from attsvm.core.norms import FROBENIUS
-from attsvm.core.reduction import Reduced
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.evaluation import report
+from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.active_set import append, settle
 from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, sweeps
-from attsvm.solvers.frobenius.newton import polish
+from attsvm.solvers.frobenius.newton import newton
+from attsvm.solvers.schedule import COMPILED, Steps
 
 PRICE_TOL = 1e-11  # in units of the margin asked for
 # With 1 - c.lam below this no W is near; an exchange that does not lower it by this part of itself is rounding.
@@ -29,45 +28,63 @@ CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
 # Exchanging constraints one by one costs the square of their number each; Newton changes many at once.
 FEW_SUPPORTS = 300
 DOUBTFUL = 1e-3  # a rho that may be on its way to zero
+ATTEMPTS = 3
+EXCHANGES = 0.1  # seconds of work after which other methods, and the clock, have their turn
 
 
-def solve_by_prices(reduced: Reduced, control: Control, start: np.ndarray, *, working_set: int) -> np.ndarray | None:
-    """Solve, leaving W and multipliers with ``control``.
+def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> Steps:
+    """Solve a hard margin without a prior, leaving W and multipliers with ``control``.
 
     Parameters
     ----------
-    reduced : Reduced
+    setting : Setting
     control : Control
     start : ndarray, shape (n, T)
         A guess of the multipliers, on the scale of W = A^T start; not modified.
-    working_set : int
-        For the polish.
+
+    Yields
+    ------
+    float
+        Work.
 
     Returns
     -------
     ndarray or None
         Multipliers that prove infeasibility, when they do.
     """
+    reduced = setting.reduced
+    n, T, p = reduced.delta.shape
     capacity = min(CAPACITY, int(np.prod(reduced.shape)) + 1, int((reduced.rejected | reduced.tied).sum()))
-    guess = np.where(reduced.rejected, np.maximum(start, 0.0), start)
+    pricing = 2.0 * (n * T * p + 2 * n * int(np.prod(reduced.shape)))
+    guess = setting.terms.clip(start)
     # Weighing the constraints by the expected norm keeps rho near 1/2, away from rounding, however large W is.
     weight = max(1.0, float(guess[reduced.rejected].sum()))
     guess = guess / weight
-    for _ in range(3):
-        dual, rho, steps = exchange(
-            reduced.delta, reduced.queries, reduced.rejected, reduced.tied, guess, weight, capacity
-        )
-        control.iterations += steps
+    for _ in range(ATTEMPTS):
+        while True:
+            # Taking up a run again factors the supports anew: that must stay a small part of what it does between.
+            size = int(np.count_nonzero(guess))
+            patience = max(8, int(EXCHANGES * COMPILED / (pricing + size * size)), size // 4)
+            dual, rho, steps, ended = exchange(
+                reduced.delta, reduced.queries, reduced.rejected, reduced.tied, guess, weight, capacity, patience
+            )
+            control.iterations += steps
+            size = max(size, int(np.count_nonzero(dual)))
+            yield (steps * (pricing + 4.0 * size * size) + size**3 / 3.0) / COMPILED
+            if ended:
+                break
+            guess = dual
         if rho > VANISHED:
             values = dual * (weight / rho)
-            if report(reduced, FROBENIUS, reduced.adjoint(values), values, control, steps=0):
+            V = reduced.adjoint(values)
+            if setting.report(V, values, control, adjoint=V, steps=0):
                 return None
-            polish(reduced, values, control, rounds=3, working_set=working_set)
+            yield from newton(setting, values, control, rounds=3)
             if control.solved or control.stopped:
                 return None
-        found = farkas.certificate(reduced, dual) if rho < DOUBTFUL else None
-        if found is not None:
-            return found
+        multipliers = farkas.certificate(reduced, dual, control) if rho < DOUBTFUL else None
+        if multipliers is not None:
+            return multipliers
         guess, weight = dual, weight * max(1.0, 1.0 / max(rho, VANISHED) - 1.0)
     return None
 
@@ -109,7 +126,7 @@ def least_multipliers_by_prices(delta, queries, row, column, free, T, square, pa
     weight = max(1.0, total)
     for k in range(m):
         guess[row[k], column[k]] /= weight
-    dual, rho, _ = exchange(spread, queries, rejected, tied, guess, weight, min(m, d * dz + 1))
+    dual, rho, _, _ = exchange(spread, queries, rejected, tied, guess, weight, min(m, d * dz + 1), 1 << 30)
     scale = weight / rho if rho > VANISHED else 1.0
     for k in range(m):
         values[k] = dual[row[k], column[k]] * scale
@@ -117,7 +134,7 @@ def least_multipliers_by_prices(delta, queries, row, column, free, T, square, pa
 
 
 @kernel(fastmath=FAST)
-def exchange(delta, queries, rejected, tied, start, weight, capacity):
+def exchange(delta, queries, rejected, tied, start, weight, capacity, patience):
     r"""Minimise weight |A^T lam|^2 / 2 + (1 - c.lam)^2 / 2 over lam >= 0 on ``rejected``.
 
     Parameters
@@ -130,6 +147,8 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity):
     weight : float
     capacity : int
         Constraints held at most.
+    patience : int
+        Steps at most.
 
     Returns
     -------
@@ -137,6 +156,8 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity):
     rho : float
         1 - c.lam, which is twice the minimum.
     steps : int
+    ended : bool
+        Whether no step is left to take, other than for want of patience.
     """
     n, T, p = delta.shape
     r = queries.shape[1]
@@ -154,8 +175,12 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity):
                 if opens and size < capacity and _enter(L, solved, size, held, delta, queries, tied, weight, i, t):
                     held[size], free[size], values[size] = i * T + t, equalities, start[i, t]
                     size += 1
+    ended = True
     while True:
         size = settle(L, solved, size, held, free, values, work)
+        if steps == patience:
+            ended = False
+            break
         steps += 1
         before, rho = rho, 1.0
         for i in range(n):
@@ -213,7 +238,7 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity):
     dual = np.zeros((n, T))
     for a in range(size):
         dual[held[a] // T, held[a] % T] = values[a]
-    return dual, rho, steps
+    return dual, rho, steps, ended
 
 
 @kernel(inner=True, fastmath=FAST)

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.norms import frobenius
+from attsvm.core.norms import FROBENIUS, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.coordinate_descent import CoordinateDescent
-from attsvm.solvers.frobenius.newton import polish
-from attsvm.solvers.frobenius.portfolio import SUSPICIOUS_NORM, WORKING_SET, solve_frobenius
-from attsvm.solvers.interior_point.hard_frobenius import interior_point
+from attsvm.solvers.frobenius.newton import newton
+from attsvm.solvers.frobenius.portfolio import SUSPICIOUS_NORM, interior_point, solve_setting
+from attsvm.solvers.schedule import Steps, Turn, take_turns
 
 FIRST, JOINING = 6, 4  # tokens a query: at the start, and at most in each round
 ROUNDS, PASSES = 400, 30
@@ -32,7 +33,7 @@ OPENING, CREEPING = 10, 0.003
 ROUGH, FINE = 1e-3, 1e-6
 
 
-def solve_sharded(problem: SelectionProblem, control: Control) -> np.ndarray | None:
+def solve_streamed(problem: SelectionProblem, control: Control) -> np.ndarray | None:
     """Solve on working sets; W and multipliers (n, T) go to ``control`` in the original coordinates.
 
     Parameters
@@ -56,49 +57,52 @@ def solve_sharded(problem: SelectionProblem, control: Control) -> np.ndarray | N
     creeping, target = False, ROUGH
     for k in range(ROUNDS):
         reduced = reduce(problem, working=working)
-        inner = Control(0.5 * control.tol, time_limit=control.remaining)
+        setting = Setting.hard_margin(reduced, FROBENIUS)
+        inner = control.inner(0.5 * control.tol)
         if waited >= STUCK:
             if (best, bound) == exhausted:
                 return None
             exhausted = best, bound
-            found = solve_frobenius(reduced, inner, reduced.gather(dual) * reduced.scale**2)
-            if found is not None:
-                return reduced.lift_dual(found)
+            certificate = solve_setting(setting, inner, reduced.gather(dual) * reduced.scale**2)
+            if certificate is not None:
+                return reduced.lift_dual(certificate)
             waited = 0
         elif creeping:
-            approach = Control(target, time_limit=control.remaining)
-            interior_point(reduced, approach)
+            approach = control.inner(target)
+            certificate = _run(interior_point(setting, approach, dual), approach)
+            if certificate is not None:
+                return reduced.lift_dual(certificate)
             reached = approach.state
             inner.offer(approach.W, reached.objective, approach.dual, reached.lower_bound)
             if approach.dual is not None and target < ROUGH:
-                polish(reduced, _likely_supports(reduced, approach.dual), inner, rounds=2, working_set=WORKING_SET)
+                _run(newton(setting, _likely_supports(reduced, approach.dual), inner, rounds=2), inner)
             control.method, target = "working sets by interior point", min(FINE, 0.1 * control.tol)
         else:
-            descent = CoordinateDescent(reduced, reduced.gather(dual) * reduced.scale**2)
+            descent = CoordinateDescent(setting, reduced.gather(dual) * reduced.scale**2)
             descent.run(PASSES)
-            inner.offer(descent.W, np.inf, descent.dual, 1e-300)
+            inner.offer(descent.V, np.inf, descent.dual, 1e-300)
             if control.state.gap < NEWTON_GAP:
-                polish(reduced, descent.dual, inner, rounds=6, working_set=WORKING_SET)
+                _run(newton(setting, descent.dual, inner, rounds=6), inner)
         if inner.dual is None:
             return None
         dual = reduced.lift_dual(inner.dual) / reduced.scale**2
         if inner.W is None:
-            W = pulled = problem.adjoint(dual)
+            W = adjoint = problem.adjoint(dual)
             margins = problem.apply(W)
         else:  # Newton refines W beyond the rounding of A^T dual
             W = reduced.lift(inner.W)
-            margins, pulled = problem.evaluate(W, dual)
+            margins, adjoint = problem.evaluate(W, dual)
         smallest = float(np.min(margins, where=problem.rejected, initial=np.inf))
         total = float(dual[problem.rejected].sum())
-        length = frobenius(pulled)
+        length = frobenius(adjoint)
         before, bound = bound, total / length if length > 0 else 0.0
         usable = smallest > 0 and float(np.abs(margins[problem.tied]).max(initial=0.0)) <= 1e-10 * smallest
         if control.observe(W if usable else None, frobenius(W) / smallest if usable else np.inf, dual, bound):
             return None
         if bound > suspicious * reduced.scale:
-            found = farkas.certificate(reduced, inner.dual)
-            if found is not None:
-                return reduced.lift_dual(found)
+            certificate = farkas.certificate(reduced, inner.dual, control)
+            if certificate is not None:
+                return reduced.lift_dual(certificate)
             suspicious *= 10.0
         creeping |= k >= OPENING and bound > (1.0 + CREEPING) * before
         gap = control.state.gap
@@ -109,6 +113,10 @@ def solve_sharded(problem: SelectionProblem, control: Control) -> np.ndarray | N
         best = min(best, gap)
         working |= problem.tied | _worst(problem, np.where(missing, 1.0 - margins, -np.inf), JOINING)
     return None
+
+
+def _run(steps: Steps, control: Control) -> np.ndarray | None:
+    return take_turns([Turn("", steps, np.inf)], control)
 
 
 def _empty(problem: SelectionProblem) -> np.ndarray:

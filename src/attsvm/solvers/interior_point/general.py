@@ -19,7 +19,7 @@ from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.soft_margin import solve_soft_frobenius
+from attsvm.solvers.frobenius.portfolio import solve_setting
 from attsvm.solvers.interior_point.alignment import aligned_multipliers, vertex
 from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, NormTerm, SoftInteriorPoint, run
 from attsvm.solvers.interior_point.hard_power import solve_power
@@ -121,7 +121,7 @@ def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
 def _without_loss(setting: Setting, control: Control) -> None:
     """Try the hard margin: it is the answer when its multipliers stay below C, however large C is."""
     hard = replace(setting, terms=replace(setting.terms, upper=np.inf))
-    inner = Control(control.tol, time_limit=control.remaining)
+    inner = control.inner(control.tol)
     V = np.zeros(setting.reduced.shape) if control.W is None else control.W
     unit = setting.terms.norm.value(V) or 1.0
     _run(hard, _inside(hard, V), unit, HARD_CENTRE, inner)
@@ -139,8 +139,8 @@ def _run(setting: Setting, V: np.ndarray, unit: float, centre: float, control: C
 
 def _opening(setting: Setting, control: Control) -> np.ndarray | None:
     terms = replace(setting.terms, norm=FROBENIUS, squared=not setting.terms.hard)
-    first = Control(OPENING_GAP, max_iter=OPENING_STEPS, time_limit=control.time_limit)
-    solve_soft_frobenius(replace(setting, terms=terms), first, None)
+    first = control.inner(OPENING_GAP, OPENING_STEPS)
+    solve_setting(replace(setting, terms=terms), first, None)
     control.iterations += first.iterations
     control.method = first.method
     return first.W

@@ -4,9 +4,9 @@ A term keeps V, the ties' multipliers and whatever certifies the norm, and solve
 
 .. math:: H\,dV + A^\top\Theta A(dV) - B^\top d\nu = \mathrm{rhs}, \qquad B\,dV = \mathrm{what\ ties\ lack},
 
-with H the identity (half the squared Frobenius norm) or a diagonal (sum of absolute entries and largest entry, as
-linear programs); :mod:`attsvm.solvers.interior_point.semidefinite` has the nuclear and the spectral norm. The
-derivations are those of the hard-margin methods.
+with H a diagonal (sum of absolute entries and largest entry, as linear programs);
+:mod:`attsvm.solvers.interior_point.euclidean` has the Frobenius norm, where H is the identity, and
+:mod:`attsvm.solvers.interior_point.semidefinite` the nuclear and the spectral norm.
 """
 
 from __future__ import annotations
@@ -29,58 +29,6 @@ class Move:
     V: np.ndarray
     tie: np.ndarray
     dual: np.ndarray | None = field(default=None, kw_only=True)
-
-
-class EuclideanTerm:
-    """Half the square of the Frobenius norm: stationarity is V = A^T lam + B^T nu.
-
-    Parameters
-    ----------
-    setting : Setting
-    """
-
-    joint = True
-    degree = 0
-
-    def __init__(self, setting: Setting) -> None:
-        self._system = DiagonalNormal(setting.reduced)
-        self._reduced = setting.reduced
-        self._identity = np.ones(setting.reduced.shape)
-
-    def extend(self, setting: Setting) -> None:
-        """Take the constraints of another setting."""
-        self._system, self._reduced = DiagonalNormal(setting.reduced), setting.reduced
-
-    def start(self, V: np.ndarray, mu: float) -> None:
-        """Begin at V; the multipliers follow."""
-        self.V, self.tie = V, np.zeros(len(self._system.basis))
-
-    def complementarity(self) -> float:
-        """No products."""
-        return 0.0
-
-    def factor(self, theta: np.ndarray) -> None:
-        """Factor I + A^T Theta A."""
-        self._theta = theta
-        self._solve = self._system.factor(self._identity, theta)
-
-    def direction(self, centre: float, before: Move | None, g: np.ndarray, pulled: np.ndarray) -> Move:
-        """Solve for the direction; the term is quadratic, so predictor and corrector differ only in g."""
-        pushed = self._reduced.adjoint(self._theta * g)
-        return Move(*self._solve(pulled + self._system.pull(self.tie) - self.V + pushed))
-
-    def after(self, move: Move, primal: float, dual: float) -> float:
-        """No products."""
-        return 0.0
-
-    def lengths(self, move: Move) -> tuple[float, float]:
-        """No bounds."""
-        return FAR, FAR
-
-    def advance(self, move: Move, primal: float, dual: float, pulled: np.ndarray) -> None:
-        """Take the step."""
-        self.V = self.V + primal * move.V
-        self.tie = self.tie + dual * move.tie
 
 
 @dataclass

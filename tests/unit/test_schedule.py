@@ -1,0 +1,174 @@
+"""The schedule strands no instance: mid-size problems, contradictions and clocks of the Frobenius norm."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import problems
+from attsvm import SelectionProblem, Status, solve
+from attsvm.solvers.common.contradictions import opposite_demands
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.frobenius.portfolio import METHODS
+from attsvm.solvers.schedule import Steps, Turn, take_turns
+
+
+@pytest.mark.parametrize("seed", range(5, 10))
+def test_many_ties_at_mid_size_are_decided(seed: int) -> None:
+    """A penalty on the ties left three of these five undecided; one is infeasible."""
+    problem = problems.several(np.random.default_rng([seed, 100, 32, 24]), 100, 32, 24)
+    solution = solve(problem, time_limit=60)
+    assert solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    if solution.status is Status.OPTIMAL:
+        other = solve(problem, method="active_set")
+        assert solution.objective == pytest.approx(other.objective, rel=2e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_published_generator_at_mid_size_is_infeasible(seed: int) -> None:
+    problem = problems.published(np.random.default_rng([seed, 200, 32, 24]), 200, 32, 24)
+    solution = solve(problem, time_limit=60)
+    assert solution.status is Status.INFEASIBLE
+    assert solution.certificate is not None
+    assert solution.certificate.verify()
+
+
+@pytest.mark.parametrize("name", problems.FAMILIES)
+def test_every_family_at_mid_size_is_decided(name: str) -> None:
+    problem = problems.FAMILIES[name].make(np.random.default_rng([0, 100, 32, 24]), 100, 32, 24)
+    assert solve(problem, time_limit=60).status in (Status.OPTIMAL, Status.INFEASIBLE)
+
+
+def multiclass(classes: int, inputs: int, d: int) -> SelectionProblem:
+    """Class vectors as tokens, inputs as queries, the label selected: more constraints than W has entries."""
+    rng = np.random.default_rng(0)
+    queries = rng.standard_normal((inputs, d))
+    labels = (queries @ rng.standard_normal((d, classes))).argmax(axis=1)
+    return SelectionProblem(np.eye(classes)[None], queries, labels, sequence=np.zeros(inputs, dtype=int))
+
+
+def test_multiclass_corner() -> None:
+    problem = multiclass(15, 750, 25)
+    solution, other = solve(problem), solve(problem, method="interior_point")
+    assert solution.status is other.status is Status.OPTIMAL
+    assert solution.objective == pytest.approx(other.objective, rel=2e-9)
+
+
+def test_a_compiled_answer_that_fails_certification_is_not_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled call's own gap is no certificate: an answer that does not hold goes on to the other methods."""
+    problem = problems.planted(np.random.default_rng(0), 6, 8, 10)
+    expected = solve(problem)
+    monkeypatch.setattr(
+        "attsvm.solvers.solving.solve_compiled", lambda problem, tol: (True, -expected.W, np.zeros(problem.mask.shape))
+    )
+    solution = solve(problem)
+    assert solution.status is Status.OPTIMAL
+    assert solution.objective == pytest.approx(expected.objective, rel=2e-9)
+    assert solution.method.startswith("compiled active set, ")
+
+
+# --- the schedule itself ---
+
+
+def working(total: float, log: list[float], answer: np.ndarray | None = None) -> Steps:
+    """A method that needs so much work, in steps of one."""
+    for _ in range(int(total)):
+        log.append(1.0)
+        yield 1.0
+    return answer
+
+
+@pytest.mark.parametrize("needed", [3, 30, 300])
+def test_the_answer_comes_within_a_small_multiple_of_the_best_methods_work(needed: int) -> None:
+    """With three methods and rounds of b, 2 b, 4 b, the best one has had its work before 2 * 3 times that is spent."""
+    answer, log = np.ones((1, 1)), []
+    turns = [Turn(str(k), working(1e6, log), 2.0) for k in range(2)]
+    assert take_turns([*turns, Turn("best", working(needed, log, answer), 2.0)], Control(1e-9)) is answer
+    assert len(log) <= 6 * needed + 6
+
+
+def test_a_method_that_ends_leaves_its_turn_to_the_others_and_the_clock_binds() -> None:
+    control = Control(1e-9, time_limit=0.2)
+    log: list[float] = []
+    start = time.perf_counter()
+
+    def waiting() -> Steps:
+        while True:
+            time.sleep(0.01)
+            yield 1.0
+
+    assert take_turns([Turn("short", working(3, log), np.inf), Turn("long", waiting(), 1.0)], control) is None
+    assert control.stopped is Status.TIME_LIMIT
+    assert time.perf_counter() - start < 1.0
+    assert control.method == "short, long"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_method_names_what_ran_and_nothing_else(method: str) -> None:
+    problem = problems.planted(np.random.default_rng(0), 60, 20, 16)
+    assert solve(problem, method=method).method == METHODS[method][0]
+
+
+def test_a_method_that_is_no_more_is_refused_by_a_sentence_with_its_new_word() -> None:
+    with pytest.raises(ValueError, match=r"'streamed' for the frobenius norm; got 'sharded'\.$"):
+        solve(problems.planted(np.random.default_rng(0), 3, 3, 3), method="sharded")
+
+
+# --- opposite demands ---
+
+
+def cyclic(length: int, n: int = 40, T: int = 12, d: int = 96, *, signs: bool = False) -> SelectionProblem:
+    """``length`` of n queries are one query, possibly times a factor, and prefer tokens in a circle."""
+    rng = np.random.default_rng(length)
+    tokens, queries = rng.standard_normal((n, T, d)), rng.standard_normal((n, d))
+    selected = rng.integers(T, size=n)
+    mask = np.ones((n, T), dtype=bool)
+    rows = rng.permutation(n)[:length]
+    tokens[rows], queries[rows] = tokens[rows[0]], queries[rows[0]]
+    for k, row in enumerate(rows):
+        mask[row] = False
+        mask[row, [k, (k + 1) % length]] = True
+        # The negative of a query turns its preference round.
+        factor = -2.0 if signs and k % 2 else 1.0
+        queries[row] *= factor
+        selected[row] = (k + 1) % length if factor < 0 else k
+    return SelectionProblem(tokens, queries, selected, mask=mask)
+
+
+@pytest.mark.parametrize("signs", [False, True])
+@pytest.mark.parametrize("length", [2, 3, 7])
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_opposite_demands_are_found_before_any_iteration(norm: str, length: int, signs: bool) -> None:
+    problem = cyclic(length, signs=signs)
+    solution = solve(problem, norm)
+    assert solution.status is Status.INFEASIBLE
+    assert solution.method == "opposite demands"
+    assert solution.iterations == 0
+    assert solution.certificate is not None
+    assert np.count_nonzero(solution.certificate.dual) == length
+    assert solution.certificate.verify()
+
+
+def test_a_cycle_through_ties_has_signed_multipliers() -> None:
+    """a = b by one query, b > c and c > a by its double and its negative: the tie is used against its direction."""
+    rng = np.random.default_rng(0)
+    tokens, query = rng.standard_normal((1, 3, 5)), rng.standard_normal(4)
+    selected = np.array([[True, True, False], [False, True, False], [True, False, False]])
+    mask = np.array([[True, True, False], [False, True, True], [True, False, True]])
+    problem = SelectionProblem(tokens, np.array([query, 2 * query, -query]), selected, mask=mask, sequence=[0, 0, 0])
+    dual = opposite_demands(problem)
+    assert dual is not None
+    np.testing.assert_allclose(problem.adjoint(dual), 0.0, atol=1e-15)
+    assert (dual[problem.rejected] >= 0).all()
+
+
+def test_consistent_repetition_is_no_contradiction() -> None:
+    problem = problems.shared(np.random.default_rng(0), 60, 6, 8)
+    twice = SelectionProblem(
+        problem.tokens, np.vstack([problem.queries, 3 * problem.queries]), np.vstack([problem.selected] * 2),
+        sequence=np.concatenate([problem.sequence] * 2),
+    )  # fmt: skip
+    assert opposite_demands(twice) is None
+    assert solve(twice).objective == pytest.approx(solve(problem).objective, rel=2e-9)
