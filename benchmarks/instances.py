@@ -3,7 +3,7 @@
 *off* draws tokens, queries and labels as the paper's code does and selects the token of best score; *planted* selects
 what a random matrix selects, so that a W exists; *shared* does so for one query, a number; *digits* and *hidden* plant
 a selection on the correlated tokens of images and of a transformer; *infeasible* selects at random where there are more
-constraints than a W can meet.
+constraints than a W can meet; *classes* has class vectors for tokens and inputs for queries, many more than dimensions.
 """
 
 from __future__ import annotations
@@ -95,6 +95,14 @@ def hidden_states(n: int, T: int, d: int) -> Arrays:
     return {"tokens": states, "queries": queries, "selected": planted_selection(states, queries, [4, n, T, d])}
 
 
+def class_vectors(n: int, T: int, d: int) -> Arrays:
+    """Multiclass classification: n inputs ask for one of T orthonormal class vectors, labels by a random matrix."""
+    rng = np.random.default_rng([7, n, T, d])
+    queries = rng.standard_normal((n, d))
+    tokens = np.tile(np.eye(T), (n, 1, 1))
+    return {"tokens": tokens, "queries": queries, "selected": planted_selection(tokens, queries, [8, n, T, d])}
+
+
 MAKERS: dict[str, Callable[[int, int, int], Arrays]] = {
     "off": off,
     "planted": planted,
@@ -102,6 +110,7 @@ MAKERS: dict[str, Callable[[int, int, int], Arrays]] = {
     "digits": digit_patches,
     "hidden": hidden_states,
     "infeasible": infeasible,
+    "classes": class_vectors,
 }
 STREAMED_ROWS = 500
 

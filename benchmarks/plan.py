@@ -21,6 +21,7 @@ TABLES: dict[str, tuple[Instance, ...]] = {
         Instance("hidden", (60, 16, 32)),
         Instance("infeasible", (30, 10, 6)),
         Instance("infeasible", (200, 32, 16)),
+        Instance("classes", (750, 15, 25)),
     ),
     NUCLEAR: (
         Instance("off", (6, 8, 10)),
@@ -31,6 +32,7 @@ TABLES: dict[str, tuple[Instance, ...]] = {
         Instance("digits", (20, 16, 20)),
         Instance("hidden", (20, 16, 16)),
         Instance("infeasible", (30, 10, 6)),
+        Instance("classes", (750, 15, 25)),
     ),
 }
 # Where a dual active-set method is at its best: one shared query, more queries than dimensions, and hardly any data.
@@ -67,6 +69,7 @@ LIMITS = {
     (OFFICIAL, FROBENIUS, Instance("planted", (100, 32, 32))): 100.0,
     (OFFICIAL, NUCLEAR, Instance("planted", (100, 32, 32))): 90.0,
     (LIBLINEAR, FROBENIUS, Instance("planted", (1000, 64, 64))): 120.0,
+    ("clarabel", NUCLEAR, Instance("classes", (750, 15, 25))): 60.0,
 }
 OURS_LIMIT = 120.0
 

@@ -28,6 +28,7 @@ from attsvm.solvers.frobenius.streamed import solve_streamed
 from attsvm.solvers.interior_point.general import solve_hard_margin
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.regularised import read_regularisation, solve_regularised
+from attsvm.solvers.working_set import solve_on_working_sets
 
 Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
 METHODS: dict[Norm, dict[str, Method]] = {
@@ -92,8 +93,8 @@ def solve(
         Print a row an iteration.
     method : str, optional
         Force one method instead of the automatic choice; for the Frobenius norm "active_set", "coordinate_newton",
-        "interior_point" or "streamed" (working sets over streamed tokens; automatic when they are large); for the
-        nuclear norm "first_order" or "interior_point".
+        "interior_point"; for the nuclear norm "first_order" or "interior_point"; for every norm
+        "streamed" (working sets over streamed tokens; automatic when they are large).
     C : float, optional
         Soft margin: a shortfall ``u = max(0, 1 - margin)`` of a rejected token costs ``C u`` instead of being
         forbidden, added to half the squared Frobenius norm (scikit-learn's convention), or to any other norm itself.
@@ -195,6 +196,10 @@ def solve(
         with np.errstate(**LENIENT):
             found = solve_streamed(problem, control)
         W, dual = control.W, control.dual
+    elif measure is not FROBENIUS and (method == "streamed" or (method is None and _large(problem))):
+        with np.errstate(**LENIENT):
+            found = solve_on_working_sets(problem, measure, control, _choose(measure.base, None))
+        W, dual = control.W, control.dual
     else:
         base = measure.base
         reduced = reduce(problem, rotate=base.invariant, transform=measure.transform)
@@ -237,7 +242,7 @@ def _large(problem: SelectionProblem) -> bool:
 def _choose(measure: Norm, method: str | None) -> Method:
     known = METHODS.get(measure) or {"auto": partial(solve_hard_margin, norm=measure)}
     if method is not None and method not in known:
-        names = ", ".join(repr(name) for name in known) + (", 'streamed'" if measure is FROBENIUS else "")
+        names = ", ".join(repr(name) for name in (*known, "streamed"))
         raise ValueError(f"method must be one of {names} for the {measure.name} norm; got {method!r}.")
     return known[method or "auto"]
 

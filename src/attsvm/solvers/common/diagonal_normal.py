@@ -6,12 +6,14 @@ An entrywise norm contributes a diagonal h > 0 to the Hessian in W, the margins 
 .. math:: (\mathrm{diag}(h) + A^\top \Theta A)\, x - B^\top \nu = r, \qquad B x = 0 .
 
 With fewer constraints than entries of W the same step is taken on :math:`\Theta^{-1} + A\, \mathrm{diag}(h)^{-1}
-A^\top`. Cholesky's rounding error does not depend on the scaling of rows and columns, so h may span many decades.
+A^\top`, whose blocks, one for each pair of queries, are products of token differences with one weight an axis.
+Cholesky's rounding error does not depend on the scaling of rows and columns, so h may span many decades.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -40,13 +42,9 @@ class DiagonalNormal(Ties):
         super().__init__(reduced)
         size = int(np.prod(reduced.shape))
         count = int(reduced.rejected.sum())
-        self._dense = None
-        if size > SMALL and count + len(self.basis) < size // 2:
-            rows, columns = np.nonzero(reduced.rejected)
-            self._inner = rows, columns
-            product = reduced.delta[rows, columns][:, :, None] * reduced.queries[rows][:, None, :]
-            self._dense = np.vstack([product.reshape(count, size), self.basis])
-        else:
+        self._rows = np.nonzero(reduced.rejected)
+        self._few = size > SMALL and count + len(self.basis) < size // 2
+        if not self._few:
             self._normal = NormalMatrix(reduced)
 
     def factor(self, h: np.ndarray, theta: np.ndarray) -> Solver:
@@ -57,7 +55,7 @@ class DiagonalNormal(Ties):
         scipy.linalg.LinAlgError
             When rounding makes the matrix indefinite.
         """
-        once = self._factor_rows(h, theta) if self._dense is not None else self._factor_entries(h, theta)
+        once = self._factor_rows(h, theta) if self._few else self._factor_entries(h, theta)
         reduced = self._reduced
 
         def solve(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -97,18 +95,36 @@ class DiagonalNormal(Ties):
         return solve
 
     def _factor_rows(self, h: np.ndarray, theta: np.ndarray) -> Solver:
-        rows, dense = self._inner, self._dense
-        assert dense is not None
-        count = len(rows[0])
-        compliance = 1.0 / h.ravel()
-        matrix = (dense * compliance) @ dense.T
+        reduced, where, basis = self._reduced, self._rows, self.basis
+        count = len(where[0])
+        compliance = 1.0 / h
+        matrix = np.empty((count + len(basis),) * 2)
+        matrix[:count, :count] = self._gram(compliance)
         inner = np.arange(count)
-        matrix[inner, inner] += 1.0 / np.maximum(theta[rows], 1e-300)
+        matrix[inner, inner] += 1.0 / np.maximum(theta[where], 1e-300)
+        bent = basis * compliance.ravel()
+        for k, row in enumerate(bent, start=count):
+            matrix[:count, k] = matrix[k, :count] = reduced.apply(row.reshape(h.shape))[where]
+        matrix[count:, count:] = bent @ basis.T
         inverse = equilibrated.factor(matrix)
 
         def solve(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            held = inverse(dense @ (compliance * r.ravel()))
-            x = compliance * (r.ravel() - dense.T @ held)
-            return self.project(x.reshape(r.shape)), -held[count:]
+            bent = compliance * r
+            held = inverse(np.append(reduced.apply(bent)[where], basis @ bent.ravel()))
+            dual = np.zeros(theta.shape)
+            dual[where] = held[:count]
+            x = compliance * (r - reduced.adjoint(dual) - self.pull(held[count:]))
+            return self.project(x), -held[count:]
 
         return solve
+
+    def _gram(self, compliance: np.ndarray) -> np.ndarray:
+        """Return A diag(compliance) A^T, (m, m), query by query: a constraint's p r entries are never written out."""
+        rows, columns = self._rows
+        delta, queries = self._reduced.delta[rows, columns], self._reduced.queries
+        gram = np.empty((len(rows), len(rows)))
+        bounds = np.searchsorted(rows, np.arange(len(queries) + 1))
+        for i, (first, last) in enumerate(pairwise(bounds)):
+            weights = (queries * queries[i]) @ compliance.T  # (n, p)
+            gram[first:last] = delta[first:last] @ (delta * weights[rows]).T
+        return gram

@@ -25,6 +25,7 @@ from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.evaluation import report
+from attsvm.solvers.interior_point.engine import longest
 
 STEP_BACK = 0.95
 MAX_STEPS = 150
@@ -180,8 +181,8 @@ class PowerNorm:
             return False
         moved = np.where(inner, self.reduced.apply(W), 0.0)
         move = Point(W, moved, push - theta * moved, tie)
-        along_slack = STEP_BACK * _longest(x.slack[inner], move.slack[inner])
-        along_dual = STEP_BACK * _longest(x.dual[inner], move.dual[inner])
+        along_slack = STEP_BACK * longest(x.slack[inner], move.slack[inner])
+        along_dual = STEP_BACK * longest(x.dual[inner], move.dual[inner])
         if primal_side:
             along_slack, decrement = self._search_primal(move, min(1.0, along_slack))
         else:
@@ -242,11 +243,3 @@ def backtrack(value: Callable[[float], float], slope: float, step: float) -> flo
                 return step
             step *= 0.5
     return 0.0
-
-
-def _longest(value: np.ndarray, change: np.ndarray) -> float:
-    """Largest step, at most 1/STEP_BACK, that keeps value + step change nonnegative."""
-    shrinking = change < 0
-    if not shrinking.any():
-        return 1.0 / STEP_BACK
-    return min(1.0 / STEP_BACK, float((-value[shrinking] / change[shrinking]).min()))

@@ -1,1 +1,0 @@
-"""Paths from the answer of a similar problem."""
