@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
 import pty
 import shutil
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core.dispatcher import Dispatcher
 
 import attsvm
 from attsvm import SelectionProblem, solve
@@ -246,3 +249,31 @@ def test_seconds_of_a_solution_leave_compiling_out(monkeypatch: pytest.MonkeyPat
     start = time.perf_counter()
     solution = solve(problem)
     assert solution.seconds < time.perf_counter() - start - waited + 1e-3
+
+
+def test_kernels_without_a_wrapper_are_called_by_kernels_only() -> None:
+    """From Python such a call would crash the interpreter instead of raising."""
+    package = Path(attsvm.__file__).parent
+    offenders = []
+    for path in package.rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        if "kernel" not in source and "solvers" not in source:
+            continue
+        tree = ast.parse(source)
+        declared = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef) and any("kernel(" in ast.unparse(d) for d in node.decorator_list)
+        ]
+        compiled = {id(node) for function in declared for node in ast.walk(function)}
+        names = {
+            node.func.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and id(node) not in compiled
+        }
+        module = importlib.import_module(".".join(("attsvm", *path.relative_to(package).with_suffix("").parts)))
+        for name in names:
+            value = getattr(module, name, None)
+            if isinstance(value, Dispatcher) and value.targetoptions["no_cpython_wrapper"]:
+                offenders.append(f"{path.name}: {name}")
+    assert not offenders

@@ -129,7 +129,7 @@ def settle(L, solved, size, held, free, values, work):
                 size -= 1
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(fastmath=FAST)
 def nonnegative_least_squares(gram, cost, free, start, tol, max_iter):
     """Solve the disguised problem for its multipliers.
 

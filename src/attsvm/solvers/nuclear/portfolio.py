@@ -218,11 +218,13 @@ def _run_interior_point(reduced: Reduced, working: np.ndarray, W: np.ndarray, co
 def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, room: int) -> np.ndarray:
     """Everything when small; otherwise equalities and the smallest margins of the Frobenius solution."""
     rejected = reduced.rejected
-    count = int(rejected.sum())
-    wanted = max(min(SMALL, 4 * int(np.prod(reduced.shape))), room * int((dual[rejected] > 0).sum()))
-    if wanted >= count:
+    count, entries = int(rejected.sum()), int(np.prod(reduced.shape))
+    # An interior point leaves every multiplier positive; no more of them than W has entries are ever needed.
+    supports = min(int((dual[rejected] > 0).sum()), entries)
+    size = max(min(SMALL, 4 * entries), room * supports)
+    if size >= count:
         return rejected | reduced.tied
-    threshold = np.partition(margins[rejected], wanted)[wanted]
+    threshold = np.partition(margins[rejected], size)[size]
     return rejected & (margins <= threshold) | reduced.tied
 
 
