@@ -35,6 +35,13 @@ GROWTH = 2.0
 # from the start most instances cost twice the best method's time.
 FIRST, INTERIOR, SECOND = (0.5, 0), (0.75, 1), (0.25, 1)
 INTERIOR_STEPS = 16
+# Frobenius: tokens, and entries of W, up to which one compiled call from tokens to answer is cheaper than looking at
+# the problem (40 us at (6, 8, 10), where the reduction alone takes 100).
+SMALL, FEW_ENTRIES = 1000, 1100
+# Bytes of token differences above which they are streamed instead of copied.
+STREAM_BYTES = 1 << 28
+# Entries of the dense constraints up to which the last resort, a linear program, asks whether any W exists.
+LINEAR_PROGRAM_ENTRIES = 50_000_000
 
 
 @dataclass

@@ -12,15 +12,13 @@ from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.core.status import Status
-from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import LENIENT, Certified, certify
-from attsvm.proofs.decision import contradiction, decidable
+from attsvm.proofs.certified import LENIENT
 from attsvm.solution.solution import Solution
+from attsvm.solvers.answers import Answers
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.evaluation import report
-from attsvm.solvers.common.refinement import refine
 from attsvm.solvers.common.ties import Ties
 from attsvm.solvers.compiled.frobenius import GRAM_LIMIT, solve_compiled
 from attsvm.solvers.frobenius.portfolio import FORCED as FROBENIUS_METHODS
@@ -28,6 +26,7 @@ from attsvm.solvers.frobenius.streamed import solve_streamed
 from attsvm.solvers.interior_point.general import solve_hard_margin
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.regularised import read_regularisation, solve_regularised
+from attsvm.solvers.schedule import FEW_ENTRIES, LINEAR_PROGRAM_ENTRIES, SMALL, STREAM_BYTES
 from attsvm.solvers.working_set import solve_on_working_sets
 
 Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
@@ -40,17 +39,6 @@ METHODS: dict[Norm, dict[str, Method]] = {
 AIM = 0.5
 # A hard margin with a prior asks of the problem without it only whether a W exists.
 OPENING_TOL = 0.1
-# The last resort forms the constraints densely.
-LINEAR_PROGRAM_ENTRIES = 50_000_000
-# The part of tol that rounding may take up before sums are taken again in twice the precision.
-ROUNDING = 1e-3
-# Where the gap is closed all the same, that only sharpens what is reported, and pays for small problems only.
-SHARP_ENTRIES = 50_000
-EXISTS = "By exact arithmetic a W exists."
-# Tokens, and entries of W, up to which one compiled call from tokens to answer is cheaper than looking at the problem.
-SMALL, FEW_ENTRIES = 1000, 1100
-# Token differences above this size are streamed instead of copied.
-STREAM_BYTES = 1 << 28
 
 
 def solve(
@@ -124,108 +112,94 @@ def solve(
     ('OPTIMAL', 1.0)
     """
     if not isinstance(problem, SelectionProblem):
-        raise ValueError(f"problem must be a SelectionProblem; got {type(problem).__name__}.")
+        raise ValueError(f"problem has type {type(problem).__name__}; a SelectionProblem was expected.")
     measure = get_norm(norm)
     _check_options(tol, max_iter, time_limit, warm_start, problem, measure)
-    n, T, d, dz = problem.shape
-
-    def answer(
-        status: Status, W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None
-    ) -> Solution:
-        certified = certify(problem, measure, W, dual)
-        if certificate is None:
-            doubtful = certified.gap > tol or (certified.rounding > ROUNDING * tol and n * d * dz <= SHARP_ENTRIES)
-            if doubtful and certified.gap - certified.rounding <= tol:
-                certified = refine(problem, measure, certified, tol)
-            if certified.gap <= tol:
-                status = Status.OPTIMAL
-            unproven = certified.upper_bound == np.inf or certified.tie_residual > 0
-            if unproven and decidable(problem):
-                return decided(status, certified)
-        return package(status, certified, certificate)
-
-    def decided(status: Status, certified: Certified) -> Solution:
-        """Ask exact arithmetic whether a W exists, where floats leave that open."""
-        dual = contradiction(problem)
-        if dual is None:
-            return package(status, certified, note=EXISTS)
-        certificate = FarkasCertificate(problem, dual)
-        if not certificate.verify():
-            return package(status, certified)
-        return package(Status.INFEASIBLE, certify(problem, measure, nothing, dual), certificate)
-
-    def package(
-        status: Status, certified: Certified, certificate: FarkasCertificate | None = None, note: str = ""
-    ) -> Solution:
-        steps, seconds, method = control.iterations, control.seconds, control.method
-        return Solution(problem, measure, status, certified, steps, seconds, method, certificate, tol, note)
-
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
-    asked = read_regularisation(problem, measure, C, loss, prior)
-    if asked is not None:
+    regularisation = read_regularisation(problem, measure, C, loss, prior)
+    if regularisation is not None:
         if method is not None:
-            raise ValueError(f"method must be None with C or prior, whose methods are chosen for them; got {method!r}.")
+            raise ValueError(f"method is {method!r}; None was expected with C or prior, which have their own.")
         opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit)
         with np.errstate(**LENIENT):
-            return solve_regularised(problem, measure, asked, control, tol, warm_start, opening)
-    nothing, none = np.zeros((d, dz)), np.zeros((n, T))
+            return solve_regularised(problem, measure, regularisation, control, tol, warm_start, opening)
+    answers = Answers(problem, measure, tol, control)
     if not problem.has_rejected:
         control.method = "closed form"
-        return answer(Status.OPTIMAL, nothing, none)
-    plain = measure is FROBENIUS and method is None
+        return answers.of(None, None)
     early: Solution | None = None
-    if plain and _small(problem) and not control.watched:
-        control.method, control.iterations = "one-call active set", 1
-        solved, W, dual = solve_compiled(problem, control.tol)
-        if solved:
-            early = answer(Status.UNDECIDED, W, dual)
-            if early.status is not Status.UNDECIDED:
-                return early
-        elif dual.any():
-            certificate = FarkasCertificate(problem, dual / dual[problem.rejected].sum())
-            # Only as good as the last bit of these multipliers; the methods below correct theirs.
-            if certificate.exact:
-                return answer(Status.INFEASIBLE, nothing, dual, certificate)
+    if measure is FROBENIUS and method is None and _small(problem) and not control.watched:
+        early = _in_one_call(problem, control, answers)
+        if early is not None and early.status is not Status.UNDECIDED:
+            return early
     opposed = opposite_demands(problem)
     if opposed is not None:
-        certificate = FarkasCertificate(problem, opposed)
-        if certificate.verify():
-            control.enter("opposite demands")
-            return answer(Status.INFEASIBLE, nothing, none, certificate)
-    if measure is FROBENIUS and (method == "streamed" or (plain and _large(problem))):
-        with np.errstate(**LENIENT):
-            found = solve_streamed(problem, control)
-        W, dual = control.W, control.dual
-    elif measure is not FROBENIUS and (method == "streamed" or (method is None and _large(problem))):
-        with np.errstate(**LENIENT):
-            found = solve_on_working_sets(problem, measure, control, _choose(measure.base, None))
-        W, dual = control.W, control.dual
+        control.enter("opposite demands")
+        solution = answers.infeasible(opposed)
+        if solution is not None:
+            return solution
+    if method == "streamed" or (method is None and _large(problem)):
+        certificate, W, dual = _streamed(problem, measure, control)
     else:
-        base = measure.base
-        reduced = reduce(problem, rotate=base.invariant, transform=measure.transform)
-        control.unit = reduced.scale
-        empty = reduced.rejected & (reduced.lengths == 0.0)
-        if empty.any():
-            control.method = "closed form"
-            found = empty / empty.sum()
-        else:
-            guess = None if warm_start is None else _warm(reduced, base, warm_start, control)
-            found = None
-            if not (control.solved or control.stopped):
-                with np.errstate(**LENIENT):
-                    found = _choose(base, method)(reduced, control, guess)
-            if found is None and control.W is None and control.stopped is None:
-                found = _last_resort(reduced, control)
-        found = None if found is None else reduced.lift_dual(found)
-        W = None if control.W is None else reduced.lift(control.W)
-        dual = None if control.dual is None else reduced.lift_dual(control.dual)
-    W, dual = nothing if W is None else W, none if dual is None else dual
-    if found is not None:
-        certificate = FarkasCertificate(problem, found)
-        if certificate.verify():
-            return answer(Status.INFEASIBLE, nothing, dual, certificate)
-    late = answer(control.stopped or Status.UNDECIDED, W, dual)
+        certificate, W, dual = _in_memory(problem, measure, control, method, warm_start)
+    if certificate is not None:
+        solution = answers.infeasible(certificate, dual)
+        if solution is not None:
+            return solution
+    late = answers.of(W, dual)
     return early if early is not None and early.gap < late.gap and late.status is not Status.INFEASIBLE else late
+
+
+# Multipliers (n, T) that may prove infeasibility, W (d, dz) and multipliers (n, T), each None where there is none.
+Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
+
+
+def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) -> Solution | None:
+    """From tokens to answer in one compiled call; None when that ends without one."""
+    control.method, control.iterations = "one-call active set", 1
+    solved, W, dual = solve_compiled(problem, control.tol)
+    if solved:
+        return answers.of(W, dual)
+    if not dual.any():
+        return None
+    # Only as good as the last bit of these multipliers; the other methods correct theirs.
+    return answers.infeasible(dual / dual[problem.rejected].sum(), dual, exact=True)
+
+
+def _streamed(problem: SelectionProblem, measure: Norm, control: Control) -> Outcome:
+    """Solve on working sets of constraints, reading the tokens where they lie."""
+    with np.errstate(**LENIENT):
+        if measure is FROBENIUS:
+            certificate = solve_streamed(problem, control)
+        else:
+            certificate = solve_on_working_sets(problem, measure, control, _choose(measure.base, None))
+    return certificate, control.W, control.dual
+
+
+def _in_memory(
+    problem: SelectionProblem, measure: Norm, control: Control, method: str | None, warm_start: Solution | None
+) -> Outcome:
+    """Solve in reduced coordinates."""
+    base = measure.base
+    reduced = reduce(problem, rotate=base.invariant, transform=measure.transform)
+    control.unit = reduced.scale
+    certificate = None
+    empty = reduced.rejected & (reduced.lengths == 0.0)
+    if empty.any():
+        control.method = "closed form"
+        certificate = empty / empty.sum()
+    else:
+        guess = None if warm_start is None else _warm(reduced, base, warm_start, control)
+        if not (control.solved or control.stopped):
+            with np.errstate(**LENIENT):
+                certificate = _choose(base, method)(reduced, control, guess)
+        if certificate is None and control.W is None and control.stopped is None:
+            certificate = _last_resort(reduced, control)
+    return (
+        None if certificate is None else reduced.lift_dual(certificate),
+        None if control.W is None else reduced.lift(control.W),
+        None if control.dual is None else reduced.lift_dual(control.dual),
+    )
 
 
 def _small(problem: SelectionProblem) -> bool:
@@ -243,7 +217,7 @@ def _choose(measure: Norm, method: str | None) -> Method:
     known = METHODS.get(measure) or {"auto": partial(solve_hard_margin, norm=measure)}
     if method is not None and method not in known:
         names = ", ".join(repr(name) for name in (*known, "streamed"))
-        raise ValueError(f"method must be one of {names} for the {measure.name} norm; got {method!r}.")
+        raise ValueError(f"method is {method!r}; one of {names} was expected for the {measure.name} norm.")
     return known[method or "auto"]
 
 
@@ -279,13 +253,13 @@ def _check_options(
     if mismatch is not None:
         raise ValueError(mismatch)
     if not 0 < tol < 1:
-        raise ValueError(f"tol must lie between 0 and 1; got {tol!r}.")
+        raise ValueError(f"tol is {tol!r}; a number between 0 and 1 was expected.")
     if max_iter is not None and max_iter < 1:
-        raise ValueError(f"max_iter must be at least 1; got {max_iter!r}.")
+        raise ValueError(f"max_iter is {max_iter!r}; at least 1 was expected.")
     if time_limit is not None and not time_limit > 0:
-        raise ValueError(f"time_limit must be positive; got {time_limit!r}.")
+        raise ValueError(f"time_limit is {time_limit!r}; a positive number was expected.")
     if warm_start is not None and warm_start.certified.dual.shape != problem.mask.shape:
         raise ValueError(
-            f"warm_start must be a solution of the same shape, {problem.mask.shape}; "
-            f"got {warm_start.certified.dual.shape}."
+            f"warm_start has multipliers of shape {warm_start.certified.dual.shape}; a solution of the same shape, "
+            f"{problem.mask.shape}, was expected."
         )

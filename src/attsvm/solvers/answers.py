@@ -1,0 +1,96 @@
+"""From W and multipliers to a solution: certified, refined where rounding is in the way, decided where it must be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.core.norms import Norm
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.status import Status
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import Certified, certify
+from attsvm.proofs.decision import contradiction, decidable
+from attsvm.solution.solution import Solution
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.refinement import refine
+
+# The part of tol that rounding may take up before sums are taken again in twice the precision.
+ROUNDING = 1e-3
+# Where the gap is closed all the same, that only sharpens what is reported, and pays for small problems only.
+SHARP_ENTRIES = 50_000
+EXISTS = "By exact arithmetic a W exists."
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Turns what a run leaves into solutions of a hard-margin problem.
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+    norm : Norm
+    tol : float
+    control : Control
+        Of the run, whose statistics a solution carries.
+    """
+
+    problem: SelectionProblem
+    norm: Norm
+    tol: float
+    control: Control
+
+    def of(self, W: np.ndarray | None, dual: np.ndarray | None) -> Solution:
+        """Judge W (d, dz) and multipliers (n, T); where floats leave open whether a W exists, exact arithmetic says."""
+        n, T, d, dz = self.problem.shape
+        certified = certify(
+            self.problem,
+            self.norm,
+            np.zeros((d, dz)) if W is None else W,
+            np.zeros((n, T)) if dual is None else dual,
+        )
+        doubtful = certified.gap > self.tol
+        doubtful |= certified.rounding > ROUNDING * self.tol and n * d * dz <= SHARP_ENTRIES
+        if doubtful and certified.gap - certified.rounding <= self.tol:
+            certified = refine(self.problem, self.norm, certified, self.tol)
+        status = Status.OPTIMAL if certified.gap <= self.tol else self.control.stopped or Status.UNDECIDED
+        unproven = certified.upper_bound == np.inf or certified.tie_residual > 0
+        if not (unproven and decidable(self.problem)):
+            return self._solution(status, certified)
+        multipliers = contradiction(self.problem)
+        if multipliers is None:
+            return self._solution(status, certified, note=EXISTS)
+        return self.infeasible(multipliers, multipliers) or self._solution(status, certified)
+
+    def infeasible(
+        self, multipliers: np.ndarray, dual: np.ndarray | None = None, *, exact: bool = False
+    ) -> Solution | None:
+        """Report multipliers (n, T) as a proof that no W exists; None when they are none.
+
+        ``dual`` (n, T) are the multipliers that bound the norm; with ``exact`` nothing is left to the floats.
+        """
+        n, T, d, dz = self.problem.shape
+        certificate = FarkasCertificate(self.problem, multipliers)
+        if not (certificate.exact if exact else certificate.verify()):
+            return None
+        bound = np.zeros((n, T)) if dual is None else dual
+        certified = certify(self.problem, self.norm, np.zeros((d, dz)), bound)
+        return self._solution(Status.INFEASIBLE, certified, certificate)
+
+    def _solution(
+        self, status: Status, certified: Certified, certificate: FarkasCertificate | None = None, note: str = ""
+    ) -> Solution:
+        control = self.control
+        return Solution(
+            self.problem,
+            self.norm,
+            status,
+            certified,
+            control.iterations,
+            control.seconds,
+            control.method,
+            certificate,
+            self.tol,
+            note,
+        )
