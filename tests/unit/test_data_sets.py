@@ -124,7 +124,7 @@ def test_a_data_set_survives_the_file(tmp_path: Path) -> None:
         ({"labels": np.array([1, 0, 1, 0])}, "labels of shape"),
         ({"labels": np.ones(3)}, "labels has shape"),
         ({"mask": np.zeros((4, 3), bool)}, "mask of shape"),
-        ({"mask": np.full((4, 3), 7)}, "mask must be boolean"),
+        ({"mask": np.full((4, 3), 7)}, "mask has dtype"),
         ({"head": np.zeros(2)}, "head has shape"),
         ({"head": np.ones(3)}, "head has shape"),
     ],

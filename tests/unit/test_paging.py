@@ -17,7 +17,7 @@ import numpy as np
 import attsvm.core.problem
 from attsvm import SelectionProblem, solve
 
-attsvm.core.problem.CHUNK_BYTES = 1 << 20  # chunks as small beside these tokens as beside large ones
+attsvm.core.paging.CHUNK_BYTES = 1 << 20  # chunks as small beside these tokens as beside large ones
 folder = sys.argv[1]
 small = np.random.default_rng(0).standard_normal((20, 6, 16))
 solve(SelectionProblem(small, small[:, 0], np.zeros(20, dtype=int)), method="streamed", tol=1e-2)

@@ -171,8 +171,8 @@ def test_what_lies_between_projection_and_attention_is_named() -> None:
 @pytest.mark.parametrize(
     ("layer", "head", "sentence"),
     [
-        (2, 0, "layer must lie between 0 and 1"),
-        (0, 4, "head must lie between 0 and 3"),
+        (2, 0, "a number from 0 to 1"),
+        (0, 4, "a number from 0 to 3"),
         ("x", 0, "no attention module"),
     ],
 )

@@ -108,7 +108,7 @@ def test_rotary_heads_have_no_w_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     ("selected", "sentence"),
-    [(np.full(22, 99), "integers from 0 to 8"), (np.full(22, 8), "must be visible")],
+    [(np.full(22, 99), "integers from 0 to 8"), (np.full(22, 8), "tokens visible")],
 )
 def test_a_selection_must_fit(selected: np.ndarray, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):

@@ -360,14 +360,17 @@ def test_path_over_another_norm() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"C": 0.0}, r"^C must be a positive, finite number \(None for the hard margin\); got 0.0\.$"),
-        ({"C": -1}, r"^C must be a positive.*got -1\.$"),
-        ({"C": np.inf}, r"^C must be a positive.*got inf\.$"),
-        ({"C": "many"}, r"^C must be a positive.*got 'many'\.$"),
-        ({"C": True}, r"^C must be a positive.*got True\.$"),
-        ({"loss": "logistic"}, r"^loss must be one of 'hinge', 'squared_hinge'; got 'logistic'\.$"),
-        ({"prior": np.ones((3, 4))}, r"^prior must have shape \(d, dz\) = \(4, 4\); got \(3, 4\)\.$"),
-        ({"prior": np.full((4, 4), np.nan)}, r"^prior of shape \(4, 4\) must be finite; found NaN or infinity\.$"),
+        ({"C": 0.0}, r"^C is 0.0; a positive, finite number, or None for the hard margin, was expected\.$"),
+        ({"C": -1}, r"^C is -1; a positive"),
+        ({"C": np.inf}, r"^C is inf; a positive"),
+        ({"C": "many"}, r"^C is 'many'; a positive"),
+        ({"C": True}, r"^C is True; a positive"),
+        ({"loss": "logistic"}, r"^loss is 'logistic'; one of 'hinge', 'squared_hinge' was expected\.$"),
+        ({"prior": np.ones((3, 4))}, r"^prior has shape \(3, 4\); \(d, dz\) = \(4, 4\) was expected\.$"),
+        (
+            {"prior": np.full((4, 4), np.nan)},
+            r"^prior of shape \(4, 4\) has NaN or infinity; finite numbers were expected\.$",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(options: dict, sentence: str) -> None:

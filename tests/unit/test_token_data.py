@@ -88,11 +88,11 @@ HIDDEN[1] = False
         ((with_nan(TOKENS), QUERIES, LABELS), "tokens .* contains NaN"),
         ((TOKENS, with_nan(QUERIES), LABELS), "queries .* contains NaN"),
         ((TOKENS, QUERIES, LABELS, HIDDEN), "mask .* hides every token"),
-        ((TOKENS, QUERIES, LABELS, np.ones((3, 4))), "mask must be boolean"),
+        ((TOKENS, QUERIES, LABELS, np.ones((3, 4))), "mask has dtype"),
         ((TOKENS, QUERIES, LABELS, np.ones((3, 5), dtype=bool)), r"mask has shape \(3, 5\)"),
         ((TOKENS, QUERIES, LABELS, None, TOKENS[:, :2]), "values has shape"),
-        ((TOKENS.astype(str), QUERIES, LABELS), "tokens must"),
-        ((TOKENS * 1j, QUERIES, LABELS), "tokens must"),
+        ((TOKENS.astype(str), QUERIES, LABELS), "tokens has"),
+        ((TOKENS * 1j, QUERIES, LABELS), "tokens has"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, sentence):

@@ -8,6 +8,12 @@ import numpy as np
 
 # Where the system has no such call, pages stay until it wants them back.
 LET_GO = getattr(mmap, "MADV_DONTNEED", None)
+CHUNK_BYTES = 1 << 25
+
+
+def rows_in_chunk(row_bytes: int) -> int:
+    """Tell how many rows of so many bytes are read at a time."""
+    return max(1, CHUNK_BYTES // row_bytes)
 
 
 class Pages:

@@ -12,17 +12,16 @@ the ``n T x d dz`` matrix of the same map is never formed. Tokens are read in ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from attsvm.core.interop import Kind, to_numpy
-from attsvm.core.paging import Pages
+from attsvm.core.paging import Pages, rows_in_chunk
+from attsvm.core.reading import read_mask, read_matrix, read_selected, read_sequence, read_tokens
 from attsvm.core.rounding import lengths_above, row_lengths, squares_of
-
-CHUNK_BYTES = 1 << 25
 
 
 class SelectionProblem:
@@ -78,15 +77,15 @@ class SelectionProblem:
         sequence: Any = None,
     ) -> None:
         self.kind = Kind.of(tokens, queries)
-        self.tokens, lengths = _read_tokens(tokens)
+        self.tokens, lengths = read_tokens(tokens)
         b, T, _ = self.tokens.shape
-        self.queries = _read_matrix("queries", queries)
+        self.queries = read_matrix("queries", queries)
         n = len(self.queries)
-        self.sequence = _read_sequence(sequence, n, b)
-        self.mask = _read_mask(mask, n, T)
+        self.sequence = read_sequence(sequence, n, b)
+        self.mask = read_mask(mask, n, T)
         if lengths is not None:
             self.mask = self.mask & (np.arange(T) < lengths[self.sequence, None])  # (n, T)
-        self.selected = _read_selected(selected, self.mask)
+        self.selected = read_selected(selected, self.mask)
         self.reference = self.selected.argmax(axis=1)  # (n,)
         chosen = np.count_nonzero(self.selected)
         self.has_ties, self.has_rejected = chosen > n, np.count_nonzero(self.mask) > chosen
@@ -118,20 +117,20 @@ class SelectionProblem:
         """
         array = to_numpy("tokens", tokens)
         if array.ndim != 3:
-            raise ValueError(f"tokens must have shape (b, T, d); got {array.shape}.")
+            raise ValueError(f"tokens has shape {array.shape}; (b, T, d) was expected.")
         b, T, _ = array.shape
         chosen = to_numpy("selected", selected)
         if chosen.shape[:2] != (b, T) or chosen.ndim not in (2, 3):
-            raise ValueError(f"selected must have shape {(b, T)} or {(b, T, T)}; got {chosen.shape}.")
-        asked = array if queries is None else to_numpy("queries", queries)
-        if asked.ndim != 3 or asked.shape[:2] != (b, T):
-            raise ValueError(f"queries must have shape ({b}, {T}, dz); got {asked.shape}.")
+            raise ValueError(f"selected has shape {chosen.shape}; {(b, T)} or {(b, T, T)} was expected.")
+        query_array = array if queries is None else to_numpy("queries", queries)
+        if query_array.ndim != 3 or query_array.shape[:2] != (b, T):
+            raise ValueError(f"queries has shape {query_array.shape}; ({b}, {T}, dz) was expected.")
         if lengths is None:
             size = np.full(b, T)
         else:
             size = to_numpy("lengths", lengths)
             if size.shape != (b,) or size.dtype.kind not in "iu" or (size < 1).any() or (size > T).any():
-                raise ValueError(f"lengths must hold {b} integers from 1 to {T}; got {size.tolist()}.")
+                raise ValueError(f"lengths has {size.tolist()}; {b} integers from 1 to {T} were expected.")
         visible = np.arange(T) < size[:, None]  # (b, T)
         mask = np.repeat(visible, T, axis=0)  # (b*T, T)
         if causal:
@@ -139,7 +138,7 @@ class SelectionProblem:
         keep = visible.ravel()
         problem = cls(
             tokens,
-            asked.reshape(b * T, -1)[keep],
+            query_array.reshape(b * T, -1)[keep],
             chosen.reshape(b * T, *chosen.shape[2:])[keep],
             mask=mask[keep],
             sequence=np.repeat(np.arange(b), T)[keep],
@@ -208,7 +207,7 @@ class SelectionProblem:
         support = to_numpy("supports", supports)
         if support.ndim != 2 or support.dtype != bool:
             raise ValueError(f"supports has {support.dtype} of shape {support.shape}; booleans (n, V) were expected.")
-        words = np.eye(support.shape[1]) if embeddings is None else _read_matrix("embeddings", embeddings)
+        words = np.eye(support.shape[1]) if embeddings is None else read_matrix("embeddings", embeddings)
         if len(words) != support.shape[1]:
             raise ValueError(f"embeddings has {len(words)} rows; {support.shape[1]}, one a word, were expected.")
         return cls._from_vocabulary(contexts, support, words)
@@ -216,7 +215,7 @@ class SelectionProblem:
     @classmethod
     def _from_vocabulary(cls, queries: Any, selected: np.ndarray, words: np.ndarray) -> SelectionProblem:
         """All queries read the one sequence of words (V, m)."""
-        rows = _read_matrix("X" if selected.ndim == 1 else "contexts", queries)
+        rows = read_matrix("X" if selected.ndim == 1 else "contexts", queries)
         if len(rows) != len(selected):
             raise ValueError(f"y or supports has {len(selected)} rows; {len(rows)}, one a query, were expected.")
         problem = cls(words[None], rows, selected, sequence=np.zeros(len(rows), dtype=np.int64))
@@ -258,7 +257,7 @@ class SelectionProblem:
     def differences(self, dtype: type = np.float64) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield ``(rows, delta)`` with delta[i, t] = x_{i alpha_i} - x_{it}, (rows, T, d), zero where unconstrained."""
         n, T, d, _ = self.shape
-        step = max(1, CHUNK_BYTES // (8 * T * d))
+        step = rows_in_chunk(8 * T * d)
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
             x = self.tokens[self.sequence[rows]].astype(dtype, copy=False)  # (rows, T, d)
@@ -322,7 +321,7 @@ class SelectionProblem:
         matrix = self._read_weights(W)
         u = self.queries @ matrix.T  # (n, d)
         out = np.empty(self.mask.shape)
-        step = max(1, CHUNK_BYTES // (8 * self.tokens.shape[1] * self.tokens.shape[2]))
+        step = rows_in_chunk(8 * self.tokens.shape[1] * self.tokens.shape[2])
         for start in range(0, len(u), step):
             rows = slice(start, start + step)
             out[rows] = np.matmul(self.tokens[self.sequence[rows]], u[rows, :, None])[..., 0]
@@ -341,106 +340,10 @@ class SelectionProblem:
         matrix = to_numpy("W", W).astype(np.float64, copy=False)
         _, _, d, dz = self.shape
         if matrix.shape != (d, dz):
-            raise ValueError(f"W must have shape (d, dz) = {(d, dz)}; got {matrix.shape}.")
+            raise ValueError(f"W has shape {matrix.shape}; (d, dz) = {(d, dz)} was expected.")
         return matrix
 
     def __repr__(self) -> str:
         n, T, d, dz = self.shape
         several = f", {int(self.tied.sum())} tied" if self.tied.any() else ""
         return f"SelectionProblem(n={n}, T={T}, d={d}, dz={dz}, {int(self.rejected.sum())} constraints{several})"
-
-
-def _read_tokens(tokens: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return tokens (b, T, d) and, for ragged input, the lengths (b,)."""
-    if isinstance(tokens, Sequence) and len(tokens) and not np.isscalar(tokens[0]):
-        rows = [_read_matrix(f"tokens[{i}]", x) for i, x in enumerate(tokens)]
-        widths = {x.shape[1] for x in rows}
-        if len(widths) > 1:
-            raise ValueError(f"tokens must share one dimension d; got {sorted(widths)}.")
-        lengths = np.array([len(x) for x in rows])
-        padded = np.zeros((len(rows), lengths.max(), widths.pop()))
-        for out, x in zip(padded, rows, strict=True):
-            out[: len(x)] = x
-        return padded, lengths
-    array = to_numpy("tokens", tokens)
-    if array.ndim != 3 or 0 in array.shape:
-        raise ValueError(f"tokens must have shape (b, T, d) with no empty axis; got {array.shape}.")
-    array = array.astype(np.float64) if array.dtype.kind != "f" else _owned(array)
-    step = max(1, CHUNK_BYTES // (array.itemsize * array.shape[1] * array.shape[2]))
-    pages = Pages(array)
-    for start in range(0, len(array), step):
-        _refuse_non_finite("tokens", array[start : start + step], array.shape)
-        pages.release()
-    return array, None
-
-
-def _owned(array: np.ndarray) -> np.ndarray:
-    """Copy an array that someone may still write to, unless a file holds it; what comes back may be frozen."""
-    source: Any = array
-    frozen = True
-    while isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
-        frozen = frozen and not source.flags.writeable
-        source = source.base
-    return array.view() if isinstance(source, np.memmap) or (frozen and source is None) else np.array(array)
-
-
-def _read_matrix(name: str, value: Any) -> np.ndarray:
-    array = to_numpy(name, value)
-    if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"{name} must be a matrix with no empty axis; got shape {array.shape}.")
-    array = array.astype(np.float64)
-    _refuse_non_finite(name, array, array.shape)
-    return array
-
-
-def _refuse_non_finite(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} of shape {shape} must be finite; found NaN or infinity.")
-
-
-def _read_sequence(sequence: Any, n: int, b: int) -> np.ndarray:
-    if sequence is None:
-        if n != b:
-            raise ValueError(f"queries must have one row a sequence, {b}, or come with sequence; got {n} rows.")
-        return np.arange(n)
-    index = to_numpy("sequence", sequence)
-    if index.shape != (n,) or index.dtype.kind not in "iu":
-        raise ValueError(f"sequence must hold {n} integers, one a query; got {index.dtype} of shape {index.shape}.")
-    if (index < 0).any() or (index >= b).any():
-        raise ValueError(f"sequence must index the {b} token sequences; got values {index.min()} to {index.max()}.")
-    return index.astype(np.int64)
-
-
-def _read_mask(mask: Any, n: int, T: int) -> np.ndarray:
-    if mask is None:
-        return np.ones((n, T), dtype=bool)
-    array = to_numpy("mask", mask)
-    if array.shape != (n, T) or array.dtype != bool:
-        raise ValueError(f"mask must be boolean with shape {(n, T)}; got {array.dtype} with shape {array.shape}.")
-    return array.copy()
-
-
-def _read_selected(selected: Any, mask: np.ndarray) -> np.ndarray:
-    """Return the selected tokens as bool (n, T)."""
-    n, T = mask.shape
-    array = to_numpy("selected", selected)
-    if array.dtype == bool:
-        if array.shape != (n, T):
-            raise ValueError(f"selected must have shape {(n, T)} when boolean; got {array.shape}.")
-        chosen = array.copy()
-        if not chosen.any(axis=1).all():
-            raise ValueError(f"selected must name a token for every query; none for query {chosen.any(1).argmin()}.")
-    else:
-        if array.shape != (n,) or array.dtype.kind not in "iu":
-            raise ValueError(
-                f"selected must hold {n} integers, or be boolean of shape {(n, T)}; "
-                f"got {array.dtype} of shape {array.shape}."
-            )
-        if (array < 0).any() or (array >= T).any():
-            raise ValueError(f"selected must index the {T} tokens; got values {array.min()} to {array.max()}.")
-        chosen = np.zeros((n, T), dtype=bool)
-        chosen[np.arange(n), array] = True
-    hidden = (chosen & ~mask).any(axis=1)
-    if hidden.any():
-        raise ValueError(f"selected must be visible under mask; query {hidden.argmax()} selects a hidden token.")
-    return chosen

@@ -91,7 +91,7 @@ def read_texts(path: str | Path, text: str, label: str) -> LabelledTexts:
     values = sorted({value for _, value in pairs})
     if len(values) != 2:
         some = ", ".join(map(repr, values[:5])) or "none"
-        raise ValueError(f"column {label!r} of {file} must have two values; it has {len(values)}: {some}.")
+        raise ValueError(f"column {label!r} of {file} has {len(values)} values, {some}; two were expected.")
     labels = np.array([1.0 if value == values[1] else -1.0 for _, value in pairs])
     return LabelledTexts(file.name, tuple(words for words, _ in pairs), labels, (values[1], values[0]))
 

@@ -177,7 +177,7 @@ class KernelSpace:
             For another norm or several selected tokens, of which there is no kernel form here.
         """
         if norm != "frobenius" or selected.ndim != 1:
-            raise ValueError(f"rotary heads are compared in the Frobenius norm, one token a query; got {norm!r}.")
+            raise ValueError(f"norm is {norm!r}; 'frobenius' with one token a query was expected for a rotary head.")
         solution = solve_kernel(self.head, selected, tol=GAP, time_limit=time_limit)
         soft = not np.isfinite(solution.objective)
         if soft:

@@ -176,7 +176,7 @@ class Solution:
         U, sigma, Vt = np.linalg.svd(self.certified.W, full_matrices=False)
         keep = self.rank if rank is None else rank
         if not 0 <= keep <= len(sigma):
-            raise ValueError(f"rank must lie between 0 and {len(sigma)}; got {rank}.")
+            raise ValueError(f"rank is {rank}; a number from 0 to {len(sigma)} was expected.")
         root = np.sqrt(sigma[:keep])
         restore = self.problem.kind.restore
         return restore(U[:, :keep] * root), restore(Vt[:keep].T * root)

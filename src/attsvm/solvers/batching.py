@@ -56,17 +56,17 @@ class ProblemBatch:
     def __post_init__(self) -> None:
         tokens = to_numpy("tokens", self.tokens)
         if tokens.ndim != 4 or 0 in tokens.shape:
-            raise ValueError(f"tokens must have shape (B, n, T, d) with no empty axis; got {tokens.shape}.")
+            raise ValueError(f"tokens has shape {tokens.shape}; (B, n, T, d) with no empty axis was expected.")
         B, n, T, d = tokens.shape
         queries = to_numpy("queries", self.queries)
         if queries.ndim != 3 or queries.shape[:2] != (B, n):
-            raise ValueError(f"queries must have shape ({B}, {n}, dz); got {queries.shape}.")
+            raise ValueError(f"queries has shape {queries.shape}; ({B}, {n}, dz) was expected.")
         chosen = to_numpy("selected", self.selected)
         if chosen.shape[:2] != (B, n):
-            raise ValueError(f"selected must have shape {(B, n)} or {(B, n, T)}; got {chosen.shape}.")
+            raise ValueError(f"selected has shape {chosen.shape}; {(B, n)} or {(B, n, T)} was expected.")
         visible = None if self.mask is None else to_numpy("mask", self.mask)
         if visible is not None and visible.shape != (B, n, T):
-            raise ValueError(f"mask must have shape {(B, n, T)}; got {visible.shape}.")
+            raise ValueError(f"mask has shape {visible.shape}; {(B, n, T)} was expected.")
         # All instances side by side are one problem, which checks every value in one pass.
         checked = SelectionProblem(
             tokens.reshape(B * n, T, d),
@@ -159,7 +159,7 @@ def solve_batch(
     watch = Stopwatch()
     measure = get_norm(norm)
     if not 0 < tol < 1:
-        raise ValueError(f"tol must lie between 0 and 1; got {tol!r}.")
+        raise ValueError(f"tol is {tol!r}; a number between 0 and 1 was expected.")
     stack = problems if isinstance(problems, ProblemBatch) else _stack(problems)
     B, n, T, d = stack.tokens.shape
     dz = stack.queries.shape[2]
@@ -277,10 +277,10 @@ def _on_all_cores(
 
 def _stack(problems: Sequence[SelectionProblem]) -> ProblemBatch:
     if not len(problems):
-        raise ValueError("problems must hold at least one problem; got none.")
+        raise ValueError("problems is empty; at least one problem was expected.")
     shapes = sorted({problem.shape for problem in problems})
     if len(shapes) > 1:
-        raise ValueError(f"problems must share one shape (n, T, d, dz); got {shapes[0]} and {shapes[1]}.")
+        raise ValueError(f"problems has shapes {shapes[0]} and {shapes[1]}; one shape (n, T, d, dz) was expected.")
     return ProblemBatch(
         np.stack([problem.tokens[problem.sequence] for problem in problems]),
         np.stack([problem.queries for problem in problems]),

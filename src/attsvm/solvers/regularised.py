@@ -89,21 +89,21 @@ def read_regularisation(problem: SelectionProblem, norm: Norm, C: Any, loss: Any
         One sentence that names the argument and what was expected.
     """
     if loss not in LOSSES:
-        raise ValueError(f"loss must be one of {', '.join(map(repr, LOSSES))}; got {loss!r}.")
+        raise ValueError(f"loss is {loss!r}; one of {', '.join(map(repr, LOSSES))} was expected.")
     if C is None and prior is None:
         return None
     if C is not None:
         number = isinstance(C, (int, float, np.integer, np.floating)) and not isinstance(C, bool)
         if not number or not 0 < C < math.inf:
-            raise ValueError(f"C must be a positive, finite number (None for the hard margin); got {C!r}.")
+            raise ValueError(f"C is {C!r}; a positive, finite number, or None for the hard margin, was expected.")
         C = float(C)
     if prior is not None:
         _, _, d, dz = problem.shape
         matrix = to_numpy("prior", prior).astype(np.float64)
         if matrix.shape != (d, dz):
-            raise ValueError(f"prior must have shape (d, dz) = {(d, dz)}; got {matrix.shape}.")
+            raise ValueError(f"prior has shape {matrix.shape}; (d, dz) = {(d, dz)} was expected.")
         if not np.isfinite(matrix).all():
-            raise ValueError(f"prior of shape {matrix.shape} must be finite; found NaN or infinity.")
+            raise ValueError(f"prior of shape {matrix.shape} has NaN or infinity; finite numbers were expected.")
         matrix.setflags(write=False)
         prior = matrix
     return Regularisation(C, loss, prior)

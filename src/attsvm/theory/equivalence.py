@@ -138,7 +138,7 @@ def svm_equivalent(
             "0 <= masked_below <= selected_above <= 0.5 was expected."
         )
     if norm not in NORMS:
-        raise ValueError(f"norm must be 'frobenius' or 'nuclear'; got {norm!r}.")
+        raise ValueError(f"norm is {norm!r}; 'frobenius' or 'nuclear' was expected.")
     mask = np.ones((data.n, data.T), dtype=bool) if data.mask is None else to_numpy("mask", data.mask)
     raw = to_numpy("attention", attention)
     probability = _probabilities(raw, mask)
@@ -192,7 +192,9 @@ def _probabilities(raw: np.ndarray, mask: np.ndarray) -> np.ndarray:
     total = np.where(mask, raw, 0.0).astype(np.float64)
     allowed = raw.shape[1] * float(np.finfo(raw.dtype).eps)
     if not np.isfinite(total).all() or (total < 0).any() or (np.abs(total.sum(axis=1) - 1.0) > allowed * 4).any():
-        raise ValueError(f"attention of shape {raw.shape} must be nonnegative with rows that add up to one.")
+        raise ValueError(
+            f"attention of shape {raw.shape} is no distribution; nonnegative rows of sum one were expected."
+        )
     return total
 
 

@@ -72,7 +72,7 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: str = 
         If `norm` is another one.
     """
     if norm not in NORMS:
-        raise ValueError(f"norm must be 'frobenius' or 'nuclear' for a finite part; got {norm!r}.")
+        raise ValueError(f"norm is {norm!r}; 'frobenius' or 'nuclear' was expected for a finite part.")
     _, _, d, dz = problem.shape
     if not problem.tied.any():
         return FinitePart(np.zeros((d, dz)), 0.0, 0.0)

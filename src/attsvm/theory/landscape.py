@@ -149,7 +149,7 @@ def explore(
     if any(isinstance(number, bool) or not isinstance(number, (int, np.integer)) for number in (limit, samples)) or (
         limit < 1 or samples < 1
     ):
-        raise ValueError(f"limit and samples must be positive integers; got {limit!r} and {samples!r}.")
+        raise ValueError(f"limit is {limit!r} and samples {samples!r}; positive integers were expected.")
     choices = [np.flatnonzero(row) for row in trial.mask]
     total = prod(len(choice) for choice in choices)
     exhaustive = total <= limit

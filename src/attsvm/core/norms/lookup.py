@@ -58,6 +58,6 @@ def get_norm(norm: Norm | str | float) -> Norm:
     except (TypeError, ValueError):
         texts = "'schatten:p', 'ky-fan:k', 'rows:p:q', 'columns:p:q'"
         raise ValueError(
-            f"norm must be one of {', '.join(map(repr, NAMED))}, {texts}, a norm of attsvm.norms, "
-            f"or a number p >= 1; got {norm!r}."
+            f"norm is {norm!r}; one of {', '.join(map(repr, NAMED))}, {texts}, a norm of attsvm.norms, "
+            "or a number p >= 1 was expected."
         ) from None
