@@ -124,11 +124,17 @@ def test_the_near_duplicate_of_the_report() -> None:
     solution = solve(problem)
     assert solution.status is Status.OPTIMAL
     check_claim(solution)
-    # The pair that was reported: the same W, off by a rounding in one entry, proves nothing near its gap of zero.
-    W = solution.certified.W.copy()
-    W[0, 0] = np.nextafter(W[0, 0], np.inf)
-    plain = certify(problem, get_norm("frobenius"), W, solution.certified.dual)
-    assert plain.gap > 1e-6
+    # The pair that version 0.1.0 reported, whose margins are one to within 1.5e-4 where they bind: it proves no more.
+    W = np.array(
+        [
+            [float.fromhex("-0x1.6ded9d20416d3p+39"), float.fromhex("-0x1.78fd68b5abcebp+39")],
+            [float.fromhex("0x1.3356bdc3fdb49p+40"), float.fromhex("-0x1.14dfe2c475d0ap+42")],
+        ]
+    )
+    dual = np.zeros((2, 3))
+    dual[0, 1:] = float.fromhex("0x1.535bfa811a1d4p+84"), float.fromhex("0x1.476c628ce3063p+44")
+    dual[1, 2] = float.fromhex("0x1.3035d0b3e9af5p+38")
+    assert certify(problem, get_norm("frobenius"), W, dual).gap > 1e-6
 
 
 # --- ties ---

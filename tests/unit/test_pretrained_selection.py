@@ -228,5 +228,5 @@ def test_options_out_of_range() -> None:
     with pytest.raises(ValueError, match="one to test on"):
         fit_selection(_built(np.eye(5), b=1))
     rotary = extract_head(tiny("llama"), 0, 1, batch("llama"))
-    with pytest.raises(ValueError, match="'svm' for a rotary head"):
+    with pytest.raises(ValueError, match="'svm' was expected for a rotary head"):
         fit_selection(rotary, method="logistic")

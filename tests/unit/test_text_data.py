@@ -38,7 +38,7 @@ def test_texts_and_labels_are_read(tmp_path: Path) -> None:
     ("content", "sentence"),
     [
         ("what,kind\nx,a\n", "'kind' of .* has 1 values, 'a'; two were expected"),
-        ("what,kind\nx,a\ny,b\nz,c\n", "it has 3: 'a', 'b', 'c'"),
+        ("what,kind\nx,a\ny,b\nz,c\n", "has 3 values, 'a', 'b', 'c'"),
         ("text,kind\nx,a\n", "no column 'what' for --text; it has text, kind"),
         ("what,kind\nx\n", "a row that ends before"),
         ("", "it has no rows"),

@@ -70,7 +70,7 @@ def read_sequence(sequence: Any, n: int, b: int) -> np.ndarray:
     if index.shape != (n,) or index.dtype.kind not in "iu":
         raise ValueError(f"sequence has {index.dtype} of shape {index.shape}; {n} integers were expected, one a query.")
     if (index < 0).any() or (index >= b).any():
-        raise ValueError(f"sequence has values {index.min()} to {index.max()}; 0 to {b - 1} were expected.")
+        raise ValueError(f"sequence has {index.min()} to {index.max()}; indices of {b} token sequences were expected.")
     return index.astype(np.int64)
 
 
@@ -100,12 +100,14 @@ def read_selected(selected: Any, mask: np.ndarray) -> np.ndarray:
                 f"selected has {array.dtype} of shape {array.shape}; {n} integers, or booleans {(n, T)}, were expected."
             )
         if (array < 0).any() or (array >= T).any():
-            raise ValueError(f"selected has values {array.min()} to {array.max()}; 0 to {T - 1} were expected.")
+            raise ValueError(
+                f"selected has values {array.min()} to {array.max()}; indices of {T} tokens were expected."
+            )
         chosen = np.zeros((n, T), dtype=bool)
         chosen[np.arange(n), array] = True
     hidden = (chosen & ~mask).any(axis=1)
     if hidden.any():
         raise ValueError(
-            f"selected has a token of query {hidden.argmax()} that mask hides; visible ones were expected."
+            f"selected has a token hidden by mask for query {hidden.argmax()}; a visible one was expected."
         )
     return chosen

@@ -272,7 +272,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     shown = {
         "error": ("W and its SVM", "median 1 - correlation"),
         "control": ("shuffled selections", "median correlation"),
-        "optimal": ("best token selected", "median share"),
+        "optimal": ("optimal token", "median share selected"),
     }
     kinds = by(rows, "classes")
     with house_style():
