@@ -22,6 +22,8 @@ _MAX_DRAWS = 100_000
 def _sphere(rng: np.random.Generator, *shape: int) -> np.ndarray:
     """Uniform unit vectors, normalised in float32 and widened."""
     draw = rng.standard_normal(shape, dtype=np.float32)
+    # In one dimension a float32 normal is exactly zero once in some ten million draws; either sign is as good.
+    draw[~draw.any(axis=-1), 0] = 1.0
     draw /= np.linalg.norm(draw, axis=-1, keepdims=True)
     return draw.astype(np.float64)
 
