@@ -17,6 +17,12 @@ EPS = float(np.finfo(float).eps)
 COMPILED = "batched first order + face Newton"
 
 
+@pytest.fixture(autouse=True)
+def _compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ran before in this process, stacks are not left to the interpreter."""
+    monkeypatch.setattr("attsvm.solvers.compiled.nuclear.COMPILED_AFTER", 0.0)
+
+
 def planted(count: int, size: tuple[int, int, int]) -> list[SelectionProblem]:
     return [FAMILIES["planted"].make(np.random.default_rng([seed, *size]), *size) for seed in range(count)]
 

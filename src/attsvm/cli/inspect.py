@@ -58,13 +58,13 @@ def inspect(
         raise BadInput(str(error)) from error
     with Progress() as progress, refusing():
         options = {"name": short_name(model), "layers": chosen, "queries": queries, "seed": seed}
-        found = inspect_model(loaded, tokenizer, lines, progress=progress, **options)
+        inspection = inspect_model(loaded, tokenizer, lines, progress=progress, **options)
         stopped = progress.interrupted
         progress("Writing the pages", 1.0)
         from attsvm.report.inspection import headline, write_inspection
 
-        page = write_inspection(found, out, shlex.join(["attsvm", *sys.argv[1:]]))
-    print(headline(found))
+        page = write_inspection(inspection, out, shlex.join(["attsvm", *sys.argv[1:]]))
+    print(headline(inspection))
     print(f"Report: {page}")
     return Exit.INTERRUPTED if stopped else Exit.DONE
 
@@ -101,10 +101,10 @@ def read_layers(given: str) -> list[int]:
     ValueError
         If it is anything else.
     """
-    found: list[int] = []
+    layers_read: list[int] = []
     for part in given.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise ValueError(f"--layers is {given!r}; numbers and ranges such as 0-2,5 were expected.")
-        found += range(int(first), int(last if dash else first) + 1)
-    return list(dict.fromkeys(found))
+        layers_read += range(int(first), int(last if dash else first) + 1)
+    return list(dict.fromkeys(layers_read))

@@ -110,11 +110,11 @@ def _explain(names: tuple[str, ...], out: Path, seed: int) -> int:
         for one in chosen:
             if one.readings is None:
                 continue
-            found: list[Explained] = []
+            explanations: list[Explained] = []
             with refusing():
-                found = search(one, seed, progress)
-                path = write_explanation(found, out / one.name)
-            print("\n".join(_told(found)))
+                explanations = search(one, seed, progress)
+                path = write_explanation(explanations, out / one.name)
+            print("\n".join(_told(explanations)))
             print(f"Written: {path}", flush=True)
         page, complaints = _report(out, [], shlex.join(["attsvm", *sys.argv[1:]]), progress)
     if page is not None:
@@ -126,13 +126,13 @@ def _open() -> str:
     return ", ".join(name for name in registry.FIGURES if registry.get(name).readings is not None)
 
 
-def _told(found: Sequence[Explained]) -> list[str]:
+def _told(explanations: Sequence[Explained]) -> list[str]:
     """Say which readings explain each figure, the likeliest first."""
     lines = []
-    for figure in dict.fromkeys(one.figure for one in found):
+    for figure in dict.fromkeys(one.figure for one in explanations):
         lines.append(f"{figure}: readings of the protocol, the likeliest first")
         lines.append("  likelihood        p  numbers   verdict           reading")
-        for one in (one for one in found if one.figure == figure):
+        for one in (one for one in explanations if one.figure == figure):
             words = ", ".join(f"{factor}: {choice}" for factor, choice in one.factors.items())
             p, verdict = ("-", "no trials") if one.test is None else (f"{one.test.p:.2g}", one.test.verdict)
             numbers = f"{one.points} of {one.asked}"

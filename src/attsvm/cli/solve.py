@@ -157,47 +157,47 @@ def numbers(solution: Solution, proof: Proof | None = None) -> dict[str, Any]:
     }
 
 
-def summary(found: Solution, objective: str = "norm") -> str:
+def summary(solution: Solution, objective: str = "norm") -> str:
     """Describe a solution in a few aligned lines; `objective` is what its objective is called."""
-    n, T, d, dz = found.problem.shape
+    n, T, d, dz = solution.problem.shape
     lines = [
         ("problem", f"{counted(n, 'query', 'queries')} of dimension {dz}, up to {T} tokens of dimension {d}"),
-        ("status", f"{found.status.name.lower()}: {found.sentence}"),
+        ("status", f"{solution.status.name.lower()}: {solution.sentence}"),
     ]
-    if np.isfinite(found.objective):
+    if np.isfinite(solution.objective):
         lines += [
-            (objective, f"{found.objective:.10g} ({found.norm.name}), gap {small_text(max(found.gap, 0.0))}"),
-            ("rank", f"{certified_rank(found)}"),
-            ("support", counted(int(np.sum(found.support)), "token", "tokens") + " at margin one"),
+            (objective, f"{solution.objective:.10g} ({solution.norm.name}), gap {small_text(max(solution.gap, 0.0))}"),
+            ("rank", f"{certified_rank(solution)}"),
+            ("support", counted(int(np.sum(solution.support)), "token", "tokens") + " at margin one"),
         ]
-    elif found.certificate is not None:
-        used = int((found.certificate.dual > 0).sum())
+    elif solution.certificate is not None:
+        used = int((solution.certificate.dual > 0).sum())
         lines.append(
-            ("proof", f"{counted(used, 'multiplier', 'multipliers')}, residual {found.certificate.residual:.0e}")
+            ("proof", f"{counted(used, 'multiplier', 'multipliers')}, residual {solution.certificate.residual:.0e}")
         )
     else:
-        lines.append(("bound", f"every W must have norm above {found.lower_bound:.6g}"))
-    lines.append(("method", f"{found.method}, {found.iterations} iterations, {found.seconds:.3g} s"))
+        lines.append(("bound", f"every W must have norm above {solution.lower_bound:.6g}"))
+    lines.append(("method", f"{solution.method}, {solution.iterations} iterations, {solution.seconds:.3g} s"))
     return "\n".join(f"{name:8} {text}" for name, text in lines)
 
 
-def saved(found: Solution) -> dict[str, np.ndarray]:
+def saved(solution: Solution) -> dict[str, np.ndarray]:
     """Collect what the output file holds."""
     arrays = {
-        "W": found.W,
-        "dual": found.dual,
-        "margins": found.margins,
-        "support": found.support,
-        "status": np.array(found.status.name),
-        "norm": np.array(found.norm.name),
-        "objective": np.array(found.objective),
-        "lower_bound": np.array(found.lower_bound),
-        "gap": np.array(found.gap),
-        "method": np.array(found.method),
-        "iterations": np.array(found.iterations),
-        "seconds": np.array(found.seconds),
+        "W": solution.W,
+        "dual": solution.dual,
+        "margins": solution.margins,
+        "support": solution.support,
+        "status": np.array(solution.status.name),
+        "norm": np.array(solution.norm.name),
+        "objective": np.array(solution.objective),
+        "lower_bound": np.array(solution.lower_bound),
+        "gap": np.array(solution.gap),
+        "method": np.array(solution.method),
+        "iterations": np.array(solution.iterations),
+        "seconds": np.array(solution.seconds),
         "attsvm": np.array(__version__),
     }
-    if found.certificate is not None:
-        arrays["certificate"] = found.certificate.dual
+    if solution.certificate is not None:
+        arrays["certificate"] = solution.certificate.dual
     return arrays

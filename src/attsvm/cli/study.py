@@ -96,19 +96,19 @@ def study(
         setup = prepare(dataset, settings)
     check_writable(directory, directory=True)
     with Progress() as progress:
-        found = run(setup, settings, progress)
+        result = run(setup, settings, progress)
         stopped = progress.interrupted
         progress("Drawing the report", 1.0)
         from attsvm.report.study import write_study
 
         try:
             with one_thread():
-                page = write_study(found, directory, shlex.join(["attsvm", *sys.argv[1:]]))
+                page = write_study(result, directory, shlex.join(["attsvm", *sys.argv[1:]]))
         except OSError as error:  # such as a full disk: what was found is on the terminal at least
-            _say(found)
+            _say(result)
             with refusing():
                 raise error from None
-    _say(found)
+    _say(result)
     print(f"Report: {page}")
     return Exit.INTERRUPTED if stopped else Exit.DONE
 
@@ -172,16 +172,16 @@ def _read_csv(data: str, text: str | None, label: str | None, model: str | None)
     return from_vectors(read, reduced, (note,))
 
 
-def _say(found: Study) -> None:
+def _say(result: Study) -> None:
     from attsvm.study.headline import cautions, headline
     from attsvm.study.verdict import claims
 
-    print(headline(found))
-    if not found.complete:
+    print(headline(result))
+    if not result.complete:
         print("  ! Stopped early; what follows rests on the stages done by then.")
-    for caution in cautions(found):
+    for caution in cautions(result):
         print(f"  ! {caution}")
-    for claim in claims(found):
+    for claim in claims(result):
         print(f"  {MARKS[claim.holds]} {claim.sentence}")
         if claim.remedy:
             print(f"      {claim.remedy}")

@@ -303,18 +303,18 @@ class SelectionProblem:
         n, T, d, dz = self.shape
         squares = None if W is None or dual is None or "lengths" in self.__dict__ else np.empty((n, T))
         margins = np.empty((0, T) if W is None else (n, T))
-        pulled = np.empty((0 if dual is None else n, d))
+        adjoint = np.empty((0 if dual is None else n, d))
         u = None if W is None else self.queries @ W.T  # (n, d)
         for rows, delta in self.differences():
             if u is not None:
                 margins[rows] = np.matmul(delta, u[rows, :, None])[..., 0]
             if dual is not None:
-                pulled[rows] = np.matmul(dual[rows, None, :], delta)[:, 0]
+                adjoint[rows] = np.matmul(dual[rows, None, :], delta)[:, 0]
             if squares is not None:
                 squares[rows] = squares_of(delta)
         if squares is not None:
             self.lengths = self._lengths(squares)
-        return margins, pulled.T @ self.queries if dual is not None else np.empty((0, dz))
+        return margins, adjoint.T @ self.queries if dual is not None else np.empty((0, dz))
 
     def scores(self, W: Any) -> Any:
         """Attention logits x_it^T W z_i, shape (n, T); -inf where the mask hides the token."""

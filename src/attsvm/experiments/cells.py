@@ -62,16 +62,16 @@ def parse_settings(texts: list[str]) -> dict[str, str]:
     ValueError
         If one has no equals sign, or a field is set twice.
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not name or not value.strip():
             raise ValueError(f"--set {text!r} cannot be read; FIELD=VALUE was expected.")
-        if name in found:
+        if name in settings:
             raise ValueError(f"--set gives {name!r} twice; once was expected.")
-        found[name] = value.strip()
-    return found
+        settings[name] = value.strip()
+    return settings
 
 
 def _read(experiment: str, name: str, value: Any, hint: Any) -> Any:

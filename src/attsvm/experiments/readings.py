@@ -97,15 +97,15 @@ def explain(experiment: Experiment, seed: int = 0, progress: Progress | None = N
         raise ValueError(f"{experiment.name} leaves no choice of its protocol open that could be searched.")
     readings = experiment.readings()
     rows = _run(experiment, [cell for reading in readings for cell in reading.cells], seed, progress)
-    found: list[tuple[Reading, int, int, JointTest | None]] = []
+    results: list[tuple[Reading, int, int, JointTest | None]] = []
     for reading in readings:
         points = reading.points([row for cell in dict.fromkeys(reading.cells) for row in rows[cell]])
         there = [one for one in points if len(one.values) > 1]
         test = joint_test(experiment.name, reading.figure, there, reading=reading.name)
-        found.append((reading, len(there), len(points), test))
+        results.append((reading, len(there), len(points), test))
     made = []
     for figure in dict.fromkeys(reading.figure for reading in readings):
-        own = [entry for entry in found if entry[0].figure == figure]
+        own = [entry for entry in results if entry[0].figure == figure]
         heights = [
             test.log_likelihood if test is not None and there == asked else -math.inf for _, there, asked, test in own
         ]

@@ -59,18 +59,18 @@ class Store:
         self._fresh = fresh
         if fresh:
             return
-        found = read_manifest(directory)
+        earlier = read_manifest(directory)
         remedy = "choose another --out, or start over with --fresh."
-        if found is None:
+        if earlier is None:
             if any(self._shards.glob("*.parquet")) or self.rows_file.exists():
                 raise ValueError(f"{directory} holds rows without a manifest.json; {remedy}")
             return
-        differing = [words for key, words in IDENTITY.items() if found.get(key) != manifest[key]]
+        differing = [words for key, words in IDENTITY.items() if earlier.get(key) != manifest[key]]
         if differing:
             verb = "differs" if len(differing) == 1 else "differ"
             raise ValueError(f"{directory} holds another run: its {' and its '.join(differing)} {verb}; {remedy}")
         if self.rows_file.exists():
-            self._manifest = found
+            self._manifest = earlier
 
     @property
     def rows_file(self) -> Path:
@@ -154,12 +154,12 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} cannot be read as JSON; start over with --fresh.") from error
-    if not isinstance(found, dict):
+    if not isinstance(manifest, dict):
         raise ValueError(f"{path} is no manifest of a run; start over with --fresh.")
-    return found
+    return manifest
 
 
 def discard(directory: Path) -> None:

@@ -196,10 +196,10 @@ def cluster_crew(address: str) -> Iterator[DaskCrew]:
             raise ValueError(
                 f"the dask cluster at {address!r} cannot import attsvm; install attsvm {__version__} there."
             ) from error
-        found = sorted({*workers.values(), scheduler})
-        if found != [__version__]:
+        versions = sorted({*workers.values(), scheduler})
+        if versions != [__version__]:
             raise ValueError(
-                f"the dask cluster at {address!r} has attsvm {' and '.join(found)}; {__version__} was expected."
+                f"the dask cluster at {address!r} has attsvm {' and '.join(versions)}; {__version__} was expected."
             )
         yield DaskCrew(client)
 

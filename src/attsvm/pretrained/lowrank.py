@@ -8,7 +8,7 @@ A head scores by r = d_h coordinates, :math:`W = KQ^\top`. Three ways to leave f
   :math:`\|C_x^{1/2}(W - W_r)C_z^{1/2}\|_F` is smallest for the truncated SVD of :math:`C_x^{1/2} W C_z^{1/2}`. In
   factors that is an SVD of a d_h x d_h matrix, :math:`R_x R_z^\top` of the QR decompositions.
 * **distilled**: from there, the factors that minimise the mean KL divergence from the model's attention (L-BFGS),
-  pulled towards the start and kept only where they hold on sequences they were not fitted to.
+  adjoint towards the start and kept only where they hold on sequences they were not fitted to.
 
 Rotary heads turn pairs of coordinates, which no rotation of the factors may mix; of them the pairs with the most energy
 are kept (of the weights, or of keys and queries), and distilled in the same way. Query heads that share keys are

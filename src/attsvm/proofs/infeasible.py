@@ -61,15 +61,15 @@ def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int =
     if kept is None or len(kept) - 1 > min(largest, linear.LARGEST):
         return None
     exact = _exact_rows(exact_left, right, kept)
-    found = linear.kernel_vector(exact.T)
-    if found is None:
+    kernel = linear.kernel_vector(exact.T)
+    if kernel is None:
         return None
-    signs = [v for v, f in zip(found, free[kept], strict=True) if not f]
+    signs = [v for v, f in zip(kernel, free[kept], strict=True) if not f]
     same = all(v >= 0 for v in signs) or all(v <= 0 for v in signs)
     if not same or not any(signs):
         return None
-    used = sum(v != 0 for v in found)
-    return f"{used} multipliers, integers of up to {max(abs(v).bit_length() for v in found)} bits, cancel exactly"
+    used = sum(v != 0 for v in kernel)
+    return f"{used} multipliers, integers of up to {max(abs(v).bit_length() for v in kernel)} bits, cancel exactly"
 
 
 def _differences(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, list[Dyadic]]:
@@ -147,10 +147,10 @@ def _existence(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> bo
     values = values / np.abs(values).max()
     weight = np.where(free, 1.0, values)
     # A token difference, its product with the query and with the multiplier: three roundings an entry.
-    found = right_inverse((products[:, used] * weight[:, None]).T, 3)
-    if found is None:
+    inverse = right_inverse((products[:, used] * weight[:, None]).T, 3)
+    if inverse is None:
         return False
     now = np.where(free, values, 1.0)
-    residual = np.abs(found.M @ now) + found.error * (np.abs(found.M) @ np.abs(now))
-    reach = float(np.abs(found.Y)[~free].sum(axis=1).max()) * (1 + gamma(len(found.M)))
-    return reach * found.multiplier(float(residual.max()) * (1 + 4 * UNIT)) * (1 + 4 * UNIT) < SURE
+    residual = np.abs(inverse.M @ now) + inverse.error * (np.abs(inverse.M) @ np.abs(now))
+    reach = float(np.abs(inverse.Y)[~free].sum(axis=1).max()) * (1 + gamma(len(inverse.M)))
+    return reach * inverse.multiplier(float(residual.max()) * (1 + 4 * UNIT)) * (1 + 4 * UNIT) < SURE

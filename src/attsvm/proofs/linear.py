@@ -76,12 +76,12 @@ def kernel_vector(matrix: np.ndarray) -> list[int] | None:
     if len(columns) != m - 1 or m - 1 > LARGEST:
         return None
     spare = next(iter(set(range(m)) - set(columns.tolist())))
-    found = solve(matrix[np.ix_(rows, columns)], -matrix[rows, spare])
-    if found is None:
+    coordinates = solve(matrix[np.ix_(rows, columns)], -matrix[rows, spare])
+    if coordinates is None:
         return None
     out = [0] * m
-    out[spare] = found[1]
-    for column, value in zip(columns.tolist(), found[0], strict=True):
+    out[spare] = coordinates[1]
+    for column, value in zip(columns.tolist(), coordinates[0], strict=True):
         out[column] = value
     if np.any(np.dot(matrix, np.array(out, dtype=object)) != 0):
         return None

@@ -40,15 +40,15 @@ def lower_bound(problem: SelectionProblem, norm: Norm, dual: np.ndarray) -> Frac
     total = weights.value(int(weights.numbers[problem.rejected].sum()))
     if total <= 0:
         return Fraction(0)
-    pulled: Dyadic | None = None
+    adjoint: Dyadic | None = None
     queries = Dyadic.of(problem.queries)
     for i in np.flatnonzero(dual.any(axis=1)).tolist():
         used = np.flatnonzero(dual[i])
         token = Dyadic(weights.numbers[i, used][None, :], weights.exponent) @ differences(problem, i)[used]
         part = token.T @ Dyadic(queries.numbers[i][None, :], queries.exponent)
-        pulled = part if pulled is None else pulled + part
-    assert pulled is not None
-    length = dual_norm_above(norm, pulled)
+        adjoint = part if adjoint is None else adjoint + part
+    assert adjoint is not None
+    length = dual_norm_above(norm, adjoint)
     return total / length if length > 0 else Fraction(0)
 
 

@@ -50,10 +50,10 @@ def exact_move(ties: TieEquations) -> Move | None:
     if len(columns) > FEW:
         return None
     # Independent columns of a Gram matrix are independent rows too, and their square part is nonsingular.
-    found = linear.solve(gram[np.ix_(columns, columns)], -ties.margins.numbers[columns])
-    if found is None:
+    multipliers = linear.solve(gram[np.ix_(columns, columns)], -ties.margins.numbers[columns])
+    if multipliers is None:
         return None
-    values, denominator = np.array(found[0], dtype=object), found[1]
+    values, denominator = np.array(multipliers[0], dtype=object), multipliers[1]
     numbers = np.dot((left.numbers[columns] * values[:, None]).T, right.numbers[columns])
     change = Dyadic(numbers, ties.margins.exponent - left.exponent - right.exponent)
     return Move(change, denominator, size=change.value(int(np.abs(numbers).sum())) / abs(denominator))
@@ -73,21 +73,21 @@ def bounded_move(ties: TieEquations) -> Move | None:
     if not (np.abs(rows[present]) > TINY).all() or not _same_margins(ties, rows, kept):
         return None
     # Rounding a difference to a float, a query (exact), and their product.
-    found = right_inverse(rows[kept], 3)
-    if found is None:
+    inverse = right_inverse(rows[kept], 3)
+    if inverse is None:
         return None
     # One rounded correction leaves a residual far below rounding of W; the proof is for what is left.
     margins = np.array([float(ties.margins.value(int(ties.margins.numbers[k]))) for k in kept])
-    change = Dyadic.of(-(found.Y @ (found.scale * margins)).reshape(left.shape[1], right.shape[1]))
+    change = Dyadic.of(-(inverse.Y @ (inverse.scale * margins)).reshape(left.shape[1], right.shape[1]))
     largest = 0.0
-    for k, scale in zip(kept.tolist(), found.scale.tolist(), strict=True):
+    for k, scale in zip(kept.tolist(), inverse.scale.tolist(), strict=True):
         moved = Dyadic(ties.left.numbers[k], ties.left.exponent) @ (
             change @ Dyadic(ties.right.numbers[k], ties.right.exponent)
         )
         left_over = ties.margins.value(int(ties.margins.numbers[k])) + moved.value(int(moved.numbers))
         largest = max(largest, float(abs(left_over)) * scale * (1 + 2 * UNIT))
-    total = float(np.abs(found.Y).sum()) * (1 + gamma(found.Y.size))
-    reach = Fraction(total * found.multiplier(largest) * (1 + 8 * UNIT))
+    total = float(np.abs(inverse.Y).sum()) * (1 + gamma(inverse.Y.size))
+    reach = Fraction(total * inverse.multiplier(largest) * (1 + 8 * UNIT))
     return Move(change, reach=reach, size=reach + change.value(int(np.abs(change.numbers).sum())))
 
 

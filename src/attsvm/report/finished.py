@@ -129,19 +129,19 @@ class Finished:
     @property
     def setting(self) -> list[tuple[str, str]]:
         """The values of every parameter that the cells take."""
-        found = []
+        parts = []
         for field in fields(self.experiment.config):
             values = list(dict.fromkeys(row[field.name] for row in self.rows))
             texts = [number(value) if isinstance(value, float) else str(value) for value in values]
             if len(texts) > LISTED_VALUES:
                 texts = [*texts[:3], "…", texts[-1], f"({len(values)} values)"]
-            found.append((field.name, ", ".join(texts)))
-        return found
+            parts.append((field.name, ", ".join(texts)))
+        return parts
 
 
 def finished_in(directory: Path) -> list[Finished]:
     """Collect the experiments that are finished in a directory; rows of another version or code are left out."""
-    found = []
+    results = []
     for name in registry.names():
         try:
             manifest = read_manifest(directory / name)
@@ -153,11 +153,13 @@ def finished_in(directory: Path) -> list[Finished]:
             continue
         rows = tables.read(run.store.rows_file).to_pylist()
         explained = read_explanation(directory / name)
-        found.append(Finished(run.experiment, rows, run.effort, run.seed, run.overrides, run.store.seconds, explained))
-    return found
+        results.append(
+            Finished(run.experiment, rows, run.effort, run.seed, run.overrides, run.store.seconds, explained)
+        )
+    return results
 
 
-def write_explanation(found: Sequence[Explained], directory: Path) -> Path:
+def write_explanation(explanations: Sequence[Explained], directory: Path) -> Path:
     """Write the readings of an experiment's protocol beside its rows, as explanation.json.
 
     Raises
@@ -177,7 +179,7 @@ def write_explanation(found: Sequence[Explained], directory: Path) -> Path:
             "log_likelihood": None if one.test is None else one.test.log_likelihood,
             "verdict": None if one.test is None else one.test.verdict,
         }
-        for one in found
+        for one in explanations
     ]
     with replacing_file(directory / EXPLANATION) as beside:
         beside.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

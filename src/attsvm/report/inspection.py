@@ -50,9 +50,9 @@ class Measure:
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
-def measures(found: Inspection) -> tuple[Measure, ...]:
+def measures(inspection: Inspection) -> tuple[Measure, ...]:
     """List the maps; ranks are scaled by the width of a head."""
-    width = max((head.rank.width for head in found.heads), default=1)
+    width = max((head.rank.width for head in inspection.heads), default=1)
     return (
         Measure(
             "top1",
@@ -116,39 +116,39 @@ def page_name(finding: HeadFinding) -> str:
     return f"L{finding.layer:02d}H{finding.head:02d}.html"
 
 
-def headline(found: Inspection) -> str:
+def headline(inspection: Inspection) -> str:
     """Say what the heads have in common."""
-    total = len(found.heads)
+    total = len(inspection.heads)
     if not total:
-        return f"The inspection of {found.model} was stopped before its first head."
-    hard = sum(head.report.verdict == "hard" for head in found.heads)
+        return f"The inspection of {inspection.model} was stopped before its first head."
+    hard = sum(head.report.verdict == "hard" for head in inspection.heads)
     kinds = (
         f"{hard} of {total} heads {'selects' if hard == 1 else 'select'} hard"
         if hard
         else f"No head of {total} selects hard"
     )
-    probes = [head.probe for head in found.heads if head.probe is not None]
+    probes = [head.probe for head in inspection.heads if head.probe is not None]
     beyond = sum(probe.better_than_rule for probe in probes)
     if not probes:
         return f"{kinds}."
     return f"{kinds}; in {beyond} of {len(probes)} a probe of content beats every rule of place."
 
 
-def numbers(found: Inspection, command: str) -> dict[str, Any]:
+def numbers(inspection: Inspection, command: str) -> dict[str, Any]:
     """Collect what inspect.json holds."""
     return {
         "attsvm": versions()["attsvm"],
         "command": command,
-        "model": found.model,
-        "class": found.kind,
-        "texts": found.texts,
-        "queries": found.queries,
-        "seed": found.seed,
-        "complete": found.complete,
-        "seconds": round(found.seconds, 1),
+        "model": inspection.model,
+        "class": inspection.kind,
+        "texts": inspection.texts,
+        "queries": inspection.queries,
+        "seed": inspection.seed,
+        "complete": inspection.complete,
+        "seconds": round(inspection.seconds, 1),
         "versions": versions(),
-        "headline": headline(found),
-        "heads": [_numbers(head) for head in found.heads],
+        "headline": headline(inspection),
+        "heads": [_numbers(head) for head in inspection.heads],
     }
 
 
@@ -178,7 +178,7 @@ def _numbers(head: HeadFinding) -> dict[str, Any]:
     }
 
 
-def write_inspection(found: Inspection, directory: str | os.PathLike[str], command: str) -> Path:
+def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], command: str) -> Path:
     """Write the pages beside the directory's old content, then move them into place.
 
     Returns
@@ -191,22 +191,22 @@ def write_inspection(found: Inspection, directory: str | os.PathLike[str], comma
     OSError
         If the directory cannot be made or written.
     """
-    record = numbers(found, command)
-    shown = measures(found)
+    record = numbers(inspection, command)
+    shown = measures(inspection)
     with replacing_files_in(directory) as beside:
         (beside / "heads").mkdir()
         pages = environment()
         index = pages.get_template("inspection.html.j2").render(
-            found=found, record=record, measures=shown, page_name=page_name, percent=percent, version=record["attsvm"],
-            grid=_grid(found),
+            found=inspection, record=record, measures=shown, page_name=page_name, percent=percent,
+            version=record["attsvm"], grid=_grid(inspection),
         )  # fmt: skip
         (beside / "index.html").write_text(index, encoding="utf-8")
         template = pages.get_template("head.html.j2")
-        for place, head in enumerate(found.heads):
-            before = page_name(found.heads[place - 1]) if place else None
-            after = page_name(found.heads[place + 1]) if place + 1 < len(found.heads) else None
+        for place, head in enumerate(inspection.heads):
+            before = page_name(inspection.heads[place - 1]) if place else None
+            after = page_name(inspection.heads[place + 1]) if place + 1 < len(inspection.heads) else None
             page = template.render(
-                found=found, head=head, before=before, after=after, percent=percent, version=record["attsvm"],
+                found=inspection, head=head, before=before, after=after, percent=percent, version=record["attsvm"],
                 offsets=_offsets(head), word=_word,
             )  # fmt: skip
             (beside / "heads" / page_name(head)).write_text(page, encoding="utf-8")
@@ -216,10 +216,10 @@ def write_inspection(found: Inspection, directory: str | os.PathLike[str], comma
     return Path(directory) / "index.html"
 
 
-def _grid(found: Inspection) -> dict[int, list[HeadFinding]]:
+def _grid(inspection: Inspection) -> dict[int, list[HeadFinding]]:
     """Group heads by layer."""
     rows: dict[int, list[HeadFinding]] = {}
-    for head in found.heads:
+    for head in inspection.heads:
         rows.setdefault(head.layer, []).append(head)
     return rows
 

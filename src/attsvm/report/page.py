@@ -87,10 +87,10 @@ def versions() -> dict[str, str]:
     """Versions of this package, of Python and of what the numbers rest on."""
     from attsvm import __version__
 
-    found = {"attsvm": __version__, "python": platform.python_version()}
+    names = {"attsvm": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            names[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return names

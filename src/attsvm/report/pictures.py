@@ -11,41 +11,41 @@ from attsvm.study.results import Study
 from attsvm.study.words import nouns
 
 
-def pictures(found: Study) -> dict[str, Picture]:
+def pictures(study: Study) -> dict[str, Picture]:
     """List the figures that what was found allows, by name."""
-    runs, words = found.runs, nouns(found.setup.train)
+    runs, words = study.runs, nouns(study.setup.train)
     made: list[Picture] = []
     compared = {name: run for name, run in runs.items() if run.curves}
     if compared:
-        made += [_correlation(found), _spectrum(found)]
+        made += [_correlation(study), _spectrum(study)]
     if any(run.locality is not None for run in runs.values()):
         made.append(
             Picture(
                 "margins",
-                lambda width: margins_figure(runs, found.setup.trial.gamma, width, words),
+                lambda width: margins_figure(runs, study.setup.trial.gamma, width, words),
                 f"Margin of every rejected {words.token} against how far it scores below the selected one.",
                 f"Every dot is a {words.token} that was not selected. Those at margin 1 hold the SVM in place; the "
                 "selection is locally optimal when all of them lie above the line. What lies further right may score "
                 "as it likes.",
             )
         )
-    if found.precision:
+    if study.precision:
         made.append(
             Picture(
                 "precision",
-                lambda width: precision_figure(runs["W"], found.precision, width),
+                lambda width: precision_figure(runs["W"], study.precision, width),
                 "Correlation with the SVM over training, for four kinds of arithmetic.",
                 "The same steps in four kinds of arithmetic, held against one and the same SVM, that of the tokens "
                 "realised by exact float64 training.",
             )
         )
-    if found.setup.train.patches is not None and runs:
-        made += _on_images(found)
+    if study.setup.train.patches is not None and runs:
+        made += _on_images(study)
     return {picture.name: picture for picture in made}
 
 
-def _correlation(found: Study) -> Picture:
-    compared = {name: run for name, run in found.runs.items() if run.curves}
+def _correlation(study: Study) -> Picture:
+    compared = {name: run for name, run in study.runs.items() if run.curves}
     return Picture(
         "correlation",
         lambda width: correlation_figure(compared, width),
@@ -56,8 +56,8 @@ def _correlation(found: Study) -> Picture:
     )
 
 
-def _spectrum(found: Study) -> Picture:
-    compared = {name: run for name, run in found.runs.items() if run.curves}
+def _spectrum(study: Study) -> Picture:
+    compared = {name: run for name, run in study.runs.items() if run.curves}
     return Picture(
         "spectrum",
         lambda width: spectrum_figure(compared, width),
@@ -67,8 +67,8 @@ def _spectrum(found: Study) -> Picture:
     )
 
 
-def _on_images(found: Study) -> list[Picture]:
-    setup, runs = found.setup, found.runs
+def _on_images(study: Study) -> list[Picture]:
+    setup, runs = study.setup, study.runs
     made = [
         Picture(
             "selection",

@@ -243,9 +243,9 @@ def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, 
             weight[part] = np.where(np.isfinite(dual[part]), dual[part] * lengths, 0.0).sum(axis=(1, 2))
         size = np.sqrt(np.vecdot(W.reshape(B, -1), W.reshape(B, -1)))
         # The Frobenius multipliers have A^T dual = W, the others' has dual norm one.
-        pulled = objective if norm is FROBENIUS else np.ones(B)
+        adjoint = objective if norm is FROBENIUS else np.ones(B)
         entries = d * dz if norm is FROBENIUS else 4 * d * dz
-        relative = gamma(d + dz + 8) * size * length + gamma(n + T + 12) * weight / pulled + 2 * gamma(entries + 16)
+        relative = gamma(d + dz + 8) * size * length + gamma(n + T + 12) * weight / adjoint + 2 * gamma(entries + 16)
     tied = (stack.selected.sum(axis=2) > 1).any(axis=1)
     # First-order terms, of which a tenth is more than all others as long as they are small.
     return np.where(tied | ~(relative < 0.01) | (length < TOO_SHORT), np.inf, 1.1 * relative)

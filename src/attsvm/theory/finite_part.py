@@ -151,13 +151,13 @@ def _on_face(
         wrong = np.concatenate(
             [(M @ Q - K).ravel(), (M.T @ K - Q).ravel(), np.tensordot(rows, K @ Q.T, axes=2) - target]
         )
-        pulled, pushed = rows @ Q, rows.swapaxes(1, 2) @ K  # (m, p, rank), (m, r, rank)
+        adjoint, pushed = rows @ Q, rows.swapaxes(1, 2) @ K  # (m, p, rank), (m, r, rank)
         m = len(rows)
         slope = np.block(
             [
-                [-np.eye(p * rank), np.kron(M, eye), pulled.reshape(m, -1).T],
+                [-np.eye(p * rank), np.kron(M, eye), adjoint.reshape(m, -1).T],
                 [np.kron(M.T, eye), -np.eye(r * rank), pushed.reshape(m, -1).T],
-                [pulled.reshape(m, -1), pushed.reshape(m, -1), np.zeros((m, m))],
+                [adjoint.reshape(m, -1), pushed.reshape(m, -1), np.zeros((m, m))],
             ]
         )
         step = np.linalg.lstsq(slope, -wrong, rcond=None)[0]

@@ -216,8 +216,8 @@ def _finite_part(table: np.ndarray, graphs: Sequence[TokenGraph], sequences: Seq
         inside = row[component[last][row] == component[last][y]]
         if (inside != y).any():
             # Coordinates of (x_t - y) z^T: the label's own logit is the reference.
-            pulled = (table[inside] - table[y])[:, :, None] * table[last]
-            features.append((pulled.reshape(len(inside), -1) @ basis.T, inside == y))
+            adjoint = (table[inside] - table[y])[:, :, None] * table[last]
+            features.append((adjoint.reshape(len(inside), -1) @ basis.T, inside == y))
     return (_newton(features, len(basis)) @ basis).reshape(size, size)
 
 

@@ -145,5 +145,5 @@ def _least_distance(G: np.ndarray, h: np.ndarray) -> tuple[np.ndarray | None, fl
     if scale <= 0:
         return None, np.inf
     p = p / scale
-    pulled = float(np.linalg.norm(G.T @ u))
-    return p, float(np.linalg.norm(p)) * pulled / float(h @ u) - 1.0
+    adjoint = float(np.linalg.norm(G.T @ u))
+    return p, float(np.linalg.norm(p)) * adjoint / float(h @ u) - 1.0

@@ -103,8 +103,8 @@ def _plane(trial: Trial, landscape: Landscape, config: Config) -> list[int]:
     basis = plane_basis([direction.W for direction in landscape.directions[:2]])
     side = np.linspace(-REACH, REACH, config.grid)
     points = np.stack([x * basis[0] + y * basis[1] for y in side for x in side])
-    found = map_basins(trial, points, found=landscape, steps=config.steps)
-    return found.destination.tolist()
+    basins = map_basins(trial, points, found=landscape, steps=config.steps)
+    return basins.destination.tolist()
 
 
 def plane_basis(pair: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -123,7 +123,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import mean_verdict, share_verdict
     from attsvm.experiments.grouping import by
 
-    found = []
+    results = []
     counts: dict[int, float] = {}
     shares: dict[int, np.ndarray] = {}
     for (d,), cell in by([row for row in rows if not row["grid"]], "d").items():
@@ -132,7 +132,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         known = [row for row in cell if row["feasible"]]
         counts[d] = float(local.mean())
         realisable = np.mean([row["realisable"] for row in cell])
-        found.append(
+        results.append(
             mean_verdict(
                 NAME, f"locally optimal directions, d={d}", local, interval="bootstrap", infeasible=infeasible,
                 note=f"Of {cell[0]['selections']} selections {realisable:.1f} are realisable on average; starts "
@@ -145,14 +145,14 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         none = np.array([row["to_none"] for row in known])
         shares[d] = table.mean(0)
         for at, scale in enumerate(SCALES):
-            found.append(
+            results.append(
                 mean_verdict(
                     NAME, f"share of starts that reach the global direction, |W(0)|={scale:g}, d={d}", table[:, at],
                     interval="bootstrap", trials=len(cell), infeasible=infeasible,
                     note=f"{none[:, at].mean():.1%} reach no local direction within {cell[0]['steps']} steps.",
                 )
             )  # fmt: skip
-        found.append(
+        results.append(
             share_verdict(
                 NAME, f"zero start reaches the global direction, d={d}", sum(row["zero_global"] for row in known),
                 len(known), trials=len(cell), infeasible=infeasible,
@@ -162,7 +162,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         low, high = min(shares), max(shares)
         known = [row for row in rows if not row["grid"] and row["d"] == high]
         single = sum(row["local"] == 1 for row in known)
-        found.append(
+        results.append(
             share_verdict(
                 NAME, f"instances with one locally optimal direction only, d={high}", single, len(known),
                 note=f"From d = {low} to {high} the mean number of local directions goes from {counts[low]:.2f} to "
@@ -171,7 +171,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 f"{shares[high][-1]:.2f}.",
             )
         )  # fmt: skip
-    return found
+    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

@@ -119,7 +119,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.grouping import by
     from attsvm.experiments.statistics import bootstrap_interval
 
-    found = []
+    results = []
     last: dict[str, np.ndarray] = {}
     for (name,), cell in sorted(by(rows, "rule").items(), key=lambda pair: list(RULES).index(pair[0][0])):
         known = [row for row in cell if row["feasible"]]
@@ -137,7 +137,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             text = f"{what} falls like k^{np.median(fits):.2f} over the last decade and is {end:.1e} after "
             text += f"{known[0]['step'][-1]} steps"
             text += f"; {unsettled} of {len(known)} runs still share attention." if unsettled else "."
-            found.append(
+            results.append(
                 value_verdict(
                     NAME, f"exponent of {what}, {name}, {rule.norm} SVM" + (", experimental" * rule.experimental),
                     float(np.median(fits)), low, high, trials=len(cell), infeasible=len(cell) - len(known),
@@ -149,13 +149,13 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         value = float(np.median(last[first]))
         low, high = bootstrap_interval(last[first], np.median)
         note = f"{first} is closest to the largest margin of its norm, 1 - efficiency {value:.1e}; then {second}, "
-        found.append(
+        results.append(
             value_verdict(
                 NAME, "least median of 1 - margin efficiency at the end", value, low, high, trials=len(rows),
                 note=note + f"{np.median(last[second]):.1e}.",
             )
         )  # fmt: skip
-    return found
+    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

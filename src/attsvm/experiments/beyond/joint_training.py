@@ -166,7 +166,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.grouping import by, column, having
     from attsvm.experiments.statistics import bootstrap_interval
 
-    found = []
+    results = []
     for (kind, d, rate), cell in by(rows, "kind", "d", "head_lr").items():
         fixed = having(rows, kind=kind, d=d, head_lr=0.0)
         name = "fixed head" if rate == 0 else f"head step {rate:g}"
@@ -184,7 +184,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             if field == "relaxed":
                 # A ratio whose denominator may be near zero: its mean says nothing.
                 low, high = bootstrap_interval(values, np.median)
-                found.append(
+                results.append(
                     value_verdict(
                         NAME,
                         f"median of {what}, {kind} data, d={d}, {name}",
@@ -200,7 +200,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 continue
             if field == "head":
                 note = f"The selected tokens are separable in {len(values)} of {len(cell)} trials. {note}".strip()
-            found.append(
+            results.append(
                 mean_verdict(
                     NAME,
                     f"{what}, {kind} data, d={d}, {name}",
@@ -211,7 +211,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     note=note,
                 )
             )
-    return found
+    return results
 
 
 def relaxation(low: float, high: float) -> str:

@@ -185,7 +185,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.grouping import by, column
     from attsvm.experiments.statistics import mean_interval
 
-    found = []
+    results = []
     for (task, layers, between, layer), cell in by(rows, "task", "layers", "between", "layer").items():
         where = f"layer {layer} of {layers}, {between}, {task}"
         own, control, gen = (column(cell, name) for name in ("svm", "control", "gen"))
@@ -199,7 +199,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         note += f"{100 * column(cell, 'oneself').mean():.0f} % of the cases."
         note += f" The Gen-SVM of the kept sets is feasible in {len(gen)} of {len(cell)} trials"
         note += f", correlation {gen.mean():.2f}." if len(gen) else "."
-        found.append(
+        results.append(
             mean_verdict(
                 NAME,
                 f"correlation of W with the SVM of its top tokens, {where}",
@@ -214,10 +214,10 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             chance = 1 / cell[0]["T"]
             if mean_interval(hops)[0] <= chance:
                 note = f"{len(hops)} trials cannot tell it from the {chance:.2f} of chance. {note}"
-            found.append(mean_verdict(NAME, f"hop {layer} found by {where}", hops, note=note))
+            results.append(mean_verdict(NAME, f"hop {layer} found by {where}", hops, note=note))
     for (task, layers, between), cell in by(rows, "task", "layers", "between").items():
         cell = [row for row in cell if row["layer"] == 1]
-        found.append(
+        results.append(
             mean_verdict(
                 NAME,
                 f"accuracy on fresh sequences, {layers} layers, {between}, {task}",
@@ -226,12 +226,12 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             )
         )
     for (task,), cell in by([row for row in rows if row["layers"] > 1], "task").items():
-        found.append(against_hebbian(task, cell))
+        results.append(against_hebbian(task, cell))
         first, last = ([row for row in cell if row["layer"] == (1 if side else row["layers"])] for side in (1, 0))
         change = column(last, "spread") - column(first, "spread")
         low, high = mean_interval(change)
         told = "narrower" if high < 0 else "wider" if low > 0 else "as wide as far as these trials tell"
-        found.append(
+        results.append(
             mean_verdict(
                 NAME,
                 f"tokens that attention is spread over, last layer less the first, {task}",
@@ -240,7 +240,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 f"{column(last, 'spread').mean():.2f} in the last.",
             )
         )
-    return found
+    return results
 
 
 def against_hebbian(task: str, rows: Sequence[Row]) -> Verdict:

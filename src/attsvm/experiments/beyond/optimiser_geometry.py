@@ -108,7 +108,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.grouping import having
 
     groups = by_rule(rows)
-    found = []
+    results = []
     for name, group in groups.items():
         own = own_norm(name)
         label = ", experimental" if RULES[name].experimental else ""
@@ -121,7 +121,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             hits = int((values.argmax(1) == order.index(own)).sum())
             mean = values.mean(0)
             word = "its own" if best == own else f"not its own, {own},"
-            found += [
+            results += [
                 mean_verdict(
                     NAME, f"{key} in its norm ({own}), {name}{label}", values[:, order.index(own)],
                     interval="bootstrap", trials=len(asked), infeasible=len(asked) - len(group),
@@ -142,13 +142,13 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             text = f"The {norm} margin is largest under {winner}, efficiency {table[order[0], at]:.5f}"
             text += f"; then {names[order[1]]}, {table[order[1], at]:.5f}." if len(names) > 1 else "."
             values = np.array([row[f"{norm}_efficiency"] for row in groups[winner]])
-            found.append(
+            results.append(
                 mean_verdict(
                     NAME, f"highest mean efficiency in the {norm} norm", values, interval="bootstrap", note=text,
                     trials=len(rows), infeasible=len(rows) - sum(len(group) for group in groups.values()),
                 )
             )  # fmt: skip
-    return found
+    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

@@ -113,7 +113,7 @@ def shortfall(instances: Instances, selected: np.ndarray, W: np.ndarray, solved:
     import numpy as np
 
     problems = instances.problems(selected)
-    found = np.full(W.shape[:2], np.nan)
+    shortfalls = np.full(W.shape[:2], np.nan)
     for b in np.flatnonzero(np.isfinite(solved.objective)):
         problem = problems[int(b)]
         for r, matrix in enumerate(W[b]):
@@ -121,5 +121,5 @@ def shortfall(instances: Instances, selected: np.ndarray, W: np.ndarray, solved:
             if 0 < top < np.inf:
                 unit = matrix / top
                 margin = problem.apply(unit)[problem.rejected].min()
-                found[b, r] = 1 - margin / solved.norm.value(unit) * solved.objective[b]
-    return found
+                shortfalls[b, r] = 1 - margin / solved.norm.value(unit) * solved.objective[b]
+    return shortfalls

@@ -109,8 +109,8 @@ def _train(trial: Trial, landscape: Landscape, config: Config, seed: int) -> Row
     random = (np.array(SCALES)[:, None, None, None] * unit).reshape(-1, config.d, config.d)
     starts = np.concatenate([np.zeros((1, config.d, config.d)), random, hostile])
     best = landscape.index(trial.optimal)
-    found = map_basins(trial, starts, found=landscape, steps=config.steps)
-    destination = found.destination.copy()
+    basins = map_basins(trial, starts, found=landscape, steps=config.steps)
+    destination = basins.destination.copy()
     for factor in LONGER:
         open_ = np.flatnonzero(destination < 0)
         if not len(open_):
@@ -125,7 +125,7 @@ def _train(trial: Trial, landscape: Landscape, config: Config, seed: int) -> Row
         "hostile_global": float(parts[2].mean()) if len(hostile) else None,
         "lost": int((~reached).sum()),
         "unfinished": int((destination < 0).sum()),
-        "correlation": float(found.correlation[0]) if found.destination[0] == best else None,
+        "correlation": float(basins.correlation[0]) if basins.destination[0] == best else None,
     }
 
 
@@ -143,7 +143,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
     known = [row for row in rows if row["feasible"]]
     infeasible = sum(row["infeasible"] for row in rows)
-    found = []
+    results = []
     for name in GROUPS:
         group = [row for row in known if group_of(row) == name]
         kept = [row for row in group if not row["lost"]]
@@ -161,7 +161,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             )  # fmt: skip
         else:
             note = f"{len(kept)} of {len(group)} instances became global from every start without both conditions."
-        found.append(
+        results.append(
             share_verdict(
                 NAME, f"global from every start, {name}", len(kept), len(group), trials=len(group),
                 infeasible=infeasible, note=note,
@@ -171,13 +171,13 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                           ("hostile_global", "starts along other selections")):  # fmt: skip
             values = column(group, key)
             if len(values):
-                found.append(
+                results.append(
                     mean_verdict(NAME, f"share global, {what}, {name}", values, interval="bootstrap", trials=len(group))
                 )
     single = [row for row in known if row["only_optimal"]]
     held = sum(row["lost"] == 0 for row in single)
     without = sum(not (row["b1"] and row["D"]) for row in single)
-    found.append(
+    results.append(
         share_verdict(
             NAME, "global from every start, nothing else locally optimal", held, len(single), infeasible=infeasible,
             note=f"{without} of these {len(single)} instances lack strict B.1 or D; that nothing else is locally "
@@ -186,7 +186,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     )  # fmt: skip
     near = column(known, "correlation")
     if len(near):
-        found.append(
+        results.append(
             mean_verdict(
                 NAME, "1 - correlation with the SVM of the optimal tokens, global runs from zero", 1 - near,
                 interval="bootstrap", trials=len(known), note=f"After {known[0]['steps']} steps.",
@@ -194,13 +194,13 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         )  # fmt: skip
     for (n, T, d), cell in by(known, "n", "T", "d").items():
         both = sum(group_of(row) == GROUPS[0] for row in cell)
-        found.append(
+        results.append(
             share_verdict(
                 NAME, f"strict B.1 and D hold, n={n}, T={T}, d={d}", both, len(cell),
                 note=f"Global from every start: {sum(row['lost'] == 0 for row in cell)} of {len(cell)}.",
             )
         )  # fmt: skip
-    return found
+    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

@@ -111,9 +111,9 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         )
     if config.part == "conditions":
         picks = [np.random.default_rng(int(s)).integers(config.T, size=config.n) for s in start_seeds(seeds)]
-        found = instances.solve(np.stack(picks))
+        solutions = instances.solve(np.stack(picks))
         for b, row in enumerate(rows):
-            row["random_feasible"] = bool(np.isfinite(found.objective[b]))
+            row["random_feasible"] = bool(np.isfinite(solutions.objective[b]))
     if config.part == "D":
         for b, row in enumerate(rows):
             row["d_open"] = not _refutes_d(instances, b, int(start_seeds(seeds)[b])) if feasible[b] else None
@@ -176,15 +176,15 @@ def _refutes_d(instances: Instances, b: int, seed: int) -> bool:
 
 def planes(rows: Sequence[Row]) -> list[tuple[str, str, int, list[Row]]]:
     """Find the planes among rows: (varied, fixed, value of the fixed, rows), the fixed value with most others."""
-    found = []
+    result = []
     for varied, fixed in (("n", "T"), ("T", "n")):
         others: dict[int, set[int]] = {}
         for row in rows:
             others.setdefault(row[fixed], set()).add(row[varied])
         value = max(others, key=lambda v, o=others: (len(o[v]), v == FIXED))
         if len(others[value]) > 1 or varied == "n":
-            found.append((varied, fixed, value, [row for row in rows if row[fixed] == value]))
-    return found
+            result.append((varied, fixed, value, [row for row in rows if row[fixed] == value]))
+    return result
 
 
 def shares(rows: Sequence[Row], part: str, key: str, varied: str) -> dict[tuple[int, int], tuple[int, int]]:
@@ -210,14 +210,14 @@ def half_way(
 
     from attsvm.experiments.beyond.power_law import crossing
 
-    found = {}
+    crossings = {}
     for value in sorted({value for value, _ in counted}):
         column = sorted((d, *pair) for (other, d), pair in counted.items() if other == value)
         share = [h / m if draw is None else draw.beta(h + 0.5, m - h + 0.5) for _, h, m in column]
         at = crossing([d for d, _, _ in column], share)
         if np.isfinite(at):
-            found[value] = at
-    return found
+            crossings[value] = at
+    return crossings
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
@@ -225,7 +225,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import share_verdict
     from attsvm.experiments.grouping import having
 
-    found = []
+    results = []
     held = [(LINES[0], PANELS[at]) for at in (1, 0)] + [(LINES[1], PANELS[at]) for at in (3, 4, 5, 7)]
     for (name, _, line), (part, key, what) in held:
         own = [row for row in having(rows, part=part) if row[key] is not None]
@@ -240,13 +240,13 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 kept = sum(bool(row[key]) for row in other) / len(other)
                 note = f"{what}: {kept:.1%} of instances at or above the line {name}, {hits / len(side):.1%} below it."
             infeasible = sum(row["infeasible"] for row in side)
-            found.append(
+            results.append(
                 share_verdict(NAME, f"{what}, {word} {name}", hits, len(side), infeasible=infeasible, note=note)
             )
     for part in ("W", "KQ"):
         own = having(rows, part=part)
         if own:
-            found.append(
+            results.append(
                 share_verdict(
                     NAME, f"neither global nor local, {part}", sum(row["neither"] for row in own), len(own),
                     infeasible=sum(row["infeasible"] for row in own),
@@ -254,8 +254,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 )
             )  # fmt: skip
     for plane in planes(rows):
-        found += _thresholds(*plane)
-    return found
+        results += _thresholds(*plane)
+    return results
 
 
 def _thresholds(varied: str, fixed: str, value: int, rows: list[Row]) -> list[Verdict]:
@@ -265,7 +265,7 @@ def _thresholds(varied: str, fixed: str, value: int, rows: list[Row]) -> list[Ve
     from attsvm.experiments.beyond.power_law import exponents
     from attsvm.experiments.comparison import value_verdict
 
-    found = []
+    results = []
     for part, key, what in PANELS:
         counted = shares(rows, part, key, varied)
         at = half_way(counted)
@@ -279,7 +279,7 @@ def _thresholds(varied: str, fixed: str, value: int, rows: list[Row]) -> list[Ve
         name, _, line = LINES[0] if "feasible" in key else LINES[1]
         ratios = [d / (line(v, value) if varied == "n" else line(value, v)) for v, d in at.items()]
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        found.append(
+        results.append(
             value_verdict(
                 NAME, f"{what}: exponent of the half-way d in {varied}, {fixed}={value}",
                 float(exponents(list(at.values()), list(at))[0]), float(low), float(high),
@@ -287,7 +287,7 @@ def _thresholds(varied: str, fixed: str, value: int, rows: list[Row]) -> list[Ve
                 note=f"Half of the instances at d: {text}; {spread} times {name[4:]}.",
             )
         )  # fmt: skip
-    return found
+    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

@@ -107,16 +107,16 @@ def bounds(row: Row) -> tuple[int, int]:
 
 def axes_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Split rows into the axes they lie on: cells that differ in one of n, T, d only."""
-    found = {}
+    axes = {}
     for name in AXES:
         others = [other for other in AXES if other != name]
         groups: dict[tuple[int, ...], list[Row]] = {}
         for row in rows:
             groups.setdefault(tuple(row[other] for other in others), []).append(row)
         longest = max(groups.values(), key=lambda group, n=name: len({row[n] for row in group}))
-        if len({row[name] for row in longest}) > 1 or not found:
-            found[name] = longest
-    return found
+        if len({row[name] for row in longest}) > 1 or not axes:
+            axes[name] = longest
+    return axes
 
 
 def fitted(cells: Sequence[tuple[float, Any]]) -> tuple[float, float, float]:
@@ -143,7 +143,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     infeasible = sum(row["infeasible"] for row in rows)
     undecided = len(rows) - len(known) - infeasible
     inside = sum(bounds(row)[0] <= row["rank"] <= bounds(row)[1] for row in known)
-    found = [
+    results = [
         share_verdict(
             NAME, "rank between the bounds that the active constraints set", inside, len(known), trials=len(rows),
             discarded=undecided, infeasible=infeasible,
@@ -152,7 +152,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     ]  # fmt: skip
     if known:
         ratio = np.array([row["rank"] / most(row["active"]) for row in known])
-        found.append(
+        results.append(
             mean_verdict(
                 NAME, "certified rank over the largest r with r(r+1)/2 <= active constraints", ratio, trials=len(rows),
                 infeasible=infeasible, discarded=undecided,
@@ -170,7 +170,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 continue
             exponent, low, high = fitted(means)
             text = ", ".join(f"{name} = {value}: {v.mean():.2f}" for value, v in means)
-            found.append(
+            results.append(
                 value_verdict(
                     NAME, f"exponent of the {what} in {name}", exponent, low, high, trials=len(own), infeasible=lost,
                     note=f"Mean rank grows like {name}^{exponent:.2f}: {text}.",
@@ -189,13 +189,13 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 f" Trained (K, Q): {trained.mean():.2f} where its own SVM has {own.mean():.2f}, after "
                 f"{cell[0]['steps']} steps (1 - correlation {np.median(column(cell, 'error')):.1e})."
             )
-        found.append(
+        results.append(
             mean_verdict(
                 NAME, f"certified nuclear rank, n={n}, T={T}, d={d}", ranks, trials=len(cell),
                 infeasible=sum(row["infeasible"] for row in cell), note=note,
             )
         )  # fmt: skip
-    return found
+    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

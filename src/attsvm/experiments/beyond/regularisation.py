@@ -96,7 +96,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report every topic that was run."""
     from attsvm.experiments.grouping import having
 
-    found: list[Verdict] = []
+    results: list[Verdict] = []
     for topic, report in (
         ("decay", decay),
         ("tokens", dropout),
@@ -106,8 +106,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     ):
         own = having(rows, topic=topic)
         if own:
-            found += report(own)
-    return found
+            results += report(own)
+    return results
 
 
 def decay(rows: Sequence[Row]) -> list[Verdict]:
@@ -115,7 +115,7 @@ def decay(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
 
-    found = []
+    results = []
     for (strength, n, T, d), cell in by(rows, "strength", "n", "T", "d").items():
         path = column(cell, "path")
         beside = [row["excess"] for row in cell if row["path"] < ON_PATH]
@@ -125,7 +125,7 @@ def decay(rows: Sequence[Row]) -> list[Verdict]:
         note = f"{where}. R is {column(cell, 'radius').mean():.2f} on average"
         relative = column(cell, "relative")
         note += f", {relative.mean():.2f} times the norm of the SVM of the tokens on top." if len(relative) else "."
-        found.append(
+        results.append(
             mean_verdict(
                 NAME,
                 f"correlation of weight decay {strength:g} with the path at its norm, n={n}, T={T}, d={d}",
@@ -143,7 +143,7 @@ def decay(rows: Sequence[Row]) -> list[Verdict]:
             slopes.append(np.polyfit(logarithm, relative, 1)[0])
     if len(slopes) > 1:
         mean = float(np.mean(slopes))
-        found.append(
+        results.append(
             mean_verdict(
                 NAME,
                 "growth of R over the norm of the SVM when weight decay falls by a factor e",
@@ -152,7 +152,7 @@ def decay(rows: Sequence[Row]) -> list[Verdict]:
                 "the exponential tail of the loss alone would make it 1.",
             )
         )
-    return found
+    return results
 
 
 def dropout(rows: Sequence[Row]) -> list[Verdict]:
@@ -161,7 +161,7 @@ def dropout(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.grouping import by, column
     from attsvm.experiments.statistics import bootstrap_interval
 
-    found = []
+    results = []
     plain = {row["seed"]: row["margin"] for row in rows if row["strength"] == 0}
     for (topic, rate), cell in by(rows, "topic", "strength").items():
         infeasible = sum(row["infeasible"] for row in cell)
@@ -174,7 +174,7 @@ def dropout(rows: Sequence[Row]) -> list[Verdict]:
             note = f"Dropping {topic} gives {told} margin than dropping none. {note}"
         for field, what in (("margin", "margin as a share of the largest"), ("same", "same tokens as without")):
             if field == "margin" or rate:
-                found.append(
+                results.append(
                     mean_verdict(
                         NAME,
                         f"{what}, dropout of {topic} {rate:g}",
@@ -185,7 +185,7 @@ def dropout(rows: Sequence[Row]) -> list[Verdict]:
                         note=note,
                     )
                 )
-    return found
+    return results
 
 
 def early(rows: Sequence[Row]) -> list[Verdict]:
@@ -193,12 +193,12 @@ def early(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
 
-    found = []
+    results = []
     for (step,), cell in by(rows, "step").items():
         note = f"Stable rank {column(cell, 'stable_rank').mean():.2f}, correlation with the own SVM "
         note += f"{column(cell, 'correlation').mean():.3f}; " if len(column(cell, "correlation")) else "unknown; "
         note += f"{100 * column(cell, 'same').mean():.0f} % of the final tokens are on top already."
-        found.append(
+        results.append(
             mean_verdict(
                 NAME,
                 f"margin as a share of the largest, stopped after {step} steps",
@@ -209,7 +209,7 @@ def early(rows: Sequence[Row]) -> list[Verdict]:
                 note=note,
             )
         )
-    return found
+    return results
 
 
 def size(rows: Sequence[Row]) -> list[Verdict]:
@@ -217,7 +217,7 @@ def size(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
 
-    found = []
+    results = []
     for (d, T, heads), cell in by(rows, "d", "T", "heads").items():
         where = f"d={d}, T={T}, n={cell[0]['n']}"
         infeasible = sum(row["infeasible"] for row in cell)
@@ -228,7 +228,7 @@ def size(rows: Sequence[Row]) -> list[Verdict]:
             note = f"In {100 * agree.mean():.0f} % of the sequences all heads agree: {told}."
             if len(margin):
                 note += f" Margin of a head as a share of the largest for its tokens: {margin.mean():.3f}."
-            found.append(
+            results.append(
                 mean_verdict(
                     NAME, f"sequences where {heads} heads agree, {where}", agree, infeasible=infeasible, note=note
                 )
@@ -242,7 +242,7 @@ def size(rows: Sequence[Row]) -> list[Verdict]:
             if field == "local_optima":
                 note = f"Of {T ** cell[0]['n']} selections; trained from zero, "
                 note += f"{100 * column(cell, 'optimal').mean():.0f} % of the tokens are the best."
-            found.append(
+            results.append(
                 mean_verdict(
                     NAME,
                     f"{WHAT[field]}, {where}",
@@ -252,7 +252,7 @@ def size(rows: Sequence[Row]) -> list[Verdict]:
                     note=note,
                 )
             )
-    return found + trends(rows)
+    return results + trends(rows)
 
 
 def trends(rows: Sequence[Row]) -> list[Verdict]:
@@ -261,7 +261,7 @@ def trends(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.grouping import by, column, having
 
     alone = having(rows, heads=1)
-    found = []
+    results = []
     for name, other in (("d", "T"), ("T", "d")):
         if not alone:
             continue
@@ -276,7 +276,7 @@ def trends(rows: Sequence[Row]) -> list[Verdict]:
             # Two independent samples; 1.96 deviations of the difference of their means.
             half = 1.96 * float(np.sqrt(small.var(ddof=1) / len(small) + large.var(ddof=1) / len(large)))
             told = "rises" if change - half > 0 else "falls" if change + half < 0 else "does not measurably change"
-            found.append(
+            results.append(
                 value_verdict(
                     NAME,
                     f"change of {what}, {name} from {ends[0]} to {ends[1]} at {other}={base}",
@@ -289,7 +289,7 @@ def trends(rows: Sequence[Row]) -> list[Verdict]:
                     f"{name}={ends[1]}.",
                 )
             )
-    return found
+    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

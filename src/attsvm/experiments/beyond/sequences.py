@@ -199,7 +199,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
 
-    found = []
+    results = []
     for (setting, d, n, T), cell in by(rows, "setting", "d", "n", "T").items():
         where = f"{setting}, d={d}, n={n}, T={T}"
         near = column(cell, "correlation")
@@ -210,7 +210,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             if len(control):
                 note = f"Shuffled selections: {control.mean():.2f}. {note}"
             note += f" {100 * column(cell, 'optimal').mean():.0f} % of the queries select their best token."
-            found.append(
+            results.append(
                 mean_verdict(
                     NAME,
                     f"correlation of W with its SAtt-SVM, {where}",
@@ -227,7 +227,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         note = f"The graphs have no cycle in {acyclic} of {len(cell)} trials."
         if len(whole):
             note += f" W as a whole, finite part included: {whole.mean():.3f}."
-        found.append(
+        results.append(
             mean_verdict(
                 NAME,
                 f"correlation with the Graph-SVM outside the span of ties, {where}",
@@ -240,7 +240,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         )
         finite = column(cell, "finite")
         if len(finite):
-            found.append(
+            results.append(
                 mean_verdict(
                     NAME,
                     f"distance of W inside the span of ties from W^fin, relative to W^fin, {where}",
@@ -251,7 +251,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     f"{column(cell, 'finite_share').mean():.2f} of the length of W; none would be at distance 1.",
                 )
             )
-    return found
+    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

@@ -36,14 +36,14 @@ def judge(instances: Instances, W: np.ndarray, reference: np.ndarray | None = No
     for b, matrix in enumerate(W):
         solution = solutions[b]
         feasible = bool(np.isfinite(solution.objective))
-        found = compare_with_neighbours(Trial.of(instances.data[b], instances.v[b]), solution)
+        locality = compare_with_neighbours(Trial.of(instances.data[b], instances.v[b]), solution)
         rows.append(
             {
                 "infeasible": solution.status is Status.INFEASIBLE,
                 "correlation": float(correlation(matrix, solution.W)) if feasible else None,
                 "margin": known(margin_share(solution, matrix)),
                 "relative": float(np.linalg.norm(matrix)) / solution.objective if feasible else None,
-                "local": bool(found.holds),
+                "local": bool(locality.holds),
                 "optimal": float((selected[b] == instances.optimal[b]).mean()),
                 "same": None if reference is None else float((selected[b] == reference[b]).mean()),
             }

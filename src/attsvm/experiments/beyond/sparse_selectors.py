@@ -110,7 +110,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         solutions = instances.solve(selected)
         for b, seed in enumerate(seeds):
             solution = solutions[b]
-            found = compare_with_neighbours(Trial.of(instances.data[b], instances.v[b]), solution)
+            locality = compare_with_neighbours(Trial.of(instances.data[b], instances.v[b]), solution)
             rows.append(
                 {
                     "seed": int(seed),
@@ -118,8 +118,8 @@ def trials(config: Config, seeds: Any) -> list[Row]:
                     "same": float((selected[b] == reference[b]).mean()),
                     "optimal": float((selected[b] == instances.optimal[b]).mean()),
                     "kept": float((weights[b] > KEPT).sum(-1).mean()),
-                    "local": bool(found.holds),
-                    "infeasible": not found.feasible,
+                    "local": bool(locality.holds),
+                    "infeasible": not locality.feasible,
                     "margin": known(margin_share(solution, W[b])),
                     "norm": float(np.linalg.norm(W[b])),
                 }
@@ -133,7 +133,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.grouping import by, column, having
     from attsvm.experiments.statistics import mean_interval
 
-    found = []
+    results = []
     for (d, selector), cell in by(rows, "d", "selector").items():
         infeasible = sum(row["infeasible"] for row in cell)
         same, margin = column(cell, "same"), column(cell, "margin")
@@ -146,7 +146,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 f"sequences, {beyond} the {100 * chance:.0f} % of chance, and the best-scoring token in "
                 f"{100 * column(cell, 'optimal').mean():.0f} %."
             )
-            found.append(
+            results.append(
                 mean_verdict(
                     NAME,
                     f"sequences where {selector} selects as softmax does, d={d}",
@@ -163,7 +163,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             (low, high), (least, most) = mean_interval(margin), mean_interval(softmax)
             compared = "smaller than" if high < least else "larger than" if low > most else "not told from"
             note = f"A margin {compared} that of softmax, {softmax.mean():.3f}. " + note
-        found.append(
+        results.append(
             mean_verdict(
                 NAME,
                 f"margin of {selector} as a share of the largest for its tokens, d={d}",
@@ -173,7 +173,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 note=note,
             )
         )
-    return found
+    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

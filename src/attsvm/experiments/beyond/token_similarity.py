@@ -192,7 +192,7 @@ def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
     from attsvm.experiments.grouping import by, column, having
     from attsvm.experiments.statistics import mean_interval
 
-    found = []
+    results = []
     for (distance, share), cell in by(rows, "distance", "share").items():
         infeasible = sum(row["infeasible"] for row in cell)
         where = "no rivals" if distance == 0 else f"rivals at distance {distance:g}, gap {share * distance:.2g}"
@@ -204,7 +204,7 @@ def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
         note += f" Attention to the selected token is {column(cell, 'attention').mean():.2f}."
         if len(control):
             note += f" Shuffled selections: {control.mean():.2f}."
-        found.append(
+        results.append(
             mean_verdict(
                 NAME,
                 f"correlation of W with the SVM of its tokens, {data}, {where}",
@@ -224,8 +224,8 @@ def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
             if low <= 0 <= high:
                 note = f"Between the margin of one {one} and its {what} there is no relation that these trials show."
             quantity = f"rank correlation of margin and {what}, {data}, no rivals"
-            found.append(mean_verdict(NAME, quantity, values, note=note))
-    return found
+            results.append(mean_verdict(NAME, quantity, values, note=note))
+    return results
 
 
 def differences(rows: Sequence[Row], data: str) -> list[Verdict]:
@@ -236,7 +236,7 @@ def differences(rows: Sequence[Row], data: str) -> list[Verdict]:
 
     rivals = [row for row in rows if row["distance"] > 0 and (row["error"] or 0) > 0]
     distances, shares = (sorted({row[name] for row in rivals}) for name in ("distance", "share"))
-    found = []
+    results = []
     for name, ends, other in (("distance", distances, "share"), ("share", shares, "distance")):
         if len(ends) < 2:
             continue
@@ -250,7 +250,7 @@ def differences(rows: Sequence[Row], data: str) -> list[Verdict]:
         what = "distance of rivals" if name == "distance" else "gap, as a share of the distance,"
         note = f"A {what} of {ends[0]:g} instead of {ends[-1]:g} {told} its SVM: 1 - correlation "
         note += f"is multiplied by {10 ** np.median(change):.2g} (median)."
-        found.append(
+        results.append(
             mean_verdict(
                 NAME,
                 f"log10 of the change of 1 - correlation, {data}, {what} from {ends[-1]:g} to {ends[0]:g}",
@@ -259,7 +259,7 @@ def differences(rows: Sequence[Row], data: str) -> list[Verdict]:
                 note=note,
             )
         )
-    return found
+    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

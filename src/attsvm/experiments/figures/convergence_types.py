@@ -116,15 +116,15 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     rows: list[Row] = []
     for b, seed in enumerate(np.asarray(seeds).tolist()):
         solution = chosen[b]
-        found = compare_with_neighbours(Trial.of(instances.data[b], instances.v[b]), solution)
+        locality = compare_with_neighbours(Trial.of(instances.data[b], instances.v[b]), solution)
         feasible = bool(np.isfinite(best[b].objective))
         rejected = best[b].problem.rejected
         rows.append(
             {
                 "seed": seed,
                 "global": bool(reached[b]),
-                "local": bool(found.holds),
-                "correlation": float(correlation(trace.W[b, -1], solution.W)) if found.feasible else None,
+                "local": bool(locality.holds),
+                "correlation": float(correlation(trace.W[b, -1], solution.W)) if locality.feasible else None,
                 "attention": float(attention[b, -1].min()),
                 "step": trace.step[1:].tolist(),
                 "mean_top": attention[b, 1:].mean(-1).tolist(),
@@ -174,7 +174,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import corrected, share_verdict
     from attsvm.experiments.grouping import by
 
-    found = []
+    results = []
     groups = by(rows, "parameterization", "d", "n", "T", "numerics")
     for (p, d, n, T, numerics), cell in groups.items():
         other = groups.get((p, d, n, T, "published"), []) if numerics == "exact" else []
@@ -201,9 +201,9 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     published=printed, margin=MARGIN,
                 )  # fmt: skip
                 verdict = corrected(verdict, again, ARTEFACT)
-            found.append(verdict)
+            results.append(verdict)
         if numerics == "exact":
-            found.append(
+            results.append(
                 share_verdict(
                     NAME,
                     f"strict B.1, {p}, d={d}",
@@ -213,7 +213,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     note="Every non-optimal token at margin one; the published test asks for their average only.",
                 )
             )
-    return found
+    return results
 
 
 def points(rows: Sequence[Row], ended: Callable[[Row], bool]) -> list[Point]:

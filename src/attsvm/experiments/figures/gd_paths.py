@@ -122,7 +122,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.grouping import by
     from attsvm.experiments.statistics import bootstrap_interval
 
-    found = []
+    results = []
     for (T, parameterization, numerics), cell in by(rows, "T", "parameterization", "numerics").items():
         angles = np.array([max(map(abs, row["angles"])) for row in cell])
         middle = float(np.median(angles))
@@ -134,7 +134,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         ]
         if numerics == "published":
             notes.append("Published arithmetic stops turning when the gradient is rounded to zero.")
-        found.append(
+        results.append(
             value_verdict(
                 NAME,
                 f"largest angle to the SVM ray in degrees, {parameterization}, T={T}, {numerics} numerics",
@@ -145,7 +145,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 note=" ".join(notes),
             )
         )
-    return found
+    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

@@ -106,11 +106,11 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import share_verdict
     from attsvm.experiments.grouping import by
 
-    found = []
+    results = []
     for (p, n, T, numerics, gap, d), cell in by(rows, "parameterization", "n", "T", "numerics", "gap", "d").items():
         printed = _printed(p, n, T) if gap == GAP and numerics == "published" else None
         others = ([] if gap == GAP else [f"gap {gap:g}"]) + ([] if numerics == "published" else ["exact numerics"])
-        found.append(
+        results.append(
             share_verdict(
                 NAME,
                 ", ".join([f"P(global), {p}, n={n}, T={T}, d={d}", *others]),
@@ -121,7 +121,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 infeasible=sum(not row["feasible"] for row in cell),
             )
         )
-    return found
+    return results
 
 
 def points(rows: Sequence[Row], counts: Callable[[Row], bool] | None = None) -> list[Point]:

@@ -171,12 +171,12 @@ def _errors(data: Any, attention: Any, W: Any) -> Row:
     nothing = {"equivalent": None, "mm": None}
     if (attention > SELECTED).all():
         return nothing
-    found = svm_equivalent(
+    equivalent = svm_equivalent(
         data, attention[None], W[-1], coefficient="least-squares", selected_above=SELECTED, masked_below=SELECTED
     )
-    if found.status is not EquivalenceStatus.FOUND:
+    if equivalent.status is not EquivalenceStatus.FOUND:
         return nothing
-    pair = (("equivalent", found.W), ("mm", found.W_mm))
+    pair = (("equivalent", equivalent.W), ("mm", equivalent.W_mm))
     return {name: (1 - correlation(W[1:], target[None])).tolist() for name, target in pair}
 
 

@@ -64,23 +64,23 @@ def _count_curve(lam: float) -> PrintedCurve:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Hold counts and distances against the published ones, and attention against Lemma 6."""
-    found = []
+    results = []
     for (numerics, lam, tau), cell in by(rows, "numerics", "lam", "tau").items():
         if tau:
-            found += _bounded(cell, tau)
+            results += _bounded(cell, tau)
         elif numerics == "lemma":
-            found.append(mean_verdict(NAME, f"tokens that Lemma 6 keeps, lambda={lam:g}", column(cell, "lemma")))
+            results.append(mean_verdict(NAME, f"tokens that Lemma 6 keeps, lambda={lam:g}", column(cell, "lemma")))
         else:
-            found += _counts(cell, numerics, lam) if numerics == "exact" else []
-            found += _distances(cell, f"lambda={lam:g}", numerics, lambda name, lam=lam: error_curve(lam, name), lam)
+            results += _counts(cell, numerics, lam) if numerics == "exact" else []
+            results += _distances(cell, f"lambda={lam:g}", numerics, lambda name, lam=lam: error_curve(lam, name), lam)
     exact = [row for row in having(rows, numerics="exact", tau=0) if _printed(row)]
     for count in by_count(exact):
         own = [row for row in exact if row["count"] == count]
-        found += _distances(
+        results += _distances(
             own, f"{count} selected", "exact",
             lambda name, count=count: f"Fig. 9c: {count} selected, {'W^SVMeq' if name == 'equivalent' else 'W^mm'}",
         )  # fmt: skip
-    return found
+    return results
 
 
 def _counts(cell: Sequence[Row], numerics: str, lam: float) -> list[Verdict]:
@@ -131,7 +131,7 @@ def _distances(
     """Hold distances along training against a pair of printed curves."""
     if lam is not None and lam not in ERROR_LAMBDAS:
         return []
-    found = []
+    results = []
     for name in ("equivalent", "mm"):
         line = curve(key(name))
         # Of both arithmetics the exact one is the likelier, see :func:`joint`.
@@ -141,7 +141,7 @@ def _distances(
             if not values:
                 continue
             printed = line.at(iteration) if same else None
-            found.append(
+            results.append(
                 mean_verdict(
                     NAME,
                     f"1 - correlation with the {'SVM equivalent' if name == 'equivalent' else 'max-margin part'}, "
@@ -154,7 +154,7 @@ def _distances(
                     discarded=len(cell) - len(values),
                 )
             )
-    return found
+    return results
 
 
 def _bounded(cell: Sequence[Row], tau: int) -> list[Verdict]:
@@ -162,7 +162,7 @@ def _bounded(cell: Sequence[Row], tau: int) -> list[Verdict]:
     kept, drawn = column(cell, "lemma"), column(cell, "drawn")
     if not len(kept):
         return []
-    found = [
+    results = [
         mean_verdict(
             NAME, f"lambda under the constraint, tau={tau}", drawn, margin=0.05, note=TAU_NOTE,
             published=curve("Fig. 12a: lambda").at(tau) if same else None,
@@ -176,14 +176,14 @@ def _bounded(cell: Sequence[Row], tau: int) -> list[Verdict]:
         ),
     ]  # fmt: skip
     if same and tau in (3, 5, 7, 9):
-        found += [
+        results += [
             share_verdict(
                 NAME, f"P({count} tokens), tau={tau}", int((kept == count).sum()), len(cell), note=TAU_NOTE,
                 published=curve(f"Fig. 12c: tau={tau}").at(count),
             )
             for count in TAUS
         ]  # fmt: skip
-    return found
+    return results
 
 
 def count_points(rows: Sequence[Row], edge: float | None, field: str = "count") -> list[Point]:

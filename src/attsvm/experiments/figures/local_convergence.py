@@ -157,7 +157,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import corrected, mean_verdict
     from attsvm.experiments.grouping import by
 
-    found = []
+    results = []
     groups = by(rows, "parameterization", "numerics", "gap", "start", "d")
     for (p, numerics, gap, start, d), cell in groups.items():
         infeasible = sum(not row["feasible"] for row in cell)
@@ -179,10 +179,10 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     other, field = CROSSED[p, what]
                     partner = groups.get((other, numerics, gap, start, d), [])
                     verdict = corrected(verdict, _compare(partner, field, mark, **given), LABELS)
-                found.append(verdict)
+                results.append(verdict)
         own, step = ("frobenius" if p == "W" else "nuclear"), cell[0]["step"]
         ends = [1 - row[own][-1] for row in cell if row[own] is not None]
-        found.append(
+        results.append(
             mean_verdict(
                 NAME,
                 f"1 - correlation of {p} with its SVM, step {step[-1]}, {', '.join(protocol)}",
@@ -192,7 +192,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 note=f"Median norm of W at the end {_median([row['norm'][-1] for row in cell]):.4g}.",
             )
         )
-    return found
+    return results
 
 
 def points(rows: Sequence[Row], late: int = 1, drawn: bool = True) -> list[Point]:

@@ -88,7 +88,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.grouping import by
     from attsvm.experiments.statistics import bootstrap_interval
 
-    found = []
+    results = []
     for (p,), cell in by(rows, "p").items():
         own = EXPONENTS.index(p)
         ends = _ends(cell)
@@ -102,7 +102,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
         low, high = bootstrap_interval(ends, rank)
         first = int((np.argmax(ends, axis=1) == own).sum())
-        found += [
+        results += [
             value_verdict(
                 NAME,
                 f"place of the l{p:g} SVM among three by mean correlation, l{p:g} descent",
@@ -121,7 +121,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 trials=len(cell),
             ),
         ]
-        found += [
+        results += [
             mean_verdict(
                 NAME,
                 f"1 - correlation with the l{q:g} SVM, l{p:g} descent",
@@ -132,7 +132,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             )
             for at, q in enumerate(EXPONENTS)
         ]
-    return found
+    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

@@ -119,16 +119,16 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         elif (own > MASKED).all():
             row["state"] = "finite"
         else:
-            found = svm_equivalent(data[b], own, W[b], coefficient="least-squares")
+            equivalent = svm_equivalent(data[b], own, W[b], coefficient="least-squares")
             single = solve(SelectionProblem(tokens[b], queries[b], own.argmax(-1)))
-            good = found.status is EquivalenceStatus.FOUND and bool(np.isfinite(single.objective))
+            good = equivalent.status is EquivalenceStatus.FOUND and bool(np.isfinite(single.objective))
             row["state"] = "accepted" if good else "infeasible"
             if good:
                 row["step"] = trace.step[1:].tolist()
-                for name, target in (("equivalent", found.W), ("mm", found.W_mm), ("single", single.W)):
+                for name, target in (("equivalent", equivalent.W), ("mm", equivalent.W_mm), ("single", single.W)):
                     row[name] = (1 - correlation(trace.W[b, 1:], np.asarray(target)[None])).tolist()
-                row["masked"] = float(own[~found.selected].max())
-                row["selected"] = float(found.selected.sum(-1).mean())
+                row["masked"] = float(own[~equivalent.selected].max())
+                row["selected"] = float(equivalent.selected.sum(-1).mean())
         rows.append(row)
     return rows
 
@@ -161,7 +161,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.grouping import by, having
     from attsvm.experiments.published.ledger import curve
 
-    found = []
+    results = []
     for (numerics, d), cell in by(rows, "numerics", "d").items():
         kept = having(cell, state="accepted")
         infeasible = len(having(cell, state="infeasible"))
@@ -186,14 +186,14 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 if values or mark == MARKS[-1]:
                     name = f"1 - correlation with the {title}, d={d}, iteration {mark}, {numerics} numerics"
                     note = "" if numerics == "published" else _drift(alive, what)
-                    found.append(compare(name, values, None if line is None else line.at(mark), note, left))
+                    results.append(compare(name, values, None if line is None else line.at(mark), note, left))
         for threshold in THRESHOLDS if same and d in DIMENSIONS else ():
             values = [value for row in kept if (value := _below(row, threshold)) is not None]
             if values:
                 printed = curve(f"Fig. 11b: d={d}").at(threshold)
                 name = f"1 - correlation with the SVM equivalent, d={d}, masked below 1e{threshold}"
-                found.append(compare(name, values, printed, "", left))
-        found.append(
+                results.append(compare(name, values, printed, "", left))
+        results.append(
             share_verdict(
                 NAME,
                 f"draws accepted, d={d}, {numerics} numerics",
@@ -204,7 +204,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 f"{len(kept) - len(alive)} of {len(kept)} accepted draws have a query without gradient.",
             )
         )
-    return found
+    return results
 
 
 def _drift(alive: Sequence[Row], what: str) -> str:

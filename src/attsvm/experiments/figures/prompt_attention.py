@@ -130,7 +130,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import value_verdict
     from attsvm.experiments.grouping import by, having
 
-    found = []
+    results = []
     # Nothing is random: every trial of a cell is the same run.
     rows = having(rows, trial=0)
 
@@ -138,7 +138,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         end = _end(row)
         angle = _angle(end, limit)
         tolerance = math.degrees(FINITE_PART / math.hypot(*end))
-        found.append(
+        results.append(
             value_verdict(
                 NAME,
                 f"degrees off the limit, {quantity}",
@@ -157,7 +157,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         caught = sum(row["selected"][0] == 1 for row in own)
         if {row["start"] for row in own} != set(STARTS):
             continue
-        found.append(
+        results.append(
             value_verdict(
                 NAME,
                 f"some of the six starts kept by the second token, {setting}",
@@ -174,7 +174,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             direction(f"head and prompt, {setting}{elsewhere}", cell[0], limit)
     for row, *_ in by(having(rows, setting="losses"), "loss", "C").values():
         measured = row["y"][-1]
-        found.append(
+        results.append(
             value_verdict(
                 NAME,
                 f"offset, {row['loss']} loss, C={row['C']:g}",
@@ -184,7 +184,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 note=f"1/2 log(C |l'(C)| / |l'(1)|) is {offset(row['loss'], row['C']):.6g}.",
             )
         )
-    return found
+    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

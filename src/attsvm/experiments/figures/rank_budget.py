@@ -113,7 +113,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.grouping import by, column
     from attsvm.experiments.statistics import bootstrap_interval
 
-    found = []
+    results = []
     for (numerics, n, T, d, gap), cells in by(rows, "numerics", "n", "T", "d", "gap").items():
         widths = by(cells, "m")
         same = numerics == "published" and gap == GAP
@@ -121,7 +121,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         line = _printed(n, T, d) if same else None
         for (m,), cell in widths.items():
             printed = None if line is None else line.at(m)
-            found.append(
+            results.append(
                 mean_verdict(
                     NAME,
                     f"1 - correlation with the nuclear SVM, m={m}, {size}{numerics} numerics",
@@ -141,7 +141,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             continue
         errors = np.array([[known[m][seed] for m in known] for seed in shared])  # (trials, widths)
         low, high = bootstrap_interval(errors, lambda v, axis, m=tuple(known): first_enough(v.T, m))
-        found.append(
+        results.append(
             value_verdict(
                 NAME,
                 f"first m with 1 - correlation below {DOWN}, {size}{numerics} numerics",
@@ -152,7 +152,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 note=f"Mean rank of the nuclear SVM {column(cells, 'rank').mean():.2f}.",
             )
         )
-    return found
+    return results
 
 
 def points(rows: Sequence[Row]) -> list[Point]:

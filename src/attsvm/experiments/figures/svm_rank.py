@@ -107,7 +107,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import corrected, count_deviation, mean_verdict
     from attsvm.experiments.grouping import by, column
 
-    found = []
+    results = []
     for (n, T, d, gap), cell in by(rows, "n", "T", "d", "gap").items():
         infeasible = sum(row["infeasible"] for row in cell)
         size = f"n={n}, T={T}, d={d}" + ("" if gap == GAP else f", gap {gap:g}")
@@ -136,14 +136,14 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 infeasible=infeasible,
             )
             if printed is None or not len(counted):
-                found.append(certified)
+                results.append(certified)
                 continue
             artefact = [INFEASIBLE_ARTEFACT] * (infeasible > 0) + [NOISE_ARTEFACT] * (norm == "nuclear")
             # Where nothing is feasible there is no certified rank to differ: the printed one is made of nothing.
-            found.append(
+            results.append(
                 corrected(certified, again, " ".join(artefact)) if len(ranks) > 1 else _empty(certified, again)
             )
-    return found
+    return results
 
 
 def _empty(certified: Verdict, again: Verdict) -> Verdict:

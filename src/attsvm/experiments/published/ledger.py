@@ -158,10 +158,10 @@ def curve(key: str) -> PrintedCurve:
     ValueError
         If there is none of that key.
     """
-    found = ledger().curves.get(key)
-    if found is None:
+    curve_of_key = ledger().curves.get(key)
+    if curve_of_key is None:
         raise ValueError(f"key is {key!r}; a curve of the ledger was expected, such as {next(iter(ledger())).key!r}.")
-    return found
+    return curve_of_key
 
 
 def of_ledger(published: Printed | None) -> Printed | None:

@@ -62,7 +62,7 @@ class DiagonalNormal(Ties):
             x, tie = once(r)
             best = np.inf
             for _ in range(REFINEMENTS):
-                left = r - h * x - reduced.adjoint(theta * reduced.apply(x)) + self.pull(tie)
+                left = r - h * x - reduced.adjoint(theta * reduced.apply(x)) + self.adjoint(tie)
                 error = float(np.abs(left).max())
                 if not error < 0.5 * best:
                     break
@@ -113,7 +113,7 @@ class DiagonalNormal(Ties):
             held = inverse(np.append(reduced.apply(bent)[where], basis @ bent.ravel()))
             dual = np.zeros(theta.shape)
             dual[where] = held[:count]
-            x = compliance * (r - reduced.adjoint(dual) - self.pull(held[count:]))
+            x = compliance * (r - reduced.adjoint(dual) - self.adjoint(held[count:]))
             return self.project(x), -held[count:]
 
         return solve

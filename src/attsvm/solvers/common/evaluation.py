@@ -17,16 +17,16 @@ def report(
     control: Control,
     *,
     margins: np.ndarray | None = None,
-    pulled: np.ndarray | None = None,
+    adjoint: np.ndarray | None = None,
     steps: int = 1,
 ) -> bool:
     """Evaluate W (p, r) and multipliers (n, T), tell the control; True when it is time to stop.
 
-    ``margins`` (n, T) are those of W, and ``pulled`` (p, r) is A^T dual, where the method has them already.
+    ``margins`` (n, T) are those of W, and ``adjoint`` (p, r) is A^T dual, where the method has them already.
     """
     margin = reduced.feasible_margin(W, reduced.apply(W) if margins is None else margins)
     signed = np.where(reduced.rejected, np.maximum(dual, 0.0), dual)
-    length = norm.dual(reduced.adjoint(signed) if pulled is None else pulled)
+    length = norm.dual(reduced.adjoint(signed) if adjoint is None else adjoint)
     bound = float(signed[reduced.rejected].sum()) / length if length > 0 else 0.0
     if margin <= 0:
         return control.observe(None, np.inf, signed, bound, steps=steps)

@@ -86,12 +86,12 @@ class Terms:
         """Multipliers of the right sign and size, (n, T)."""
         return np.where(self.rejected, np.clip(dual, 0.0, self.upper), np.where(self.tied, dual, 0.0))
 
-    def bound(self, dual: np.ndarray, pulled: np.ndarray) -> tuple[float, float]:
+    def bound(self, dual: np.ndarray, adjoint: np.ndarray) -> tuple[float, float]:
         """Scale admissible multipliers (n, T), with pull A^T dual, to the largest bound; returns (scale, bound)."""
         gain = float((self.cost * dual).sum())
         if gain <= 0:
             return 0.0, 0.0
-        size = self.norm.dual(pulled)
+        size = self.norm.dual(adjoint)
         held = dual[self.rejected]
         top = float(held.max(initial=0.0))
         curvature = self.shift * float(held @ held) + (size * size if self.squared else 0.0)

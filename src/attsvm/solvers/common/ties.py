@@ -53,7 +53,7 @@ class Ties:
         held = products.reshape(len(rows), -1)
         return np.vstack([held, self.basis]) if len(self.basis) else held
 
-    def pull(self, tie: np.ndarray) -> np.ndarray:
+    def adjoint(self, tie: np.ndarray) -> np.ndarray:
         """Return B^T nu as a matrix (p, r)."""
         return (self.basis.T @ tie).reshape(self.shape)
 

@@ -158,7 +158,7 @@ def finish(values, square, delta, queries, row, column, free, mask, tol, W, dual
     """Turn multipliers (m,), in units of 1 / square, into W, dual and margins; returns (state, norm, gap)."""
     m, d = delta.shape
     n, dz = queries.shape
-    pulled, u = np.zeros((n, d)), np.zeros(d)
+    adjoint, u = np.zeros((n, d)), np.zeros(d)
     total = 0.0
     for k in range(m):
         value = values[k] / square
@@ -166,14 +166,14 @@ def finish(values, square, delta, queries, row, column, free, mask, tol, W, dual
         total += 0.0 if free[k] else value
         if value != 0.0:
             for a in range(d):
-                pulled[row[k], a] += value * delta[k, a]
+                adjoint[row[k], a] += value * delta[k, a]
     for a in range(d):
         for c in range(dz):
             W[a, c] = 0.0
     for i in range(n):
         for a in range(d):
             for c in range(dz):
-                W[a, c] += pulled[i, a] * queries[i, c]
+                W[a, c] += adjoint[i, a] * queries[i, c]
     smallest, tied, asking = np.inf, 0.0, -1
     for k in range(m):  # constraints come query by query
         if row[k] != asking:

@@ -16,7 +16,7 @@ from attsvm.solvers.compiled.frobenius import OPEN, SOLVED, gather, keep, least_
 from attsvm.solvers.compiled.nuclear_newton import TIE_PRECISION, combine, products, pursue, right_singular
 from attsvm.solvers.nuclear.first_order import STEPS_TO_FACE, WEIGHT
 from attsvm.solvers.nuclear.rotations import FEW
-from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, advance, begin, pull
+from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, advance, apply_adjoint, begin
 
 # Larger instances gain from working sets and LAPACK, which the general solver has.
 MOST_CONSTRAINTS = 250
@@ -179,7 +179,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     if not found:
         return keep(values, vanished, delta, scaled, of, column[:m], free, dual)
     inner = np.empty((p, r))
-    pull(tokens_in, of, values, queries_in, inner)
+    apply_adjoint(tokens_in, of, values, queries_in, inner)
     spectral = right_singular(inner)[2][0]
     square, length, supports = 0.0, 0.0, 0
     for k in range(m):

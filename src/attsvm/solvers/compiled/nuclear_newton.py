@@ -13,7 +13,7 @@ import numpy as np
 from attsvm.core.kernels import FAST, kernel
 from attsvm.solvers.nuclear.pursuit import FAR, STEPS
 from attsvm.solvers.nuclear.rotations import EXACT, rotate
-from attsvm.solvers.nuclear.steps import margins_of, pull
+from attsvm.solvers.nuclear.steps import apply_adjoint, margins_of
 
 # A pivot below this part of the largest entry: the system is singular to rounding, and left to the general solver.
 SINGULAR = 1e-13
@@ -117,7 +117,7 @@ def _solve(system, rhs):
 
 
 @kernel(fastmath=FAST)
-def newton_step(delta, of, queries, cost, left, right, pulled, vectors, sigma, singular, curvature, W):
+def newton_step(delta, of, queries, cost, left, right, adjoint, vectors, sigma, singular, curvature, W):
     """One Newton step: whether it could be made, and the change of the multipliers.
 
     Parameters
@@ -129,7 +129,7 @@ def newton_step(delta, of, queries, cost, left, right, pulled, vectors, sigma, s
     cost : ndarray, shape (J,)
     left, right : ndarray, shapes (k, p) and (k, r)
         Leading singular vectors of M, in rows, turned so that S is diagonal.
-    pulled, vectors : ndarray, shapes (t, p) and (t, r)
+    adjoint, vectors : ndarray, shapes (t, p) and (t, r)
         (M V)^T and V^T of the others.
     sigma : ndarray, shape (t,)
         Their singular values.
@@ -145,7 +145,7 @@ def newton_step(delta, of, queries, cost, left, right, pulled, vectors, sigma, s
     a, b = products(delta, left), products(queries, right)
     # The positive part of the Hessian, inverted: rows whose inner products are entries of Schur complements.
     token_rows, query_rows = np.empty((active, k + t)), np.empty((n, k + t))
-    token_tail, query_tail = products(delta, pulled), products(queries, vectors)
+    token_tail, query_tail = products(delta, adjoint), products(queries, vectors)
     scaled_a, scaled_b = np.empty((active, k)), np.empty((n, k))
     for c in range(k):
         root = np.sqrt(singular[c])
@@ -213,7 +213,7 @@ def newton_step(delta, of, queries, cost, left, right, pulled, vectors, sigma, s
     combine(weights_a, delta, K)
     combine(weights_b, queries, Q)
     on_left, on_right = products(K, left), products(Q, right)
-    tail, query_part = products(K, pulled), products(Q, vectors)
+    tail, query_part = products(K, adjoint), products(Q, vectors)
     for c in range(k):
         for e in range(t):
             tail[c, e] = (tail[c, e] + query_part[c, e]) / max(1.0 - sigma[e] * sigma[e], TAIL_FLOOR)
@@ -227,7 +227,7 @@ def newton_step(delta, of, queries, cost, left, right, pulled, vectors, sigma, s
         on_left[i, j] += second[q] * half
         on_right[i, j] += second[q] * half
     combine(on_left, left, K)
-    combine(tail, pulled, K)
+    combine(tail, adjoint, K)
     Q[:] = 0.0
     combine(on_right, right, Q)
     combine(tail, vectors, Q)
@@ -276,7 +276,7 @@ def pursue(delta, of, queries, free, W, dual, tol, best_W, best_dual, best):
     for step in range(STEPS):
         margins_of(delta, of, queries, W, margins)
         if step == 0:
-            pull(delta, of, dual, queries, M)
+            apply_adjoint(delta, of, dual, queries, M)
             spectral, smallest = right_singular(M)[2][0], smallest_margin(margins, free, np.inf)
             if not (spectral > 0.0 and smallest > 0.0):
                 return best
@@ -301,8 +301,8 @@ def pursue(delta, of, queries, free, W, dual, tol, best_W, best_dual, best):
                 dual[k] = 0.0
         if count == 0 or (step > 0 and changed > max(4.0, FAR * before)):
             return best
-        pull(delta, of, dual, queries, M)
-        vectors, pulled, sigma = right_singular(M)
+        apply_adjoint(delta, of, dual, queries, M)
+        vectors, adjoint, sigma = right_singular(M)
         longest = right_singular(W)[2][0]
         for a in range(p):
             for c in range(r):
@@ -315,10 +315,10 @@ def pursue(delta, of, queries, free, W, dual, tol, best_W, best_dual, best):
             return best
         for i in range(k):
             for a in range(p):
-                pulled[i, a] /= sigma[i]
+                adjoint[i, a] /= sigma[i]
         # S, shifted by its length so that it is positive, in the leading singular vectors.
         along = np.zeros((k, r))
-        combine(pulled[:k], W, along)
+        combine(adjoint[:k], W, along)
         inner = products(along, vectors[:k])
         shift = 0.0
         for i in range(k):
@@ -330,7 +330,7 @@ def pursue(delta, of, queries, free, W, dual, tol, best_W, best_dual, best):
             inner[i, i] += shift
         turn, _, singular = right_singular(inner)
         left, right, reach, curvature = np.zeros((k, p)), np.zeros((k, r)), np.zeros((k, p)), np.zeros((k, k))
-        combine(turn, pulled[:k], left)
+        combine(turn, adjoint[:k], left)
         combine(turn, vectors[:k], right)
         nuclear = 0.0
         for i in range(k):
@@ -353,7 +353,7 @@ def pursue(delta, of, queries, free, W, dual, tol, best_W, best_dual, best):
             amount += 0.0 if free[i] else signed[i]
             negative |= signed[i] != dual[i]
         if negative:
-            pull(delta, of, signed, queries, M)
+            apply_adjoint(delta, of, signed, queries, M)
             spectral = right_singular(M)[2][0]
         gap = nuclear / smallest * spectral / amount - 1.0 if smallest > 0.0 and amount > 0.0 else np.inf
         if gap < best:
@@ -376,7 +376,7 @@ def pursue(delta, of, queries, free, W, dual, tol, best_W, best_dual, best):
             cost[:count],
             left,
             right,
-            pulled[k:],
+            adjoint[k:],
             vectors[k:],
             sigma[k:],
             singular,

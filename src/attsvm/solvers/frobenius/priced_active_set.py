@@ -174,7 +174,7 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity, patience):
     held, free = np.empty(capacity, dtype=np.int64), np.empty(capacity, dtype=np.bool_)
     values = np.empty(capacity)
     idle, blocked = np.ones((n, T), dtype=np.bool_), np.zeros((n, T), dtype=np.bool_)
-    pulled, W, u = np.empty((n, p)), np.empty((p, r)), np.empty(p)
+    adjoint, W, u = np.empty((n, p)), np.empty((p, r)), np.empty(p)
     prices, places = np.empty(n), np.empty(n, dtype=np.int64)
     size, steps, rho = np.int64(0), 0, 1.0  # for a literal 0 numba would compile the callees once more
     for equalities in (True, False):
@@ -194,7 +194,7 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity, patience):
         before, rho = rho, 1.0
         for i in range(n):
             for b in range(p):
-                pulled[i, b] = 0.0
+                adjoint[i, b] = 0.0
             for t in range(T):
                 idle[i, t] = True
         for a in range(size):
@@ -203,7 +203,7 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity, patience):
             if not free[a]:
                 rho -= values[a]
             for b in range(p):
-                pulled[i, b] += values[a] * delta[i, t, b]
+                adjoint[i, b] += values[a] * delta[i, t, b]
         if rho <= VANISHED or (steps > 1 and rho > (1.0 - PROGRESS) * before):
             break
         for b in range(p):
@@ -212,7 +212,7 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity, patience):
         for i in range(n):
             for b in range(p):
                 for c in range(r):
-                    W[b, c] += pulled[i, b] * queries[i, c]
+                    W[b, c] += adjoint[i, b] * queries[i, c]
         for i in range(n):
             for b in range(p):
                 u[b] = 0.0

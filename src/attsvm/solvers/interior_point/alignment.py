@@ -41,11 +41,11 @@ def aligned_multipliers(setting: Setting, method: SoftInteriorPoint) -> np.ndarr
     scale = np.append(x.dual[rows, columns], np.full(len(term.tie), top))
     values = np.append(x.dual[rows, columns], term.tie)
 
-    def pulled(values: np.ndarray) -> np.ndarray:
-        return held + delta.T @ (values[: len(rows), None] * queries) + ties.pull(values[len(rows) :])
+    def adjoint(values: np.ndarray) -> np.ndarray:
+        return held + delta.T @ (values[: len(rows), None] * queries) + ties.adjoint(values[len(rows) :])
 
     U, sigma, Vt = np.linalg.svd(term.V)
-    weight = np.linalg.svd(pulled(values), compute_uv=False)
+    weight = np.linalg.svd(adjoint(values), compute_uv=False)
     k = max(1, int(np.count_nonzero(1.0 - sigma / sigma[0] < weight / weight.sum())))
     outside = np.ones(term.V.shape, dtype=bool)
     outside[:k, :k] = False
@@ -56,7 +56,7 @@ def aligned_multipliers(setting: Setting, method: SoftInteriorPoint) -> np.ndarr
         matrix = np.column_stack([turned[:, outside], trace]) * scale[:, None]
         target = np.append(-fixed[outside], 1.0 - np.trace(fixed[:k, :k]))
         values = values + scale * np.linalg.lstsq(matrix.T, target - (values / scale) @ matrix, rcond=None)[0]
-        U, _, Vt = np.linalg.svd(pulled(values))
+        U, _, Vt = np.linalg.svd(adjoint(values))
         outside[:k], outside[:, :k] = False, False  # errors of the leading vectors themselves enter squared
     dual = constant
     dual[rows, columns] = values[: len(rows)]

@@ -62,10 +62,10 @@ class Term(Protocol):
         """Prepare the Newton system for Theta (n, T)."""
         ...
 
-    def direction(self, centre: float, before: Any, g: np.ndarray, pulled: np.ndarray) -> Any:
+    def direction(self, centre: float, before: Any, g: np.ndarray, adjoint: np.ndarray) -> Any:
         """Direction with fields V, tie and dual (n, T), None for Theta (g - A(V)).
 
-        ``before`` is the predictor's direction (None for the predictor itself); ``pulled`` is A^T lam, (p, r).
+        ``before`` is the predictor's direction (None for the predictor itself); ``adjoint`` is A^T lam, (p, r).
         """
         ...
 
@@ -96,8 +96,8 @@ class NormTerm(Term, Protocol):
         """Largest primal and dual step."""
         ...
 
-    def advance(self, move: Any, primal: float, dual: float, pulled: np.ndarray) -> None:
-        """Take the step; ``pulled`` is A^T lam after it."""
+    def advance(self, move: Any, primal: float, dual: float, adjoint: np.ndarray) -> None:
+        """Take the step; ``adjoint`` is A^T lam after it."""
         ...
 
 
@@ -221,7 +221,7 @@ class NewtonDirections:
         soft = x.loss / x.other if self._hinge else terms.shift
         theta = np.where(inner, 1.0 / (x.slack / held + soft), 0.0)
         term.factor(theta)
-        pulled = self.reduced.adjoint(x.dual)
+        adjoint = self.reduced.adjoint(x.dual)
 
         def direction(centre: float, before: tuple[Slacks, Any] | None) -> tuple[Slacks, Any]:
             bent = np.zeros(inner.shape) if before is None else before[0].slack * before[0].dual
@@ -232,7 +232,7 @@ class NewtonDirections:
                 target_loss = centre - x.loss * x.other - bent_loss
                 g = g - (target_loss - x.loss * left_over) / x.other
             g = np.where(inner, g, 0.0)
-            norm_move = term.direction(centre, None if before is None else before[1], g, pulled)
+            norm_move = term.direction(centre, None if before is None else before[1], g, adjoint)
             dual = norm_move.dual
             if dual is None:
                 dual = theta * (g - self.reduced.apply(norm_move.V))

@@ -130,11 +130,11 @@ class EuclideanTerm:
         self._theta = theta
         self._solve = self._system.factor(theta)
 
-    def direction(self, centre: float, before: Move | None, g: np.ndarray, pulled: np.ndarray) -> Move:
+    def direction(self, centre: float, before: Move | None, g: np.ndarray, adjoint: np.ndarray) -> Move:
         """Solve for the direction; the term is quadratic, so predictor and corrector differ only in g."""
-        rhs = self._reduced.adjoint(self._theta * g) + pulled - self.V
+        rhs = self._reduced.adjoint(self._theta * g) + adjoint - self.V
         if len(self.tie):
-            rhs += self._ties.pull(self.tie)
+            rhs += self._ties.adjoint(self.tie)
         return Move(*self._solve(rhs))
 
     def after(self, move: Move, primal: float, dual: float) -> float:
@@ -145,7 +145,7 @@ class EuclideanTerm:
         """No bounds."""
         return FAR, FAR
 
-    def advance(self, move: Move, primal: float, dual: float, pulled: np.ndarray) -> None:
+    def advance(self, move: Move, primal: float, dual: float, adjoint: np.ndarray) -> None:
         """Take the step."""
         self.V = self.V + primal * move.V
         self.tie = self.tie + dual * move.tie

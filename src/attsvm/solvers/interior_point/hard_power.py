@@ -154,20 +154,20 @@ class PowerNorm:
         return dual + self.system.tie_multipliers(values[len(rows) :])
 
     def _pulled(self, dual: np.ndarray, tie: np.ndarray) -> np.ndarray:
-        return self.reduced.adjoint(dual) + self.system.pull(tie)
+        return self.reduced.adjoint(dual) + self.system.adjoint(tie)
 
     def step(self, smallest: float) -> bool:
         """Take one Newton step and lower the barrier, not below ``smallest``; False when rounding ends the progress."""
         x, inner, primal_side = self.point, self.reduced.rejected, self.p > 2
-        pulled = self._pulled(x.dual, x.tie)
-        where, r = (x.W, self.p) if primal_side else (pulled, self.q)
+        adjoint = self._pulled(x.dual, x.tie)
+        where, r = (x.W, self.p) if primal_side else (adjoint, self.q)
         size = np.abs(where)
         curvature = (r - 1) * np.maximum(size ** (r - 2), FLOOR * float(size.max()) ** (r - 2))
         slope = np.sign(where) * size ** (r - 1)
         # What W lacks of stationarity, h (phi(M) - W) or M - phi(W). The slacks follow the steps of W, so that rounding
         # of the margins is never multiplied by theta.
         if primal_side:
-            h, lack = curvature, pulled - slope
+            h, lack = curvature, adjoint - slope
         else:
             h = 1.0 / curvature
             lack = h * (slope - x.W)
@@ -220,15 +220,15 @@ class PowerNorm:
         """Backtrack on the dual barrier function; the step and the decrease that its slope promised."""
         x, inner = self.point, self.reduced.rejected
         q = self.q
-        pulled, moved = self._pulled(x.dual, x.tie), self._pulled(move.dual, move.tie)
+        adjoint, moved = self._pulled(x.dual, x.tie), self._pulled(move.dual, move.tie)
         gain = float((self._cost * move.dual)[inner].sum())
 
         def value(step: float) -> float:
             dual = (x.dual + step * move.dual)[inner]
             barrier = self.mu * float(np.log(dual).sum())
-            return float((np.abs(pulled + step * moved) ** q).sum()) / q - step * gain - barrier
+            return float((np.abs(adjoint + step * moved) ** q).sum()) / q - step * gain - barrier
 
-        slope = float((np.sign(pulled) * np.abs(pulled) ** (q - 1) * moved).sum()) - gain
+        slope = float((np.sign(adjoint) * np.abs(adjoint) ** (q - 1) * moved).sum()) - gain
         slope -= self.mu * float((move.dual[inner] / x.dual[inner]).sum())
         return backtrack(value, slope, step), -slope
 

@@ -216,7 +216,7 @@ class PowerConeTerm:
         )
         self._gradient = -self._shadow_dual(self.s)
 
-    def direction(self, centre: float, before: ConesMove | None, g: np.ndarray, pulled: np.ndarray) -> ConesMove:
+    def direction(self, centre: float, before: ConesMove | None, g: np.ndarray, adjoint: np.ndarray) -> ConesMove:
         """Solve for the direction."""
         H, s, z = self._H, self.s, self.z
         c = -z - centre * self._gradient
@@ -224,7 +224,7 @@ class PowerConeTerm:
             c = c + self._correction(before)
         off = self.eta - z[R]
         start = c[R] - off
-        lack = z[V] + pulled + self._system.pull(self.tie)
+        lack = z[V] + adjoint + self._system.adjoint(self.tie)
         rhs = lack + self._setting.reduced.adjoint(self._theta * g) + c[V] - self._m * start
         X, tie = self._solve(rhs)
         right = np.array(
@@ -263,7 +263,7 @@ class PowerConeTerm:
             return False
         return bool((self._room(s) > 0).all() and (self._dual_room(z) > 0).all())
 
-    def advance(self, move: ConesMove, primal: float, dual: float, pulled: np.ndarray) -> None:
+    def advance(self, move: ConesMove, primal: float, dual: float, adjoint: np.ndarray) -> None:
         """Take the step."""
         self.s, self.z = self.s + primal * move.s, self.z + dual * move.z
         self.eta, self.tie = self.eta + dual * move.eta, self.tie + dual * move.tie

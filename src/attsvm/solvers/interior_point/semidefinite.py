@@ -184,13 +184,13 @@ class NuclearTerm(_Semidefinite):
             self._lifted = self._solve(self._wide.T)
             self._small = cho_factor(self._wide @ self._lifted, lower=True, check_finite=False)
 
-    def direction(self, centre: float, before: ConeMove | None, g: np.ndarray, pulled: np.ndarray) -> ConeMove:
+    def direction(self, centre: float, before: ConeMove | None, g: np.ndarray, adjoint: np.ndarray) -> ConeMove:
         """Solve for the direction."""
         p, r = self._ties.shape
         reduced, theta, basis = self._setting.reduced, self._theta, self._ties.basis
         target = self._target(centre, before)
         F = (self._T @ target @ self._T.T)[:p, p:]
-        lack = pulled + self._ties.pull(self.tie) - self.pull
+        lack = adjoint + self._ties.adjoint(self.tie) - self.pull
         dual, tie = None, np.zeros(0)
         if self._few:
             F = F + self._kernel(lack)
@@ -198,7 +198,7 @@ class NuclearTerm(_Semidefinite):
             found = self._solve(np.append((g - reduced.apply(F))[self._where], untied))
             dual = np.zeros(theta.shape)
             dual[self._where], tie = found[: len(self._delta)], found[len(self._delta) :]
-            more = reduced.adjoint(dual) + self._ties.pull(tie)
+            more = reduced.adjoint(dual) + self._ties.adjoint(tie)
             pull, V = lack + more, F + self._kernel(more)
         else:
             w = self._solve(self._lower.T @ (reduced.adjoint(theta * (g - reduced.apply(F))) + lack).ravel())
@@ -207,7 +207,7 @@ class NuclearTerm(_Semidefinite):
                 tie = cho_solve(self._small, untied - self._wide @ w, check_finite=False)
                 w = w + self._lifted @ tie
             V = F + (self._lower @ w).reshape(p, r)
-            pull = lack + reduced.adjoint(theta * (g - reduced.apply(V))) + self._ties.pull(tie)
+            pull = lack + reduced.adjoint(theta * (g - reduced.apply(V))) + self._ties.adjoint(tie)
         change = np.zeros((p + r, p + r))
         change[:p, p:], change[p:, :p] = -0.5 * pull, -0.5 * pull.T
         scaled_z = self._T.T @ change @ self._T
@@ -216,7 +216,7 @@ class NuclearTerm(_Semidefinite):
         dX[:p, p:], dX[p:, :p] = V, V.T
         return ConeMove(V, tie, pull, self._inverse @ dX @ self._inverse.T, scaled_z, dual=dual)
 
-    def advance(self, move: ConeMove, primal: float, dual: float, pulled: np.ndarray) -> None:
+    def advance(self, move: ConeMove, primal: float, dual: float, adjoint: np.ndarray) -> None:
         """Take the step."""
         X = self.X + primal * (self._T @ move.scaled_x @ self._T.T)
         self.X = 0.5 * (X + X.T)
@@ -255,19 +255,19 @@ class SpectralTerm(_Semidefinite):
         self._scale()
         self._solve = self._system.factor(self._inverse.T @ self._inverse, theta)
 
-    def direction(self, centre: float, before: ConeMove | None, g: np.ndarray, pulled: np.ndarray) -> ConeMove:
+    def direction(self, centre: float, before: ConeMove | None, g: np.ndarray, adjoint: np.ndarray) -> ConeMove:
         """Solve for the direction."""
         p = len(self.V)
         target = self._target(centre, before)
         wanted = self._inverse.T @ target @ self._inverse
-        lack = 2.0 * self.Z[:p, p:] + pulled + self._system.pull(self.tie)
+        lack = 2.0 * self.Z[:p, p:] + adjoint + self._system.adjoint(self.tie)
         lack_t = 1.0 - float(np.trace(self.Z))
         pushed = self._setting.reduced.adjoint(self._theta * g)
         V, t, tie = self._solve(lack + 2.0 * wanted[:p, p:] + pushed, float(np.trace(wanted)) - lack_t)
         scaled_x = self._inverse @ _completed(V, t) @ self._inverse.T
         return ConeMove(V, tie, t, scaled_x, target - scaled_x)
 
-    def advance(self, move: ConeMove, primal: float, dual: float, pulled: np.ndarray) -> None:
+    def advance(self, move: ConeMove, primal: float, dual: float, adjoint: np.ndarray) -> None:
         """Take the step."""
         self.V, self.t = self.V + primal * move.V, self.t + primal * move.free
         self.X = _completed(self.V, self.t)
@@ -323,8 +323,8 @@ class TiedNormal(Ties):
             best = np.inf
             for _ in range(REFINEMENTS):
                 curved = P @ _completed(W, t) @ P
-                pulled = self._reduced.adjoint(theta * self._reduced.apply(W)) - self.pull(tie)
-                left, left_t = R - 2.0 * curved[:p, p:] - pulled, a - float(np.trace(curved))
+                adjoint = self._reduced.adjoint(theta * self._reduced.apply(W)) - self.adjoint(tie)
+                left, left_t = R - 2.0 * curved[:p, p:] - adjoint, a - float(np.trace(curved))
                 error = float(np.abs(left).max()) + abs(left_t)
                 if not error < 0.5 * best:
                     break

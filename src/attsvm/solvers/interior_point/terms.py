@@ -83,7 +83,7 @@ class LinearTerm:
         if self._shared:
             self._follow = self._solve(self._P - self._Q)
 
-    def direction(self, centre: float, before: BoundMove | None, g: np.ndarray, pulled: np.ndarray) -> BoundMove:
+    def direction(self, centre: float, before: BoundMove | None, g: np.ndarray, adjoint: np.ndarray) -> BoundMove:
         """Solve for the direction."""
         P, Q = self._P, self._Q
         total, border = P + Q, P - Q
@@ -91,7 +91,7 @@ class LinearTerm:
         bent_down = 0.0 if before is None else before.lower * before.below
         push_up = (centre - bent_up) / self.above - self.upper
         push_down = (centre - bent_down) / self.below - self.lower
-        lack = pulled + self._system.pull(self.tie) - (self.upper - self.lower)
+        lack = adjoint + self._system.adjoint(self.tie) - (self.upper - self.lower)
         rhs = lack - (push_up - push_down) + self._setting.reduced.adjoint(self._theta * g)
         given, sides = push_up + push_down, self.upper + self.lower
         if self._shared:
@@ -118,7 +118,7 @@ class LinearTerm:
         primal = min(longest(self.above, move.above), longest(self.below, move.below))
         return primal, min(longest(self.upper, move.upper), longest(self.lower, move.lower))
 
-    def advance(self, move: BoundMove, primal: float, dual: float, pulled: np.ndarray) -> None:
+    def advance(self, move: BoundMove, primal: float, dual: float, adjoint: np.ndarray) -> None:
         """Take the step."""
         self.V, self.tie = self.V + primal * move.V, self.tie + dual * move.tie
         self.above, self.below = self.above + primal * move.above, self.below + primal * move.below

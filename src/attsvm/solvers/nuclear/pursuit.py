@@ -57,9 +57,9 @@ def pursue(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) 
         before = active
         delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
         lam = dual[rows, columns]
-        pulled = delta.T @ (lam[:, None] * queries)
-        U, sigma, Vt = np.linalg.svd(pulled)
-        rank = max(1, int(np.count_nonzero(np.linalg.svd(W / spectral(W) + pulled, compute_uv=False) > 1.0)))
+        adjoint = delta.T @ (lam[:, None] * queries)
+        U, sigma, Vt = np.linalg.svd(adjoint)
+        rank = max(1, int(np.count_nonzero(np.linalg.svd(W / spectral(W) + adjoint, compute_uv=False) > 1.0)))
         inner = U[:, :rank].T @ W @ Vt[:rank].T
         singular, turn = np.linalg.eigh(0.5 * (inner + inner.T))
         if singular[-1] <= 0:

@@ -100,7 +100,7 @@ def margins_of(delta, of, queries, W, out):
 
 
 @kernel(inner=True, fastmath=FAST, plain=_pull)
-def pull(delta, of, dual, queries, out):
+def apply_adjoint(delta, of, dual, queries, out):
     """A^T dual, (p, r)."""
     n, r = queries.shape
     p = delta.shape[1]
@@ -143,7 +143,7 @@ def norm_of(delta, of, queries, start, steps):
         for k in range(len(flat)):
             flat[k] /= length
         margins_of(delta, of, queries, W, margins)
-        pull(delta, of, margins, queries, W)
+        apply_adjoint(delta, of, margins, queries, W)
         before, value = value, distance(flat, zero)
         if abs(value - before) <= GAIN * value:
             break
@@ -218,9 +218,9 @@ def _value(delta, of, queries, free, pair, basis):
     nuclear, spectral = 0.0, 0.0
     for value in _spectrum(W, basis):
         nuclear += value
-    pulled = np.empty((p, r))
-    pull(delta, of, dual, queries, pulled)
-    for value in _spectrum(pulled, basis):
+    adjoint = np.empty((p, r))
+    apply_adjoint(delta, of, dual, queries, adjoint)
+    for value in _spectrum(adjoint, basis):
         spectral = max(spectral, value)
     gap = nuclear / smallest * spectral / total - 1.0 if smallest > 0 and total > 0 else np.inf
     apart = (nuclear - total) / (1.0 + nuclear + abs(total))
@@ -268,7 +268,7 @@ def advance(delta, of, queries, free, pairs, basis, state, target, limit):
     flat, W = ahead.reshape(size), following[:size].reshape(p, r)
     for made in range(1, limit + 1):
         tau, sigma = 1.0 / (weight * norm), weight / norm
-        pull(delta, of, current[size:], queries, ahead)
+        apply_adjoint(delta, of, current[size:], queries, ahead)
         for k in range(size):
             flat[k] = current[k] + tau * flat[k]
         if len(basis) <= FEW:
