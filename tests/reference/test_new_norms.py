@@ -383,7 +383,7 @@ def test_names_and_special_cases() -> None:
         (lambda: norms.Weighted([[1.0, 0.0]]), r"^weights has shape \(1, 2\); a matrix .* positive, finite .*\.$"),
         (lambda: norms.Mahalanobis([[1.0, 0.0], [0.0, -1.0]]), r"^A has shape \(2, 2\); .* definite .*\.$"),
         (lambda: norms.Mahalanobis(None, [[1.0, 2.0]]), r"^B has shape \(1, 2\); .* definite .*\.$"),
-        (lambda: norms.Sum("nuclear", "euclid"), r"^norm must be one of 'frobenius', .*; got 'euclid'\.$"),
+        (lambda: norms.Sum("nuclear", "euclid"), r"^norm is 'euclid'; one of 'frobenius', .* was expected\.$"),
     ],
 )
 def test_bad_parameters_are_refused_in_one_sentence(make: Callable[[], Norm], sentence: str) -> None:

@@ -270,7 +270,7 @@ class SelectionProblem:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Length |delta_it| |z_i| of every constraint from above, (n, T): for bounds on rounding."""
+        """Length ``|delta_it| |z_i|`` of every constraint from above, (n, T): for bounds on rounding."""
         with np.errstate(over="ignore", under="ignore"):
             squares = np.empty(self.mask.shape)
             for rows, delta in self.differences():

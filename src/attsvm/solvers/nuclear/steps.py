@@ -49,11 +49,16 @@ def _pull(delta, of, dual, queries, out):
 
 
 def _shorten(Y, tau, basis, out):
+    if not np.isfinite(Y).all():
+        out[:] = np.nan  # as the compiled rotations leave it; LAPACK would raise
+        return
     U, lengths, Vt = np.linalg.svd(Y, full_matrices=False)
     out[:] = (U * np.maximum(lengths - tau, 0.0)) @ Vt
 
 
 def _singular_values(matrix, basis):
+    if not np.isfinite(matrix).all():
+        return np.full(min(matrix.shape), np.nan)
     return np.linalg.svd(matrix, compute_uv=False)
 
 
