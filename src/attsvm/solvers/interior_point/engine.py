@@ -114,20 +114,20 @@ class Slacks:
 Direction = Callable[[float, tuple[Slacks, Any] | None], tuple[Slacks, Any]]
 
 
-class NewtonDirections:
-    """An iterate of one problem and the Newton directions from it.
+class SoftInteriorPoint:
+    """Predictor-corrector steps for one problem: an iterate and the Newton directions from it.
 
     Parameters
     ----------
     setting : Setting
-    term : Term
+    term : NormTerm
     V : ndarray, shape (p, r)
         Where to start.
     centre : float
         The first mu, in parts of the objective a token: far from the bounds, since multipliers do not fit V yet.
     """
 
-    def __init__(self, setting: Setting, term: Term, V: np.ndarray, centre: float = CENTRE) -> None:
+    def __init__(self, setting: Setting, term: NormTerm, V: np.ndarray, centre: float = CENTRE) -> None:
         self.reduced, self.terms = setting.reduced, setting.terms
         self.term: Any = term
         self._inner = self.terms.rejected
@@ -253,13 +253,6 @@ class NewtonDirections:
                 return self._step()
             except (LinAlgError, np.linalg.LinAlgError):
                 return False
-
-    def _step(self) -> bool:
-        raise NotImplementedError
-
-
-class SoftInteriorPoint(NewtonDirections):
-    """Predictor-corrector steps for one problem, with a :class:`NormTerm`."""
 
     def distance(self) -> float:
         """Complementarity and what the margins lack in units of it: the progress of this method alone."""
