@@ -52,6 +52,8 @@ class Reduced:
         (n, T) of the original problem.
     transform : tuple
         L (d, d) and R (dz, dz), None for the identity: before all else W there was written L X R^T.
+    merged : ndarray of bool, shape of ``size``, or None
+        Tokens whose differences enter as one sum a query, in the place of the first of them, with one multiplier.
     """
 
     delta: np.ndarray
@@ -65,6 +67,7 @@ class Reduced:
     scale: float
     size: tuple[int, int]
     transform: Transform = (None, None)
+    merged: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -75,6 +78,14 @@ class Reduced:
     def lengths(self) -> np.ndarray:
         """Length |delta_it| |z_i| of every constraint, (n, T)."""
         return row_lengths(self.delta) * row_lengths(self.queries)[:, None]
+
+    def constraint_rows(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Write out the rows of A of the tokens (rows, columns), each (J,): (J, p r), W flattened row by row."""
+        return constraint_rows(self.delta[rows, columns], self.queries[rows])
+
+    def gram(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Inner products of the rows of A of the tokens (rows, columns), (J, J), without writing them out."""
+        return constraint_gram(self.delta[rows, columns], self.queries[rows])
 
     def apply(self, W: np.ndarray) -> np.ndarray:
         """Margins of W (p, r): (n, T), zero where unconstrained."""
@@ -115,11 +126,22 @@ class Reduced:
         """Scatter values (rows, T) to the original queries and tokens, zero elsewhere."""
         out = np.zeros(self.size, dtype=dual.dtype)
         out[self.rows[:, None], self.columns] = dual
+        if self.merged is not None:
+            first = self.merged.argmax(axis=1)[:, None]
+            out = np.where(self.merged, np.take_along_axis(out, first, axis=1), out)
         return out
 
     def gather(self, values: np.ndarray) -> np.ndarray:
         """Pick this problem's entries of an array over the original queries and tokens; zero where unconstrained."""
         return np.where(self.rejected | self.tied, values[self.rows[:, None], self.columns], 0)
+
+    def gather_sums(self, values: np.ndarray) -> np.ndarray:
+        """Pick entries likewise, but the sum over merged tokens."""
+        if self.merged is not None:
+            rows = np.flatnonzero(self.merged.any(axis=1))
+            values = values.copy()
+            values[rows, self.merged[rows].argmax(axis=1)] = values[rows].sum(axis=1, where=self.merged[rows])
+        return self.gather(values)
 
     def lower(self, W: np.ndarray) -> np.ndarray:
         """Project W (d, dz) of the original coordinates into these, (p, r)."""
@@ -140,6 +162,7 @@ def reduce(
     rotate: bool = True,
     working: np.ndarray | None = None,
     transform: Transform = (None, None),
+    merged: np.ndarray | None = None,
 ) -> Reduced:
     """Reduce a problem to the span of its token differences and queries.
 
@@ -153,10 +176,16 @@ def reduce(
         Leave the other constraints out.
     transform : tuple of two ndarray or None
         L (d, d) and R (dz, dz): solve for X with W = L X R^T.
+    merged : ndarray of bool, shape (n, T), optional
+        Rejected tokens outside ``working`` that enter as one constraint a query, the sum of theirs.
     """
     constrained = problem.constrained
     if working is not None:
         constrained = constrained & working
+    if merged is not None:
+        first = np.zeros(merged.shape, dtype=bool)
+        np.put_along_axis(first, merged.argmax(axis=1)[:, None], merged.any(axis=1, keepdims=True), axis=1)
+        constrained = constrained | first
     rows = np.flatnonzero(constrained.any(axis=1))
     count = int(constrained.sum(axis=1).max())
     columns = np.argsort(~constrained[rows], axis=1, kind="stable")[:, :count]  # (rows, T)
@@ -167,6 +196,10 @@ def reduce(
         here = slice(start, start + int(constrained[block].any(axis=1).sum()))
         flat = (rows[here] - block.start)[:, None] * T + columns[here]
         np.take(part.reshape(-1, part.shape[2]), flat, axis=0, out=delta[here])
+        if merged is not None:
+            k, place = np.nonzero(first[rows[here, None], columns[here]] & kept[here])
+            inside = rows[here][k] - block.start
+            delta[start + k, place] = np.einsum("kt,ktd->kd", merged[block][inside], part[inside])
         start = here.stop
     delta[~kept] = 0.0
     queries = problem.queries[rows]
@@ -198,7 +231,20 @@ def reduce(
         scale=min(max(token_scale * query_scale, SMALLEST), LARGEST),
         size=problem.mask.shape,
         transform=transform,
+        merged=merged,
     )
+
+
+def constraint_rows(delta: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """Flatten delta_j z_j^T of token differences (J, p) and queries (J, r) row by row, (J, p r)."""
+    return (delta[:, :, None] * queries[:, None, :]).reshape(len(delta), delta.shape[1] * queries.shape[1])
+
+
+def constraint_gram(delta: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """Inner products of delta_j z_j^T of token differences (J, p) and queries (J, r), (J, J)."""
+    gram = delta @ delta.T
+    gram *= queries @ queries.T
+    return gram
 
 
 def _power_of_two(array: np.ndarray) -> float:

@@ -10,6 +10,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 # Ridges, relative to the equilibrated diagonal and the size of the matrix, tried in turn until rounding leaves it
 # positive definite. A smaller one loses less of the curvature that large weights hide.
 RIDGES = (1e-16, 1e-15, 1e-13)
+# What a ridge grows by where it is too small.
+GROWTH = 100.0
 
 
 def factor(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
@@ -27,7 +29,7 @@ def factor(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     for ridge in RIDGES:
         matrix[diagonal] = 1.0 + ridge * len(matrix)
         try:
-            held = cho_factor(matrix, lower=True, check_finite=False)
+            lower = cho_factor(matrix, lower=True, check_finite=False)
             break
         except LinAlgError:
             if ridge == RIDGES[-1]:
@@ -35,6 +37,19 @@ def factor(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
     def solve(rhs: np.ndarray) -> np.ndarray:
         left = scale if rhs.ndim == 1 else scale[:, None]
-        return left * cho_solve(held, left * rhs, check_finite=False)
+        return left * cho_solve(lower, left * rhs, check_finite=False)
 
     return solve
+
+
+def ridged(matrix: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Factor a positive semidefinite matrix with the smallest ridge, from ``ridge`` up, that makes it definite."""
+    diagonal = np.diag_indices(len(matrix))
+    while True:
+        definite = matrix.copy()
+        definite[diagonal] += ridge
+        try:
+            lower = cho_factor(definite, lower=True, overwrite_a=True, check_finite=False)
+            return lambda rhs: cho_solve(lower, rhs, check_finite=False)
+        except LinAlgError:
+            ridge *= GROWTH

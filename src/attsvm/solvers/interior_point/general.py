@@ -68,7 +68,7 @@ def solve_hard_margin(reduced: Reduced, control: Control, start: np.ndarray | No
         return None
     if norm.power is not None and 1 < norm.power < math.inf:
         control.method += ", barrier"
-        solve_power(reduced, norm, W, dual, control)
+        solve_power(setting, W, dual, control)
     if not (control.solved or control.stopped):
         solve_from(setting, control, W)
     return None

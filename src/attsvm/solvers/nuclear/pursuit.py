@@ -18,7 +18,7 @@ import numpy as np
 from attsvm.core.norms import NUCLEAR, spectral
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.evaluation import report
+from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.face import CUTOFFS, newton_step
 
 STEPS = 9
@@ -47,6 +47,7 @@ def pursue(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) 
     if length <= 0:
         return False
     dual = dual / length
+    setting = Setting.hard_margin(reduced, NUCLEAR)
     before: np.ndarray | None = None
     for _ in range(STEPS):
         strength = reduced.lengths * dual
@@ -67,7 +68,7 @@ def pursue(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) 
         kept = np.zeros_like(dual)
         kept[rows, columns] = lam
         W = (U[:, :rank] @ turn * singular) @ (Vt[:rank].T @ turn).T
-        if report(reduced, NUCLEAR, W, kept, control):
+        if setting.report(W, kept, control):
             return True
         cost = np.where(reduced.tied[rows, columns], 0.0, 1.0)
         floor = np.maximum(singular, 1e-12 * singular[-1])
