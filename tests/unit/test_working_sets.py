@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Status, solve
-from attsvm.core.reduction import reduce
-from attsvm.solvers import solving
+from attsvm.core.norms import FROBENIUS
+from attsvm.core.reduction import Reduced, reduce
+from attsvm.solvers import solving, working_set
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting, Terms
 from problems import FAMILIES
@@ -57,6 +59,30 @@ def test_streamed_soft_margins_and_priors_agree_with_those_in_memory(
         assert streamed.verify().proven
 
 
+@pytest.mark.parametrize("norm", ["frobenius", "spectral"])
+@pytest.mark.parametrize("C", [0.1, 100.0])
+def test_restrictions_stay_small_where_nearly_every_token_has_a_loss(
+    C: float, norm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Random selections on 16 entries of W: nearly all multipliers are at C, and enter as few sums a query.
+    rng = np.random.default_rng(0)
+    tokens, queries = rng.standard_normal((300, 64, 8)), rng.standard_normal((300, 2))
+    problem = SelectionProblem(tokens, queries, rng.integers(64, size=300))
+    sizes: list[int] = []
+
+    def measured(*args: Any, **options: Any) -> Reduced:
+        reduced = reduce(*args, **options)
+        sizes.append(reduced.delta.size)
+        return reduced
+
+    monkeypatch.setattr(working_set, "reduce", measured)
+    solution = solve(problem, norm, C=C, method="streamed", tol=1e-6)
+    assert solution.status is Status.OPTIMAL
+    assert np.count_nonzero(solution.dual) > 0.5 * problem.rejected.sum()
+    # Six tokens a query at first, four that join in a round, three sums, padded to the longest; most leave again.
+    assert max(sizes) <= 0.6 * problem.tokens.size
+
+
 def test_a_warm_start_is_taken_over() -> None:
     problem = make("published", 40, 10, 5)
     before = solve(problem, C=1.0, method="streamed")
@@ -72,30 +98,21 @@ def test_other_methods_are_refused_with_C() -> None:
         solve(make("published", 5, 4, 3), C=1.0, method="interior_point")
 
 
-def test_merged_constraints_are_the_sum_of_theirs_with_one_multiplier() -> None:
+def test_a_group_is_the_sum_of_its_constraints_with_one_multiplier() -> None:
     problem = make("several", 6, 8, 5)
     rng = np.random.default_rng(0)
-    merged = problem.rejected & (rng.random(problem.mask.shape) < 0.4)
-    single = problem.constrained & ~merged
-    reduced = reduce(problem, working=single, merged=merged)
+    groups = np.where(problem.rejected, rng.integers(3, size=problem.mask.shape), 0)
+    reduced = reduce(problem, working=problem.constrained & (groups == 0), groups=groups)
     W = rng.standard_normal(reduced.shape)
     dual = rng.random(reduced.rejected.shape) * reduced.rejected
     lifted = reduced.lift_dual(dual)
-    for i in range(len(merged)):
-        assert len(np.unique(lifted[i, merged[i]])) <= 1
+    for i, row in enumerate(groups):
+        assert all(len(np.unique(lifted[i, row == number])) <= 1 for number in (1, 2))
     # <A(W), lam> = <W, A^T lam> in both coordinates.
     np.testing.assert_allclose(
         (reduced.apply(W) * dual).sum(), (problem.apply(reduced.lift(W)) * lifted).sum(), rtol=1e-12
     )
-    terms = Terms(
-        Terms.hard_margin(solving.FROBENIUS, problem).norm,
-        True,
-        problem.rejected,
-        problem.tied,
-        np.where(problem.rejected, 1.0, 0.0),
-        3.0,
-        0.0,
-    )
+    terms = replace(Terms.hard_margin(FROBENIUS, problem), squared=True, upper=3.0)
     setting = Setting.of(reduced, terms, np.zeros(problem.shape[2:]))
     # A bound of the restriction is one of the whole problem.
     low = setting.terms.bound(setting.terms.clip(dual), reduced.adjoint(setting.terms.clip(dual)))[1]

@@ -9,7 +9,8 @@ to the accuracy asked for.
 
 A selection that cannot be kept has many multipliers at C, which need no constraint of their own: those of a query enter
 as the sum of theirs, :math:`\max(0, \sum u_t) \le \sum\max(0, u_t)`, with one multiplier for all. That restricts the
-dual, and is exact where all of them fall short, so memory stays bounded whatever C is. The square of the hinge has no
+dual, and is exact where all of them fall short, so memory stays bounded whatever C is. Tokens on their way to C and
+away from it form groups of the same kind; those near margin one stand for themselves. The square of the hinge has no
 such bound on its multipliers: there the working set ends with all tokens that fall short.
 """
 
@@ -35,26 +36,30 @@ ROUNDS = 100
 ROUGH, FINER = 1e-2, 0.03
 # Margins above this, in parts of the smallest asked for, let a constraint leave whose multiplier is on its way to zero.
 SLACK = 1.2
-# Tokens that fall short by more than this of the margin may be summed; those of a sum that reach the margin become
-# constraints of their own again, so many of a query in a round.
-DEEP, SPLITTING = 0.02, 8
-# Multipliers of sums above this part of C are taken to be at C.
-BOUNDED = 0.9
+# Groups of a query's tokens that enter as one sum: those at C, those on the way to it, and those that leave it. They
+# fall short by more than DEEP of the margin; multipliers above BOUNDED of C are taken to be at C.
+FULL, RISING, FALLING = 1, 2, 3
+DEEP, BOUNDED = 0.02, 0.9
+# Tokens of a query that stand for themselves, from which on what falls short by as much enters as a sum even though none
+# is at C yet.
+MANY = 10
 # Rounds after which constraints only join: sets that shrink and grow by guesses could go on for ever.
 SHRINKING = 15
 
 
 @dataclass(frozen=True)
 class WorkingSet:
-    """Rejected tokens that stand for themselves, and those that enter as one sum a query; ties belong to the first.
+    """Rejected tokens that stand for themselves, and those that enter as sums; ties belong to the first.
 
     Attributes
     ----------
-    single, merged : ndarray of bool, shape (n, T)
+    single : ndarray of bool, shape (n, T)
+    groups : ndarray of int, shape (n, T)
+        Zero, or the number of the token's group.
     """
 
     single: np.ndarray
-    merged: np.ndarray
+    groups: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,7 @@ class TokenPricing:
     ) -> Prices:
         """Evaluate all constraints at W (d, dz), in one pass over the tokens."""
         problem, smallest, tie, loss, grown = self.problem, np.inf, 0.0, 0.0, False
-        single, merged, likely = working.single.copy(), working.merged.copy(), dual.copy()
+        single, groups, likely = working.single.copy(), working.groups.copy(), dual.copy()
         u = problem.queries @ W.T
         for rows, delta in problem.differences():
             margins = np.matmul(delta, u[rows, :, None])[..., 0]
@@ -149,34 +154,47 @@ class TokenPricing:
             smallest = min(smallest, float(np.min(margins, where=asked, initial=np.inf)))
             tie = max(tie, float(np.abs(margins[tied]).max(initial=0.0)))
             loss += terms.charge(1.0 - margins[asked])
-            here, sums, values = single[rows], merged[rows], likely[rows]
-            violated = asked & ~here & ~sums & (margins < 1.0)
+            here, group, values = single[rows], groups[rows], likely[rows]
+            violated = asked & ~here & (group == 0) & (margins < 1.0)
             # A constraint by itself would move its multiplier by this much.
             values += np.where(asked & here, np.clip((1.0 - margins) / squares, -values, terms.upper), 0.0)
             np.clip(values, 0.0, terms.upper, out=values, where=asked)
-            values[sums & (values >= BOUNDED * terms.upper)] = terms.upper
+            values[(group > 0) & (values >= BOUNDED * terms.upper)] = terms.upper
             inner = (values > 0.0) & (values < terms.upper)
             values[inner] = dual[rows][inner]
             if k < SHRINKING:
                 here &= tied | (margins <= SLACK) | (values > 0)
-            moving = sums & (margins > 1.0)
-            sums &= ~moving
             if np.isfinite(terms.upper):
-                bounded = asked & (margins < 1.0 - DEEP) & (values >= terms.upper)
-                # A sum whose multiplier is below C would take along what joins it.
-                full = ~np.any(sums & (margins < 1.0 - DEEP) & ~bounded, axis=1, keepdims=True)
-                sums |= here & bounded & full
-                here &= ~sums
-                if k < SHRINKING:
-                    fresh = violated & (margins < 1.0 - DEEP) & np.any(bounded, axis=1, keepdims=True)
-                    sums |= fresh
-                    violated &= ~fresh
-                    grown |= bool(fresh.any())
-                    moving = smallest_of_each(margins, moving, SPLITTING)
-            joining = smallest_of_each(margins, violated, JOINING << min(k, 20) if terms.shift > 0 else JOINING)
-            grown |= bool(joining.any() or moving.any())
-            single[rows], merged[rows] = here | joining | moving, sums
-        return Prices(smallest, tie, loss, WorkingSet(single, merged), likely, grown)
+                joining = _regroup(margins, values >= terms.upper, violated, here & asked, group)
+                here &= group == 0
+            else:
+                joining = smallest_of_each(margins, violated, JOINING << min(k, 20) if terms.shift > 0 else JOINING)
+            grown |= bool(joining.any())
+            single[rows], groups[rows] = here | joining, group
+        return Prices(smallest, tie, loss, WorkingSet(single, groups), likely, grown)
+
+
+def _regroup(
+    margins: np.ndarray, bounded: np.ndarray, violated: np.ndarray, here: np.ndarray, group: np.ndarray
+) -> np.ndarray:
+    """Move tokens between the groups of their query, in place; returns those that become constraints of their own.
+
+    Members of a group share one multiplier, so a group takes in only tokens whose multipliers are as large as its own.
+    """
+    above, deep = margins > 1.0, margins < 1.0 - DEEP
+    risen = (group == RISING) & bounded & deep
+    crossing = (group > 0) & (above == (group != FALLING))
+    group[crossing] = np.where(above, FALLING, RISING)[crossing]
+    group[risen] = FULL
+    # A full group that is not at C would take along what joins it.
+    full = ~np.any((group == FULL) & ~bounded, axis=1, keepdims=True)
+    group[here & bounded & deep & full] = FULL
+    many = np.any(bounded & deep, axis=1, keepdims=True) | (here.sum(axis=1, keepdims=True) >= MANY)
+    group[violated & deep & many] = RISING
+    nearest = smallest_of_each(np.abs(margins - 1.0), crossing | violated & ~(many & deep), JOINING)
+    group[nearest] = 0
+    group[(group == FALLING) & (margins > SLACK) & ~bounded] = 0
+    return nearest
 
 
 def smallest_of_each(margins: np.ndarray, among: np.ndarray, count: int) -> np.ndarray:
@@ -227,10 +245,11 @@ def solve_on_working_sets(
     zero = pricing.zero()
     if zero.any() and terms.hard:
         return zero / zero.sum()
-    working = WorkingSet(pricing.first() & (terms.rejected | problem.tied), np.zeros(zero.shape, dtype=bool))
+    single, groups = pricing.first() & (terms.rejected | problem.tied), np.zeros(zero.shape, dtype=np.int8)
     if start is not None:
-        merged = terms.rejected & (start >= terms.upper)
-        working = WorkingSet((working.single | terms.rejected & (start > 0)) & ~merged, merged)
+        groups[terms.rejected & (start >= terms.upper)] = FULL
+        single = (single | terms.rejected & (start > 0)) & (groups == 0)
+    working = WorkingSet(single, groups)
     constant = terms.charge(np.ones(int((zero & problem.rejected & ~terms.rejected).sum())))
     target, likely = max(ROUGH, 0.5 * control.tol), start
     for k in range(ROUNDS):
@@ -275,6 +294,6 @@ def _restriction(problem: SelectionProblem, terms: Terms, prior: np.ndarray, wor
         rotate=terms.norm.base.invariant,
         transform=terms.norm.transform,
         working=working.single,
-        merged=working.merged if working.merged.any() else None,
+        groups=working.groups if working.groups.any() else None,
     )
     return Setting.of(reduced, terms, prior)
