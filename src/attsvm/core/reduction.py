@@ -25,6 +25,9 @@ SURELY_FULL_RANK = 1e-10
 # Ties are part of the promise: W counts only when they hold to this part of the margin.
 TIE_PRECISION = 1e-10
 
+# Token differences that enter a product or a factorisation at a time.
+CHUNK_ROWS = 1 << 14
+
 Transform = tuple[np.ndarray | None, np.ndarray | None]
 
 
@@ -262,15 +265,20 @@ def _power_of_two(array: np.ndarray) -> float:
 def _row_basis(rows: np.ndarray) -> np.ndarray | None:
     """Orthonormal basis (rank, d) of the row space of ``rows`` (m, d); None when it is everything."""
     m, d = rows.shape
+    parts = [rows[k : k + CHUNK_ROWS] for k in range(0, m, CHUNK_ROWS)]  # each a short call, so that Ctrl-C is heard
     if m >= d:
-        gram = rows.T @ rows
+        gram = sum((part.T @ part for part in parts), np.zeros((d, d)))
         gram[np.diag_indices(d)] -= SURELY_FULL_RANK * float(np.trace(gram))
         try:
             np.linalg.cholesky(gram)
             return None
         except np.linalg.LinAlgError:
             pass
-    triangle = np.linalg.qr(rows, mode="r") if m > d else rows
+    triangle = rows
+    if m > d:
+        triangle = np.zeros((0, d))
+        for part in parts:
+            triangle = np.linalg.qr(np.vstack([triangle, part]), mode="r")
     _, sigma, basis = np.linalg.svd(triangle, full_matrices=False)
     rank = int(np.count_nonzero(sigma > max(m, d) * np.finfo(float).eps * sigma[0])) if sigma[0] > 0 else 0
     return None if rank == d else basis[: max(rank, 1)]

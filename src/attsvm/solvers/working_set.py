@@ -23,13 +23,15 @@ from typing import Protocol
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import TIE_PRECISION, reduce
+from attsvm.core.reduction import SMALLEST, TIE_PRECISION, reduce
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting, Terms
 
 Method = Callable[[Setting, Control, np.ndarray | None], np.ndarray | None]
 
 FIRST, JOINING = 6, 4  # tokens a query: at the start, and at most in each round
+# Hard margins have no more supports than W has entries: so many times those join at the start and in each round.
+ROOM = 20
 ROUNDS = 100
 # Gaps of the restrictions: the first, and what the next is of the present gap. A gap tells how far W is from the
 # whole problem's solution, so a finer restriction would not tell better which constraints join.
@@ -40,8 +42,8 @@ SLACK = 1.2
 # fall short by more than DEEP of the margin; multipliers above BOUNDED of C are taken to be at C.
 FULL, RISING, FALLING = 1, 2, 3
 DEEP, BOUNDED = 0.02, 0.9
-# Tokens of a query that stand for themselves, from which on what falls short by as much enters as a sum even though none
-# is at C yet.
+# Tokens of a query that stand for themselves, from which on what falls short by as much enters as a sum, though none is
+# at C yet.
 MANY = 10
 # Rounds after which constraints only join: sets that shrink and grow by guesses could go on for ever.
 SHRINKING = 15
@@ -97,16 +99,16 @@ class Pricing(Protocol):
         """Mark the rejected tokens whose margin is zero under every W, (n, T)."""
         ...
 
-    def first(self) -> np.ndarray:
+    def first(self, terms: Terms) -> np.ndarray:
         """Choose a working set to begin with, (n, T)."""
         ...
 
     def price(
-        self, W: np.ndarray, dual: np.ndarray, length: float, working: WorkingSet, terms: Terms, k: int
+        self, W: np.ndarray, dual: np.ndarray, length: float, working: WorkingSet, terms: Terms, k: int, shrinking: bool
     ) -> Prices:
         """Evaluate all constraints at W (d, dz) in round k, for multipliers (n, T).
 
-        Multipliers times ``length`` are of the size of those with W = A^T dual.
+        Multipliers times ``length`` are of the size of those with W = A^T dual. ``shrinking`` lets constraints leave.
         """
         ...
 
@@ -130,22 +132,32 @@ class TokenPricing:
             out[rows] |= problem.rejected[rows] & ~delta.any(axis=2)
         return out
 
-    def first(self) -> np.ndarray:
+    def first(self, terms: Terms) -> np.ndarray:
         """Choose the ties, and the smallest margins of the sum of all constraints, (n, T)."""
         problem = self.problem
-        W = problem.adjoint(problem.rejected.astype(float))
-        out = problem.tied.copy()
+        W = problem.adjoint(terms.rejected.astype(float))
+        nearest, distances = np.zeros(problem.mask.shape, dtype=bool), []
         u = problem.queries @ W.T
         for rows, delta in problem.differences():
             margins = np.matmul(delta, u[rows, :, None])[..., 0]
-            out[rows] |= smallest_of_each(margins, problem.rejected[rows], FIRST)
-        return out
+            nearest[rows] = smallest_of_each(margins, terms.rejected[rows], FIRST)
+            distances.append((margins / np.maximum(problem.lengths[rows], SMALLEST))[nearest[rows]])
+        return self._few(nearest, distances, terms) | problem.tied
+
+    def _few(self, joining: np.ndarray, distances: list[np.ndarray], terms: Terms) -> np.ndarray:
+        """Keep the smallest of the marked constraints' distances, in order of their places, as far as there is room."""
+        room = ROOM * int(np.prod(self.problem.shape[2:]))
+        distance = np.concatenate(distances) if distances else np.zeros(0)
+        if terms.hard and len(distance) > room:
+            joining[joining] = distance <= np.partition(distance, room)[room]
+        return joining
 
     def price(
-        self, W: np.ndarray, dual: np.ndarray, length: float, working: WorkingSet, terms: Terms, k: int
+        self, W: np.ndarray, dual: np.ndarray, length: float, working: WorkingSet, terms: Terms, k: int, shrinking: bool
     ) -> Prices:
         """Evaluate all constraints at W (d, dz), in one pass over the tokens."""
-        problem, smallest, tie, loss, grown = self.problem, np.inf, 0.0, 0.0, False
+        problem, smallest, tie, loss = self.problem, np.inf, 0.0, 0.0
+        fresh, distances = np.zeros(problem.mask.shape, dtype=bool), []
         single, groups, likely = working.single.copy(), working.groups.copy(), dual.copy()
         u = problem.queries @ W.T
         for rows, delta in problem.differences():
@@ -162,16 +174,17 @@ class TokenPricing:
             values[(group > 0) & (values >= BOUNDED * terms.upper)] = terms.upper
             inner = (values > 0.0) & (values < terms.upper)
             values[inner] = dual[rows][inner]
-            if k < SHRINKING:
+            if shrinking:
                 here &= tied | (margins <= SLACK) | (values > 0)
             if np.isfinite(terms.upper):
                 joining = _regroup(margins, values >= terms.upper, violated, here & asked, group)
                 here &= group == 0
             else:
                 joining = smallest_of_each(margins, violated, JOINING << min(k, 20) if terms.shift > 0 else JOINING)
-            grown |= bool(joining.any())
-            single[rows], groups[rows] = here | joining, group
-        return Prices(smallest, tie, loss, WorkingSet(single, groups), likely, grown)
+            single[rows], groups[rows], fresh[rows] = here, group, joining
+            distances.append(((margins - 1.0) / np.maximum(problem.lengths[rows], SMALLEST))[joining])
+        fresh = self._few(fresh, distances, terms)
+        return Prices(smallest, tie, loss, WorkingSet(single | fresh, groups), likely, bool(fresh.any()))
 
 
 def _regroup(
@@ -245,7 +258,7 @@ def solve_on_working_sets(
     zero = pricing.zero()
     if zero.any() and terms.hard:
         return zero / zero.sum()
-    single, groups = pricing.first() & (terms.rejected | problem.tied), np.zeros(zero.shape, dtype=np.int8)
+    single, groups = pricing.first(terms) & (terms.rejected | problem.tied), np.zeros(zero.shape, dtype=np.int8)
     if start is not None:
         groups[terms.rejected & (start >= terms.upper)] = FULL
         single = (single | terms.rejected & (start > 0)) & (groups == 0)
@@ -267,7 +280,9 @@ def solve_on_working_sets(
         W = V + W0
         # Multipliers of the size of those with W = A^T dual tell by how far a constraint is from active.
         length = 1.0 if terms.norm.euclidean else norm.value(V)
-        prices = pricing.price(W, dual, length, working, terms, k)
+        # What leaves a hard margin's working set before a W is found that satisfies everything comes back.
+        shrinking = k < SHRINKING and not (terms.hard and np.isinf(control.state.gap))
+        prices = pricing.price(W, dual, length, working, terms, k, shrinking)
         objective = np.inf
         if prices.tie <= TIE_PRECISION * (prices.smallest if terms.hard else 1.0):
             if not terms.hard:

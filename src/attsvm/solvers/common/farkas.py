@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
+from attsvm.core.interruption import interruptible
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.proofs.certificate import existence_ratio
@@ -89,7 +90,8 @@ def by_linear_program(reduced: Reduced, time_limit: float | None) -> tuple[np.nd
         equal = coo_array(np.hstack([ties, np.zeros((len(tied_rows), 1))]))
     cost = np.zeros(size + 1)
     cost[-1] = -1.0
-    outcome = linprog(
+    outcome = interruptible(
+        linprog,
         cost,
         A_ub=upper,
         b_ub=np.zeros(len(rows)),

@@ -14,9 +14,9 @@ set solvable; repeated steps remove its effect.
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_solve
 
-from attsvm.solvers.common.cholesky import ridged
+from attsvm.solvers.common.cholesky import lower_factor, ridged
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.schedule import BLOCKED, OVERHEAD, Steps
@@ -116,7 +116,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     gram = _gram(setting, rows, columns)
     try:
         gram[np.diag_indices(size)] += RIDGE * float(np.diag(gram).max())
-        factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+        factor = lower_factor(gram)
     except LinAlgError:
         return False
     for _ in range(4):
@@ -240,7 +240,7 @@ def _by_single_precision(gram: np.ndarray, start: np.ndarray, slope: np.ndarray)
     matrix = gram.astype(np.float32)
     matrix[np.diag_indices(len(gram))] += SINGLE_RIDGE * float(np.diag(gram).max())
     try:
-        factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+        factor = lower_factor(matrix)
     except LinAlgError:
         return None
     solution, residual = start.copy(), slope.copy()
