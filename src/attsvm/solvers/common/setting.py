@@ -103,9 +103,10 @@ class Terms:
         if gain <= 0:
             return 0.0, 0.0
         size = self.norm.dual(adjoint)
-        held = dual[self.rejected]
-        top = float(held.max(initial=0.0))
-        curvature = self.shift * float(held @ held) + (size * size if self.squared else 0.0)
+        values = dual[self.rejected]
+        top = float(values.max(initial=0.0))
+        # Squares of multipliers may leave the range of floats where their products with the shift do not.
+        curvature = float((self.shift * values) @ values) + (size * size if self.squared else 0.0)
         limit = self.upper / top if top > 0 else np.inf
         if not self.squared:
             limit = min(limit, 1.0 / size if size > 0 else np.inf)
