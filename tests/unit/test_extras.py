@@ -36,7 +36,8 @@ y = np.arange(20) % 3
 inputs = random.normal(size=(20, 30))
 assert attsvm.MarginClassifier().fit(inputs, y).score(inputs, y) == 1.0
 W = random.normal(size=(8, 8))
-assert attsvm.AttentionSVM().fit(tokens, np.einsum("ntd,de,ne->nt", tokens, W, tokens[:, 0]).argmax(1)).solution_.verify()
+selected = np.einsum("ntd,de,ne->nt", tokens, W, tokens[:, 0]).argmax(1)
+assert attsvm.AttentionSVM().fit(tokens, selected).solution_.verify()
 """
 
 

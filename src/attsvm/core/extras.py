@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# What the core does without (solving, certificates, exact arithmetic, the scikit-learn faces), by the extra that brings it.
+# By package, the extra that brings it; solving, certificates, exact proofs and the scikit-learn faces need none.
 EXTRAS = {
     "torch": "torch",
     "matplotlib": "plots",
