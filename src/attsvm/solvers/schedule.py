@@ -20,8 +20,10 @@ from attsvm.solvers.common.control import Control
 Steps = Generator[float, None, np.ndarray | None]
 
 # Floating-point operations a second of one core (a Xeon of 2.6 GHz): Cholesky factors and matrix products of a few
-# hundred rows and more; compiled passes over the tokens; products with a vector. Only their ratios matter.
-BLOCKED, COMPILED, STREAMED = 2e10, 1.5e9, 2e9
+# hundred rows and more; compiled loops whose every pass depends on the one before, over 16 to 40 numbers at a time;
+# compiled updates of a whole matrix; products with a vector. Only their ratios matter. Measured on the four methods'
+# steps at (100, 32, 24), (200, 32, 24), (60, 48, 16) and (150, 20, 40), the estimates are within .7 to 1.6 of the time.
+BLOCKED, COMPILED, UPDATES, STREAMED = 2e10, 1.5e9, 8e9, 2e9
 # What a step costs beside its operations: the interpreter's share of an interior-point or a Newton step.
 OVERHEAD = 1e-3
 # Each round's budget over that of the round before. Twice bounds what the last method in turn waits for; smaller
@@ -35,6 +37,9 @@ GROWTH = 2.0
 # from the start most instances cost twice the best method's time.
 FIRST, INTERIOR, SECOND = (0.5, 0), (0.75, 1), (0.25, 1)
 INTERIOR_STEPS = 16
+# Nuclear: steps of its interior point in general, and the shares of that work which it and first-order steps have at
+# first; the one that is expected to need less does not wait for the other.
+NUCLEAR_INTERIOR_STEPS, NUCLEAR_FIRST, NUCLEAR_INTERIOR = 20, 1.0, 1.0
 # Frobenius: tokens, and entries of W, up to which one compiled call from tokens to answer is cheaper than looking at
 # the problem (40 us at (6, 8, 10), where the reduction alone takes 100).
 SMALL, FEW_ENTRIES = 1000, 1100
@@ -42,6 +47,20 @@ SMALL, FEW_ENTRIES = 1000, 1100
 STREAM_BYTES = 1 << 28
 # Entries of the dense constraints up to which the last resort, a linear program, asks whether any W exists.
 LINEAR_PROGRAM_ENTRIES = 50_000_000
+
+
+def nuclear_first_order_work(shape: tuple[int, int], m: int) -> float:
+    """Estimate the work of a first-order step for W of shape (p, r) on m constraints.
+
+    Fitted, as the next, to times between (10, 6) with 42 constraints and (64, 64) with 2600.
+    """
+    p, r = shape
+    return 1e-6 * (5.0 + 0.09 * p * r + 0.002 * m * p)
+
+
+def nuclear_interior_work(shape: tuple[int, int], m: int) -> float:
+    """Estimate the work of a step of the nuclear norm's interior point for W of shape (p, r) on m constraints."""
+    return 1e-6 * (300.0 + 8e-3 * m**2 + 2e-5 * m**3 + 2.5e-3 * sum(shape) ** 3)
 
 
 @dataclass

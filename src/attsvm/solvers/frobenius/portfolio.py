@@ -161,6 +161,7 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
             multipliers = farkas.certificate(setting.reduced, descent.dual, control)
             if multipliers is not None:
                 return multipliers
+            yield farkas.work(setting.reduced, descent.dual)
             suspicious *= 10.0
         gap = control.state.gap
         size = int(setting.inner(descent.dual).sum())
