@@ -95,9 +95,7 @@ def solve_setting(
     if setting.terms.hard:
         CoordinateDescent(setting, dual).run(OPENING)
         if _takes_exchanges(setting):
-            order.append("active_set")
-            if _suits_exchanges(setting, dual):
-                order.reverse()
+            order.insert(0 if _suits_exchanges(setting, dual) else 1, "active_set")
     work = INTERIOR_STEPS * work_of_a_step(setting.reduced)
     turns = []
     # The first method's own second turn comes after the others'.
