@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 from attsvm import SelectionProblem, solve
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.rounding import UNIT
-from attsvm.proofs import linear, tie_moves, ties
+from attsvm.proofs import linear, surjective, tie_moves, ties
 from attsvm.proofs.certified import certify
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.optimum import upper_bound
@@ -121,6 +121,10 @@ def test_the_move_bounds_the_shortest_change(size: float, dependent: bool) -> No
         true = nearest(problem, W)
         assert true is not None
         assert bound >= true
+        if dependent:
+            exact = exact_move(equations(problem, W))
+            assert exact is not None
+            assert exact.size <= Fraction(bound) <= exact.size * (1 + Fraction(1, 2**48))
         rows = np.array([[float(a) for a in row] for row in tie_rows(problem)])
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         sigma = np.linalg.svd(rows, compute_uv=False)
@@ -148,6 +152,66 @@ def test_ties_that_hold_exactly_cost_nothing_and_ones_that_cannot_are_refused() 
     assert tie_move(twins, np.array([[1.0], [5.0]]), math.sqrt(26.0)) == 0.0
 
 
+def test_ties_that_depend_on_each_other_are_settled_over_the_rationals() -> None:
+    """Differences (1, 1), (2, 2), (3, 3): w = (3, -3) ties all of them, (3, -2) is a half short in every entry."""
+    line = [[0.0, 0.0], [-1.0, -1.0], [-2.0, -2.0], [-3.0, -3.0], [5.0, 1.0]]
+    problem = SelectionProblem([line], [[1.0]], [[True, True, True, True, False]])
+    assert tie_move(problem, np.array([[3.0], [-3.0]]), math.sqrt(18.0)) == 0.0
+    assert tie_move(problem, np.array([[3.0], [-2.0]]), math.sqrt(13.0)) == pytest.approx(1.0, rel=1e-14)
+    # One of the ties holds, another does not: d = 2, and (1, 0) beside (0, 1) and (1, 1).
+    corner = [[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0], [-1.0, -1.0], [5.0, 1.0]]
+    mixed = SelectionProblem([corner], [[1.0]], [[True, True, True, True, False]])
+    assert tie_move(mixed, np.array([[0.0], [0.5]]), 0.5) == pytest.approx(0.5, rel=1e-14)
+
+
+def test_as_many_equations_as_w_has_entries() -> None:
+    problem = SelectionProblem(
+        [[[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0], [5.0, 1.0]]], [[1.0, 0.0]], [[True, True, True, False]]
+    )
+    assert tie_move(problem, np.array([[0.25, 0.0], [0.0, 7.0]]), 8.0) == pytest.approx(math.sqrt(0.125), rel=1e-12)
+    square = SelectionProblem(
+        [[[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0], [5.0, 1.0]]], [[2.0]], [[True, True, True, False]]
+    )
+    assert tie_move(square, np.array([[0.3], [0.4]]), 0.5) == pytest.approx(0.5 * math.sqrt(2.0), rel=1e-12)
+
+
+def test_the_smallest_eigenvalue_is_proved_and_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LAPACK may say what it likes: without a Cholesky factor of the rest there is no bound by the Gram matrix."""
+    from attsvm.core.double_double import Rows
+
+    problem = tied_problem(0, n=2, d=4)
+    rows = Rows.of(problem, *ties._distinct_ties(problem))
+    assert ties._smallest_square(rows) > 0
+    monkeypatch.setattr(np.linalg, "eigvalsh", lambda gram: np.array([1.9]))
+    assert ties._smallest_square(rows) == 0.0
+
+
+def test_allowances_are_those_of_the_roundings_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a unit of 1e-6 in the allowances alone, the move is longer by what the products and sums may lose."""
+    from attsvm.core.double_double import Rows
+
+    unit = 1e-6
+    problem = tied_problem(0, n=2, d=5)
+    d, dz = problem.shape[2:]
+    rows = Rows.of(problem, *ties._distinct_ties(problem))
+    k = len(rows.lengths)
+    W = np.random.default_rng(0).standard_normal((d, dz))
+    length, floor = tie_move(problem, W, 1.0), ties._smallest_square(rows)
+    monkeypatch.setattr(ties, "gamma", lambda count: count * unit)
+    coarse = ties._smallest_square(rows)
+    # Entries of the Gram matrix: a difference, d and dz products, lengths; Cholesky: k + 1 roundings of the trace.
+    lost = (floor - coarse) / unit
+    assert k * 2 * (d + dz) + (k + 1) * k <= lost <= k * (2 * (d + dz) + 16) + (k + 4) * k + 1e-3
+    stretch = (tie_move(problem, W, 1.0) / length / math.sqrt(floor / coarse) - 1) / unit
+    # The norm of k residuals, their quotients by lengths of d + dz roundings.
+    assert k + d + dz + 4 <= stretch <= k + d + dz + 40
+    # Four times the rounding is where the bound is given up.
+    for share, shown in ((4.1, True), (3.9, False)):
+        gram_unit = 2 * floor / share / (k * (2 * (d + dz) + 16) + (k + 4) * k)
+        monkeypatch.setattr(ties, "gamma", lambda count, size=gram_unit: count * size)
+        assert (ties._smallest_square(rows) > 0) == shown
+
+
 def test_an_equation_that_says_nothing_or_stands_twice_is_left_out() -> None:
     """Two queries read the same tied tokens; a third query is zero, a fourth ties a token with itself."""
     tokens = [[[0.0, 1.0], [1.0, 1.0], [5.0, 5.0]], [[2.0, 2.0], [2.0, 2.0], [5.0, 5.0]]]
@@ -155,6 +219,8 @@ def test_an_equation_that_says_nothing_or_stands_twice_is_left_out() -> None:
     problem = SelectionProblem(tokens, [[1.0], [1.0], [0.0], [1.0]], selected, sequence=[0, 0, 0, 1])
     rows, columns = ties._distinct_ties(problem)
     assert (rows.tolist(), columns.tolist()) == ([0], [1])
+    half = SelectionProblem(tokens, [[1.0, 0.0]], selected[:1], sequence=[0])
+    assert len(ties._distinct_ties(half)[0]) == 1
     several = SelectionProblem(tokens, [[1.0], [2.0], [0.0], [1.0]], selected, sequence=[0, 0, 0, 1])
     rows, columns = ties._distinct_ties(several)
     assert (rows.tolist(), columns.tolist()) == ([0, 1], [1, 1])
@@ -300,6 +366,44 @@ def test_duplicates_that_differ_exactly_are_no_duplicates() -> None:
     near = np.array([[[1.0], [2.0**-60], [0.0]], [[1.0], [2.0**-61], [0.0]]])
     alike = SelectionProblem(near, [[1.0], [1.0]], selected)
     assert bounded_move(equations(alike, W)) is None
+    wide = SelectionProblem(np.pad(near, ((0, 0), (0, 0), (0, 1))), [[1.0], [1.0]], selected)
+    assert bounded_move(equations(wide, np.array([[0.5], [0.5]]))) is None
+
+
+def test_differences_with_zeros_and_ties_of_twins_are_moved_onto_as_well() -> None:
+    """Unit vectors: most entries of an equation are zero; the tie of two equal tokens is no equation."""
+    tokens = np.array([np.eye(4), np.eye(4)[[0, 0, 1, 2]]])
+    problem = SelectionProblem(tokens, [[1.0, 0.0], [0.0, 2.0]], [[True, True, True, False], [True, True, True, False]])
+    W = np.random.default_rng(0).standard_normal((4, 2))
+    move = bounded_move(equations(problem, W))
+    assert move is not None
+    left_over = max(abs(product(row, moved(W, move))) for row in tie_rows(problem))
+    assert left_over <= move.reach * 2
+    # The tie of twins alone leaves nothing to solve.
+    twins = SelectionProblem(tokens[1:], [[1.0, 0.0]], [[True, True, False, False]])
+    assert bounded_move(equations(twins, W)) is None
+
+
+def test_products_that_underflow_are_left_to_exact_arithmetic() -> None:
+    tokens = np.array([[[0.0, 0.0], [1.0, 1e-200], [5.0, 1.0]]])
+    for size, fine in ((1e-40, True), (1e-60, False)):
+        problem = SelectionProblem(tokens, [[1.0, size]], [[True, True, False]])
+        assert (bounded_move(equations(problem, np.ones((2, 2)))) is not None) == fine
+
+
+def test_allowances_of_a_bounded_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a unit of 1e-6: the sum of the entries of an inverse, the rounding of what is left, and three products."""
+    problem, unit = tied_problem(0, n=2), 1e-6
+    W = np.random.default_rng(0).standard_normal(problem.shape[2:])
+    fine = bounded_move(equations(problem, W))
+    monkeypatch.setattr(tie_moves, "UNIT", unit)
+    monkeypatch.setattr(tie_moves, "gamma", lambda count: count * unit)
+    coarse = bounded_move(equations(problem, W))
+    assert fine is not None
+    assert coarse is not None
+    entries = W.size * int(problem.tied.sum())
+    stretch = (float(coarse.reach / fine.reach) - 1) / unit
+    assert entries - 1 + 1 + 3 <= stretch <= entries + 12
 
 
 # --- a right inverse ---
@@ -336,11 +440,34 @@ def test_the_defect_of_a_right_inverse_holds_in_exact_arithmetic() -> None:
         assert found.error <= (shape[1] + 10) * UNIT
 
 
+def test_the_allowances_of_a_right_inverse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a unit of 1e-6 and an inverse that is off by a hundredth: every rounding counted widens the defect."""
+    unit, count = 1e-6, 5
+    M = np.eye(count) + np.diag([1.0] * (count - 1), 1)
+    inverse = np.linalg.pinv(M) * 1.01
+    monkeypatch.setattr(surjective, "UNIT", unit)
+    monkeypatch.setattr(surjective, "gamma", lambda k: k * unit)
+    monkeypatch.setattr(np.linalg, "pinv", lambda M: inverse)
+    found = right_inverse(M, 3)
+    assert found is not None
+    # k products and sums, three roundings of an entry and that of its scaling.
+    assert (count + 3) * unit <= found.error <= (count + 3 + 3) * unit
+    size = (np.abs(M) @ np.abs(inverse)).sum(axis=1)
+    least = 0.01 * (1 + unit) + found.error * size + count * unit
+    assert least.max() * (1 + (count - 1) * unit) <= found.defect
+    assert found.defect <= (0.01 * (1 + 3 * unit) + found.error * size + count * unit).max() * (1 + (count + 1) * unit)
+    reach = found.multiplier(1.0) * (1 - found.defect)
+    assert 1 + 2 * unit <= reach <= 1 + 10 * unit
+    monkeypatch.setattr(np.linalg, "pinv", lambda M: np.where(np.eye(count) > 0, np.inf, inverse))
+    assert right_inverse(M, 3) is None
+
+
 def test_what_maps_onto_less_has_no_right_inverse() -> None:
     assert right_inverse(np.ones((2, 3)), 3) is None
     assert right_inverse(np.ones((3, 2)), 3) is None
     assert right_inverse(np.empty((0, 2)), 3) is None
     assert right_inverse(np.array([[1.0, np.nan]]), 3) is None
+    assert right_inverse(np.array([[1.0, 0.0], [np.inf, 1.0]]), 3) is None
     nearly = np.array([[1.0, 0.0], [1.0, 2.0**-50]])
     assert right_inverse(nearly, 3) is None  # entries known to three units only: the rows may be the same
     assert right_inverse(np.array([[1.0, 0.0], [1.0, 1e-10]]), 3) is not None
