@@ -26,11 +26,13 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from attsvm.experiments.statistics import wilson_interval
 from mutants import Mutant, draw, install, mutants
@@ -83,7 +85,7 @@ TESTS = {
     "attsvm.training.gradient": ["tests/unit/test_gradient.py"],
 }
 
-QUIET = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
+QUIET = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
 
 
 class Calls:
@@ -106,6 +108,42 @@ class Calls:
         yield
         sys.setprofile(None)
         self.of[item.nodeid] = (time.process_time() - start, sorted(lines))
+
+
+class Loop:
+    """A pytest plugin that runs, instead of the tests collected once, those of every mutant in a child of its own."""
+
+    def __init__(
+        self, module: ModuleType, drawn: list[Mutant], tell: Callable[[Mutant, bool, int, float], None]
+    ) -> None:
+        self.module, self.drawn, self.tell = module, drawn, tell
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        of = _in_child(lambda: self._calls(session), 600)
+        if of is None:
+            raise pytest.UsageError(f"the tests of {self.module.__name__} fail without a mutation")
+        for mutant in self.drawn:
+            chosen = sorted((seconds, test) for test, (seconds, lines) in of.items() if mutant.first in lines)
+            limit = 30 + 20 * sum(seconds for seconds, _ in chosen)
+            start = time.monotonic()
+            work = partial(self._notices, mutant, [items[test] for _, test in chosen])
+            # Too long, or a child that dies, is killed as well.
+            killed = bool(chosen) and _in_child(work, limit) is not False
+            self.tell(mutant, killed, len(chosen), time.monotonic() - start)
+        return True
+
+    def _calls(self, session: pytest.Session) -> dict[str, tuple[float, list[int]]] | None:
+        plugin = Calls(self.module)
+        session.config.pluginmanager.register(plugin)
+        return None if any(_fails(item) for item in session.items) else plugin.of
+
+    def _notices(self, mutant: Mutant, items: list[pytest.Item]) -> bool:
+        return install(mutant, self.module) and any(_fails(item) for item in items)
+
+
+def _fails(item: pytest.Item) -> bool:
+    return any(report.failed for report in runtestprotocol(item, log=False, nextitem=None))
 
 
 def _in_child(work: Callable[[], Any], seconds: float) -> Any:
@@ -132,28 +170,6 @@ def _in_child(work: Callable[[], Any], seconds: float) -> Any:
     return json.loads(answer) if answer else None
 
 
-def calls(tests: list[str], module: ModuleType) -> dict[str, tuple[float, list[int]]]:
-    """Run the tests of an unchanged module: time and functions called, by their first lines, for every test."""
-
-    def work() -> Any:
-        plugin = Calls(module)
-        return plugin.of if pytest.main([*tests, "-x", *QUIET], plugins=[plugin]) == 0 else None
-
-    found = _in_child(work, 600)
-    if found is None:
-        raise SystemExit(f"the tests of {module.__name__} fail without a mutation")
-    return found
-
-
-def is_killed(tests: list[str], mutant: Mutant, module: ModuleType, seconds: float) -> bool:
-    """Run tests against a mutant. Too long, or a child that dies, is killed as well."""
-
-    def work() -> int:
-        return int(install(mutant, module) and pytest.main([*tests, "-x", *QUIET]))
-
-    return _in_child(work, seconds) != 0
-
-
 def _warm_up() -> None:
     """Load what every child needs: the packages, the compiled kernels, and the packages that the tests compare with."""
     for name in ("cvxpy", "mpmath", "sklearn.svm", "scipy.optimize"):
@@ -168,7 +184,7 @@ def _warm_up() -> None:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Send what pytest prints about a collection nowhere."""
+    """Send what pytest prints nowhere."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
 
@@ -211,32 +227,28 @@ def run(name: str, options: argparse.Namespace, reasons: dict[tuple[str, str, in
     module = importlib.import_module(name)
     made = list(mutants(Path(module.__file__ or "").read_text(encoding="utf-8")))
     tally = Tally(len(made))
-    if options.list:
-        return tally
-    # Children then find the test modules imported.
-    with _silence():
-        pytest.main([*TESTS[name], "--collect-only", *QUIET])
-    of = calls(TESTS[name], module)
-    for mutant in draw(made, options.sample, options.seed):
-        chosen = sorted((seconds, test) for test, (seconds, lines) in of.items() if mutant.first in lines)
-        limit = 30 + 20 * sum(seconds for seconds, _ in chosen)
-        start = time.monotonic()
-        killed = bool(chosen) and is_killed([test for _, test in chosen], mutant, module, limit)
+
+    def tell(mutant: Mutant, killed: bool, tests: int, seconds: float) -> None:
         reason = "" if killed else reasons.get((name, *mutant.key), "")
-        tally += Tally(0, 1, int(killed), int(bool(reason)))
+        tally.drawn, tally.killed, tally.same = tally.drawn + 1, tally.killed + killed, tally.same + bool(reason)
         if not killed:
-            what = reason or ("survives" if chosen else "no test calls it")
-            print(
-                f"{name.removeprefix('attsvm.')}:{mutant.line} {mutant.function}: `{mutant.was}` -> "
-                f"`{mutant.becomes}` in `{mutant.text}`: {what}",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
+            what = reason or ("survives" if tests else "no test calls it")
+            where = f"{name.removeprefix('attsvm.')}:{mutant.line} {mutant.function}"
+            change = f"`{mutant.was}` -> `{mutant.becomes}` in `{mutant.text}`"
+            print(f"{where}: {change}: {what}", file=sys.stderr, flush=True)
         if options.out:
             record = {"module": name, "line": mutant.line, "function": mutant.function, "text": mutant.text}
             record |= {"column": mutant.column, "was": mutant.was, "becomes": mutant.becomes, "killed": killed}
-            record |= {"tests": len(chosen), "seconds": round(time.monotonic() - start, 2), "seed": options.seed}
+            record |= {"tests": tests, "seconds": round(seconds, 2), "seed": options.seed}
             with options.out.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    if not options.list:
+        loop = Loop(module, draw(made, options.sample, options.seed), tell)
+        with _silence():
+            code = pytest.main([*TESTS[name], *QUIET], plugins=[loop])
+        if code != pytest.ExitCode.OK:
+            raise SystemExit(f"the tests of {name} cannot be run, or fail without a mutation")
     return tally
 
 
