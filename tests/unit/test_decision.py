@@ -151,6 +151,12 @@ def test_a_kernel_larger_than_is_solved_for_is_left(monkeypatch: pytest.MonkeyPa
     assert linear.kernel_vector(matrix) is None
 
 
+def test_a_kernel_modulo_the_prime_is_checked_exactly() -> None:
+    """The second row vanishes modulo the prime, and only there."""
+    assert linear.kernel_vector(np.array([[1, -1], [0, linear.PRIME]], dtype=object)) is None
+    assert linear.kernel_vector(np.array([[1, -1], [0, 0]], dtype=object)) is not None
+
+
 def test_zero_pivots_are_passed_over() -> None:
     """Elimination starts with a zero in the corner; the solution is that of Cramer's rule."""
     matrix = np.array([[0, 2, 1], [3, 0, -1], [1, 1, 0]], dtype=object)

@@ -216,7 +216,7 @@ def test_a_margin_counts_when_ties_hold_to_the_precision_promised() -> None:
 
 def test_the_rounding_of_a_tie_is_that_of_its_length() -> None:
     """The margin of a tie carries some eps of |W||delta||z|, however small the margin of the others."""
-    length = 1e8
+    length = 1.3e8  # just below a power of two, so that the scaled tie is longer than one
     problem = SelectionProblem([[[0.0, 0.0], [length, length], [-1.0, 0.0]]], [[1.0]], np.array([[True, True, False]]))
     reduced = reduce(problem)
     W = reduced.lower(np.array([[1.0], [-1.0]]))

@@ -123,8 +123,11 @@ def test_growth_bounds_every_matrix_and_is_attained(norm: str | float, shape: tu
         value = measure.dual(unit) if dual else measure.value(unit)
         assert value <= bound * (1 + 1e-15)
         worst = max(worst, value)
-    # A corner, a constant or a partial isometry attains each of these; the allowance is a thousand units.
+    # A corner, a constant or a partial isometry attains each of these; the allowance is a thousand units. Rounding
+    # cannot reach beyond a bound of one, which is exact.
     assert bound <= worst * (1 + 3e-13)
+    assert bound == 1.0 or bound >= worst * (1 + 2 * math.prod(shape) * UNIT)
+    assert bound == 1.0 or bound > 1.0
 
 
 # --- norms from above ---
@@ -231,3 +234,114 @@ def test_what_factors_miss(sharp: bool) -> None:
         # Five roundings of the product of the factors' norms in floats, their square in twice the precision.
         room = 6 * UNIT * np.linalg.norm(K) * np.linalg.norm(Q) * (UNIT * 1e3 if sharp else 1.0)
         assert bound <= math.sqrt(missing) * (1 + 1e-13) + room
+
+
+# --- allowances, with a unit of 1e-6 in them alone ---
+
+
+COARSE = 1e-6
+
+
+@pytest.fixture
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounding, "UNIT", COARSE)
+    monkeypatch.setattr(rounding, "FEW", 4 * COARSE)
+    monkeypatch.setattr(rounding, "gamma", lambda k: k * COARSE)
+    monkeypatch.setattr(rounding, "error_of", lambda first, second: 0.0)
+
+
+def units(above: float, true: float) -> float:
+    return (above / true - 1) / COARSE
+
+
+@pytest.mark.usefixtures("coarse")
+@pytest.mark.parametrize("shape", [(1, 1), (6, 4), (5, 30)])
+def test_a_sum_of_squares_is_off_by_half_a_rounding_an_entry(shape: tuple[int, int]) -> None:
+    M = np.random.default_rng(5).standard_normal(shape)
+    size, value = M.size, float(np.linalg.norm(M))
+    measure = get_norm("frobenius")
+    assert 0.5 * size + 1 <= units(norm_above(measure, M, value), value) <= 0.5 * size + 10
+    assert 2 <= units(norm_above(measure, M, value, sharp=True), value) <= 5
+    assert 0.5 * size + 1 <= units(rounding._frobenius_above(M), value) <= 0.5 * size + 10
+
+
+@pytest.mark.usefixtures("coarse")
+@pytest.mark.parametrize(("r", "k"), [(2, 40), (9, 40), (9, 12)])
+def test_a_gram_matrix_is_off_by_the_products_of_its_rows(r: int, k: int) -> None:
+    """||Q Q^T - I||_F is at most k + 2 units of ||Q||_F^2 = r, and half of that is the norm's."""
+    Q = np.eye(r, k)
+    plain = units(rounding._orthonormal_above(Q, sharp=False), 1.0)
+    assert 0.5 * k * r + 2 <= plain <= 0.5 * (k + 2) * r + 6 + 1e-3 * k * r
+    assert 2 <= units(rounding._orthonormal_above(Q, sharp=True), 1.0) <= 6
+    off = np.eye(r, k) * (1 + 1e-3)
+    room = r**0.5 * (2e-3 + 1e-6) / 2 / COARSE
+    assert room * (1 - 0.01) <= units(rounding._orthonormal_above(off, sharp=True), 1.0) <= room + 8
+
+
+@pytest.mark.usefixtures("coarse")
+def test_a_product_of_factors_is_off_by_its_terms() -> None:
+    rng = np.random.default_rng(6)
+    for r in (1, 3, 20):
+        K, Q = rng.standard_normal((6, r)), rng.standard_normal((r, 4))
+        size = float(np.linalg.norm(K) * np.linalg.norm(Q))
+        plain = rounding._miss_above(K @ Q, K, Q, sharp=False) / COARSE / size
+        assert r + 1 <= plain <= (r + 2.1) * (1 + (0.5 * 10 * r + 30) * COARSE)
+        assert rounding._miss_above(K @ Q, K, Q, sharp=True) <= 1e-14 * size
+        M = K @ Q + rng.standard_normal((6, 4))
+        apart = float(np.linalg.norm(M - K @ Q))
+        assert 0.5 * 24 + 3 <= units(rounding._miss_above(M, K, Q, sharp=True), apart) <= 0.5 * 24 + 13
+
+
+@pytest.mark.usefixtures("coarse")
+@pytest.mark.parametrize("shape", [(7, 6), (30, 2)])
+def test_norms_of_singular_values_are_off_by_their_factors(shape: tuple[int, int]) -> None:
+    M = np.random.default_rng(7).standard_normal(shape)
+    s = np.linalg.svd(M, compute_uv=False)
+    r, (d, dz), total, length = len(s), shape, float(s.sum()), float(np.linalg.norm(s))
+    K = math.sqrt(total)  # the Frobenius norm of both factors
+    nuclear, spectral = get_norm("nuclear"), get_norm("spectral")
+    for measure, dual in ((nuclear, False), (spectral, True)):
+        plain = units(norm_above(measure, M, total, dual=dual), total)
+        squares, miss = 0.5 * r * (d + dz), math.sqrt(r) * K * K / total
+        assert squares + r * miss + 3 <= plain <= squares + 16 + (r + 2) * miss + 5 + 1e-3 * plain
+        assert 6 <= units(norm_above(measure, M, total, dual=dual, sharp=True), total) <= 13
+    for measure, dual in ((spectral, False), (nuclear, True)):
+        plain = units(norm_above(measure, M, float(s[0]), dual=dual), float(s[0]))
+        stretch, miss = 0.5 * r * (d + dz), math.sqrt(r) * length / float(s[0])
+        assert stretch + r * miss + 3 <= plain <= stretch + 2 * r + 14 + (r + 3) * miss + 1e-3 * plain
+        sharp = units(norm_above(measure, M, float(s[0]), dual=dual, sharp=True), float(s[0]))
+        assert 6 + miss <= sharp <= 14 + miss
+
+
+@pytest.mark.usefixtures("coarse")
+def test_powers_and_their_root() -> None:
+    M = np.random.default_rng(8).standard_normal((6, 5))
+    for p in (1, 1.5, 3):
+        measure = get_norm(p)
+        value = measure.value(M)
+        # A sum of k powers to p units each, then the p-th root.
+        assert 30 / p + 2 <= units(norm_above(measure, M, value), value) <= 30 / p + 40 + 4 * math.log(30)
+    q = 3 / 2
+    value = get_norm(3).dual(M)
+    assert 30 / q + 2 <= units(norm_above(get_norm(3), M, value, dual=True), value) <= 30 / q + 40 + 4 * math.log(30)
+
+
+def test_sums_in_twice_the_precision_are_for_small_factors(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(9)
+    K, Q = rng.standard_normal((6, 3)), rng.standard_normal((3, 4))
+    for call, count in (
+        (lambda: rounding._miss_above(K @ Q, K, Q, sharp=True), 6 * 3 * 4),
+        (lambda: rounding._orthonormal_above(np.eye(3, 7), sharp=True), 3 * 3 * 7),
+    ):
+        monkeypatch.setattr(rounding, "SHARP_ENTRIES", count)
+        narrow = call()
+        monkeypatch.setattr(rounding, "SHARP_ENTRIES", count - 1)
+        assert narrow < call()
+
+
+@pytest.mark.usefixtures("coarse")
+def test_a_sum_from_below_counts_the_additions() -> None:
+    for size in (1, 5, 100, 200, 1000):
+        values = np.random.default_rng(size).random(size)
+        lost = -units(sum_below(values), float(values.sum()))
+        assert min(size, 200) <= lost <= min(size, 200) + 2
