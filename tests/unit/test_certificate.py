@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 import oracle
 from attsvm import SelectionProblem, Status, solve
-from attsvm.core.reduction import reduce
+from attsvm.core.double_double import Rows
+from attsvm.core.reduction import Reduced, reduce
 from attsvm.core.rounding import EPS
 from attsvm.proofs import certificate as module
 from attsvm.proofs.certificate import FarkasCertificate, existence_ratio
@@ -133,9 +135,10 @@ def inadmissible(problem: SelectionProblem, dual: np.ndarray) -> Iterator[tuple[
     yield "another shape", dual[:, :-1]
     yield "nothing", np.zeros_like(dual)
     yield "ties only", np.where(problem.tied, 1.0, 0.0)
-    stray = dual.copy()
-    stray[np.arange(len(dual)), problem.reference] = 0.5
-    yield "a multiplier of the selected token", stray
+    for value in (0.5, -0.5):
+        stray = dual.copy()
+        stray[0, problem.reference[0]] = value
+        yield "a multiplier of the selected token", stray
 
 
 def test_multipliers_without_the_signs_of_a_certificate_prove_nothing() -> None:
@@ -220,6 +223,185 @@ def test_a_bound_on_the_smallest_singular_value_is_one() -> None:
         flat = np.where(np.arange(n)[:, None] == 0, weight, 0.0)  # one query: rank two of four
         assert module._singular_value_floor(reduced, flat) == 0.0
     assert shown == 10
+
+
+# --- the test of existence, part by part ---
+
+
+def many_rows(seed: int = 0) -> tuple[Reduced, np.ndarray]:
+    """Twenty-four constraints on the four entries of W, and positive multipliers that do not cancel."""
+    rng = np.random.default_rng(seed)
+    problem = SelectionProblem(rng.standard_normal((6, 5, 2)), rng.standard_normal((6, 2)), rng.integers(5, size=6))
+    reduced = reduce(problem)
+    return reduced, np.where(reduced.rejected, rng.uniform(0.5, 1.0, reduced.rejected.shape), 0.0)
+
+
+def sizes(reduced: Reduced, dual: np.ndarray) -> tuple[float, float, float]:
+    """Length of A^T lam, the sum of lengths of its terms, and the roundings of reduced rows and their sum."""
+    p, r = reduced.shape
+    wide = 1 if reduced.left is None else reduced.left.shape[1]
+    long = 1 if reduced.right is None else reduced.right.shape[1]
+    count = wide * math.sqrt(p) + long * math.sqrt(r) + min(sum(dual.shape), np.count_nonzero(dual))
+    return float(np.linalg.norm(reduced.adjoint(dual))), float((reduced.lengths * np.abs(dual)).sum()), count
+
+
+def rotated(seed: int = 1) -> tuple[Reduced, np.ndarray]:
+    """Tokens in a plane of five dimensions, queries in a plane of three: bases on both sides."""
+    rng = np.random.default_rng(seed)
+    tokens = rng.standard_normal((6, 5, 2)) @ rng.standard_normal((2, 5))
+    queries = rng.standard_normal((6, 2)) @ rng.standard_normal((2, 3))
+    reduced = reduce(SelectionProblem(tokens, queries, rng.integers(5, size=6)))
+    assert reduced.left is not None
+    assert reduced.right is not None
+    return reduced, np.where(reduced.rejected, rng.uniform(0.5, 1.0, reduced.rejected.shape), 0.0)
+
+
+@pytest.mark.parametrize("made", [many_rows, rotated])
+def test_existence_is_sure_beyond_the_roundings_counted(made: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The residual and the smallest singular value are each off by some units: of both, and sixteen in reserve."""
+    reduced, dual = made()
+    residual, terms, count = sizes(reduced, dual)
+    unit, error = 1e-4, residual + 4 * EPS * terms
+    monkeypatch.setattr(module, "gamma", lambda k: k * unit)
+    p, r = reduced.shape
+    for extra, sure in ((0.0, False), (30.0, True)):
+        floor = residual + 2 * (count + extra) * unit * terms
+        monkeypatch.setattr(module, "_singular_value_floor", lambda reduced, weight, floor=floor: floor)
+        # Where the bound by the normal matrix leaves it open, dense algebra decides.
+        monkeypatch.setattr(module, "_singular_values", lambda M: (0.5 * residual, 2.0, p * r))
+        ratio, found = module._existence(reduced, dual)
+        assert found == sure
+        assert ratio == pytest.approx(error / (floor if sure else 0.5 * residual), rel=1e-12)
+        # Too many entries for dense algebra: the ratio is that of the bound, and nothing is sure.
+        with monkeypatch.context() as inner:
+            inner.setattr(module, "DENSE_ENTRIES", np.count_nonzero(dual) * p * r - 1)
+            assert module._existence(reduced, dual) == (pytest.approx(error / floor, rel=1e-12), sure)
+    monkeypatch.setattr(module, "_singular_value_floor", lambda reduced, weight: 0.0)
+    for rank, extra, sure in ((p * r, 30.0, True), (p * r, 0.0, False), (p * r - 1, 30.0, False)):
+        floor = residual + 2 * (count + extra) * unit * terms
+        # Singular values are LAPACK's, off by 32 units of the largest times the size at most.
+        largest = floor
+        smallest = floor + 32 * (p * r + np.count_nonzero(dual)) * EPS * largest
+        monkeypatch.setattr(module, "_singular_values", lambda M, s=smallest, t=largest, k=rank: (s, t, k))
+        assert module._existence(reduced, dual) == (pytest.approx(error / smallest, rel=1e-12), sure)
+    monkeypatch.setattr(module, "gamma", lambda k: 0.0)
+    for part, sure in ((0.5, False), (2.0, True)):
+        smallest = residual * (1 + 1e-15) + part * 32 * (p * r + np.count_nonzero(dual)) * EPS * 1e9
+        monkeypatch.setattr(module, "_singular_values", lambda M, s=smallest: (s, 1e9, p * r))
+        assert module._existence(reduced, dual)[1] == sure
+
+
+def test_fewer_supports_than_entries_are_never_sure() -> None:
+    reduced = reduce(NAMED["midpoint"]().problem)
+    dual = np.where(reduced.rejected, np.array([[0.5, 0.5, 0.0]]), 0.0)
+    ratio, sure = module._existence(reduced, dual)
+    assert ratio < 1e-12
+    assert not sure
+    assert module._existence(reduced, np.zeros_like(dual)) == (0.0, True)
+
+
+def test_the_weight_of_a_tie_is_the_largest_multiplier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A multiplier of a tie may be of either sign and as small as it likes: its correction is not a part of itself."""
+    tokens = [[[0.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [0.0, -1.0]]]
+    problem = SelectionProblem(tokens, [[1.0]], np.array([[True, False, False, True]]))
+    reduced = reduce(problem)
+    monkeypatch.setattr(module, "_singular_value_floor", lambda reduced, weight: 0.0)
+    for size in (1.0, 1e-6, -1e-6, 0.1):
+        dual = reduced.gather(np.array([[0.0, 0.5, 0.5, size]]))
+        # Columns (1/2, 0), (-1/2, 0) and (0, w) with w the largest multiplier.
+        weight = max(0.5, abs(size))
+        smallest = min(math.sqrt(0.5), weight)
+        expected = (abs(size) + 4 * EPS * (1.0 + weight)) / smallest
+        assert existence_ratio(reduced, dual) == pytest.approx(expected, rel=1e-9)
+
+
+def test_spans_count_what_exact_data_may_need() -> None:
+    def spans(tokens: np.ndarray, queries: np.ndarray) -> bool:
+        problem = SelectionProblem(tokens, queries, np.zeros(len(queries), dtype=int))
+        return module._spans_exactly(problem, reduce(problem))
+
+    rng = np.random.default_rng(5)
+    full = rng.standard_normal((4, 3, 2))
+    assert spans(full, rng.standard_normal((4, 2)))
+    # Queries on a line: one query four times, multiples of an axis, and multiples of (1, 1), which are two columns.
+    assert spans(full, np.tile([[0.3, 0.7]], (4, 1)))
+    assert spans(full, np.outer([1.0, 2.0, 3.0, 4.0], [0.0, 1.0]))
+    assert not spans(full, np.outer([1.0, 2.0, 3.0, 4.0], [1.0, 1.0]))
+    # Tokens in a plane: of two axes, turned, and turned but two differences only.
+    queries = rng.standard_normal((4, 2))
+    plane = np.pad(full, ((0, 0), (0, 0), (0, 1)))
+    assert spans(plane, queries)
+    turned = full @ rng.standard_normal((2, 3))
+    assert not spans(turned, queries)
+    assert spans(rng.standard_normal((1, 3, 3)), queries[:1, :1])
+    assert not spans(turned[:1, [0, 1, 2, 1]] + turned[:1, :1] * [[[0], [0], [0], [0.5]]], queries[:1, :1])
+
+
+def test_the_factorisation_allows_for_its_own_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The normal matrix is the identity: the shift of 2 size + n + T units and ten in reserve is below one or not."""
+    eye = np.eye(4)
+    tokens = np.concatenate([np.zeros((1, 4)), -eye])[None]
+    reduced = reduce(SelectionProblem(tokens, [[1.0]], [0]))
+    weight = np.where(reduced.rejected, 1.0, 0.0)
+    for unit, shown in ((1.02 / 8, False), (0.98 / (8 + 5 + 10), True)):
+        monkeypatch.setattr(module, "EPS", unit)
+        assert (module._singular_value_floor(reduced, weight) > 0) == shown
+
+
+def test_the_perturbation_counts_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a unit of 1e-5: lengths of d + dz roundings, and what the sums in twice the precision may miss."""
+    unit, missing = 1e-5, 1e-3
+    problem = FAMILIES["planted"].make(np.random.default_rng(6), 3, 4, 6)
+    dual = np.where(problem.rejected, 1.0, 0.0)
+    full = oracle.dense(problem)
+    pulled = full.rows.sum(axis=0)
+    true = float(np.linalg.norm(pulled)) / float(full.lengths.sum())
+    monkeypatch.setattr(FarkasCertificate, "_refuted", lambda self, dual: False)
+    assert FarkasCertificate(problem, dual).perturbation == pytest.approx(true, rel=1e-12)
+    monkeypatch.setattr(module, "gamma", lambda k: k * unit)
+    stretch = (FarkasCertificate(problem, dual).perturbation / true - 1) / unit
+    assert 6 + 6 <= stretch <= 3 + 4 + 6 + 6 + 45
+    honest = Rows.adjoint
+    monkeypatch.setattr(Rows, "adjoint", lambda *given, **options: (honest(*given, **options)[0], missing))
+    wider = FarkasCertificate(problem, dual).perturbation
+    assert wider >= true + missing
+    assert wider <= (true + missing) * (1 + 70 * unit)
+
+
+def test_exact_arithmetic_is_for_few_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two multipliers on 2 x 2 entries."""
+    problem, dual = NAMED["midpoint"]().problem, np.array([[0.0, 0.5, 0.5, 0.0]])
+    monkeypatch.setattr(module, "EXACT_ENTRIES", 8)
+    assert FarkasCertificate(problem, dual).exact
+    monkeypatch.setattr(module, "EXACT_ENTRIES", 7)
+    assert not FarkasCertificate(problem, dual).exact
+    monkeypatch.setattr(module, "EXACT_ENTRIES", 8)
+    monkeypatch.setattr(module, "EXACT_RATIO", 0.0)
+    assert not FarkasCertificate(problem, dual).exact
+
+
+def test_what_is_too_large_to_be_decided_may_be_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    others = rng.standard_normal((40, 30)) @ rng.standard_normal((30, 60))
+    problem = SelectionProblem(np.vstack([others.mean(axis=0), others])[None], rng.standard_normal((1, 3)), [0])
+    dual = np.r_[0.0, np.full(40, 1 / 40)][None]
+
+    def verified() -> bool:
+        return FarkasCertificate(problem, dual).verify()
+
+    found = FarkasCertificate(problem, dual)
+    assert not found.exact
+    assert found.verify()
+    with monkeypatch.context() as inner:
+        inner.setattr(module, "NEARBY", 0.5 * found.perturbation)
+        assert not verified()
+        inner.setattr(module, "NEARBY", 2 * found.perturbation)
+        assert verified()
+        inner.setattr(module, "decidable", lambda problem: True)
+        assert not verified()
+    with monkeypatch.context() as inner:
+        inner.setattr(FarkasCertificate, "_existence", (1.0, False))
+        assert not verified()
 
 
 # --- exact proofs ---

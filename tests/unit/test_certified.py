@@ -10,6 +10,7 @@ import pytest
 
 import oracle
 from attsvm import SelectionProblem, solve
+from attsvm.core.double_double import Rows
 from attsvm.core.norms import FROBENIUS, Norm, get_norm
 from attsvm.core.rounding import FEW, UNIT
 from attsvm.proofs import certified as module
@@ -277,7 +278,7 @@ def test_ties_that_no_move_is_shown_for_leave_a_residual(monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "onto_ties", lambda problem, W, margins: W)
     miss = 1e-10
     W = np.array([[1.0], [-1.0 + miss]])
-    found = certify(problem, FROBENIUS, W, np.array([[0.0, 1.0, 2.0]]))
+    found = certify(problem, FROBENIUS, W, np.array([[0.0, 3.0, 6.0]]))
     # Margins 1 and -miss; the rounding of |W||delta||z| = 2 is some 1e-15.
     assert found.tie_residual == pytest.approx(miss, rel=1e-4)
     assert found.tie_residual >= miss * (1 - 1e-6)
@@ -305,3 +306,134 @@ def test_a_move_that_would_cost_more_than_the_norm_is_no_move(monkeypatch: pytes
         else:
             assert found.tie_residual == 0.0
             assert found.upper_bound == pytest.approx((math.sqrt(2.0) + size) / (1 - size), rel=1e-13)
+
+
+# --- allowances, with a unit of 1e-6 in them alone ---
+
+
+COARSE = 1e-6
+
+
+@pytest.fixture
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "UNIT", COARSE)
+    monkeypatch.setattr(module, "FEW", 4 * COARSE)
+    monkeypatch.setattr(module, "gamma", lambda k: k * COARSE)
+
+
+@pytest.mark.usefixtures("coarse")
+@pytest.mark.parametrize(("d", "dz"), [(2, 1), (3, 7)])
+def test_a_margin_is_off_by_the_products_it_is_a_sum_of(d: int, dz: int) -> None:
+    """W across the difference, a hundred times as long as its margin: d + dz units of |delta||W||z| at least."""
+    delta, query, W = np.zeros((1, d)), np.zeros(dz), np.zeros((d, dz))
+    delta[0, 0] = query[0] = W[0, 0] = 1.0
+    W[1, 0] = 100.0
+    length = float(np.linalg.norm(W))
+    found = certify(single(delta, query), FROBENIUS, W, np.array([[0.0, 1.0]]))
+    # The bound is the norm over the margin from below, and a few scalar roundings.
+    lost = 1 - length / found.upper_bound
+    assert d + dz + 1 <= lost / COARSE / length <= d + dz + 8
+    direct, residual = module.upper_bound(
+        single(delta, query), FROBENIUS, W, np.array([[0.0, 1.0]]), length, sharp=False
+    )
+    assert direct == found.upper_bound
+    assert residual == 0.0
+
+
+@pytest.mark.usefixtures("coarse")
+def test_scalar_roundings_of_a_bound() -> None:
+    """Both bounds are quotients; in twice the precision nothing else is left."""
+    problem, one = single([[1.0, 0.0]]), np.array([[1.0], [0.0]])
+    found = certify(problem, FROBENIUS, one, np.array([[0.0, 1.0]]), sharp=True)
+    assert 2 <= (found.upper_bound - 1) / COARSE <= 10
+    assert 2 <= (1 - found.lower_bound) / COARSE <= 14
+    plain = certify(problem, FROBENIUS, one, np.array([[0.0, 1.0]]))
+    assert plain.upper_bound > found.upper_bound
+
+
+@pytest.mark.usefixtures("coarse")
+@pytest.mark.parametrize("count", [2, 40, 70])
+def test_a_sum_of_multipliers_is_off_by_its_terms(count: int) -> None:
+    """Differences (1, h) and (-1, h) cancel but for a hundredth: what is left is off by units of the whole."""
+    h = 1e-2
+    deltas = np.array([[1.0, h], [-1.0, h], *[[3.0, 1.0]] * (count - 2)])
+    dual = np.zeros((1, count + 1))
+    dual[0, 1:3] = 1.0
+    found = certify(single(deltas), FROBENIUS, np.array([[0.0], [1 / h]]), dual)
+    exact = 1 / h  # 2 over the length 2h
+    # Up to 63 queries and tokens all terms are counted, beyond that those that are not zero.
+    terms = count + 2 if count + 2 < 64 else 2
+    weight = math.hypot(1.0, h) / h
+    lost = (exact / found.lower_bound - 1) / COARSE
+    assert (terms + 1) * weight <= lost <= (terms + 9) * weight + 20
+
+
+@pytest.mark.usefixtures("coarse")
+def test_a_tie_is_missed_by_more_than_its_products_round() -> None:
+    problem = NAMED["tie_forces_a_detour"]().problem
+    W = np.array([[1.0], [-1.0]])
+    size = math.sqrt(2.0) * math.sqrt(2.0)  # |W| and the length of the tie (1, 1)
+    for units, loose in ((3.0, False), (-3.0, False), (12.0, True), (-12.0, True)):
+        margins = np.array([[0.0, units * COARSE * size, 1.0]])
+        assert module._loose(problem, W, margins) == loose
+    # An inequality that is far from zero is no tie.
+    assert not module._loose(problem, W, np.array([[0.0, 0.0, 5.0]]))
+
+
+@pytest.mark.usefixtures("coarse")
+def test_margins_in_twice_the_precision_from_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two thousandths of the lengths are what twice the precision misses; constraints out of reach stay as they are."""
+    deltas = np.array([[1.0, 0.0], [1.5, 2.0], [1e3, 0.0]])
+    problem, W = single(deltas), np.array([[1.0], [0.1]])
+    size, margins = float(np.linalg.norm(W)), np.array([[0.0, 1.0, 1.7, 1e3]])
+    allowance = 9 * COARSE * size
+    least = margins - allowance * problem.lengths
+    plain = module._sharpened(problem, W, margins, least, size)
+    assert 1 - 6 * COARSE <= plain[0, 1] <= 1 - 2 * COARSE
+    np.testing.assert_array_equal(plain[0, 2:], least[0, 2:])
+    honest = Rows.margins
+    monkeypatch.setattr(Rows, "margins", lambda *given, **options: (honest(*given, **options)[0], 2e-3))
+    wide = module._sharpened(problem, W, margins, least, size)
+    assert 1 - 2e-3 * size - 7 * COARSE <= wide[0, 1] <= 1 - 2e-3 * size - 2 * COARSE
+    # All that may be the smallest are looked at: least of the smallest, twice its allowance above.
+    close = single(np.array([[1.0, 0.0], [1.0 + 3 * COARSE, 0.0]]))
+    margins = np.array([[0.0, 1.0, 1.0 + 3 * COARSE]])
+    given = margins - 9 * COARSE * close.lengths
+    assert (module._sharpened(close, np.array([[1.0], [0.0]]), margins, given, 1.0) != given)[0, 1:].all()
+
+
+@pytest.mark.usefixtures("coarse")
+def test_the_residual_of_a_tie_is_one_of_a_margin_from_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = NAMED["tie_forces_a_detour"]().problem
+    monkeypatch.setattr(module, "tie_move", lambda *arguments: math.inf)
+    monkeypatch.setattr(module, "gamma", lambda k: k * 1e-2)
+    W = np.array([[1.0], [-1.0]])
+    margins = np.array([[0.0, 0.05, 1.0]])
+    _, residual = module.upper_bound(problem, FROBENIUS, W, margins, math.sqrt(2.0), sharp=False)
+    allowance = (2 + 1 + 6) * 1e-2 * math.sqrt(2.0)
+    assert residual == pytest.approx((0.05 + allowance * math.sqrt(2.0)) / (1 - allowance), rel=1e-4)
+
+
+@pytest.mark.usefixtures("coarse")
+def test_a_residual_costs_the_multipliers_of_ties_their_share() -> None:
+    problem = NAMED["tie_forces_a_detour"]().problem
+    for factor in (1.0, 5.0):
+        dual = factor * np.array([[0.0, -0.5, 2.0]])
+        adjoint = problem.adjoint(dual)
+        length = float(np.linalg.norm(adjoint))
+        free, held = (
+            module.lower_bound(problem, FROBENIUS, dual, adjoint, length, residual, sharp=False)
+            for residual in (0.0, 0.1)
+        )
+        # 2 less 0.1 of one half, of 2.
+        assert held / free == pytest.approx(1 - 0.05 / 2, abs=20 * COARSE)
+        assert held / free < 1 - 0.05 / 2
+        assert module.lower_bound(problem, FROBENIUS, dual, adjoint, length, 100.0, sharp=False) == 0.0
+
+
+def test_a_w_that_overflows_when_it_is_scaled_is_not_feasible() -> None:
+    problem = single([[1e-120, 0.0]])
+    for entries, fine in (((1.0, 1e10), True), ((1.0, 1e200), False)):
+        found = certify(problem, FROBENIUS, np.array(entries)[:, None], np.array([[0.0, 1.0]]))
+        assert np.isfinite(found.objective) == fine
+        assert np.isfinite(found.upper_bound) == fine
