@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,8 +16,10 @@ from attsvm.core.double_double import Rows
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.core.rounding import EPS
 from attsvm.proofs import certificate as module
+from attsvm.proofs import infeasible
 from attsvm.proofs.certificate import FarkasCertificate, existence_ratio
 from attsvm.proofs.infeasible import prove_infeasible
+from attsvm.proofs.surjective import RightInverse
 from problems import FAMILIES, NAMED, single
 
 
@@ -428,6 +431,113 @@ def test_exact_proofs_refuse_what_proves_nothing() -> None:
     for problem in feasible():
         for _ in range(3):
             assert prove_infeasible(problem, np.where(problem.rejected, rng.random(problem.mask.shape), 0.0)) is None
+
+
+def spanning(rng: np.random.Generator, rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random rows, and positive multipliers under which they cancel."""
+    products, values = rng.standard_normal((rows, columns)), rng.uniform(0.2, 2.0, rows)
+    products[-1] = -(values[:-1, None] * products[:-1]).sum(axis=0) / values[-1]
+    return products, values
+
+
+@pytest.mark.parametrize("ties", [0, 2])
+def test_a_support_is_cut_down_until_its_multipliers_are_unique(ties: int) -> None:
+    rng = np.random.default_rng(0)
+    for columns in (2, 3, 5):
+        for spare in (0, 1, 3):
+            products, values = spanning(rng, columns + 1 + spare, columns)
+            products *= 10.0 ** rng.uniform(-2, 2, (len(products), 1))
+            values = np.linalg.lstsq(products.T, np.zeros(columns), rcond=None)[0] + values
+            _, _, basis = np.linalg.svd(products.T)
+            values = np.abs(basis[columns:].T @ (basis[columns:] @ values))
+            products *= np.sign(basis[columns:].T @ (basis[columns:] @ np.ones(len(values))))[:, None]
+            free = np.arange(len(values)) < ties
+            kernel = np.linalg.svd(products.T)[2][columns:]
+            start = kernel.T @ (kernel @ values)
+            if (start[~free] <= 0).any():
+                continue
+            kept = infeasible._minimal(products, start, free)
+            assert kept is not None
+            assert np.linalg.matrix_rank(products[kept]) == len(kept) - 1
+            line = np.linalg.svd(products[kept].T)[2][-1]
+            inner = line[~free[kept]]
+            assert (inner > 1e-9).all() or (inner < -1e-9).all()
+
+
+def test_supports_without_a_null_vector_or_of_length_zero() -> None:
+    free = np.zeros(2, dtype=bool)
+    assert infeasible._minimal(np.eye(2), np.ones(2), free) is None
+    zero = infeasible._minimal(np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]), np.ones(3), np.zeros(3, dtype=bool))
+    assert zero is not None
+    assert zero.tolist() == [1]
+    # A tie of length zero is no proof by itself.
+    assert infeasible._minimal(np.array([[1.0, 0.0], [0.0, 1.0]]), np.ones(2), np.array([True, False])) is None
+
+
+def test_ties_that_depend_on_others_are_dropped_and_no_inequality() -> None:
+    rows = np.array([[1.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    free = np.array([True, True, True, True, False])
+    kept = infeasible._drop_dependent_ties(rows, np.arange(5), free)
+    assert kept.tolist() == [0, 2, 4]
+    assert infeasible._drop_dependent_ties(rows, np.array([1, 3, 4]), free).tolist() == [1, 3, 4]
+
+
+def test_opposite_unit_vectors_are_proved_by_intervals() -> None:
+    """Twice as many supports as equations, most entries zero: existence by a right inverse."""
+    eye = np.eye(3)
+    deltas = np.concatenate([eye, -eye])
+    dual = np.r_[0.0, np.full(6, 1 / 6)][None]
+    for query in ([1.0], [0.0, 2.0]):
+        how = prove_infeasible(single(deltas, query), dual)
+        assert how is not None
+        assert how.startswith("6 multipliers beside")
+    # Multipliers so small that products underflow are left to the integers.
+    tiny = prove_infeasible(
+        single(np.array([[1.0, 1e-200], [-1.0, -1e-200]]), [1.0, 1e-100]), np.array([[0.0, 0.5, 0.5]])
+    )
+    assert tiny is not None
+    assert "integers" in tiny
+
+
+def test_existence_by_intervals_counts_its_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multipliers of +-e_k that leave a residual: corrections below one half of themselves exist or are not shown."""
+    eye = np.eye(2)
+    products, free = np.concatenate([eye, -eye]), np.zeros(4, dtype=bool)
+    for bend, shown in ((0.3, True), (1.3, True), (1.7, False), (0.0, True)):
+        values = np.array([1.0 + bend, 1.0, 1.0, 1.0])
+        assert infeasible._existence(products, values, free) == shown
+        assert infeasible._existence(products, 1e-3 * values, free) == shown
+    # A tie's correction may be as large as it likes.
+    tied = np.array([True, False, True, False])
+    assert infeasible._existence(products, np.array([2.7, 1.0, 1.0, 1.0]), tied)
+    # 2.2 : 1 asks for a correction of (1 - 1/2.2) / (1 + 1/2.2^2) = 0.452, a tenth below one half.
+    honest = infeasible.right_inverse
+    for unit, shown in ((0.01, True), (0.2, False)):
+        monkeypatch.setattr(infeasible, "gamma", lambda k, size=unit: k * size)
+        monkeypatch.setattr(infeasible, "UNIT", 0.0)
+        assert infeasible._existence(products, np.array([2.2, 1.0, 1.0, 1.0]), free) == shown
+        monkeypatch.setattr(infeasible, "gamma", lambda k: 0.0)
+        monkeypatch.setattr(infeasible, "UNIT", unit)
+        assert infeasible._existence(products, np.array([2.2, 1.0, 1.0, 1.0]), free) == shown
+        monkeypatch.setattr(infeasible, "UNIT", 0.0)
+        monkeypatch.setattr(infeasible, "right_inverse", lambda M, k, size=unit: widened(honest(M, k), size))
+        assert infeasible._existence(products, np.array([2.2, 1.0, 1.0, 1.0]), free) == shown
+        monkeypatch.setattr(infeasible, "right_inverse", honest)
+
+
+def widened(inverse: RightInverse | None, error: float) -> RightInverse | None:
+    return None if inverse is None else replace(inverse, error=error)
+
+
+def test_a_proof_over_the_integers_has_a_size() -> None:
+    """Two multipliers on four equations: one unknown."""
+    problem, dual = NAMED["midpoint"]().problem, np.array([[0.0, 0.5, 0.5, 0.0]])
+    how = prove_infeasible(problem, dual)
+    assert how is not None
+    assert how.startswith("2 multipliers, integers of up to ")
+    assert prove_infeasible(problem, dual, 1) is not None
+    assert prove_infeasible(problem, dual, 0) is None
 
 
 def test_a_system_larger_than_allowed_is_not_solved() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from attsvm import SelectionProblem, Solution, Status, solve
 from attsvm.core.norms import FROBENIUS, get_norm
 from attsvm.core.rounding import EPS
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import certify
+from attsvm.proofs.certified import Certified, certify
 from attsvm.solution.solution import UnsolvedError
 from problems import FAMILIES, NAMED, single
 
@@ -136,6 +137,26 @@ def test_without_an_optimum_the_rank_is_that_of_the_w_there_is() -> None:
     assert solve(NAMED["one_token"]().problem).rank == 0
 
 
+def with_gap(W: np.ndarray, gap: float, status: Status = Status.OPTIMAL) -> Solution:
+    """A solution said to have this W and gap; nothing but the rank is asked of it."""
+    problem = SelectionProblem(np.eye(2)[None], np.ones((1, W.shape[1])), [0])
+    pair = Certified(W, np.zeros((1, 2)), np.zeros((1, 2)), 1.0, 1.0, 1.0 + gap)
+    return Solution(problem, FROBENIUS, status, pair, 0, 0.0, "by hand")
+
+
+def test_the_rank_is_cut_at_the_distance_that_the_gap_leaves() -> None:
+    """sqrt(2 g) |W|_F: 0.1414 of the length for g = 1/100, and the root of eight roundings for none."""
+    for gap, reach in ((0.01, math.sqrt(0.02)), (0.0, math.sqrt(8 * EPS))):
+        for share, rank in ((1.05, 2), (0.95, 1)):
+            second = share * reach / math.sqrt(1 - reach**2)
+            assert with_gap(np.diag([1.0, second]), gap).rank == rank
+    # Without an optimum: the larger dimension times eps of the largest singular value.
+    for units, rank in ((30.0, 1), (50.0, 2)):
+        W = np.zeros((2, 40))
+        W[0, 0], W[1, 1] = 1.0, units * EPS
+        assert with_gap(W, 0.01, Status.MAX_ITERATIONS).rank == rank
+
+
 # --- factors ---
 
 
@@ -199,6 +220,8 @@ def test_a_limit_says_between_what_the_norm_lies() -> None:
         assert "3.16227766016" in sentence
         with pytest.raises(UnsolvedError):
             counterexample(status).raise_for_status()
+    short = made(single([[4.0, 0.0]]), np.array([[0.25], [0.0]]), np.array([[0.0, 1.0]]), Status.TIME_LIMIT)
+    assert "0.25" in short.sentence
     nothing = counterexample(Status.MAX_ITERATIONS)
     nothing = replace(nothing, certified=replace(nothing.certified, lower_bound=0.0))
     assert nothing.sentence == Status.MAX_ITERATIONS.sentence
@@ -232,4 +255,5 @@ def test_bounds_and_gap_are_those_of_w_and_the_multipliers(norm: str | float) ->
     assert solution.gap == solution.certified.gap >= 0
     np.testing.assert_array_equal(solution.dual, solution.certified.dual)
     assert solution.verify()
-    assert solution.verify(exact=True).method != solution.verify().method
+    assert solution.verify(exact=True).method.startswith("exact integers")
+    assert solution.verify().method.startswith("floats")
