@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.extras import drawing
 from attsvm.core.norms import Norm, distance_bound, entrywise, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS
@@ -220,6 +221,26 @@ class Solution(Summarised):
         if self.status is not Status.OPTIMAL:
             raise UnsolvedError(self)
         return self
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the distribution of margins; see :func:`attsvm.plots.margins`.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ValueError
+            If there is no W.
+        ImportError
+            Without matplotlib.
+        """
+        return drawing("Solution.plot").margins(self, ax)
 
     def _summary(self) -> Summary:
         colour = {Status.OPTIMAL: GOOD, Status.INFEASIBLE: BAD}.get(self.status, UNSURE)
