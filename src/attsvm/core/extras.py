@@ -14,6 +14,7 @@ EXTRAS = {
     "jinja2": "cli",
     "pyarrow": "experiments",
     "distributed": "experiments",
+    "pandas": "frames",
     "transformers": "pretrained",
     "safetensors": "pretrained",
 }
@@ -39,6 +40,32 @@ def missing_extra(user: str, error: ModuleNotFoundError) -> str | None:
         return None
     hint = "; for PyTorch without CUDA see the installation page" if extra == "torch" else ""
     return f"{user} needs {package}, which an extra installs: pip install 'attsvm[{extra}]'{hint}."
+
+
+def frame(user: str, columns: dict[str, Any]) -> Any:
+    """Make a pandas DataFrame.
+
+    Parameters
+    ----------
+    user : str
+        What asks for it, as the subject of the sentence.
+    columns : dict of str to array
+        Of one length.
+
+    Returns
+    -------
+    DataFrame
+
+    Raises
+    ------
+    ImportError
+        If pandas is not installed; the sentence names the extra.
+    """
+    try:
+        pandas = import_module("pandas")
+    except ModuleNotFoundError as error:
+        raise ImportError(missing_extra(user, error), name=error.name) from None
+    return pandas.DataFrame(columns)
 
 
 def drawing(user: str) -> Any:

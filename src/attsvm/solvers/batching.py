@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba import get_num_threads
 
+from attsvm.core.extras import frame
 from attsvm.core.interop import Kind, to_numpy
 from attsvm.core.kernels import PATIENCE, Stopwatch, compiles
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
@@ -128,6 +129,11 @@ class BatchSolution(Summarised):
 
     def __iter__(self) -> Iterator[Solution]:
         return (self[b] for b in range(len(self)))
+
+    def to_frame(self) -> Any:
+        """List the instances in a pandas DataFrame: status, objective and certified gap, one row an instance."""
+        columns = {"status": [status.name for status in self.status], "objective": self.objective, "gap": self.gap}
+        return frame("BatchSolution.to_frame", columns)
 
     def _summary(self) -> Summary:
         counts = {status: int((self.status == status).sum()) for status in Status}
