@@ -19,7 +19,7 @@ from attsvm.core.kernels import FAST, interpreted, kernel
 from attsvm.core.norms import NUCLEAR
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.evaluation import report
+from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.face import CUTOFFS, face_at, matrix_of, newton_step
 from attsvm.solvers.nuclear.matrices import gathered, right_singular, total
 from attsvm.solvers.nuclear.steps import Constraints, apply_adjoint, copy, divide, margins_of, smallest_margin
@@ -59,10 +59,11 @@ def pursue(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) 
     values, signed = np.empty(len(multipliers)), np.zeros(dual.shape)
     if not interpreted(normalise)(constraints, W, multipliers):
         return False
+    setting = Setting.hard_margin(reduced, NUCLEAR)
     for _ in range(STEPS):
         gap, further = interpreted(approach)(constraints, W, multipliers, active, on_face, values, control.tol)
         signed[place] = values
-        if (further or gap < np.inf) and report(reduced, NUCLEAR, on_face, signed, control):
+        if (further or gap < np.inf) and setting.report(on_face, signed, control):
             return True
         if not further:
             return False
