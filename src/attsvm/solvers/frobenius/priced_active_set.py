@@ -17,7 +17,7 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.active_set import append, settle
 from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, sweeps
 from attsvm.solvers.frobenius.newton import newton
-from attsvm.solvers.schedule import COMPILED, Steps
+from attsvm.solvers.schedule import COMPILED, PRICED, Steps
 
 # What has become of an instance in a compiled call.
 OPEN, SOLVED, VANISHED = 0, 1, 2
@@ -81,7 +81,7 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
             )
             control.iterations += steps
             size = max(size, int(np.count_nonzero(dual)))
-            yield (steps * (pricing + 4.0 * size * size) + size**3 / 3.0) / COMPILED
+            yield steps * pricing / PRICED + (4.0 * steps * size**2 + size**3 / 3.0) / COMPILED
             if ended:
                 break
             guess = dual
