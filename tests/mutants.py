@@ -1,8 +1,8 @@
 """Mutants of a module: one changed operator, constant or condition each, and how it is put in place.
 
 A comparison, an operator of arithmetic or logic, a number, True and False, a condition negated, min for max, any for
-all. What a `raise` says, annotations, docstrings, decorators, default arguments and `strict=` stay as they are, and so does
-what stands outside functions.
+all. What a `raise` says, annotations, docstrings, decorators, defaults and `strict=` stay as they are, and so does what
+stands outside functions.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol
 
 from attsvm.experiments.statistics import wilson_interval
 from mutants import Mutant, draw, install, mutants
@@ -121,8 +120,8 @@ class Loop:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
         of = _in_child(lambda: self._calls(session), 600)
-        if of is None:
-            raise pytest.UsageError(f"the tests of {self.module.__name__} fail without a mutation")
+        if not isinstance(of, dict):
+            raise pytest.UsageError(f"without a mutation {of or 'a test'} fails or takes longer than ten minutes")
         for mutant in self.drawn:
             chosen = sorted((seconds, test) for test, (seconds, lines) in of.items() if mutant.first in lines)
             limit = 30 + 20 * sum(seconds for seconds, _ in chosen)
@@ -133,17 +132,32 @@ class Loop:
             self.tell(mutant, killed, len(chosen), time.monotonic() - start)
         return True
 
-    def _calls(self, session: pytest.Session) -> dict[str, tuple[float, list[int]]] | None:
+    def _calls(self, session: pytest.Session) -> dict[str, tuple[float, list[int]]] | str:
+        """What every test calls, or the first test that fails."""
         plugin = Calls(self.module)
         session.config.pluginmanager.register(plugin)
-        return None if any(_fails(item) for item in session.items) else plugin.of
+        return next((item.nodeid for item in session.items if _fails(item)), plugin.of)
 
     def _notices(self, mutant: Mutant, items: list[pytest.Item]) -> bool:
         return install(mutant, self.module) and any(_fails(item) for item in items)
 
 
+class Failures:
+    """A pytest plugin that counts failures."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.count += report.failed
+
+
 def _fails(item: pytest.Item) -> bool:
-    return any(report.failed for report in runtestprotocol(item, log=False, nextitem=None))
+    failures = Failures()
+    item.config.pluginmanager.register(failures)
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+    item.config.pluginmanager.unregister(failures)
+    return failures.count > 0
 
 
 def _in_child(work: Callable[[], Any], seconds: float) -> Any:
@@ -248,7 +262,7 @@ def run(name: str, options: argparse.Namespace, reasons: dict[tuple[str, str, in
         with _silence():
             code = pytest.main([*TESTS[name], *QUIET], plugins=[loop])
         if code != pytest.ExitCode.OK:
-            raise SystemExit(f"the tests of {name} cannot be run, or fail without a mutation")
+            raise SystemExit(f"the tests of {name} cannot be run")
     return tally
 
 
