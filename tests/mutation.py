@@ -52,11 +52,11 @@ CLAIMS = ["tests/unit/test_certified_claims.py", *EXACT]
 TESTS = {
     THEORY + "constants": CONSTANTS + CONDITIONS + SLOW,
     THEORY + "conditions": CONDITIONS + CONSTANTS + COUNTEREXAMPLE + SLOW,
-    THEORY + "tokens": CONDITIONS + CONSTANTS + COUNTEREXAMPLE + SLOW,
+    THEORY + "tokens": ["tests/unit/test_theory_tokens.py", *CONDITIONS, *CONSTANTS, *SLOW],
     THEORY + "verdict": COUNTEREXAMPLE + VERDICTS + CONSTANTS + CONDITIONS + SLOW,
     THEORY + "divergence": VERDICTS + PROPERTIES + SLOW,
     THEORY + "separability": ["tests/unit/test_theory_separability.py"],
-    THEORY + "finite_part": ["tests/unit/test_equivalence.py"],
+    THEORY + "finite_part": ["tests/unit/test_finite_part.py", "tests/unit/test_equivalence.py"],
     THEORY + "equivalence": ["tests/unit/test_equivalence.py"],
     THEORY + "graph": ["tests/reference/test_graph_svm.py"],
     THEORY + "prompt": ["tests/unit/test_prompt_svm.py"],
