@@ -207,7 +207,7 @@ def test_the_constants_of_a_token_close_to_the_margin_by_hand() -> None:
     constants = theory.local_constants(trial, theory.local_optimality(trial, [0, 1]))
     A = np.sqrt(2.44)
     assert constants.delta == pytest.approx(0.1)
-    assert constants.A == pytest.approx(A)
+    assert pytest.approx(A) == constants.A
     assert constants.mu == pytest.approx((0.1 / A) ** 2 / 8)
     assert pytest.approx(10 * np.log(64 * 2 * 4.6 * A / 2.0)) == constants.R
     # J = 2; scores in [0, 4.6] give slopes between 1/(1 + e^4.6) and 1/2.
