@@ -249,10 +249,10 @@ def sizes(reduced: Reduced, dual: np.ndarray) -> tuple[float, float, float]:
 
 
 def rotated(seed: int = 1) -> tuple[Reduced, np.ndarray]:
-    """Tokens in a plane of five dimensions, queries in a plane of three: bases on both sides."""
+    """Tokens in a plane of forty dimensions, queries in a plane of thirty: bases on both sides."""
     rng = np.random.default_rng(seed)
-    tokens = rng.standard_normal((6, 5, 2)) @ rng.standard_normal((2, 5))
-    queries = rng.standard_normal((6, 2)) @ rng.standard_normal((2, 3))
+    tokens = rng.standard_normal((6, 5, 2)) @ rng.standard_normal((2, 40))
+    queries = rng.standard_normal((6, 2)) @ rng.standard_normal((2, 30))
     reduced = reduce(SelectionProblem(tokens, queries, rng.integers(5, size=6)))
     assert reduced.left is not None
     assert reduced.right is not None

@@ -125,6 +125,7 @@ def test_nothing_to_reject_is_solved_by_zero() -> None:
     assert not found.W.any()
     assert not found.dual.any()
     assert found.margins.shape == (1, 3)
+    assert not found.margins.any()
 
 
 def test_a_w_without_positive_margin_and_multipliers_that_pull_nowhere_bound_nothing() -> None:
@@ -338,6 +339,18 @@ def test_a_margin_is_off_by_the_products_it_is_a_sum_of(d: int, dz: int) -> None
     )
     assert direct == found.upper_bound
     assert residual == 0.0
+
+
+@pytest.mark.usefixtures("coarse")
+def test_a_margin_is_off_by_the_frobenius_norm_whatever_the_norm() -> None:
+    """A hundred entries one: largest entry one, length ten; margins are sums, so the length is what counts."""
+    d = dz = 10
+    delta, query = np.eye(1, d), np.eye(1, dz)[0]
+    for norm in ("max", "spectral", "nuclear", 1, 3):
+        measure = get_norm(norm)
+        found = certify(single(delta, query), measure, np.ones((d, dz)), np.array([[0.0, 1.0]]))
+        lost = 1 - measure.value(np.ones((d, dz))) / found.upper_bound
+        assert d + dz + 1 <= lost / COARSE / 10 <= d + dz + 8, norm
 
 
 @pytest.mark.usefixtures("coarse")
