@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ def pair(lower: float, upper: float, residual: float = 0.0) -> Certified:
     return Certified(nothing, nothing, nothing, upper, lower, upper, residual)
 
 
+@cache
 def claims(*, ties: bool = False) -> list[tuple[SelectionProblem, np.ndarray, np.ndarray]]:
     """Problems with a W of positive margins and multipliers of the right sign, good ones and poor ones."""
     rng, made = np.random.default_rng(0), []
