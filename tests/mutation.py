@@ -48,7 +48,8 @@ PROPERTIES = ["tests/property/test_theory_properties.py"]
 SLOW = ["-k", "not strict_and_slack and not descent_from_zero and not both_basins and not independence and not mixes"]
 EVERYTHING = CONDITIONS + CONSTANTS + COUNTEREXAMPLE + VERDICTS + PROPERTIES + SLOW
 EXACT = ["tests/unit/test_exact.py"]
-CLAIMS = ["tests/unit/test_certified_claims.py", *EXACT]
+PROOF = ["tests/unit/test_proofs.py"]
+CLAIMS = [*PROOF, "tests/unit/test_certified_claims.py"]
 TESTS = {
     THEORY + "constants": CONSTANTS + CONDITIONS + SLOW,
     THEORY + "conditions": CONDITIONS + CONSTANTS + COUNTEREXAMPLE + SLOW,
@@ -76,10 +77,10 @@ TESTS = {
     PROOFS + "claim": CLAIMS,
     PROOFS + "recheck": CLAIMS,
     PROOFS + "prove": CLAIMS,
-    PROOFS + "optimum": EXACT,
-    PROOFS + "norm_bounds": EXACT,
-    PROOFS + "dyadic": EXACT,
-    PROOFS + "proof": EXACT,
+    PROOFS + "optimum": PROOF + EXACT,
+    PROOFS + "norm_bounds": PROOF + EXACT,
+    PROOFS + "dyadic": PROOF + EXACT,
+    PROOFS + "proof": PROOF + EXACT,
     "attsvm.functional": ["tests/unit/test_functional.py", "tests/unit/test_multi_token.py", "-k", "not limit_of"],
     "attsvm.training.gradient": ["tests/unit/test_gradient.py"],
 }

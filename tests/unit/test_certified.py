@@ -12,6 +12,7 @@ import pytest
 import oracle
 from attsvm import SelectionProblem, solve
 from attsvm.core.double_double import Rows
+from attsvm.core.error_free import Pair
 from attsvm.core.norms import FROBENIUS, Norm, get_norm
 from attsvm.core.rounding import FEW, UNIT
 from attsvm.proofs import certified as module
@@ -410,6 +411,9 @@ def test_margins_in_twice_the_precision_from_below(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Rows, "margins", lambda *given, **options: (honest(*given, **options)[0], 2e-3))
     wide = module._sharpened(problem, W, margins, least, size)
     assert 1 - 2e-3 * size - 7 * COARSE <= wide[0, 1] <= 1 - 2e-3 * size - 2 * COARSE
+    three = single(np.array([[3.0, 0.0]]))
+    far = module._sharpened(three, np.array([[1.0], [0.0]]), np.array([[0.0, 3.0]]), np.array([[0.0, 2.9]]), 0.0)
+    assert 3 - 15 * COARSE <= far[0, 1] <= 3 - 6 * COARSE
     # All that may be the smallest are looked at: least of the smallest, twice its allowance above.
     close = single(np.array([[1.0, 0.0], [1.0 + 3 * COARSE, 0.0]]))
     margins = np.array([[0.0, 1.0, 1.0 + 3 * COARSE]])
@@ -444,6 +448,17 @@ def test_a_residual_costs_the_multipliers_of_ties_their_share() -> None:
         assert held / free == pytest.approx(1 - 0.05 / 2, abs=20 * COARSE)
         assert held / free < 1 - 0.05 / 2
         assert module.lower_bound(problem, FROBENIUS, dual, adjoint, length, 100.0, sharp=False) == 0.0
+
+
+def test_what_twice_the_precision_leaves_over_counts_against_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A^T lam = (1, 0) with a thousandth left over in each entry, and a hundredth that the sums may miss of 1."""
+    problem, dual = single([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    low, missing = np.full((2, 1), 1e-3), 1e-2
+    monkeypatch.setattr(Rows, "adjoint", lambda *given: (Pair(np.array([[1.0], [0.0]]), low), missing))
+    bound = module.lower_bound(problem, FROBENIUS, dual, np.zeros((2, 1)), 1.0, 0.0, sharp=True)
+    # The weight of 1 was halved by the scale, so A^T lam is 2 (1, 0) and what is left over twice a thousandth.
+    expected = 1 / (2 + 2 * math.sqrt(2.0) * 1e-3 + 1e-2)
+    assert bound == pytest.approx(expected, rel=1e-13)
 
 
 def test_a_w_that_overflows_when_it_is_scaled_is_not_feasible() -> None:
