@@ -13,6 +13,7 @@ from attsvm import SelectionProblem, Status, solve
 from attsvm.core.norms import FROBENIUS, Norm, get_norm
 from attsvm.core.rounding import UNIT
 from attsvm.proofs import Claim, Proof, optimum, prove, recheck
+from attsvm.proofs import claim as claim_module
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import certify
 from attsvm.proofs.claim import AGREEMENT
@@ -79,7 +80,9 @@ def test_numbers_may_differ_by_rounding_and_no_more(norm: str | float, check) ->
         for factor, fine in ((1 + 0.3 * grain, True), (1 - 0.3 * grain, True)):
             assert bool(check(replace(honest, certified=replace(pair, **{field: value * factor})))) == fine, field
         wrong = 1 - 1e-10 if field == "upper_bound" else 1 + 1e-10
-        assert not check(replace(honest, certified=replace(pair, **{field: value * wrong}))), field
+        for status in (Status.OPTIMAL, Status.UNDECIDED):
+            said = replace(honest, status=status, certified=replace(pair, **{field: value * wrong}))
+            assert not check(said), field
     assert not check(replace(honest, certified=replace(pair, objective=pair.objective * (1 - 1e-10))))
     # Claiming less than what is proved is no fault.
     if norm != "frobenius":  # whose bound is a scale that multipliers may have, too
@@ -125,6 +128,23 @@ def test_margins_are_those_of_w_and_the_smallest_is_one(check) -> None:
     found = check(replace(honest, certified=twice, status=Status.UNDECIDED))
     assert not found
     assert "promises one" in found.statement
+
+
+def test_margins_may_miss_those_of_w_by_what_both_sums_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a unit of 1e-6: twice the d + dz roundings of |delta||W||z| are allowed, and not three times."""
+    unit = 1e-6
+    problem = FAMILIES["planted"].make(np.random.default_rng(0), 3, 3, 12)
+    solution = solve(problem)
+    honest = Claim(problem, FROBENIUS, Status.OPTIMAL, solution.certified, None, 1e-9)
+    assert honest._margins_fault() is None
+    monkeypatch.setattr(claim_module, "gamma", lambda k: k * unit)
+    entry = tuple(np.argwhere(problem.rejected)[0])
+    size = float(np.linalg.norm(solution.certified.W) * problem.lengths[entry])
+    for count, fine in ((2 * 24, True), (2 * (24 + 12), False)):
+        moved = np.array(solution.certified.margins)
+        moved[entry] += count * unit * size  # upwards: other margins are one as well
+        said = replace(honest, certified=replace(solution.certified, margins=moved))
+        assert (said._margins_fault() is None) == fine
 
 
 @pytest.mark.parametrize("check", [recheck, prove])
