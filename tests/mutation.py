@@ -1,6 +1,6 @@
 """Mutation testing: change one operator or constant at a time, and see whether the tests notice.
 
-    python tests/mutation.py [MODULE ...] [--sample N] [--seed S] [--out FILE] [--list]
+    python tests/mutation.py [MODULE ...] [--sample N] [--seed S] [--out FILE] [--again FILE] [--list]
 
 A mutant (tests/mutants.py) is one change inside a function, made in a forked child by exchanging the code objects of
 the functions, so that every reference sees it; then those tests of the module that call the changed function run in the
@@ -9,7 +9,7 @@ minute and twenty times the tests' time.
 
 A sample is drawn over the functions in proportion to their mutants. Mutants that change nothing are listed with the
 reason in tests/equivalent_mutants.toml; they are run like all others and counted apart. With --out every mutant is a
-line of JSON as soon as it was run.
+line of JSON as soon as it was run; --again runs those of such a file that survived.
 """
 
 from __future__ import annotations
@@ -259,12 +259,24 @@ def run(name: str, options: argparse.Namespace, reasons: dict[tuple[str, str, in
                 lines.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     if not options.list:
-        loop = Loop(module, draw(made, options.sample, options.seed), tell)
+        again = _survivors(options.again, name) if options.again else None
+        drawn = draw(made, options.sample, options.seed) if again is None else [one for one in made if one.key in again]
+        loop = Loop(module, drawn, tell)
         with _silence():
             code = pytest.main([*TESTS[name], *QUIET], plugins=[loop])
         if code != pytest.ExitCode.OK:
             print(f"{name}: not run", file=sys.stderr, flush=True)
     return tally
+
+
+def _survivors(path: Path, module: str | None = None) -> dict[tuple[str, int, str, str], str]:
+    """Keys of the mutants in a file of --out that survived, with their modules."""
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {
+        (one["text"], one["column"], one["was"], one["becomes"]): one["module"]
+        for one in records
+        if not one["killed"] and module in (None, one["module"])
+    }
 
 
 def main() -> None:
@@ -273,10 +285,14 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=0, help="mutants a module; 0 for all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="a file to which every mutant run adds a line of JSON")
+    parser.add_argument("--again", type=Path, help="a file of --out: run what survived in it")
     parser.add_argument("--list", action="store_true", help="count mutants, run nothing")
     options = parser.parse_args()
-    if options.out:
-        options.out = options.out.absolute()
+    for name in ("out", "again"):
+        if getattr(options, name):
+            setattr(options, name, getattr(options, name).absolute())
+    if options.again:
+        options.modules = sorted(set(_survivors(options.again).values()))
     os.chdir(ROOT)
     sys.path[:0] = [str(ROOT / "tests")]
     if not options.list:

@@ -178,9 +178,28 @@ def test_what_is_infeasible_or_empty_is_claimed_with_what_belongs_to_it() -> Non
         empty = Claim(nothing.problem, FROBENIUS, Status.OPTIMAL, nothing.certified, None, 1e-9)
         for check in (recheck, prove):
             assert check(empty)
-            assert check(empty).high == 0
+            assert check(empty).low == check(empty).high == 0
             assert not check(replace(empty, certified=replace(nothing.certified, W=nothing.certified.W + 1.0)))
             assert not check(replace(empty, certified=replace(nothing.certified, objective=1.0)))
+
+
+@pytest.mark.parametrize("check", [recheck, prove])
+def test_multipliers_or_a_w_that_prove_nothing_leave_an_open_interval(check) -> None:
+    honest = claim()
+    pair = honest.certified
+    for dual in (0 * pair.dual, -pair.dual, np.full_like(pair.dual, np.nan)):
+        for lower in (0.0, pair.lower_bound):
+            said = replace(pair, dual=dual, lower_bound=lower)
+            proof = check(replace(honest, certified=said, status=Status.UNDECIDED))
+            assert not proof
+            assert proof.low == 0
+            assert float(proof.high) == pytest.approx(math.sqrt(10.0))
+            assert "bound nothing" in proof.statement
+    for W in (-pair.W, 0 * pair.W, np.full_like(pair.W, np.nan)):
+        proof = check(replace(honest, certified=replace(pair, W=W), status=Status.UNDECIDED))
+        assert not proof
+        assert proof.high == math.inf
+        assert float(proof.low) == pytest.approx(math.sqrt(10.0))
 
 
 def test_only_hard_margins_have_proofs_of_this_kind() -> None:
