@@ -54,10 +54,10 @@ def headline(verdicts: Sequence[Verdict]) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a probability in per cent, never 0 or 100 by rounding."""
-    if 0.99 < share < 1:
-        return f"{100 * min(share, 0.999):.1f} %"
-    return f"{100 * share:.0f} %"
+    """Write an estimated probability in per cent, which is never 0 or 100."""
+    if share > 0.99:
+        return "> 99 %"
+    return "< 1 %" if share < 0.01 else f"{100 * share:.0f} %"
 
 
 def noticed(test: JointTest) -> str:

@@ -345,7 +345,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     from attsvm.experiments.grouping import by, having
     from attsvm.experiments.published.ledger import curve
     from attsvm.experiments.statistics import bootstrap_interval, wilson_interval
-    from attsvm.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, value_axis
+    from attsvm.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, own_legend, value_axis
     from attsvm.plots.style import house_style
 
     def along(ax: Any, kept: Sequence[Row], d: int, style: str, printed: bool) -> None:
@@ -410,7 +410,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             pairs = [(len(having(cell, state=state)), len(cell)) for cell in cells.values()]
             low, high = zip(*(wilson_interval(*pair) for pair in pairs), strict=True)
             share, low, high = ([100 * part for part in parts] for parts in ([a / b for a, b in pairs], low, high))
-            draw_curve(fates, Curve(f"draws {state}", list(cells), share, low, high, look))
+            draw_curve(fates, Curve(state, list(cells), share, low, high, look))
         fates.set_ylabel("share of draws (%)")
         fates.set_ylim(-3, 103)
         fates.set_title("what becomes of a draw")
@@ -423,12 +423,14 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             bounds = [bootstrap_interval(values) for values in known.values()]
             mean = [float(values.mean()) for values in known.values()]
             low, high = [low for low, _ in bounds], [high for _, high in bounds]
-            draw_curve(masked, Curve(f"threshold, d = {d}", list(known), mean, low, high, look, line))
+            draw_curve(masked, Curve(f"d = {d}", list(known), mean, low, high, look, line))
         log_axis(masked, "y")
         masked.set_xlabel("log10 of the masking threshold")
         masked.set_ylabel("mean 1 - correlation")
         masked.set_title("SVM equivalent by threshold")
-        legend(result, list(axes.ravel()), 3, "ours, exact arithmetic")
+        own_legend(fates)
+        own_legend(masked)
+        legend(result, list(axes[: 2 * down].ravel()), 3, "ours, exact arithmetic")
     return result
 
 
