@@ -150,6 +150,15 @@ def _scatter(d: int) -> Mapping[str, list[float]]:
     return curve(f"Fig. 8 lower: d={d}").scatter or {"x": [], "y": []}
 
 
+def _theirs_below(d: int, threshold: int) -> dict[str, Any]:
+    """Return trials and standard deviation behind a mean of Fig. 11b, from the scatter of Fig. 8."""
+    import numpy as np
+
+    scatter = _scatter(d)
+    below = [10.0**y for x, y in zip(scatter["x"], scatter["y"], strict=True) if x < threshold]
+    return {"assumed_trials": len(below), "published_deviation": float(np.std(below, ddof=1))}
+
+
 def _error(row: Row, what: str, iteration: int) -> float | None:
     if row[what] is None or iteration + 1 not in row["step"]:
         return None
@@ -180,10 +189,12 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         # The printed curve depends on a choice of 500 runs in the arithmetic that froze them.
         same = (cell[0]["n"], cell[0]["T"]) == SIZE and numerics == "published"
 
-        def compare(quantity: str, values: list[float], printed: Any, note: str = "", left: Any = None) -> Verdict:
+        def compare(
+            quantity: str, values: list[float], printed: Any, note: str = "", left: Any = None, **theirs: Any
+        ) -> Verdict:
             cell, kept, infeasible = left
             return mean_verdict(
-                NAME, quantity, values, published=printed, interval="bootstrap", trials=len(cell),
+                NAME, quantity, values, published=printed, interval="bootstrap", trials=len(cell), **theirs,
                 margin=LOG_MARGIN * (printed.value if printed is not None else 1.0),
                 discarded=len(cell) - len(kept) - infeasible, infeasible=infeasible, note=note,
             )  # fmt: skip
@@ -208,7 +219,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             if values:
                 printed = curve(f"Fig. 11b: d={d}").at(threshold)
                 name = f"1 - correlation with the SVM equivalent, d={d}, masked below 1e{threshold}"
-                results.append(compare(name, values, printed, "", left))
+                results.append(compare(name, values, printed, "", left, **_theirs_below(d, threshold)))
         results.append(
             share_verdict(
                 NAME,
@@ -261,7 +272,7 @@ def threshold_points(rows: Sequence[Row]) -> list[Point]:
             # Of a few trials with skewed distances the mean says little.
             own = [row for row in cell if _below(row, threshold) is not None]
             if len(own) >= FEWEST:
-                line, theirs = curve(f"Fig. 11b: d={d}"), sum(x < threshold for x in _scatter(d)["x"])
+                line, theirs = curve(f"Fig. 11b: d={d}"), _theirs_below(d, threshold)["assumed_trials"]
                 made += curve_points(line, {threshold: own}, lambda row: _end(row), LOG_MARGIN, "log", theirs)
     return made
 
