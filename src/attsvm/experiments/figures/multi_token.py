@@ -2,7 +2,7 @@ r"""Several tokens survive under a ReLU head, and W is the SVM equivalent of wha
 
 The published curves average over *accepted* draws. A draw is thrown away when an attention probability ends between
 1e-6 and 1e-3 (training is unfinished: *undecided*) or when none ends below (*finite*), and another one is made. That
-keeps one draw in five at d = 4 and one in fifty at d = 10, and a selection of those that converge fast is what is
+keeps one draw in four at d = 4 and one in fifty at d = 10, and a selection of those that converge fast is what is
 plotted. Pages 14 to 16 state the filter and call it a caveat; how few are accepted they do not say.
 
 Many accepted draws have a query whose output is in the flat part of the ReLU. Nothing holds its tokens together: it
