@@ -56,13 +56,19 @@ class JointTraining:
     def _with_trials(self, parameter: Tensor) -> Tensor:
         return parameter if isinstance(self.head, PredictionHead) else parameter.unsqueeze(0)
 
-    def steps(self, W: Tensor) -> list[Tensor]:
-        """Return what to subtract from each parameter, from the gradient at W and the current head."""
-        outputs, labels = self.objective.output(W), self.objective.labels
+    def steps(self, objective: Objective, params: list[Tensor]) -> list[Tensor]:
+        """Return what to subtract from each parameter, from the gradient at [W] or [K, Q] and the current head.
+
+        `objective` is the one this was made with, or some of its rows.
+        """
+        W = params[0] if len(params) == 1 else params[0] @ params[1].mT
+        outputs, labels = objective.output(W), objective.labels
         parameters = list(self.head.parameters())
         with torch.enable_grad():
             prediction = predict(self.head, outputs)
-            log_slope, sign = self.objective.loss.log_slope((labels * prediction).detach())
+            log_slope, sign = objective.loss.log_slope((labels * prediction).detach())
+            if objective.weights is not None:
+                log_slope = log_slope + objective.weights.log()
             scale = log_slope.amax(-1, keepdim=True)
             scale = torch.where(scale.isfinite(), scale, 0.0)
             weights = (log_slope - scale).exp() * labels  # (B, n)
@@ -73,7 +79,7 @@ class JointTraining:
             norm = torch.as_tensor(squared).sqrt()
             factor = self.lr / torch.where(norm > 0, norm, 1.0)
         else:
-            factor = self.lr * scale.squeeze(-1).exp() / self.objective.n
+            factor = self.lr * scale.squeeze(-1).exp() / objective.n
         return [
             grad * (factor.view(-1, *(1,) * (grad.ndim - 1)) if isinstance(self.head, PredictionHead) else factor[0])
             for grad in grads

@@ -41,6 +41,13 @@ class Trace:
     stopped : bool
         Whether the callback ended the run early.
     seconds : float
+    flipped : bool array, shape (..., n)
+        Labels that `label_noise` turned round, which they are in `data`.
+    last_step : int array, shape (...)
+        Number of steps each trial made; fewer than the last of `step` where it ended early.
+    notice : str
+        Why trials ended early, empty if none did: parameters that left the range of their dtype, or the arithmetic of a
+        torch optimiser that loses the gradient. Their records from there on repeat the last finite iterate.
     """
 
     data: TokenData
@@ -54,8 +61,12 @@ class Trace:
     backend: str
     stopped: bool
     seconds: float
+    flipped: np.ndarray
+    last_step: np.ndarray
+    notice: str
     _objective: Objective = field(repr=False)
     _records: dict[str, Tensor] = field(repr=False)  # (B, R, ...) in the precision of the computation
+    _evaluation: Objective | None = field(repr=False)
 
     def followed_by(self, later: Trace) -> Trace:
         """Join a run that began where this one ended.
@@ -93,6 +104,8 @@ class Trace:
             W=joined(self.W, later.W, axis),
             head={name: joined(rows, later.head[name], axis) for name, rows in self.head.items()},
             stopped=later.stopped,
+            last_step=self.step[-1] + later.last_step,
+            notice=later.notice,
             seconds=self.seconds + later.seconds,
             _records={name: joined(rows, later._records[name], 1) for name, rows in self._records.items()},
             **{n: None if rows is None else joined(rows, getattr(later, n), axis) for n, rows in factors.items()},
@@ -112,6 +125,8 @@ class Trace:
             for name, parameter in module.named_parameters():
                 parameter.copy_(self._records[f"head.{name}"][:, record].view_as(parameter))
             self._objective.refresh_head()
+            if self._evaluation is not None:
+                self._evaluation.refresh_head()
         return self._records["W"][:, record]
 
     def _like_data(self, tensor: Tensor) -> Array:
@@ -124,6 +139,54 @@ class Trace:
     def loss(self) -> Array:
         """Risk 1/n sum_i l(Y_i h(x(s_i))) at each record, shape (..., records)."""
         return self._each_record(self._objective.value)
+
+    @cached_property
+    def accuracy(self) -> Array:
+        """Share of training queries whose prediction has the sign of their label, at each record, (..., records)."""
+        return self._each_record(lambda W: _share_right(self._objective, W))
+
+    @cached_property
+    def held_out_loss(self) -> Array:
+        """Risk on the held-out data at each record, shape (..., records).
+
+        Raises
+        ------
+        ValueError
+            If there is none.
+        """
+        return self._each_record(self._held_out.value)
+
+    @cached_property
+    def held_out_accuracy(self) -> Array:
+        """Accuracy on the held-out data at each record, shape (..., records).
+
+        Raises
+        ------
+        ValueError
+            If there is none.
+        """
+        return self._each_record(lambda W: _share_right(self._held_out, W))
+
+    @property
+    def _held_out(self) -> Objective:
+        if self._evaluation is None:
+            raise ValueError("held_out was None in train(); data was expected.")
+        return self._evaluation
+
+    @cached_property
+    def imbalance(self) -> Array:
+        """K^T K - Q^T Q at each record, shape (..., records, m, m), which gradient flow keeps and decay shrinks.
+
+        Raises
+        ------
+        ValueError
+            If W was trained, and no factors.
+        """
+        if self.K is None:
+            raise ValueError("parameterization was 'W' in train(); 'KQ' was expected.")
+        K, Q = self._records["K"], self._records["Q"]
+        difference = K.mT @ K - Q.mT @ Q
+        return self._like_data(difference.reshape(*self.data.batch_shape, *difference.shape[1:]))
 
     @cached_property
     def attention(self) -> Array:
@@ -158,5 +221,10 @@ class Trace:
         return (
             f"Trace({self.data!r}, {self.optimizer} on {'W' if self.K is None else 'K, Q'}, "
             f"{int(self.step[-1])} steps, "
-            f"{len(self.step)} records, {self.numerics} numerics, {self.backend}, {self.seconds:.3g} s)"
+            f"{len(self.step)} records, {self.numerics} numerics, {self.backend}, {self.seconds:.3g} s"
+            + (f"; {self.notice})" if self.notice else ")")
         )
+
+
+def _share_right(objective: Objective, W: Tensor) -> Tensor:
+    return (objective.margin(W) > 0).to(W.dtype).mean(-1)
