@@ -31,6 +31,8 @@ NAME = "atlas"
 SIZES = {"attention": (6, 6, 8), "factors": (6, 6, 8), "multiclass": (15, 5, 8), "next-token": (8, 6, 8)}
 # A share whose limit is this near to one counts as one.
 REACHED = 0.99
+# Ratio of two gains up to which they are extrapolated; a gain that is none.
+_TRUSTED, _STILL = 0.6, 1e-3
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,9 @@ class Cell:
     shares : ndarray, shape (instances, 3)
         Middles of the certified intervals at the three horizons.
     limits : ndarray, shape (instances,)
-        Extrapolated.
+        Extrapolated; the last share where that says nothing.
     low, high : float
         95 % interval of the mean limit.
-    outcome : {"one", "below", "undecided"}
     """
 
     shares: np.ndarray
@@ -141,29 +142,40 @@ class Cell:
 
     @property
     def outcome(self) -> str:
-        """Whether the share tends to one."""
+        """Whether the share tends to one: "one", "below" or "undecided"."""
         return "one" if self.low >= REACHED else "below" if self.high < REACHED else "undecided"
 
 
-def limits_of(shares: np.ndarray) -> np.ndarray:
-    """Extrapolate shares (instances, 3) at horizons in geometric progression, by Aitken's formula where it applies.
+def limits_of(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bound the limits of shares (instances, 3) at horizons in geometric progression.
 
-    A shortfall that falls geometrically, s_j = c + a r^j with 0 < r < 1, gives c; others keep the last share.
+    A shortfall that falls like c + a r^j has the limit c by Aitken's formula, which is trusted up to r = 0.6 (1/sqrt(k)
+    has r = 0.32). A share that rises more evenly may end anywhere up to one; one that does not rise is
+    taken to stay.
     """
     import numpy as np
 
     first, second, third = shares.T
     gain, last = second - first, third - second
-    falling = (gain > 0) & (last > 0) & (last < gain)
-    safe = np.where(falling, gain - last, 1.0)
-    return np.minimum(np.where(falling, third + last**2 / safe, third), np.maximum(third, 1.0))
+    rising = last > _STILL
+    known = rising & (gain > 0) & (last <= _TRUSTED * gain)
+    aim = third + np.where(known, last**2 / np.where(known, gain - last, 1.0), 0.0)
+    low = np.minimum(aim, np.maximum(third, 1.0))
+    return low, np.where(rising & ~known, np.maximum(third, 1.0), low)
+
+
+def _cell(shares: np.ndarray) -> Cell:
+    from attsvm.experiments.statistics import bootstrap_interval
+
+    lows, highs = limits_of(shares)
+    if len(lows) == 1:
+        return Cell(shares, lows, float(lows[0]), float(highs[0]))
+    return Cell(shares, lows, bootstrap_interval(lows)[0], bootstrap_interval(highs)[1])
 
 
 def cells(rows: Sequence[Row]) -> dict[tuple[str, str, str], Cell]:
     """Return the cells by model, optimiser and norm that have an instance with all horizons known."""
     import numpy as np
-
-    from attsvm.experiments.statistics import bootstrap_interval
 
     groups: dict[tuple[str, str], dict[int, list[Row]]] = {}
     for row in rows:
@@ -177,10 +189,7 @@ def cells(rows: Sequence[Row]) -> dict[tuple[str, str, str], Cell]:
                 if all(row[f"{norm}_low"] is not None for row in one)
             ]
             if table:
-                shares = np.array(table)
-                limits = limits_of(shares)
-                low, high = bootstrap_interval(limits) if len(limits) > 1 else (float(limits[0]), float(limits[0]))
-                measured[model, name, norm] = Cell(shares, limits, low, high)
+                measured[model, name, norm] = _cell(np.array(table))
     return measured
 
 
