@@ -6,7 +6,8 @@ import torch
 
 from attsvm import TokenData, train
 from attsvm.data.synthetic import random_data
-from attsvm.training import OPTIMIZERS
+from attsvm.nn.heads import ValueHead
+from attsvm.training import OPTIMIZERS, Vocabulary
 from attsvm.training.adaptive import Adam, AdamW
 from attsvm.training.flow import GradientFlow
 from attsvm.training.moments import ScaledMean
@@ -409,6 +410,64 @@ def test_label_noise_turns_labels_of_training_only_and_held_out_data_are_recorde
         _ = train(ONE, HEAD, steps=1).held_out_loss
 
 
+def test_embeddings_follow_the_gradient_of_the_whole_model():
+    """Words as tokens, values and queries at once, against autograd through plain softmax."""
+    rng = np.random.default_rng(2)
+    table, tokens, labels = rng.standard_normal((6, 3)), rng.integers(6, size=(4, 3)), [1.0, -1, 1, -1]
+    words = Vocabulary(table, tokens, tokens[:, 0])
+    v, W0 = rng.standard_normal(3), 0.1 * rng.standard_normal((3, 3))
+    options = {"optimizer": "gd", "lr": 0.3, "init": W0, "vocabulary": words, "embedding_lr": 0.2, "steps": 10}
+    trace = train(words.data(labels), v, record_every=5, sample_weight=[1.0, 2, 1, 3], **options)
+    E, W = torch.tensor(table, requires_grad=True), torch.tensor(W0, requires_grad=True)
+    weights = torch.tensor([4.0, 8, 4, 12], dtype=torch.float64) / 7
+    risks = []
+    for _ in range(11):
+        x = E[tokens]
+        attention = torch.softmax(torch.einsum("ntd,de,ne->nt", x, W, x[:, 0]), -1)
+        margins = torch.tensor(labels, dtype=torch.float64) * (
+            torch.einsum("nt,ntd->nd", attention, x) @ torch.tensor(v)
+        )
+        risk = (weights * torch.nn.functional.softplus(-margins)).mean()
+        risks.append(float(risk.detach()))
+        ends = E.detach().clone(), W.detach().clone()
+        gE, gW = torch.autograd.grad(risk, [E, W])
+        with torch.no_grad():
+            E -= 0.2 * gE
+            W -= 0.3 * gW
+    np.testing.assert_allclose(trace.embeddings[-1], ends[0], **CLOSE)
+    np.testing.assert_allclose(trace.W[-1], ends[1], **CLOSE)
+    # Recomputed with the table of each record.
+    np.testing.assert_allclose(trace.loss, [risks[0], risks[5], risks[10]], **CLOSE)
+    batch = train(
+        Vocabulary(np.stack([table, 2 * table]), np.stack([tokens, tokens]), np.stack([tokens[:, 0]] * 2)).data(
+            [labels, labels]
+        ),
+        v,
+        **{**options, "vocabulary": Vocabulary(np.stack([table, 2 * table]), tokens, tokens[:, 0])},
+    )
+    alone = train(words.data(labels), v, **options)
+    np.testing.assert_allclose(batch.embeddings[0], alone.embeddings, **CLOSE)
+
+
+def test_a_value_matrix_is_trained_and_its_head_is_not():
+    rng = np.random.default_rng(4)
+    V0, v = rng.standard_normal((5, 2)), np.array([1.0, -2.0])
+    trace = train(DATA, ValueHead(V0, v), optimizer="gd", lr=0.5, head_lr=0.2, steps=5)
+    assert set(trace.head) == {"V"}
+    for b in range(2):
+        V_, W = torch.tensor(V0, requires_grad=True), torch.zeros(5, 5, dtype=torch.float64, requires_grad=True)
+        x, z, y = (torch.as_tensor(part[b]) for part in (DATA.tokens, DATA.queries, DATA.labels))
+        for _ in range(5):
+            attention = torch.softmax(torch.einsum("ntd,de,ne->nt", x, W, z), -1)
+            margins = y * (torch.einsum("nt,ntd->nd", attention, x) @ V_ @ torch.tensor(v))
+            gV, gW = torch.autograd.grad(torch.nn.functional.softplus(-margins).mean(), [V_, W])
+            with torch.no_grad():
+                V_ -= 0.2 * gV
+                W -= 0.5 * gW
+        np.testing.assert_allclose(trace.head["V"][b, -1], V_.detach(), **CLOSE)
+        np.testing.assert_allclose(trace.W[b, -1], W.detach(), **CLOSE)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -424,7 +483,9 @@ def test_label_noise_turns_labels_of_training_only_and_held_out_data_are_recorde
         ({"optimizer": CompositionalMuon()}, "does not train parameterization='W'"),
         ({"optimizer": lambda params: 3}, "optimizer returned int"),
         ({"optimizer": torch.optim.SGD, "lr": 0.1}, "lr or weight_decay is given"),
-        ({"optimizer": torch.optim.SGD, "head_lr": 0.1}, "head_lr=None and the torch backend"),
+        ({"optimizer": torch.optim.SGD, "head_lr": 0.1}, "head_lr=None, embedding_lr=None"),
+        ({"embedding_lr": 0.1}, "embedding_lr is given; a vocabulary"),
+        ({"embedding_lr": 0.1, "vocabulary": Vocabulary(np.ones((2, 5)), np.zeros((4, 5), int))}, "gives other tokens"),
         ({"optimizer": torch.optim.LBFGS, "batch_size": 2}, "steps by a closure"),
         ({"optimizer": lambda params: torch.optim.SGD([*params[:0], torch.nn.Parameter(torch.ones(1))])}, "trains 1"),
     ],
@@ -439,7 +500,8 @@ def test_bad_arguments_are_named(options, sentence):
     [
         lambda: Signum(momentum=1.0), lambda: Lion(betas=(0.9, 1.0)), lambda: Muon(momentum=-0.1),
         lambda: Muon(orthogonalization="qr"), lambda: CompositionalMuon(damping=0.0), lambda: Shampoo(beta=1.1),
-        lambda: SOAP(refresh=0), lambda: AxisDescent(axis="diagonal"),
+        lambda: SOAP(refresh=0), lambda: Vocabulary(np.ones((2, 5)), [[2]]),
+        lambda: ValueHead(np.ones((2, 3)), np.ones(2)), lambda: AxisDescent(axis="diagonal"),
     ],
 )  # fmt: skip
 def test_rules_refuse_what_has_no_meaning(make):

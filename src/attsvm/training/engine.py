@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, Protocol
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from attsvm.training.batches import Batches
 from attsvm.training.descent import Optimizer
-from attsvm.training.joint import JointTraining
+from attsvm.training.joint import Companion
 from attsvm.training.limits import Ending
 from attsvm.training.objective import Objective
 from attsvm.training.schedule import step_sizes
@@ -27,14 +28,15 @@ class Engine(Protocol):
     ----------
     name : str
     params : list of tensors, shape (B, ...)
-    head : JointTraining or None
+    companions : sequence of Companion
+        What is trained besides.
     ends : dict
         The trials that have ended early.
     """
 
     name: str
     params: list[Tensor]
-    head: JointTraining | None
+    companions: Sequence[Companion]
     ends: dict[int, Ending]
 
     def save(self) -> Any:
@@ -60,28 +62,28 @@ class TorchEngine:
         objective: Objective,
         rule: Optimizer,
         params: list[Tensor],
-        head: JointTraining | None = None,
+        companions: Sequence[Companion] = (),
         batches: Batches | None = None,
     ) -> None:
-        self.objective, self.rule, self.params, self.head, self.batches = objective, rule, params, head, batches
+        self.objective, self.rule, self.params, self.batches = objective, rule, params, batches
+        self.companions = companions
         self.state = rule.start(params, objective)
         self.ends: dict[int, Ending] = {}
 
     def save(self) -> Any:
-        """Copy the parameters, those of the head, and the state of the rule, but not the data it may refer to."""
-        head = [] if self.head is None else [p.detach().clone() for p in self.head.head.parameters()]
+        """Copy the parameters, those trained besides, and the state of the rule, but not the data it may refer to."""
+        besides = [p.clone() for one in self.companions for p in one.parameters().values()]
         state = copy.deepcopy(self.state, {id(self.objective): self.objective})
-        return [param.clone() for param in self.params], state, head
+        return [param.clone() for param in self.params], state, besides
 
     def restore(self, saved: Any) -> None:
         """Go back to where something was saved."""
-        params, self.state, head = saved
-        for param, value in zip(self.params, params, strict=True):
+        params, self.state, besides = saved
+        now = [*self.params, *(p for one in self.companions for p in one.parameters().values())]
+        for param, value in zip(now, [*params, *besides], strict=True):
             param.copy_(value)
-        if self.head is not None:
-            for param, value in zip(self.head.head.parameters(), head, strict=True):
-                param.copy_(value)
-            self.objective.refresh_head()
+        for one in self.companions:
+            one.refresh()
 
     @torch.no_grad()
     def advance(self, first: int, count: int) -> None:
@@ -90,13 +92,13 @@ class TorchEngine:
         for step, size in enumerate(sizes, first):
             objective = self.objective if self.batches is None else self.objective.rows(self.batches.at(step))
             grads, scaled = objective.gradients(self.params)
-            head_steps = None if self.head is None else self.head.steps(objective, self.params)
+            besides = [one.steps(objective, self.params) for one in self.companions]
             if self.rule.weight_decay:
                 for param in self.params:
                     param.mul_(1 - size * self.rule.weight_decay)
             self.rule.step(self.params, grads, scaled, self.state, step, size)
-            if self.head is not None and head_steps is not None:
-                self.head.apply(head_steps)
+            for one, moves in zip(self.companions, besides, strict=True):
+                one.apply(moves)
 
 
 # The compiled loop advances one trial at a time and uses no matrix library: above this many numbers in a trial's tokens
@@ -136,7 +138,7 @@ class CompiledEngine:
     """One trial after the other in compiled code; parameters are updated in place."""
 
     name = "compiled"
-    head: JointTraining | None = None
+    companions: Sequence[Companion] = ()
 
     def __init__(self, objective: Objective, rule: Optimizer, params: list[Tensor]) -> None:
         from attsvm.training import compiled

@@ -10,13 +10,13 @@ record, and is not driven on by rounding.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from attsvm.training.batches import Batches
-from attsvm.training.joint import JointTraining
+from attsvm.training.joint import Companion
 from attsvm.training.limits import Ending, left_range, out_of_range
 from attsvm.training.objective import Gradient, Objective
 from attsvm.training.schedule import Schedule, step_sizes
@@ -77,7 +77,7 @@ class ForeignEngine:
     """
 
     name = "torch"
-    head: JointTraining | None = None
+    companions: Sequence[Companion] = ()
 
     def __init__(
         self,

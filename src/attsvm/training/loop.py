@@ -16,10 +16,11 @@ from attsvm.data.token_data import TokenData
 from attsvm.nn.losses import Loss
 from attsvm.training.batches import Batches, entropy_of, flips
 from attsvm.training.descent import Optimizer
+from attsvm.training.embeddings import EmbeddingTraining, Vocabulary
 from attsvm.training.engine import CompiledEngine, Engine, TorchEngine, can_compile
 from attsvm.training.foreign import Factory, ForeignEngine
 from attsvm.training.initial import aligned_factors, initial_parameters
-from attsvm.training.joint import JointTraining
+from attsvm.training.joint import Companion, JointTraining
 from attsvm.training.limits import notice
 from attsvm.training.objective import Objective
 from attsvm.training.recording import record_steps, run
@@ -54,20 +55,24 @@ def _engine(
     rule: Optimizer | Factory,
     params: list[Tensor],
     schedule: Schedule | None,
-    joint: JointTraining | None,
+    companions: list[Companion],
     batches: Batches | None,
     backend: str,
 ) -> Engine:
     """Choose what runs the steps."""
     if not isinstance(rule, Optimizer):
-        if joint is not None or backend == "compiled":
-            raise ValueError("optimizer is a factory of torch optimisers; head_lr=None and the torch backend expected.")
+        if companions or backend == "compiled":
+            raise ValueError(
+                "optimizer is a factory of torch optimisers; head_lr=None, embedding_lr=None and the torch backend "
+                "were expected."
+            )
         return ForeignEngine(objective, rule, params, schedule, batches)
-    obstacle = "training the head" if joint else "mini-batches" if batches else can_compile(objective, rule, params)
+    beside = "training more than attention" if companions else "mini-batches" if batches else None
+    obstacle = beside or can_compile(objective, rule, params)
     if backend == "compiled" and obstacle:
         raise ValueError(f"backend is 'compiled', but the compiled loop does not do {obstacle}; use 'torch' or 'auto'.")
     if backend == "torch" or obstacle:
-        return TorchEngine(objective, rule, params, joint, batches)
+        return TorchEngine(objective, rule, params, companions, batches)
     return CompiledEngine(objective, rule, params)
 
 
@@ -79,6 +84,8 @@ def train(
     rank: int | None = None,
     heads: int = 1,
     head_lr: float | None = None,
+    vocabulary: Vocabulary | None = None,
+    embedding_lr: float | None = None,
     loss: str | Loss | Callable[[Tensor], Tensor] = "logistic",
     optimizer: str | Optimizer | Factory = "normalized_gd",
     steps: int = 1000,
@@ -116,7 +123,12 @@ def train(
         Number H of attention heads, whose outputs are added before h. W is then (..., H, d, dz); v may be one for each
         attention head, (..., H, dv). From W = 0 equal heads stay equal: give an `init`.
     head_lr : float, optional
-        Train the parameters of h too, at this rate and normalised if the optimizer is; by default h is fixed.
+        Train the parameters of h too, at this rate and normalised if the optimizer is; by default h is fixed. A value
+        matrix V is trained as part of a head, :class:`attsvm.nn.heads.ValueHead`.
+    vocabulary : Vocabulary, optional
+        Which row of a table every token, and perhaps query, of `data` is.
+    embedding_lr : float, optional
+        Train that table too, at this rate and normalised if the optimizer is.
     loss : {"logistic", "exponential", "correlation", "log"} or callable
         See :mod:`attsvm.nn.losses`.
     optimizer : str, Optimizer or callable
@@ -209,9 +221,20 @@ def train(
         params = initial_parameters(
             init, parameterization, rank, data.batch_shape, data.d, data.dz, seed, objective.tokens, heads
         )
-    joint = None if head_lr is None else JointTraining(objective, head_lr, getattr(rule, "normalized", False))
+    normalized = getattr(rule, "normalized", False)
+    companions: list[Companion] = []
+    if head_lr is not None:
+        companions.append(JointTraining(objective, head_lr, normalized))
+    embedding = None
+    if embedding_lr is not None:
+        if vocabulary is None or batch_size is not None or held_out is not None:
+            raise ValueError(
+                "embedding_lr is given; a vocabulary, and batch_size=None and held_out=None were expected."
+            )
+        embedding = EmbeddingTraining(objective, vocabulary, data.batch_shape, embedding_lr, normalized)
+        companions.append(embedding)
     batches = None if batch_size is None else Batches(data.n, batch_size, replacement, entropy)
-    engine = _engine(objective, rule, params, schedule, joint, batches, backend)
+    engine = _engine(objective, rule, params, schedule, companions, batches, backend)
     marks = record_steps(record_every, int(steps))
     records, count, cancelled = run(engine, marks, int(steps), callback)
     W = records["K"] @ records["Q"].mT if parameterization == "KQ" else records["W"]
@@ -228,6 +251,7 @@ def train(
         W=shaped(W),
         K=arrays.get("K"),
         Q=arrays.get("Q"),
+        embeddings=arrays.get("embeddings"),
         head={name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")},
         optimizer=engine.label if isinstance(engine, ForeignEngine) else rule.name,
         numerics=numerics,
@@ -240,4 +264,5 @@ def train(
         _objective=objective,
         _records=records | {"W": W},
         _evaluation=evaluation,
+        _embedding=embedding,
     )

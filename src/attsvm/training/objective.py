@@ -105,9 +105,20 @@ class Objective:
         if heads > 1:
             self.tokens, self.queries, self.values = (part.unsqueeze(1) for part in (tokens, queries, values))
             self.hidden = None if self.hidden is None else self.hidden.unsqueeze(1)
-        small = self.tokens.shape[-1] * self.tokens.shape[-2] < _SMALL_PRODUCT
-        self._flat = tokens.flatten(0, 1)  # (B n, T, d): one batched product is quicker than a broadcast one
+        self._flatten(tokens)
+        self.refresh_head()
+
+    def _flatten(self, tokens: Tensor) -> None:
+        """Keep (B n, T, d): one batched product is quicker than a broadcast one."""
+        small = tokens.shape[-1] * tokens.shape[-2] < _SMALL_PRODUCT
+        self._flat = tokens.flatten(0, 1)
         self._rows = self._flat.mT.contiguous().mT if small else self._flat
+
+    def replace_tokens(self, tokens: Tensor, queries: Tensor, averaged: bool) -> None:
+        """Put other tokens and queries of the same shapes in place; averaged: attention averages them as well."""
+        self.tokens, self.queries = tokens, queries
+        self.values = tokens if averaged else self.values
+        self._flatten(tokens)
         self.refresh_head()
 
     def refresh_head(self) -> None:

@@ -35,15 +35,18 @@ def record_steps(record_every: int | Sequence[int] | None, steps: int) -> np.nda
 def _snapshot(engine: Engine) -> dict[str, Tensor]:
     """Return the current parameters by name, shape (B, ...); those of the head begin with "head."."""
     names = ("W",) if len(engine.params) == 1 else ("K", "Q")
-    head = {} if engine.head is None else engine.head.parameters()
-    return dict(zip(names, engine.params, strict=True)) | {f"head.{name}": p for name, p in head.items()}
+    parameters = dict(zip(names, engine.params, strict=True))
+    for companion in engine.companions:
+        parameters |= companion.parameters()
+    return parameters
 
 
 def _outside(engine: Engine) -> Tensor:
-    """Whether a trial's parameters, those of its head included, are out of range, (B,)."""
+    """Whether a trial's parameters, those trained besides included, are out of range, (B,)."""
     outside = out_of_range(engine.params)
-    for parameter in () if engine.head is None else engine.head.parameters().values():
-        outside |= out_of_range([parameter])
+    for companion in engine.companions:
+        for parameter in companion.parameters().values():
+            outside |= out_of_range([parameter])
     return outside
 
 
@@ -77,8 +80,8 @@ class Watch:
         for trial, values in self._last.items():
             for name, parameter in _snapshot(engine).items():
                 parameter[trial] = values[name]
-        if self._last and engine.head is not None:
-            engine.head.objective.refresh_head()
+        for companion in engine.companions if self._last else ():
+            companion.refresh()
 
     def _ending(self) -> list[int]:
         """List the trials that are out of range and have not ended before."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from attsvm.core.interop import is_tensor, to_numpy
 from attsvm.core.summary import MARKED, Summarised, Summary, line
 from attsvm.data.token_data import TokenData
+from attsvm.training.embeddings import EmbeddingTraining
 from attsvm.training.objective import Objective
 
 Array = Any
@@ -36,6 +37,8 @@ class Trace(Summarised):
     K, Q : arrays, shape (..., records, d, m) and (..., records, dz, m), or None
     head : dict of arrays
         Recorded parameters of the head by name, shape (..., records, ...); empty unless they were trained.
+    embeddings : array, shape (..., records, words, d), or None
+        Recorded table of embeddings, if it was trained. `data` has the tokens of the first.
     optimizer : str
     numerics : {"exact", "autograd"}
     backend : {"torch", "compiled"}
@@ -57,6 +60,7 @@ class Trace(Summarised):
     K: Array | None
     Q: Array | None
     head: dict[str, Array]
+    embeddings: Array | None
     optimizer: str
     numerics: str
     backend: str
@@ -68,6 +72,7 @@ class Trace(Summarised):
     _objective: Objective = field(repr=False)
     _records: dict[str, Tensor] = field(repr=False)  # (B, R, ...) in the precision of the computation
     _evaluation: Objective | None = field(repr=False)
+    _embedding: EmbeddingTraining | None = field(repr=False)
 
     def followed_by(self, later: Trace) -> Trace:
         """Join a run that began where this one ended.
@@ -98,7 +103,7 @@ class Trace(Summarised):
             return torch.cat([first, rest], axis) if is_tensor(first) else np.concatenate([first, rest], axis)
 
         axis = len(self.data.batch_shape)
-        factors = {name: getattr(self, name) for name in ("K", "Q")}
+        factors = {name: getattr(self, name) for name in ("K", "Q", "embeddings")}
         return replace(
             self,
             step=np.concatenate([self.step, self.step[-1] + later.step[1:]]),
@@ -124,10 +129,15 @@ class Trace(Summarised):
             module = self._objective.head
             assert isinstance(module, torch.nn.Module)
             for name, parameter in module.named_parameters():
+                if f"head.{name}" not in self._records:
+                    continue
                 parameter.copy_(self._records[f"head.{name}"][:, record].view_as(parameter))
             self._objective.refresh_head()
             if self._evaluation is not None:
                 self._evaluation.refresh_head()
+        if self._embedding is not None:
+            self._embedding.table.copy_(self._records["embeddings"][:, record])
+            self._embedding.refresh()
         return self._records["W"][:, record]
 
     def _like_data(self, tensor: Tensor) -> Array:
@@ -203,7 +213,7 @@ class Trace(Summarised):
     def selected(self) -> Array:
         """Token each query attends to most at the end, integers of shape (..., n), or (..., H, n) with heads."""
         with torch.no_grad():
-            top = self._objective.logits(self._records["W"][:, -1]).argmax(-1)
+            top = self._objective.logits(self._at(len(self.step) - 1)).argmax(-1)
         return self._like_data(top.reshape(*self.data.batch_shape, *top.shape[1:]))
 
     @cached_property
