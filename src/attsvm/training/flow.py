@@ -64,7 +64,8 @@ class GradientFlow(Optimizer):
         slopes = [_slopes(grads, scaled, k * size)]
         for node in _NODES:
             moved = [p + node * size * slope for p, slope in zip(start, slopes[-1], strict=True)]
-            slopes.append(_slopes(*state["objective"].gradients(moved), (k + node) * size))
+            grads, scaled = state["objective"].gradients(moved)
+            slopes.append(_slopes(grads, scaled, (k + node) * size))
         for j, param in enumerate(params):
             param += size * sum(weight * slope[j] for weight, slope in zip(_WEIGHTS, slopes, strict=True))
 

@@ -35,7 +35,7 @@ def record_steps(record_every: int | Sequence[int] | None, steps: int) -> np.nda
 def _snapshot(engine: Engine) -> dict[str, Tensor]:
     """Return the current parameters by name, shape (B, ...); those of the head begin with "head."."""
     names = ("W",) if len(engine.params) == 1 else ("K", "Q")
-    parameters = dict(zip(names, engine.params, strict=True))
+    parameters: dict[str, Tensor] = dict(zip(names, engine.params, strict=True))
     for companion in engine.companions:
         parameters |= companion.parameters()
     return parameters
