@@ -48,8 +48,6 @@ def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int =
     outer = problem.tied & (dual != 0)
     rows, columns = np.nonzero((inner & (dual > SUPPORT * dual[inner].max())) | outer)
     values, free = dual[rows, columns], problem.tied[rows, columns]
-    if not np.all(problem.rejected[rows, columns] | free):
-        return None
     left, exact_left = _differences(problem, rows, columns)
     # Scaled by powers of two, which changes no digit, products stay in the range of floats.
     left, right = _scaled(left), _scaled(problem.queries[rows])

@@ -24,7 +24,7 @@ from attsvm.solvers.frobenius.portfolio import FORCED as FROBENIUS_METHODS
 from attsvm.solvers.interior_point.general import solve_hard_margin
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.regularised import read_regularisation, solve_regularised
-from attsvm.solvers.schedule import FEW_ENTRIES, LINEAR_PROGRAM_ENTRIES, SMALL, STREAM_BYTES
+from attsvm.solvers.schedule import FEW_ENTRIES, LINEAR_PROGRAM_ENTRIES, SMALL, SMALL_PRODUCTS, STREAM_BYTES, WARM
 from attsvm.solvers.working_set import solve_on_working_sets
 
 Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
@@ -129,7 +129,7 @@ def solve(
         control.method = "closed form"
         return answers.of(None, None)
     early: Solution | None = None
-    if measure is FROBENIUS and method is None and _small(problem) and not control.watched:
+    if measure is FROBENIUS and method is None and _small(problem, warm_start) and not control.watched:
         early = _in_one_call(problem, control, answers)
         if early is not None and early.status is not Status.UNDECIDED:
             return early
@@ -142,7 +142,7 @@ def solve(
     if method == "streamed" or (method is None and _large(problem)):
         certificate, W, dual = _streamed(problem, measure, control)
     else:
-        certificate, W, dual = _in_memory(problem, measure, control, method, warm_start)
+        certificate, W, dual = _in_memory(problem, measure, control, method, warm_start or early)
     if certificate is not None:
         solution = answers.infeasible(certificate, dual)
         if solution is not None:
@@ -207,10 +207,12 @@ def _in_memory(
     )
 
 
-def _small(problem: SelectionProblem) -> bool:
+def _small(problem: SelectionProblem, warm_start: Solution | None) -> bool:
     """Whether one compiled call from tokens to answer is cheaper than anything that looks at the problem first."""
     n, T, d, dz = problem.shape
-    return n * T <= GRAM_LIMIT or (n * T <= SMALL and d * dz <= FEW_ENTRIES)
+    few = n * T <= (SMALL if warm_start is None else WARM) and d * dz <= FEW_ENTRIES
+    few = few and n * T * d * dz <= SMALL_PRODUCTS and 8 * n * T * d <= STREAM_BYTES
+    return n * T <= GRAM_LIMIT or few
 
 
 def _large(problem: SelectionProblem) -> bool:
@@ -229,7 +231,7 @@ def _choose(measure: Norm, method: str | None) -> Method:
 def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Control) -> np.ndarray:
     """Judge an earlier pair as it stands, which ends a refit, and hand its multipliers to the method."""
     dual = reduced.gather(warm_start.certified.dual)
-    control.method = "warm start"
+    control.method = control.method or "warm start"
     control.earlier = reduced.lower(warm_start.certified.W)
     Setting.hard_margin(reduced, measure).report(control.earlier, dual, control)
     return dual

@@ -22,7 +22,7 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.common.ties import Solver, Ties
 from attsvm.solvers.interior_point.engine import CENTRE, Slacks, SoftInteriorPoint
 from attsvm.solvers.interior_point.terms import FAR, Move
-from attsvm.solvers.schedule import BLOCKED, OVERHEAD, STREAMED
+from attsvm.solvers.schedule import BLOCKED, COORDINATE_OPERATIONS, OVERHEAD, STEP_OPERATIONS, STREAMED
 
 
 class EuclideanSystem:
@@ -184,8 +184,9 @@ def work_of_a_step(reduced: Reduced) -> float:
     """Estimate the work of one step from sizes (see :mod:`attsvm.solvers.schedule`)."""
     n, T, p = reduced.delta.shape
     r = reduced.shape[1]
-    passes = 40.0 * n * T * p / STREAMED
+    passes = (STEP_OPERATIONS + COORDINATE_OPERATIONS * p) * n * T / STREAMED
     if in_dual_space(reduced):
         return OVERHEAD + passes + int(reduced.rejected.sum()) ** 3 / 3.0 / BLOCKED
     form = n * T * p * p + n * p * p * r * r / 2.0
-    return OVERHEAD + passes + (form + (p * r) ** 3 / 3.0) / BLOCKED
+    ties = min(int(reduced.tied.sum()), p * r)
+    return OVERHEAD + passes + (form + (p * r) ** 3 / 3.0 + 2.0 * ties * (p * r) ** 2) / BLOCKED
