@@ -56,14 +56,14 @@ def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int =
     # Underflow would break the relative error bounds; exact arithmetic has none.
     if (np.abs(products[present]) > TINY).all() and _existence(products, values, free):
         return f"{len(rows)} multipliers beside the certificate's cancel exactly, by interval bounds"
-    kept = _minimal(products, values, free)
-    if kept is None or len(kept) - 1 > min(largest, linear.LARGEST):
+    support = _minimal(products, values, free)
+    if support is None or len(support) - 1 > min(largest, linear.LARGEST):
         return None
-    exact = _exact_rows(exact_left, right, kept)
+    exact = _exact_rows(exact_left, right, support)
     kernel = linear.kernel_vector(exact.T)
     if kernel is None:
         return None
-    signs = [v for v, f in zip(kernel, free[kept], strict=True) if not f]
+    signs = [v for v, f in zip(kernel, free[support], strict=True) if not f]
     same = all(v >= 0 for v in signs) or all(v <= 0 for v in signs)
     if not same or not any(signs):
         return None
@@ -87,11 +87,11 @@ def _scaled(array: np.ndarray) -> np.ndarray:
     return np.ldexp(array, -int(np.frexp(np.abs(array).max(initial=0.0))[1]))
 
 
-def _exact_rows(left: list[Dyadic], right: np.ndarray, kept: np.ndarray) -> np.ndarray:
+def _exact_rows(left: list[Dyadic], right: np.ndarray, support: np.ndarray) -> np.ndarray:
     """Integer multiples of the kept constraints' rows, (k, d dz), all by the same factor."""
-    least = min(left[k].exponent for k in kept)
-    z = Dyadic.of(right[kept])
-    tokens = np.array([left[k].at(least) for k in kept], dtype=object)
+    least = min(left[k].exponent for k in support)
+    z = Dyadic.of(right[support])
+    tokens = np.array([left[k].at(least) for k in support], dtype=object)
     return constraint_rows(tokens, z.numbers)
 
 
