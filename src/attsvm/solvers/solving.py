@@ -233,7 +233,8 @@ def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Contro
     dual = reduced.gather(warm_start.certified.dual)
     control.method = control.method or "warm start"
     control.earlier = reduced.lower(warm_start.certified.W)
-    Setting.hard_margin(reduced, measure).report(control.earlier, dual, control)
+    with np.errstate(**LENIENT):
+        Setting.hard_margin(reduced, measure).report(control.earlier, dual, control)
     return dual
 
 
