@@ -30,7 +30,7 @@ def test_the_readme_example_prints_what_it_says(capsys: pytest.CaptureFixture[st
     assert correlation.startswith("0.999")
 
 
-@pytest.mark.parametrize("page", ["doors.md", "norms.md"])
+@pytest.mark.parametrize("page", ["doors.md", "differentiable.md", "norms.md"])
 def test_the_blocks_of_a_page_run_in_order(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL):

@@ -18,6 +18,7 @@ from attsvm.proofs.claim import Claim
 from attsvm.proofs.proof import Proof, interval_statement
 from attsvm.proofs.prove import prove
 from attsvm.proofs.recheck import recheck
+from attsvm.solution.influence import Influence, influence
 
 
 class UnsolvedError(RuntimeError):
@@ -180,6 +181,36 @@ class Solution:
         root = np.sqrt(sigma[:keep])
         restore = self.problem.kind.restore
         return restore(U[:, :keep] * root), restore(Vt[:keep].T * root)
+
+    def influence(self) -> Influence:
+        """Differentiate the largest margin, one over the smallest norm, in every token and query.
+
+        Returns
+        -------
+        Influence
+            The gradient, and a table of its lengths: how much the margin changes at most for each unit that a token or
+            query moves. See :mod:`attsvm.solution.influence` for the derivation.
+
+        Raises
+        ------
+        UnsolvedError
+            If there is no optimum.
+        ValueError
+            If the margin has no derivative there: multipliers (or W, where it meets the data) are not unique.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem, solve
+        >>> problem = SelectionProblem([[[3.0, 0.0], [0.0, 0.0], [-3.0, 5.0]]], [[1.0]], [0])
+        >>> solve(problem).influence()
+        Influence: largest margin 3 in the frobenius norm
+          kind   place     influence  multiplier
+          query  0                 3           1
+          token  0, 0              1           0
+          token  0, 1              1           1
+          token  0, 2              0           0
+        """
+        return influence(self)
 
     def verify(self, *, exact: bool = False) -> Proof:
         """Check the claim again against :attr:`problem`: status, objective, margins, bounds, gap and :attr:`tol`.
