@@ -176,8 +176,8 @@ def test_norms_with_corners(norm, delta: list[float], slope: list[float] | None)
 
 
 def test_spectral_and_nuclear_corners() -> None:
-    # Two orthogonal differences, a = 2 and b = 3 long, asked for by orthogonal queries. Nuclear: [[1/2, h], [h, 1/3]] has
-    # the norm of h = 0 as long as it is positive semidefinite. Spectral: only the shorter one counts.
+    # Two orthogonal differences, a = 2 and b = 3 long, asked for by orthogonal queries. Nuclear: [[1/2, h], [h, 1/3]]
+    # has the norm of h = 0 as long as it is positive semidefinite. Spectral: only the shorter one counts.
     tokens = torch.zeros(2, 2, 2).double()
     tokens[0, 1, 0], tokens[1, 1, 1] = -2.0, -3.0
     tokens.requires_grad_()
