@@ -93,7 +93,15 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'attsvm' has no attribute {name!r}")
-    module = import_module(home)
+    try:
+        module = import_module(home)
+    except ModuleNotFoundError as error:
+        from attsvm.core.extras import missing_extra
+
+        sentence = missing_extra(f"attsvm.{name}", error)
+        if sentence is None:
+            raise
+        raise ImportError(sentence, name=error.name) from None
     value = module if home == f"attsvm.{name}" else getattr(module, name)
     globals()[name] = value
     return value

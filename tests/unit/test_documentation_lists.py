@@ -28,11 +28,3 @@ def test_the_readme_example_prints_what_it_says(capsys: pytest.CaptureFixture[st
     assert (status, objective[:5]) == ("OPTIMAL", "3.162")
     assert abs(float(gap)) < 1e-12
     assert correlation.startswith("0.999")
-
-
-@pytest.mark.parametrize("page", ["doors.md", "differentiable.md", "norms.md"])
-def test_the_blocks_of_a_page_run_in_order(page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    namespace: dict[str, object] = {}
-    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL):
-        exec(compile(block, page, "exec"), namespace)
-    assert capsys.readouterr().out

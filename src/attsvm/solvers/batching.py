@@ -17,6 +17,7 @@ from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import gamma
 from attsvm.core.status import Status
+from attsvm.core.summary import GOOD, UNSURE, Summarised, Summary
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT, certify
 from attsvm.solution.solution import Solution
@@ -92,8 +93,8 @@ class ProblemBatch:
         return (self[b] for b in range(len(self)))
 
 
-@dataclass(frozen=True, eq=False)
-class BatchSolution:
+@dataclass(frozen=True, eq=False, repr=False)
+class BatchSolution(Summarised):
     """Answers to a batch; ``batch[b]`` is the :class:`attsvm.Solution` of instance b.
 
     Attributes
@@ -127,6 +128,18 @@ class BatchSolution:
 
     def __iter__(self) -> Iterator[Solution]:
         return (self[b] for b in range(len(self)))
+
+    def _summary(self) -> Summary:
+        counts = {status: int((self.status == status).sum()) for status in Status}
+        known = self.gap[np.isfinite(self.gap)]
+        facts = [(status.name, f"{number:,}") for status, number in counts.items() if number]
+        facts += [("largest gap", f"{known.max():.1e}")] if len(known) else []
+        facts.append(("seconds", f"{self.seconds:.3g}"))
+        decided = counts[Status.OPTIMAL] + counts[Status.INFEASIBLE]
+        return Summary(
+            "BatchSolution", f"{decided:,} of {len(self):,} decided", GOOD if decided == len(self) else UNSURE, facts,
+            notes=["batch[b] is the Solution of instance b."],
+        )  # fmt: skip
 
 
 def solve_batch(

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.core.interop import is_tensor
+from attsvm.core.interop import is_tensor, to_numpy
+from attsvm.core.summary import MARKED, Summarised, Summary, line
 from attsvm.data.token_data import TokenData
 from attsvm.training.objective import Objective
 
@@ -19,7 +20,7 @@ Array = Any
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class Trace(Summarised):
     """The record of one call of :func:`attsvm.train`.
 
     Only the parameters are stored; loss, attention and norms of the recorded steps are computed from them when asked
@@ -153,6 +154,19 @@ class Trace:
         with torch.no_grad():
             zero = self._objective.gradient(self._at(len(self.step) - 1)).W.flatten(1).eq(0).all(-1)
         return self._like_data(zero.reshape(self.data.batch_shape))
+
+    def _summary(self) -> Summary:
+        facts = [
+            ("trained", f"{'W' if self.K is None else 'K and Q'} by {self.optimizer}, {self.numerics} numerics"),
+            ("steps", f"{int(self.step[-1]):,}, {len(self.step):,} records, {self.seconds:.3g} s"),
+        ]
+        picture = ""
+        if not self.data.batch_shape:
+            norm = np.asarray(to_numpy("norm", self.norm), dtype=float)
+            facts.append(("norm of W", f"{norm[0]:.4g} to {norm[-1]:.4g}"))
+            picture = line(self.step, norm)
+        note = "correlation(trace.W[-1], solve(problem).W) compares the direction with the SVM's."
+        return Summary("Trace", "", MARKED, facts, picture, "norm of W over steps", [note])
 
     def __repr__(self) -> str:
         return (
