@@ -16,7 +16,7 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-FORMAT = "attsvm certificate 1"
+FORMAT, OPEN = "attsvm certificate 1", ("UNDECIDED", "MAX_ITERATIONS", "TIME_LIMIT", "CANCELLED")
 # What may be claimed, and whether a larger (1) or a smaller (-1) number claims more.
 CLAIMS = {"lower": 1, "upper": -1, "distance": -1, "rank_at_least": 1, "rank_at_most": -1, "face": -1, "tail": -1}
 NUMBER = re.compile(r"-?\d+(/[1-9]\d*)?", re.ASCII)
@@ -226,7 +226,7 @@ class Certificate:
     def _near(self, low: Fraction, high: Fraction, W: Matrix, M: Matrix) -> dict[str, Any]:
         """Frobenius distance of W from the optimum, ranks; what nuclear singular values off the dual face sum to."""
         (name, *p), places, vectors = self.norm, range(min(self.shape)), self.witness["vectors"]
-        out: dict[str, Any] = {"rank_at_least": 0, "rank_at_most": len(places)}
+        out = dict[str, Any](rank_at_least=int(self.plain and self.C is None and low > 0), rank_at_most=len(places))
         exponent = Fraction(2) if name == "frobenius" else ZERO
         if name in ("entrywise", "schatten") and p != ["inf"]:
             exponent = _rational(p[0])
@@ -264,11 +264,11 @@ def digest(content: dict[str, Any]) -> str:
 def check(content: Any) -> dict[str, Any]:
     """Return the status and the numbers that a certificate, as read from JSON, claims; Rejected when not proven."""
     try:
-        known = content["format"] == FORMAT and content["digest"] == digest(content)
-        _require(known, f"this is no {FORMAT}, or the digest is not that of its content")
+        _require(content["format"] == FORMAT and content["digest"] == digest(content), f"this is no intact {FORMAT}")
         data, asked, witness, claim = (content[part] for part in ("data", "problem", "witness", "claim"))
         proven = Certificate(data, asked, witness, claim["status"]).proven
-        _require(set(claim) <= {"status", "tolerance", *CLAIMS}, "something unknown is claimed")
+        known = set(claim) <= {"status", "tolerance", *CLAIMS} and claim["status"] in ("OPTIMAL", "INFEASIBLE", *OPEN)
+        _require(known, "something unknown is claimed")
         said = {name: _rational(claim[name]) for name in CLAIMS if name in claim}
         for name, value in said.items():
             bound, sign = proven[name], CLAIMS[name]

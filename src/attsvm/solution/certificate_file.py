@@ -1,7 +1,7 @@
 r"""A solution as a file of rational numbers that anyone can check: what :mod:`attsvm.check` reads.
 
-The floats of the data, of W and of the multipliers are rational numbers and are written as such. Two things are mended on
-the way, exactly: a W whose tied tokens score alike only to rounding is moved onto the ties
+The floats of the data, of W and of the multipliers are rational numbers and are written as such. Two things are mended
+on the way, exactly: a W whose tied tokens score alike only to rounding is moved onto the ties
 (:mod:`attsvm.proofs.tie_moves`), and multipliers that nearly cancel are replaced by integers that do
 (:mod:`attsvm.proofs.infeasible`). What is claimed is what the checker itself proves of that, rounded outward, so that a
 file which was written is one that holds.
@@ -73,14 +73,14 @@ def certificate_content(
         If the norm has no rational certificate, or the claim cannot be proven in exact arithmetic.
     """
     infeasible = status is Status.INFEASIBLE
-    claim: dict[str, Any] = {"status": status.name, "tolerance": _text(Fraction(tol))}
+    claim: dict[str, Any] = {"status": status.name, "tolerance": str(Fraction(tol))}
     content = {
         "format": check.FORMAT,
         "attsvm": __version__,
         "data": data_content(problem),
         "problem": {
-            "norm": _norm_content(norm),
-            "C": None if asked.C is None else _text(Fraction(asked.C)),
+            "norm": norm_content(norm),
+            "C": None if asked.C is None else str(Fraction(asked.C)),
             "loss": asked.loss,
             "prior": None if asked.prior is None else _table(asked.prior),
         },
@@ -91,18 +91,19 @@ def certificate_content(
     try:
         data, question, witness = content["data"], content["problem"], content["witness"]
         proven = check.Certificate(data, question, witness, status.name).proven
-        claim |= {name: _outward(value, sign) for name, sign in check.CLAIMS.items() if (value := proven[name]) is not None}
+        claim |= {name: _outward(proven[name], sign) for name, sign in check.CLAIMS.items() if proven[name] is not None}
         content["digest"] = check.digest(content)
         check.check(content)
     except check.Rejected as error:
-        raise ValueError(f"solution has status {status.name}, which exact arithmetic does not prove: {error}.") from error
+        reason = f"solution has status {status.name}, which exact arithmetic does not prove: {error}."
+        raise ValueError(reason) from error
     return content
 
 
 def write_certificate(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Write a certificate beside its place and rename it."""
     with replacing_file(path) as beside:
-        beside.write_text(json.dumps(content, indent=None, separators=(",", ":")) + "\n", encoding="utf-8")
+        beside.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -160,10 +161,11 @@ def read_norm(content: dict[str, Any]) -> Norm:
     powers = [math.inf if p == "inf" else float(Fraction(p)) for p in numbers]
     if name == "frobenius":
         return get_norm(name)
-    return (Schatten(*powers) if name == "schatten" else Entrywise(*powers) if name == "entrywise" else Mixed(*powers, name)).canonical
+    families = {"schatten": Schatten, "entrywise": Entrywise}
+    return (families[name](*powers) if name in families else Mixed(*powers, name)).canonical
 
 
-def _norm_content(norm: Norm) -> list[str]:
+def norm_content(norm: Norm) -> list[str]:
     """Name a norm for the checker.
 
     Raises
@@ -181,15 +183,13 @@ def _norm_content(norm: Norm) -> list[str]:
         return ["entrywise", _exponent(norm.p)]
     if isinstance(norm, Mixed):
         return [norm.axis, _exponent(norm.p), _exponent(norm.q)]
-    raise ValueError(f"norm is {norm.name!r}; frobenius, l_p, Schatten-p or a mixed norm was expected of a certificate.")
+    raise ValueError(
+        f"norm is {norm.name!r}; frobenius, l_p, Schatten-p or a mixed norm was expected of a certificate."
+    )
 
 
 def _exponent(p: float) -> str:
-    return "inf" if math.isinf(p) else _text(Fraction(p))
-
-
-def _text(x: Fraction) -> str:
-    return str(x)
+    return "inf" if math.isinf(p) else str(Fraction(p))
 
 
 def _table(array: np.ndarray) -> list[list[str]]:
@@ -202,7 +202,7 @@ def _outward(value: Fraction | int, sign: int) -> str:
     shift = BITS - x.numerator.bit_length() + x.denominator.bit_length()
     unit = Fraction(2) ** max(shift, 0)
     rounded = (math.floor if sign > 0 else math.ceil)(x * unit)
-    return _text(Fraction(rounded) / unit)
+    return str(Fraction(rounded) / unit)
 
 
 def _contradiction(problem: SelectionProblem, farkas: np.ndarray | None) -> dict[str, Any]:
@@ -215,7 +215,9 @@ def _contradiction(problem: SelectionProblem, farkas: np.ndarray | None) -> dict
     """
     exact = None if farkas is None else exact_multipliers(problem, np.asarray(farkas, dtype=np.float64))
     if exact is None:
-        raise ValueError("solution has status INFEASIBLE, and exact multipliers were not found beside its certificate's.")
+        raise ValueError(
+            "solution has status INFEASIBLE; multipliers that cancel exactly were not found beside its own."
+        )
     return {"farkas": [[str(x) for x in row] for row in exact.tolist()], "W": None, "dual": None, "vectors": None}
 
 
@@ -226,7 +228,7 @@ def _witness(problem: SelectionProblem, norm: Norm, asked: Asked, certified: Cer
     solved = bool(np.isfinite(certified.objective) and np.isfinite(certified.W).all())
     W = _on_ties(problem, certified.W) if solved else None
     vectors: dict[str, Any] = {"V": None, "W": None, "adjoint": None}
-    spectral = _norm_content(norm)[0] == "schatten"
+    spectral = norm_content(norm)[0] == "schatten"
     if spectral:
         vectors["adjoint"] = _singular_vectors(problem.adjoint(dual))
     if solved:
@@ -234,7 +236,7 @@ def _witness(problem: SelectionProblem, norm: Norm, asked: Asked, certified: Cer
         if spectral:
             prior = np.zeros(certified.W.shape) if asked.prior is None else asked.prior
             vectors["V"] = _singular_vectors(certified.W - prior)
-    exact = None if W is None else [[_text(x) for x in row] for row in W]
+    exact = None if W is None else [[str(x) for x in row] for row in W]
     return {"W": exact, "dual": _table(dual), "farkas": None, "vectors": vectors}
 
 

@@ -29,6 +29,7 @@ from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.proof import Proof
+from attsvm.solution.certificate_file import Asked
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair, recheck_pair
 from attsvm.solvers.common.control import Control
@@ -137,6 +138,11 @@ class RegularisedSolution(Solution):
         regularisation, pair = self.regularisation, self._pair
         prior = np.zeros(pair.W.shape) if regularisation.prior is None else regularisation.prior
         return recheck_pair(self.problem, regularisation.terms(self.problem, self.norm), prior, pair, self._promise)
+
+    @property
+    def _asked(self) -> Asked:
+        """What is minimised beside the constraints."""
+        return Asked(self.regularisation.C, self.regularisation.loss, self.regularisation.prior)
 
     @property
     def _promise(self) -> float:

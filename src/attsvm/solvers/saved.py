@@ -27,7 +27,7 @@ def load_solution(path: str | os.PathLike[str]) -> Solution:
     certificate = None
     if witness["farkas"] is not None:
         exact = [[Fraction(x) for x in row] for row in witness["farkas"]]
-        total = sum(x for row, inner in zip(exact, problem.rejected, strict=True) for x, use in zip(row, inner, strict=True) if use)
+        total = sum(exact[i][t] for i, t in zip(*problem.rejected.nonzero(), strict=True))
         certificate = FarkasCertificate(problem, np.array([[float(x / total) for x in row] for row in exact]))
     tol = float(Fraction(content["claim"]["tolerance"]))
     about = (run["iterations"], run["seconds"], run["method"], certificate, tol, run["note"])
