@@ -1,8 +1,8 @@
 """Multiclass max-margin matrices: `solve` beside cvxpy as papers write it, one scalar constraint a class and input.
 
-Inputs are Gaussian and labelled by a random matrix, so that they are separable. Both answers are scaled to margin one and
-their norms held against the certified bound. cvxpy's time is that of writing the model down, compiling and solving it;
-ours that of the least of a few runs, from arrays to certified solution, the first of which, not counted, compiles.
+Inputs are Gaussian and labelled by a random matrix, so that they are separable. Both answers are scaled to margin one
+and their norms held against the certified bound. cvxpy's time is that of writing the model down, compiling and solving
+it; ours that of the least of a few runs, from arrays to certified solution, the first of which, not counted, compiles.
 
     python benchmarks/multiclass.py [--classes 15] [--dimensions 25] [--inputs 750] [--norms frobenius ...] [--cpu]
 """
