@@ -211,6 +211,25 @@ def test_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert made["joint"] == []
 
 
+def test_a_finished_directory_is_read_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "tiny", "--out", str(tmp_path)]
+    assert main(command) == 0
+    assert "read from the run of" not in capsys.readouterr().out
+    rows = tmp_path / "tiny" / "rows.parquet"
+    before = rows.read_bytes()
+    day = time.mktime(time.strptime("2024-02-29 12:30", "%Y-%m-%d %H:%M"))
+    os.utime(rows, (day, day))
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "read from the run of 2024-02-29 12:30" in said
+    assert "--fresh" in said
+    assert rows.stat().st_mtime == day
+    assert main([*command, "--fresh"]) == 0
+    assert "read from the run of" not in capsys.readouterr().out
+    assert rows.stat().st_mtime > day
+    assert rows.read_bytes() == before
+
+
 def test_readings_are_searched_printed_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,7 +85,9 @@ def test_verdicts_stand_first_and_open_on_demand(page, finished: list[Finished])
             assert text in line
 
 
-def test_text_is_dark_on_light(page) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(page, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
     pairs = page.evaluate(
         """[...document.querySelectorAll('p, li, td, dt, dd, summary span, h1, h2, h3, code')].map(e => {
             let ground = e; while (ground && getComputedStyle(ground).backgroundColor == 'rgba(0, 0, 0, 0)')
@@ -99,9 +101,11 @@ def test_text_is_dark_on_light(page) -> None:
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
+    assert all((luminance(ground) < 0.5) == (scheme == "dark") for _, ground, _ in pairs)
     for ink, ground, name in pairs:
         if "none" not in name:  # zeros of the table are faint on purpose
-            assert (luminance(ground) + 0.05) / (luminance(ink) + 0.05) >= 4.5, (ink, ground, name)
+            darker, lighter = sorted((luminance(ink), luminance(ground)))
+            assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (ink, ground, name)
 
 
 def test_what_is_on_the_page_without_a_browser(report: Path, finished: list[Finished]) -> None:

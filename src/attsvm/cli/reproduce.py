@@ -150,9 +150,11 @@ def _check_installed(distributed: bool) -> None:
 def _work(runs: list[Prepared], workers: int | None, scheduler: str | None, progress: Progress) -> list[Prepared]:
     """Compute the runs one after the other; return those that Ctrl-C left undone."""
     weights = [run.experiment.minutes[run.effort] for run in runs]
+    read = 0
     with _crew(workers, scheduler) as crew:
         for k, run in enumerate(runs):
             before, own, total = sum(weights[:k]), weights[k], sum(weights) or 1.0
+            earlier = run.store.finished_at
             try:
                 with refusing(values=False):
                     finish(run, crew, _part(progress, before / total, own / total), progress.interval)
@@ -163,7 +165,11 @@ def _work(runs: list[Prepared], workers: int | None, scheduler: str | None, prog
                 if not run.overrides:
                     raise
                 raise BadInput(f"{run.experiment.name} cannot be run with these --set: {error}") from error
-            print(f"{run.experiment.name}: {run.trials:,} trials, {duration(run.store.seconds)}", flush=True)
+            did = f"{run.experiment.name}: {run.trials:,} trials, {duration(run.store.seconds)}"
+            print(did if earlier is None else f"{did}; read from the run of {earlier:%Y-%m-%d %H:%M}", flush=True)
+            read += earlier is not None
+    if read:
+        print("What was read was not computed again; --fresh discards it and runs anew.", flush=True)
     return []
 
 

@@ -48,9 +48,9 @@ def headline(verdicts: Sequence[Verdict]) -> str:
         parts.append(f"{counts['corrected']:,} are corrected")
     if counts["differs"]:
         parts.append(f"{counts['differs']:,} differ{'s' if counts['differs'] == 1 else ''}")
-    if counts["too weak to tell"]:
-        parts.append(f"of {counts['too weak to tell']:,} too little is known to tell")
-    return ", ".join(parts)
+    told = ", ".join(parts)
+    weak = counts["too weak to tell"]
+    return f"{told}; for {weak:,} the trials are too few to tell" if weak else told
 
 
 def percent(share: float) -> str:

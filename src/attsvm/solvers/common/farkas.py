@@ -18,6 +18,7 @@ from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.proofs.certificate import existence_ratio
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.schedule import BLOCKED
 
 # A singular value decomposition of the support's rows tells best which directions are rounding; past this many entries,
 # half a second, Cholesky factors of the smaller of their two Gram matrices take its place.
@@ -63,6 +64,15 @@ def certificate(reduced: Reduced, dual: np.ndarray, control: Control) -> np.ndar
     """Multipliers (n, T) near ``dual`` that pass the existence test; None when the search fails or time is up."""
     exact = correct(reduced, dual, control)
     return exact if exact is not None and not control.expired() and proves(reduced, exact) else None
+
+
+def work(reduced: Reduced, dual: np.ndarray) -> float:
+    """Estimate the work of :func:`certificate` where it fails: two decompositions (see :data:`DENSE_ENTRIES`)."""
+    support, entries = int(np.count_nonzero(dual)), int(np.prod(reduced.shape))
+    smaller = min(support, entries)
+    if support * entries <= DENSE_ENTRIES:
+        return 8.0 * max(support, entries) * smaller**2 / BLOCKED
+    return 3.0 * smaller**3 / BLOCKED
 
 
 def by_linear_program(reduced: Reduced, time_limit: float | None) -> tuple[np.ndarray, np.ndarray]:

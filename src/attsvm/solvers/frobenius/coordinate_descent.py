@@ -14,7 +14,7 @@ import numpy as np
 
 from attsvm.core.kernels import FAST, call, kernel
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.schedule import COMPILED
+from attsvm.solvers.schedule import COMPILED, UPDATES
 
 INNER_SWEEPS = 2
 
@@ -156,4 +156,4 @@ class CoordinateDescent:
         self.V = data.adjoint(self.dual)
         n, T, p = data.delta.shape
         visits = n * T + (INNER_SWEEPS * passes - 1) * int(self._alive.sum())
-        return (2.0 * visits * p + 4.0 * passes * n * p * data.queries.shape[1]) / COMPILED
+        return 2.0 * visits * p / COMPILED + 4.0 * passes * n * p * data.queries.shape[1] / UPDATES

@@ -13,6 +13,8 @@ set solvable; repeated steps remove its effect.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
@@ -63,8 +65,9 @@ def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int)
         if not 0 < len(rows) <= WORKING_SET:  # none is left when the multipliers have overflowed
             return None
         gram = _gram(setting, rows, columns)
+        yield OVERHEAD + len(rows) ** 2 * sum(reduced.shape) / BLOCKED
         before = dual[rows, columns]
-        after, factors = _ascend(
+        after = yield from _ascend(
             gram,
             terms.cost[rows, columns],
             slope[rows, columns],
@@ -73,7 +76,6 @@ def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int)
             terms.upper,
             control,
         )
-        yield OVERHEAD + (FACTOR * factors * len(rows) ** 3 + len(rows) ** 2 * sum(reduced.shape)) / BLOCKED
         if (after == before).all():
             return None
         dual[rows, columns] = after
@@ -152,14 +154,14 @@ def _ascend(
     free: np.ndarray,
     upper: float,
     control: Control,
-) -> tuple[np.ndarray, int]:
-    """Maximise slope.e - e.gram.e/2 over steps e that keep start + e within its bounds.
+) -> Generator[float, None, np.ndarray]:
+    """Maximise slope.e - e.gram.e/2 over steps e that keep start + e within its bounds; returns start + e, (J,).
 
-    Returns start + e, (J,), and how many systems were factored.
+    Yields the work of every factorisation.
     """
     ridge = RIDGE * float(np.diag(gram).max())
     level = LEVEL * max(1.0, float(np.abs(cost).max()))
-    value, current, factors = start, slope, 0
+    value, current = start, slope
     for _ in range(INNER_STEPS):
         moving = free | ((value > 0) | (current > 0)) & ((value < upper) | (current < 0))
         if not moving.any() or control.expired():
@@ -167,7 +169,7 @@ def _ascend(
         system = gram if moving.all() else gram[np.ix_(moving, moving)]
         target = value.copy()
         target[moving] = regularised_solve(system, value[moving], current[moving], ridge)
-        factors += 1
+        yield FACTOR * len(system) ** 3 / BLOCKED
         best, image = _longest_ascent(gram, current, value, target, free, upper)
         if best is None:
             break
@@ -175,7 +177,7 @@ def _ascend(
         value, current = best, current - image
         if settled and not (~free & ((value == 0) & (current > level) | (value == upper) & (current < -level))).any():
             break
-    return value, factors
+    return value
 
 
 def _longest_ascent(

@@ -95,9 +95,7 @@ def solve_setting(
     if setting.terms.hard:
         CoordinateDescent(setting, dual).run(OPENING)
         if _takes_exchanges(setting):
-            order.append("active_set")
-            if _suits_exchanges(setting, dual):
-                order.reverse()
+            order.insert(0 if _suits_exchanges(setting, dual) else 1, "active_set")
     work = INTERIOR_STEPS * work_of_a_step(setting.reduced)
     turns = []
     # The first method's own second turn comes after the others'.
@@ -161,6 +159,7 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
             multipliers = farkas.certificate(setting.reduced, descent.dual, control)
             if multipliers is not None:
                 return multipliers
+            yield farkas.work(setting.reduced, descent.dual)
             suspicious *= 10.0
         gap = control.state.gap
         size = int(setting.inner(descent.dual).sum())

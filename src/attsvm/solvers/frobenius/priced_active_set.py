@@ -91,9 +91,11 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
             yield from newton(setting, values, control, rounds=3)
             if control.solved or control.stopped:
                 return None
-        multipliers = farkas.certificate(reduced, dual, control) if rho < DOUBTFUL else None
-        if multipliers is not None:
-            return multipliers
+        if rho < DOUBTFUL:
+            multipliers = farkas.certificate(reduced, dual, control)
+            if multipliers is not None:
+                return multipliers
+            yield farkas.work(reduced, dual)
         guess, weight = dual, weight * max(1.0, 1.0 / max(rho, VANISHED) - 1.0)
     return None
 

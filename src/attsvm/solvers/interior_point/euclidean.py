@@ -206,4 +206,5 @@ def work_of_a_step(reduced: Reduced) -> float:
     if in_dual_space(reduced):
         return OVERHEAD + passes + int(reduced.rejected.sum()) ** 3 / 3.0 / BLOCKED
     form = n * T * p * p + n * p * p * r * r / 2.0
-    return OVERHEAD + passes + (form + (p * r) ** 3 / 3.0) / BLOCKED
+    ties = min(int(reduced.tied.sum()), p * r)
+    return OVERHEAD + passes + (form + (p * r) ** 3 / 3.0 + 2.0 * ties * (p * r) ** 2) / BLOCKED
