@@ -72,7 +72,7 @@ def test_a_problem_of_one_trial_only():
     with pytest.raises(ValueError, match=r"^the data hold trials \(2,\)"):
         batch.problem([0, 2, 1])
     assert batch[1].problem([0, 2, 1]).shape == (3, 4, 5, 2)
-    with pytest.raises(ValueError, match="^selected"):
+    with pytest.raises(ValueError, match=r"^selected"):
         batch[1].problem([0, 2, 4])
 
 
