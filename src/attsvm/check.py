@@ -107,12 +107,11 @@ def _spectrum(M: Matrix, vectors: Any) -> tuple[list[Fraction], Fraction, Fracti
     bases = [Matrix.read(part, size, size) for part, size in zip(vectors, M.shape, strict=True)]
     C = (bases[0].T @ M @ bases[1]).sizes()
     diagonal = sorted((C[k][k] for k in range(min(M.shape))), reverse=True)
-    grams = [enumerate((basis.T @ basis).sizes()) for basis in bases]
-    a, b = (
-        max(sum(row) - row[k] + abs(row[k] - 1) for k, row in gram) for gram in grams
-    )  # ||U^T U - I||, ||V^T V - I||
+    grams = [enumerate((basis.T @ basis).sizes()) for basis in bases]  # near the identity
+    a, b = (max(sum(row) - row[k] + abs(row[k] - 1) for k, row in gram) for gram in grams)
     _require(max(a, b) < 1, "singular vectors are not nearly orthonormal")
-    return diagonal, sum(map(sum, C), ZERO) - sum(diagonal), _root(1 / ((1 - a) * (1 - b))), _root((1 + a) * (1 + b))
+    rest = sum(map(sum, C), ZERO) - sum(diagonal, ZERO)
+    return diagonal, rest, _root(1 / ((1 - a) * (1 - b))), _root((1 + a) * (1 + b))
 
 
 def _norm_above(norm: list[Any], M: Matrix, vectors: Any, *, dual: bool = False) -> Fraction:

@@ -161,8 +161,9 @@ def read_norm(content: dict[str, Any]) -> Norm:
     powers = [math.inf if p == "inf" else float(Fraction(p)) for p in numbers]
     if name == "frobenius":
         return get_norm(name)
-    families = {"schatten": Schatten, "entrywise": Entrywise}
-    return (families[name](*powers) if name in families else Mixed(*powers, name)).canonical
+    if name == "schatten":
+        return Schatten(*powers).canonical
+    return Entrywise(*powers).canonical if name == "entrywise" else Mixed(powers[0], powers[1], name).canonical
 
 
 def norm_content(norm: Norm) -> list[str]:
