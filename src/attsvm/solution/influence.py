@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 # Rows of length one count as dependent when a combination of length one is this short: multipliers of less independent
 # ones are known to less than eight digits.
 INDEPENDENT = 1e-8
+# Squares of singular values above this are no rounding of a Gram matrix of thousands of rows of length one.
+SURELY_INDEPENDENT = 1e-10
 # A gap that was proven to be smaller is still that of numbers rounded some tens of times.
 SMALLEST_GAP = 400 * EPS
 # Entries of the largest array that the tests may hold.
@@ -263,9 +265,15 @@ def _determined(rows: np.ndarray, supports: np.ndarray, smooth: bool) -> bool:
 
 def _independent(rows: np.ndarray) -> bool:
     """Whether no combination of length one of the rows (k, m) is shorter than :data:`INDEPENDENT`."""
-    if len(rows) > rows.shape[1]:
+    count = len(rows)
+    if count > rows.shape[1]:
         return False
-    return len(rows) == 0 or float(np.linalg.svd(rows, compute_uv=False)[-1]) > INDEPENDENT
+    try:
+        # Where this succeeds the smallest singular value is 1e-6 at least; a decomposition takes ten times as long.
+        np.linalg.cholesky(rows @ rows.T - SURELY_INDEPENDENT * np.eye(count))
+        return True
+    except np.linalg.LinAlgError:
+        return float(np.linalg.svd(rows, compute_uv=False)[-1]) > INDEPENDENT
 
 
 def _pulls(problem: SelectionProblem, dual: np.ndarray) -> np.ndarray:
