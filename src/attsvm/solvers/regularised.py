@@ -176,10 +176,10 @@ class RegularisedSolution(Solution):
 
     @cached_property
     def margin_tolerance(self) -> np.ndarray:
-        """How far each margin may be from that of the exact solution, (n, T); an estimate but for Frobenius.
+        r"""How far each margin may be from that of the exact solution, (n, T); an estimate but for Frobenius.
 
-        Strong convexity: |W - W*|^2 / 2 is at most primal - dual value when half the square is minimised, and
-        gap |W - W0|^2 when the norm is.
+        Strong convexity: :math:`\|W - W^\star\|^2/2` is at most the difference of primal and dual value when half the
+        square is minimised, and :math:`gap \|W - W_0\|^2` when the norm is.
         """
         if not np.isfinite(self.gap):
             return np.zeros(self.problem.mask.shape)
