@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 # Packages whose public names, those of `__all__`, each need an entry.
-PACKAGES = ("norms", "theory", "training", "pretrained", "proofs")
+PACKAGES = ("norms", "theory", "training", "pretrained", "proofs", "plots")
 
 
 def _resolve(entry: str) -> object:

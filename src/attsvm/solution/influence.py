@@ -40,6 +40,7 @@ from scipy.optimize import nnls
 
 from attsvm.core.norms.faces import face_directions
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.reduction import constraint_rows
 from attsvm.core.rounding import EPS
 from attsvm.proofs.certified import Certified
 
@@ -247,7 +248,7 @@ def _constraints(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarra
     queries = problem.queries[rows]
     length = np.linalg.norm(delta, axis=1) * np.linalg.norm(queries, axis=1)
     scaled = delta / np.where(length > 0, length, 1.0)[:, None]
-    return (scaled[:, :, None] * queries[:, None, :]).reshape(len(rows), -1)
+    return constraint_rows(scaled, queries)
 
 
 def _determined(rows: np.ndarray, supports: np.ndarray, smooth: bool) -> bool:
