@@ -23,6 +23,7 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch
 from attsvm.solvers.compiled.frobenius import INFEASIBLE, OPEN, SOLVED, VANISHED, prove_stack
+from attsvm.solvers.nuclear import pursuit
 from attsvm.solvers.solving import AIM, solve
 
 # Entries of token differences held at once; a length below which squares may have lost digits.
@@ -172,9 +173,9 @@ def solve_batch(
     if measure is FROBENIUS:
         solve_stack, work, method = frobenius_batch.solve_stack, frobenius_batch.work, "batched active set"
         entry, patience = solve_stack, PATIENCE
-    elif measure is NUCLEAR and nuclear_batch.fits(n, T, dz):
+    elif measure is NUCLEAR and pursuit.fits(n * (T - 1), min(n, dz)):
         solve_stack, work, method = nuclear_batch.solve_stack, nuclear_batch.work, "batched first order + face Newton"
-        entry, patience = nuclear_batch.solve_one, nuclear_batch.COMPILED_AFTER
+        entry, patience = nuclear_batch.solve_one, pursuit.COMPILED_AFTER * PATIENCE
     if solve_stack is not None and compiles(entry, B * work(n, T, d, dz), patience):
         _on_all_cores(solve_stack, data, AIM * tol, arrays)
         if (state == VANISHED).any():
