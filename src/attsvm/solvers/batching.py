@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from numba import get_num_threads
 
+from attsvm.core.extras import frame
 from attsvm.core.interop import Kind, to_numpy
 from attsvm.core.kernels import PATIENCE, Stopwatch, call, compiles
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import gamma
 from attsvm.core.status import Status
+from attsvm.core.summary import GOOD, UNSURE, Summarised, Summary
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT, certify
 from attsvm.solution.solution import Solution
@@ -93,8 +95,8 @@ class ProblemBatch:
         return (self[b] for b in range(len(self)))
 
 
-@dataclass(frozen=True, eq=False)
-class BatchSolution:
+@dataclass(frozen=True, eq=False, repr=False)
+class BatchSolution(Summarised):
     """Answers to a batch; ``batch[b]`` is the :class:`attsvm.Solution` of instance b.
 
     Attributes
@@ -128,6 +130,23 @@ class BatchSolution:
 
     def __iter__(self) -> Iterator[Solution]:
         return (self[b] for b in range(len(self)))
+
+    def to_frame(self) -> Any:
+        """List the instances in a pandas DataFrame: status, objective and certified gap, one row an instance."""
+        columns = {"status": [status.name for status in self.status], "objective": self.objective, "gap": self.gap}
+        return frame("BatchSolution.to_frame", columns)
+
+    def _summary(self) -> Summary:
+        counts = {status: int((self.status == status).sum()) for status in Status}
+        known = self.gap[np.isfinite(self.gap)]
+        facts = [(status.name, f"{number:,}") for status, number in counts.items() if number]
+        facts += [("largest gap", f"{known.max():.1e}")] if len(known) else []
+        facts.append(("seconds", f"{self.seconds:.3g}"))
+        decided = counts[Status.OPTIMAL] + counts[Status.INFEASIBLE]
+        return Summary(
+            "BatchSolution", f"{decided:,} of {len(self):,} decided", GOOD if decided == len(self) else UNSURE, facts,
+            notes=["batch[b] is the Solution of instance b."],
+        )  # fmt: skip
 
 
 def solve_batch(
@@ -172,12 +191,13 @@ def solve_batch(
     solve_stack, entry = None, None
     if measure is FROBENIUS:
         solve_stack, work, method = frobenius_batch.solve_stack, frobenius_batch.work, "batched active set"
-        entry, patience = solve_stack, PATIENCE
+        entry, patience, options = solve_stack, PATIENCE, (AIM * tol, True)
     elif measure is NUCLEAR and pursuit.fits(n * (T - 1), min(n, dz)):
         solve_stack, work, method = nuclear_batch.solve_stack, nuclear_batch.work, "batched first order + face Newton"
-        entry, patience = nuclear_batch.solve_one, pursuit.COMPILED_AFTER * PATIENCE
+        entry, patience, options = nuclear_batch.solve_one, pursuit.COMPILED_AFTER * PATIENCE, (AIM * tol,)
     if solve_stack is not None and compiles(entry, B * work(n, T, d, dz), patience):
-        _on_all_cores(solve_stack, data, AIM * tol, arrays)
+        _on_all_cores(solve_stack, data, options, arrays)
+        margins[~stack.mask] = np.inf
         if (state == VANISHED).any():
             call(prove_stack, float(B) * n * T * (d * dz) ** 2, *data, dual, state)
             state[state == VANISHED] = OPEN
@@ -257,21 +277,24 @@ def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, 
 
 
 def _on_all_cores(
-    compiled: Callable[..., None], problems: tuple[np.ndarray, ...], tol: float, answers: tuple[np.ndarray, ...]
+    compiled: Callable[..., None],
+    problems: tuple[np.ndarray, ...],
+    options: tuple[float, ...],
+    answers: tuple[np.ndarray, ...],
 ) -> None:
     """Share a stack out among threads, one compiled call a piece.
 
     Threads of our own compile in a third of the time of a parallel loop, and may be started from several threads.
     """
     # The first on this thread, whose clock leaves out compiling.
-    compiled(*(array[:1] for array in problems), tol, *(array[:1] for array in answers))
+    compiled(*(array[:1] for array in problems), *options, *(array[:1] for array in answers))
     count, cores = len(answers[0]), get_num_threads()
     pieces = cores * PIECES if cores > 1 else 1
     bounds = np.linspace(1, count, min(count - 1, pieces) + 1).astype(int)
     parts = [slice(first, last) for first, last in pairwise(bounds)]
 
     def solve_part(part: slice) -> None:
-        compiled(*(array[part] for array in problems), tol, *(array[part] for array in answers))
+        compiled(*(array[part] for array in problems), *options, *(array[part] for array in answers))
 
     if len(parts) <= 1:
         for part in parts:

@@ -137,7 +137,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     n, dz = queries.shape
     d = tokens.shape[2]
     delta, row, column, free, cost = constraints_of(tokens, selected, mask)
-    clear(mask, dual, margins)
+    clear(dual, margins)
     for a in range(d):
         for c in range(dz):
             W[a, c] = 0.0

@@ -17,7 +17,7 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.active_set import append, settle
 from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, sweeps
 from attsvm.solvers.frobenius.newton import newton
-from attsvm.solvers.schedule import COMPILED, Steps
+from attsvm.solvers.schedule import COMPILED, PRICED, Steps
 
 # What has become of an instance in a compiled call.
 OPEN, SOLVED, VANISHED = 0, 1, 2
@@ -81,7 +81,7 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
             )
             control.iterations += steps
             size = max(size, int(np.count_nonzero(dual)))
-            yield (steps * (pricing + 4.0 * size * size) + size**3 / 3.0) / COMPILED
+            yield steps * pricing / PRICED + (4.0 * steps * size**2 + size**3 / 3.0) / COMPILED
             if ended:
                 break
             guess = dual
@@ -93,9 +93,11 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
             yield from newton(setting, values, control, rounds=3)
             if control.solved or control.stopped:
                 return None
-        multipliers = farkas.certificate(reduced, dual, control) if rho < DOUBTFUL else None
-        if multipliers is not None:
-            return multipliers
+        if rho < DOUBTFUL:
+            multipliers = farkas.certificate(reduced, dual, control)
+            if multipliers is not None:
+                return multipliers
+            yield farkas.work(reduced, dual)
         guess, weight = dual, weight * max(1.0, 1.0 / max(rho, RESIDUE) - 1.0)
     return None
 

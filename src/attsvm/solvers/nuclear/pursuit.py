@@ -22,7 +22,7 @@ from attsvm.core.kernels import FAST, call, interpreted, kernel
 from attsvm.core.norms import NUCLEAR, spectral
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.evaluation import report
+from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.face import CUTOFFS, face_at, matrix_of, newton_step
 from attsvm.solvers.nuclear.matrices import FEW, gathered, right_singular, total
 from attsvm.solvers.nuclear.steps import Constraints, apply_adjoint, copy, divide, margins_of, smallest_margin
@@ -66,14 +66,14 @@ def pursue(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) 
     multipliers, active = dual[place] / length, np.zeros(len(place[0]), dtype=bool)
     W, on_face = np.array(W, order="C"), np.empty(W.shape)
     values, signed = np.empty(len(multipliers)), np.zeros(dual.shape)
-    step = interpreted(approach)
+    setting, step = Setting.hard_margin(reduced, NUCLEAR), interpreted(approach)
     if fits(len(multipliers), min(W.shape)):
         # Products in the interpreter are calls of NumPy: as dear as a thousand multiplications, a hundred of them.
         step = partial(call, approach, 1e5, patience=COMPILED_AFTER * kernels.PATIENCE)
     for _ in range(STEPS):
         gap, further = step(constraints, W, multipliers, active, on_face, values, control.tol)
         signed[place] = values
-        if (further or gap < np.inf) and report(reduced, NUCLEAR, on_face, signed, control):
+        if (further or gap < np.inf) and setting.report(on_face, signed, control):
             return True
         if not further:
             return False
