@@ -1,6 +1,7 @@
 """HiGHS, through SciPy, on the linear programs of the l_1 and the largest-entry norm.
 
-Variables are the positive and the negative parts of W, and for the largest entry one bound on both.
+For l_1 the variables are the positive and the negative parts of W; for the largest entry W and its bound, two rows an
+entry.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from attsvm import SelectionProblem
 def with_highs(problem: SelectionProblem, norm: str) -> Answer:
     A = constraint_matrix(problem)
     m, size = A.shape
-    if norm == "l_1":
+    if norm == "1":
         cost, rows, offset = np.ones(2 * size), np.hstack([-A, A]), -np.ones(m)
         bounds: list[tuple[float | None, float | None]] = [(0.0, None)] * (2 * size)
     else:
-        # With W = t (2 s - 1), s in [0, 1], the bounds would be bilinear: |W| <= t is 2 d dz rows.
         unit, one = np.eye(size), np.ones((size, 1))
         cost = np.concatenate([np.zeros(size), [1.0]])
         rows = np.block([[-A, np.zeros((m, 1))], [unit, -one], [-unit, -one]])
@@ -27,6 +27,6 @@ def with_highs(problem: SelectionProblem, norm: str) -> Answer:
     found = linprog(cost, A_ub=rows, b_ub=offset, bounds=bounds, method="highs")
     if found.x is None:
         return Answer(None, None, found.message, found.status == 2)
-    w = found.x[:size] - found.x[size:] if norm == "l_1" else found.x[:size]
+    w = found.x[:size] - found.x[size:] if norm == "1" else found.x[:size]
     dual = spread(problem, np.maximum(-found.ineqlin.marginals[:m], 0.0))
     return Answer(w.reshape(problem.shape[2:]), dual, "solved")
