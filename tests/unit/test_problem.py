@@ -183,6 +183,32 @@ def test_ragged_sequences_are_padded_and_hidden() -> None:
     np.testing.assert_array_equal(shared.mask, [[True, True, False, True], [True, True, False, False]])
 
 
+def test_lengths_are_measured_on_the_way_where_both_sides_are_asked_for() -> None:
+    given = FAMILIES["planted"].make(np.random.default_rng(4), 3, 4, 3)
+    dual = np.ones((3, 4))
+    for arguments, measured in (((np.eye(3), dual), True), ((np.eye(3), None), False), ((None, dual), False)):
+        problem = SelectionProblem(given.tokens, given.queries, given.reference)
+        margins, adjoint = problem.evaluate(*arguments)
+        assert ("lengths" in vars(problem)) == measured
+        assert margins.shape == ((3, 4) if arguments[0] is not None else (0, 4))
+        assert adjoint.shape == ((3, 3) if arguments[1] is not None else (0, 3))
+
+
+def test_labels_and_words_that_do_not_fit() -> None:
+    X = [[1.0, 0.0], [0.0, 1.0]]
+    assert SelectionProblem.from_classes(X, [0, 1], classes=2).shape[1] == 2
+    for classes in (1, True, 2.0):
+        with pytest.raises(ValueError, match=r"^classes is .*\.$"):
+            SelectionProblem.from_classes(X, [0, 1], classes=classes)  # type: ignore[arg-type]
+    for supports in (np.ones(3, dtype=bool), np.ones((2, 3))):
+        with pytest.raises(ValueError, match=r"^supports has .*\.$"):
+            SelectionProblem.from_contexts(X, supports)
+    with pytest.raises(ValueError, match=r"^X .*\.$"):
+        SelectionProblem.from_classes([1.0, 2.0], [0, 1])
+    with pytest.raises(ValueError, match=r"^contexts .*\.$"):
+        SelectionProblem.from_contexts([1.0, 2.0], np.ones((2, 3), dtype=bool))
+
+
 def test_a_problem_says_its_sizes() -> None:
     several = NAMED["several_selected"]().problem
     assert repr(several) == "SelectionProblem(n=1, T=5, d=5, dz=1, 3 constraints, 1 tied)"

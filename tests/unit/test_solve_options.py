@@ -115,10 +115,10 @@ def test_streamed_tokens_give_the_same_answer(tmp_path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("tol", [1e-6, 1e-12])
-def test_many_queries_of_low_dimension_need_the_interior_point_on_working_sets(tol: float) -> None:
+def test_many_queries_of_low_dimension_on_working_sets(tol: float) -> None:
     problem = planted(2000, 10, 8)
     streamed, direct = solve(problem, method="streamed", tol=tol), solve(problem)
-    assert streamed.method == "working sets by interior point"
+    assert streamed.method.startswith("working sets (")
     assert streamed.status is Status.OPTIMAL
     assert streamed.gap <= tol
     assert streamed.objective == pytest.approx(direct.objective, rel=tol + 1e-9)

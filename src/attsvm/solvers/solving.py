@@ -18,11 +18,9 @@ from attsvm.solvers.answers import Answers
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
-from attsvm.solvers.common.evaluation import report
-from attsvm.solvers.common.ties import Ties
+from attsvm.solvers.common.setting import Setting, Terms
 from attsvm.solvers.compiled.frobenius import GRAM_LIMIT, solve_compiled
 from attsvm.solvers.frobenius.portfolio import FORCED as FROBENIUS_METHODS
-from attsvm.solvers.frobenius.streamed import solve_streamed
 from attsvm.solvers.interior_point.general import solve_hard_margin
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.regularised import read_regularisation, solve_regularised
@@ -118,11 +116,14 @@ def solve(
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
     regularisation = read_regularisation(problem, measure, C, loss, prior)
     if regularisation is not None:
-        if method is not None:
-            raise ValueError(f"method is {method!r}; None was expected with C or prior, which have their own.")
-        opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit)
+        if method not in (None, "streamed"):
+            raise ValueError(f"method is {method!r}; None or 'streamed' was expected with C or prior.")
+        opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit, method=method)
+        streamed = method == "streamed" or _large(problem)
         with np.errstate(**LENIENT):
-            return solve_regularised(problem, measure, regularisation, control, tol, warm_start, opening)
+            return solve_regularised(
+                problem, measure, regularisation, control, tol, warm_start, opening, streamed=streamed
+            )
     answers = Answers(problem, measure, tol, control)
     if not problem.has_rejected:
         control.method = "closed form"
@@ -168,11 +169,15 @@ def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) 
 
 def _streamed(problem: SelectionProblem, measure: Norm, control: Control) -> Outcome:
     """Solve on working sets of constraints, reading the tokens where they lie."""
+    inner = _choose(measure.base, None)
     with np.errstate(**LENIENT):
-        if measure is FROBENIUS:
-            certificate = solve_streamed(problem, control)
-        else:
-            certificate = solve_on_working_sets(problem, measure, control, _choose(measure.base, None))
+        certificate = solve_on_working_sets(
+            problem,
+            Terms.hard_margin(measure, problem),
+            None,
+            control,
+            lambda setting, part, start: inner(setting.reduced, part, start),
+        )
     return certificate, control.W, control.dual
 
 
@@ -228,8 +233,7 @@ def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Contro
     dual = reduced.gather(warm_start.certified.dual)
     control.method = control.method or "warm start"
     control.earlier = reduced.lower(warm_start.certified.W)
-    tied = Ties(reduced).project(control.earlier) if reduced.tied.any() else control.earlier
-    report(reduced, measure, tied, dual, control)
+    Setting.hard_margin(reduced, measure).report(control.earlier, dual, control)
     return dual
 
 

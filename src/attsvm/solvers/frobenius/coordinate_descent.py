@@ -17,6 +17,8 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.schedule import COMPILED, LOOK_OPERATIONS, STREAMED, UPDATES
 
 INNER_SWEEPS = 2
+# Seconds of passes in one compiled call, which hears no Ctrl-C.
+UNHEARD = 0.5
 
 
 @kernel(inner=True, fastmath=FAST)
@@ -139,23 +141,26 @@ class CoordinateDescent:
         """
         data, terms = self.reduced, self._terms
         orders = self._random.permuted(np.tile(np.arange(len(self.dual)), (passes, 1)), axis=1)
-        call(
-            sweeps,
-            4.0 * passes * data.delta.size,
-            data.delta,
-            self._squares,
-            data.queries,
-            data.rejected,
-            data.tied,
-            self._cost,
-            float(terms.upper),
-            float(terms.shift),
-            self.dual,
-            self.V,
-            orders,
-            self._alive,
-            INNER_SWEEPS,
-        )
+        step = max(1, int(UNHEARD * COMPILED / (4.0 * data.delta.size + 1.0)))
+        for start in range(0, passes, step):
+            part = orders[start : start + step]
+            call(
+                sweeps,
+                4.0 * len(part) * data.delta.size,
+                data.delta,
+                self._squares,
+                data.queries,
+                data.rejected,
+                data.tied,
+                self._cost,
+                float(terms.upper),
+                float(terms.shift),
+                self.dual,
+                self.V,
+                part,
+                self._alive,
+                INNER_SWEEPS,
+            )
         self.V = data.adjoint(self.dual)
         n, T, p = data.delta.shape
         visits = n * T + (INNER_SWEEPS * passes - 1) * int(self._alive.sum())

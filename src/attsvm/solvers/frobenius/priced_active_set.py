@@ -20,9 +20,11 @@ from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, sweeps
 from attsvm.solvers.frobenius.newton import newton
 from attsvm.solvers.schedule import COMPILED, PRICED, Steps
 
+# What has become of an instance in a compiled call.
+OPEN, SOLVED, VANISHED = 0, 1, 2
 PRICE_TOL = 1e-11  # in units of the margin asked for
 # With 1 - c.lam below this no W is near; an exchange that does not lower it by this part of itself is rounding.
-VANISHED, PROGRESS = 1e-12, 1e-14
+RESIDUE, PROGRESS = 1e-12, 1e-14
 # One violated constraint enters at a time, and another for every so many that are held.
 SHARE = 8
 CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
@@ -87,7 +89,7 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
             if ended:
                 break
             guess = dual
-        if rho > VANISHED:
+        if rho > RESIDUE:
             values = dual * (weight / rho)
             V = reduced.adjoint(values)
             if setting.report(V, values, control, adjoint=V, steps=0):
@@ -100,7 +102,7 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
             if multipliers is not None:
                 return multipliers
             yield farkas.work(reduced, dual)
-        guess, weight = dual, weight * max(1.0, 1.0 / max(rho, VANISHED) - 1.0)
+        guess, weight = dual, weight * max(1.0, 1.0 / max(rho, RESIDUE) - 1.0)
     return None
 
 
@@ -118,9 +120,8 @@ def _largest(guess: np.ndarray, reduced: Reduced, count: int) -> np.ndarray:
 def least_multipliers_by_prices(delta, queries, row, column, free, T, square, passes):
     """Multipliers (m,) of the smallest W, for constraints listed as (delta, row, column).
 
-    They are in units of one over ``square``, the largest square of a constraint. Returns (found, vanished, multipliers)
-    as :func:`attsvm.solvers.compiled.frobenius.least_multipliers` does; where Newton would be better they are not
-    found.
+    They are in units of one over ``square``, the largest square of a constraint. Returns (state, multipliers) as
+    :func:`attsvm.solvers.compiled.frobenius.least_multipliers` does; OPEN where Newton would be better.
     """
     m, d = delta.shape
     n, dz = queries.shape
@@ -147,15 +148,15 @@ def least_multipliers_by_prices(delta, queries, row, column, free, T, square, pa
         total += 0.0 if free[k] else value
     values = np.zeros(m)
     if min(count, d * dz) > FEW_SUPPORTS:
-        return False, False, values
+        return OPEN, values
     weight = max(1.0, total)
     for k in range(m):
         guess[row[k], column[k]] /= weight
     dual, rho, _, _ = exchange(spread, queries, rejected, tied, guess, weight, min(m, d * dz + 1), 1 << 30)
-    scale = weight / rho if rho > VANISHED else 1.0
+    scale = weight / rho if rho > RESIDUE else 1.0
     for k in range(m):
         values[k] = dual[row[k], column[k]] * scale
-    return rho > VANISHED, rho <= VANISHED, values
+    return SOLVED if rho > RESIDUE else VANISHED, values
 
 
 @kernel(fastmath=FAST)
@@ -220,7 +221,7 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity, patience):
                 rho -= values[a]
             for b in range(p):
                 adjoint[i, b] += values[a] * delta[i, t, b]
-        if rho <= VANISHED or (steps > 1 and rho > (1.0 - PROGRESS) * before):
+        if rho <= RESIDUE or (steps > 1 and rho > (1.0 - PROGRESS) * before):
             break
         for b in range(p):
             for c in range(r):
