@@ -46,12 +46,12 @@ clean:
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing attsvm into $(VENV) (a few minutes, once)"
-	@$(PIP) --editable .
+	@$(PIP) --editable '.[cli]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
 	@echo "Installing the tools of the tests into $(VENV) (once)"
-	@$(PIP) --editable '.[experiments,pretrained,test,lint]'
+	@$(PIP) --editable '.[test,lint]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.core

@@ -35,6 +35,7 @@ _HOMES = {
     "correlation": "attsvm.core.correlation",
     "functional": "attsvm.functional",
     "norms": "attsvm.norms",
+    "plots": "attsvm.plots",
 }
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "functional",
     "margin_report",
     "norms",
+    "plots",
     "regularization_path",
     "soft_margin_path",
     "solve",
@@ -68,7 +70,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from attsvm import functional, norms, theory
+    from attsvm import functional, norms, plots, theory
     from attsvm.core.correlation import correlation
     from attsvm.core.problem import SelectionProblem
     from attsvm.core.status import Status
@@ -93,7 +95,15 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'attsvm' has no attribute {name!r}")
-    module = import_module(home)
+    try:
+        module = import_module(home)
+    except ModuleNotFoundError as error:
+        from attsvm.core.extras import missing_extra
+
+        sentence = missing_extra(f"attsvm.{name}", error)
+        if sentence is None:
+            raise
+        raise ImportError(sentence, name=error.name) from None
     value = module if home == f"attsvm.{name}" else getattr(module, name)
     globals()[name] = value
     return value

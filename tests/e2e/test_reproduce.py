@@ -211,6 +211,25 @@ def test_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert made["joint"] == []
 
 
+def test_a_finished_directory_is_read_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["reproduce", "tiny", "--out", str(tmp_path)]
+    assert main(command) == 0
+    assert "read from the run of" not in capsys.readouterr().out
+    rows = tmp_path / "tiny" / "rows.parquet"
+    before = rows.read_bytes()
+    day = time.mktime(time.strptime("2024-02-29 12:30", "%Y-%m-%d %H:%M"))
+    os.utime(rows, (day, day))
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "read from the run of 2024-02-29 12:30" in said
+    assert "--fresh" in said
+    assert rows.stat().st_mtime == day
+    assert main([*command, "--fresh"]) == 0
+    assert "read from the run of" not in capsys.readouterr().out
+    assert rows.stat().st_mtime > day
+    assert rows.read_bytes() == before
+
+
 def test_readings_are_searched_printed_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,14 +239,15 @@ def test_readings_are_searched_printed_and_shown(
     capsys.readouterr()
     assert main(["reproduce", "tiny", "--explain", "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "Fig. 0: readings of the protocol, the likeliest first"
-    ranked = [line.split("scale: ")[1] for line in lines if "scale: " in line]
-    assert ranked == ["1", "2", "4"]
+    assert lines[0].startswith("Fig. 0, 3 readings of its protocol. What fits (p = ")
+    assert lines[0].endswith("): scale 1.")
+    assert lines[1].split() == ["likelihood", "p", "numbers", "verdict", "scale"]
+    assert [line.split()[-1] for line in lines[2:5]] == ["1", "2", "4"]
     told = json.loads((tmp_path / "tiny" / "explanation.json").read_text(encoding="utf-8"))
     weights = [one["weight"] for one in told]
     assert weights == sorted(weights, reverse=True)
     assert sum(weights) == pytest.approx(1.0)
-    assert "Readings of the protocol" in (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "Fig. 0: 3 readings of the protocol" in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
 def test_another_experiment_joins_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from attsvm.experiments.runner import run
 from attsvm.report.errata import ERRATA
 from attsvm.report.finished import Finished
 from attsvm.report.reproduction import render, write_reproduction
-from attsvm.report.tally import headline, number
+from attsvm.report.tally import conclusion, headline, number
 from tiny_experiment import EXPERIMENT, figure
 
 
@@ -85,7 +85,9 @@ def test_verdicts_stand_first_and_open_on_demand(page, finished: list[Finished])
             assert text in line
 
 
-def test_text_is_dark_on_light(page) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(page, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
     pairs = page.evaluate(
         """[...document.querySelectorAll('p, li, td, dt, dd, summary span, h1, h2, h3, code')].map(e => {
             let ground = e; while (ground && getComputedStyle(ground).backgroundColor == 'rgba(0, 0, 0, 0)')
@@ -99,9 +101,11 @@ def test_text_is_dark_on_light(page) -> None:
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
+    assert all((luminance(ground) < 0.5) == (scheme == "dark") for _, ground, _ in pairs)
     for ink, ground, name in pairs:
         if "none" not in name:  # zeros of the table are faint on purpose
-            assert (luminance(ground) + 0.05) / (luminance(ink) + 0.05) >= 4.5, (ink, ground, name)
+            darker, lighter = sorted((luminance(ink), luminance(ground)))
+            assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (ink, ground, name)
 
 
 def test_what_is_on_the_page_without_a_browser(report: Path, finished: list[Finished]) -> None:
@@ -131,3 +135,15 @@ def test_numbers_are_short() -> None:
     values = (None, float("nan"), float("inf"), 0.0, 1.0, 0.98765, 12.345, 1234.5, 2.5e-5, -0.5)
     texts = ["–", "–", "∞", "0", "1", "0.988", "12.35", "1,234", "2.5e−05", "−0.5"]
     assert [number(value) for value in values] == texts
+
+
+def reading(weight: float, verdict: str = "agrees", p: float | None = 0.5, **factors: str) -> dict:
+    return {"factors": factors, "weight": weight, "p": p, "verdict": verdict}
+
+
+def test_readings_end_in_a_conclusion() -> None:
+    told = conclusion([reading(0.6, gap="0.1", start="a"), reading(0.39, gap="0.1", start="b"), reading(0.01, gap="0")])
+    assert told == "What fits (p = 0.5): gap 0.1. Not told apart, start: a (60 %) or b (39 %)."
+    none = conclusion([reading(1.0, "differs", 1e-9, gap="0.1"), reading(0.0, "differs", 1e-20, gap="0")])
+    assert none == "No reading fits; the likeliest, gap 0.1, differs too (p = 1e−09)."
+    assert conclusion([reading(0.0, p=None, gap="0")]) == "No reading gives numbers for this figure."

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attsvm.experiments.joint import LEVEL, Point, curve_points, joint_test, notches, swapped
+from attsvm.experiments.joint import LEVEL, Point, by_key, curve_points, joint_test, notches, swapped
 from attsvm.experiments.published.ledger import Printed, curve
 
 
@@ -84,7 +84,7 @@ def test_what_differs_is_called_so_and_the_power_says_how_surely() -> None:
     assert mutant is not None
     assert mutant.verdict == "differs"
     # The stated power is the share of figures printed from the alternative that are rejected.
-    shift = np.array([ahead[one.published.key] - one.mean for one in right])
+    shift = np.array([ahead[one.published.key].mean - one.mean for one in right])
     noticed = [joint_test("e", "f", points_of(walks(rng, 100), shift + walks(rng, 100).mean(0))) for _ in range(60)]
     share = np.mean([one is not None and one.p < LEVEL for one in noticed])
     assert abs(share - power.power) < 4 * math.sqrt(0.25 / 60)
@@ -141,10 +141,39 @@ def test_a_number_that_two_panels_show_counts_once() -> None:
 
 def test_alternatives_move_and_exchange_curves() -> None:
     a = points_of(np.tile([0.0, 1.0, 2.0], (3, 1)), np.zeros(3))
-    assert list(notches(a).values()) == [1, 2, 2]
-    assert list(notches(a, part=0.25).values()) == [0.25, 1.25, 2]
+    assert [one.mean for one in notches(a).values()] == [1, 2, 2]
     b = [Point(Printed(f"b @ {i}", 0.0, 9, 0.0), {0: 7.0, 1: 7.0}, 1.0, place=("b", i)) for i in range(3)]
-    assert list(swapped([*a, *b], {"p": "b"}).values()) == [7] * 6
+    assert [one.mean for one in swapped([*a, *b], {"p": "b"}).values()] == [7] * 6
+
+
+def test_sampling_error_of_an_alternative_is_no_power() -> None:
+    """Runs of the same protocol with other seeds differ by their errors, which no test would notice in the paper."""
+    rng = np.random.default_rng(5)
+    told = []
+    for _ in range(40):
+        right = points_of(walks(rng, 100), walks(rng, 100).mean(0))
+        again = points_of(walks(rng, 25), np.zeros(8))
+        again = [
+            Point(one.published, {1000 + seed: v for seed, v in other.values.items()}, 1.0)
+            for one, other in zip(right, again, strict=True)
+        ]
+        test = joint_test("e", "f", right, {"none": by_key(again)})
+        assert test is not None
+        told.append(test.powers[0].power)
+    # A quarter of the trials has four times the variance: taken at its word such a mean would be noticed often.
+    assert np.median(told) < 0.05
+
+
+def test_an_alternative_on_the_same_instances_is_known_as_well_as_its_difference() -> None:
+    """What all trials gain alike is exact, however much they vary."""
+    rng = np.random.default_rng(6)
+    ours = 10 * walks(rng, 30)
+    right = points_of(ours, ours.mean(0))
+    higher = points_of(ours + 3.0, ours.mean(0))
+    apart = [Point(one.published, {99 + seed: v for seed, v in one.values.items()}, 1.0) for one in higher]
+    tests = [joint_test("e", "f", right, {"higher": by_key(points)}) for points in (higher, apart)]
+    same, other = (test.powers[0].power for test in tests if test is not None)
+    assert same > other
 
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, math.nan])

@@ -87,6 +87,24 @@ def test_lines_pass_through_the_numbers() -> None:
                     assert drawn[x] == pytest.approx(y, abs=one.absolute + 1e-4, rel=one.relative), (one.key, x)
 
 
+def test_the_scatter_gives_its_own_shares_and_the_means_of_another_figure() -> None:
+    """Read from other marks of the PDF, Fig. 11b and the end of Fig. 8 are means over points of the scatter."""
+    for d in (4, 6, 8, 10):
+        lower, means = curve(f"Fig. 8 lower: d={d}"), curve(f"Fig. 11b: d={d}")
+        assert lower.scatter is not None
+        points = [(x, 10**y) for x, y in zip(lower.scatter["x"], lower.scatter["y"], strict=True)]
+        assert len(points) == lower.trials
+        for threshold, share in lower.points.items():
+            assert sum(x < threshold for x, _ in points) == round(500 * share.value)
+        for threshold, mean in means.points.items():
+            below = [y for x, y in points if x < threshold]
+            assert sum(below) / len(below) == pytest.approx(mean.value, abs=mean.error)
+        ends = [y for _, y in points]
+        end = curve(f"Fig. 8 upper: d={d}, W^SVMeq").at(2000)
+        assert end is not None
+        assert sum(ends) / len(ends) == pytest.approx(end.value, abs=end.error)
+
+
 @pytest.mark.parametrize("number", [0.5, 1, "Fig. 6a: W, n=5 @ 10", (0.5, 500)])
 def test_untagged_numbers_are_refused(number: Any) -> None:
     with pytest.raises(ValueError, match="of the ledger"):

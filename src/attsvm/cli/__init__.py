@@ -26,3 +26,13 @@ def main(arguments: list[str] | None = None) -> int:
 
         print("Interrupted; nothing was written.", file=sys.stderr)
         return 130
+    except ModuleNotFoundError as error:
+        import sys
+
+        from attsvm.core.extras import missing_extra
+
+        sentence = missing_extra("this command", error)
+        if sentence is None:
+            raise
+        print(f"attsvm: {sentence}", file=sys.stderr)
+        return 2

@@ -22,9 +22,10 @@ from attsvm.core.interop import Kind, to_numpy
 from attsvm.core.paging import Pages, rows_in_chunk
 from attsvm.core.reading import read_mask, read_matrix, read_selected, read_sequence, read_tokens
 from attsvm.core.rounding import lengths_above, row_lengths, squares_of
+from attsvm.core.summary import MARKED, Summarised, Summary
 
 
-class SelectionProblem:
+class SelectionProblem(Summarised):
     """Tokens, queries, and the token(s) each query is to select.
 
     Parameters
@@ -342,6 +343,21 @@ class SelectionProblem:
         if matrix.shape != (d, dz):
             raise ValueError(f"W has shape {matrix.shape}; (d, dz) = {(d, dz)} was expected.")
         return matrix
+
+    def _summary(self) -> Summary:
+        n, T, d, dz = self.shape
+        facts = [
+            ("tokens", f"{n:,} x {T:,}, dimension {d}"),
+            ("W", f"{d} x {dz}"),
+            ("constraints", f"{int(self.rejected.sum()):,}"),
+        ]
+        if self.tied.any():
+            facts.append(("tied tokens", f"{int(self.tied.sum()):,}"))
+        if not self.mask.all():
+            facts.append(("masked tokens", f"{int((~self.mask).sum()):,}"))
+        return Summary(
+            "SelectionProblem", colour=MARKED, facts=facts, notes=["attsvm.solve(problem) finds the smallest W."]
+        )
 
     def __repr__(self) -> str:
         n, T, d, dz = self.shape

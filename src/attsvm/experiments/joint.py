@@ -17,8 +17,11 @@ printed mean must. Values on a logarithmic axis are compared as logarithms; wher
 the mean, the statistic has a longer tail than F, and is divided by what two bootstrap samples of ours show that tail to
 be (their quantile at :data:`TAIL` over the nominal one).
 
-*Power* is stated against alternatives: the protocol changed by one notch, whose means are ours. It is the probability
-that numbers printed from that protocol, with the same errors, would have been called different. *Equivalence* is asked
+*Power* is stated against alternatives that we have run: the protocol with one thing changed, or our curves at the next
+printed place, or taken for one another. It is the probability that numbers printed from that protocol, with the same
+errors, would have been called different. Two means of ours differ by their sampling errors even where the protocols do
+not; a = ours less the alternative's has :math:`E\,a_i^2 = \delta_i^2 + \operatorname{var} a_i`, and is scaled so that
+the mean of :math:`a_i^2/\Sigma_{ii}` loses what the variances put into it. *Equivalence* is asked
 of the root mean square over points of difference over margin: the figure agrees when its 95 % bound is below 1.
 """
 
@@ -211,7 +214,7 @@ def joint_test(
     experiment: str,
     figure: str,
     points: Sequence[Point],
-    alternatives: Mapping[str, Mapping[str, float]] | None = None,
+    alternatives: Mapping[str, Mapping[str, Point]] | None = None,
     reading: str = "",
     note: str = "",
     seed: int = 0,
@@ -224,8 +227,8 @@ def joint_test(
     points : sequence of Point
         Of one key the first counts: a curve that two panels show is one curve.
     alternatives : mapping, optional
-        From what is changed, in words, to the means that it gives, by key of the published number and in the unit of
-        the points (logarithms for kind "log"); points without one keep ours.
+        From what is changed, in words, to the points that it gives, by key of the published number; where there is
+        none of two trials at least, ours is kept, and without any the alternative is left out.
     reading, note : str
     seed : int
         Of the draws for power and bound.
@@ -246,8 +249,11 @@ def joint_test(
     rng = np.random.default_rng(seed)
     noise = rng.multivariate_normal(np.zeros(len(known)), law.covariance, DRAWS, check_valid="ignore", method="eigh")
     powers = []
-    for name, means in (alternatives or {}).items():
-        away = np.array([one.mean - means.get(one.published.key, one.mean) for one in known])
+    for name, points_of in (alternatives or {}).items():
+        others = {key: one for key, one in points_of.items() if len(one.values) > 1}
+        if not others.keys() & {one.published.key for one in known}:
+            continue  # not run
+        away = _away(known, others, np.diag(law.covariance))
         powers.append(Power(name, float(np.mean(law.statistic(away + noise) > law.critical))))
     distance = float(np.sqrt(np.mean((difference / margins) ** 2)))
     bound = float(np.quantile(np.sqrt(np.mean(((difference + noise) / margins) ** 2, axis=1)), 0.95))
@@ -292,24 +298,38 @@ def curve_points(
     return made
 
 
-def notches(points: Iterable[Point], by: int = 1, part: float = 1.0) -> dict[str, float]:
-    """Return the means of every point `by` places further on its curve, by key; ends keep their own.
+def by_key(points: Iterable[Point]) -> dict[str, Point]:
+    """Return the points of a protocol by the key of the published number, as :func:`joint_test` takes alternatives."""
+    return {one.published.key: one for one in points}
 
-    With `part` below 1, the means that lie that part of the way, by linear interpolation.
-    """
+
+def notches(points: Iterable[Point], by: int = 1) -> dict[str, Point]:
+    """Return for every point, by key, the one that lies `by` places further on its curve; ends keep their own."""
     placed = {one.place: one for one in points}
-    return {
-        one.published.key: (1 - part) * one.mean + part * placed.get((curve, at + by), one).mean
-        for (curve, at), one in placed.items()
-    }
+    return {one.published.key: placed.get((curve, at + by), one) for (curve, at), one in placed.items()}
 
 
-def swapped(points: Iterable[Point], partner: Mapping[str, str]) -> dict[str, float]:
-    """Return the means that each curve has when the named curves are taken for one another, by key."""
+def swapped(points: Iterable[Point], partner: Mapping[str, str]) -> dict[str, Point]:
+    """Return the points that each curve has when the named curves are taken for one another, by key."""
     placed = {one.place: one for one in points}
-    return {
-        one.published.key: placed.get((partner.get(curve, curve), at), one).mean for (curve, at), one in placed.items()
-    }
+    return {one.published.key: placed.get((partner.get(curve, curve), at), one) for (curve, at), one in placed.items()}
+
+
+def _away(points: Sequence[Point], others: Mapping[str, Point], scale: np.ndarray) -> np.ndarray:
+    """Return by how much another protocol differs, (k,), in the mean square as large as without sampling error."""
+    pairs = [(one, others.get(one.published.key, one)) for one in points]
+    away = np.array([one.mean - other.mean for one, other in pairs])
+    size = float(np.mean(away**2 / scale))
+    error = float(np.mean([_variance(*pair) for pair in pairs] / scale))
+    return away * math.sqrt(max(1 - error / size, 0.0)) if size > 0 else away
+
+
+def _variance(one: Point, other: Point) -> float:
+    """Return the variance of the difference of two means, trials of the same instance counted as such."""
+    first, second = (np.array(list(point.deviations.values())) for point in (one, other))
+    shared = sorted(one.deviations.keys() & other.deviations.keys())
+    covariance = sum(one.deviations[seed] * other.deviations[seed] for seed in shared) / (len(first) * len(second))
+    return max(float(first.var() / len(first) + second.var() / len(second) - 2 * covariance), 0.0)
 
 
 def _law(points: Sequence[Point]) -> _Law:

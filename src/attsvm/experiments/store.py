@@ -17,6 +17,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,13 @@ class Store:
     def seconds(self) -> float:
         """Seconds of computation behind the rows of a finished run."""
         return float(self._manifest["seconds"])
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """When an earlier run completed the rows, local time; None where there is none, or it is to be discarded."""
+        if self._fresh or not self.rows_file.exists():
+            return None
+        return datetime.fromtimestamp(self.rows_file.stat().st_mtime)
 
     @contextmanager
     def opened(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.summary import Worded
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.selectivity import MASS, asking_heads_queries
 from attsvm.pretrained.span import Direction, span
@@ -27,8 +28,8 @@ UNCHANGED = 0.7
 NORMS = ("frobenius", "nuclear", "gen")
 
 
-@dataclass(frozen=True, eq=False)
-class MarginAudit:
+@dataclass(frozen=True, eq=False, repr=False)
+class MarginAudit(Worded):
     """A trained W beside the SVM of its selection.
 
     Attributes

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from attsvm.core.extras import missing_extra
+
 
 class MissingExtra(ImportError):
     """The optional dependency of a feature is not installed; the message is one sentence."""
@@ -20,7 +22,8 @@ def transformers() -> Any:
     """
     try:
         return importlib.import_module("transformers")
-    except ImportError as error:
-        raise MissingExtra(
-            "attsvm.pretrained needs transformers, which the extra brings: pip install 'attsvm[pretrained]'."
-        ) from error
+    except ModuleNotFoundError as error:
+        sentence = missing_extra("attsvm.pretrained", error)
+        if sentence is None:
+            raise
+        raise MissingExtra(sentence) from error

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from attsvm.core.files import replacing_files_in
+from attsvm.core.summary import Worded
 from attsvm.pretrained.extract import extract_heads, tokenize
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.lowrank import Method, compress_group, divergence
@@ -38,8 +39,8 @@ class HeadCost:
     top1: float
 
 
-@dataclass(frozen=True, eq=False)
-class CompressedModel:
+@dataclass(frozen=True, eq=False, repr=False)
+class CompressedModel(Worded):
     """A model whose query-key products need fewer coordinates, and what that changes.
 
     Attributes

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import minimize
 
+from attsvm.core.summary import Worded
 from attsvm.pretrained.head import AttentionHead, by_sequence, softmax
 from attsvm.pretrained.kernel import hebbian_scores, solve_kernel
 from attsvm.pretrained.rope import position_features
@@ -58,8 +59,8 @@ class SupportToken:
     context: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class SelectionProbe:
+@dataclass(frozen=True, eq=False, repr=False)
+class SelectionProbe(Worded):
     """A probe and its controls.
 
     Attributes

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.summary import Worded
 from attsvm.pretrained.head import AttentionHead
 
 MASS = 0.99
@@ -23,8 +24,8 @@ HARD, SOFT = 0.9, 0.5
 MOSTLY = 0.6
 
 
-@dataclass(frozen=True, eq=False)
-class SelectionReport:
+@dataclass(frozen=True, eq=False, repr=False)
+class SelectionReport(Worded):
     """How a head attends.
 
     Attributes
@@ -77,8 +78,8 @@ class SelectionReport:
         how = {
             "hard": f"Hard: the token attended to most has a median of {100 * self.top1:.0f} % of the attention",
             "soft": f"Soft: 99 % of the attention takes {self.set99:.0f} of {self.visible:.0f} tokens",
-            "between": f"Neither hard nor soft: the first token has {100 * self.top1:.0f} % of the attention, and 99 % "
-            f"takes {self.set99:.0f} of {self.visible:.0f} tokens",
+            "between": f"Neither hard nor soft: the token attended to most has {100 * self.top1:.0f} % of the "
+            f"attention, and 99 % takes {self.set99:.0f} of {self.visible:.0f} tokens",
         }[self.verdict]
         return f"{how}; {self.rule}."
 

@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from attsvm.core.summary import BAD, GOOD, Summarised, Summary
+
 Bound = Fraction | float
 
 
-@dataclass(frozen=True)
-class Proof:
+@dataclass(frozen=True, repr=False)
+class Proof(Summarised):
     """An interval that holds the smallest norm, and how that is known.
 
     Attributes
@@ -43,6 +45,11 @@ class Proof:
 
     def __bool__(self) -> bool:
         return self.proven
+
+    def _summary(self) -> Summary:
+        state, colour = ("proven", GOOD) if self.proven else ("not proven", BAD)
+        facts = [("low", f"{float(self.low):.9g}"), ("high", f"{float(self.high):.9g}"), ("method", self.method)]
+        return Summary("Proof", state, colour, facts, notes=[self.statement])
 
 
 def interval_statement(norm: str, low: Bound, high: Bound) -> str:

@@ -8,16 +8,29 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.extras import drawing, frame
+from attsvm.core.interop import to_numpy
 from attsvm.core.norms import Norm, distance_bound, entrywise, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
+from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, histogram
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.claim import Claim
 from attsvm.proofs.proof import Proof, interval_statement
 from attsvm.proofs.prove import prove
 from attsvm.proofs.recheck import recheck
+
+# What a user may do with each answer.
+_NEXT = {
+    Status.OPTIMAL: "verify(exact=True) proves it in exact arithmetic; margins and support say which tokens decide.",
+    Status.INFEASIBLE: "A soft margin always exists: solve(problem, C=1.0). certificate holds the proof.",
+    Status.UNDECIDED: "lower_bound and the norm of W enclose the optimum; a larger tol asks for less.",
+    Status.MAX_ITERATIONS: "A larger max_iter goes on from here with warm_start=solution.",
+    Status.TIME_LIMIT: "A larger time_limit goes on from here with warm_start=solution.",
+    Status.CANCELLED: "solve(problem, warm_start=solution) goes on from here.",
+}
 
 
 class UnsolvedError(RuntimeError):
@@ -29,7 +42,7 @@ class UnsolvedError(RuntimeError):
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class Solution(Summarised):
     """The answer to :func:`attsvm.solve`, with its proof.
 
     Everything but the status and the run's statistics is recomputed from W and the multipliers.
@@ -209,6 +222,69 @@ class Solution:
         if self.status is not Status.OPTIMAL:
             raise UnsolvedError(self)
         return self
+
+    def to_frame(self) -> Any:
+        """List the constraints, one a rejected token.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns query, token, selected (the token it is held against), margin, multiplier and support.
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        query, token = np.nonzero(self.problem.rejected)
+        columns = {
+            "query": query,
+            "token": token,
+            "selected": self.problem.reference[query],
+            "margin": self.certified.margins[query, token],
+            "multiplier": self.certified.dual[query, token],
+            "support": np.asarray(to_numpy("support", self.support))[query, token],
+        }
+        return frame("Solution.to_frame", columns)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the distribution of margins; see :func:`attsvm.plots.margins`.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ValueError
+            If there is no W.
+        ImportError
+            Without matplotlib.
+        """
+        return drawing("Solution.plot").margins(self, ax)
+
+    def _summary(self) -> Summary:
+        colour = {Status.OPTIMAL: GOOD, Status.INFEASIBLE: BAD}.get(self.status, UNSURE)
+        facts = [("method", f"{self.method}, {self.iterations} iterations, {self.seconds:.3g} s")]
+        picture, notes = "", [self.sentence]
+        if np.isfinite(self.objective):
+            support = int(np.asarray(self.support).sum())
+            facts = [
+                (f"{self.norm.name} norm", f"{self.objective:.9g}"),
+                ("certified gap", f"{self.gap:.1e}"),
+                ("rank of W", f"{self.rank} of {min(self.certified.W.shape)}"),
+                ("support tokens", f"{support:,} of {int(self.problem.rejected.sum()):,} constraints"),
+                *facts,
+            ]
+            rejected = self.problem.rejected
+            picture = histogram(self.certified.margins[rejected], np.asarray(self.support)[rejected])
+        notes.append(_NEXT[self.status])
+        title = type(self).__name__
+        return Summary(title, self.status.name, colour, facts, picture, "margins; blue: support tokens", notes)
 
     def __repr__(self) -> str:
         return (

@@ -16,6 +16,7 @@ import numpy as np
 
 from attsvm.core.interop import to_numpy
 from attsvm.core.status import Status
+from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary
 from attsvm.data.token_data import TokenData
 from attsvm.theory.conditions import Condition, condition_e
 from attsvm.theory.landscape import ENUMERATE, SAMPLES, Landscape, explore
@@ -76,8 +77,8 @@ class Finding:
         return f"{sure}{self.signature.value} {self.detail} {self.remedy}"
 
 
-@dataclass(frozen=True, eq=False)
-class Diagnosis:
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagnosis(Summarised):
     """The theory's answers about one trial.
 
     Attributes
@@ -111,6 +112,19 @@ class Diagnosis:
     def finding(self, signature: Signature) -> Finding | None:
         """Return the finding with that signature, if it applies."""
         return next((found for found in self.findings if found.signature is signature), None)
+
+    def _summary(self) -> Summary:
+        certain = any(found.certain for found in self.findings)
+        state = ", ".join(found.signature.name for found in self.findings) or "no failure signature applies"
+        facts = [("predicted", self.prediction.outcome.value)]
+        if self.observation is not None:
+            facts.append(("observed", self.observation.outcome.value))
+        facts += [("landscape", self.landscape.counted)]
+        for holds, word in ((True, "what holds"), (False, "what fails"), (None, "undecided")):
+            names = [condition.name for condition in self.hypotheses.values() if condition.holds is holds]
+            facts += [(word, ", ".join(names))] if names else []
+        colour = BAD if certain else UNSURE if self.findings else GOOD
+        return Summary("Diagnosis", state, colour, facts, notes=[str(found) for found in self.findings])
 
     def __str__(self) -> str:
         lines = ["Predicted: " + str(self.prediction)]

@@ -17,10 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.extras import drawing, frame
 from attsvm.core.interop import to_numpy
 from attsvm.core.norms import Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
+from attsvm.core.summary import MARKED, Summarised, Summary, bars
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
@@ -56,7 +58,7 @@ class MarginShare:
 
 
 @dataclass(frozen=True, eq=False)
-class MarginReport:
+class MarginReport(Summarised):
     """Shares of the largest margins, one a norm.
 
     Attributes
@@ -90,6 +92,21 @@ class MarginReport:
         if best.share <= 0:
             return "W breaks a constraint: its smallest margin is not positive."
         return f"W has {100 * best.share:.4g} % of the largest margin in the {best.norm} norm, its nearest."
+
+    def to_frame(self) -> Any:
+        """List the norms in a pandas DataFrame: norm, margin of W, and the certified share from low to high."""
+        columns = {name: [getattr(share, name) for share in self.shares] for name in ("norm", "margin", "low", "high")}
+        return frame("MarginReport.to_frame", columns)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the shares as bars, on matplotlib axes, and return those; see :func:`attsvm.plots.shares`."""
+        return drawing("MarginReport.plot").shares(self, ax)
+
+    def _summary(self) -> Summary:
+        names, values = [share.norm for share in self.shares], [share.share for share in self.shares]
+        caption = "share of the largest margin, by norm; blue: the nearest"
+        picture = bars(names, values, names.index(self.nearest)) if np.isfinite(values).any() else ""
+        return Summary("MarginReport", colour=MARKED, picture=picture, caption=caption, notes=[self.sentence])
 
     def __repr__(self) -> str:
         rows = (f"  {share.norm:<10} {share.low:>9.6f} to {share.high:.6f}" for share in self.shares)

@@ -62,11 +62,15 @@ class Optimizer(ABC):
         See :func:`attsvm.training.schedule.step_sizes`.
     relative : bool
         Whether a step is also multiplied by the Frobenius norm of the parameters.
+    weight_decay : float
+        Decoupled decay (arXiv 1711.05101): before a step of size eta the parameters are multiplied by
+        1 - eta * weight_decay. For "gd" that is the gradient of weight_decay/2 times their squares.
     """
 
     lr: float
     schedule: Schedule = "constant"
     relative: bool = False
+    weight_decay: float = 0.0
 
     name: ClassVar[str]
     normalized: ClassVar[bool] = True  # whether steps ignore the size of the gradient

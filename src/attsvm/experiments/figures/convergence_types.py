@@ -239,7 +239,7 @@ def points(rows: Sequence[Row], ended: Callable[[Row], bool]) -> list[Point]:
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the shares of outcomes as published and trained to the end, and those of assumption B.1."""
     from attsvm.experiments.grouping import having
-    from attsvm.experiments.joint import joint_test, notches, swapped
+    from attsvm.experiments.joint import by_key, joint_test, notches, swapped
 
     known = points(having(rows, numerics="published"), lambda row: row["saturated"])
     exact = points(having(rows, numerics="exact"), lambda row: True)
@@ -247,7 +247,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     alternatives = {
         "d off by one notch": notches(known),
         "W and (K, Q) swapped": swapped(known, partner),
-        "training to its end": {one.published.key: one.mean for one in exact},
+        "training to its end": by_key(exact),
     }
     slack = _slack_points(having(rows, numerics="exact"))
     tests = [

@@ -205,11 +205,19 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw counts against lambda, distances of W against training, and counts under the constraint on tau."""
     import numpy as np
 
-    from attsvm.experiments.figures.lambda_verdicts import EDGE, NINE_A, by_count, error_curve, kept
+    from attsvm.experiments.figures.lambda_verdicts import (
+        DISTRIBUTIONS,
+        EDGE,
+        NINE_A,
+        by_count,
+        error_curve,
+        kept,
+        number_curve,
+    )
     from attsvm.experiments.grouping import by, column, having
     from attsvm.experiments.published.ledger import curve
-    from attsvm.experiments.statistics import bootstrap_interval, mean_interval
-    from attsvm.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis
+    from attsvm.experiments.statistics import bootstrap_interval, mean_interval, wilson_interval
+    from attsvm.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, own_legend
     from attsvm.plots.style import house_style
 
     def draw(ax: Any, cells: dict[Any, Any], label: str, look: int, line: Any = None, **extra: Any) -> None:
@@ -242,8 +250,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     with house_style():
         T, printed = rows[0]["T"], (rows[0]["T"], rows[0]["d"]) == SIZE
         title = rf"Head $v^\top\!x-\lambda\|x\|^2$ on one sequence of {T} orthonormal tokens, normalised descent"
-        result, axes = grid(2, 2, 2.8, title, width)
-        (counts, distances), (numbers, taus) = axes
+        result, axes = grid(3, 2, 2.6, title, width)
+        (counts, distances), (numbers, lambdas), (taus, shares) = axes
         cells = {lam: cell for (lam,), cell in by(exact, "lam").items()}
         line = banded(NINE_A) if printed else None
         draw(counts, {lam: column(cell, "count") for lam, cell in cells.items()}, "all trials", 0, line)
@@ -265,9 +273,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             cell = [row for row in exact if row["count"] == count]
             for name, style in (("equivalent", "-"), ("mm", ":")):
                 label = f"{count} token{'s' * (count > 1)}" if style == "-" else ""
-                word = "W^SVMeq" if name == "equivalent" else "W^mm"
-                errors(numbers, cell, name, label, look, f"Fig. 9c: {count} selected, {word}", style)
-        for ax, name in ((distances, "by lambda"), (numbers, "by tokens kept")):
+                errors(numbers, cell, name, label, look, number_curve(count, name), style)
+        for ax, name in ((distances, r"by $\lambda$"), (numbers, "by tokens kept")):
             log_axis(ax, "x")
             log_axis(ax, "y")
             ax.set_xlim(90, STEPS * 1.1)
@@ -276,12 +283,31 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_ylabel("mean 1 - correlation")
             ax.set_title(f"distance from the SVM, {name}")
         drawn = {tau: cell for (tau,), cell in by(bound, "tau").items()}
-        line = banded("Fig. 12b: selected tokens") if printed else None
-        draw(taus, {tau: column(cell, "lemma") for tau, cell in drawn.items()}, "sparsemax (Lemma 6)", 4, line)
-        taus.set_xlabel(r"$\tau$ of Lemma 6")
+        for ax, field, label, look, key in (
+            (lambdas, "drawn", r"$\lambda$ drawn uniformly", 1, "Fig. 12a: lambda"),
+            (taus, "lemma", "sparsemax (Lemma 6)", 4, "Fig. 12b: selected tokens"),
+        ):
+            known = {tau: column(cell, field) for tau, cell in drawn.items()}
+            draw(ax, known, label, look, banded(key) if printed else None)
+            ax.set_xlabel(r"$\tau$ of Lemma 6")
+        for look, tau in enumerate(tau for tau in DISTRIBUTIONS if tau in drawn):
+            values = column(drawn[tau], "lemma")
+            hits = [int((values == count).sum()) for count in TAUS]
+            low, high = zip(*(wilson_interval(hit, len(values)) for hit in hits), strict=True)
+            line = curve(f"Fig. 12c: tau={tau}").drawn if printed else None
+            share = [hit / max(len(values), 1) for hit in hits]
+            draw_curve(shares, Curve(rf"$\tau$ = {tau}", list(TAUS), share, low, high, look, line))
+        lambdas.set_ylabel(r"mean $\lambda$")
+        lambdas.set_title(r"$\lambda$ under the constraint on $\tau$")
         taus.set_ylabel("mean number of tokens")
-        taus.set_title(r"under the constraint on $\tau$")
-        legend(result, list(axes.ravel()), 3, "ours filtered; with the margin part", band=True)
+        taus.set_title(r"tokens under the constraint on $\tau$")
+        shares.set_xlabel("number of tokens kept")
+        shares.set_ylabel("share of trials")
+        shares.set_title("how many tokens survive, by constraint")
+        for ax in (distances, numbers, shares):
+            if ax.get_legend_handles_labels()[1]:
+                own_legend(ax, 2)
+        legend(result, [counts, taus, lambdas], 3, "ours filtered; with the margin part", band=True)
     return result
 
 

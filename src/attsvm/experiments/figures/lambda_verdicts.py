@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attsvm.experiments.comparison import corrected, count_deviation, mean_verdict, share_verdict
+from attsvm.experiments.comparison import SHARE_MARGIN, corrected, count_deviation, mean_verdict, share_verdict
 from attsvm.experiments.experiment import Row, Verdict
 from attsvm.experiments.figures.lambda_head import (
     EARLY,
@@ -18,7 +18,7 @@ from attsvm.experiments.figures.lambda_head import (
     Numerics,
 )
 from attsvm.experiments.grouping import by, column, having
-from attsvm.experiments.joint import JointTest, Point, curve_points, joint_test, notches
+from attsvm.experiments.joint import JointTest, Point, by_key, curve_points, joint_test, notches
 from attsvm.experiments.published.ledger import PrintedCurve, curve
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ EDGES = (None, 5e-4, 2e-4, 1e-4, 7e-5, 5e-5, 3e-5, 1e-5, 1e-6, 1e-8)
 NUMERICS: tuple[Numerics, ...] = ("exact", "published")
 # Margins: of mean counts, and of logarithms of distances (a quarter).
 COUNT_MARGIN, LOG_MARGIN = 0.3, 0.25
+# Margin of the mean lambda of Fig. 12a, and the tau of Fig. 12c.
+DRAWN_MARGIN, DISTRIBUTIONS = 0.05, (3, 5, 7, 9)
 TAU_NOTE = "The paper does not state how lambda is drawn; ours is uniform on (0, 2.5), without a filter."
+POOLED_NOTE = "The paper does not state which lambda the runs with so many tokens have."
 FILTER = (
     "Instances with an output between an edge and 1e-3 are left out (p. 16), which keeps those that select every "
     "token; the likeliest edge is near 7e-5, not the stated 1e-8."
@@ -46,6 +49,11 @@ def kept(row: Row, edge: float | None) -> bool:
 def error_curve(lam: float, name: str) -> str:
     """Return the key of a printed curve of Fig. 9b."""
     return f"Fig. 9b: lambda={lam:g}, {'W^SVMeq' if name == 'equivalent' else 'W^mm'}"
+
+
+def number_curve(count: int, name: str) -> str:
+    """Return the key of a printed curve of Fig. 9c."""
+    return f"Fig. 9c: {count} selected, {'W^SVMeq' if name == 'equivalent' else 'W^mm'}"
 
 
 def by_count(rows: Sequence[Row]) -> list[int]:
@@ -78,7 +86,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         own = [row for row in exact if row["count"] == count]
         results += _distances(
             own, f"{count} selected", "exact",
-            lambda name, count=count: f"Fig. 9c: {count} selected, {'W^SVMeq' if name == 'equivalent' else 'W^mm'}",
+            lambda name, count=count: number_curve(count, name),
         )  # fmt: skip
     return results
 
@@ -164,7 +172,7 @@ def _bounded(cell: Sequence[Row], tau: int) -> list[Verdict]:
         return []
     results = [
         mean_verdict(
-            NAME, f"lambda under the constraint, tau={tau}", drawn, margin=0.05, note=TAU_NOTE,
+            NAME, f"lambda under the constraint, tau={tau}", drawn, margin=DRAWN_MARGIN, note=TAU_NOTE,
             published=curve("Fig. 12a: lambda").at(tau) if same else None,
         ),
         mean_verdict(
@@ -175,7 +183,7 @@ def _bounded(cell: Sequence[Row], tau: int) -> list[Verdict]:
             NAME, f"from 2 to tau tokens (Lemma 6), tau={tau}", int(((kept > 1) & (kept <= tau)).sum()), len(cell)
         ),
     ]  # fmt: skip
-    if same and tau in (3, 5, 7, 9):
+    if same and tau in DISTRIBUTIONS:
         results += [
             share_verdict(
                 NAME, f"P({count} tokens), tau={tau}", int((kept == count).sum()), len(cell), note=TAU_NOTE,
@@ -211,26 +219,58 @@ def error_points(rows: Sequence[Row], numerics: Numerics, edge: float | None) ->
     return [one for one in made if len(one.values) > 1]
 
 
+def number_points(rows: Sequence[Row]) -> list[Point]:
+    """Pair the distances of Fig. 9c with our trials of that many tokens, whichever lambda they have.
+
+    One instance keeps as many under several lambdas: it counts once, with the mean.
+    """
+    exact = [row for row in having(rows, numerics="exact", tau=0) if _printed(row)]
+    made = []
+    for count in by_count(exact):
+        own = by(having(exact, count=count), "seed")
+        for name in ("equivalent", "mm"):
+            line = curve(number_curve(count, name))
+            for iteration in line.x:
+                merged = [
+                    {"seed": seed, "mean": _mean(_error(row, name, iteration) for row in same)}
+                    for (seed,), same in own.items()
+                ]
+                made += curve_points(line, {iteration: merged}, lambda row: row["mean"], LOG_MARGIN, "log")
+    return [one for one in made if len(one.values) > 1]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
 def tau_points(rows: Sequence[Row]) -> list[Point]:
     """Pair the distributions of Fig. 12 with our draws."""
     made = []
     cells = {tau: cell for (tau,), cell in by([row for row in rows if row["tau"]], "tau").items() if _printed(cell[0])}
     if cells:
-        made += curve_points(curve("Fig. 12a: lambda"), cells, lambda row: row["drawn"], 0.05)
+        made += curve_points(curve("Fig. 12a: lambda"), cells, lambda row: row["drawn"], DRAWN_MARGIN)
         made += curve_points(curve("Fig. 12b: selected tokens"), cells, lambda row: row["lemma"], COUNT_MARGIN, "count")
+        for tau in DISTRIBUTIONS:
+            for count in TAUS if tau in cells else ():
+                made += curve_points(
+                    curve(f"Fig. 12c: tau={tau}"), {count: cells[tau]},
+                    lambda row, count=count: float(row["lemma"] == count), SHARE_MARGIN, "share",
+                )  # fmt: skip
     return made
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
-    """Test Fig. 9a with and without the filter, Fig. 9b, and Fig. 12 under a uniform lambda."""
+    """Test Fig. 9a with and without the filter, Figs 9b and 9c, and Fig. 12 under a uniform lambda."""
     trained = [row for row in rows if row["numerics"] != "lemma" and not row["tau"]]
     filtered = [one for one in count_points(trained, EDGE) if len(one.values) > 1]
     whole = count_points(trained, None)
+    numbers = number_points(trained)
     errors = {numerics: error_points(trained, numerics, None) for numerics in NUMERICS}
     tests = [
         joint_test(
             NAME, "Fig. 9a", filtered,
-            {"lambda off by one notch": notches(filtered), "no filter": {p.published.key: p.mean for p in whole}},
+            {"lambda off by one notch": notches(filtered), "no filter": by_key(whole)},
             reading=f"without instances that have an output in ({EDGE:g}, 0.001]",
         ),
         joint_test(NAME, "Fig. 9a", whole, {"lambda off by one notch": notches(whole)}, reading="no filter"),
@@ -240,6 +280,10 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
                 reading=f"{numerics} arithmetic, no filter",
             )
             for numerics, known in errors.items()
+        ),
+        joint_test(
+            NAME, "Fig. 9c", numbers, {"iteration off by one notch": notches(numbers)},
+            reading="exact arithmetic, no filter, runs of every lambda pooled", note=POOLED_NOTE,
         ),
         joint_test(NAME, "Fig. 12", tau_points(rows), reading="lambda uniform on (0, 2.5), sparsemax", note=TAU_NOTE),
     ]  # fmt: skip

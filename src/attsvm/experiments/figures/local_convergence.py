@@ -15,7 +15,7 @@ plus 2.2e-16, and what is left of it comes from rounding), while exact training 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -220,14 +220,10 @@ def points(rows: Sequence[Row], late: int = 1, drawn: bool = True) -> list[Point
     return made
 
 
-def _means(points: Sequence[Point]) -> Mapping[str, float]:
-    return {one.published.key: one.mean for one in points}
-
-
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test all six curves under both readings of the score gap, and say what the test would notice."""
     from attsvm.experiments.grouping import having
-    from attsvm.experiments.joint import joint_test, notches, swapped
+    from attsvm.experiments.joint import by_key, joint_test, notches, swapped
 
     plain = having(rows, numerics="published", start="torch", n=SIZE[0], T=SIZE[1])
     stated, open_ = (having(plain, gap=gap, d=SIZE[2]) for gap in (GAP, 0.0))
@@ -235,13 +231,13 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     alternatives = {
         "iteration off by one notch of 100": notches(known),
         "W and (K, Q) swapped": swapped(known, {one.place[0]: _swap(one.place[0]) for one in known}),
-        "d off by one": _means(points(having(plain, gap=GAP, d=SIZE[2] + 1))),
-        NO_GAP: _means(without),
-        f"curves {AS_CAPTIONED}": _means(points(stated, drawn=False)),
+        "d off by one": by_key(points(having(plain, gap=GAP, d=SIZE[2] + 1))),
+        NO_GAP: by_key(without),
+        f"curves {AS_CAPTIONED}": by_key(points(stated, drawn=False)),
     }
     tests = [
         joint_test(
-            NAME, FIGURE, known, {name: means for name, means in alternatives.items() if means},
+            NAME, FIGURE, known, alternatives,
             reading=f"{WITH_GAP}, curves {AS_DRAWN}",
         ),
         joint_test(NAME, FIGURE, without, reading=f"{NO_GAP}, curves {AS_DRAWN}"),

@@ -2,7 +2,7 @@ r"""Several tokens survive under a ReLU head, and W is the SVM equivalent of wha
 
 The published curves average over *accepted* draws. A draw is thrown away when an attention probability ends between
 1e-6 and 1e-3 (training is unfinished: *undecided*) or when none ends below (*finite*), and another one is made. That
-keeps one draw in five at d = 4 and one in fifty at d = 10, and a selection of those that converge fast is what is
+keeps one draw in four at d = 4 and one in fifty at d = 10, and a selection of those that converge fast is what is
 plotted. Pages 14 to 16 state the filter and call it a caveat; how few are accepted they do not say.
 
 Many accepted draws have a query whose output is in the flat part of the ReLU. Nothing holds its tokens together: it
@@ -13,7 +13,8 @@ such queries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,6 +42,8 @@ LOG_MARGIN = 0.33
 # Draws that leave about 500 accepted ones.
 FULL_DRAWS = {4: 2300, 6: 4500, 8: 11_400, 10: 24_000}
 QUICK_DRAWS = {4: 400, 6: 600, 8: 800, 10: 1000}
+# Where the scatter's axis begins: smaller probabilities are drawn there.
+TINY = 10**-17.4
 # Trials below which a mean of skewed distances is not compared.
 FEWEST = 10
 Numerics = Literal["exact", "published"]
@@ -140,6 +143,22 @@ def _printed(d: int, what: str) -> Any:
     return curve(f"Fig. 8 upper: d={d}, {WORDS[what]}") if d in DIMENSIONS else None
 
 
+def _scatter(d: int) -> Mapping[str, list[float]]:
+    """Return the printed scatter of a dimension: decimal logarithms of masked probability and distance."""
+    from attsvm.experiments.published.ledger import curve
+
+    return curve(f"Fig. 8 lower: d={d}").scatter or {"x": [], "y": []}
+
+
+def _theirs_below(d: int, threshold: int) -> dict[str, Any]:
+    """Return trials and standard deviation behind a mean of Fig. 11b, from the scatter of Fig. 8."""
+    import numpy as np
+
+    scatter = _scatter(d)
+    below = [10.0**y for x, y in zip(scatter["x"], scatter["y"], strict=True) if x < threshold]
+    return {"assumed_trials": len(below), "published_deviation": float(np.std(below, ddof=1))}
+
+
 def _error(row: Row, what: str, iteration: int) -> float | None:
     if row[what] is None or iteration + 1 not in row["step"]:
         return None
@@ -170,10 +189,12 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         # The printed curve depends on a choice of 500 runs in the arithmetic that froze them.
         same = (cell[0]["n"], cell[0]["T"]) == SIZE and numerics == "published"
 
-        def compare(quantity: str, values: list[float], printed: Any, note: str = "", left: Any = None) -> Verdict:
+        def compare(
+            quantity: str, values: list[float], printed: Any, note: str = "", left: Any = None, **theirs: Any
+        ) -> Verdict:
             cell, kept, infeasible = left
             return mean_verdict(
-                NAME, quantity, values, published=printed, interval="bootstrap", trials=len(cell),
+                NAME, quantity, values, published=printed, interval="bootstrap", trials=len(cell), **theirs,
                 margin=LOG_MARGIN * (printed.value if printed is not None else 1.0),
                 discarded=len(cell) - len(kept) - infeasible, infeasible=infeasible, note=note,
             )  # fmt: skip
@@ -187,12 +208,18 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     name = f"1 - correlation with the {title}, d={d}, iteration {mark}, {numerics} numerics"
                     note = "" if numerics == "published" else _drift(alive, what)
                     results.append(compare(name, values, None if line is None else line.at(mark), note, left))
+        masked = [row["masked"] for row in kept]
+        for threshold in THRESHOLDS[:-1] if same and d in DIMENSIONS and kept else ():
+            name = f"share of accepted draws with all masked probabilities below 1e{threshold}, d={d}"
+            below = sum(probability < 10.0**threshold for probability in masked)
+            printed = curve(f"Fig. 8 lower: d={d}").at(threshold)
+            results.append(share_verdict(NAME, name, below, len(kept), published=printed))
         for threshold in THRESHOLDS if same and d in DIMENSIONS else ():
             values = [value for row in kept if (value := _below(row, threshold)) is not None]
             if values:
                 printed = curve(f"Fig. 11b: d={d}").at(threshold)
                 name = f"1 - correlation with the SVM equivalent, d={d}, masked below 1e{threshold}"
-                results.append(compare(name, values, printed, "", left))
+                results.append(compare(name, values, printed, "", left, **_theirs_below(d, threshold)))
         results.append(
             share_verdict(
                 NAME,
@@ -245,18 +272,36 @@ def threshold_points(rows: Sequence[Row]) -> list[Point]:
             # Of a few trials with skewed distances the mean says little.
             own = [row for row in cell if _below(row, threshold) is not None]
             if len(own) >= FEWEST:
-                line = curve(f"Fig. 11b: d={d}")
-                made += curve_points(line, {threshold: own}, lambda row: _end(row), LOG_MARGIN, "log", len(own))
+                line, theirs = curve(f"Fig. 11b: d={d}"), _theirs_below(d, threshold)["assumed_trials"]
+                made += curve_points(line, {threshold: own}, lambda row: _end(row), LOG_MARGIN, "log", theirs)
+    return made
+
+
+def scatter_points(rows: Sequence[Row]) -> list[Point]:
+    """Pair the shares that the scatter of Fig. 8 has below each threshold with our accepted draws."""
+    from attsvm.experiments.comparison import SHARE_MARGIN
+    from attsvm.experiments.grouping import by, having
+    from attsvm.experiments.joint import curve_points
+    from attsvm.experiments.published.ledger import curve
+
+    made = []
+    for (d,), cell in by(having(rows, state="accepted", n=SIZE[0], T=SIZE[1]), "d").items():
+        for threshold in THRESHOLDS[:-1] if d in DIMENSIONS and len(cell) > 1 else ():
+            made += curve_points(
+                curve(f"Fig. 8 lower: d={d}"), {threshold: cell},
+                lambda row, t=threshold: float(row["masked"] < 10.0**t), SHARE_MARGIN, "share",
+            )  # fmt: skip
     return made
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
-    """Test Fig. 8 and Fig. 11b as wholes, and say what the tests would notice."""
+    """Test both parts of Fig. 8 and Fig. 11b as wholes, and say what the tests would notice."""
     from attsvm.experiments.grouping import having
     from attsvm.experiments.joint import joint_test, notches, swapped
 
     plain = having(rows, numerics="published")
-    known, below = points(plain), threshold_points(plain)
+    known, below, masked = points(plain), threshold_points(plain), scatter_points(plain)
+    dense = {f"Fig. 8 lower: d={d}": f"Fig. 8 lower: d={d + 2}" for d in (4, 6, 8)}
     next_d = {
         f"Fig. 8 upper: d={d}, {word}": f"Fig. 8 upper: d={d + 2}, {word}" for d in (4, 6, 8) for word in WORDS.values()
     }
@@ -277,7 +322,12 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
         joint_test(
             NAME, "Fig. 11b", below, {"threshold off by one notch": notches(below)},
             reading="published arithmetic and filter",
-            note="The trials below a threshold are not stated; they are taken to be as many as ours.",
+            note="The trials below a threshold are those of the scatter of Fig. 8.",
+        ),
+        joint_test(
+            NAME, "Fig. 8, lower", masked,
+            {"d off by one notch of 2": swapped(masked, dense), "threshold off by one notch": notches(masked)},
+            reading="published arithmetic and filter",
         ),
     ]  # fmt: skip
     return [test for test in tests if test is not None]
@@ -306,7 +356,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     from attsvm.experiments.grouping import by, having
     from attsvm.experiments.published.ledger import curve
     from attsvm.experiments.statistics import bootstrap_interval, wilson_interval
-    from attsvm.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, value_axis
+    from attsvm.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, own_legend, value_axis
     from attsvm.plots.style import house_style
 
     def along(ax: Any, kept: Sequence[Row], d: int, style: str, printed: bool) -> None:
@@ -321,14 +371,37 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 ax.plot(x[x > 0] + 1, y[x > 0], "--", color=SERIES[look][0], lw=1.3, zorder=2)
             draw_curve(ax, ours)
 
+    def scatter(ax: Any, kept: Sequence[Row], d: int, printed: bool) -> None:
+        look = {"s": 7, "linewidths": 0.6, "rasterized": True}
+        if printed and d in DIMENSIONS:
+            theirs = _scatter(d)
+            ax.scatter(
+                theirs["x"],
+                [10.0**y for y in theirs["y"]],
+                facecolors="none",
+                edgecolors=SERIES[5][0],
+                label="published draw",
+                **look,
+            )
+        ours = [(math.log10(max(row["masked"], TINY)), _end(row)) for row in kept]
+        if ours:
+            ax.scatter(*zip(*ours, strict=True), color=SERIES[0][0], alpha=0.6, label="accepted draw of ours", **look)
+        log_axis(ax, "y")
+        ax.set_xlim(-17.5, -5.8)
+        ax.set_ylim(1e-4, 1)
+        ax.set_xlabel("log10 of the largest masked probability")
+        ax.set_ylabel("1 - correlation")
+        ax.set_title(f"SVM equivalent by draw, d = {d}")
+
     main = "published" if having(rows, numerics="published") else "exact"
     cells = {d: cell for (d,), cell in by(having(rows, numerics=main), "d").items()}
     with house_style():
         n, T = rows[0]["n"], rows[0]["T"]
         title = f"Several tokens under a ReLU head, n = {n}, T = {T}, 2000 normalised steps"
         down = -(-len(cells) // 2)
-        result, axes = grid(down + 1, 2, 2.5, title, width)
-        for ax, d in zip(axes[:down].ravel(), cells, strict=False):
+        result, axes = grid(2 * down + 1, 2, 2.5, title, width)
+        evolving, scattered = axes[:down].ravel(), axes[down : 2 * down].ravel()
+        for ax, cloud, d in zip(evolving, scattered, cells, strict=False):
             printed = (n, T) == SIZE and main == "published"
             for numerics in dict.fromkeys((main, "exact")):
                 kept = having(rows, numerics=numerics, d=d, state="accepted")
@@ -340,14 +413,15 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_xlabel("training step")
             ax.set_ylabel("mean 1 - correlation")
             ax.set_title(f"accepted draws, d = {d}")
-        for ax in axes[:down].ravel()[len(cells) :]:
+            scatter(cloud, having(rows, numerics=main, d=d, state="accepted"), d, printed)
+        for ax in (*evolving[len(cells) :], *scattered[len(cells) :]):
             ax.remove()
-        fates, masked = axes[down]
+        fates, masked = axes[2 * down]
         for look, state in enumerate(STATES[:3], start=3):
             pairs = [(len(having(cell, state=state)), len(cell)) for cell in cells.values()]
             low, high = zip(*(wilson_interval(*pair) for pair in pairs), strict=True)
             share, low, high = ([100 * part for part in parts] for parts in ([a / b for a, b in pairs], low, high))
-            draw_curve(fates, Curve(f"draws {state}", list(cells), share, low, high, look))
+            draw_curve(fates, Curve(state, list(cells), share, low, high, look))
         fates.set_ylabel("share of draws (%)")
         fates.set_ylim(-3, 103)
         fates.set_title("what becomes of a draw")
@@ -360,12 +434,14 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             bounds = [bootstrap_interval(values) for values in known.values()]
             mean = [float(values.mean()) for values in known.values()]
             low, high = [low for low, _ in bounds], [high for _, high in bounds]
-            draw_curve(masked, Curve(f"threshold, d = {d}", list(known), mean, low, high, look, line))
+            draw_curve(masked, Curve(f"d = {d}", list(known), mean, low, high, look, line))
         log_axis(masked, "y")
         masked.set_xlabel("log10 of the masking threshold")
         masked.set_ylabel("mean 1 - correlation")
         masked.set_title("SVM equivalent by threshold")
-        legend(result, list(axes.ravel()), 3, "ours, exact arithmetic")
+        own_legend(fates)
+        own_legend(masked)
+        legend(result, list(axes[: 2 * down].ravel()), 3, "ours, exact arithmetic")
     return result
 
 

@@ -62,6 +62,8 @@ class PrintedCurve:
         More points of the same curve, ``x``, ``y`` and possibly ``sd``, for drawing all of it.
     same_as : str or None
         The key of the curve that shows the same numbers in another panel.
+    scatter : mapping or None
+        The points of a scatter plot, of which the numbers are shares: ``x`` and ``y``, decimal logarithms.
     """
 
     key: str
@@ -80,6 +82,7 @@ class PrintedCurve:
     relative: float = 0.0
     line: Mapping[str, list[float]] | None = field(default=None)
     same_as: str | None = None
+    scatter: Mapping[str, list[float]] | None = field(default=None)
 
     @cached_property
     def points(self) -> dict[Any, Printed]:
@@ -146,6 +149,7 @@ def ledger() -> Ledger:
             relative=error.get("relative", 0.0),
             line=row.get("line"),
             same_as=row.get("same_as"),
+            scatter=row.get("scatter"),
         )
     return Ledger(told["paper"], told["version"], told["how"], told["error"], curves)
 

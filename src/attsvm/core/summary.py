@@ -1,0 +1,206 @@
+"""What a result shows of itself: one line in a terminal, a small card in a notebook.
+
+Cards are plain HTML and SVG without scripts or fonts of their own, drawn in the notebook's text colour, so that they
+can be read on light and on dark pages alike.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+import numpy as np
+
+GOOD, BAD, UNSURE = "#2f8f5b", "#c0392b", "#b7791f"
+MARKED, PLAIN = "#3b82c4", "currentColor"
+WIDTH, HEIGHT = 260, 44
+BINS = 26
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What matters of a result.
+
+    Attributes
+    ----------
+    title : str
+        What it is, in two or three words.
+    state : str
+        Its verdict in a word or a sentence; empty for none.
+    colour : str
+        Of the state: GOOD, BAD, UNSURE or MARKED (no verdict).
+    facts : sequence of (str, str)
+        Labels and values, most important first; the line of a terminal shows those it has room for.
+    picture : str
+        SVG, from :func:`histogram`, :func:`line` or :func:`bars`; empty for none.
+    caption : str
+        What the picture shows.
+    notes : sequence of str
+        Sentences below: what follows, what to do next.
+    """
+
+    title: str
+    state: str = ""
+    colour: str = UNSURE
+    facts: Sequence[tuple[str, str]] = ()
+    picture: str = ""
+    caption: str = ""
+    notes: Sequence[str] = field(default=())
+
+    @property
+    def line(self) -> str:
+        """One line of plain text."""
+        parts = ([self.state] if self.state else []) + [f"{label} {value}" for label, value in self.facts]
+        parts = parts or list(self.notes)
+        return f"{self.title}({', '.join(parts)})"
+
+    @property
+    def html(self) -> str:
+        """A self-contained card."""
+        state = f'<span style="color:{self.colour};font-weight:600">{escape(self.state)}</span>' if self.state else ""
+        rows = "".join(
+            f'<tr style="background:none"><th scope="row" style="text-align:left;font-weight:400;opacity:.8;'
+            f'white-space:nowrap;vertical-align:top;padding:1px 12px 1px 0">{escape(label)}</th>'
+            f'<td style="text-align:left;padding:1px 0">{escape(value)}</td></tr>'
+            for label, value in self.facts
+        )
+        picture = f'<figure style="margin:6px 0">{self.picture}<figcaption style="opacity:.8;font-size:.85em">'
+        picture = f"{picture}{escape(self.caption)}</figcaption></figure>" if self.picture else ""
+        notes = "".join(f'<p style="margin:4px 0;max-width:60em">{escape(note)}</p>' for note in self.notes)
+        style = "font:13px/1.4 system-ui,sans-serif;padding:4px 0 4px 10px;margin:4px 0;overflow-x:auto"
+        head = f"<div><strong>{escape(self.title)}</strong> {state}</div>"
+        table = f'<table style="border-collapse:collapse;margin:4px 0;font:inherit;color:inherit">{rows}</table>'
+        return f'<div style="{style};border-left:3px solid {self.colour}">{head}{table}{picture}{notes}</div>'
+
+
+class Summarised:
+    """Base of results that show themselves; a subclass says what matters in `_summary`."""
+
+    @abstractmethod
+    def _summary(self) -> Summary:
+        """Say what matters of this result."""
+
+    def __repr__(self) -> str:
+        return self._summary().line
+
+    def _repr_html_(self) -> str:
+        return self._summary().html
+
+
+class Worded(Summarised):
+    """Base of results that a sentence says."""
+
+    @property
+    @abstractmethod
+    def sentence(self) -> str:
+        """Say it in a sentence or two."""
+
+    def _summary(self) -> Summary:
+        return Summary(type(self).__name__, colour=MARKED, notes=[self.sentence])
+
+
+def histogram(values: np.ndarray, marked: np.ndarray) -> str:
+    """Draw how positive values are distributed, on a logarithmic axis, some of them marked.
+
+    Parameters
+    ----------
+    values : ndarray, shape (m,)
+        What is not positive and finite is left out.
+    marked : ndarray of bool, shape (m,)
+
+    Returns
+    -------
+    str
+        SVG; empty when no value can be drawn.
+    """
+    usable = np.isfinite(values) & (values > 0)
+    if not usable.any():
+        return ""
+    logs, marked = np.log10(values[usable]), marked[usable]
+    low, high = float(logs.min()), float(logs.max())
+    edges = np.linspace(low, max(high, low + 1e-3), BINS + 1)
+    every, some = np.histogram(logs, edges)[0], np.histogram(logs[marked], edges)[0]
+    wide = WIDTH / BINS
+    shapes = []
+    for k, (total, part) in enumerate(zip(every, some, strict=True)):
+        for number, colour in ((total, PLAIN), (part, MARKED)):
+            if number:
+                tall = max((HEIGHT - 2) * number / every.max(), 1.0)
+                opacity = 1 if colour == MARKED else 0.35
+                shapes.append(
+                    f'<rect x="{k * wide:.1f}" y="{HEIGHT - tall:.1f}" width="{wide - 1:.1f}" height="{tall:.1f}" '
+                    f'fill="{colour}" opacity="{opacity}"/>'
+                )
+    return _svg("".join(shapes), f"{10**low:.3g}", f"{10**high:.3g}")
+
+
+def line(x: np.ndarray, y: np.ndarray) -> str:
+    """Draw a curve over a logarithmic axis.
+
+    Parameters
+    ----------
+    x : ndarray, shape (m,)
+        Increasing from 0, which is drawn at one half, or from 1 on.
+    y : ndarray, shape (m,)
+
+    Returns
+    -------
+    str
+        SVG; empty with fewer than two finite points.
+    """
+    finite = np.isfinite(y)
+    if finite.sum() < 2:
+        return ""
+    x, y = x[finite], y[finite]
+    first, last = x[0], x[-1]
+    x = np.log10(np.maximum(x, 0.5))
+    across = (WIDTH - 2) * (x - x[0]) / (x[-1] - x[0]) + 1
+    spread = float(np.ptp(y)) or 1.0
+    down = HEIGHT - 2 - (HEIGHT - 4) * (y - y.min()) / spread
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(across, down, strict=True))
+    path = f'<polyline points="{points}" fill="none" stroke="{MARKED}" stroke-width="2"/>'
+    return _svg(path, f"{first:,g}", f"{last:,g}")
+
+
+def bars(labels: Sequence[str], shares: Sequence[float], marked: int) -> str:
+    """Draw shares between zero and one as labelled bars, one of them marked.
+
+    Parameters
+    ----------
+    labels : sequence of str
+    shares : sequence of float
+        What is not a number is drawn as nothing.
+    marked : int
+        Its index.
+
+    Returns
+    -------
+    str
+        SVG.
+    """
+    row, left = 16, 84
+    shapes = []
+    for k, (label, share) in enumerate(zip(labels, shares, strict=True)):
+        wide = (WIDTH - left - 48) * min(max(share, 0.0), 1.0) if np.isfinite(share) else 0.0
+        colour, opacity = (MARKED, 1) if k == marked else (PLAIN, 0.35)
+        shapes.append(
+            f'<text x="0" y="{k * row + 12}" font-size="11" fill="currentColor">{escape(label)}</text>'
+            f'<rect x="{left}" y="{k * row + 3}" width="{wide:.1f}" height="{row - 6}" fill="{colour}" '
+            f'opacity="{opacity}"/>'
+            f'<text x="{left + wide + 4:.1f}" y="{k * row + 12}" font-size="11" fill="currentColor">{share:.3f}</text>'
+        )
+    tall = row * len(labels)
+    return f'<svg role="img" width="{WIDTH}" height="{tall}" viewBox="0 0 {WIDTH} {tall}">{"".join(shapes)}</svg>'
+
+
+def _svg(shapes: str, first: str, last: str) -> str:
+    """Put shapes above an axis that is labelled at both ends."""
+    tall = HEIGHT + 14
+    return (
+        f'<svg role="img" width="{WIDTH}" height="{tall}" viewBox="0 0 {WIDTH} {tall}">{shapes}'
+        f'<line x1="0" y1="{HEIGHT}" x2="{WIDTH}" y2="{HEIGHT}" stroke="currentColor" stroke-width=".7"/>'
+        f'<text x="0" y="{tall - 3}" font-size="10" fill="currentColor">{first}</text>'
+        f'<text x="{WIDTH}" y="{tall - 3}" font-size="10" text-anchor="end" fill="currentColor">{last}</text></svg>'
+    )
