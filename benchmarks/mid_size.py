@@ -1,35 +1,65 @@
-"""The Frobenius schedule beside each of its methods, at sizes where choosing wrongly costs most.
+"""`solve` beside each of its methods, at sizes where choosing wrongly costs most.
 
-Every family of tests/problems.py at (100, 32, 24) and (200, 32, 24), the multiclass corner (queries outnumber the
-dimensions), and one query direction with thousands of queries. Times are processor time of one thread; the ratio is
-that of `solve` to the best single method.
+The tuned set is every family of tests/problems.py at (100, 32, 24) and (200, 32, 24), with the multiclass corner
+(queries outnumber the dimensions) and one query direction with thousands of queries. The held-out set has other sizes,
+other seeds and families of its own: no constant of :mod:`attsvm.solvers.schedule` was tuned on it, and none may be.
 
-    python benchmarks/mid_size.py [--seeds 5] [--limit 60] [--family several ...]
+Times are processor time of one thread; the ratio is that of `solve` to the best single method. A method is stopped at
+twice what `solve` took, since a slower one is not the best. With --out every instance is a line of JSON as it is
+done, and instances that the file has are left out, so that a long sweep can be interrupted.
+
+    python benchmarks/mid_size.py [--held-out] [--norm nuclear ...] [--seeds 5] [--family several ...] [--out FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+# What is timed is machine code.
+os.environ.setdefault("ATTSVM_PATIENCE", "0")
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np  # noqa: E402
 
 import problems  # noqa: E402
 from attsvm import SelectionProblem, Status, solve  # noqa: E402
+from attsvm.core.norms import get_norm  # noqa: E402
+from attsvm.solvers.solving import METHODS  # noqa: E402
 
+NORMS = ("frobenius", "nuclear", "spectral", "1", "1.5", "3", "max")
 SIZES = ((100, 32, 24), (200, 32, 24))
+HELD_OUT_SIZES, HELD_OUT_SEED = ((60, 48, 16), (150, 20, 40)), 100
 ONE_DIRECTION = ((1000, 10, 20), (2000, 16, 3), (5000, 16, 4))
-METHODS = (None, "active_set", "coordinate_newton", "interior_point")
 DECIDED = (Status.OPTIMAL, Status.INFEASIBLE)
-REPEATS, SHORT = 3, 1.0  # runs below this many seconds are repeated
+REPEATS, SHORT = 3, 0.5  # runs below this many seconds are repeated
+SLOWER, LEAST = 2.0, 0.2  # a method's limit over the time of `solve`, and in seconds
+
+
+@dataclass
+class Timing:
+    """One instance in one norm: seconds of `solve` and of each method (infinite when it ends undecided)."""
+
+    norm: str
+    label: str
+    status: str = ""
+    ran: str = ""
+    automatic: float = np.inf
+    methods: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float:
+        """Time of `solve` over that of the best method; one when no single method decides it."""
+        best = min(self.methods.values(), default=np.inf)
+        return self.automatic / best if np.isfinite(best) else 1.0 if np.isfinite(self.automatic) else np.nan
 
 
 def multiclass(classes: int, inputs: int, d: int) -> SelectionProblem:
@@ -47,50 +77,104 @@ def one_direction(n: int, T: int, d: int) -> SelectionProblem:
     return SelectionProblem(tokens, np.ones((n, 1)), (tokens @ rng.standard_normal(d)).argmax(axis=1))
 
 
-def instances(families: list[str], seeds: int) -> Iterator[tuple[str, SelectionProblem]]:
-    """Yield (label, problem)."""
-    for name in families:
-        for size in SIZES:
+def tuned(families: list[str], sizes: list[tuple[int, ...]], seeds: int) -> Iterator[tuple[str, SelectionProblem]]:
+    """Yield (label, problem) of the instances that constants may be tuned on."""
+    for size in sizes or SIZES:
+        for name in families or problems.FAMILIES:
             for seed in range(seeds):
                 rng = np.random.default_rng([seed, *size])
                 yield f"{name} {size} seed {seed}", problems.FAMILIES[name].make(rng, *size)
+    if families:
+        return
     yield "multiclass (750, 15, 25)", multiclass(15, 750, 25)
     for size in ONE_DIRECTION:
         yield f"one direction {size}", one_direction(*size)
 
 
-def seconds(problem: SelectionProblem, method: str | None, limit: float) -> tuple[float, str]:
-    """Return the least processor time of a few runs (infinite when undecided), and what ran."""
-    best, ran = np.inf, ""
+def held_out(families: list[str], sizes: list[tuple[int, ...]], seeds: int) -> Iterator[tuple[str, SelectionProblem]]:
+    """Yield (label, problem) of the instances that no constant was tuned on: the families unseen come first."""
+    makers = {**problems.HELD_OUT, **{name: family.make for name, family in problems.FAMILIES.items()}}
+    for size in sizes or HELD_OUT_SIZES:
+        for name in families or makers:
+            for seed in range(HELD_OUT_SEED, HELD_OUT_SEED + seeds):
+                rng = np.random.default_rng([seed, *size])
+                yield f"{name} {size} seed {seed}", makers[name](rng, *size)
+
+
+def seconds(problem: SelectionProblem, norm: str, method: str | None, limit: float) -> tuple[float, float, Status, str]:
+    """Least processor time of a few runs (infinite when undecided), the last one's wall clock, status and method."""
+    best = np.inf
     for _ in range(REPEATS):
-        start = time.process_time()
-        solution = solve(problem, method=method, time_limit=limit)
-        spent = time.process_time() - start
-        ran = solution.method
+        clock, start = time.perf_counter(), time.process_time()
+        solution = solve(problem, read_norm(norm), method=method, time_limit=limit)
+        spent, wall = time.process_time() - start, time.perf_counter() - clock
         if solution.status in DECIDED:
             best = min(best, spent)
-        if spent > SHORT:
+        if spent > SHORT or solution.status not in DECIDED:
             break
-    return best, ran
+    return best, wall, solution.status, solution.method
+
+
+def read_norm(name: str) -> str | float:
+    """Turn the name of a norm into what `solve` takes."""
+    return float(name) if name[0].isdigit() else name
+
+
+def measure(label: str, problem: SelectionProblem, norm: str, limit: float) -> Timing:
+    """Time `solve`, then each method for as long as it could still be the best."""
+    automatic, wall, status, ran = seconds(problem, norm, None, limit)
+    timing = Timing(norm, label, status.name, ran, automatic)
+    known = [name for name in METHODS.get(get_norm(read_norm(norm)), {}) if name != "auto"]
+    for method in (*known, "streamed"):
+        allowed = max(LEAST, SLOWER * wall) if np.isfinite(automatic) else limit
+        timing.methods[method] = seconds(problem, norm, method, allowed)[0]
+    return timing
+
+
+def summary(timings: list[Timing]) -> str:
+    """The distribution of the ratio, and what is undecided or beyond three."""
+    lines = []
+    for norm in dict.fromkeys(t.norm for t in timings):
+        here = [t for t in timings if t.norm == norm]
+        ratios = np.array([t.ratio for t in here if np.isfinite(t.ratio)])
+        lines.append(f"{norm}: {len(here)} instances, {len(here) - len(ratios)} undecided")
+        if len(ratios):
+            lines[-1] += f", ratio median {np.median(ratios):.2f}, 95 % {np.quantile(ratios, 0.95):.2f}"
+            lines[-1] += f", worst {ratios.max():.2f}"
+        lines += [f"    {t.label}: {t.ratio:.2f}, {t.status}, {t.ran}" for t in here if not t.ratio <= 3.0]
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Print a row an instance, and the worst ratio."""
+    """Print a row an instance, and the distribution of the ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--norm", nargs="*", default=["frobenius"], choices=NORMS)
+    parser.add_argument("--size", nargs=3, type=int, action="append", default=[], metavar=("n", "T", "d"))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--limit", type=float, default=60.0)
-    parser.add_argument("--family", nargs="*", default=list(problems.FAMILIES))
+    parser.add_argument("--family", nargs="*", default=[])
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    print(f"{'instance':<44} {'solve':>8} {'active':>8} {'passes':>8} {'interior':>8} {'ratio':>6}  ran")
-    for method in METHODS:  # compiles
-        solve(problems.planted(np.random.default_rng(0), 60, 20, 16), method=method)
-    ratios = []
-    for label, problem in instances(options.family, options.seeds):
-        times = [seconds(problem, method, options.limit) for method in METHODS]
-        ratios.append(times[0][0] / min(spent for spent, _ in times[1:]))
-        row = " ".join(f"{spent:8.3f}" for spent, _ in times)
-        print(f"{label:<44} {row} {ratios[-1]:6.2f}  {times[0][1]}", flush=True)
-    print(f"{len(ratios)} instances, ratio median {np.median(ratios):.2f}, worst {max(ratios):.2f}")
+    done: list[Timing] = []
+    if options.out is not None and options.out.exists():
+        done = [Timing(**json.loads(line)) for line in options.out.read_text().splitlines()]
+    known = {(timing.norm, timing.label) for timing in done}
+    instances = held_out if options.held_out else tuned
+    sizes = [tuple(size) for size in options.size]
+    for norm in options.norm:
+        for method in (None, *METHODS.get(get_norm(read_norm(norm)), {})):  # compiles
+            solve(problems.planted(np.random.default_rng(0), 60, 20, 16), read_norm(norm), method=method)
+        for label, problem in instances(options.family, sizes, options.seeds):
+            if (norm, label) in known:
+                continue
+            done.append(timing := measure(label, problem, norm, options.limit))
+            row = " ".join(f"{method} {spent:.3f}" for method, spent in timing.methods.items())
+            print(f"{norm:<9} {label:<44} {timing.automatic:7.3f} {timing.ratio:5.2f}  {row}  {timing.ran}", flush=True)
+            if options.out is not None:
+                with options.out.open("a") as lines:
+                    lines.write(json.dumps(asdict(timing)) + "\n")
+    print(summary([timing for timing in done if timing.norm in options.norm]))
 
 
 if __name__ == "__main__":

@@ -1,39 +1,44 @@
 """Mutation testing: change one operator or constant at a time, and see whether the tests notice.
 
-    python tests/mutation.py [MODULE ...] [--sample N] [--seed S] [--list]
+    python tests/mutation.py [MODULE ...] [--sample N] [--seed S] [--out FILE] [--again FILE] [--list]
 
-A mutant is one change inside a function: a comparison, an arithmetic or boolean operator, a number, True and False, a
-condition negated, min for max, any for all. What a `raise` says, annotations, docstrings, decorators and `strict=` stay
-as they are. A mutant is made in a forked child by exchanging the code objects of the functions, so that every reference
-sees it; then those tests of the module that call the changed function run in the child, quick ones first, until the
-first failure. A mutant that fails a test is killed, and so is one that takes a minute and twenty times the tests' time.
+A mutant (tests/mutants.py) is one change inside a function, made in a forked child by exchanging the code objects of
+the functions, so that every reference sees it; then those tests of the module that call the changed function run in the
+child, quick ones first, until the first failure. A mutant that fails a test is killed, and so is one that takes half a
+minute and twenty times the tests' time.
+
+A sample is drawn over the functions in proportion to their mutants. Mutants that change nothing are listed with the
+reason in tests/equivalent_mutants.toml; they are run like all others and counted apart. With --out every mutant is a
+line of JSON as soon as it was run; --again runs those of such a file that survived.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
-import copy
 import importlib
-import inspect
 import json
 import os
-import random
 import select
 import signal
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
 
+from attsvm.experiments.statistics import wilson_interval
+from mutants import Mutant, draw, install, mutants
+
 ROOT = Path(__file__).parents[1]
-THEORY = "attsvm.theory."
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
+THEORY, PROOFS = "attsvm.theory.", "attsvm.proofs."
 # The tests that run for a module, quick ones first; the expression leaves out what takes more than a few seconds.
 CONSTANTS = ["tests/unit/test_theory_constants.py"]
 CONDITIONS = ["tests/unit/test_theory_conditions.py"]
@@ -42,173 +47,45 @@ COUNTEREXAMPLE = ["tests/unit/test_theory_counterexample.py"]
 PROPERTIES = ["tests/property/test_theory_properties.py"]
 SLOW = ["-k", "not strict_and_slack and not descent_from_zero and not both_basins and not independence and not mixes"]
 EVERYTHING = CONDITIONS + CONSTANTS + COUNTEREXAMPLE + VERDICTS + PROPERTIES + SLOW
+EXACT = ["tests/unit/test_exact.py"]
+PROOF = ["tests/unit/test_proofs.py"]
+CLAIMS = [*PROOF, "tests/unit/test_certified_claims.py"]
 TESTS = {
     THEORY + "constants": CONSTANTS + CONDITIONS + SLOW,
     THEORY + "conditions": CONDITIONS + CONSTANTS + COUNTEREXAMPLE + SLOW,
-    THEORY + "tokens": CONDITIONS + CONSTANTS + COUNTEREXAMPLE + SLOW,
+    THEORY + "tokens": ["tests/unit/test_theory_tokens.py", *CONDITIONS, *CONSTANTS, *SLOW],
     THEORY + "verdict": COUNTEREXAMPLE + VERDICTS + CONSTANTS + CONDITIONS + SLOW,
     THEORY + "divergence": VERDICTS + PROPERTIES + SLOW,
     THEORY + "separability": ["tests/unit/test_theory_separability.py"],
-    THEORY + "finite_part": ["tests/unit/test_equivalence.py"],
+    THEORY + "finite_part": ["tests/unit/test_finite_part.py", "tests/unit/test_equivalence.py"],
     THEORY + "equivalence": ["tests/unit/test_equivalence.py"],
     THEORY + "graph": ["tests/reference/test_graph_svm.py"],
     THEORY + "prompt": ["tests/unit/test_prompt_svm.py"],
+    "attsvm.core.reduction": ["tests/unit/test_reduction.py"],
+    "attsvm.core.problem": ["tests/unit/test_problem.py", "tests/unit/test_bad_input_problem.py"],
+    "attsvm.core.rounding": ["tests/unit/test_rounding.py"],
+    "attsvm.solution.solution": ["tests/unit/test_solution.py"],
+    "attsvm.solution.solution_set": ["tests/unit/test_solution_set.py"],
+    PROOFS + "certified": ["tests/unit/test_certified.py"],
+    PROOFS + "ties": ["tests/unit/test_ties.py"],
+    PROOFS + "tie_moves": ["tests/unit/test_ties.py"],
+    PROOFS + "surjective": ["tests/unit/test_ties.py"],
+    PROOFS + "decision": ["tests/unit/test_decision.py"],
+    PROOFS + "linear": ["tests/unit/test_decision.py", *EXACT],
+    PROOFS + "certificate": ["tests/unit/test_certificate.py"],
+    PROOFS + "infeasible": ["tests/unit/test_certificate.py"],
+    PROOFS + "claim": CLAIMS,
+    PROOFS + "recheck": CLAIMS,
+    PROOFS + "prove": CLAIMS,
+    PROOFS + "optimum": PROOF + EXACT,
+    PROOFS + "norm_bounds": PROOF + EXACT,
+    PROOFS + "dyadic": PROOF + EXACT,
+    PROOFS + "proof": PROOF + EXACT,
     "attsvm.functional": ["tests/unit/test_functional.py", "tests/unit/test_multi_token.py", "-k", "not limit_of"],
     "attsvm.training.gradient": ["tests/unit/test_gradient.py"],
 }
 
-QUIET = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
-
-COMPARISONS: dict[type, tuple[type, ...]] = {
-    ast.Lt: (ast.LtE, ast.Gt),
-    ast.LtE: (ast.Lt, ast.Gt),
-    ast.Gt: (ast.GtE, ast.Lt),
-    ast.GtE: (ast.Gt, ast.Lt),
-    ast.Eq: (ast.NotEq,),
-    ast.NotEq: (ast.Eq,),
-    ast.Is: (ast.IsNot,),
-    ast.IsNot: (ast.Is,),
-    ast.In: (ast.NotIn,),
-    ast.NotIn: (ast.In,),
-}
-OPERATORS: dict[type, type] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.Pow: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-}
-NAMES = {"min": "max", "any": "all", "minimum": "maximum", "argmin": "argmax", "zeros": "ones", "amin": "amax"}
-NAMES |= {other: name for name, other in NAMES.items()}
-UNTOUCHED = (ast.Raise, ast.arguments, ast.AnnAssign)
-SKIPPED = ("decorator_list", "returns")
-
-
-def _constants(value: Any) -> list[Any]:
-    if isinstance(value, bool):
-        return [not value]
-    if isinstance(value, int):
-        return [value + 1]
-    if isinstance(value, float) and value:
-        return [value * 10, value / 10]
-    return [1.0] if isinstance(value, float) else []
-
-
-def _changes(node: ast.AST) -> list[ast.AST]:
-    """Every node that may stand in the place of `node`."""
-    found: list[ast.AST] = []
-
-    def changed(**fields: Any) -> None:
-        other = copy.copy(node)
-        for name, value in fields.items():
-            setattr(other, name, value)
-        found.append(other)
-
-    if isinstance(node, ast.Compare):
-        for at, op in enumerate(node.ops):
-            for other in COMPARISONS.get(type(op), ()):
-                changed(ops=[*node.ops[:at], other(), *node.ops[at + 1 :]])
-    elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in OPERATORS:
-        changed(op=OPERATORS[type(node.op)]())
-    elif isinstance(node, ast.BoolOp):
-        changed(op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Not | ast.Invert):
-        found.append(node.operand)
-    elif isinstance(node, ast.If | ast.IfExp | ast.While):
-        changed(test=ast.UnaryOp(ast.Not(), node.test))
-    elif isinstance(node, ast.Constant):
-        for value in _constants(node.value):
-            changed(value=value)
-    elif isinstance(node, ast.Name) and node.id in NAMES and isinstance(node.ctx, ast.Load):
-        changed(id=NAMES[node.id])
-    elif isinstance(node, ast.Attribute) and node.attr in NAMES:
-        changed(attr=NAMES[node.attr])
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class Mutant:
-    """A changed module, what was changed, and the first line of the function it was changed in."""
-
-    line: int
-    first: int
-    was: str
-    becomes: str
-    tree: ast.Module
-
-
-def mutants(source: str) -> Iterator[Mutant]:
-    """Every mutant of a module."""
-    tree = ast.parse(source)
-
-    def visit(node: ast.AST, inside: int) -> Iterator[Mutant]:
-        for name, value in ast.iter_fields(node):
-            for at, child in enumerate(value if isinstance(value, list) else [value]):
-                if (
-                    not isinstance(child, ast.AST)
-                    or isinstance(child, UNTOUCHED)
-                    or name in ("decorator_list", "returns")
-                ):
-                    continue
-                if isinstance(child, ast.keyword) and child.arg == "strict":
-                    continue
-                within = inside
-                if isinstance(child, ast.FunctionDef | ast.Lambda):
-                    decorators = getattr(child, "decorator_list", [])
-                    within = min([child.lineno, *(one.lineno for one in decorators)])
-                for other in _changes(child) if inside else ():
-                    ast.copy_location(other, child)
-                    before = ast.unparse(child).split("\n")[0]
-                    _put(node, name, at, other)
-                    new = ast.fix_missing_locations(copy.deepcopy(tree))
-                    _put(node, name, at, child)
-                    yield Mutant(getattr(child, "lineno", 0), inside, before, ast.unparse(other).split("\n")[0], new)
-                yield from visit(child, within)
-
-    yield from visit(tree, 0)
-
-
-def _put(node: ast.AST, name: str, at: int, child: ast.AST) -> None:
-    value = getattr(node, name)
-    if isinstance(value, list):
-        value[at] = child
-    else:
-        setattr(node, name, child)
-
-
-def _codes(code: CodeType, prefix: str = "") -> Iterator[tuple[str, CodeType]]:
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            name = f"{prefix}{constant.co_name}"
-            yield name, constant
-            yield from _codes(constant, f"{name}.")
-
-
-def _functions(owner: Any, module: ModuleType, prefix: str = "") -> Iterator[tuple[str, FunctionType]]:
-    for name, value in list(vars(owner).items()):
-        if isinstance(value, type) and value.__module__ == module.__name__:
-            yield from _functions(value, module, f"{prefix}{name}.")
-            continue
-        for inner in (
-            value,
-            getattr(value, "fget", None),
-            getattr(value, "func", None),
-            getattr(value, "__func__", None),
-        ):
-            inner = inspect.unwrap(inner) if callable(inner) else inner
-            if isinstance(inner, FunctionType) and inner.__module__ == module.__name__:
-                yield f"{prefix}{inner.__name__}", inner
-
-
-def install(mutant: Mutant, module: ModuleType) -> None:
-    """Exchange the code of every function of the module for the mutant's."""
-    codes = dict(_codes(compile(mutant.tree, module.__file__ or "", "exec", dont_inherit=True)))
-    for name, function in _functions(module, module):
-        if name in codes and len(codes[name].co_freevars) == len(function.__code__.co_freevars):
-            function.__code__ = codes[name]
+QUIET = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
 
 
 class Calls:
@@ -233,6 +110,57 @@ class Calls:
         self.of[item.nodeid] = (time.process_time() - start, sorted(lines))
 
 
+class Loop:
+    """A pytest plugin that runs, instead of the tests collected once, those of every mutant in a child of its own."""
+
+    def __init__(
+        self, module: ModuleType, drawn: list[Mutant], tell: Callable[[Mutant, bool, int, float], None]
+    ) -> None:
+        self.module, self.drawn, self.tell = module, drawn, tell
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        of = _in_child(lambda: self._calls(session), 600)
+        if not isinstance(of, dict):
+            raise pytest.UsageError(f"without a mutation {of or 'a test'} fails or takes longer than ten minutes")
+        for mutant in self.drawn:
+            chosen = sorted((seconds, test) for test, (seconds, lines) in of.items() if mutant.first in lines)
+            limit = 30 + 20 * sum(seconds for seconds, _ in chosen)
+            start = time.monotonic()
+            work = partial(self._notices, mutant, [items[test] for _, test in chosen])
+            # Too long, or a child that dies, is killed as well.
+            killed = bool(chosen) and _in_child(work, limit) is not False
+            self.tell(mutant, killed, len(chosen), time.monotonic() - start)
+        return True
+
+    def _calls(self, session: pytest.Session) -> dict[str, tuple[float, list[int]]] | str:
+        """What every test calls, or the first test that fails."""
+        plugin = Calls(self.module)
+        session.config.pluginmanager.register(plugin)
+        return next((item.nodeid for item in session.items if _fails(item)), plugin.of)
+
+    def _notices(self, mutant: Mutant, items: list[pytest.Item]) -> bool:
+        return install(mutant, self.module) and any(_fails(item) for item in items)
+
+
+class Failures:
+    """A pytest plugin that counts failures."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.count += report.failed
+
+
+def _fails(item: pytest.Item) -> bool:
+    failures = Failures()
+    item.config.pluginmanager.register(failures)
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+    item.config.pluginmanager.unregister(failures)
+    return failures.count > 0
+
+
 def _in_child(work: Callable[[], Any], seconds: float) -> Any:
     """Return what `work` returns in a forked child; None when it takes longer than `seconds` or dies."""
     reading, writing = os.pipe()
@@ -243,9 +171,11 @@ def _in_child(work: Callable[[], Any], seconds: float) -> Any:
         os.dup2(silence, 1)
         os.dup2(silence, 2)
         os.close(reading)
-        with os.fdopen(writing, "w", encoding="utf-8") as pipe:
-            json.dump(work(), pipe)
-        os._exit(0)
+        try:
+            with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+                json.dump(work(), pipe)
+        finally:
+            os._exit(0)
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as pipe:
         answer = pipe.read() if select.select([reading], [], [], seconds)[0] else ""
@@ -253,29 +183,6 @@ def _in_child(work: Callable[[], Any], seconds: float) -> Any:
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return json.loads(answer) if answer else None
-
-
-def calls(tests: list[str], module: ModuleType) -> dict[str, tuple[float, list[int]]]:
-    """Run the tests of an unchanged module: time and functions called, by their first lines, for every test."""
-
-    def work() -> Any:
-        plugin = Calls(module)
-        return plugin.of if pytest.main([*tests, "-x", *QUIET], plugins=[plugin]) == 0 else None
-
-    found = _in_child(work, 600)
-    if found is None:
-        raise SystemExit(f"the tests of {module.__name__} fail without a mutation")
-    return found
-
-
-def is_killed(tests: list[str], mutant: Mutant, module: ModuleType, seconds: float) -> bool:
-    """Run tests against a mutant. Too long, or a child that dies, is killed as well."""
-
-    def work() -> int:
-        install(mutant, module)
-        return int(pytest.main([*tests, "-x", *QUIET]))
-
-    return _in_child(work, seconds) != 0
 
 
 def _warm_up() -> None:
@@ -292,50 +199,112 @@ def _warm_up() -> None:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Send what pytest prints about a collection nowhere."""
+    """Send what pytest prints nowhere."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
+
+
+def equivalent() -> dict[tuple[str, str, int, str, str], str]:
+    """Reasons of the mutants that change nothing, by module and :attr:`Mutant.key`."""
+    listed = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))["mutant"]
+    names = ("module", "text", "column", "was", "becomes")
+    return {tuple(one[name] for name in names): one["reason"] for one in listed}
+
+
+@dataclass
+class Tally:
+    """Counts of mutants: made, drawn, killed, and those that survive and change nothing."""
+
+    made: int = 0
+    drawn: int = 0
+    killed: int = 0
+    same: int = 0
+
+    def __iadd__(self, other: Tally) -> Tally:
+        self.made, self.drawn = self.made + other.made, self.drawn + other.drawn
+        self.killed, self.same = self.killed + other.killed, self.same + other.same
+        return self
+
+    def row(self, name: str) -> str:
+        shares = []
+        for total in (self.drawn, self.drawn - self.same):
+            low, high = wilson_interval(self.killed, total) if total else (0.0, 1.0)
+            shares.append(f"{100 * self.killed / max(total, 1):.0f} % ({100 * low:.0f} to {100 * high:.0f})")
+        return f"| {name} | {self.made} | {self.drawn} | {self.killed} | {shares[0]} | {self.same} | {shares[1]} |"
+
+
+HEAD = """| module | mutants | drawn | killed | of all drawn | change nothing | of the others |
+|---|---:|---:|---:|---:|---:|---:|"""
+
+
+def run(name: str, options: argparse.Namespace, reasons: dict[tuple[str, str, int, str, str], str]) -> Tally:
+    """Draw mutants of a module, run their tests, and print the survivors."""
+    module = importlib.import_module(name)
+    made = list(mutants(Path(module.__file__ or "").read_text(encoding="utf-8")))
+    tally = Tally(len(made))
+
+    def tell(mutant: Mutant, killed: bool, tests: int, seconds: float) -> None:
+        reason = "" if killed else reasons.get((name, *mutant.key), "")
+        tally.drawn, tally.killed, tally.same = tally.drawn + 1, tally.killed + killed, tally.same + bool(reason)
+        if not killed:
+            what = reason or ("survives" if tests else "no test calls it")
+            where = f"{name.removeprefix('attsvm.')}:{mutant.line} {mutant.function}"
+            change = f"`{mutant.was}` -> `{mutant.becomes}` in `{mutant.text}`"
+            print(f"{where}: {change}: {what}", file=sys.stderr, flush=True)
+        if options.out:
+            record = {"module": name, "line": mutant.line, "function": mutant.function, "text": mutant.text}
+            record |= {"column": mutant.column, "was": mutant.was, "becomes": mutant.becomes, "killed": killed}
+            record |= {"tests": tests, "seconds": round(seconds, 2), "seed": options.seed}
+            with options.out.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    if not options.list:
+        again = _survivors(options.again, name) if options.again else None
+        drawn = draw(made, options.sample, options.seed) if again is None else [one for one in made if one.key in again]
+        loop = Loop(module, drawn, tell)
+        with _silence():
+            code = pytest.main([*TESTS[name], *QUIET], plugins=[loop])
+        if code != pytest.ExitCode.OK:
+            print(f"{name}: not run", file=sys.stderr, flush=True)
+    return tally
+
+
+def _survivors(path: Path, module: str | None = None) -> dict[tuple[str, int, str, str], str]:
+    """Keys of the mutants in a file of --out that survived, with their modules."""
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {
+        (one["text"], one["column"], one["was"], one["becomes"]): one["module"]
+        for one in records
+        if not one["killed"] and module in (None, one["module"])
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", default=list(TESTS), help="all by default")
-    parser.add_argument("--sample", type=int, default=0, help="mutants a module, drawn at random; 0 for all")
+    parser.add_argument("--sample", type=int, default=0, help="mutants a module; 0 for all")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="a file to which every mutant run adds a line of JSON")
+    parser.add_argument("--again", type=Path, help="a file of --out: run what survived in it")
     parser.add_argument("--list", action="store_true", help="count mutants, run nothing")
     options = parser.parse_args()
+    for name in ("out", "again"):
+        if getattr(options, name):
+            setattr(options, name, getattr(options, name).absolute())
+    if options.again:
+        options.modules = sorted(set(_survivors(options.again).values()))
     os.chdir(ROOT)
     sys.path[:0] = [str(ROOT / "tests")]
-    _warm_up()
-    print("| module | mutants | run | killed | score |\n|---|---:|---:|---:|---:|", flush=True)
-    survivors, totals = [], [0, 0, 0]
+    if not options.list:
+        _warm_up()
+    reasons = equivalent()
+    print(HEAD, flush=True)
+    total = Tally()
     for name in options.modules:
-        module = importlib.import_module(name)
-        made = list(mutants(Path(module.__file__ or "").read_text(encoding="utf-8")))
-        drawn = made
-        if 0 < options.sample < len(made):
-            drawn = sorted(random.Random(options.seed).sample(made, options.sample), key=lambda one: one.line)
-        if options.list:
-            print(f"| {name} | {len(made)} | | | |")
-            continue
-        # Children then find the test modules imported.
-        with _silence():
-            pytest.main([*TESTS[name], "--collect-only", *QUIET])
-        of = calls(TESTS[name], module)
-        killed = 0
-        for mutant in drawn:
-            chosen = sorted((seconds, test) for test, (seconds, lines) in of.items() if mutant.first in lines)
-            limit = 60 + 20 * sum(seconds for seconds, _ in chosen)
-            if chosen and is_killed([test for _, test in chosen], mutant, module, limit):
-                killed += 1
-            else:
-                survivors.append(f"{name}:{mutant.line}: `{mutant.was}` -> `{mutant.becomes}`")
-                print(survivors[-1], file=sys.stderr, flush=True)
-        totals = [a + b for a, b in zip(totals, (len(made), len(drawn), killed), strict=True)]
-        print(f"| {name} | {len(made)} | {len(drawn)} | {killed} | {100 * killed / len(drawn):.0f} % |", flush=True)
-    if totals[1]:
-        print(f"| all | {totals[0]} | {totals[1]} | {totals[2]} | {100 * totals[2] / totals[1]:.0f} % |")
-        print("\nSurvivors:\n" + "\n".join(f"* {one}" for one in survivors))
+        tally = run(name, options, reasons)
+        total += tally
+        print(tally.row(name.removeprefix("attsvm.")), flush=True)
+    print(total.row("all"))
 
 
 if __name__ == "__main__":

@@ -569,3 +569,45 @@ FAMILIES: dict[str, Family] = {
         Family(contradicted, ((4, 4, 6), (10, 6, 8)), 10),
     )
 }
+
+
+# --- families that no constant of attsvm.solvers.schedule was tuned on, for benchmarks/mid_size.py --held-out ---
+
+WORDS = 400
+
+
+def heavy_tailed(rng: np.random.Generator, n: int, T: int, d: int) -> SelectionProblem:
+    """Student's t with two degrees of freedom, whose variance is infinite; planted."""
+    tokens, queries = rng.standard_t(2, (n, T, d)), rng.standard_t(2, (n, d))
+    return SelectionProblem(tokens, queries, _argmax(tokens, queries, rng.standard_normal((d, d))))
+
+
+def low_rank(rng: np.random.Generator, n: int, T: int, d: int) -> SelectionProblem:
+    """Tokens and queries near subspaces of a sixth of the dimensions, 1 % noise; planted."""
+    r = max(2, d // 6)
+    tokens = rng.standard_normal((n, T, r)) @ rng.standard_normal((r, d)) + 0.01 * rng.standard_normal((n, T, d))
+    queries = rng.standard_normal((n, r)) @ rng.standard_normal((r, d)) + 0.01 * rng.standard_normal((n, d))
+    return SelectionProblem(tokens, queries, _argmax(tokens, queries, rng.standard_normal((d, d))))
+
+
+def clustered(rng: np.random.Generator, n: int, T: int, d: int) -> SelectionProblem:
+    """Tokens and queries within 5 % of one of T / 4 centres, the same for all sequences; planted."""
+    centres = _sphere(rng, max(2, T // 4), d)
+    tokens = centres[rng.integers(len(centres), size=(n, T))] + 0.05 * _sphere(rng, n, T, d)
+    queries = centres[rng.integers(len(centres), size=n)] + 0.05 * _sphere(rng, n, d)
+    return SelectionProblem(tokens, queries, _argmax(tokens, queries, rng.standard_normal((d, d))))
+
+
+def prompts(rng: np.random.Generator, n: int, T: int, d: int) -> SelectionProblem:
+    """Causal prompts of words with Zipf's frequencies, vectors of the word and of its position added; planted."""
+    frequency = 1.0 / np.arange(1, WORDS + 1)
+    words = rng.choice(WORDS, size=(max(1, n // T), T), p=frequency / frequency.sum())
+    angles = np.arange(T)[:, None] / 1e4 ** (np.arange((d + 1) // 2) / d)
+    positions = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :d] / np.sqrt(d / 2)
+    tokens = _sphere(rng, WORDS, d)[words] + positions
+    scores = np.einsum("btd,de,bse->bst", tokens, rng.standard_normal((d, d)), tokens)
+    scores[:, np.triu(np.ones((T, T), dtype=bool), 1)] = -np.inf
+    return SelectionProblem.from_sequences(tokens, scores.argmax(axis=2))
+
+
+HELD_OUT = {make.__name__: make for make in (heavy_tailed, low_rank, clustered, prompts)}

@@ -19,7 +19,7 @@ are differentiable in forward mode too.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -339,7 +339,23 @@ class _ExactCrossEntropy(Function):
         return (tangents[0] * _ExactCrossEntropy._slope(*ctx.saved_tensors)).sum(-1)
 
 
-def exact_cross_entropy(logits: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+@overload
+def exact_cross_entropy(
+    logits: Tensor, target: Tensor, reduction: str = ..., *, scaled: Literal[False] = ...
+) -> Tensor:
+    pass
+
+
+@overload
+def exact_cross_entropy(
+    logits: Tensor, target: Tensor, reduction: str = ..., *, scaled: Literal[True]
+) -> tuple[Tensor, Tensor]:
+    pass
+
+
+def exact_cross_entropy(
+    logits: Tensor, target: Tensor, reduction: str = "mean", *, scaled: bool = False
+) -> Tensor | tuple[Tensor, Tensor]:
     """Cross-entropy that neither rounds a small loss to zero nor cancels in its gradient.
 
     Parameters
@@ -348,16 +364,19 @@ def exact_cross_entropy(logits: Tensor, target: Tensor, reduction: str = "mean")
     target : integer tensor, shape (...)
         Labels from 0 to C - 1.
     reduction : {"mean", "sum", "none"}
+    scaled : bool
+        Return the loss as a number of size one and an exponent. An optimiser that ignores the scale of its gradients
+        can then be given those of the first, which do not underflow with the loss.
 
     Returns
     -------
-    tensor
-        A scalar, or shape (...) for "none".
+    tensor, or pair of tensors if scaled
+        A scalar, or shape (...) for "none". Of a pair s, c the loss is e^c s, and gradients flow through s alone.
 
     Raises
     ------
     ValueError
-        If shapes or dtypes do not fit or `reduction` is unknown.
+        If shapes or dtypes do not fit or `reduction` is unknown, or there is one class only and `scaled`.
     """
     if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim < 1:
         raise ValueError(f"logits is {_kind(logits)}; a floating-point tensor (..., C) was expected.")
@@ -365,6 +384,21 @@ def exact_cross_entropy(logits: Tensor, target: Tensor, reduction: str = "mean")
         raise ValueError(f"target is {_kind(target)}; integers of shape {tuple(logits.shape[:-1])} were expected.")
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction is {reduction!r}; 'mean', 'sum' or 'none' was expected.")
-    function: Any = _cross_entropy if torch.compiler.is_compiling() else _ExactCrossEntropy.apply
-    loss = function(logits, target.long())
-    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
+    if scaled:
+        log = _log_cross_entropy(logits, target.long().unsqueeze(-1))
+        exponent = log.detach() if reduction == "none" else log.detach().amax()
+        loss = (log - exponent).exp()
+    else:
+        function: Any = _cross_entropy if torch.compiler.is_compiling() else _ExactCrossEntropy.apply
+        loss, exponent = function(logits, target.long()), None
+    loss = loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
+    return loss if exponent is None else (loss, exponent)
+
+
+def _log_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Return log log(1 + e^m), m the log-odds against the target (..., 1), which is m itself once e^m is rounding."""
+    if logits.shape[-1] < 2:
+        raise ValueError(f"logits has shape {tuple(logits.shape)}; two classes or more were expected with scaled=True.")
+    odds = logits.scatter(-1, target, -torch.inf).logsumexp(-1) - logits.gather(-1, target).squeeze(-1)
+    settled = odds < math.log(torch.finfo(logits.dtype).eps)
+    return torch.where(settled, odds, torch.nn.functional.softplus(odds.masked_fill(settled, 0.0)).log())

@@ -17,6 +17,7 @@ PAGES = sorted(page.name for page in DOCS.glob("*.md") if BLOCK.search(page.read
 def test_the_blocks_of_a_page_run_in_order(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # What a page asks its reader to bring: a model of theirs, and texts.
-    namespace: dict[str, Any] = {"folder": minilm_path(), "sentences": SENTENCES[:8]} if page == "pretrained.md" else {}
+    reader: dict[str, Any] = {"folder": minilm_path(), "sentences": SENTENCES[:8]}
+    namespace = reader if page in ("pretrained.md", "first-hour-interpretability.md") else {}
     for block in BLOCK.findall((DOCS / page).read_text(encoding="utf-8")):
         exec(compile(block, page, "exec"), namespace)

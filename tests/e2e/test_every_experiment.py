@@ -35,6 +35,7 @@ SHORTER: dict[str, dict[str, Any]] = {
     "phase-diagram": {"trials": 1, "steps": 30},
     "layers": {"trials": 1, "n": 20, "steps": 5, "queries": 4},
     "basins": {"starts": 2},
+    "atlas": {"trials": 1, "steps": 30},
     "overparameterisation": {"starts": 2},
 }
 # Sizes that nobody has published, and cells that leave most of a sweep out.
@@ -53,6 +54,7 @@ OTHER: dict[str, list[dict[str, Any]]] = {
     "rank-law": [{"n": 4, "T": 3, "d": 3}],
     "convergence-rates": [{"rule": "normalised"}],
     "optimiser-geometry": [{"d": 2}],
+    "atlas": [{"model": "factors", "optimiser": "Muon", "n": 3, "T": 3, "d": 4}],
     "basins": [{"grid": 5}, {"d": 1, "grid": 0}],
     "overparameterisation": [{"d": 3}],
     "sparse-selectors": [{"d": 3}],

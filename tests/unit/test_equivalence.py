@@ -95,6 +95,16 @@ def test_undecided_tokens_are_counted_and_stop_the_construction() -> None:
     assert svm_equivalent(data, attention, W / 4, selected_above=1e-4, masked_below=1e-4).undecided == 0
 
 
+def test_a_probability_at_a_threshold_is_undecided() -> None:
+    """Selected is above, masked is below; a half and nothing are the ends that thresholds may have."""
+    data = TokenData(np.eye(2)[None], [[1.0]], [1.0])
+    W = np.array([[1.0], [0.0]])
+    found = svm_equivalent(data, np.array([[0.5, 0.5]]), W, selected_above=0.5, masked_below=0.0)
+    assert found.undecided == 2
+    assert svm_equivalent(data, np.array([[0.75, 0.25]]), W, selected_above=0.25, masked_below=0.25).undecided == 1
+    assert svm_equivalent(data, np.array([[0.75, 0.25]]), W, selected_above=0.5, masked_below=0.5).undecided == 0
+
+
 def test_ratios_that_no_matrix_has_are_called_inconsistent() -> None:
     """Two queries z and 2 z over the same tokens: the logarithms of their ratios must be in proportion 1 : 2."""
     tokens = np.tile(np.eye(2), (2, 1, 1))
@@ -182,6 +192,10 @@ def test_the_finite_part_is_the_smallest_matrix_with_its_differences() -> None:
         ({"coefficient": "best"}, "coefficient"),
         ({"norm": "taxicab"}, "norm"),
         ({"selected_above": 1e-7}, "masked_below"),
+        ({"selected_above": 0.6}, "masked_below"),
+        ({"selected_above": "half"}, "masked_below"),
+        ({"masked_below": None}, "masked_below"),
+        ({"masked_below": -1e-9}, "masked_below"),
         ({"data": None}, "data"),
     ],
 )

@@ -13,7 +13,7 @@ from attsvm import SelectionProblem, Status, solve
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.frobenius.portfolio import METHODS
-from attsvm.solvers.schedule import Steps, Turn, take_turns
+from attsvm.solvers.schedule import FIRST, GROWTH, INTERIOR, SECOND, Steps, Turn, take_turns
 
 
 @pytest.mark.parametrize("seed", range(5, 10))
@@ -82,21 +82,51 @@ def test_soft_margins_from_small_to_large_C_are_decided(make: Callable[..., Sele
 # --- the schedule itself ---
 
 
+STEP = 0.01
+
+
 def working(total: float, log: list[float], answer: np.ndarray | None = None) -> Steps:
-    """A method that needs so much work, in steps of one."""
-    for _ in range(int(total)):
-        log.append(1.0)
-        yield 1.0
+    """A method that needs so much work, in steps of a hundredth."""
+    for _ in range(round(total / STEP)):
+        log.append(STEP)
+        yield STEP
     return answer
 
 
-@pytest.mark.parametrize("needed", [3, 30, 300])
-def test_the_answer_comes_within_a_small_multiple_of_the_best_methods_work(needed: int) -> None:
-    """With three methods and rounds of b, 2 b, 4 b, the best one has had its work before 2 * 3 times that is spent."""
+def schedule_bound(turns: list[Turn], k: int, needed: float) -> float:
+    """F_k + c_k x of the schedule's docstring, and a step of each."""
+    before, after, waits = turns[:k], turns[k + 1 :], turns[k].waits
+    first = sum(turn.budget * GROWTH**waits for turn in before if turn.waits <= waits)
+    first += sum(turn.budget * GROWTH ** (waits - 1) for turn in after if turn.waits < waits)
+    others = GROWTH * sum(turn.budget for turn in before) + sum(turn.budget for turn in after)
+    return first + (1.0 + others / turns[k].budget) * needed + STEP * len(turns)
+
+
+@pytest.mark.parametrize("needed", [0.02, 0.2, 0.5, 1.0, 1.3, 6.0, 45.0])
+@pytest.mark.parametrize("best", range(3))
+@pytest.mark.parametrize(
+    "shares", [(SECOND, INTERIOR, FIRST), ((0.2, 0), (0.2, 0), (0.2, 0)), ((1.0, 2), (0.1, 0), (0.3, 1))]
+)
+def test_all_work_together_is_bounded_by_the_work_of_the_best_method(
+    shares: tuple[tuple[float, int], ...], best: int, needed: float
+) -> None:
     answer, log = np.ones((1, 1)), []
-    turns = [Turn(str(k), working(1e6, log), 2.0) for k in range(2)]
-    assert take_turns([*turns, Turn("best", working(needed, log, answer), 2.0)], Control(1e-9)) is answer
-    assert len(log) <= 6 * needed + 6
+    turns = [
+        Turn(str(k), working(needed, log, answer) if k == best else working(1e6, log), budget, waits)
+        for k, (budget, waits) in enumerate(shares)
+    ]
+    limit = schedule_bound(turns, best, needed)
+    assert take_turns(turns, Control(1e-9)) is answer
+    assert needed - STEP < sum(log) <= limit + 1e-9
+
+
+@pytest.mark.parametrize("needed", [0.75, 1.0, 1.45])
+def test_where_the_interior_point_is_the_best_method_the_others_cost_little_more_than_itself(needed: float) -> None:
+    """In units of its expected work, which it needs .75 to 1.5 times: the others have had .35 and .6 before it."""
+    answer, log = np.ones((1, 1)), []
+    turns = [Turn("second", working(1e6, log), *SECOND), Turn("interior", working(needed, log, answer), *INTERIOR)]
+    assert take_turns([*turns, Turn("first", working(1e6, log), *FIRST)], Control(1e-9)) is answer
+    assert sum(log) <= 2.3 * needed + 3 * STEP
 
 
 def test_a_method_that_ends_leaves_its_turn_to_the_others_and_the_clock_binds() -> None:

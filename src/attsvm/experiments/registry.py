@@ -26,6 +26,7 @@ BEYOND: dict[str, str] = {
     "rank-law": "attsvm.experiments.beyond.rank_law",
     "convergence-rates": "attsvm.experiments.beyond.convergence_rates",
     "optimiser-geometry": "attsvm.experiments.beyond.optimiser_geometry",
+    "atlas": "attsvm.experiments.beyond.atlas",
     "basins": "attsvm.experiments.beyond.basins",
     "overparameterisation": "attsvm.experiments.beyond.overparameterisation",
     "sparse-selectors": "attsvm.experiments.beyond.sparse_selectors",

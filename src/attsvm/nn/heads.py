@@ -197,6 +197,48 @@ class LambdaHead(PredictionHead):
         return (x * v).sum(-1) - self.lam * (x * x).sum(-1)
 
 
+class ValueHead(PredictionHead):
+    """h(x) = v^T V^T x: a value matrix V to be trained, and a fixed v.
+
+    Parameters
+    ----------
+    V : array, shape (..., dv, width)
+    v : array, shape (..., width)
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree or a number is not finite.
+    """
+
+    own_dims: ClassVar[dict[str, int]] = {"V": 2, "v": 1}
+
+    def __init__(self, V: Any, v: Any) -> None:
+        super().__init__()
+        V, v = _tensor("V", V), _tensor("v", v)
+        if V.ndim < 2 or v.ndim < 1 or v.shape[-1] != V.shape[-1]:
+            raise ValueError(
+                f"V has shape {tuple(V.shape)} and v {tuple(v.shape)}; (..., dv, width) and (..., width) were expected."
+            )
+        self.V = nn.Parameter(V.detach().clone())
+        self.v = nn.Parameter(v.detach().clone(), requires_grad=False)
+
+    def flatten_trials(self, batch: tuple[int, ...], expand: bool = False) -> None:
+        """Flatten the trial dimensions; v stays fixed."""
+        super().flatten_trials(batch, expand)
+        self.v.requires_grad_(False)
+
+    @property
+    def width(self) -> int:
+        """Dimension dv of the outputs this head reads."""
+        return self.V.shape[-2]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return v^T V^T x for x of shape (..., n, dv)."""
+        v = self.v if self.v.ndim == 1 else self.v.unsqueeze(-2)
+        return ((x @ self.V) * v).sum(-1)
+
+
 def as_head(head: Any) -> Callable[[Tensor], Tensor]:
     """Return a head: an array becomes a :class:`LinearHead`, a module or a callable stays as it is.
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.reduction import constraint_rows
 from attsvm.core.rounding import UNIT, gamma
 from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic
@@ -47,13 +48,11 @@ def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int =
     outer = problem.tied & (dual != 0)
     rows, columns = np.nonzero((inner & (dual > SUPPORT * dual[inner].max())) | outer)
     values, free = dual[rows, columns], problem.tied[rows, columns]
-    if not np.all(problem.rejected[rows, columns] | free):
-        return None
     left, exact_left = _differences(problem, rows, columns)
     # Scaled by powers of two, which changes no digit, products stay in the range of floats.
     left, right = _scaled(left), _scaled(problem.queries[rows])
-    products = (left[:, :, None] * right[:, None, :]).reshape(len(rows), -1)  # (J, d dz)
-    present = ((left != 0)[:, :, None] & (right != 0)[:, None, :]).reshape(products.shape)
+    products = constraint_rows(left, right)  # (J, d dz)
+    present = constraint_rows(left != 0, right != 0)
     # Underflow would break the relative error bounds; exact arithmetic has none.
     if (np.abs(products[present]) > TINY).all() and _existence(products, values, free):
         return f"{len(rows)} multipliers beside the certificate's cancel exactly, by interval bounds"
@@ -93,7 +92,7 @@ def _exact_rows(left: list[Dyadic], right: np.ndarray, kept: np.ndarray) -> np.n
     least = min(left[k].exponent for k in kept)
     z = Dyadic.of(right[kept])
     tokens = np.array([left[k].at(least) for k in kept], dtype=object)
-    return (tokens[:, :, None] * z.numbers[:, None, :]).reshape(len(kept), -1)
+    return constraint_rows(tokens, z.numbers)
 
 
 def _minimal(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> np.ndarray | None:

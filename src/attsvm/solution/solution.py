@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.extras import drawing, frame
+from attsvm.core.interop import to_numpy
 from attsvm.core.norms import Norm, distance_bound, entrywise, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS
@@ -220,6 +222,50 @@ class Solution(Summarised):
         if self.status is not Status.OPTIMAL:
             raise UnsolvedError(self)
         return self
+
+    def to_frame(self) -> Any:
+        """List the constraints, one a rejected token.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns query, token, selected (the token it is held against), margin, multiplier and support.
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        query, token = np.nonzero(self.problem.rejected)
+        columns = {
+            "query": query,
+            "token": token,
+            "selected": self.problem.reference[query],
+            "margin": self.certified.margins[query, token],
+            "multiplier": self.certified.dual[query, token],
+            "support": np.asarray(to_numpy("support", self.support))[query, token],
+        }
+        return frame("Solution.to_frame", columns)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the distribution of margins; see :func:`attsvm.plots.margins`.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ValueError
+            If there is no W.
+        ImportError
+            Without matplotlib.
+        """
+        return drawing("Solution.plot").margins(self, ax)
 
     def _summary(self) -> Summary:
         colour = {Status.OPTIMAL: GOOD, Status.INFEASIBLE: BAD}.get(self.status, UNSURE)

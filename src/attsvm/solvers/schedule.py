@@ -5,6 +5,16 @@ each of their steps, and take turns: each runs for its budget, is put aside as i
 with a larger one. An instance that one of them solves is thus solved within a small multiple of that method's own work,
 whatever the others do. Work is estimated from sizes, in seconds of one core at the rates below, and never from a clock,
 so that runs repeat.
+
+How small: let method j have the first budget :math:`b_j`, wait :math:`w_j` rounds, and budgets grow by g. Method k, if
+it needs work x, ends in the first round r from :math:`w_k` on with :math:`b_k g^r \ge x`. By then those before it have
+spent at most :math:`b_j g^r` each, those after it :math:`b_j g^{r-1}`, less where they still wait, and a step more. As
+:math:`b_k g^{r-1} < x` unless :math:`r = w_k`, all work together is at most
+
+.. math:: F_k + c_k x, \qquad c_k = 1 + \frac{g \sum_{j<k} b_j + \sum_{j>k} b_j}{b_k},
+
+:math:`F_k` being what the others spend before and in round :math:`w_k`, up to the first turn of method k. A wait is a
+bet: it lowers what others pay and adds to :math:`F_k`.
 """
 
 from __future__ import annotations
@@ -20,28 +30,55 @@ from attsvm.solvers.common.control import Control
 Steps = Generator[float, None, np.ndarray | None]
 
 # Floating-point operations a second of one core (a Xeon of 2.6 GHz): Cholesky factors and matrix products of a few
-# hundred rows and more; compiled passes over the tokens; products with a vector. Only their ratios matter.
-BLOCKED, COMPILED, STREAMED = 2e10, 1.5e9, 2e9
+# hundred rows and more; compiled loops whose every pass depends on the one before; compiled products of a vector with
+# all tokens; compiled updates of a whole matrix; array expressions. Only their ratios matter.
+BLOCKED, COMPILED, PRICED, UPDATES, STREAMED = 2e10, 1.5e9, 4e9, 8e9, 2e9
 # What a step costs beside its operations: the interpreter's share of an interior-point or a Newton step.
-OVERHEAD = 1e-3
+OVERHEAD = 5e-4
+# Operations of array expressions for each constraint: in a step of the interior point (and more for each of its token's
+# coordinates), and in a look at the gap. With these the work of the three Frobenius methods is within .5 to 1.6 of
+# their time on 14 instances from (40, 8, 6) and (60, 48, 16) to (150, 20, 40), (20000, 10, 2) and (750, 15, 25).
+STEP_OPERATIONS, COORDINATE_OPERATIONS, LOOK_OPERATIONS = 200.0, 20.0, 120.0
 # Each round's budget over that of the round before. Twice bounds what the last method in turn waits for; smaller
 # factors lower the worst case little and make every method stop and go on more often.
 GROWTH = 2.0
-# Budgets of the first round, as shares of the interior point's whole expected work, and for how many rounds a method
-# waits. The interior point's work is known beforehand, since its steps hardly vary (11 to 20 at (100, 32, 24), all
-# families). The method that suits the number of supports comes first, and is often ten times as fast; then the interior
-# point may finish. Where it is the fastest, the answer thus comes within twice its own time. With a quarter for the
-# first, planted instances at (200, 32, 24), which it solves for .4 of that work, wait for the others; with equal turns
-# from the start most instances cost twice the best method's time.
-FIRST, INTERIOR, SECOND = (0.5, 0), (0.75, 1), (0.25, 1)
+# Frobenius: first budgets as shares of the interior point's whole expected work, and how many rounds a method waits.
+# In each round the second has its turn, then the interior point, then the first. The interior point's work is known
+# beforehand, since its steps hardly vary (11 to 20 at (100, 32, 24), all families). The method that suits the number of
+# supports comes first, and is often ten times as fast. Where it stalls, the other of the two needs .4 to .5 of that if
+# it is the active-set method, whose factor of as many constraints as W has entries is most of its work; then the
+# interior point may finish. Where that is the fastest the answer takes at most 2.3 times its work (.35 and .6 for the
+# others, .75 and more for itself). On the families at (100, 32, 24) and (200, 32, 24), by the work that each method
+# needs alone: worst 3.0 times the best method but for one of 158, mean 1.14. With .5 for the first and its second turn
+# before the other's: 3.6 and 1.19; with .2 for the first: 9 and 1.55.
+FIRST, SECOND, INTERIOR = (0.35, 0), (0.3, 1), (0.75, 1)
 INTERIOR_STEPS = 16
-# Frobenius: tokens, and entries of W, up to which one compiled call from tokens to answer is cheaper than looking at
-# the problem (40 us at (6, 8, 10), where the reduction alone takes 100).
-SMALL, FEW_ENTRIES = 1000, 1100
+# Nuclear: steps of its interior point in general, and the shares of that work which it and first-order steps have at
+# first; the one that is expected to need less does not wait for the other.
+NUCLEAR_INTERIOR_STEPS, NUCLEAR_FIRST, NUCLEAR_INTERIOR = 20, 1.0, 1.0
+# Frobenius: tokens (n T), entries of W, and products of the two up to which one compiled call from tokens to answer is
+# cheaper than looking at the problem (40 us at (6, 8, 10), where the reduction alone takes 100; .4 to .9 of the time of
+# the turns on seven families at 14 sizes from (60, 10, 4) to (40, 20, 33), 1.1 to 1.3 where the call decides nothing).
+# From WARM tokens on a warm start is cheaper still: .5 to .7 of the call at (60, 20, 16) to (400, 12, 8).
+SMALL, FEW_ENTRIES, SMALL_PRODUCTS, WARM = 40_000, 1100, 1_200_000, 1000
 # Bytes of token differences above which they are streamed instead of copied.
 STREAM_BYTES = 1 << 28
 # Entries of the dense constraints up to which the last resort, a linear program, asks whether any W exists.
 LINEAR_PROGRAM_ENTRIES = 50_000_000
+
+
+def nuclear_first_order_work(shape: tuple[int, int], m: int) -> float:
+    """Estimate the work of a first-order step for W of shape (p, r) on m constraints.
+
+    Fitted, as the next, to times between (10, 6) with 42 constraints and (64, 64) with 2600.
+    """
+    p, r = shape
+    return 1e-6 * (5.0 + 0.09 * p * r + 0.002 * m * p)
+
+
+def nuclear_interior_work(shape: tuple[int, int], m: int) -> float:
+    """Estimate the work of a step of the nuclear norm's interior point for W of shape (p, r) on m constraints."""
+    return 1e-6 * (300.0 + 8e-3 * m**2 + 2e-5 * m**3 + 2.5e-3 * sum(shape) ** 3)
 
 
 @dataclass

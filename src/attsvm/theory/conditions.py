@@ -4,7 +4,7 @@ r"""The assumptions of the theorems, checked on data.
 A      the loss is strictly decreasing and bounded below on the scores' range, its slope Lipschitz and bounded
 B.1    every non-optimal token is an SVM-neighbour of the optimal one (*strict*). The published experiments ask
        less: the average margin of the non-optimal tokens is at most 1.1 (*slack*). Both are reported: at d = 20
-       and n = T = 5 the first holds in 1 to 3 % of random instances, the second in all (docs/theory.md)
+       and n = T = 5 the first holds in 1 % (0 to 3) of 300 random instances, the second in all (docs/theory.md)
 B.2    all non-optimal tokens of a sequence have the same score
 C      the first step improves every margin of the optimal tokens:
        :math:`(x_{it}-x_{i\,opt_i})^\top \nabla L(0) z_i > 0`

@@ -1,8 +1,9 @@
 """Training attention without losing the direction to rounding."""
 
+from attsvm.training.embeddings import Vocabulary
 from attsvm.training.loop import train
 from attsvm.training.path import RegularizationPath, regularization_path
 from attsvm.training.registry import OPTIMIZERS
 from attsvm.training.trace import Trace
 
-__all__ = ["OPTIMIZERS", "RegularizationPath", "Trace", "regularization_path", "train"]
+__all__ = ["OPTIMIZERS", "RegularizationPath", "Trace", "Vocabulary", "regularization_path", "train"]

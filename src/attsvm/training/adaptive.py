@@ -1,8 +1,10 @@
 r"""Steps that adapt: Adam, and the Polyak step.
 
-**Adam** divides a running mean of the gradient by the root of a running mean of its square. Both are kept relative to
-the exponent of the current gradient, so that the quotient is right however small the gradient has become; with eps = 0
-the rule does not depend on the scale of the loss. Its bias is that of sign descent (the max-norm), not Frobenius.
+**Adam** divides a running mean of the gradient by the root of a running mean of its square. Both keep exponents
+of their own (:mod:`attsvm.training.moments`), so that the quotient is right however small the gradient has become;
+with eps = 0 the rule does not depend on the scale of the loss. With steps that decay, its bias is that of sign descent,
+the max-norm (arXiv 2502.04664, for linear multiclass models); at a constant step the gradient falls faster than the
+second mean forgets, and the bias is that of no norm. **AdamW** (arXiv 1711.05101) shrinks the parameters besides.
 
 **Polyak** steps have length :math:`(L - L^*)/\|\nabla L\|_F` (studied for attention in arXiv 2402.05738), where
 :math:`L^*` is the risk when every sequence attends to its best token alone. Near that limit the length tends to a
@@ -17,11 +19,12 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from attsvm.training.descent import Optimizer, State, global_norm, per_trial, safe
+from attsvm.training.moments import ScaledMean
 from attsvm.training.objective import Gradient, Objective
+from attsvm.training.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -55,25 +58,34 @@ class Adam(Optimizer):
 
     def start(self, params: list[Tensor], objective: Objective) -> State:
         """Return zero means."""
-        return {
-            "first": [torch.zeros_like(param) for param in params],
-            "second": [torch.zeros_like(param) for param in params],
-            "scale": params[0].new_zeros(len(params[0])),
-        }
+        return {"first": [ScaledMean(param) for param in params], "second": [ScaledMean(param) for param in params]}
 
     def step(
         self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
     ) -> None:
         """Make one step in place."""
         beta1, beta2 = self.betas
-        ratio = per_trial((state["scale"] - scaled.log_scale).exp(), params[0])
-        state["scale"] = scaled.log_scale
-        eps = self.eps * scaled.n * per_trial((-scaled.log_scale).exp(), params[0]) if self.eps else 0.0
+        log = scaled.log_mean
         correction = math.sqrt(1 - beta2 ** (k + 1)) / (1 - beta1 ** (k + 1))
         for param, grad, first, second in zip(params, grads, state["first"], state["second"], strict=True):
-            first.mul_(beta1 * ratio).add_(grad, alpha=1 - beta1)
-            second.mul_(beta2 * ratio.square()).addcmul_(grad, grad, value=1 - beta2)
-            param -= self._length([param], size) * correction * first / safe(second.sqrt() + eps)
+            first.update(beta1, 1 - beta1, grad, log)
+            second.update(beta2, 1 - beta2, grad.square(), 2 * log)
+            ratio = per_trial((first.log - second.log / 2).exp(), param)
+            root = second.mantissa.sqrt()
+            if self.eps:
+                root = root + self.eps * math.sqrt(1 - beta2 ** (k + 1)) * per_trial((-second.log / 2).exp(), param)
+            param -= self._length([param], size) * correction * ratio * first.mantissa / safe(root)
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam with decaying steps and decoupled weight decay."""
+
+    lr: float = 0.2
+    schedule: Schedule = "sqrt"
+    weight_decay: float = 0.01
+
+    name: ClassVar[str] = "adamw"
 
 
 @dataclass(frozen=True)

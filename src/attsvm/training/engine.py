@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from attsvm.training.batches import Batches
 from attsvm.training.descent import Optimizer
-from attsvm.training.joint import JointTraining
+from attsvm.training.joint import Companion
+from attsvm.training.limits import Ending
 from attsvm.training.objective import Objective
 from attsvm.training.schedule import step_sizes
 from attsvm.training.steepest import MirrorDescent
 
 
 class Engine(Protocol):
-    """Runs steps and owns the parameters."""
+    """Runs steps and owns the parameters.
+
+    Attributes
+    ----------
+    name : str
+    params : list of tensors, shape (B, ...)
+    companions : sequence of Companion
+        What is trained besides.
+    ends : dict
+        The trials that have ended early.
+    """
 
     name: str
     params: list[Tensor]
-    head: JointTraining | None
+    companions: Sequence[Companion]
+    ends: dict[int, Ending]
+
+    def save(self) -> Any:
+        """Return what :meth:`restore` needs to go on from here once more."""
+        ...
+
+    def restore(self, saved: Any) -> None:
+        """Go back to where something was saved."""
+        ...
 
     def advance(self, first: int, count: int) -> None:
         """Make steps first + 1 .. first + count."""
@@ -35,29 +58,47 @@ class TorchEngine:
     name = "torch"
 
     def __init__(
-        self, objective: Objective, rule: Optimizer, params: list[Tensor], head: JointTraining | None = None
+        self,
+        objective: Objective,
+        rule: Optimizer,
+        params: list[Tensor],
+        companions: Sequence[Companion] = (),
+        batches: Batches | None = None,
     ) -> None:
-        self.objective, self.rule, self.params, self.head = objective, rule, params, head
+        self.objective, self.rule, self.params, self.batches = objective, rule, params, batches
+        self.companions = companions
         self.state = rule.start(params, objective)
+        self.ends: dict[int, Ending] = {}
+
+    def save(self) -> Any:
+        """Copy the parameters, those trained besides, and the state of the rule, but not the data it may refer to."""
+        besides = [p.clone() for one in self.companions for p in one.parameters().values()]
+        state = copy.deepcopy(self.state, {id(self.objective): self.objective})
+        return [param.clone() for param in self.params], state, besides
+
+    def restore(self, saved: Any) -> None:
+        """Go back to where something was saved."""
+        params, self.state, besides = saved
+        now = [*self.params, *(p for one in self.companions for p in one.parameters().values())]
+        for param, value in zip(now, [*params, *besides], strict=True):
+            param.copy_(value)
+        for one in self.companions:
+            one.refresh()
 
     @torch.no_grad()
     def advance(self, first: int, count: int) -> None:
         """Make steps first + 1 .. first + count."""
         sizes = step_sizes(self.rule.lr, self.rule.schedule, first, count).tolist()
-        for offset, size in enumerate(sizes):
-            if len(self.params) == 1:
-                W = self.params[0]
-                scaled = self.objective.gradient(W)
-                grads = [scaled.W]
-            else:
-                K, Q = self.params
-                W = K @ Q.mT
-                scaled = self.objective.gradient(W)
-                grads = [scaled.W @ Q, scaled.W.mT @ K]
-            head_steps = None if self.head is None else self.head.steps(W)
-            self.rule.step(self.params, grads, scaled, self.state, first + offset, size)
-            if self.head is not None and head_steps is not None:
-                self.head.apply(head_steps)
+        for step, size in enumerate(sizes, first):
+            objective = self.objective if self.batches is None else self.objective.rows(self.batches.at(step))
+            grads, scaled = objective.gradients(self.params)
+            besides = [one.steps(objective, self.params) for one in self.companions]
+            if self.rule.weight_decay:
+                for param in self.params:
+                    param.mul_(1 - size * self.rule.weight_decay)
+            self.rule.step(self.params, grads, scaled, self.state, step, size)
+            for one, moves in zip(self.companions, besides, strict=True):
+                one.apply(moves)
 
 
 # The compiled loop advances one trial at a time and uses no matrix library: above this many numbers in a trial's tokens
@@ -70,6 +111,10 @@ def can_compile(objective: Objective, rule: Optimizer, params: list[Tensor]) -> 
     from attsvm.training.compiled import LOSS_CODES, RULE_CODES
 
     tokens = objective.tokens
+    if objective.weights is not None:
+        return "sample weights"
+    if rule.weight_decay:
+        return "weight decay"
     if objective.gamma is None:
         return "nonlinear heads"
     if params[0].ndim == 4:
@@ -93,12 +138,13 @@ class CompiledEngine:
     """One trial after the other in compiled code; parameters are updated in place."""
 
     name = "compiled"
-    head: JointTraining | None = None
+    companions: Sequence[Companion] = ()
 
     def __init__(self, objective: Objective, rule: Optimizer, params: list[Tensor]) -> None:
         from attsvm.training import compiled
 
         self.compiled, self.rule = compiled, rule
+        self.ends: dict[int, Ending] = {}
         self.params = [param.contiguous() for param in params]
         shape = tuple(objective.tokens.shape[:-1])
         gamma = objective.gamma
@@ -117,6 +163,16 @@ class CompiledEngine:
         self.power = rule.p if isinstance(rule, MirrorDescent) else 2.0
         start = rule.start(self.params, objective)
         self.state = start["mirror"].numpy() if "mirror" in start else np.zeros(tuple(self.params[0].shape))
+
+    def save(self) -> Any:
+        """Copy the parameters and the state of the rule."""
+        return [param.clone() for param in self.params], self.state.copy()
+
+    def restore(self, saved: Any) -> None:
+        """Go back to where something was saved."""
+        params, self.state[:] = saved
+        for param, value in zip(self.params, params, strict=True):
+            param.copy_(value)
 
     def advance(self, first: int, count: int) -> None:
         """Make steps first + 1 .. first + count, the trials shared out among torch's number of threads."""

@@ -80,7 +80,9 @@ def relative_softmax(logits: Tensor) -> RelativeSoftmax:
     return RelativeSoftmax(top, rest.div_(1 + tail), relative.sub_(tail.log1p()))
 
 
-def linear_logit_gradient(logits: Tensor, gamma: Tensor, loss: Loss, tied: bool = True) -> LogitGradient:
+def linear_logit_gradient(
+    logits: Tensor, gamma: Tensor, loss: Loss, tied: bool = True, weights: Tensor | None = None
+) -> LogitGradient:
     """Gradient for the linear head, whose margin is u = gamma^T s.
 
     Parameters
@@ -92,11 +94,13 @@ def linear_logit_gradient(logits: Tensor, gamma: Tensor, loss: Loss, tied: bool 
     loss : Loss
     tied : bool
         Whether tokens of a row may have equal scores; False spares an exponential.
+    weights : tensor, shape (B, n), optional
+        Weight of each row in the risk, one by default.
     """
     highest, top = logits.max(-1, keepdim=True)  # (B, [H,] n, 1)
     gamma_top = gamma.expand_as(logits).gather(-1, top)
     runners = _runners_up(logits, highest, top, gamma_top - gamma, tied)
-    return _assemble(runners, _over_heads(gamma_top - runners.drop), loss)
+    return _assemble(runners, _over_heads(gamma_top - runners.drop), loss, weights)
 
 
 def _over_heads(rows: Tensor) -> Tensor:
@@ -153,9 +157,11 @@ def _runners_up(logits: Tensor, highest: Tensor, top: Tensor, gap: Tensor, tied:
     return _RunnersUp(top, near, tail, drop, weights if equal is None else weights - mantissa * equal)
 
 
-def _assemble(runners: _RunnersUp, margin: Tensor, loss: Loss) -> LogitGradient:
+def _assemble(runners: _RunnersUp, margin: Tensor, loss: Loss, row_weights: Tensor | None) -> LogitGradient:
     """Weigh the rows by the slope of the loss at their margins (B, [1,] n, 1), the largest exponent factored out."""
     log_slope, sign = loss.log_slope(margin)
+    if row_weights is not None:
+        log_slope = log_slope + row_weights.log().view_as(margin)
     shift = runners.near + log_slope - runners.tail.log1p()  # (B, [H,] n, 1)
     scale = shift.flatten(1).amax(-1).nan_to_num_(nan=torch.nan, posinf=torch.inf, neginf=0.0)
     factor = (shift - scale.view(-1, *(1,) * (shift.ndim - 1))).exp_()
@@ -184,7 +190,12 @@ def soft_output(soft: RelativeSoftmax, values: Tensor) -> Tensor:
 
 
 def head_logit_gradient(
-    logits: Tensor, values: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor], loss: Loss
+    logits: Tensor,
+    values: Tensor,
+    labels: Tensor,
+    head: Callable[[Tensor], Tensor],
+    loss: Loss,
+    weights: Tensor | None = None,
 ) -> LogitGradient:
     """Gradient for any differentiable head: the linear form with gamma_t = Y h'(o)^T v_t at the current output o.
 
@@ -197,6 +208,8 @@ def head_logit_gradient(
     head : callable
         Maps (B, n, dv) to (B, n) or (B, n, 1), one prediction from each output.
     loss : Loss
+    weights : tensor, shape (B, n), optional
+        Weight of each row in the risk, one by default.
     """
     soft = relative_softmax(logits)
     with torch.enable_grad():
@@ -209,4 +222,4 @@ def head_logit_gradient(
     gap = labels.unsqueeze(-1) * ((top_value - values) @ slope.unsqueeze(-1)).squeeze(-1)  # (B, [H,] n, T)
     runners = _runners_up(logits, logits.gather(-1, soft.top), soft.top, gap, tied=True)
     margin = labels * prediction.detach().view_as(labels)
-    return _assemble(runners, margin.unsqueeze(-1), loss)
+    return _assemble(runners, margin.unsqueeze(-1), loss, weights)

@@ -15,21 +15,16 @@ import torch
 from torch import Tensor
 
 from attsvm.core.interop import is_tensor, to_numpy
+from attsvm.training.batches import entropy_of
+from attsvm.training.objective import Objective
 
 # The published (K, Q) pictures start from Q = 0 and K = 0.1 N(0, 1).
 KEY_SCALE = 0.1
 
 
 def _generators(seed: int | Sequence[int] | np.ndarray, trials: int) -> list[np.random.Generator]:
-    """One generator a trial: from (seed, trial), or from the seed given for it."""
-    seeds = np.asarray(seed)
-    if seeds.dtype.kind not in "iu" or (seeds < 0).any() or (seeds.ndim > 0 and seeds.size != trials):
-        raise ValueError(
-            f"seed has shape {seeds.shape}; a non-negative integer or one for each of {trials} trials expected."
-        )
-    if seeds.ndim == 0:
-        return [np.random.default_rng((int(seeds), trial)) for trial in range(trials)]
-    return [np.random.default_rng(int(s)) for s in seeds.reshape(-1)]
+    """One generator a trial."""
+    return [np.random.default_rng(entropy) for entropy in entropy_of(seed, trials)]
 
 
 def _given(name: str, array: Any, batch: tuple[int, ...], own: tuple[int | None, ...], like: Tensor) -> Tensor:
@@ -118,3 +113,27 @@ def initial_parameters(
     if K.shape[-1] != Q.shape[-1]:
         raise ValueError(f"init K has width {K.shape[-1]} and Q {Q.shape[-1]}; the same width was expected.")
     return [K, Q]
+
+
+def aligned_factors(objective: Objective, parameterization: str, rank: int | None) -> list[Tensor]:
+    r"""Return balanced K, Q along the singular vectors of the first gradient.
+
+    With :math:`-\nabla L(0) = U S V^\top`, K = 0.1 U and Q = 0.1 V, so that :math:`K^\top K = Q^\top Q` and both sides
+    of W share the singular spaces of what moves them: the general case of arXiv 2403.08699 asks for weights aligned
+    with the data at initialisation (taken from its abstract), and this is the alignment with the data's first gradient.
+
+    Raises
+    ------
+    ValueError
+        If there is one matrix only, or the rank is no positive integer up to min(d, dz).
+    """
+    d, dz = objective.tokens.shape[-1], objective.queries.shape[-1]
+    if parameterization != "KQ" or objective.tokens.ndim == 5:
+        raise ValueError("init is 'aligned'; parameterization='KQ' with one attention head was expected.")
+    width = min(d, dz) if rank is None else rank
+    if isinstance(width, bool) or not isinstance(width, int) or not 1 <= width <= min(d, dz):
+        raise ValueError(f"rank is {rank!r}; an integer from 1 to {min(d, dz)} was expected with init='aligned'.")
+    with torch.no_grad():
+        gradient = objective.gradient(objective.tokens.new_zeros(len(objective.labels), d, dz)).W
+    U, _, Vh = torch.linalg.svd(-gradient, full_matrices=False)
+    return [KEY_SCALE * U[..., :width].contiguous(), KEY_SCALE * Vh.mT[..., :width].contiguous()]

@@ -10,12 +10,33 @@ them.
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from attsvm.nn.heads import PredictionHead, predict
 from attsvm.training.objective import Objective
+
+
+class Companion(Protocol):
+    """What is trained beside W, or K and Q."""
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Return the current parameters by their names in a record, each of shape (B, ...), to be written to."""
+        ...
+
+    def refresh(self) -> None:
+        """Tell the objective that they have moved."""
+        ...
+
+    def steps(self, objective: Objective, params: list[Tensor]) -> list[Tensor]:
+        """Return what to subtract from each parameter, from the gradient at [W] or [K, Q]."""
+        ...
+
+    def apply(self, steps: list[Tensor]) -> None:
+        """Move them."""
+        ...
 
 
 class JointTraining:
@@ -37,7 +58,7 @@ class JointTraining:
 
     def __init__(self, objective: Objective, lr: float, normalized: bool) -> None:
         head, trials = objective.head, len(objective.labels)
-        if not isinstance(head, torch.nn.Module) or not any(True for _ in head.parameters()):
+        if not isinstance(head, torch.nn.Module) or not any(p.requires_grad for p in head.parameters()):
             raise ValueError(f"head {type(head).__name__} has no parameters to train with head_lr={lr}.")
         if trials > 1 and not isinstance(head, PredictionHead):
             raise ValueError(
@@ -49,20 +70,33 @@ class JointTraining:
         self.objective, self.head, self.lr, self.normalized = objective, head, lr, normalized
         self.trials = trials
 
+    def _trained(self) -> dict[str, Tensor]:
+        return {name: p for name, p in self.head.named_parameters() if p.requires_grad}
+
     def parameters(self) -> dict[str, Tensor]:
-        """Return the current parameters, each of shape (B, ...)."""
-        return {name: self._with_trials(p.detach()) for name, p in self.head.named_parameters()}
+        """Return the current parameters by their names in a record, each of shape (B, ...)."""
+        return {f"head.{name}": self._with_trials(p.detach()) for name, p in self._trained().items()}
+
+    def refresh(self) -> None:
+        """Tell the objective that the head has moved."""
+        self.objective.refresh_head()
 
     def _with_trials(self, parameter: Tensor) -> Tensor:
         return parameter if isinstance(self.head, PredictionHead) else parameter.unsqueeze(0)
 
-    def steps(self, W: Tensor) -> list[Tensor]:
-        """Return what to subtract from each parameter, from the gradient at W and the current head."""
-        outputs, labels = self.objective.output(W), self.objective.labels
-        parameters = list(self.head.parameters())
+    def steps(self, objective: Objective, params: list[Tensor]) -> list[Tensor]:
+        """Return what to subtract from each parameter, from the gradient at [W] or [K, Q] and the current head.
+
+        `objective` is the one this was made with, or some of its rows.
+        """
+        W = params[0] if len(params) == 1 else params[0] @ params[1].mT
+        outputs, labels = objective.output(W), objective.labels
+        parameters = list(self._trained().values())
         with torch.enable_grad():
             prediction = predict(self.head, outputs)
-            log_slope, sign = self.objective.loss.log_slope((labels * prediction).detach())
+            log_slope, sign = objective.loss.log_slope((labels * prediction).detach())
+            if objective.weights is not None:
+                log_slope = log_slope + objective.weights.log()
             scale = log_slope.amax(-1, keepdim=True)
             scale = torch.where(scale.isfinite(), scale, 0.0)
             weights = (log_slope - scale).exp() * labels  # (B, n)
@@ -73,7 +107,7 @@ class JointTraining:
             norm = torch.as_tensor(squared).sqrt()
             factor = self.lr / torch.where(norm > 0, norm, 1.0)
         else:
-            factor = self.lr * scale.squeeze(-1).exp() / self.objective.n
+            factor = self.lr * scale.squeeze(-1).exp() / objective.n
         return [
             grad * (factor.view(-1, *(1,) * (grad.ndim - 1)) if isinstance(self.head, PredictionHead) else factor[0])
             for grad in grads
@@ -81,6 +115,6 @@ class JointTraining:
 
     def apply(self, steps: list[Tensor]) -> None:
         """Move the head."""
-        for parameter, step in zip(self.head.parameters(), steps, strict=True):
+        for parameter, step in zip(self._trained().values(), steps, strict=True):
             parameter -= step
-        self.objective.refresh_head()
+        self.refresh()

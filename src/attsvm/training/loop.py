@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,40 +10,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.core.interop import is_tensor
+from attsvm.core.interop import is_tensor, to_numpy
 from attsvm.core.kernels import Stopwatch
 from attsvm.data.token_data import TokenData
 from attsvm.nn.losses import Loss
+from attsvm.training.batches import Batches, entropy_of, flips
 from attsvm.training.descent import Optimizer
+from attsvm.training.embeddings import EmbeddingTraining, Vocabulary
 from attsvm.training.engine import CompiledEngine, Engine, TorchEngine, can_compile
-from attsvm.training.initial import initial_parameters
-from attsvm.training.joint import JointTraining
+from attsvm.training.foreign import Factory, ForeignEngine
+from attsvm.training.initial import aligned_factors, initial_parameters
+from attsvm.training.joint import Companion, JointTraining
+from attsvm.training.limits import notice
 from attsvm.training.objective import Objective
+from attsvm.training.recording import record_steps, run
 from attsvm.training.registry import make_optimizer
 from attsvm.training.schedule import Schedule
 from attsvm.training.trace import Trace
 
 Array = Any
-
-# Between callbacks a run is cut into at most this many pieces, so that a progress bar moves and Ctrl-C is heard.
-_PIECES = 100
-
-
-def _record_steps(record_every: int | Sequence[int] | None, steps: int) -> np.ndarray:
-    """Return the sorted step numbers at which to record; 0 and `steps` are always among them."""
-    if record_every is None:
-        marks = np.array([], dtype=int)
-    elif isinstance(record_every, (int, np.integer)):
-        if record_every < 1:
-            raise ValueError(f"record_every is {record_every}; a positive integer or a list of steps was expected.")
-        marks = np.arange(0, steps, int(record_every))
-    else:
-        marks = np.asarray(record_every)
-        if marks.ndim != 1 or marks.dtype.kind not in "iu" or (marks < 0).any() or (marks > steps).any():
-            raise ValueError(
-                f"record_every has shape {marks.shape}; a positive integer or steps in 0..{steps} were expected."
-            )
-    return np.unique(np.concatenate([marks, [0, steps]]).astype(int))
 
 
 def _working_dtype(dtype: Any, data: TokenData) -> tuple[torch.dtype, Any]:
@@ -56,35 +42,38 @@ def _working_dtype(dtype: Any, data: TokenData) -> tuple[torch.dtype, Any]:
     return work, work if is_tensor(data.tokens) else np.dtype(name)
 
 
-def _snapshot(engine: Engine) -> dict[str, Tensor]:
-    """Return the current parameters by name, shape (B, ...); those of the head begin with "head."."""
-    names = ("W",) if len(engine.params) == 1 else ("K", "Q")
-    head = {} if engine.head is None else engine.head.parameters()
-    return dict(zip(names, engine.params, strict=True)) | {f"head.{name}": p for name, p in head.items()}
+def _flipped(data: TokenData, wrong: np.ndarray) -> TokenData:
+    """Return the data with the labels that are marked, (B, n), turned round."""
+    signs = np.where(wrong.reshape(data.labels.shape), -1.0, 1.0)
+    labels = data.labels * (torch.as_tensor(signs).to(data.labels) if is_tensor(data.labels) else signs)
+    values = None if data.values is data.tokens else data.values
+    return TokenData(data.tokens, data.queries, labels, data.mask, values)
 
 
-def _run(
-    engine: Engine, marks: np.ndarray, steps: int, callback: Callable[[int, int], bool | None] | None
-) -> tuple[dict[str, Tensor], np.ndarray, bool]:
-    """Advance from mark to mark; return the records (B, R, ...), their steps, and whether the callback stopped."""
-    stops = set(marks.tolist())
-    if callback is not None:
-        stops.update(np.linspace(0, steps, _PIECES + 1).astype(int).tolist())
-    records = {name: p.new_empty((p.shape[0], len(marks), *p.shape[1:])) for name, p in _snapshot(engine).items()}
-    recorded: list[int] = []
-    count = 0
-    for stop in sorted(stops):
-        if stop > count:
-            engine.advance(count, stop - count)
-            count = stop
-        cancel = callback is not None and bool(callback(count, steps))
-        if cancel or count == marks[len(recorded)]:
-            for name, parameter in _snapshot(engine).items():
-                records[name][:, len(recorded)] = parameter
-            recorded.append(count)
-        if cancel:
-            break
-    return {name: r[:, : len(recorded)] for name, r in records.items()}, np.array(recorded), count < steps
+def _engine(
+    objective: Objective,
+    rule: Optimizer | Factory,
+    params: list[Tensor],
+    schedule: Schedule | None,
+    companions: list[Companion],
+    batches: Batches | None,
+    backend: str,
+) -> Engine:
+    """Choose what runs the steps."""
+    if not isinstance(rule, Optimizer):
+        if companions or backend == "compiled":
+            raise ValueError(
+                "optimizer is a factory of torch optimisers; head_lr=None, embedding_lr=None and the torch backend "
+                "were expected."
+            )
+        return ForeignEngine(objective, rule, params, schedule, batches)
+    beside = "training more than attention" if companions else "mini-batches" if batches else None
+    obstacle = beside or can_compile(objective, rule, params)
+    if backend == "compiled" and obstacle:
+        raise ValueError(f"backend is 'compiled', but the compiled loop does not do {obstacle}; use 'torch' or 'auto'.")
+    if backend == "torch" or obstacle:
+        return TorchEngine(objective, rule, params, companions, batches)
+    return CompiledEngine(objective, rule, params)
 
 
 def train(
@@ -95,11 +84,19 @@ def train(
     rank: int | None = None,
     heads: int = 1,
     head_lr: float | None = None,
+    vocabulary: Vocabulary | None = None,
+    embedding_lr: float | None = None,
     loss: str | Loss | Callable[[Tensor], Tensor] = "logistic",
-    optimizer: str | Optimizer = "normalized_gd",
+    optimizer: str | Optimizer | Factory = "normalized_gd",
     steps: int = 1000,
     lr: float | None = None,
     schedule: Schedule | None = None,
+    weight_decay: float | None = None,
+    batch_size: int | None = None,
+    replacement: bool = False,
+    sample_weight: Any = None,
+    label_noise: float = 0.0,
+    held_out: TokenData | None = None,
     init: Any = None,
     record_every: int | Sequence[int] | None = None,
     seed: int | Sequence[int] | np.ndarray = 0,
@@ -126,24 +123,45 @@ def train(
         Number H of attention heads, whose outputs are added before h. W is then (..., H, d, dz); v may be one for each
         attention head, (..., H, dv). From W = 0 equal heads stay equal: give an `init`.
     head_lr : float, optional
-        Train the parameters of h too, at this rate and normalised if the optimizer is; by default h is fixed.
+        Train the parameters of h too, at this rate and normalised if the optimizer is; by default h is fixed. A value
+        matrix V is trained as part of a head, :class:`attsvm.nn.heads.ValueHead`.
+    vocabulary : Vocabulary, optional
+        Which row of a table every token, and perhaps query, of `data` is.
+    embedding_lr : float, optional
+        Train that table too, at this rate and normalised if the optimizer is.
     loss : {"logistic", "exponential", "correlation", "log"} or callable
         See :mod:`attsvm.nn.losses`.
-    optimizer : str or Optimizer
-        A name of :data:`attsvm.training.registry.OPTIMIZERS`; "normalized_gd" by default.
+    optimizer : str, Optimizer or callable
+        A name of :data:`attsvm.training.registry.OPTIMIZERS`; "normalized_gd" by default. Or a factory such as
+        ``lambda params: torch.optim.Muon(params, lr=0.02)``: each trial's [W] or [K, Q] then gets a torch optimiser of
+        its own, and the exact gradient.
     steps : int
     lr : float, optional
         Step size; the default belongs to the optimizer: 0.1 for normalised descent on W, and 0.5 (times
         ||(K,Q)||/sqrt(k)) on K and Q.
     schedule : {"constant", "sqrt", "linear", "exponential"} or callable, optional
-        Factor of the step size as a function of k = 1, 2, ...
-    init : None, "zero", "torch", array (d, dz), or pair (K, Q)
+        Factor of the step size as a function of k = 1, 2, ...; of a torch optimiser, of the rates it was made with.
+    weight_decay : float, optional
+        Decoupled: W, or K and Q, are multiplied by 1 - step size * weight_decay before each step. The default belongs
+        to the optimizer: 0.01 for "adamw", else none.
+    batch_size : int, optional
+        Queries whose gradient a step takes; all by default.
+    replacement : bool
+        Draw every batch on its own, or run through a new permutation of the queries each epoch.
+    sample_weight : array, shape (n,) or (..., n), optional
+        Weights of the queries in the risk, scaled to mean one.
+    label_noise : float
+        Probability that the label of a training query is turned round, once and before training.
+    held_out : TokenData, optional
+        Data of the same trials that is not trained on; see ``Trace.held_out_loss`` and ``Trace.held_out_accuracy``.
+    init : None, "zero", "torch", "aligned", array (d, dz), or pair (K, Q)
         None: W = 0; for K and Q, K = 0.1 N(0, 1) and Q = 0. "torch": torch's Linear default, as published.
+        "aligned": balanced K and Q whose columns are the singular vectors of the first gradient.
         Arrays may carry the trial dimensions.
     record_every : int or list of int, optional
         Steps to record; by default the first and the last, which are always recorded.
     seed : int or one int a trial
-        For random starts only; trial j of an integer seed draws from (seed, j).
+        For random starts, mini-batches and label noise; trial j of an integer seed draws from (seed, j).
     dtype : optional
         Computation and result dtype; by default the computation is in float64 and the result in the data's dtype.
     numerics : {"exact", "autograd"}
@@ -180,21 +198,45 @@ def train(
         raise ValueError(f"callback has type {type(callback).__name__}; a callable (step, steps) was expected.")
     watch = Stopwatch()
     work, out = _working_dtype(dtype, data)
-    rule = make_optimizer(optimizer, parameterization, lr, schedule)
-    objective = Objective.from_data(data, head, loss, work, numerics, heads, train_head=head_lr is not None)
-    params = initial_parameters(
-        init, parameterization, rank, data.batch_shape, data.d, data.dz, seed, objective.tokens, heads
-    )
-    joint = None if head_lr is None else JointTraining(objective, head_lr, rule.normalized)
-    obstacle = "training the head" if joint else can_compile(objective, rule, params)
-    if backend == "compiled" and obstacle:
-        raise ValueError(f"backend is 'compiled', but the compiled loop does not do {obstacle}; use 'torch' or 'auto'.")
-    if backend == "torch" or obstacle:
-        engine = TorchEngine(objective, rule, params, joint)
+    entropy = entropy_of(seed, math.prod(data.batch_shape))
+    wrong = flips(data.n, label_noise, entropy)
+    data = _flipped(data, wrong) if wrong.any() else data
+    if isinstance(optimizer, (str, Optimizer)) or not callable(optimizer):
+        rule: Any = make_optimizer(optimizer, parameterization, lr, schedule, weight_decay)
+    elif lr is not None or weight_decay is not None:
+        raise ValueError(
+            "lr or weight_decay is given beside a factory of torch optimisers; give them to those instead."
+        )
     else:
-        engine = CompiledEngine(objective, rule, params)
-    marks = _record_steps(record_every, int(steps))
-    records, count, cancelled = _run(engine, marks, int(steps), callback)
+        rule = optimizer
+    objective = Objective.from_data(data, head, loss, work, numerics, heads, train_head=head_lr is not None)
+    if sample_weight is not None:
+        given = torch.as_tensor(to_numpy("sample_weight", sample_weight))
+        batched = given.ndim > 1 and tuple(given.shape) == tuple(data.labels.shape)
+        objective = objective.weighted(given.reshape(-1, data.n) if batched else given)
+    evaluation = None if held_out is None else objective.on(held_out)
+    if isinstance(init, str) and init == "aligned":
+        params = aligned_factors(objective, parameterization, rank)
+    else:
+        params = initial_parameters(
+            init, parameterization, rank, data.batch_shape, data.d, data.dz, seed, objective.tokens, heads
+        )
+    normalized = getattr(rule, "normalized", False)
+    companions: list[Companion] = []
+    if head_lr is not None:
+        companions.append(JointTraining(objective, head_lr, normalized))
+    embedding = None
+    if embedding_lr is not None:
+        if vocabulary is None or batch_size is not None or held_out is not None:
+            raise ValueError(
+                "embedding_lr is given; a vocabulary, and batch_size=None and held_out=None were expected."
+            )
+        embedding = EmbeddingTraining(objective, vocabulary, data.batch_shape, embedding_lr, normalized)
+        companions.append(embedding)
+    batches = None if batch_size is None else Batches(data.n, batch_size, replacement, entropy)
+    engine = _engine(objective, rule, params, schedule, companions, batches, backend)
+    marks = record_steps(record_every, int(steps))
+    records, count, cancelled = run(engine, marks, int(steps), callback)
     W = records["K"] @ records["Q"].mT if parameterization == "KQ" else records["W"]
 
     def shaped(tensor: Tensor) -> Array:
@@ -202,18 +244,25 @@ def train(
         return tensor.to(out) if is_tensor(data.tokens) else tensor.numpy().astype(out, copy=False)
 
     arrays = {name: shaped(record) for name, record in records.items()}
+    last = np.array([engine.ends[b].step if b in engine.ends else count[-1] for b in range(len(params[0]))])
     return Trace(
         data=data,
         step=count,
         W=shaped(W),
         K=arrays.get("K"),
         Q=arrays.get("Q"),
+        embeddings=arrays.get("embeddings"),
         head={name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")},
-        optimizer=rule.name,
+        optimizer=engine.label if isinstance(engine, ForeignEngine) else rule.name,
         numerics=numerics,
         backend=engine.name,
         stopped=cancelled,
         seconds=watch.seconds,
+        flipped=wrong.reshape(data.labels.shape),
+        last_step=last.reshape(data.batch_shape),
+        notice=notice(engine.ends, len(last)),
         _objective=objective,
         _records=records | {"W": W},
+        _evaluation=evaluation,
+        _embedding=embedding,
     )

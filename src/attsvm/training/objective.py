@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.core.interop import is_tensor
 from attsvm.data.token_data import TokenData
 from attsvm.nn.heads import LinearHead, PredictionHead, as_head, predict
 from attsvm.nn.losses import Loss, NegativeLog, as_loss
+from attsvm.training.arrays import flat_parts, has_ties, linear_scores
 from attsvm.training.gradient import (
     LogitGradient,
     head_logit_gradient,
@@ -46,6 +46,11 @@ class Gradient:
     W: Tensor
     log_scale: Tensor
     n: int
+
+    @property
+    def log_mean(self) -> Tensor:
+        """Exponent of the gradient of the risk itself, log_scale - log n, shape (B,)."""
+        return self.log_scale - math.log(self.n)
 
 
 # Five Gauss nodes integrate the slope over a tenth to 1e-16; over more, the difference of two losses keeps 15 digits.
@@ -73,7 +78,14 @@ class Objective:
     heads : int
         With H > 1 attention heads W is (B, H, d, dz), the outputs of the heads are added before h, and everything that
         is (B, n, T) below is (B, H, n, T). The vector of a linear head may differ by attention head, (B, H, dv).
+
+    Attributes
+    ----------
+    weights : tensor, shape (B, n), or None
+        Weight w_i of each query: the risk is 1/n sum_i w_i l(u_i). None stands for ones.
     """
+
+    weights: Tensor | None = None
 
     def __init__(
         self,
@@ -93,9 +105,20 @@ class Objective:
         if heads > 1:
             self.tokens, self.queries, self.values = (part.unsqueeze(1) for part in (tokens, queries, values))
             self.hidden = None if self.hidden is None else self.hidden.unsqueeze(1)
-        small = self.tokens.shape[-1] * self.tokens.shape[-2] < _SMALL_PRODUCT
-        self._flat = tokens.flatten(0, 1)  # (B n, T, d): one batched product is quicker than a broadcast one
+        self._flatten(tokens)
+        self.refresh_head()
+
+    def _flatten(self, tokens: Tensor) -> None:
+        """Keep (B n, T, d): one batched product is quicker than a broadcast one."""
+        small = tokens.shape[-1] * tokens.shape[-2] < _SMALL_PRODUCT
+        self._flat = tokens.flatten(0, 1)
         self._rows = self._flat.mT.contiguous().mT if small else self._flat
+
+    def replace_tokens(self, tokens: Tensor, queries: Tensor, averaged: bool) -> None:
+        """Put other tokens and queries of the same shapes in place; averaged: attention averages them as well."""
+        self.tokens, self.queries = tokens, queries
+        self.values = tokens if averaged else self.values
+        self._flatten(tokens)
         self.refresh_head()
 
     def refresh_head(self) -> None:
@@ -128,14 +151,8 @@ class Objective:
             If the head does not fit the data.
         """
         trials = math.prod(data.batch_shape)
-
-        def flat(array: Any) -> Tensor:
-            # torch warns about sharing memory it may not write, which nothing here does.
-            tensor = torch.as_tensor(array if is_tensor(array) or array.flags.writeable else array.copy())
-            tensor = tensor.detach().reshape(trials, *tensor.shape[len(data.batch_shape) :])
-            return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-        tokens = flat(data.tokens)
+        parts = flat_parts(data, dtype)
+        tokens = parts[0]
         head = as_head(head)
         if isinstance(head, torch.nn.Module):
             head = copy.deepcopy(head).to(device=tokens.device, dtype=dtype)
@@ -150,17 +167,7 @@ class Objective:
                 head.v = torch.nn.Parameter(head.v.detach().reshape(trials, heads, head.width))
             else:
                 head.flatten_trials(data.batch_shape, expand=train_head)
-        return cls(
-            tokens,
-            flat(data.queries),
-            flat(data.labels),
-            None if data.mask is None else flat(data.mask),
-            tokens if data.values is data.tokens else flat(data.values),
-            head,
-            as_loss(loss),
-            numerics,
-            heads,
-        )
+        return cls(*parts, head, as_loss(loss), numerics, heads)
 
     def trial(self, index: int) -> Objective:
         """Return the objective of one trial, as a batch of one; for one attention head."""
@@ -170,11 +177,71 @@ class Objective:
         single.labels = self.labels[part]
         rows = slice(index * self.n, (index + 1) * self.n)
         single._flat, single._rows = self._flat[rows], self._rows[rows]
+        single.weights = None if self.weights is None else self.weights[part]
         single.hidden = None if self.hidden is None else self.hidden[part]
         single.gamma = None if self.gamma is None else self.gamma[part]
         if isinstance(self.head, PredictionHead):
             single.head = self.head.of_trial(index)
         return single
+
+    def weighted(self, weights: Tensor) -> Objective:
+        """Return the same risk with weights (B, n), or (n,) for all trials, scaled to mean one in each trial.
+
+        Raises
+        ------
+        ValueError
+            If a weight is negative or not finite, all of a trial are zero, or the shape is another.
+        """
+        expected = tuple(self.labels.shape)
+        if tuple(weights.shape) not in (expected, expected[1:]):
+            raise ValueError(f"sample_weight has {tuple(weights.shape)} as shape; {expected} was expected.")
+        weights = weights.to(self.labels).expand(expected)
+        if not bool((weights.isfinite() & (weights >= 0)).all()) or not bool((weights.sum(-1) > 0).all()):
+            raise ValueError(
+                "sample_weight has weights that are negative, not finite or all zero; others were expected."
+            )
+        same = copy.copy(self)
+        same.weights = weights / weights.mean(-1, keepdim=True)
+        return same
+
+    def rows(self, index: Tensor) -> Objective:
+        """Return the risk of some queries, integers (B, b), perhaps with repetitions; weights keep their values."""
+        index = index.to(self.labels.device)
+        trial = torch.arange(len(index), device=index.device).unsqueeze(-1)
+        part = copy.copy(self)
+
+        def gathered(tensor: Tensor, heads: bool) -> Tensor:
+            # Beside several attention heads there is a dimension of one, or of H for scores, before the queries.
+            return tensor.movedim(1, 2)[trial, index].movedim(2, 1) if heads else tensor[trial, index]
+
+        many = self.tokens.ndim == 5
+        part.tokens, part.queries = gathered(self.tokens, many), gathered(self.queries, many)
+        part.values = part.tokens if self.values is self.tokens else gathered(self.values, many)
+        part.labels = self.labels[trial, index]
+        part.weights = None if self.weights is None else self.weights[trial, index]
+        part.hidden = None if self.hidden is None else gathered(self.hidden, many)
+        part.gamma = None if self.gamma is None else gathered(self.gamma, self.gamma.ndim == 4)
+        part._flat = (part.tokens.squeeze(1) if many else part.tokens).flatten(0, 1)
+        part._rows = part._flat
+        return part
+
+    def on(self, data: TokenData) -> Objective:
+        """Return the risk of the same head and loss on other data with the same trials.
+
+        Raises
+        ------
+        ValueError
+            If the data has other trials or other dimensions.
+        """
+        trials = math.prod(data.batch_shape)
+        shape = (len(self.labels), self.tokens.shape[-1], self.queries.shape[-1], self.values.shape[-1])
+        if (trials, data.d, data.dz, data.values.shape[-1]) != shape:
+            raise ValueError(
+                f"held_out has {trials} trials with d, dz, dv = {data.d, data.dz, data.values.shape[-1]}; "
+                f"{shape[0]} with {shape[1:]} were expected."
+            )
+        parts = flat_parts(data, self.labels.dtype)
+        return Objective(*parts, self.head, self.loss, self.numerics, heads=2 if self.tokens.ndim == 5 else 1)
 
     def selecting(self, tokens: Tensor | None = None) -> Objective:
         """Return the convex problem of attending to given tokens, mean -log s_i,tokens[i], for one attention head.
@@ -228,7 +295,8 @@ class Objective:
 
     def value(self, W: Tensor) -> Tensor:
         """Return the risk of each trial, shape (B,)."""
-        return self.loss.value(self.margin(W)).mean(-1)
+        losses = self.loss.value(self.margin(W))
+        return (losses if self.weights is None else losses * self.weights).mean(-1)
 
     def margin(self, W: Tensor) -> Tensor:
         """Return u_i = Y_i h(o_i), shape (B, n)."""
@@ -274,8 +342,14 @@ class Objective:
         nodes, node_weights = (torch.as_tensor(part).to(W) for part in _GAUSS)
         slopes = self.loss.log_slope(margin.unsqueeze(-1) + drop.unsqueeze(-1) * (1 + nodes) / 2)[0]
         mean_slope = ((slopes - slope.unsqueeze(-1)).exp() * node_weights).sum(-1) / 2
+        if self.weights is not None:
+            mantissa, best_weight = mantissa * self.weights, self.weights
+        else:
+            best_weight = 1.0
         negligible = drop.abs() < _SETTLED
-        mantissa = torch.where(negligible, mantissa * mean_slope, self.loss.value(margin) - self.loss.value(best))
+        mantissa = torch.where(
+            negligible, mantissa * mean_slope, best_weight * (self.loss.value(margin) - self.loss.value(best))
+        )
         exponent = torch.where(negligible, exponent + slope, 0.0)
         scale = torch.where(mantissa == 0, -torch.inf, exponent).amax(-1)
         scale = torch.where(scale.isfinite(), scale, 0.0)
@@ -292,8 +366,17 @@ class Objective:
         """Return the exact scaled gradient with respect to the logits."""
         logits = self.logits(W)
         if self.gamma is not None:
-            return linear_logit_gradient(logits, self.gamma, self.loss, self.tied)
-        return head_logit_gradient(logits, self.values, self.labels, self.head, self.loss)
+            return linear_logit_gradient(logits, self.gamma, self.loss, self.tied, self.weights)
+        return head_logit_gradient(logits, self.values, self.labels, self.head, self.loss, self.weights)
+
+    def gradients(self, params: list[Tensor]) -> tuple[list[Tensor], Gradient]:
+        """Return the gradients of [W] or [K, Q], with the scale of the second, the gradient in W = K Q^T."""
+        if len(params) == 1:
+            scaled = self.gradient(params[0])
+            return [scaled.W], scaled
+        K, Q = params
+        scaled = self.gradient(K @ Q.mT)
+        return [scaled.W @ Q, scaled.W.mT @ K], scaled
 
     def _autograd_gradient(self, W: Tensor) -> Gradient:
         with torch.enable_grad():
@@ -305,23 +388,7 @@ class Objective:
                 parts = (probabilities.unsqueeze(-2) @ self.values).squeeze(-2)
             total = parts if W.ndim == 3 else parts.sum(1)
             margin = total if self.gamma is not None else self.labels * predict(self.head, total)
-            risk = self.loss.value(margin).sum()
+            losses = self.loss.value(margin)
+            risk = (losses if self.weights is None else losses * self.weights).sum()
             (grad,) = torch.autograd.grad(risk, W)
         return Gradient(grad, grad.new_zeros(len(grad)), self.n)
-
-
-def linear_scores(labels: Tensor, values: Tensor, v: Tensor) -> Tensor:
-    """Return token scores gamma_it = Y_i v^T v_it, shape (B, [H,] n, T).
-
-    Labels are (B, [1,] n), values (B, [1,] n, T, dv) and v (dv,), (B, dv) or, with heads, (B, H, dv).
-    """
-    v = v.detach()
-    if v.ndim > 1:
-        v = v.view(v.shape[0], *(1,) * (values.ndim - 2 - v.ndim), *v.shape[1:]).unsqueeze(-2)
-    return labels.unsqueeze(-1) * (values @ v.unsqueeze(-1)).squeeze(-1)
-
-
-def has_ties(gamma: Tensor) -> bool:
-    """Whether two tokens of a row have exactly the same score."""
-    scores = gamma.sort(-1).values
-    return bool((scores.diff(dim=-1) == 0).any())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
 
-from attsvm.training.adaptive import Adam, PolyakGD
+from attsvm.training.adaptive import Adam, AdamW, PolyakGD
 from attsvm.training.descent import (
     DualMomentum,
     GradientDescent,
@@ -14,8 +14,11 @@ from attsvm.training.descent import (
     Optimizer,
     SeparatelyNormalizedGD,
 )
+from attsvm.training.flow import GradientFlow
+from attsvm.training.momentum import CompositionalMuon, Lion, Muon, Signum
+from attsvm.training.preconditioned import SOAP, Shampoo
 from attsvm.training.schedule import Schedule
-from attsvm.training.steepest import MirrorDescent, SignDescent, SpectralDescent
+from attsvm.training.steepest import AxisDescent, CoordinateDescent, MirrorDescent, SignDescent, SpectralDescent
 
 
 @dataclass(frozen=True)
@@ -40,19 +43,34 @@ OPTIMIZERS: dict[str, Entry] = {
     "mirror": Entry(MirrorDescent, MIRROR_IN_W),
     "sign": Entry(SignDescent, SignDescent),
     "spectral": Entry(SpectralDescent, SpectralDescent),
+    "coordinate": Entry(CoordinateDescent, CoordinateDescent),
+    "rows": Entry(AxisDescent, AxisDescent),
+    "columns": Entry(lambda: AxisDescent(axis="columns"), lambda: AxisDescent(axis="columns")),
     "adam": Entry(Adam, Adam),
+    "adamw": Entry(AdamW, AdamW),
+    "signum": Entry(Signum, Signum),
+    "lion": Entry(Lion, Lion),
+    "muon": Entry(Muon, Muon),
+    "compositional_muon": Entry("it moves K Q^T through K and Q: take 'muon'", CompositionalMuon),
+    "shampoo": Entry(Shampoo, Shampoo),
+    "soap": Entry(SOAP, SOAP),
+    "flow": Entry(GradientFlow, GradientFlow),
 }
 
 
 def make_optimizer(
-    optimizer: str | Optimizer, parameterization: str, lr: float | None = None, schedule: Schedule | None = None
+    optimizer: str | Optimizer,
+    parameterization: str,
+    lr: float | None = None,
+    schedule: Schedule | None = None,
+    weight_decay: float | None = None,
 ) -> Optimizer:
-    """Return the optimiser of that name with `lr` and `schedule` in place of its defaults.
+    """Return the optimiser of that name with `lr`, `schedule` and `weight_decay` in place of its defaults.
 
     Raises
     ------
     ValueError
-        If the name is unknown, the parameterisation is not served, or lr is not positive.
+        If the name is unknown, the parameterisation is not served, lr is not positive or the decay negative.
     """
     name = optimizer if isinstance(optimizer, str) else getattr(optimizer, "name", None)
     entry = OPTIMIZERS.get(name) if isinstance(name, str) else None
@@ -73,4 +91,8 @@ def make_optimizer(
         optimizer = replace(optimizer, lr=float(lr))
     if schedule is not None and not isinstance(schedule, str) and not callable(schedule):
         raise ValueError(f"schedule has type {type(schedule).__name__}; a name or a callable of k was expected.")
+    if weight_decay is not None:
+        if isinstance(weight_decay, bool) or not isinstance(weight_decay, Real) or not 0 <= weight_decay < float("inf"):
+            raise ValueError(f"weight_decay is {weight_decay!r}; a number >= 0 was expected.")
+        optimizer = replace(optimizer, weight_decay=float(weight_decay))
     return optimizer if schedule is None else replace(optimizer, schedule=schedule)

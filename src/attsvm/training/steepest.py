@@ -1,4 +1,4 @@
-r"""Steepest descent in other norms: mirror descent, sign descent, spectral descent.
+r"""Steepest descent in other norms: mirror, sign, spectral, coordinate descent, and by norms of rows or columns.
 
 Steepest descent in a norm is biased towards the max-margin solution in that norm.
 
@@ -10,6 +10,9 @@ Steepest descent in a norm is biased towards the max-margin solution in that nor
   :math:`W \leftarrow W - \eta\,UV^\top` (G = U S V^T, the limit of Muon without momentum) in the spectral norm. That
   they reach the SVM of their norm is proved for linear multiclass models only (arXiv 2502.04664); for attention it is
   an experiment. The solution in these norms need not be unique: compare margins, not directions.
+* **Coordinate descent** moves the largest entry of G alone, steepest in the l_1 norm as boosting is
+  (arXiv 1303.4172); **row** and **column descent** divide each row, or column, of G by its length: the linear
+  minimisation oracles of Scion (arXiv 2502.07529) for the largest row or column norm.
 """
 
 from __future__ import annotations
@@ -99,11 +102,80 @@ class SpectralDescent(Optimizer):
             param -= self._length([param], size) * polar_factor(grad)
 
 
+@dataclass(frozen=True)
+class CoordinateDescent(Optimizer):
+    """The entry with the largest gradient moves by the step size; of equal ones, the first."""
+
+    lr: float = 0.1
+
+    name: ClassVar[str] = "coordinate"
+
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
+    ) -> None:
+        """Make one step in place; with K and Q the entry is the largest of both."""
+        flat = torch.cat([grad.flatten(1) for grad in grads], 1)
+        largest = flat.abs().argmax(-1, keepdim=True)
+        step = torch.zeros_like(flat).scatter_(-1, largest, flat.gather(-1, largest).sign())
+        parts = step.split([grad[0].numel() for grad in grads], 1)
+        length = self._length(params, size)
+        for param, part in zip(params, parts, strict=True):
+            param -= length * part.view_as(param)
+
+
+@dataclass(frozen=True)
+class AxisDescent(Optimizer):
+    """Every row, or every column, of the gradient moves by the step size.
+
+    Parameters
+    ----------
+    lr, schedule, relative, weight_decay
+        As for :class:`~attsvm.training.descent.Optimizer`.
+    axis : {"rows", "columns"}
+
+    Raises
+    ------
+    ValueError
+        If the axis is neither.
+    """
+
+    lr: float = 0.1
+    axis: str = "rows"
+
+    name: ClassVar[str] = "rows"
+
+    def __post_init__(self) -> None:
+        if self.axis not in ("rows", "columns"):
+            raise ValueError(f"axis is {self.axis!r}; 'rows' or 'columns' was expected.")
+
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
+    ) -> None:
+        """Make one step in place."""
+        along = -1 if self.axis == "rows" else -2
+        for param, grad in zip(params, grads, strict=True):
+            lengths = torch.linalg.vector_norm(grad, dim=along, keepdim=True)
+            param -= self._length([param], size) * grad / safe(lengths)
+
+
 def polar_factor(matrix: Tensor) -> Tensor:
     """Return U V^T over the non-zero singular values of each matrix, shape (..., d, m).
 
     A gradient has rank at most n; singular vectors of rounding noise must not be given unit weight.
     """
-    U, S, Vh = torch.linalg.svd(matrix, full_matrices=False)
+    steady, unknown = numbers_only(matrix)
+    U, S, Vh = torch.linalg.svd(steady, full_matrices=False)
     noise = S[..., :1] * max(matrix.shape[-2:]) * torch.finfo(matrix.dtype).eps
-    return (U * (noise < S).to(matrix.dtype).unsqueeze(-2)) @ Vh
+    return (U * (noise < S).to(matrix.dtype).unsqueeze(-2)) @ Vh + unknown
+
+
+def numbers_only(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Replace matrices that are not finite by zero, for LAPACK, which refuses the whole batch for one of them.
+
+    Returns
+    -------
+    tuple of tensors
+        The matrices, and (..., 1, 1): zero, or NaN for those replaced.
+    """
+    finite = matrix.isfinite().all(-1).all(-1)[..., None, None]
+    return torch.where(finite, matrix, 0.0), torch.where(finite, 0.0, torch.nan).to(matrix.dtype)

@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attsvm.core.extras import drawing, frame
 from attsvm.core.interop import is_tensor, to_numpy
 from attsvm.core.summary import MARKED, Summarised, Summary, line
 from attsvm.data.token_data import TokenData
+from attsvm.training.embeddings import EmbeddingTraining
 from attsvm.training.objective import Objective
 
 Array = Any
@@ -36,12 +38,21 @@ class Trace(Summarised):
     K, Q : arrays, shape (..., records, d, m) and (..., records, dz, m), or None
     head : dict of arrays
         Recorded parameters of the head by name, shape (..., records, ...); empty unless they were trained.
+    embeddings : array, shape (..., records, words, d), or None
+        Recorded table of embeddings, if it was trained. `data` has the tokens of the first.
     optimizer : str
     numerics : {"exact", "autograd"}
     backend : {"torch", "compiled"}
     stopped : bool
         Whether the callback ended the run early.
     seconds : float
+    flipped : bool array, shape (..., n)
+        Labels that `label_noise` turned round, which they are in `data`.
+    last_step : int array, shape (...)
+        Number of steps each trial made; fewer than the last of `step` where it ended early.
+    notice : str
+        Why trials ended early, empty if none did: parameters that left the range of their dtype, or the arithmetic of a
+        torch optimiser that loses the gradient. Their records from there on repeat the last finite iterate.
     """
 
     data: TokenData
@@ -50,13 +61,19 @@ class Trace(Summarised):
     K: Array | None
     Q: Array | None
     head: dict[str, Array]
+    embeddings: Array | None
     optimizer: str
     numerics: str
     backend: str
     stopped: bool
     seconds: float
+    flipped: np.ndarray
+    last_step: np.ndarray
+    notice: str
     _objective: Objective = field(repr=False)
     _records: dict[str, Tensor] = field(repr=False)  # (B, R, ...) in the precision of the computation
+    _evaluation: Objective | None = field(repr=False)
+    _embedding: EmbeddingTraining | None = field(repr=False)
 
     def followed_by(self, later: Trace) -> Trace:
         """Join a run that began where this one ended.
@@ -87,13 +104,15 @@ class Trace(Summarised):
             return torch.cat([first, rest], axis) if is_tensor(first) else np.concatenate([first, rest], axis)
 
         axis = len(self.data.batch_shape)
-        factors = {name: getattr(self, name) for name in ("K", "Q")}
+        factors = {name: getattr(self, name) for name in ("K", "Q", "embeddings")}
         return replace(
             self,
             step=np.concatenate([self.step, self.step[-1] + later.step[1:]]),
             W=joined(self.W, later.W, axis),
             head={name: joined(rows, later.head[name], axis) for name, rows in self.head.items()},
             stopped=later.stopped,
+            last_step=self.step[-1] + later.last_step,
+            notice=later.notice,
             seconds=self.seconds + later.seconds,
             _records={name: joined(rows, later._records[name], 1) for name, rows in self._records.items()},
             **{n: None if rows is None else joined(rows, getattr(later, n), axis) for n, rows in factors.items()},
@@ -111,8 +130,15 @@ class Trace(Summarised):
             module = self._objective.head
             assert isinstance(module, torch.nn.Module)
             for name, parameter in module.named_parameters():
+                if f"head.{name}" not in self._records:
+                    continue
                 parameter.copy_(self._records[f"head.{name}"][:, record].view_as(parameter))
             self._objective.refresh_head()
+            if self._evaluation is not None:
+                self._evaluation.refresh_head()
+        if self._embedding is not None:
+            self._embedding.table.copy_(self._records["embeddings"][:, record])
+            self._embedding.refresh()
         return self._records["W"][:, record]
 
     def _like_data(self, tensor: Tensor) -> Array:
@@ -125,6 +151,54 @@ class Trace(Summarised):
     def loss(self) -> Array:
         """Risk 1/n sum_i l(Y_i h(x(s_i))) at each record, shape (..., records)."""
         return self._each_record(self._objective.value)
+
+    @cached_property
+    def accuracy(self) -> Array:
+        """Share of training queries whose prediction has the sign of their label, at each record, (..., records)."""
+        return self._each_record(lambda W: _share_right(self._objective, W))
+
+    @cached_property
+    def held_out_loss(self) -> Array:
+        """Risk on the held-out data at each record, shape (..., records).
+
+        Raises
+        ------
+        ValueError
+            If there is none.
+        """
+        return self._each_record(self._held_out.value)
+
+    @cached_property
+    def held_out_accuracy(self) -> Array:
+        """Accuracy on the held-out data at each record, shape (..., records).
+
+        Raises
+        ------
+        ValueError
+            If there is none.
+        """
+        return self._each_record(lambda W: _share_right(self._held_out, W))
+
+    @property
+    def _held_out(self) -> Objective:
+        if self._evaluation is None:
+            raise ValueError("held_out was None in train(); data was expected.")
+        return self._evaluation
+
+    @cached_property
+    def imbalance(self) -> Array:
+        """K^T K - Q^T Q at each record, shape (..., records, m, m), which gradient flow keeps and decay shrinks.
+
+        Raises
+        ------
+        ValueError
+            If W was trained, and no factors.
+        """
+        if self.K is None:
+            raise ValueError("parameterization was 'W' in train(); 'KQ' was expected.")
+        K, Q = self._records["K"], self._records["Q"]
+        difference = K.mT @ K - Q.mT @ Q
+        return self._like_data(difference.reshape(*self.data.batch_shape, *difference.shape[1:]))
 
     @cached_property
     def attention(self) -> Array:
@@ -140,7 +214,7 @@ class Trace(Summarised):
     def selected(self) -> Array:
         """Token each query attends to most at the end, integers of shape (..., n), or (..., H, n) with heads."""
         with torch.no_grad():
-            top = self._objective.logits(self._records["W"][:, -1]).argmax(-1)
+            top = self._objective.logits(self._at(len(self.step) - 1)).argmax(-1)
         return self._like_data(top.reshape(*self.data.batch_shape, *top.shape[1:]))
 
     @cached_property
@@ -154,6 +228,48 @@ class Trace(Summarised):
         with torch.no_grad():
             zero = self._objective.gradient(self._at(len(self.step) - 1)).W.flatten(1).eq(0).all(-1)
         return self._like_data(zero.reshape(self.data.batch_shape))
+
+    def to_frame(self) -> Any:
+        """List the records.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns step, loss and norm (of W), one row a record.
+
+        Raises
+        ------
+        ValueError
+            For a trace of several trials.
+        ImportError
+            Without pandas.
+        """
+        if self.data.batch_shape:
+            raise ValueError(f"trace is of trials {self.data.batch_shape}; one trial was expected.")
+        columns = {"step": self.step, "loss": to_numpy("loss", self.loss), "norm": to_numpy("norm", self.norm)}
+        return frame("Trace.to_frame", columns)
+
+    def plot(self, solution: Any = None, ax: Any = None) -> Any:
+        """Draw the way of W over training; see :func:`attsvm.plots.path`.
+
+        Parameters
+        ----------
+        solution : Solution, optional
+            Draw the correlation with it instead of the norm of W.
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ValueError
+            For a trace of several trials.
+        ImportError
+            Without matplotlib.
+        """
+        return drawing("Trace.plot").path(self, solution, ax)
 
     def _summary(self) -> Summary:
         facts = [
@@ -172,5 +288,10 @@ class Trace(Summarised):
         return (
             f"Trace({self.data!r}, {self.optimizer} on {'W' if self.K is None else 'K, Q'}, "
             f"{int(self.step[-1])} steps, "
-            f"{len(self.step)} records, {self.numerics} numerics, {self.backend}, {self.seconds:.3g} s)"
+            f"{len(self.step)} records, {self.numerics} numerics, {self.backend}, {self.seconds:.3g} s"
+            + (f"; {self.notice})" if self.notice else ")")
         )
+
+
+def _share_right(objective: Objective, W: Tensor) -> Tensor:
+    return (objective.margin(W) > 0).to(W.dtype).mean(-1)

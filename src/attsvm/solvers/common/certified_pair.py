@@ -223,7 +223,8 @@ def _dual_below(
     gain -= gamma(d + dz + 6) * frobenius(prior) * weight
     if residual > 0:
         gain -= residual * float(size.sum(where=problem.tied)) * (1 + gamma(n * T))
-    curvature = terms.shift * float((dual[problem.rejected] ** 2).sum()) * (1 + gamma(n * T + 4))
+    values = dual[problem.rejected]
+    curvature = float((terms.shift * values) @ values) * (1 + gamma(n * T + 4))
     if terms.squared:
         return max(gain - 0.5 * (curvature + above * above) * (1 + FEW), 0.0)
     # The adjoint must lie in the unit ball of the dual norm: shrink by what it may stick out.

@@ -13,9 +13,12 @@ set solvable; repeated steps remove its effect.
 
 from __future__ import annotations
 
-import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from collections.abc import Generator
 
+import numpy as np
+from scipy.linalg import LinAlgError, cho_solve
+
+from attsvm.solvers.common.cholesky import lower_factor, ridged
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.schedule import BLOCKED, OVERHEAD, Steps
@@ -63,8 +66,9 @@ def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int)
         if not 0 < len(rows) <= WORKING_SET:  # none is left when the multipliers have overflowed
             return None
         gram = _gram(setting, rows, columns)
+        yield OVERHEAD + len(rows) ** 2 * sum(reduced.shape) / BLOCKED
         before = dual[rows, columns]
-        after, factors = _ascend(
+        after = yield from _ascend(
             gram,
             terms.cost[rows, columns],
             slope[rows, columns],
@@ -73,7 +77,6 @@ def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int)
             terms.upper,
             control,
         )
-        yield OVERHEAD + (FACTOR * factors * len(rows) ** 3 + len(rows) ** 2 * sum(reduced.shape)) / BLOCKED
         if (after == before).all():
             return None
         dual[rows, columns] = after
@@ -81,6 +84,18 @@ def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int)
         if setting.report(V, dual, control, adjoint=V) or refine(setting, V, dual, control):
             return None
     return None
+
+
+def onto_bounds(setting: Setting, dual: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """Move multipliers (n, T) of an interior point to the bounds that they are sent to.
+
+    Those that a step of coordinate descent from V (p, r) would take to a bound.
+    """
+    terms, squares = setting.terms, setting.reduced.lengths**2
+    slope = terms.cost - setting.reduced.apply(V) - terms.shift * dual
+    goal = dual + slope / np.where(terms.rejected, squares + terms.shift, 1.0)
+    bounded = np.where(goal <= 0.0, 0.0, np.where(goal >= terms.upper, terms.upper, dual))
+    return np.where(terms.rejected, bounded, dual)
 
 
 def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) -> bool:
@@ -103,7 +118,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     gram = _gram(setting, rows, columns)
     try:
         gram[np.diag_indices(size)] += RIDGE * float(np.diag(gram).max())
-        factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+        factor = lower_factor(gram)
     except LinAlgError:
         return False
     for _ in range(4):
@@ -121,9 +136,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
 def _gram(setting: Setting, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Second derivatives of the dual among the multipliers (rows, columns), each (J,), with the sign of K."""
     reduced, shift = setting.reduced, setting.terms.shift
-    delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
-    gram = delta @ delta.T
-    gram *= queries @ queries.T
+    gram = reduced.gram(rows, columns)
     if shift > 0:
         gram[np.diag_indices(len(rows))] += np.where(reduced.tied[rows, columns], 0.0, shift)
     return gram
@@ -152,14 +165,14 @@ def _ascend(
     free: np.ndarray,
     upper: float,
     control: Control,
-) -> tuple[np.ndarray, int]:
-    """Maximise slope.e - e.gram.e/2 over steps e that keep start + e within its bounds.
+) -> Generator[float, None, np.ndarray]:
+    """Maximise slope.e - e.gram.e/2 over steps e that keep start + e within its bounds; returns start + e, (J,).
 
-    Returns start + e, (J,), and how many systems were factored.
+    Yields the work of every factorisation.
     """
     ridge = RIDGE * float(np.diag(gram).max())
     level = LEVEL * max(1.0, float(np.abs(cost).max()))
-    value, current, factors = start, slope, 0
+    value, current = start, slope
     for _ in range(INNER_STEPS):
         moving = free | ((value > 0) | (current > 0)) & ((value < upper) | (current < 0))
         if not moving.any() or control.expired():
@@ -167,7 +180,7 @@ def _ascend(
         system = gram if moving.all() else gram[np.ix_(moving, moving)]
         target = value.copy()
         target[moving] = regularised_solve(system, value[moving], current[moving], ridge)
-        factors += 1
+        yield FACTOR * len(system) ** 3 / BLOCKED
         best, image = _longest_ascent(gram, current, value, target, free, upper)
         if best is None:
             break
@@ -175,7 +188,7 @@ def _ascend(
         value, current = best, current - image
         if settled and not (~free & ((value == 0) & (current > level) | (value == upper) & (current < -level))).any():
             break
-    return value, factors
+    return value
 
 
 def _longest_ascent(
@@ -212,19 +225,12 @@ def regularised_solve(gram: np.ndarray, start: np.ndarray, slope: np.ndarray, ri
         solution = _by_single_precision(gram, start, slope)
         if solution is not None:
             return solution
-    while True:
-        try:
-            matrix = gram.copy()
-            matrix[np.diag_indices(size)] += ridge
-            factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
-            break
-        except LinAlgError:
-            ridge *= 100.0
-    solution = start + cho_solve(factor, slope, check_finite=False)
+    solve = ridged(gram, ridge)
+    solution = start + solve(slope)
     for _ in range(2):
         slope = slope - gram @ (solution - start)
         start = solution
-        solution = start + cho_solve(factor, slope, check_finite=False)
+        solution = start + solve(slope)
     return solution
 
 
@@ -236,7 +242,7 @@ def _by_single_precision(gram: np.ndarray, start: np.ndarray, slope: np.ndarray)
     matrix = gram.astype(np.float32)
     matrix[np.diag_indices(len(gram))] += SINGLE_RIDGE * float(np.diag(gram).max())
     try:
-        factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+        factor = lower_factor(matrix)
     except LinAlgError:
         return None
     solution, residual = start.copy(), slope.copy()

@@ -19,7 +19,7 @@ from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.coordinate_descent import CoordinateDescent
-from attsvm.solvers.frobenius.newton import newton
+from attsvm.solvers.frobenius.newton import newton, onto_bounds
 from attsvm.solvers.frobenius.priced_active_set import FEW_SUPPORTS, solve_by_prices
 from attsvm.solvers.interior_point.engine import CENTRE
 from attsvm.solvers.interior_point.euclidean import FrobeniusInteriorPoint, work_of_a_step
@@ -95,9 +95,7 @@ def solve_setting(
     if setting.terms.hard:
         CoordinateDescent(setting, dual).run(OPENING)
         if _takes_exchanges(setting):
-            order.append("active_set")
-            if _suits_exchanges(setting, dual):
-                order.reverse()
+            order.insert(0 if _suits_exchanges(setting, dual) else 1, "active_set")
     work = INTERIOR_STEPS * work_of_a_step(setting.reduced)
     turns = []
     # The first method's own second turn comes after the others'.
@@ -161,6 +159,7 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
             multipliers = farkas.certificate(setting.reduced, descent.dual, control)
             if multipliers is not None:
                 return multipliers
+            yield farkas.work(setting.reduced, descent.dual)
             suspicious *= 10.0
         gap = control.state.gap
         size = int(setting.inner(descent.dual).sum())
@@ -206,7 +205,7 @@ def interior_point(setting: Setting, control: Control, dual: np.ndarray) -> Step
         multipliers = farkas.certificate(setting.reduced, dual, control)
         if multipliers is not None:
             return multipliers
-    yield from newton(setting, dual, control, rounds=12)
+    yield from newton(setting, onto_bounds(setting, dual, method.term.V), control, rounds=12)
     return None
 
 

@@ -17,11 +17,13 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.active_set import append, settle
 from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, sweeps
 from attsvm.solvers.frobenius.newton import newton
-from attsvm.solvers.schedule import COMPILED, Steps
+from attsvm.solvers.schedule import COMPILED, PRICED, Steps
 
+# What has become of an instance in a compiled call.
+OPEN, SOLVED, VANISHED = 0, 1, 2
 PRICE_TOL = 1e-11  # in units of the margin asked for
 # With 1 - c.lam below this no W is near; an exchange that does not lower it by this part of itself is rounding.
-VANISHED, PROGRESS = 1e-12, 1e-14
+RESIDUE, PROGRESS = 1e-12, 1e-14
 # One violated constraint enters at a time, and another for every so many that are held.
 SHARE = 8
 CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
@@ -79,11 +81,11 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
             )
             control.iterations += steps
             size = max(size, int(np.count_nonzero(dual)))
-            yield (steps * (pricing + 4.0 * size * size) + size**3 / 3.0) / COMPILED
+            yield steps * pricing / PRICED + (4.0 * steps * size**2 + size**3 / 3.0) / COMPILED
             if ended:
                 break
             guess = dual
-        if rho > VANISHED:
+        if rho > RESIDUE:
             values = dual * (weight / rho)
             V = reduced.adjoint(values)
             if setting.report(V, values, control, adjoint=V, steps=0):
@@ -91,10 +93,12 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
             yield from newton(setting, values, control, rounds=3)
             if control.solved or control.stopped:
                 return None
-        multipliers = farkas.certificate(reduced, dual, control) if rho < DOUBTFUL else None
-        if multipliers is not None:
-            return multipliers
-        guess, weight = dual, weight * max(1.0, 1.0 / max(rho, VANISHED) - 1.0)
+        if rho < DOUBTFUL:
+            multipliers = farkas.certificate(reduced, dual, control)
+            if multipliers is not None:
+                return multipliers
+            yield farkas.work(reduced, dual)
+        guess, weight = dual, weight * max(1.0, 1.0 / max(rho, RESIDUE) - 1.0)
     return None
 
 
@@ -102,9 +106,8 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
 def least_multipliers_by_prices(delta, queries, row, column, free, T, square, passes):
     """Multipliers (m,) of the smallest W, for constraints listed as (delta, row, column).
 
-    They are in units of one over ``square``, the largest square of a constraint. Returns (found, vanished, multipliers)
-    as :func:`attsvm.solvers.compiled.frobenius.least_multipliers` does; where Newton would be better they are not
-    found.
+    They are in units of one over ``square``, the largest square of a constraint. Returns (state, multipliers) as
+    :func:`attsvm.solvers.compiled.frobenius.least_multipliers` does; OPEN where Newton would be better.
     """
     m, d = delta.shape
     n, dz = queries.shape
@@ -131,15 +134,15 @@ def least_multipliers_by_prices(delta, queries, row, column, free, T, square, pa
         total += 0.0 if free[k] else value
     values = np.zeros(m)
     if min(count, d * dz) > FEW_SUPPORTS:
-        return False, False, values
+        return OPEN, values
     weight = max(1.0, total)
     for k in range(m):
         guess[row[k], column[k]] /= weight
     dual, rho, _, _ = exchange(spread, queries, rejected, tied, guess, weight, min(m, d * dz + 1), 1 << 30)
-    scale = weight / rho if rho > VANISHED else 1.0
+    scale = weight / rho if rho > RESIDUE else 1.0
     for k in range(m):
         values[k] = dual[row[k], column[k]] * scale
-    return rho > VANISHED, rho <= VANISHED, values
+    return SOLVED if rho > RESIDUE else VANISHED, values
 
 
 @kernel(fastmath=FAST)
@@ -204,7 +207,7 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity, patience):
                 rho -= values[a]
             for b in range(p):
                 adjoint[i, b] += values[a] * delta[i, t, b]
-        if rho <= VANISHED or (steps > 1 and rho > (1.0 - PROGRESS) * before):
+        if rho <= RESIDUE or (steps > 1 and rho > (1.0 - PROGRESS) * before):
             break
         for b in range(p):
             for c in range(r):

@@ -1,0 +1,15 @@
+"""Draw docs/pictures/atlas.png from the rows of a run.
+
+attsvm reproduce atlas --out DIR; python docs/pictures/atlas.py DIR
+"""
+
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from attsvm.experiments.beyond.atlas import figure
+from attsvm.plots.style import as_png
+
+rows = pq.read_table(Path(sys.argv[1]) / "atlas" / "rows.parquet").to_pylist()
+Path(__file__).with_suffix(".png").write_bytes(as_png(figure(rows)))

@@ -1,0 +1,279 @@
+r"""The atlas: which norm's margin does each optimiser maximise, on four models, measured.
+
+A cell is an optimiser, a norm and a model; its number is the certified share of that norm's largest margin,
+:math:`\frac{\min A(W)}{\|W\|}\cdot\min\{\|V\|: A(V)\ge1\}`, at three horizons a factor of ten apart. The shortfalls of
+the three are extrapolated (Aitken): a share that tends to 1 is told from one that stays below. Norms other than an
+optimiser's own are its controls. Theorems and predictions, the latter written down before the first run, are in
+:mod:`attsvm.experiments.beyond.atlas_cells` and ``atlas_predictions.toml``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from attsvm.experiments.beyond.atlas_cells import (
+    MODELS,
+    NORMS,
+    OPTIMISERS,
+    expectations,
+    optimizer_of,
+    parameterization_of,
+)
+from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.figure import Figure
+
+NAME = "atlas"
+SIZES = {"attention": (6, 6, 8), "factors": (6, 6, 8), "multiclass": (15, 5, 8), "next-token": (8, 6, 8)}
+# A share whose limit is this near to one counts as one.
+REACHED = 0.99
+# Ratio of two gains up to which they are extrapolated; a gain that is none.
+_TRUSTED, _STILL = 0.6, 1e-3
+
+
+@dataclass(frozen=True)
+class Config:
+    """One optimiser on one model.
+
+    Attributes
+    ----------
+    model, optimiser : str
+    n, T, d : int
+        Queries, inputs or contexts; tokens, classes or words; dimension.
+    steps : int
+        The last horizon; the others are a tenth and a hundredth of it.
+    trials : int
+    """
+
+    model: str
+    optimiser: str
+    n: int
+    T: int
+    d: int
+    steps: int = 10_000
+    trials: int = 8
+
+    def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            raise ValueError(f"model is {self.model!r}; one of {', '.join(MODELS)} was expected.")
+        names = OPTIMISERS[parameterization_of(self.model)]
+        if self.optimiser not in names:
+            raise ValueError(f"optimiser is {self.optimiser!r}; one of {', '.join(names)} was expected.")
+
+
+def sweep(effort: Effort) -> list[Config]:
+    """Every optimiser on every model."""
+    steps, trials = (100_000, 20) if effort == "full" else (10_000, 8)
+    return [
+        Config(model, name, *SIZES[model], steps=steps, trials=trials)
+        for model in MODELS
+        for name in OPTIMISERS[parameterization_of(model)]
+    ]
+
+
+def horizons(steps: int) -> list[int]:
+    """Return the three numbers of steps, rising."""
+    return [max(steps // 100, 1), max(steps // 10, 2), max(steps, 3)]
+
+
+def trials(config: Config, seeds: Any) -> list[Row]:
+    """Train, and measure the share in every norm at every horizon: a row for each seed and horizon."""
+    import numpy as np
+
+    from attsvm.core.norms import get_norm
+    from attsvm.experiments.beyond.atlas_models import Sizes, margin, problem_of, smallest_norms, training_set
+    from attsvm.experiments.instances import start_seeds
+    from attsvm.training import train
+
+    sizes = Sizes(config.model, config.n, config.T, config.d)
+    made = training_set(seeds, sizes)
+    marks = horizons(config.steps)
+    trace = train(
+        made.data,
+        made.head,
+        loss=made.loss,
+        sample_weight=made.weight,
+        optimizer=optimizer_of(config.model, config.optimiser),
+        parameterization=parameterization_of(config.model),
+        steps=marks[-1],
+        record_every=marks,
+        seed=start_seeds(seeds),
+    )
+    tops = trace.attention.argmax(-1)  # (B, records, n)
+    rows: list[Row] = []
+    for b, seed in enumerate(seeds):
+        for horizon, at in zip(marks, range(1, len(marks) + 1), strict=True):
+            W, selected = trace.W[b, at], tops[b, at]
+            row: Row = {"seed": int(seed), "horizon": horizon, "ended": bool(trace.last_step[b] < horizon)}
+            bounds = smallest_norms(int(seed), sizes, selected)
+            size = np.abs(W).max()
+            lead = margin(problem_of(int(seed), sizes, selected), W / size) if size > 0 else 0.0
+            for name, norm in NORMS.items():
+                low, high = bounds[name]
+                known = bool(np.isfinite(high)) and size > 0
+                unit = lead / get_norm(norm).value(W / size) if known else 0.0
+                row[f"{name}_low"], row[f"{name}_high"] = sorted((unit * low, unit * high)) if known else (None, None)
+            rows.append(row)
+    return rows
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What was measured of an optimiser, a norm and a model.
+
+    Attributes
+    ----------
+    shares : ndarray, shape (instances, 3)
+        Middles of the certified intervals at the three horizons.
+    limits : ndarray, shape (instances,)
+        Extrapolated; the last share where that says nothing.
+    low, high : float
+        95 % interval of the mean limit.
+    """
+
+    shares: np.ndarray
+    limits: np.ndarray
+    low: float
+    high: float
+
+    @property
+    def outcome(self) -> str:
+        """Whether the share tends to one: "one", "below" or "undecided"."""
+        return "one" if self.low >= REACHED else "below" if self.high < REACHED else "undecided"
+
+
+def limits_of(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bound the limits of shares (instances, 3) at horizons in geometric progression.
+
+    A shortfall that falls like c + a r^j has the limit c by Aitken's formula, which is trusted up to r = 0.6 (1/sqrt(k)
+    has r = 0.32). A share that rises more evenly may end anywhere up to one; one that does not rise is
+    taken to stay.
+    """
+    import numpy as np
+
+    first, second, third = shares.T
+    gain, last = second - first, third - second
+    rising = last > _STILL
+    known = rising & (gain > 0) & (last <= _TRUSTED * gain)
+    aim = third + np.where(known, last**2 / np.where(known, gain - last, 1.0), 0.0)
+    low = np.minimum(aim, np.maximum(third, 1.0))
+    return low, np.where(rising & ~known, np.maximum(third, 1.0), low)
+
+
+def _cell(shares: np.ndarray) -> Cell:
+    from attsvm.experiments.statistics import bootstrap_interval
+
+    lows, highs = limits_of(shares)
+    if len(lows) == 1:
+        return Cell(shares, lows, float(lows[0]), float(highs[0]))
+    return Cell(shares, lows, bootstrap_interval(lows)[0], bootstrap_interval(highs)[1])
+
+
+def cells(rows: Sequence[Row]) -> dict[tuple[str, str, str], Cell]:
+    """Return the cells by model, optimiser and norm that have an instance with all horizons known."""
+    import numpy as np
+
+    groups: dict[tuple[str, str], dict[int, list[Row]]] = {}
+    for row in rows:
+        groups.setdefault((row["model"], row["optimiser"]), {}).setdefault(row["seed"], []).append(row)
+    measured = {}
+    for (model, name), instances in groups.items():
+        for norm in NORMS:
+            table = [
+                [(row[f"{norm}_low"] + row[f"{norm}_high"]) / 2 for row in sorted(one, key=lambda row: row["horizon"])]
+                for one in instances.values()
+                if all(row[f"{norm}_low"] is not None for row in one)
+            ]
+            if table:
+                measured[model, name, norm] = _cell(np.array(table))
+    return measured
+
+
+def judged(rows: Sequence[Row]) -> Iterator[tuple[str, str, str, Cell, str]]:
+    """Yield model, optimiser, norm, cell and one of "settled", "slow", "hit", "miss", "undecided" for each."""
+    expected = expectations()
+    for (model, name, norm), cell in cells(rows).items():
+        known = expected[model, name]
+        if known.settled and norm == known.norm:
+            yield model, name, norm, cell, "slow" if known.slow else "settled"
+        elif cell.outcome == "undecided":
+            yield model, name, norm, cell, "undecided"
+        else:
+            yield model, name, norm, cell, "hit" if (cell.outcome == "one") == (norm == known.norm) else "miss"
+
+
+def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    """Report the settled cells, then how the predictions fared, then the nearest norm of every optimiser."""
+    from attsvm.experiments.comparison import mean_verdict, share_verdict
+
+    expected = expectations()
+    table = list(judged(rows))
+    asked = {(row["model"], row["optimiser"]): row["trials"] for row in rows}
+    results = []
+    for model, name, norm, cell, kind in table:
+        if kind in ("settled", "slow"):
+            results.append(
+                mean_verdict(
+                    NAME, f"limit of the share in the {norm} norm, {name}, {MODELS[model]} (theorem)", cell.limits,
+                    interval="bootstrap", trials=asked[model, name], infeasible=asked[model, name] - len(cell.limits),
+                    note=f"{_course(cell)} {expected[model, name].reason}"
+                    + ("; its rate is 1/log k, and no horizon shows the limit." if kind == "slow" else "."),
+                )
+            )  # fmt: skip
+    for model in MODELS:
+        open_cells = [kind for where, _, _, _, kind in table if where == model and kind in ("hit", "miss")]
+        vague = sum(where == model and kind == "undecided" for where, *_, kind in table)
+        if open_cells:
+            results.append(
+                share_verdict(
+                    NAME, f"open cells that came out as predicted, {MODELS[model]}", open_cells.count("hit"),
+                    len(open_cells), trials=len(open_cells) + vague, discarded=vague,
+                    note=f"{open_cells.count('hit')} hits, {open_cells.count('miss')} misses, {vague} undecided.",
+                )
+            )  # fmt: skip
+    for model, name in asked:
+        own = {norm: cell for m, o, norm, cell, _ in table if (m, o) == (model, name)}
+        if own:
+            best = max(own, key=lambda norm: own[norm].limits.mean())
+            missed = [norm for m, o, norm, _, kind in table if (m, o) == (model, name) and kind == "miss"]
+            foreseen = expected[model, name]
+            results.append(
+                mean_verdict(
+                    NAME, f"largest limit of a share, {name}, {MODELS[model]}", own[best].limits, interval="bootstrap",
+                    trials=asked[model, name], infeasible=asked[model, name] - len(own[best].limits),
+                    note=f"In the {best} norm. {_course(own[best])} Expected: {foreseen.norm or 'none'}. "
+                    + (f"Missed: {', '.join(missed)}." if missed else "No miss."),
+                )
+            )  # fmt: skip
+    return results
+
+
+def _course(cell: Cell) -> str:
+    return "Shares at the three horizons: " + ", ".join(f"{share:.4f}" for share in cell.shares.mean(0)) + "."
+
+
+def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
+    """Draw the shares at the last horizon, optimisers by norms, a panel a model."""
+    from attsvm.experiments.beyond.atlas_figure import draw_atlas
+
+    return draw_atlas(list(judged(rows)), width)
+
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    title="The atlas: which norm's margin each optimiser maximises",
+    source="Which norm, on which model",
+    claim="Each optimiser maximises the margin in one norm at most, which a theorem or a prediction names beforehand.",
+    config=Config,
+    sweep=sweep,
+    trials=trials,
+    figure=figure,
+    verdicts=verdicts,
+    instance=("n", "T", "d"),
+    minutes={"quick": 6.0, "full": 150.0},
+    batch=8,
+)

@@ -1,0 +1,143 @@
+r"""The four models of the atlas: data to train on, and the max-margin problem that its limit is compared with.
+
+Attention is trained on the published random instances. Multiclass classification and next-token prediction are the same
+model with the classes, or the words, as tokens (unit vectors that every query reads): the softmax weight of the right
+one is the prediction, its negative logarithm the loss. A context that two words may follow is two queries with weights
+that add up to one, so that the risk is the cross-entropy with the true distribution; its support must then score alike
+in the limit (arXiv 2402.18551).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from attsvm.core.problem import SelectionProblem
+from attsvm.data.token_data import TokenData
+from attsvm.experiments.beyond.atlas_cells import NORMS
+from attsvm.experiments.instances import draw
+from attsvm.solvers.solving import solve
+
+# The score gap of the published experiments.
+_GAP = 0.1
+# Length of an input's noise about its class's mean, which has length one.
+_NOISE = 0.5
+# Certified relative gap of the largest margins: far below what tells a share from one.
+_TOL = 1e-6
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What an instance is drawn with.
+
+    Attributes
+    ----------
+    model : str
+    n, T, d : int
+        Queries, inputs or contexts; tokens, classes or words; dimension.
+    """
+
+    model: str
+    n: int
+    T: int
+    d: int
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """Instances, stacked.
+
+    Attributes
+    ----------
+    data : TokenData
+    head : ndarray
+    loss : str
+    weight : ndarray or None
+    """
+
+    data: TokenData
+    head: np.ndarray
+    loss: str
+    weight: np.ndarray | None
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def _classes(seed: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
+    """Draw inputs (n, d) about a mean for each class, and labels (n,), every class in turn."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(sizes.n) % sizes.T
+    means = _unit(rng.standard_normal((sizes.T, sizes.d)))
+    return means[labels] + _NOISE * _unit(rng.standard_normal((sizes.n, sizes.d))), labels
+
+
+def _contexts(seed: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw contexts (n, d), the two words (n, 2) that follow each, and their probabilities; every other has but one."""
+    rng = np.random.default_rng(seed)
+    contexts = _unit(rng.standard_normal((sizes.n, sizes.d)))
+    words = np.stack([rng.permutation(sizes.T)[:2] for _ in range(sizes.n)])
+    first = np.where(np.arange(sizes.n) % 2 == 0, rng.uniform(0.3, 0.7, sizes.n), 1.0)
+    return contexts, words, np.stack([first, 1 - first], 1)
+
+
+def training_set(seeds: Sequence[int] | np.ndarray, sizes: Sizes) -> TrainingSet:
+    """Draw the instance of each seed."""
+    if sizes.model in ("attention", "factors"):
+        instances = draw(seeds, sizes.n, sizes.T, sizes.d, _GAP)
+        return TrainingSet(instances.data, instances.v, "logistic", None)
+    if sizes.model == "multiclass":
+        pairs = [_classes(int(seed), sizes) for seed in seeds]
+        queries, targets = (np.stack(part) for part in zip(*pairs, strict=True))
+        weight = None
+    else:
+        triples = [_contexts(int(seed), sizes) for seed in seeds]
+        queries = np.stack([np.repeat(contexts, 2, axis=0) for contexts, _, _ in triples])
+        targets = np.stack([words.ravel() for _, words, _ in triples])
+        weight = np.stack([shares.ravel() for _, _, shares in triples])
+    tokens = np.broadcast_to(np.eye(sizes.T), (*targets.shape, sizes.T, sizes.T))
+    right = (targets[..., None] == np.arange(sizes.T)).astype(float)
+    data = TokenData(tokens, queries, np.ones(targets.shape), values=right[..., None])
+    return TrainingSet(data, np.ones(1), "log", weight)
+
+
+def problem_of(seed: int, sizes: Sizes, selected: np.ndarray) -> SelectionProblem:
+    """Pose the max-margin problem of an instance; `selected` (n,) is read for attention alone."""
+    if sizes.model in ("attention", "factors"):
+        data = draw([seed], sizes.n, sizes.T, sizes.d, _GAP).data
+        return SelectionProblem(data.tokens[0], data.queries[0], selected)
+    if sizes.model == "multiclass":
+        return SelectionProblem.from_classes(*_classes(seed, sizes), classes=sizes.T)
+    contexts, words, shares = _contexts(seed, sizes)
+    supports = np.zeros((sizes.n, sizes.T), dtype=bool)
+    np.put_along_axis(supports, words, shares > 0, axis=1)
+    return SelectionProblem.from_contexts(contexts, supports)
+
+
+@lru_cache(maxsize=1 << 12)
+def _smallest_norms(seed: int, sizes: Sizes, selected: bytes) -> dict[str, tuple[float, float]]:
+    problem = problem_of(seed, sizes, np.frombuffer(selected, dtype=np.int64))
+    bounds = {}
+    for name, norm in NORMS.items():
+        certified = solve(problem, norm, tol=_TOL).certified
+        bounds[name] = (certified.lower_bound, certified.upper_bound)
+    return bounds
+
+
+def smallest_norms(seed: int, sizes: Sizes, selected: np.ndarray) -> dict[str, tuple[float, float]]:
+    """Return certified bounds on the smallest norm of a W with margins of one, in every norm; infinite for none."""
+    chosen = np.ascontiguousarray(selected, dtype=np.int64)
+    if sizes.model not in ("attention", "factors"):
+        chosen = chosen[:0]  # their problems do not depend on it, and are solved once
+    return _smallest_norms(int(seed), sizes, chosen.tobytes())
+
+
+def margin(problem: SelectionProblem, W: np.ndarray) -> float:
+    """Return the smallest lead of any selected token over any rejected one."""
+    leads = problem.apply(W)  # of the first selected token
+    lag = np.where(problem.tied, leads, 0.0).max(axis=1, keepdims=True)
+    return float((leads - lag)[problem.rejected].min())

@@ -1,0 +1,114 @@
+"""Running an engine from record to record, and rewinding where a trial overflows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attsvm.training.engine import Engine
+from attsvm.training.limits import Ending, left_range, out_of_range
+
+# Between callbacks a run is cut into at most this many pieces, so that a progress bar moves and Ctrl-C is heard.
+_PIECES = 100
+
+
+def record_steps(record_every: int | Sequence[int] | None, steps: int) -> np.ndarray:
+    """Return the sorted step numbers at which to record; 0 and `steps` are always among them."""
+    if record_every is None:
+        marks = np.array([], dtype=int)
+    elif isinstance(record_every, (int, np.integer)):
+        if record_every < 1:
+            raise ValueError(f"record_every is {record_every}; a positive integer or a list of steps was expected.")
+        marks = np.arange(0, steps, int(record_every))
+    else:
+        marks = np.asarray(record_every)
+        if marks.ndim != 1 or marks.dtype.kind not in "iu" or (marks < 0).any() or (marks > steps).any():
+            raise ValueError(
+                f"record_every has shape {marks.shape}; a positive integer or steps in 0..{steps} were expected."
+            )
+    return np.unique(np.concatenate([marks, [0, steps]]).astype(int))
+
+
+def _snapshot(engine: Engine) -> dict[str, Tensor]:
+    """Return the current parameters by name, shape (B, ...); those of the head begin with "head."."""
+    names = ("W",) if len(engine.params) == 1 else ("K", "Q")
+    parameters: dict[str, Tensor] = dict(zip(names, engine.params, strict=True))
+    for companion in engine.companions:
+        parameters |= companion.parameters()
+    return parameters
+
+
+def _outside(engine: Engine) -> Tensor:
+    """Whether a trial's parameters, those trained besides included, are out of range, (B,)."""
+    outside = out_of_range(engine.params)
+    for companion in engine.companions:
+        for parameter in companion.parameters().values():
+            outside |= out_of_range([parameter])
+    return outside
+
+
+class Watch:
+    """Advances an engine, and holds trials at their last parameters within range.
+
+    Parameters
+    ----------
+    engine : Engine
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._last: dict[int, dict[str, Tensor]] = {}
+
+    def advance(self, first: int, stop: int) -> None:
+        """Make steps first + 1 .. stop of the trials that have not ended."""
+        engine = self.engine
+        if len(engine.ends) == len(engine.params[0]):
+            return
+        before = engine.save()
+        engine.advance(first, stop - first)
+        if self._ending():
+            engine.restore(before)
+            for step in range(first, stop):
+                good = {name: parameter.clone() for name, parameter in _snapshot(engine).items()}
+                engine.advance(step, 1)
+                for trial in self._ending():
+                    self._last[trial] = {name: parameter[trial] for name, parameter in good.items()}
+                    engine.ends[trial] = Ending(step, left_range(engine.params[0].dtype))
+        for trial, values in self._last.items():
+            for name, parameter in _snapshot(engine).items():
+                parameter[trial] = values[name]
+        for companion in engine.companions if self._last else ():
+            companion.refresh()
+
+    def _ending(self) -> list[int]:
+        """List the trials that are out of range and have not ended before."""
+        return [trial for trial in _outside(self.engine).nonzero().flatten().tolist() if trial not in self.engine.ends]
+
+
+@torch.no_grad()
+def run(
+    engine: Engine, marks: np.ndarray, steps: int, callback: Callable[[int, int], bool | None] | None
+) -> tuple[dict[str, Tensor], np.ndarray, bool]:
+    """Advance from mark to mark; return the records (B, R, ...), their steps, and whether the callback stopped."""
+    stops = set(marks.tolist())
+    if callback is not None:
+        stops.update(np.linspace(0, steps, _PIECES + 1).astype(int).tolist())
+    records = {name: p.new_empty((p.shape[0], len(marks), *p.shape[1:])) for name, p in _snapshot(engine).items()}
+    recorded: list[int] = []
+    watch = Watch(engine)
+    count = 0
+    for stop in sorted(stops):
+        if stop > count:
+            watch.advance(count, stop)
+            count = stop
+        cancel = callback is not None and bool(callback(count, steps))
+        if cancel or count == marks[len(recorded)]:
+            for name, parameter in _snapshot(engine).items():
+                records[name][:, len(recorded)] = parameter
+            recorded.append(count)
+        if cancel:
+            break
+    return {name: r[:, : len(recorded)] for name, r in records.items()}, np.array(recorded), count < steps

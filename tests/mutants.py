@@ -1,0 +1,217 @@
+"""Mutants of a module: one changed operator, constant or condition each, and how it is put in place.
+
+A comparison, an operator of arithmetic or logic, a number, True and False, a condition negated, min for max, any for
+all. What a `raise` says, annotations, docstrings, decorators, defaults, `strict=` and `copy=` stay as they are, and so
+does what stands outside functions.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+COMPARISONS: dict[type, tuple[type, ...]] = {
+    ast.Lt: (ast.LtE, ast.Gt),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.Lt),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+}
+OPERATORS: dict[type, type] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+NAMES = {"min": "max", "any": "all", "minimum": "maximum", "argmin": "argmax", "zeros": "ones", "amin": "amax"}
+NAMES |= {other: name for name, other in NAMES.items()}
+UNTOUCHED = (ast.Raise, ast.arguments, ast.AnnAssign)
+SKIPPED = ("decorator_list", "returns")
+
+
+def _constants(value: Any) -> list[Any]:
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1]
+    if isinstance(value, float) and value:
+        return [value * 10, value / 10]
+    return [1.0] if isinstance(value, float) else []
+
+
+def _changes(node: ast.AST) -> list[ast.AST]:
+    """Every node that may stand in the place of `node`."""
+    found: list[ast.AST] = []
+
+    def changed(**fields: Any) -> None:
+        other = copy.copy(node)
+        for name, value in fields.items():
+            setattr(other, name, value)
+        found.append(other)
+
+    if isinstance(node, ast.Compare):
+        for at, op in enumerate(node.ops):
+            for other in COMPARISONS.get(type(op), ()):
+                changed(ops=[*node.ops[:at], other(), *node.ops[at + 1 :]])
+    elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in OPERATORS:
+        changed(op=OPERATORS[type(node.op)]())
+    elif isinstance(node, ast.BoolOp):
+        changed(op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Not | ast.Invert):
+        found.append(node.operand)
+    elif isinstance(node, ast.If | ast.IfExp | ast.While):
+        changed(test=ast.UnaryOp(ast.Not(), node.test))
+    elif isinstance(node, ast.Constant):
+        for value in _constants(node.value):
+            changed(value=value)
+    elif isinstance(node, ast.Name) and node.id in NAMES and isinstance(node.ctx, ast.Load):
+        changed(id=NAMES[node.id])
+    elif isinstance(node, ast.Attribute) and node.attr in NAMES:
+        changed(attr=NAMES[node.attr])
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Mutant:
+    """One change.
+
+    Attributes
+    ----------
+    line, column : int
+        Of what is changed; the column counts from the first character of the line.
+    function : str
+        The function it is in.
+    first : int
+        The first line of that function.
+    text : str
+        The line.
+    was, becomes : str
+    make : callable
+        Returns the changed module.
+    """
+
+    line: int
+    column: int
+    function: str
+    first: int
+    text: str
+    was: str
+    becomes: str
+    make: Callable[[], ast.Module]
+
+    @property
+    def key(self) -> tuple[str, int, str, str]:
+        """What tells a mutant from others of its module however lines move."""
+        return self.text, self.column, self.was, self.becomes
+
+
+def mutants(source: str) -> Iterator[Mutant]:
+    """Every mutant of a module."""
+    tree, lines = ast.parse(source), source.split("\n")
+
+    def made(node: ast.AST, name: str, at: int, child: ast.AST, other: ast.AST) -> ast.Module:
+        _put(node, name, at, other)
+        new = ast.fix_missing_locations(copy.deepcopy(tree))
+        _put(node, name, at, child)
+        return new
+
+    def visit(node: ast.AST, function: str, inside: int) -> Iterator[Mutant]:
+        for name, value in ast.iter_fields(node):
+            for at, child in enumerate(value if isinstance(value, list) else [value]):
+                if not isinstance(child, ast.AST) or isinstance(child, UNTOUCHED) or name in SKIPPED:
+                    continue
+                if isinstance(child, ast.keyword) and child.arg in ("strict", "copy"):
+                    continue
+                called, within = function, inside
+                if isinstance(child, ast.FunctionDef | ast.Lambda):
+                    decorators = getattr(child, "decorator_list", [])
+                    within = min([child.lineno, *(one.lineno for one in decorators)])
+                    called = getattr(child, "name", function)
+                for other in _changes(child) if inside else ():
+                    ast.copy_location(other, child)
+                    line = getattr(child, "lineno", 0)
+                    text = lines[line - 1]
+                    column = getattr(child, "col_offset", 0) - (len(text) - len(text.lstrip()))
+                    yield Mutant(
+                        line, column, function, inside, text.strip(), _brief(child), _brief(other),
+                        partial(made, node, name, at, child, other),
+                    )  # fmt: skip
+                yield from visit(child, called, within)
+
+    yield from visit(tree, "", 0)
+
+
+def _brief(node: ast.AST) -> str:
+    return ast.unparse(node).split("\n")[0]
+
+
+def draw(made: list[Mutant], count: int, seed: int) -> list[Mutant]:
+    """Draw mutants systematically along the functions, in random order within each: every one is equally likely."""
+    if not 0 < count < len(made):
+        return made
+    rng = random.Random(seed)
+    ordered = sorted(made, key=lambda one: (one.first, rng.random()))
+    start = rng.random()
+    return [ordered[int((k + start) * len(made) / count)] for k in range(count)]
+
+
+def _put(node: ast.AST, name: str, at: int, child: ast.AST) -> None:
+    value = getattr(node, name)
+    if isinstance(value, list):
+        value[at] = child
+    else:
+        setattr(node, name, child)
+
+
+def _codes(code: CodeType, prefix: str = "") -> Iterator[tuple[str, CodeType]]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            name = f"{prefix}{constant.co_name}"
+            yield name, constant
+            yield from _codes(constant, f"{name}.")
+
+
+def _functions(owner: Any, module: ModuleType, prefix: str = "") -> Iterator[tuple[str, FunctionType]]:
+    for name, value in list(vars(owner).items()):
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            yield from _functions(value, module, f"{prefix}{name}.")
+            continue
+        for inner in (
+            value,
+            getattr(value, "fget", None),
+            getattr(value, "func", None),
+            getattr(value, "__func__", None),
+        ):
+            inner = inspect.unwrap(inner) if callable(inner) else inner
+            if isinstance(inner, FunctionType) and inner.__module__ == module.__name__:
+                yield f"{prefix}{inner.__name__}", inner
+
+
+def install(mutant: Mutant, module: ModuleType) -> bool:
+    """Exchange the code of every function of the module for the mutant's; False when none of them is another."""
+    codes = dict(_codes(compile(mutant.make(), module.__file__ or "", "exec", dont_inherit=True)))
+    exchanged = False
+    for name, function in _functions(module, module):
+        if name in codes and len(codes[name].co_freevars) == len(function.__code__.co_freevars):
+            exchanged = exchanged or codes[name] != function.__code__
+            function.__code__ = codes[name]
+    for value in vars(module).values():
+        if callable(getattr(value, "cache_clear", None)):
+            value.cache_clear()
+    return exchanged

@@ -1,0 +1,124 @@
+"""The atlas: its instances are the models they stand for, its shares one where they must be, its limits limits."""
+
+import numpy as np
+import pytest
+import torch
+
+from attsvm import solve
+from attsvm.experiments.beyond.atlas import REACHED, SIZES, Config, cells, horizons, judged, limits_of, trials
+from attsvm.experiments.beyond.atlas_cells import MODELS, NORMS, OPTIMISERS, THEOREMS, expectations, parameterization_of
+from attsvm.experiments.beyond.atlas_models import Sizes, margin, problem_of, smallest_norms, training_set
+from attsvm.training.objective import Objective
+
+SEEDS = [3, 4]
+
+
+def sizes(model):
+    return Sizes(model, *SIZES[model])
+
+
+def test_every_pair_is_expected_once_and_there_are_as_many_as_promised():
+    assert len(expectations()) == sum(len(OPTIMISERS[parameterization_of(model)]) for model in MODELS)
+    assert all(len(names) >= 15 for names in OPTIMISERS.values())
+    assert len(NORMS) == 8
+    assert all(expectations()[pair].settled for pair in THEOREMS)
+    assert all(known.reason for known in expectations().values())
+
+
+@pytest.mark.parametrize("model", ["multiclass", "next-token"])
+def test_risks_are_cross_entropies_with_the_true_distribution(model):
+    made = training_set(SEEDS, sizes(model))
+    objective = Objective.from_data(made.data, made.head, made.loss)
+    if made.weight is not None:
+        objective = objective.weighted(torch.as_tensor(made.weight))
+    W = torch.randn(2, SIZES[model][1], 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for b in range(2):
+        inputs = torch.as_tensor(made.data.queries[b])
+        targets = torch.as_tensor(made.data.values[b, ..., 0])
+        weight = torch.ones(len(inputs)) if made.weight is None else torch.as_tensor(made.weight[b])
+        entropy = -(targets * torch.log_softmax(inputs @ W[b].T, -1)).sum(-1)
+        assert float(objective.value(W)[b]) == pytest.approx(float((weight * entropy).sum() / weight.sum()))
+    if model == "next-token":
+        # Two rows a context, with probabilities that add up to one.
+        np.testing.assert_allclose(made.weight.reshape(2, -1, 2).sum(-1), 1)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_solution_in_a_norm_has_the_whole_share_and_no_other_matrix_more(model):
+    rng = np.random.default_rng(0)
+    made = training_set(SEEDS, sizes(model))
+    selected = Objective.from_data(made.data, made.head, made.loss).token_scores().argmax(-1).numpy()
+    problem = problem_of(SEEDS[0], sizes(model), selected[0])
+    bounds = smallest_norms(SEEDS[0], sizes(model), selected[0])
+    for name, norm in NORMS.items():
+        solution = solve(problem, norm, tol=1e-6)
+        low, high = bounds[name]
+        length = solution.norm.value(solution.W)
+        # Certified to 1e-6; ties of the solution hold to rounding.
+        assert margin(problem, solution.W) / length * low <= 1 + 1e-9
+        assert margin(problem, solution.W) / length * high >= 1 - 2e-6
+        other = solution.W + 0.01 * np.abs(solution.W).max() * rng.standard_normal(solution.W.shape)
+        if not problem.has_ties:
+            assert margin(problem, other) / solution.norm.value(other) * low <= 1 + 1e-9
+
+
+def test_the_margin_with_ties_is_that_of_the_worst_selected_word():
+    problem = problem_of(SEEDS[0], sizes("next-token"), np.empty(0))
+    W = np.random.default_rng(1).standard_normal((6, 8))
+    scores = problem.queries @ W.T
+    leads = [scores[i][problem.selected[i]].min() - scores[i][~problem.selected[i]].max() for i in range(len(scores))]
+    assert margin(problem, W) == pytest.approx(min(leads))
+
+
+def test_limits_of_known_sequences():
+    k = np.array([100.0, 1000, 10_000])
+    known = np.stack([1 - 2 / np.sqrt(k), 0.7 - 1 / k, np.full(3, 0.6), 0.9 + 0.1 / k])
+    low, high = limits_of(known)
+    # Aitken's formula is exact for geometric progressions; gains below 1e-3 are taken for none.
+    np.testing.assert_allclose(low, [1, 0.7, 0.6, 0.9], atol=1e-3)
+    np.testing.assert_array_equal(low, high)
+    low, high = limits_of(np.array([[0.2, 0.4, 0.6], [0.9, 0.5, 0.7]]))
+    np.testing.assert_array_equal(low, [0.6, 0.7])
+    np.testing.assert_array_equal(high, [1, 1])
+
+
+def rows_of(model, name, shares):
+    """Rows of two instances whose share in the max norm is given at the horizons, half of it in the others."""
+    return [
+        {"model": model, "optimiser": name, "seed": seed, "horizon": horizon, "trials": 2, "ended": False}
+        | {f"{norm}_{end}": share if norm == "max" else share / 2 for norm in NORMS for end in ("low", "high")}
+        for seed in (1, 2)
+        for horizon, share in zip((1, 10, 100), shares, strict=True)
+    ]
+
+
+def test_cells_are_judged_against_theorem_and_prediction():
+    rows = rows_of("multiclass", "sign", (0.9, 0.99, 0.999)) + rows_of("multiclass", "Lion", (0.5, 0.5, 0.5))
+    rows += rows_of("multiclass", "Adam", (0.2, 0.5, 0.8)) + rows_of("multiclass", "gradient", (0.9, 0.99, 0.999))
+    kinds = {(name, norm): (cell.outcome, kind) for _, name, norm, cell, kind in judged(rows)}
+    assert kinds["sign", "max"] == ("one", "settled")
+    assert kinds["sign", "l_1"] == ("below", "hit")
+    assert kinds["Lion", "max"] == ("below", "miss")
+    assert kinds["Adam", "max"] == ("undecided", "undecided")
+    assert kinds["gradient", "max"] == ("one", "miss")
+    assert kinds["gradient", "frobenius"] == ("below", "slow")
+    assert cells(rows)["multiclass", "sign", "max"].low >= REACHED
+    lost = [row | ({"max_low": None} if row["horizon"] == 1 and row["seed"] == 1 else {}) for row in rows]
+    assert len(cells(lost)["multiclass", "sign", "max"].shares) == 1
+
+
+def test_a_row_does_not_depend_on_the_batch_it_is_computed_in():
+    config = Config("next-token", "normalised", *SIZES["next-token"], steps=50, trials=2)
+    both, alone = trials(config, SEEDS), trials(config, SEEDS[1:])
+    assert [row["horizon"] for row in alone] == horizons(50)
+    for one, two in zip([row for row in both if row["seed"] == SEEDS[1]], alone, strict=True):
+        for key, value in one.items():
+            # Fifty normalised steps expand rounding by less than 1e6.
+            assert value == pytest.approx(two[key], abs=1e-10)
+
+
+def test_cells_that_do_not_exist_are_refused():
+    with pytest.raises(ValueError, match="model is 'rnn'"):
+        Config("rnn", "sign", 1, 1, 1)
+    with pytest.raises(ValueError, match="optimiser is 'momentum'"):
+        Config("factors", "momentum", 1, 1, 1)

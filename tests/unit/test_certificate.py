@@ -1,0 +1,560 @@
+"""Certificates of infeasibility: what each test of them says, against dense algebra and exact elimination."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import oracle
+from attsvm import SelectionProblem, Status, solve
+from attsvm.core.double_double import Rows
+from attsvm.core.reduction import Reduced, reduce
+from attsvm.core.rounding import EPS
+from attsvm.proofs import certificate as module
+from attsvm.proofs import infeasible
+from attsvm.proofs.certificate import FarkasCertificate, existence_ratio
+from attsvm.proofs.infeasible import prove_infeasible
+from attsvm.proofs.surjective import RightInverse
+from problems import FAMILIES, NAMED, single
+
+
+@cache
+def contradictions() -> list[tuple[SelectionProblem, np.ndarray]]:
+    """Infeasible problems of several kinds with the multipliers that the solver found."""
+    made = [make().problem for make in NAMED.values() if not make().feasible]
+    for name in ("contradicted", "published", "integers", "several", "self_attention"):
+        made += [problem for _, (_, problem) in zip(range(25), FAMILIES[name].instances(), strict=False)]
+    kept = []
+    for problem in made:
+        solution = solve(problem)
+        if solution.status is Status.INFEASIBLE:
+            assert solution.certificate is not None
+            kept.append((problem, np.array(solution.certificate.dual)))
+    assert len(kept) > 40
+    return kept
+
+
+def feasible() -> Iterator[SelectionProblem]:
+    for name in ("planted", "several", "rectangular", "correlated"):
+        for _, (_, problem) in zip(range(6), FAMILIES[name].instances(), strict=False):
+            if solve(problem).status is Status.OPTIMAL:
+                yield problem
+
+
+# --- what holds ---
+
+
+def test_every_certificate_found_is_verified_with_the_words_for_it() -> None:
+    for problem, dual in contradictions():
+        found = FarkasCertificate(problem, dual)
+        assert found.verify()
+        assert found.residual <= 1e-14
+        assert found.exact == (found.perturbation == 0.0)
+        if found.exact:
+            assert "cancel exactly" in found.statement
+        else:
+            assert found.ratio < 1
+            assert found.perturbation < 1e-12
+            assert f"{found.perturbation:.1e}" in found.statement
+        # Scaling says the same.
+        assert FarkasCertificate(problem, 1e-3 * dual).verify()
+
+
+def test_the_residual_and_the_perturbation_are_shares_of_the_terms() -> None:
+    """Both are |A^T lam| over the sum of lam |delta||z|, the second from above."""
+    rng = np.random.default_rng(0)
+    checked = 0
+    for problem, dual in contradictions():
+        if np.count_nonzero(dual) < 2:
+            continue
+        bent = dual * (1 + 0.3 * rng.random(dual.shape))
+        full = oracle.dense(problem)
+        weights = bent[full.where]
+        pulled = np.einsum("m,md,me->de", weights, full.left, full.right)
+        total = float((np.abs(weights) * full.lengths).sum())
+        if total == 0 or np.linalg.norm(pulled) < 1e-6 * total:
+            continue
+        found = FarkasCertificate(problem, bent)
+        expected = float(np.linalg.norm(pulled)) / total
+        assert found.residual == pytest.approx(expected, rel=1e-9)
+        if found.perturbation not in (0.0, np.inf):
+            checked += 1
+            assert expected * (1 - 1e-12) <= found.perturbation <= expected * (1 + 1e-9)
+    assert checked > 5
+    nothing = FarkasCertificate(NAMED["midpoint"]().problem, np.zeros((1, 4)))
+    assert nothing.residual == 0.0
+
+
+def dense_ratio(problem: SelectionProblem, dual: np.ndarray) -> float:
+    """(|A^T lam| + 4 eps of its terms) over the smallest singular value of A_J^T diag(lam_J) that is not rounding."""
+    full = oracle.dense(problem)
+    weights = dual[full.where]
+    used = weights != 0
+    size = np.where(full.tied[used], np.abs(weights).max(), weights[used])
+    M = (full.rows[used] * size[:, None]).T
+    sigma = np.linalg.svd(M, compute_uv=False)
+    sigma = sigma[sigma > 1e-12 * sigma[0]]
+    pulled = full.rows[used].T @ weights[used]
+    terms = float((size * full.lengths[used]).sum())
+    return (float(np.linalg.norm(pulled)) + 4 * EPS * terms) / float(sigma[-1])
+
+
+def test_the_ratio_is_that_of_dense_algebra() -> None:
+    rng, checked = np.random.default_rng(1), 0
+    for problem, dual in contradictions():
+        full = oracle.dense(problem)
+        if not (np.abs(dual[full.where]) * full.lengths).any():
+            continue
+        reduced = reduce(problem)
+        for bend in (0.0, 1e-3):
+            bent = dual * (1 + bend * rng.random(dual.shape))
+            expected = dense_ratio(problem, bent)
+            found = existence_ratio(reduced, reduced.gather(bent))
+            # Where supports outnumber the equations the smallest singular value is only bounded from below.
+            assert found >= expected * (1 - 1e-6) - 1e-13
+            if np.count_nonzero(bent) < np.prod(reduced.shape):
+                checked += 1
+                assert found == pytest.approx(expected, rel=1e-6, abs=1e-13)
+    assert checked > 20
+
+
+# --- what does not hold ---
+
+
+def inadmissible(problem: SelectionProblem, dual: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    negative = dual.copy()
+    negative.flat[np.flatnonzero(problem.rejected)[0]] = -1e-3 * dual.max()
+    if (negative != dual).any():
+        yield "a negative multiplier", negative
+    for value in (np.nan, np.inf):
+        odd = dual.copy()
+        odd.flat[0] = value
+        yield "not finite", odd
+    yield "another shape", dual[:, :-1]
+    yield "nothing", np.zeros_like(dual)
+    yield "ties only", np.where(problem.tied, 1.0, 0.0)
+    for value in (0.5, -0.5):
+        stray = dual.copy()
+        stray[0, problem.reference[0]] = value
+        yield "a multiplier of the selected token", stray
+
+
+def test_multipliers_without_the_signs_of_a_certificate_prove_nothing() -> None:
+    for problem, dual in contradictions()[:20]:
+        for what, bad in inadmissible(problem, dual):
+            found = FarkasCertificate(problem, bad)
+            assert found.ratio == np.inf, what
+            assert not found.exact, what
+            assert found.perturbation == np.inf, what
+            assert not found.verify(), what
+
+
+def test_multipliers_that_leave_something_prove_nothing_of_a_feasible_problem() -> None:
+    rng = np.random.default_rng(2)
+    for problem in feasible():
+        for _ in range(3):
+            dual = np.where(problem.constrained, rng.random(problem.mask.shape), 0.0)
+            dual /= dual[problem.rejected].sum()
+            found = FarkasCertificate(problem, dual)
+            assert not found.verify()
+            assert not found.exact
+            assert found.perturbation > 1e-6
+
+
+def test_what_is_left_over_may_be_a_w_itself() -> None:
+    """Differences (1, h), (-1, h): multipliers 1/2, 1/2 leave (0, h), which has margins h^2 > 0 on both."""
+    for h in (1e-3, 1e-8, 1e-15, 1e-100):
+        problem = single([[1.0, h], [-1.0, h]])
+        found = FarkasCertificate(problem, np.array([[0.0, 0.5, 0.5]]))
+        assert found.ratio == np.inf
+        assert not found.verify()
+    # The same with a tie that what is left over does not meet: the tests of rounding have to refuse it.
+    tied = SelectionProblem(
+        [[[0.0, 0.0], [-1.0, -1e-3], [1.0, -1e-3], [0.0, 1.0]]], [[1.0]], np.array([[True, False, False, True]])
+    )
+    found = FarkasCertificate(tied, np.array([[0.0, 0.5, 0.5, 0.0]]))
+    assert found.ratio > 0
+
+
+def test_a_problem_small_enough_to_be_decided_needs_exact_multipliers() -> None:
+    """Differences (1, h), (-1, h): with (0, -1) multipliers 1, 1 and 2h cancel; without, none do."""
+    h = 2.0**-20
+    infeasible = single([[1.0, h], [-1.0, h], [0.0, -1.0]])
+    found = FarkasCertificate(infeasible, np.array([[0.0, 0.5, 0.5, h]]))
+    assert found.exact
+    assert found.verify()
+    # Within 1e-12 of a contradiction and not one: the data decide.
+    near = single([[1.0, 2.0**-60], [-1.0, 2.0**-60], [2.0**-70, 1.0], [3.0, 0.5]])
+    assert not FarkasCertificate(near, np.array([[0.0, 0.5, 0.5, 0.0, 0.0]])).verify()
+
+
+def test_a_direction_that_was_cut_off_is_noticed() -> None:
+    """The third token lies 2^-70 off the plane of the others: rotation drops it, exact arithmetic does not."""
+    small = 2.0**-70
+    deltas = np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, small], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]])
+    problem = single(deltas)
+    lost = FarkasCertificate(problem, np.array([[0.0, 0.5, 0.5, 0.0, 0.0]]))
+    assert not lost.verify()  # (1, 0, 0) + (-1, 0, s) = (0, 0, s), and W = (0, 0, 1/s) + ... may exist
+    kept = FarkasCertificate(problem, np.array([[0.0, 0.0, 0.0, 0.5, 0.5]]))
+    assert kept.exact
+
+
+def test_a_bound_on_the_smallest_singular_value_is_one() -> None:
+    rng, shown = np.random.default_rng(3), 0
+    n, T, d = 6, 5, 2
+    for _ in range(10):
+        problem = SelectionProblem(rng.standard_normal((n, T, d)), rng.standard_normal((n, d)), rng.integers(T, size=n))
+        reduced = reduce(problem)
+        weight = np.where(reduced.rejected, 10.0 ** rng.uniform(-3, 0, reduced.rejected.shape), 0.0)
+        row, column = np.nonzero(weight)
+        terms = reduced.delta[row, column][:, :, None] * reduced.queries[row][:, None, :]
+        M = (terms.reshape(len(row), -1) * weight[row, column][:, None]).T
+        sigma = np.linalg.svd(M, compute_uv=False)
+        floor = module._singular_value_floor(reduced, weight)
+        assert floor <= sigma[-1]
+        shown += floor > 0
+        if floor > 0:
+            # The floor is the root of 1e-10 of the largest row sum of M M^T.
+            assert floor >= 1e-5 * sigma[0] * (1 - 1e-9)
+            assert floor <= 1e-5 * sigma[0] * 2.0
+        assert module._singular_values(M) == (pytest.approx(sigma[-1]), pytest.approx(sigma[0]), 4)
+        flat = np.where(np.arange(n)[:, None] == 0, weight, 0.0)  # one query: rank two of four
+        assert module._singular_value_floor(reduced, flat) == 0.0
+    assert shown == 10
+
+
+# --- the test of existence, part by part ---
+
+
+def many_rows(seed: int = 0) -> tuple[Reduced, np.ndarray]:
+    """Twenty-four constraints on the four entries of W, and positive multipliers that do not cancel."""
+    rng = np.random.default_rng(seed)
+    problem = SelectionProblem(rng.standard_normal((6, 5, 2)), rng.standard_normal((6, 2)), rng.integers(5, size=6))
+    reduced = reduce(problem)
+    return reduced, np.where(reduced.rejected, rng.uniform(0.5, 1.0, reduced.rejected.shape), 0.0)
+
+
+def sizes(reduced: Reduced, dual: np.ndarray) -> tuple[float, float, float]:
+    """Length of A^T lam, the sum of lengths of its terms, and the roundings of reduced rows and their sum."""
+    p, r = reduced.shape
+    wide = 1 if reduced.left is None else reduced.left.shape[1]
+    long = 1 if reduced.right is None else reduced.right.shape[1]
+    count = wide * math.sqrt(p) + long * math.sqrt(r) + min(sum(dual.shape), np.count_nonzero(dual))
+    return float(np.linalg.norm(reduced.adjoint(dual))), float((reduced.lengths * np.abs(dual)).sum()), count
+
+
+def rotated(seed: int = 1) -> tuple[Reduced, np.ndarray]:
+    """Tokens in a plane of forty dimensions, queries in a plane of thirty: bases on both sides."""
+    rng = np.random.default_rng(seed)
+    tokens = rng.standard_normal((6, 5, 2)) @ rng.standard_normal((2, 40))
+    queries = rng.standard_normal((6, 2)) @ rng.standard_normal((2, 30))
+    reduced = reduce(SelectionProblem(tokens, queries, rng.integers(5, size=6)))
+    assert reduced.left is not None
+    assert reduced.right is not None
+    return reduced, np.where(reduced.rejected, rng.uniform(0.5, 1.0, reduced.rejected.shape), 0.0)
+
+
+@pytest.mark.parametrize("made", [many_rows, rotated])
+def test_existence_is_sure_beyond_the_roundings_counted(made: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The residual and the smallest singular value are each off by some units: of both, and sixteen in reserve."""
+    reduced, dual = made()
+    residual, terms, count = sizes(reduced, dual)
+    unit, error = 1e-4, residual + 4 * EPS * terms
+    monkeypatch.setattr(module, "gamma", lambda k: k * unit)
+    p, r = reduced.shape
+    for extra, sure in ((0.0, False), (30.0, True)):
+        floor = residual + 2 * (count + extra) * unit * terms
+        monkeypatch.setattr(module, "_singular_value_floor", lambda reduced, weight, floor=floor: floor)
+        # Where the bound by the normal matrix leaves it open, dense algebra decides.
+        monkeypatch.setattr(module, "_singular_values", lambda M: (0.5 * residual, 2.0, p * r))
+        ratio, found = module._existence(reduced, dual)
+        assert found == sure
+        assert ratio == pytest.approx(error / (floor if sure else 0.5 * residual), rel=1e-12)
+        # Too many entries for dense algebra: the ratio is that of the bound, and nothing is sure.
+        with monkeypatch.context() as inner:
+            inner.setattr(module, "DENSE_ENTRIES", np.count_nonzero(dual) * p * r - 1)
+            assert module._existence(reduced, dual) == (pytest.approx(error / floor, rel=1e-12), sure)
+    monkeypatch.setattr(module, "_singular_value_floor", lambda reduced, weight: 0.0)
+    for rank, extra, sure in ((p * r, 30.0, True), (p * r, 0.0, False), (p * r - 1, 30.0, False)):
+        floor = residual + 2 * (count + extra) * unit * terms
+        # Singular values are LAPACK's, off by 32 units of the largest times the size at most.
+        largest = floor
+        smallest = floor + 32 * (p * r + np.count_nonzero(dual)) * EPS * largest
+        monkeypatch.setattr(module, "_singular_values", lambda M, s=smallest, t=largest, k=rank: (s, t, k))
+        assert module._existence(reduced, dual) == (pytest.approx(error / smallest, rel=1e-12), sure)
+    monkeypatch.setattr(module, "gamma", lambda k: 0.0)
+    for part, sure in ((0.5, False), (2.0, True)):
+        smallest = residual * (1 + 1e-15) + part * 32 * (p * r + np.count_nonzero(dual)) * EPS * 1e9
+        monkeypatch.setattr(module, "_singular_values", lambda M, s=smallest: (s, 1e9, p * r))
+        assert module._existence(reduced, dual)[1] == sure
+
+
+def test_fewer_supports_than_entries_are_never_sure() -> None:
+    reduced = reduce(NAMED["midpoint"]().problem)
+    dual = np.where(reduced.rejected, np.array([[0.5, 0.5, 0.0]]), 0.0)
+    ratio, sure = module._existence(reduced, dual)
+    assert ratio < 1e-12
+    assert not sure
+    assert module._existence(reduced, np.zeros_like(dual)) == (0.0, True)
+
+
+def test_the_weight_of_a_tie_is_the_largest_multiplier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A multiplier of a tie may be of either sign and as small as it likes: its correction is not a part of itself."""
+    tokens = [[[0.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [0.0, -1.0]]]
+    problem = SelectionProblem(tokens, [[1.0]], np.array([[True, False, False, True]]))
+    reduced = reduce(problem)
+    monkeypatch.setattr(module, "_singular_value_floor", lambda reduced, weight: 0.0)
+    for size in (1.0, 1e-6, -1e-6, 0.1):
+        dual = reduced.gather(np.array([[0.0, 0.5, 0.5, size]]))
+        # Columns (1/2, 0), (-1/2, 0) and (0, w) with w the largest multiplier.
+        weight = max(0.5, abs(size))
+        smallest = min(math.sqrt(0.5), weight)
+        expected = (abs(size) + 4 * EPS * (1.0 + weight)) / smallest
+        assert existence_ratio(reduced, dual) == pytest.approx(expected, rel=1e-9)
+
+
+def test_spans_count_what_exact_data_may_need() -> None:
+    def spans(tokens: np.ndarray, queries: np.ndarray) -> bool:
+        problem = SelectionProblem(tokens, queries, np.zeros(len(queries), dtype=int))
+        return module._spans_exactly(problem, reduce(problem))
+
+    rng = np.random.default_rng(5)
+    full = rng.standard_normal((4, 3, 2))
+    assert spans(full, rng.standard_normal((4, 2)))
+    # Queries on a line: one query four times, multiples of an axis, and multiples of (1, 1), which are two columns.
+    assert spans(full, np.tile([[0.3, 0.7]], (4, 1)))
+    assert spans(full, np.outer([1.0, 2.0, 3.0, 4.0], [0.0, 1.0]))
+    assert not spans(full, np.outer([1.0, 2.0, 3.0, 4.0], [1.0, 1.0]))
+    # Tokens in a plane: of two axes, turned, and turned but two differences only.
+    queries = rng.standard_normal((4, 2))
+    plane = np.pad(full, ((0, 0), (0, 0), (0, 1)))
+    assert spans(plane, queries)
+    turned = full @ rng.standard_normal((2, 3))
+    assert not spans(turned, queries)
+    assert spans(rng.standard_normal((1, 3, 3)), queries[:1, :1])
+    assert not spans(turned[:1, [0, 1, 2, 1]] + turned[:1, :1] * [[[0], [0], [0], [0.5]]], queries[:1, :1])
+
+
+def test_the_factorisation_allows_for_its_own_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The normal matrix is the identity: the shift of 2 size + n + T units and ten in reserve is below one or not."""
+    eye = np.eye(4)
+    tokens = np.concatenate([np.zeros((1, 4)), -eye])[None]
+    reduced = reduce(SelectionProblem(tokens, [[1.0]], [0]))
+    weight = np.where(reduced.rejected, 1.0, 0.0)
+    for unit, shown in ((1.02 / 8, False), (0.98 / (8 + 5 + 10), True)):
+        monkeypatch.setattr(module, "EPS", unit)
+        assert (module._singular_value_floor(reduced, weight) > 0) == shown
+
+
+def test_the_perturbation_counts_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a unit of 1e-5: lengths of d + dz roundings, and what the sums in twice the precision may miss."""
+    unit, missing = 1e-5, 1e-3
+    problem = FAMILIES["planted"].make(np.random.default_rng(6), 3, 4, 6)
+    dual = np.where(problem.rejected, 1.0, 0.0)
+    full = oracle.dense(problem)
+    pulled = full.rows.sum(axis=0)
+    true = float(np.linalg.norm(pulled)) / float(full.lengths.sum())
+    monkeypatch.setattr(FarkasCertificate, "_refuted", lambda self, dual: False)
+    assert FarkasCertificate(problem, dual).perturbation == pytest.approx(true, rel=1e-12)
+    monkeypatch.setattr(module, "gamma", lambda k: k * unit)
+    stretch = (FarkasCertificate(problem, dual).perturbation / true - 1) / unit
+    assert 6 + 6 <= stretch <= 3 + 4 + 6 + 6 + 45
+    honest = Rows.adjoint
+    monkeypatch.setattr(Rows, "adjoint", lambda *given, **options: (honest(*given, **options)[0], missing))
+    wider = FarkasCertificate(problem, dual).perturbation
+    assert wider >= true + missing
+    assert wider <= (true + missing) * (1 + 70 * unit)
+
+
+def test_exact_arithmetic_is_for_few_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two multipliers on 2 x 2 entries."""
+    problem, dual = NAMED["midpoint"]().problem, np.array([[0.0, 0.5, 0.5, 0.0]])
+    monkeypatch.setattr(module, "EXACT_ENTRIES", 8)
+    assert FarkasCertificate(problem, dual).exact
+    monkeypatch.setattr(module, "EXACT_ENTRIES", 7)
+    assert not FarkasCertificate(problem, dual).exact
+    monkeypatch.setattr(module, "EXACT_ENTRIES", 8)
+    monkeypatch.setattr(module, "EXACT_RATIO", 0.0)
+    assert not FarkasCertificate(problem, dual).exact
+
+
+def test_what_is_too_large_to_be_decided_may_be_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    others = rng.standard_normal((40, 30)) @ rng.standard_normal((30, 60))
+    problem = SelectionProblem(np.vstack([others.mean(axis=0), others])[None], rng.standard_normal((1, 3)), [0])
+    dual = np.r_[0.0, np.full(40, 1 / 40)][None]
+
+    def verified() -> bool:
+        return FarkasCertificate(problem, dual).verify()
+
+    found = FarkasCertificate(problem, dual)
+    assert not found.exact
+    assert found.verify()
+    with monkeypatch.context() as inner:
+        inner.setattr(module, "NEARBY", 0.5 * found.perturbation)
+        assert not verified()
+        inner.setattr(module, "NEARBY", 2 * found.perturbation)
+        assert verified()
+        inner.setattr(module, "decidable", lambda problem: True)
+        assert not verified()
+    with monkeypatch.context() as inner:
+        inner.setattr(FarkasCertificate, "_existence", (1.0, False))
+        assert not verified()
+
+
+# --- exact proofs ---
+
+
+def test_exact_proofs_hold_and_say_how() -> None:
+    ways = set()
+    for problem, dual in contradictions():
+        how = prove_infeasible(problem, dual)
+        assert how is not None
+        ways.add("interval" in how)
+        # Multipliers near to the given ones do as well: exact ones lie beside them.
+        assert prove_infeasible(problem, dual * (1 + 1e-12 * np.random.default_rng(0).random(dual.shape))) is not None
+    assert ways == {True, False}
+
+
+def test_exact_proofs_refuse_what_proves_nothing() -> None:
+    for problem, dual in contradictions()[:20]:
+        assert prove_infeasible(problem, dual[:, :-1]) is None
+        assert prove_infeasible(problem, np.full_like(dual, np.nan)) is None
+        assert prove_infeasible(problem, -np.abs(dual) * problem.rejected) is None
+        assert prove_infeasible(problem, np.where(problem.tied, dual, 0.0)) is None
+    rng = np.random.default_rng(4)
+    for problem in feasible():
+        for _ in range(3):
+            assert prove_infeasible(problem, np.where(problem.rejected, rng.random(problem.mask.shape), 0.0)) is None
+
+
+def spanning(rng: np.random.Generator, rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random rows, and positive multipliers under which they cancel."""
+    products, values = rng.standard_normal((rows, columns)), rng.uniform(0.2, 2.0, rows)
+    products[-1] = -(values[:-1, None] * products[:-1]).sum(axis=0) / values[-1]
+    return products, values
+
+
+@pytest.mark.parametrize("ties", [0, 2])
+def test_a_support_is_cut_down_until_its_multipliers_are_unique(ties: int) -> None:
+    rng = np.random.default_rng(0)
+    for columns in (2, 3, 5):
+        for spare in (0, 1, 3):
+            for _ in range(4):
+                products, values = spanning(rng, columns + 1 + spare, columns)
+                size = 10.0 ** rng.uniform(-2, 2, len(products))
+                free = np.arange(len(values)) < ties
+                # A tie's multiplier may be negative.
+                sign = np.where(free, rng.choice([-1.0, 1.0], len(values)), 1.0)
+                kept = infeasible._minimal(products * (sign * size)[:, None], sign * values / size, free)
+                assert kept is not None
+                assert np.linalg.matrix_rank(products[kept]) == len(kept) - 1
+                line = np.linalg.svd(products[kept].T)[2][-1]
+                inner = line[~free[kept]]
+                assert (inner > 1e-9).all() or (inner < -1e-9).all()
+
+
+def test_supports_without_a_null_vector_or_of_length_zero() -> None:
+    free = np.zeros(2, dtype=bool)
+    assert infeasible._minimal(np.eye(2), np.ones(2), free) is None
+    zero = infeasible._minimal(np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]), np.ones(3), np.zeros(3, dtype=bool))
+    assert zero is not None
+    assert zero.tolist() == [1]
+    # A tie of length zero is no proof by itself.
+    assert infeasible._minimal(np.array([[1.0, 0.0], [0.0, 1.0]]), np.ones(2), np.array([True, False])) is None
+
+
+def test_ties_that_depend_on_others_are_dropped_and_no_inequality() -> None:
+    rows = np.array([[1.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    free = np.array([True, True, True, True, False])
+    kept = infeasible._drop_dependent_ties(rows, np.arange(5), free)
+    assert kept.tolist() == [0, 2, 4]
+    assert infeasible._drop_dependent_ties(rows, np.array([1, 3, 4]), free).tolist() == [1, 3, 4]
+
+
+def test_opposite_unit_vectors_are_proved_by_intervals() -> None:
+    """Twice as many supports as equations, most entries zero: existence by a right inverse."""
+    eye = np.eye(3)
+    deltas = np.concatenate([eye, -eye])
+    dual = np.r_[0.0, np.full(6, 1 / 6)][None]
+    for query in ([1.0], [0.0, 2.0]):
+        how = prove_infeasible(single(deltas, query), dual)
+        assert how is not None
+        assert how.startswith("6 multipliers beside")
+    # Multipliers so small that products underflow are left to the integers.
+    tiny = prove_infeasible(
+        single(np.array([[1.0, 1e-200], [-1.0, -1e-200]]), [1.0, 1e-100]), np.array([[0.0, 0.5, 0.5]])
+    )
+    assert tiny is not None
+    assert "integers" in tiny
+
+
+def test_exact_proofs_at_every_scale_and_with_a_tie_of_weight_one() -> None:
+    for size in (1e-200, 1e-100, 1e100, 1e200):
+        given = NAMED["midpoint"]().problem
+        problem = SelectionProblem(size * given.tokens, size * given.queries, given.reference)
+        how = prove_infeasible(problem, np.array([[0.0, 0.5, 0.5, 0.0]]))
+        assert how is not None
+        assert how.startswith("2 multipliers")
+    tied = SelectionProblem([[[0.0], [-1.0], [1.0]]], [[1.0]], np.array([[True, False, True]]))
+    assert prove_infeasible(tied, np.array([[0.0, 1.0, 1.0]])) is not None
+    assert prove_infeasible(tied, np.array([[0.0, 1.0, 0.0]])) is None
+
+
+def test_existence_by_intervals_counts_its_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multipliers of +-e_k that leave a residual: corrections below one half of themselves exist or are not shown."""
+    eye = np.eye(2)
+    products, free = np.concatenate([eye, -eye]), np.zeros(4, dtype=bool)
+    for bend, shown in ((0.3, True), (1.3, True), (1.7, False), (0.0, True)):
+        values = np.array([1.0 + bend, 1.0, 1.0, 1.0])
+        assert infeasible._existence(products, values, free) == shown
+        assert infeasible._existence(products, 1e-3 * values, free) == shown
+    # A tie's correction may be as large as it likes.
+    tied = np.array([True, False, True, False])
+    assert infeasible._existence(products, np.array([2.7, 1.0, 1.0, 1.0]), tied)
+    # 2.2 : 1 asks for a correction of (1 - 1/2.2) / (1 + 1/2.2^2) = 0.452, a tenth below one half.
+    honest = infeasible.right_inverse
+    for unit, shown in ((0.01, True), (0.2, False)):
+        monkeypatch.setattr(infeasible, "gamma", lambda k, size=unit: k * size)
+        monkeypatch.setattr(infeasible, "UNIT", 0.0)
+        assert infeasible._existence(products, np.array([2.2, 1.0, 1.0, 1.0]), free) == shown
+        monkeypatch.setattr(infeasible, "gamma", lambda k: 0.0)
+        monkeypatch.setattr(infeasible, "UNIT", unit)
+        assert infeasible._existence(products, np.array([2.2, 1.0, 1.0, 1.0]), free) == shown
+        monkeypatch.setattr(infeasible, "UNIT", 0.0)
+        monkeypatch.setattr(infeasible, "right_inverse", lambda M, k, size=unit: widened(honest(M, k), size))
+        assert infeasible._existence(products, np.array([2.2, 1.0, 1.0, 1.0]), free) == shown
+        monkeypatch.setattr(infeasible, "right_inverse", honest)
+
+
+def widened(inverse: RightInverse | None, error: float) -> RightInverse | None:
+    return None if inverse is None else replace(inverse, error=error)
+
+
+def test_a_proof_over_the_integers_has_a_size() -> None:
+    """Two multipliers on four equations: one unknown."""
+    problem, dual = NAMED["midpoint"]().problem, np.array([[0.0, 0.5, 0.5, 0.0]])
+    how = prove_infeasible(problem, dual)
+    assert how is not None
+    assert how.startswith("2 multipliers, integers of up to ")
+    assert prove_infeasible(problem, dual, 1) is not None
+    assert prove_infeasible(problem, dual, 0) is None
+
+
+def test_a_system_larger_than_allowed_is_not_solved() -> None:
+    """Three multipliers cancel in the triangle: two unknowns."""
+    problem = NAMED["inside_the_triangle"]().problem
+    dual = np.array([[0.0, 0.25, 0.25, 0.5]])
+    how = prove_infeasible(problem, dual)
+    assert how is not None
+    assert how.startswith("3 multipliers")
+    limited = prove_infeasible(problem, dual, 2)
+    assert limited is not None
+    if "integers" in how:
+        assert prove_infeasible(problem, dual, 1) is None

@@ -1,0 +1,228 @@
+"""The reduced coordinates: the same margins, norms and adjoint as the problem, in as few dimensions as it needs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import oracle
+from attsvm import SelectionProblem
+from attsvm.core import problem as problem_module
+from attsvm.core.reduction import Reduced, reduce
+from problems import FAMILIES, NAMED, single
+
+EPS = float(np.finfo(float).eps)
+# Margins are sums of at most a few hundred products of numbers of order one in coordinates that were rotated.
+CLOSE = 1e-12
+
+
+def instances() -> list[SelectionProblem]:
+    drawn = [next(family.instances())[1] for family in FAMILIES.values()]
+    made = [make().problem for make in NAMED.values()]
+    return [problem for problem in drawn + made if problem.constrained.any()]
+
+
+def scattered(problem: SelectionProblem, reduced: Reduced, values: np.ndarray) -> np.ndarray:
+    """Put values of the rows of `reduced` where rows and columns say, one by one."""
+    out = np.zeros(problem.mask.shape)
+    for k, i in enumerate(reduced.rows):
+        for j, t in enumerate(reduced.columns[k]):
+            if reduced.rejected[k, j] or reduced.tied[k, j]:
+                out[i, t] = values[k, j]
+    return out
+
+
+def spans(problem: SelectionProblem) -> tuple[int, int]:
+    """Dimensions of the span of token differences and of that of the queries that have a constraint, by dense SVD."""
+    full = oracle.dense(problem)
+    rank = [
+        int(np.linalg.matrix_rank(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300), tol=1e-10))
+        for rows in (full.left, full.right)
+    ]
+    return max(rank[0], 1), max(rank[1], 1)
+
+
+@pytest.mark.parametrize("rotate", [True, False])
+def test_margins_adjoint_and_norms_are_those_of_the_problem(rotate: bool) -> None:
+    rng = np.random.default_rng(0)
+    for problem in instances():
+        reduced = reduce(problem, rotate=rotate)
+        p, r = reduced.shape
+        W = rng.standard_normal((p, r))
+        lifted = reduced.lift(W)
+        assert lifted.shape == problem.shape[2:]
+        expected = oracle.dense(problem)
+        size = expected.lengths.max() * np.linalg.norm(lifted) + 1e-300
+        whole = np.zeros(problem.mask.shape)
+        whole[expected.where] = np.einsum("md,de,me->m", expected.left, lifted, expected.right)
+        # A span that was cut off at rounding level leaves margins of that size in the original coordinates.
+        assert np.abs(scattered(problem, reduced, reduced.apply(W)) - whole).max() <= CLOSE * size
+        assert np.linalg.norm(W) == pytest.approx(reduced.scale * np.linalg.norm(lifted), rel=CLOSE)
+        assert np.linalg.norm(W, "nuc") == pytest.approx(reduced.scale * np.linalg.norm(lifted, "nuc"), rel=CLOSE)
+        np.testing.assert_allclose(reduced.lower(lifted), W, rtol=0, atol=CLOSE * np.linalg.norm(W))
+        dual = np.where(reduced.rejected | reduced.tied, rng.standard_normal(reduced.rejected.shape), 0.0)
+        across = float((reduced.apply(W) * dual).sum())
+        assert float((reduced.adjoint(dual) * W).sum()) == pytest.approx(
+            across, abs=CLOSE * float((reduced.lengths * np.abs(dual)).sum()) * np.linalg.norm(W) + 1e-300
+        )
+        whole_dual = reduced.lift_dual(dual)
+        np.testing.assert_array_equal(whole_dual, scattered(problem, reduced, dual))
+        np.testing.assert_array_equal(reduced.gather(whole_dual), dual)
+
+
+def test_rows_and_columns_list_every_constraint_once() -> None:
+    for problem in instances():
+        reduced = reduce(problem)
+        everywhere = np.ones(reduced.rejected.shape)
+        np.testing.assert_array_equal(scattered(problem, reduced, everywhere) != 0, problem.constrained)
+        np.testing.assert_array_equal(reduced.gather(problem.rejected.astype(float)) != 0, reduced.rejected)
+        np.testing.assert_array_equal(reduced.gather(problem.tied.astype(float)) != 0, reduced.tied)
+        np.testing.assert_array_equal(reduced.rows, np.flatnonzero(problem.constrained.any(axis=1)))
+        assert reduced.rejected.shape[1] == problem.constrained.sum(axis=1).max()
+        # Nothing is gathered from where there is no constraint.
+        assert not reduced.gather(np.ones(problem.mask.shape))[~(reduced.rejected | reduced.tied)].any()
+        assert not reduced.delta[~(reduced.rejected | reduced.tied)].any()
+        assert reduced.size == problem.mask.shape
+
+
+def test_the_bases_are_orthonormal_and_as_small_as_the_spans() -> None:
+    rotated = 0
+    for problem in instances():
+        reduced = reduce(problem)
+        assert reduced.shape == spans(problem), problem
+        for basis, size in ((reduced.left, problem.shape[2]), (reduced.right, problem.shape[3])):
+            if basis is not None:
+                rotated += 1
+                assert basis.shape[1] == size > basis.shape[0]
+                np.testing.assert_allclose(basis @ basis.T, np.eye(len(basis)), rtol=0, atol=1e-13)
+    assert rotated > 10
+
+
+def test_without_rotation_only_powers_of_two_change() -> None:
+    for problem in instances():
+        reduced = reduce(problem, rotate=False)
+        assert reduced.left is reduced.right is None
+        assert np.frexp(reduced.scale)[0] == 0.5
+        full = oracle.dense(problem)
+        if full.lengths.max() > 0:
+            assert 1 / np.sqrt(2) <= np.abs(reduced.delta).max() <= np.sqrt(2)
+            assert 1 / np.sqrt(2) <= np.abs(reduced.queries).max() <= np.sqrt(2)
+
+
+@pytest.mark.parametrize("exponents", [(10, 0), (0, -7), (-300, 40)])
+def test_scaling_data_by_powers_of_two_changes_no_digit(exponents: tuple[int, int]) -> None:
+    given = FAMILIES["planted"].make(np.random.default_rng(1), 4, 5, 3)
+    factors = 2.0 ** np.array(exponents)
+    scaled = SelectionProblem(factors[0] * given.tokens, factors[1] * given.queries, given.reference)
+    one, other = reduce(given), reduce(scaled)
+    np.testing.assert_array_equal(one.delta, other.delta)
+    np.testing.assert_array_equal(one.queries, other.queries)
+    assert other.scale == one.scale * factors[0] * factors[1]
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_the_scale_stays_in_the_range_of_floats(scale: float) -> None:
+    given = FAMILIES["planted"].make(np.random.default_rng(1), 3, 4, 3)
+    reduced = reduce(SelectionProblem(scale * given.tokens, scale * given.queries, given.reference))
+    assert 0 < reduced.scale < np.inf
+    assert (reduced.scale < 1e-300) if scale < 1 else (reduced.scale > 1e300)
+
+
+def test_a_working_set_leaves_the_rest_out() -> None:
+    problem = FAMILIES["masked"].make(np.random.default_rng(3), 8, 6, 4)
+    working = np.random.default_rng(4).random(problem.mask.shape) < 0.4
+    working[2] = False
+    reduced = reduce(problem, working=working)
+    everywhere = np.ones(reduced.rejected.shape)
+    np.testing.assert_array_equal(scattered(problem, reduced, everywhere) != 0, problem.constrained & working)
+    assert 2 not in reduced.rows
+    W = np.random.default_rng(5).standard_normal(reduced.shape)
+    np.testing.assert_allclose(
+        scattered(problem, reduced, reduced.apply(W)),
+        np.where(working, problem.apply(reduced.lift(W)), 0.0),
+        rtol=0, atol=CLOSE,
+    )  # fmt: skip
+
+
+def test_blocks_of_tokens_are_put_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens are read a few queries at a time; queries without constraint lie between."""
+    problem = FAMILIES["masked"].make(np.random.default_rng(6), 9, 5, 4)
+    whole = reduce(problem)
+    monkeypatch.setattr(problem_module, "rows_in_chunk", lambda size: 2)
+    parts = reduce(problem)
+    np.testing.assert_array_equal(whole.delta, parts.delta)
+    np.testing.assert_array_equal(whole.rows, parts.rows)
+
+
+@pytest.mark.parametrize("rotate", [True, False])
+def test_coordinates_of_another_norm(rotate: bool) -> None:
+    """W = L X R^T: X has the margins of the W it stands for."""
+    rng = np.random.default_rng(7)
+    problem = FAMILIES["rectangular"].make(rng, 6, 5, 4)
+    _, _, d, dz = problem.shape
+    L, R = rng.standard_normal((d, d)), rng.standard_normal((dz, dz))
+    for transform in ((L, R), (L, None), (None, R)):
+        reduced = reduce(problem, rotate=rotate, transform=transform)
+        X = rng.standard_normal(reduced.shape)
+        W = reduced.lift(X)
+        size = float(problem.lengths.max() * np.linalg.norm(W))
+        apart = scattered(problem, reduced, reduced.apply(X)) - problem.apply(W)
+        assert np.abs(apart).max() <= CLOSE * size * np.linalg.cond(L) * np.linalg.cond(R)
+        back = reduced.lower(W)
+        # Solving with L and R loses their condition numbers.
+        assert np.abs(back - X).max() <= CLOSE * np.linalg.cond(L) * np.linalg.cond(R) * np.abs(X).max()
+
+
+def test_a_full_span_keeps_its_axes_and_a_lost_direction_is_noticed() -> None:
+    """1e-4 of the length in the third direction is a direction; 1e-17 of it is rounding."""
+    for size, rank in ((1e-4, 3), (1e-9, 3), (1e-17, 2)):
+        deltas = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.3, 0.4, size], [0.6, 0.1, -size]])
+        reduced = reduce(single(deltas))
+        assert reduced.shape == (rank, 1)
+        assert (reduced.left is None) == (rank == 3)
+
+
+def test_tokens_that_do_not_differ_leave_one_dimension() -> None:
+    reduced = reduce(NAMED["all_tokens_zero"]().problem)
+    assert reduced.shape == (1, 1)
+    assert reduced.scale == 1.0
+    assert not reduced.delta.any()
+
+
+# --- feasibility of a W ---
+
+
+def test_the_smallest_margin_is_over_inequalities_only() -> None:
+    reduced = reduce(NAMED["tie_forces_a_detour"]().problem)
+    margins = np.where(reduced.rejected, 3.0, np.where(reduced.tied, -5.0, -9.0))
+    assert reduced.min_margin(margins) == 3.0
+
+
+def test_a_margin_counts_when_ties_hold_to_the_precision_promised() -> None:
+    """W = (1, -1) has margin one; the tie may miss by 1e-10 of the margin and the rounding of its products."""
+    reduced = reduce(NAMED["tie_forces_a_detour"]().problem)
+    W = reduced.lower(np.array([[1.0], [-1.0]]))
+    margins = reduced.apply(W)
+    assert reduced.feasible_margin(W, margins) == pytest.approx(1.0)
+    for miss, holds in ((0.9e-10, True), (1.1e-10, False), (-0.9e-10, True), (-1.1e-10, False)):
+        moved = margins + np.where(reduced.tied, miss, 0.0)
+        assert (reduced.feasible_margin(W, moved) > 0) == holds
+    assert reduced.feasible_margin(-W, -margins) == 0.0
+    assert reduced.feasible_margin(0 * W, 0 * margins) == 0.0
+    # In units of the margin: a thousandth of it allows a thousandth of the miss.
+    small = np.where(reduced.tied, 0.5e-10, 1e-3 * margins)
+    assert reduced.feasible_margin(1e-3 * W, small) == 0.0
+
+
+def test_the_rounding_of_a_tie_is_that_of_its_length() -> None:
+    """The margin of a tie carries some eps of |W||delta||z|, however small the margin of the others."""
+    length = 1.3e8  # just below a power of two, so that the scaled tie is longer than one
+    problem = SelectionProblem([[[0.0, 0.0], [length, length], [-1.0, 0.0]]], [[1.0]], np.array([[True, True, False]]))
+    reduced = reduce(problem)
+    W = reduced.lower(np.array([[1.0], [-1.0]]))
+    size = float(np.linalg.norm(W) * reduced.lengths[reduced.tied].max())
+    assert size == pytest.approx(2 * length)
+    for units, holds in ((4, True), (7, True), (9.5, False), (100, False)):
+        margins = np.where(reduced.tied, units * EPS * size + 1e-10, np.where(reduced.rejected, 1.0, 0.0))
+        # At a margin of one the precision promised adds 1e-10 to that.
+        assert (reduced.feasible_margin(W, margins) > 0) == holds

@@ -1,0 +1,259 @@
+"""What a solution says of itself: margins, support, rank, factors and words, against answers derived by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attsvm import SelectionProblem, Solution, Status, solve
+from attsvm.core.norms import FROBENIUS, get_norm
+from attsvm.core.rounding import EPS
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import Certified, certify
+from attsvm.solution.solution import UnsolvedError
+from problems import FAMILIES, NAMED, single
+
+
+def made(problem: SelectionProblem, W: np.ndarray, dual: np.ndarray, status: Status = Status.OPTIMAL, norm=FROBENIUS):
+    """A solution from given W and multipliers, whatever they are worth."""
+    return Solution(problem, norm, status, certify(problem, norm, W, dual), 3, 0.5, "by hand")
+
+
+def counterexample(status: Status = Status.OPTIMAL) -> Solution:
+    known = NAMED["counterexample"]()
+    assert known.W is not None
+    return made(known.problem, known.W, np.array([[0.0, 7.0], [0.0, 3.0]]), status)
+
+
+# --- margins, support, tolerance ---
+
+
+def test_margins_and_support_by_hand() -> None:
+    """Differences (k, +-j/64): only (1, 0) is tight at w = (1, 0)."""
+    solution = solve(NAMED["one_support_of_many"]().problem)
+    assert np.flatnonzero(solution.support[0]).tolist() == [1]
+    np.testing.assert_allclose(solution.margins[0, :3], [0.0, 1.0, 2.0], atol=1e-8)
+    assert solution.support.dtype == bool
+    all_tight = solve(NAMED["every_constraint_tight"]().problem)
+    assert all_tight.support.sum() == 11
+    hidden = solve(NAMED["mask_hides_a_duplicate"]().problem)
+    np.testing.assert_allclose(hidden.margins, [[0.0, np.inf, 1.0]])
+    assert hidden.support.tolist() == [[False, False, True]]
+    # A tie is no neighbour, though its margin is below one.
+    tied = solve(NAMED["tie_forces_a_detour"]().problem)
+    assert tied.support.tolist() == [[False, False, True]]
+
+
+@pytest.mark.parametrize("norm", ["frobenius", 1.5, 3])
+def test_the_tolerance_bounds_how_far_margins_are_from_those_of_the_solution(norm: str | float) -> None:
+    """W* and feasible matrices nearby: every margin within the tolerance that the gap of the nearby one gives."""
+    rng = np.random.default_rng(0)
+    for seed in range(6):
+        problem = FAMILIES["rectangular"].make(np.random.default_rng([seed, 5]), 4, 4, 4)
+        best = solve(problem, norm, tol=1e-12)
+        if not np.isfinite(best.objective):
+            continue
+        for size in (1e-2, 1e-4):
+            W = best.certified.W * (1 + size * rng.standard_normal(best.certified.W.shape))
+            if problem.apply(W).min(where=problem.rejected, initial=1.0) <= 0.1:
+                continue
+            near = made(problem, W, best.certified.dual, norm=best.norm)
+            apart = np.abs(near.certified.margins - best.certified.margins)[problem.rejected]
+            tolerance = near.margin_tolerance[problem.rejected]
+            assert (apart <= tolerance).all()
+            # Not idle: the largest change is a visible share of what is allowed, where that is a root of the gap.
+            assert norm == 3 or apart.max() >= 1e-3 * tolerance.min()
+            everywhere = near.support[problem.rejected]
+            np.testing.assert_array_equal(everywhere, near.certified.margins[problem.rejected] <= 1 + tolerance)
+
+
+def test_the_tolerance_of_the_frobenius_norm_is_the_formula() -> None:
+    """sqrt(2 gap) |W| |delta| |z|, with the gap no smaller than four roundings."""
+    problem = NAMED["counterexample"]().problem
+    rough = made(problem, np.array([[1.1, 0.0], [3.5, 0.0]]), np.array([[0.0, 7.0], [0.0, 3.0]]))
+    lengths = np.array([[0.0, 1.0], [0.0, np.sqrt(5.0)]])
+    assert rough.gap > 0.01
+    np.testing.assert_allclose(
+        rough.margin_tolerance, np.sqrt(2 * rough.gap) * np.linalg.norm(rough.W) * lengths, rtol=1e-12
+    )
+    exact = replace(counterexample(), certified=replace(counterexample().certified, upper_bound=1.0, lower_bound=1.0))
+    assert exact.gap == 0.0
+    np.testing.assert_allclose(exact.margin_tolerance, np.sqrt(8 * EPS) * np.sqrt(10.0) * lengths, rtol=1e-12)
+    infeasible = solve(NAMED["midpoint"]().problem)
+    assert not infeasible.margin_tolerance.any()
+    assert infeasible.margin_tolerance.shape == (1, 4)
+
+
+def test_lengths_near_the_end_of_an_exponent_are_capped() -> None:
+    """p = 1.01 has the dual exponent 101; lengths are taken in l_8, which are longer and do not underflow."""
+    problem = single([[3.0, 4.0]], (2.0,))
+    solution = solve(problem, 1.01)
+    length = np.linalg.norm([3.0, 4.0], 8) * 2.0
+    from attsvm.core.norms import distance_bound, entrywise
+
+    distance, p = distance_bound(solution.norm, max(solution.gap, 4 * EPS))
+    assert solution.margin_tolerance[0, 1] == pytest.approx(
+        length * distance * entrywise(solution.certified.W, p), rel=1e-12
+    )
+
+
+# --- rank ---
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_the_rank_counts_singular_values_beyond_what_the_gap_allows(scale: float) -> None:
+    """The permutation of four, a projection of rank three: whatever the units, and whatever a cut in absolute terms."""
+    eye = np.eye(4)
+    problem = SelectionProblem(scale * eye[None], eye, np.arange(4), sequence=[0] * 4)
+    W = (eye - 0.25) / scale
+    dual = np.where(problem.rejected, 0.25, 0.0)
+    solution = made(problem, W, dual)
+    assert solution.rank == 3
+    assert made(problem, W, dual, Status.MAX_ITERATIONS).rank == 3
+    for size, rank in ((1e-3, 4), (1e-15, 3)):
+        # What is added in the fourth direction lowers every margin alike to second order only.
+        bent = made(problem, W + size / scale * np.ones((4, 4)) / 4, dual)
+        reach = np.sqrt(2 * max(bent.gap, 4 * EPS)) * np.linalg.norm(bent.certified.W)
+        sigma = np.linalg.svd(bent.certified.W, compute_uv=False)
+        assert bent.rank == int((sigma > reach).sum())
+        if rank == 3:
+            assert bent.rank == 3
+
+
+def test_without_an_optimum_the_rank_is_that_of_the_w_there_is() -> None:
+    problem = SelectionProblem(np.eye(4)[None], np.eye(4), np.arange(4), sequence=[0] * 4)
+    poor = np.where(problem.rejected, 0.25, 0.0) * np.arange(1, 5)[:, None] ** 4
+    W = np.eye(4) - 0.25 + 1e-6 * np.ones((4, 4))
+    stopped = made(problem, W, poor, Status.MAX_ITERATIONS)
+    assert stopped.gap > 0.1
+    assert stopped.rank == 4
+    assert made(problem, W, poor).rank < 3  # an optimum of this gap tells few singular values from zero
+    small = made(problem, np.eye(4) - 0.25 + 1e-16 * np.ones((4, 4)), poor, Status.MAX_ITERATIONS)
+    assert small.rank == 3
+    assert solve(NAMED["midpoint"]().problem).rank == 0
+    assert solve(NAMED["one_token"]().problem).rank == 0
+
+
+def with_gap(W: np.ndarray, gap: float, status: Status = Status.OPTIMAL) -> Solution:
+    """A solution said to have this W and gap; nothing but the rank is asked of it."""
+    problem = SelectionProblem(np.eye(2)[None], np.ones((1, W.shape[1])), [0])
+    pair = Certified(W, np.zeros((1, 2)), np.zeros((1, 2)), 1.0, 1.0, 1.0 + gap)
+    return Solution(problem, FROBENIUS, status, pair, 0, 0.0, "by hand")
+
+
+def test_the_rank_is_cut_at_the_distance_that_the_gap_leaves() -> None:
+    """sqrt(2 g) |W|_F: 0.1414 of the length for g = 1/100, and the root of eight roundings for none."""
+    for gap, reach in ((0.01, math.sqrt(0.02)), (0.0, math.sqrt(8 * EPS))):
+        for share, rank in ((1.05, 2), (0.95, 1)):
+            second = share * reach / math.sqrt(1 - reach**2)
+            assert with_gap(np.diag([1.0, second]), gap).rank == rank
+    # Without an optimum: the larger dimension times eps of the largest singular value.
+    for units, rank in ((30.0, 1), (50.0, 2)):
+        W = np.zeros((2, 40))
+        W[0, 0], W[1, 1] = 1.0, units * EPS
+        assert with_gap(W, 0.01, Status.MAX_ITERATIONS).rank == rank
+
+
+# --- factors ---
+
+
+@pytest.mark.parametrize("kept", [None, 0, 1, 3])
+def test_factors_are_balanced_and_give_the_best_matrix_of_their_rank(kept: int | None) -> None:
+    problem = FAMILIES["rectangular"].make(np.random.default_rng(3), 6, 4, 5)
+    solution = solve(problem)
+    W = np.asarray(solution.W)
+    U, sigma, Vt = np.linalg.svd(W, full_matrices=False)
+    rank = solution.rank if kept is None else kept
+    K, Q = solution.factors(kept)
+    assert K.shape == (W.shape[0], rank)
+    assert Q.shape == (W.shape[1], rank)
+    np.testing.assert_allclose(K @ Q.T, (U[:, :rank] * sigma[:rank]) @ Vt[:rank], atol=1e-12 * sigma[0])
+    assert np.linalg.norm(K) ** 2 == pytest.approx(sigma[:rank].sum(), rel=1e-12)
+    assert np.linalg.norm(Q) ** 2 == pytest.approx(sigma[:rank].sum(), rel=1e-12)
+    if kept is None:
+        np.testing.assert_allclose(K @ Q.T, W, atol=1e-7 * sigma[0])
+
+
+def test_factors_of_a_rank_there_is_not() -> None:
+    solution = counterexample()
+    assert solution.factors(2)[0].shape == (2, 2)
+    for rank in (-1, 3):
+        with pytest.raises(ValueError, match=rf"^rank is {rank}; a number from 0 to 2 was expected\.$"):
+            solution.factors(rank)
+    with pytest.raises(UnsolvedError) as caught:
+        solve(NAMED["midpoint"]().problem).factors()
+    assert caught.value.solution.status is Status.INFEASIBLE
+
+
+# --- status and words ---
+
+
+def test_what_an_infeasible_problem_leaves() -> None:
+    solution = solve(NAMED["midpoint"]().problem)
+    assert solution.status is Status.INFEASIBLE
+    assert np.isnan(solution.W).all()
+    assert solution.objective == solution.lower_bound == np.inf
+    assert not solution.support.any()
+    with pytest.raises(UnsolvedError, match=r"\.") as caught:
+        solution.raise_for_status()
+    assert str(caught.value) == solution.sentence
+    # Infinite whatever the multipliers of the last iterate bounded.
+    assert replace(solution, status=Status.UNDECIDED).lower_bound == solution.certified.lower_bound
+
+
+def test_an_optimum_returns_itself_and_says_no_more_than_that() -> None:
+    solution = counterexample()
+    assert solution.raise_for_status() is solution
+    assert solution.sentence == Status.OPTIMAL.sentence
+    assert replace(solution, note="Half the tokens are hidden.").sentence.endswith(". Half the tokens are hidden.")
+    assert repr(solution).startswith("Solution(OPTIMAL, frobenius norm 3.16228, gap ")
+    assert "by hand, 3 iterations, 0.5 s" in repr(solution)
+
+
+def test_a_limit_says_between_what_the_norm_lies() -> None:
+    for status in (Status.MAX_ITERATIONS, Status.UNDECIDED, Status.TIME_LIMIT):
+        sentence = counterexample(status).sentence
+        assert sentence.startswith(status.sentence)
+        assert "3.16227766016" in sentence
+        with pytest.raises(UnsolvedError):
+            counterexample(status).raise_for_status()
+    short = made(single([[4.0, 0.0]]), np.array([[0.25], [0.0]]), np.array([[0.0, 1.0]]), Status.TIME_LIMIT)
+    assert "0.25" in short.sentence
+    nothing = counterexample(Status.MAX_ITERATIONS)
+    nothing = replace(nothing, certified=replace(nothing.certified, lower_bound=0.0))
+    assert nothing.sentence == Status.MAX_ITERATIONS.sentence
+
+
+def test_a_residual_of_ties_and_a_perturbation_are_said() -> None:
+    solution = counterexample()
+    loose = replace(solution, certified=replace(solution.certified, tie_residual=3e-11))
+    assert "Scores of tied tokens may differ by 3.0e-11 of the margin in that." in loose.sentence
+    unbounded = replace(loose, certified=replace(loose.certified, upper_bound=np.inf))
+    assert "tied" not in unbounded.sentence
+    rng = np.random.default_rng(5)
+    others = rng.standard_normal((40, 30)) @ rng.standard_normal((30, 60))
+    tokens = np.vstack([others.mean(axis=0), others])[None]
+    problem = SelectionProblem(tokens, rng.standard_normal((1, 3)), [0])
+    certificate = FarkasCertificate(problem, np.r_[0.0, np.full(40, 1 / 40)][None])
+    assert certificate.perturbation > 0
+    near = replace(solution, problem=problem, status=Status.INFEASIBLE, certificate=certificate)
+    assert f"That is for near data: {certificate.statement}." in near.sentence
+    exact = solve(NAMED["midpoint"]().problem)
+    assert exact.sentence == Status.INFEASIBLE.sentence
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear", 1.5])
+def test_bounds_and_gap_are_those_of_w_and_the_multipliers(norm: str | float) -> None:
+    problem = FAMILIES["planted"].make(np.random.default_rng(1), 4, 4, 4)
+    solution = solve(problem, norm)
+    measure = get_norm(norm)
+    assert solution.objective == solution.certified.objective == pytest.approx(measure.value(solution.W))
+    assert solution.lower_bound == solution.certified.lower_bound
+    assert solution.gap == solution.certified.gap >= 0
+    np.testing.assert_array_equal(solution.dual, solution.certified.dual)
+    assert solution.verify()
+    assert solution.verify(exact=True).method.startswith("exact integers")
+    assert solution.verify().method.startswith("floats")
