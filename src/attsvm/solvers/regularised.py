@@ -29,6 +29,7 @@ from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.proof import Proof
+from attsvm.solution.certificate_file import Asked
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair, recheck_pair
 from attsvm.solvers.common.control import Control
@@ -142,6 +143,11 @@ class RegularisedSolution(Solution):
         return check(self.problem, regularisation.terms(self.problem, self.norm), prior, pair, self._promise)
 
     @property
+    def _asked(self) -> Asked:
+        """What is minimised beside the constraints."""
+        return Asked(self.regularisation.C, self.regularisation.loss, self.regularisation.prior)
+
+    @property
     def _promise(self) -> float:
         return self.tol if self.status is Status.OPTIMAL else math.inf
 
@@ -178,10 +184,10 @@ class RegularisedSolution(Solution):
 
     @cached_property
     def margin_tolerance(self) -> np.ndarray:
-        """How far each margin may be from that of the exact solution, (n, T); an estimate but for Frobenius.
+        r"""How far each margin may be from that of the exact solution, (n, T); an estimate but for Frobenius.
 
-        Strong convexity: |W - W*|^2 / 2 is at most primal - dual value when half the square is minimised, and
-        gap |W - W0|^2 when the norm is.
+        Strong convexity: :math:`\|W - W^\star\|^2/2` is at most the difference of primal and dual value when half the
+        square is minimised, and :math:`gap \|W - W_0\|^2` when the norm is.
         """
         if not np.isfinite(self.gap):
             return np.zeros(self.problem.mask.shape)
