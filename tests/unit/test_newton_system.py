@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attsvm.solvers.common import cholesky
 from attsvm.solvers.frobenius import newton
 
 
@@ -29,11 +30,11 @@ def test_solution_is_as_accurate_as_a_double_factor_would_make_it(smallest: floa
 
 
 def test_a_well_conditioned_system_needs_no_double_factor(monkeypatch: pytest.MonkeyPatch) -> None:
-    factored, original = [], newton.cho_factor
-    monkeypatch.setattr(newton, "cho_factor", lambda a, **_: factored.append(a.dtype) or original(a, **_))
+    dtypes, original = [], cholesky.cho_factor
+    monkeypatch.setattr(cholesky, "cho_factor", lambda a, **_: dtypes.append(a.dtype) or original(a, **_))
     size = newton.LARGE
     newton.regularised_solve(gram(size, 1e-2), np.zeros(size), np.ones(size), newton.RIDGE)
-    assert factored == [np.float32]
+    assert dtypes == [np.float32]
 
 
 def test_a_singular_system_falls_back_and_still_solves_what_is_consistent() -> None:

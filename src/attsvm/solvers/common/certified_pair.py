@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.double_double import Rows
-from attsvm.core.error_free import Pair
+from attsvm.core.error_free import UNIT, Pair
 from attsvm.core.norms import FROBENIUS, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import EPS, FEW, UNIT, gamma, growth, norm_above
+from attsvm.core.rounding import EPS, FEW, gamma, growth, norm_above
 from attsvm.proofs.certified import LENIENT, TIE_TOLERANCE, Certified
 from attsvm.proofs.claim import AGREEMENT
 from attsvm.proofs.proof import Proof, unproven

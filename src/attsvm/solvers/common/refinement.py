@@ -17,11 +17,10 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from attsvm.core.double_double import Rows
-from attsvm.core.error_free import Pair, two_sum
+from attsvm.core.error_free import UNIT, Pair, two_sum
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_gram
-from attsvm.core.rounding import UNIT
 from attsvm.proofs.certified import LENIENT, Certified, certify
 
 # Multipliers below this part of the largest, measured in lengths, are taken to be zero.
