@@ -67,7 +67,7 @@ def _basis(vectors):
     return basis[:rank]
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _same(one, other):
     """Whether two vectors are equal, entry by entry."""
     equal = 0
@@ -76,7 +76,7 @@ def _same(one, other):
     return equal == len(one)
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _merge(delta, queries, row, column, free):
     """Move constraints that differ from all before them to the front; how many they are.
 
@@ -96,7 +96,7 @@ def _merge(delta, queries, row, column, free):
     return count
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _rescale(tokens, queries, selected, mask, W, margins):
     """Scale W (d, dz) to smallest margin one and write its margins (n, T); returns what that margin was.
 
@@ -131,7 +131,7 @@ def _rescale(tokens, queries, selected, mask, W, margins):
     return smallest
 
 
-@kernel()
+@kernel(fastmath=FAST)
 def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     """Solve one instance into W, dual and margins; returns (state, norm, gap). Arguments as in :func:`solve_stack`."""
     n, dz = queries.shape

@@ -120,7 +120,7 @@ def total(matrix, other, factor):
     return out
 
 
-@kernel(inner=True, plain=lambda rows, of: rows[of])
+@kernel(inner=True, fastmath=FAST, plain=lambda rows, of: rows[of])
 def gathered(rows, of):
     """Rows (m, q) with the given numbers, (J,): (J, q)."""
     out = np.empty((len(of), rows.shape[1]))
