@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.core.kernels import FAST, kernel
-from attsvm.solvers.compiled.frobenius import OPEN, SOLVED, VANISHED, clear, constraints_of, least_multipliers, scatter
+from attsvm.solvers.compiled.frobenius import clear, constraints_of, least_multipliers, scatter
+from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
 from attsvm.solvers.nuclear.first_order import STEPS_TO_FACE, WEIGHT
 from attsvm.solvers.nuclear.matrices import combined, outer, products, right_singular
 from attsvm.solvers.nuclear.pursuit import STEPS as STEPS_ON_FACE

@@ -65,7 +65,7 @@ class Constraints(NamedTuple):
     lengths: np.ndarray
 
     @classmethod
-    def of_reduced(cls, reduced: Reduced, place: tuple[np.ndarray, np.ndarray]) -> Constraints:
+    def of_reduced(cls, reduced: Reduced, place: tuple[np.ndarray, ...]) -> Constraints:
         """List the constraints at rows and columns ``place`` of a reduced problem."""
         return cls(reduced.delta[place], place[0], reduced.queries, reduced.tied[place], reduced.lengths[place])
 
