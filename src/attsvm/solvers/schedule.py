@@ -45,18 +45,19 @@ GROWTH = 2.0
 # Frobenius: first budgets as shares of the interior point's whole expected work, and how many rounds a method waits.
 # In each round the second has its turn, then the interior point, then the first. The interior point's work is known
 # beforehand, since its steps hardly vary (11 to 20 at (100, 32, 24), all families). The method that suits the number of
-# supports comes first, and is often ten times as fast. Where it stalls, the other of the two needs .4 to .5 of that if
-# it is the active-set method, whose factor of as many constraints as W has entries is most of its work; then the
-# interior point may finish. Where that is the fastest the answer takes at most 2.3 times its work (.35 and .6 for the
-# others, .75 and more for itself). On the families at (100, 32, 24) and (200, 32, 24), by the work that each method
-# needs alone: worst 3.0 times the best method but for one of 158, mean 1.14. With .5 for the first and its second turn
-# before the other's: 3.6 and 1.19; with .2 for the first: 9 and 1.55.
-FIRST, SECOND, INTERIOR = (0.35, 0), (0.3, 1), (0.75, 1)
+# supports comes first, and is often ten times as fast: coordinate passes and Newton end by .4 of that where they do not
+# stall. Where it stalls, the other of the two needs .2 to .5 if it is the active-set method, whose factor of as many
+# constraints as W has entries is most of its work; then the interior point may finish. Where that is the fastest the
+# answer takes at most 2.5 times its work (.5 and .6 for the others, .75 and more for itself). With .35 for the first
+# two of 164 instances at (100, 32, 24) and (200, 32, 24) took 3.9 times the best method; with the interior point before
+# the second turn, the multiclass corner 4.1 times.
+FIRST, SECOND, INTERIOR = (0.5, 0), (0.3, 1), (0.75, 1)
 INTERIOR_STEPS = 16
 # Frobenius: constraints held up to which the active-set method comes first (twice as many where the bound on ||W||
 # tells of near duplicates). Exchanging them one by one costs the square of their number each; Newton changes many at
-# once. At (100, 32, 24), 350 held, they take 10 and 8 ms, at (150, 20, 40), 640 held, 60 and 30.
-FEW_SUPPORTS = 300
+# once. At (100, 32, 24), 350 held, they take 10 and 8 ms, at (150, 20, 40), 640 held, 60 and 30; correlated tokens at
+# (200, 32, 24), 329 by the guess and 250 in the end, 9 and 55.
+FEW_SUPPORTS = 350
 # Newton from this gap on takes one or two factorisations, and more from further off, which pays while they are small.
 NEWTON_GAP, EARLY_GAP, SMALL_FACTOR = 1e-5, 1e-3, 700
 # No more multipliers than W has entries lie between their bounds at the end. The second derivatives of twice as many
