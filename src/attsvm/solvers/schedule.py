@@ -81,9 +81,6 @@ NEAR = 5e-5
 # Newton waits when more than this part of the support has just joined; and from this support on, where its steps are
 # dear and first-order steps cheap beside them, for the target after the first.
 MANY_JOIN, LARGE_SUPPORT = 0.01, 400
-# Constraints up to which a stack of problems is solved in one compiled call: larger instances gain from working sets
-# and LAPACK, which the general solver has.
-MOST_CONSTRAINTS = 250
 # Constraints up to which the interior point's steps solve for multipliers even where these outnumber the entries of W:
 # it costs more and ends closer to the solution. The second is for the second run, which begins far from all bounds.
 FEW_CONSTRAINTS, MANY_CONSTRAINTS = 1500, 5000
