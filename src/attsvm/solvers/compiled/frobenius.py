@@ -15,9 +15,9 @@ from attsvm.core.kernels import FAST, call, kernel
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
 from attsvm.solvers.frobenius.priced_active_set import OPEN, RESIDUE, SOLVED, VANISHED, least_multipliers_by_prices
+from attsvm.solvers.schedule import GRAM_LIMIT
 
 PASSES = 10
-GRAM_LIMIT = 350  # tokens up to which the Gram matrix of the constraints is formed
 INFEASIBLE = 3  # beside the states of the active-set method
 # Part of the trace of the support's normal matrix below which no eigenvalue may lie for a certificate of infeasibility.
 FLOOR = 1e-10

@@ -13,11 +13,12 @@ import numpy as np
 from attsvm.core.kernels import FAST, kernel
 from attsvm.solvers.compiled.frobenius import clear, constraints_of, least_multipliers, scatter
 from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
-from attsvm.solvers.nuclear.first_order import STEPS_TO_FACE, WEIGHT
+from attsvm.solvers.nuclear.first_order import WEIGHT
 from attsvm.solvers.nuclear.matrices import combined, outer, products, right_singular
 from attsvm.solvers.nuclear.pursuit import STEPS as STEPS_ON_FACE
 from attsvm.solvers.nuclear.pursuit import TIE_PRECISION, approach, normalise
 from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, Constraints, advance, apply_adjoint, begin, copy
+from attsvm.solvers.schedule import STEPS_TO_FACE
 
 # Gaps at which Newton is tried, and first-order steps in all; those not settled by then are ill-conditioned, and the
 # interior point is faster. So are those expected to take more than PATIENCE steps, an estimate that is mostly too high:

@@ -18,7 +18,7 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.active_set import append, empty_set, settle
 from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, Dual, sweeps
 from attsvm.solvers.frobenius.newton import newton
-from attsvm.solvers.schedule import COMPILED, PRICED, Steps
+from attsvm.solvers.schedule import COMPILED, FEW_SUPPORTS, PRICED, Steps
 
 # What has become of an instance in a compiled call.
 OPEN, SOLVED, VANISHED = 0, 1, 2
@@ -28,8 +28,6 @@ RESIDUE, PROGRESS = 1e-12, 1e-14
 # One violated constraint enters at a time, and another for every so many that are held.
 SHARE = 8
 CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
-# Exchanging constraints one by one costs the square of their number each; Newton changes many at once.
-FEW_SUPPORTS = 300
 # Of the constraints that may be held, the part that a guess opens with: what enters by price is fewer than what would
 # have to leave (planted (200, 32, 24) seed 2, 439 of 577 held in the end: 21 ms instead of 45, 13 steps instead of 10).
 OPENING_SHARE = 1 / 3

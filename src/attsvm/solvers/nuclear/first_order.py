@@ -8,13 +8,10 @@ from attsvm.core.kernels import call, compiles
 from attsvm.core.norms import spectral
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.nuclear.steps import BEST, LOOK, Constraints, advance, begin
+from attsvm.solvers.schedule import STEPS_TO_FACE
 
 # The Frobenius solution underestimates the weight (measured over the benchmark instances: by 1.5 to 5).
 WEIGHT = 2.5
-# Steps to a gap of 1e-3 grow as the root of a condition number, ||A||^2 |lam| / sqrt(supports) of the Frobenius
-# solution with margin one: near 30 times that root on the benchmark instances that got there. Random tokens took 8 to
-# 16 steps, hidden states 50 to 100; digits, where this says thousands, had not arrived after 3000.
-STEPS_TO_FACE = 30.0
 # Steps at a time while they run in the interpreter.
 PORTION = 3 * LOOK
 

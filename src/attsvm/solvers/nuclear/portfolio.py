@@ -24,9 +24,14 @@ from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.nuclear.first_order import FirstOrder
 from attsvm.solvers.nuclear.pursuit import pursue
 from attsvm.solvers.schedule import (
+    INTERIOR_TARGETS,
+    LARGE_SUPPORT,
+    MANY_JOIN,
+    NEAR,
     NUCLEAR_FIRST,
     NUCLEAR_INTERIOR,
     NUCLEAR_INTERIOR_STEPS,
+    TARGETS,
     Steps,
     Turn,
     nuclear_first_order_work,
@@ -43,15 +48,6 @@ FIRST_ORDER_ROOM, INTERIOR_ROOM = 3, 2
 MAX_STEPS, JOIN_GAP = 150, 0.1
 # First-order steps: between looks at all constraints; in all when the method is forced.
 CHUNK, FORCED_STEPS, WARM_STEPS = 50, 20_000, 60
-# Gaps on the working set at which violated constraints join and, from the second on, Newton on the face is tried: steps
-# that follow the face while its guess may be wrong, and from NEAR on those that handle degenerate faces. The interior
-# point gets the ill-conditioned problems, on which early attempts mostly fail.
-TARGETS = (1e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
-INTERIOR_TARGETS = (3e-5, 3e-6, 3e-7, 3e-8, 1e-8, 3e-9)
-NEAR = 5e-5
-# Newton waits when more than this part of the support has just joined; and from this support on, where its steps are
-# dear and first-order steps cheap beside them, for the target after the first.
-MANY_JOIN, LARGE_SUPPORT = 0.01, 400
 # Coordinates that differ by this many units in the last place of the longest are equal.
 SAME = 8 * float(np.finfo(float).eps)
 
