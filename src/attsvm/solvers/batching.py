@@ -25,6 +25,7 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch
 from attsvm.solvers.compiled.frobenius import INFEASIBLE, OPEN, SOLVED, VANISHED, prove_stack
+from attsvm.solvers.nuclear import pursuit
 from attsvm.solvers.solving import AIM, solve
 
 # Entries of token differences held at once; a length below which squares may have lost digits.
@@ -190,12 +191,13 @@ def solve_batch(
     solve_stack, entry = None, None
     if measure is FROBENIUS:
         solve_stack, work, method = frobenius_batch.solve_stack, frobenius_batch.work, "batched active set"
-        entry, patience = solve_stack, PATIENCE
-    elif measure is NUCLEAR and nuclear_batch.fits(n, T, dz):
+        entry, patience, options = solve_stack, PATIENCE, (AIM * tol, True)
+    elif measure is NUCLEAR and pursuit.fits(n * (T - 1), min(n, dz)):
         solve_stack, work, method = nuclear_batch.solve_stack, nuclear_batch.work, "batched first order + face Newton"
-        entry, patience = nuclear_batch.solve_one, nuclear_batch.COMPILED_AFTER
+        entry, patience, options = nuclear_batch.solve_one, pursuit.COMPILED_AFTER * PATIENCE, (AIM * tol,)
     if solve_stack is not None and compiles(entry, B * work(n, T, d, dz), patience):
-        _on_all_cores(solve_stack, data, AIM * tol, arrays)
+        _on_all_cores(solve_stack, data, options, arrays)
+        margins[~stack.mask] = np.inf
         if (state == VANISHED).any():
             call(prove_stack, float(B) * n * T * (d * dz) ** 2, *data, dual, state)
             state[state == VANISHED] = OPEN
@@ -275,21 +277,24 @@ def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, 
 
 
 def _on_all_cores(
-    compiled: Callable[..., None], problems: tuple[np.ndarray, ...], tol: float, answers: tuple[np.ndarray, ...]
+    compiled: Callable[..., None],
+    problems: tuple[np.ndarray, ...],
+    options: tuple[float, ...],
+    answers: tuple[np.ndarray, ...],
 ) -> None:
     """Share a stack out among threads, one compiled call a piece.
 
     Threads of our own compile in a third of the time of a parallel loop, and may be started from several threads.
     """
     # The first on this thread, whose clock leaves out compiling.
-    compiled(*(array[:1] for array in problems), tol, *(array[:1] for array in answers))
+    compiled(*(array[:1] for array in problems), *options, *(array[:1] for array in answers))
     count, cores = len(answers[0]), get_num_threads()
     pieces = cores * PIECES if cores > 1 else 1
     bounds = np.linspace(1, count, min(count - 1, pieces) + 1).astype(int)
     parts = [slice(first, last) for first, last in pairwise(bounds)]
 
     def solve_part(part: slice) -> None:
-        compiled(*(array[part] for array in problems), tol, *(array[part] for array in answers))
+        compiled(*(array[part] for array in problems), *options, *(array[part] for array in answers))
 
     if len(parts) <= 1:
         for part in parts:

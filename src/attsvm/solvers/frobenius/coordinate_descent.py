@@ -18,7 +18,7 @@ from attsvm.solvers.schedule import COMPILED, LOOK_OPERATIONS, STREAMED, UPDATES
 
 INNER_SWEEPS = 2
 # Seconds of passes in one compiled call, which hears no Ctrl-C.
-UNHEARD = 0.5
+UNHEARD = 0.25
 
 
 @kernel(inner=True, fastmath=FAST)
@@ -141,7 +141,7 @@ class CoordinateDescent:
         """
         data, terms = self.reduced, self._terms
         orders = self._random.permuted(np.tile(np.arange(len(self.dual)), (passes, 1)), axis=1)
-        step = max(1, int(UNHEARD * COMPILED / (4.0 * data.delta.size + 1.0)))
+        step = max(1, int(UNHEARD * COMPILED / (4.0 * data.delta.size + 4.0 * len(data.delta) * self.V.size)))
         for start in range(0, passes, step):
             part = orders[start : start + step]
             call(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.core.kernels import FAST, call, kernel
+from attsvm.core.reduction import Reduced
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
@@ -29,6 +30,9 @@ SHARE = 8
 CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
 # Exchanging constraints one by one costs the square of their number each; Newton changes many at once.
 FEW_SUPPORTS = 300
+# Of the constraints that may be held, the part that a guess opens with: what enters by price is fewer than what would
+# have to leave (planted (200, 32, 24) seed 2, 439 of 577 held in the end: 21 ms instead of 45, 13 steps instead of 10).
+OPENING_SHARE = 1 / 3
 DOUBTFUL = 1e-3  # a rho that may be on its way to zero
 ATTEMPTS = 3
 EXCHANGES = 0.02  # seconds of work after which other methods, and the clock, have their turn
@@ -61,7 +65,7 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
     guess = setting.terms.clip(start)
     # Weighing the constraints by the expected norm keeps rho near 1/2, away from rounding, however large W is.
     weight = max(1.0, float(guess[reduced.rejected].sum()))
-    guess = guess / weight
+    guess = _largest(guess, reduced, int(OPENING_SHARE * capacity)) / weight
     for _ in range(ATTEMPTS):
         while True:
             # Taking up a run again factors the supports anew: that must stay a small part of what it does between.
@@ -100,6 +104,16 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
             yield farkas.work(reduced, dual)
         guess, weight = dual, weight * max(1.0, 1.0 / max(rho, RESIDUE) - 1.0)
     return None
+
+
+def _largest(guess: np.ndarray, reduced: Reduced, count: int) -> np.ndarray:
+    """Keep the multipliers (n, T) of so many constraints on rejected tokens, those that move W most."""
+    strength = np.where(reduced.rejected, guess * reduced.lengths, 0.0).ravel()
+    if np.count_nonzero(strength) <= count:
+        return guess
+    kept = reduced.tied.ravel().copy()
+    kept[np.argpartition(strength, -count)[-count:]] = True
+    return np.where(kept.reshape(guess.shape), guess, 0.0)
 
 
 @kernel(inner=True)

@@ -28,6 +28,7 @@ from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
+from attsvm.solvers.schedule import FEWER_ROWS_LINEAR
 
 OPENING_GAP, OPENING_STEPS = 1e-2, 500
 FURTHER = 10.0
@@ -153,7 +154,7 @@ def _term(setting: Setting, *, again: bool = False) -> NormTerm:
         return SpectralTerm(setting)
     if norm.power is not None and 1 < norm.power < math.inf:
         return PowerConeTerm(setting)
-    return LinearTerm(setting, shared=norm.power != 1)
+    return LinearTerm(setting, norm.power != 1, math.inf if again else FEWER_ROWS_LINEAR)
 
 
 class Finish:
