@@ -1,8 +1,8 @@
 """Mutants of a module: one changed operator, constant or condition each, and how it is put in place.
 
 A comparison, an operator of arithmetic or logic, a number, True and False, a condition negated, min for max, any for
-all. What a `raise` says, annotations, docstrings, decorators, default arguments and `strict=` stay as they are, and so does
-what stands outside functions.
+all. What a `raise` says, annotations, docstrings, decorators, defaults, `strict=` and `copy=` stay as they are, and so
+does what stands outside functions.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def mutants(source: str) -> Iterator[Mutant]:
             for at, child in enumerate(value if isinstance(value, list) else [value]):
                 if not isinstance(child, ast.AST) or isinstance(child, UNTOUCHED) or name in SKIPPED:
                     continue
-                if isinstance(child, ast.keyword) and child.arg == "strict":
+                if isinstance(child, ast.keyword) and child.arg in ("strict", "copy"):
                     continue
                 called, within = function, inside
                 if isinstance(child, ast.FunctionDef | ast.Lambda):

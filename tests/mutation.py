@@ -1,6 +1,6 @@
 """Mutation testing: change one operator or constant at a time, and see whether the tests notice.
 
-    python tests/mutation.py [MODULE ...] [--sample N] [--seed S] [--out FILE] [--list]
+    python tests/mutation.py [MODULE ...] [--sample N] [--seed S] [--out FILE] [--again FILE] [--list]
 
 A mutant (tests/mutants.py) is one change inside a function, made in a forked child by exchanging the code objects of
 the functions, so that every reference sees it; then those tests of the module that call the changed function run in the
@@ -9,7 +9,7 @@ minute and twenty times the tests' time.
 
 A sample is drawn over the functions in proportion to their mutants. Mutants that change nothing are listed with the
 reason in tests/equivalent_mutants.toml; they are run like all others and counted apart. With --out every mutant is a
-line of JSON as soon as it was run.
+line of JSON as soon as it was run; --again runs those of such a file that survived.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol
 
 from attsvm.experiments.statistics import wilson_interval
 from mutants import Mutant, draw, install, mutants
@@ -49,15 +48,16 @@ PROPERTIES = ["tests/property/test_theory_properties.py"]
 SLOW = ["-k", "not strict_and_slack and not descent_from_zero and not both_basins and not independence and not mixes"]
 EVERYTHING = CONDITIONS + CONSTANTS + COUNTEREXAMPLE + VERDICTS + PROPERTIES + SLOW
 EXACT = ["tests/unit/test_exact.py"]
-CLAIMS = ["tests/unit/test_certified_claims.py", *EXACT]
+PROOF = ["tests/unit/test_proofs.py"]
+CLAIMS = [*PROOF, "tests/unit/test_certified_claims.py"]
 TESTS = {
     THEORY + "constants": CONSTANTS + CONDITIONS + SLOW,
     THEORY + "conditions": CONDITIONS + CONSTANTS + COUNTEREXAMPLE + SLOW,
-    THEORY + "tokens": CONDITIONS + CONSTANTS + COUNTEREXAMPLE + SLOW,
+    THEORY + "tokens": ["tests/unit/test_theory_tokens.py", *CONDITIONS, *CONSTANTS, *SLOW],
     THEORY + "verdict": COUNTEREXAMPLE + VERDICTS + CONSTANTS + CONDITIONS + SLOW,
     THEORY + "divergence": VERDICTS + PROPERTIES + SLOW,
     THEORY + "separability": ["tests/unit/test_theory_separability.py"],
-    THEORY + "finite_part": ["tests/unit/test_equivalence.py"],
+    THEORY + "finite_part": ["tests/unit/test_finite_part.py", "tests/unit/test_equivalence.py"],
     THEORY + "equivalence": ["tests/unit/test_equivalence.py"],
     THEORY + "graph": ["tests/reference/test_graph_svm.py"],
     THEORY + "prompt": ["tests/unit/test_prompt_svm.py"],
@@ -77,10 +77,10 @@ TESTS = {
     PROOFS + "claim": CLAIMS,
     PROOFS + "recheck": CLAIMS,
     PROOFS + "prove": CLAIMS,
-    PROOFS + "optimum": EXACT,
-    PROOFS + "norm_bounds": EXACT,
-    PROOFS + "dyadic": EXACT,
-    PROOFS + "proof": EXACT,
+    PROOFS + "optimum": PROOF + EXACT,
+    PROOFS + "norm_bounds": PROOF + EXACT,
+    PROOFS + "dyadic": PROOF + EXACT,
+    PROOFS + "proof": PROOF + EXACT,
     "attsvm.functional": ["tests/unit/test_functional.py", "tests/unit/test_multi_token.py", "-k", "not limit_of"],
     "attsvm.training.gradient": ["tests/unit/test_gradient.py"],
 }
@@ -121,8 +121,8 @@ class Loop:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
         of = _in_child(lambda: self._calls(session), 600)
-        if of is None:
-            raise pytest.UsageError(f"the tests of {self.module.__name__} fail without a mutation")
+        if not isinstance(of, dict):
+            raise pytest.UsageError(f"without a mutation {of or 'a test'} fails or takes longer than ten minutes")
         for mutant in self.drawn:
             chosen = sorted((seconds, test) for test, (seconds, lines) in of.items() if mutant.first in lines)
             limit = 30 + 20 * sum(seconds for seconds, _ in chosen)
@@ -133,17 +133,32 @@ class Loop:
             self.tell(mutant, killed, len(chosen), time.monotonic() - start)
         return True
 
-    def _calls(self, session: pytest.Session) -> dict[str, tuple[float, list[int]]] | None:
+    def _calls(self, session: pytest.Session) -> dict[str, tuple[float, list[int]]] | str:
+        """What every test calls, or the first test that fails."""
         plugin = Calls(self.module)
         session.config.pluginmanager.register(plugin)
-        return None if any(_fails(item) for item in session.items) else plugin.of
+        return next((item.nodeid for item in session.items if _fails(item)), plugin.of)
 
     def _notices(self, mutant: Mutant, items: list[pytest.Item]) -> bool:
         return install(mutant, self.module) and any(_fails(item) for item in items)
 
 
+class Failures:
+    """A pytest plugin that counts failures."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.count += report.failed
+
+
 def _fails(item: pytest.Item) -> bool:
-    return any(report.failed for report in runtestprotocol(item, log=False, nextitem=None))
+    failures = Failures()
+    item.config.pluginmanager.register(failures)
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+    item.config.pluginmanager.unregister(failures)
+    return failures.count > 0
 
 
 def _in_child(work: Callable[[], Any], seconds: float) -> Any:
@@ -244,12 +259,24 @@ def run(name: str, options: argparse.Namespace, reasons: dict[tuple[str, str, in
                 lines.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     if not options.list:
-        loop = Loop(module, draw(made, options.sample, options.seed), tell)
+        again = _survivors(options.again, name) if options.again else None
+        drawn = draw(made, options.sample, options.seed) if again is None else [one for one in made if one.key in again]
+        loop = Loop(module, drawn, tell)
         with _silence():
             code = pytest.main([*TESTS[name], *QUIET], plugins=[loop])
         if code != pytest.ExitCode.OK:
-            raise SystemExit(f"the tests of {name} cannot be run, or fail without a mutation")
+            print(f"{name}: not run", file=sys.stderr, flush=True)
     return tally
+
+
+def _survivors(path: Path, module: str | None = None) -> dict[tuple[str, int, str, str], str]:
+    """Keys of the mutants in a file of --out that survived, with their modules."""
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {
+        (one["text"], one["column"], one["was"], one["becomes"]): one["module"]
+        for one in records
+        if not one["killed"] and module in (None, one["module"])
+    }
 
 
 def main() -> None:
@@ -258,10 +285,14 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=0, help="mutants a module; 0 for all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="a file to which every mutant run adds a line of JSON")
+    parser.add_argument("--again", type=Path, help="a file of --out: run what survived in it")
     parser.add_argument("--list", action="store_true", help="count mutants, run nothing")
     options = parser.parse_args()
-    if options.out:
-        options.out = options.out.absolute()
+    for name in ("out", "again"):
+        if getattr(options, name):
+            setattr(options, name, getattr(options, name).absolute())
+    if options.again:
+        options.modules = sorted(set(_survivors(options.again).values()))
     os.chdir(ROOT)
     sys.path[:0] = [str(ROOT / "tests")]
     if not options.list:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from attsvm import TokenData, theory, train
+from attsvm import Status, TokenData, theory, train
 from attsvm.data.synthetic import random_data
 from attsvm.experiments.statistics import wilson_interval
 from attsvm.theory.conditions import initial_gradient
 
 GAP = 0.1
 HYPOTHESES = {"dimensions": (5, 10, 20, 40), "trials": 300, "n": 5, "T": 5, "seed": 20}
+SEPARABILITY = {"dimensions": (2, 3, 4, 5), "trials": 300, "n": 5, "T": 5, "seed": 22}
 PREDICTIONS = {"dimensions": (2, 4, 8, 16), "trials": 80, "n": 3, "T": 4, "seed": 21, "steps": 3000}
 
 
@@ -40,6 +41,20 @@ def hypotheses() -> list[str]:
             seen += [bool(c.holds) for c in (*theory.condition_b1(trial), theory.condition_c(trial))]
         lines.append(f"| {d} | {' | '.join(share(int(count), trials) for count in seen)} |")
     return lines
+
+
+def separability() -> list[str]:
+    """How often the optimal tokens have an SVM where the sufficient condition does not hold."""
+    trials, n, T = (SEPARABILITY[name] for name in ("trials", "n", "T"))
+    shares = []
+    for d in SEPARABILITY["dimensions"]:
+        data, v = random_data(trials, n, T, d, seed=SEPARABILITY["seed"])
+        statuses = [theory.Trial.of(data[j], v[j]).optimal_solution.status for j in range(trials)]
+        shares.append(f"{share(sum(status is Status.OPTIMAL for status in statuses), trials)} at d = {d}")
+    return [
+        f"The condition is sufficient only: with n = {n} and T = {T} the optimal tokens of {trials} random instances a "
+        f"dimension, without a score gap, have an SVM in {', '.join(shares)} (95 % intervals)."
+    ]
 
 
 def predictions() -> list[str]:
@@ -123,6 +138,7 @@ def cones() -> list[str]:
 def main() -> None:
     parts = {
         "hypotheses": hypotheses,
+        "separability": separability,
         "predictions": predictions,
         "constant-of-k": constant_of_k,
         "looseness": looseness,

@@ -35,6 +35,7 @@ _HOMES = {
     "correlation": "attsvm.core.correlation",
     "functional": "attsvm.functional",
     "norms": "attsvm.norms",
+    "plots": "attsvm.plots",
 }
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "functional",
     "margin_report",
     "norms",
+    "plots",
     "regularization_path",
     "soft_margin_path",
     "solve",
@@ -68,7 +70,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from attsvm import functional, norms, theory
+    from attsvm import functional, norms, plots, theory
     from attsvm.core.correlation import correlation
     from attsvm.core.problem import SelectionProblem
     from attsvm.core.status import Status

@@ -239,14 +239,15 @@ def test_readings_are_searched_printed_and_shown(
     capsys.readouterr()
     assert main(["reproduce", "tiny", "--explain", "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "Fig. 0: readings of the protocol, the likeliest first"
-    ranked = [line.split("scale: ")[1] for line in lines if "scale: " in line]
-    assert ranked == ["1", "2", "4"]
+    assert lines[0].startswith("Fig. 0, 3 readings of its protocol. What fits (p = ")
+    assert lines[0].endswith("): scale 1.")
+    assert lines[1].split() == ["likelihood", "p", "numbers", "verdict", "scale"]
+    assert [line.split()[-1] for line in lines[2:5]] == ["1", "2", "4"]
     told = json.loads((tmp_path / "tiny" / "explanation.json").read_text(encoding="utf-8"))
     weights = [one["weight"] for one in told]
     assert weights == sorted(weights, reverse=True)
     assert sum(weights) == pytest.approx(1.0)
-    assert "Readings of the protocol" in (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "Fig. 0: 3 readings of the protocol" in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
 def test_another_experiment_joins_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

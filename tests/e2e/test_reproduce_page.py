@@ -16,7 +16,7 @@ from attsvm.experiments.runner import run
 from attsvm.report.errata import ERRATA
 from attsvm.report.finished import Finished
 from attsvm.report.reproduction import render, write_reproduction
-from attsvm.report.tally import headline, number
+from attsvm.report.tally import conclusion, headline, number
 from tiny_experiment import EXPERIMENT, figure
 
 
@@ -135,3 +135,15 @@ def test_numbers_are_short() -> None:
     values = (None, float("nan"), float("inf"), 0.0, 1.0, 0.98765, 12.345, 1234.5, 2.5e-5, -0.5)
     texts = ["–", "–", "∞", "0", "1", "0.988", "12.35", "1,234", "2.5e−05", "−0.5"]
     assert [number(value) for value in values] == texts
+
+
+def reading(weight: float, verdict: str = "agrees", p: float | None = 0.5, **factors: str) -> dict:
+    return {"factors": factors, "weight": weight, "p": p, "verdict": verdict}
+
+
+def test_readings_end_in_a_conclusion() -> None:
+    told = conclusion([reading(0.6, gap="0.1", start="a"), reading(0.39, gap="0.1", start="b"), reading(0.01, gap="0")])
+    assert told == "What fits (p = 0.5): gap 0.1. Not told apart, start: a (60 %) or b (39 %)."
+    none = conclusion([reading(1.0, "differs", 1e-9, gap="0.1"), reading(0.0, "differs", 1e-20, gap="0")])
+    assert none == "No reading fits; the likeliest, gap 0.1, differs too (p = 1e−09)."
+    assert conclusion([reading(0.0, p=None, gap="0")]) == "No reading gives numbers for this figure."

@@ -126,7 +126,7 @@ def test_a_two_cycle_settles_at_the_frequency_of_its_labels() -> None:
     (graph,) = found.graphs
     assert graph.component[0] == graph.component[1] != graph.component[2]
     gap = (embeddings[0] - embeddings[1]) @ found.W_fin @ embeddings[2]
-    assert gap == pytest.approx(np.log(3), abs=1e-9)
+    assert gap == pytest.approx(np.log(3), abs=1e-13)
     # min a^2 + b^2 + c^2 with a = b >= c + 1: (1/3, 1/3, -2/3).
     assert np.allclose(found.W_svm[:, 2], [1 / 3, 1 / 3, -2 / 3], atol=1e-7)
     assert not found.W_svm[:, :2].any()
@@ -137,7 +137,7 @@ def test_repeated_tokens_share_the_loss() -> None:
     found = graph_svm(np.eye(3), [[0, 0, 1, 2], [0, 0, 1, 2]], [0, 1])
     gap = (np.eye(3)[0] - np.eye(3)[1]) @ found.W_fin @ np.eye(3)[2]
     # 2 e^g / (2 e^g + 1) = 1/2 at the optimum of equal frequencies.
-    assert gap == pytest.approx(-np.log(2), abs=1e-9)
+    assert gap == pytest.approx(-np.log(2), abs=1e-13)
 
 
 def test_a_contradiction_between_last_tokens_is_proved() -> None:
@@ -153,6 +153,7 @@ def test_a_contradiction_between_last_tokens_is_proved() -> None:
     [
         ((3, [[0, 1]], [2]), "labels"),
         ((3, [[0, 3]], [0]), "sequences"),
+        ((3, [[-1, 1]], [1]), "sequences"),
         ((3, [[]], [0]), "sequences"),
         ((3, [], []), "labels"),
         ((3, [[0, 1]], [0.0]), "labels"),
@@ -163,3 +164,9 @@ def test_bad_input_gets_one_sentence(arguments: tuple, word: str) -> None:
         next_token_graphs(*arguments)
     with pytest.raises(ValueError, match=r"^sequences.*\.$"):
         graph_svm(np.eye(3), [[1, 1]], [1])
+
+
+@pytest.mark.parametrize("table", [np.ones(3), np.empty((0, 2)), np.array([[1.0, np.nan], [0.0, 1.0]])])
+def test_embeddings_are_a_finite_table(table: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"^embeddings has shape .*\.$"):
+        graph_svm(table, [[0, 1]], [0])

@@ -249,10 +249,10 @@ def sizes(reduced: Reduced, dual: np.ndarray) -> tuple[float, float, float]:
 
 
 def rotated(seed: int = 1) -> tuple[Reduced, np.ndarray]:
-    """Tokens in a plane of five dimensions, queries in a plane of three: bases on both sides."""
+    """Tokens in three of forty dimensions, queries in three of thirty: bases on both sides."""
     rng = np.random.default_rng(seed)
-    tokens = rng.standard_normal((6, 5, 2)) @ rng.standard_normal((2, 5))
-    queries = rng.standard_normal((6, 2)) @ rng.standard_normal((2, 3))
+    tokens = rng.standard_normal((6, 5, 3)) @ rng.standard_normal((3, 40))
+    queries = rng.standard_normal((6, 3)) @ rng.standard_normal((3, 30))
     reduced = reduce(SelectionProblem(tokens, queries, rng.integers(5, size=6)))
     assert reduced.left is not None
     assert reduced.right is not None
@@ -336,6 +336,7 @@ def test_spans_count_what_exact_data_may_need() -> None:
     assert spans(plane, queries)
     turned = full @ rng.standard_normal((2, 3))
     assert not spans(turned, queries)
+    assert not spans(turned, rng.standard_normal((4, 3)))
     assert spans(rng.standard_normal((1, 3, 3)), queries[:1, :1])
     assert not spans(turned[:1, [0, 1, 2, 1]] + turned[:1, :1] * [[[0], [0], [0], [0.5]]], queries[:1, :1])
 
@@ -402,9 +403,10 @@ def test_what_is_too_large_to_be_decided_may_be_near(monkeypatch: pytest.MonkeyP
         assert verified()
         inner.setattr(module, "decidable", lambda problem: True)
         assert not verified()
-    with monkeypatch.context() as inner:
-        inner.setattr(FarkasCertificate, "_existence", (1.0, False))
-        assert not verified()
+    for ratio, fine in ((1.0, False), (0.5, True)):
+        with monkeypatch.context() as inner:
+            inner.setattr(FarkasCertificate, "_existence", (ratio, False))
+            assert verified() == fine
 
 
 # --- exact proofs ---
@@ -445,23 +447,18 @@ def test_a_support_is_cut_down_until_its_multipliers_are_unique(ties: int) -> No
     rng = np.random.default_rng(0)
     for columns in (2, 3, 5):
         for spare in (0, 1, 3):
-            products, values = spanning(rng, columns + 1 + spare, columns)
-            products *= 10.0 ** rng.uniform(-2, 2, (len(products), 1))
-            values = np.linalg.lstsq(products.T, np.zeros(columns), rcond=None)[0] + values
-            _, _, basis = np.linalg.svd(products.T)
-            values = np.abs(basis[columns:].T @ (basis[columns:] @ values))
-            products *= np.sign(basis[columns:].T @ (basis[columns:] @ np.ones(len(values))))[:, None]
-            free = np.arange(len(values)) < ties
-            kernel = np.linalg.svd(products.T)[2][columns:]
-            start = kernel.T @ (kernel @ values)
-            if (start[~free] <= 0).any():
-                continue
-            kept = infeasible._minimal(products, start, free)
-            assert kept is not None
-            assert np.linalg.matrix_rank(products[kept]) == len(kept) - 1
-            line = np.linalg.svd(products[kept].T)[2][-1]
-            inner = line[~free[kept]]
-            assert (inner > 1e-9).all() or (inner < -1e-9).all()
+            for _ in range(4):
+                products, values = spanning(rng, columns + 1 + spare, columns)
+                size = 10.0 ** rng.uniform(-2, 2, len(products))
+                free = np.arange(len(values)) < ties
+                # A tie's multiplier may be negative.
+                sign = np.where(free, rng.choice([-1.0, 1.0], len(values)), 1.0)
+                kept = infeasible._minimal(products * (sign * size)[:, None], sign * values / size, free)
+                assert kept is not None
+                assert np.linalg.matrix_rank(products[kept]) == len(kept) - 1
+                line = np.linalg.svd(products[kept].T)[2][-1]
+                inner = line[~free[kept]]
+                assert (inner > 1e-9).all() or (inner < -1e-9).all()
 
 
 def test_supports_without_a_null_vector_or_of_length_zero() -> None:
@@ -498,6 +495,18 @@ def test_opposite_unit_vectors_are_proved_by_intervals() -> None:
     )
     assert tiny is not None
     assert "integers" in tiny
+
+
+def test_exact_proofs_at_every_scale_and_with_a_tie_of_weight_one() -> None:
+    for size in (1e-200, 1e-100, 1e100, 1e200):
+        given = NAMED["midpoint"]().problem
+        problem = SelectionProblem(size * given.tokens, size * given.queries, given.reference)
+        how = prove_infeasible(problem, np.array([[0.0, 0.5, 0.5, 0.0]]))
+        assert how is not None
+        assert how.startswith("2 multipliers")
+    tied = SelectionProblem([[[0.0], [-1.0], [1.0]]], [[1.0]], np.array([[True, False, True]]))
+    assert prove_infeasible(tied, np.array([[0.0, 1.0, 1.0]])) is not None
+    assert prove_infeasible(tied, np.array([[0.0, 1.0, 0.0]])) is None
 
 
 def test_existence_by_intervals_counts_its_roundings(monkeypatch: pytest.MonkeyPatch) -> None:

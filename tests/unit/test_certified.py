@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import oracle
 from attsvm import SelectionProblem, solve
 from attsvm.core.double_double import Rows
+from attsvm.core.error_free import Pair
 from attsvm.core.norms import FROBENIUS, Norm, get_norm
 from attsvm.core.rounding import FEW, UNIT
 from attsvm.proofs import certified as module
@@ -26,6 +28,7 @@ def pair(lower: float, upper: float, residual: float = 0.0) -> Certified:
     return Certified(nothing, nothing, nothing, upper, lower, upper, residual)
 
 
+@cache
 def claims(*, ties: bool = False) -> list[tuple[SelectionProblem, np.ndarray, np.ndarray]]:
     """Problems with a W of positive margins and multipliers of the right sign, good ones and poor ones."""
     rng, made = np.random.default_rng(0), []
@@ -125,6 +128,7 @@ def test_nothing_to_reject_is_solved_by_zero() -> None:
     assert not found.W.any()
     assert not found.dual.any()
     assert found.margins.shape == (1, 3)
+    assert not found.margins.any()
 
 
 def test_a_w_without_positive_margin_and_multipliers_that_pull_nowhere_bound_nothing() -> None:
@@ -341,6 +345,18 @@ def test_a_margin_is_off_by_the_products_it_is_a_sum_of(d: int, dz: int) -> None
 
 
 @pytest.mark.usefixtures("coarse")
+def test_a_margin_is_off_by_the_frobenius_norm_whatever_the_norm() -> None:
+    """A hundred entries one: largest entry one, length ten; margins are sums, so the length is what counts."""
+    d = dz = 10
+    delta, query = np.eye(1, d), np.eye(1, dz)[0]
+    for norm in ("max", "spectral", "nuclear", 1, 3):
+        measure = get_norm(norm)
+        found = certify(single(delta, query), measure, np.ones((d, dz)), np.array([[0.0, 1.0]]))
+        lost = 1 - measure.value(np.ones((d, dz))) / found.upper_bound
+        assert d + dz + 1 <= lost / COARSE / 10 <= d + dz + 8, norm
+
+
+@pytest.mark.usefixtures("coarse")
 def test_scalar_roundings_of_a_bound() -> None:
     """Both bounds are quotients; in twice the precision nothing else is left."""
     problem, one = single([[1.0, 0.0]]), np.array([[1.0], [0.0]])
@@ -395,6 +411,9 @@ def test_margins_in_twice_the_precision_from_below(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Rows, "margins", lambda *given, **options: (honest(*given, **options)[0], 2e-3))
     wide = module._sharpened(problem, W, margins, least, size)
     assert 1 - 2e-3 * size - 7 * COARSE <= wide[0, 1] <= 1 - 2e-3 * size - 2 * COARSE
+    three = single(np.array([[3.0, 0.0]]))
+    far = module._sharpened(three, np.array([[1.0], [0.0]]), np.array([[0.0, 3.0]]), np.array([[0.0, 2.9]]), 0.0)
+    assert 3 - 15 * COARSE <= far[0, 1] <= 3 - 6 * COARSE
     # All that may be the smallest are looked at: least of the smallest, twice its allowance above.
     close = single(np.array([[1.0, 0.0], [1.0 + 3 * COARSE, 0.0]]))
     margins = np.array([[0.0, 1.0, 1.0 + 3 * COARSE]])
@@ -429,6 +448,17 @@ def test_a_residual_costs_the_multipliers_of_ties_their_share() -> None:
         assert held / free == pytest.approx(1 - 0.05 / 2, abs=20 * COARSE)
         assert held / free < 1 - 0.05 / 2
         assert module.lower_bound(problem, FROBENIUS, dual, adjoint, length, 100.0, sharp=False) == 0.0
+
+
+def test_what_twice_the_precision_leaves_over_counts_against_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A^T lam = (1, 0) with a thousandth left over in each entry, and a hundredth that the sums may miss of 1."""
+    problem, dual = single([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    low, missing = np.full((2, 1), 1e-3), 1e-2
+    monkeypatch.setattr(Rows, "adjoint", lambda *given: (Pair(np.array([[1.0], [0.0]]), low), missing))
+    bound = module.lower_bound(problem, FROBENIUS, dual, np.zeros((2, 1)), 1.0, 0.0, sharp=True)
+    # The weight of 1 was halved by the scale, so A^T lam is 2 (1, 0) and what is left over twice a thousandth.
+    expected = 1 / (2 + 2 * math.sqrt(2.0) * 1e-3 + 1e-2)
+    assert bound == pytest.approx(expected, rel=1e-13)
 
 
 def test_a_w_that_overflows_when_it_is_scaled_is_not_feasible() -> None:

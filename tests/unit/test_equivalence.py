@@ -118,6 +118,18 @@ def test_ratios_that_no_matrix_has_are_called_inconsistent() -> None:
     assert svm_equivalent(data, fitting, np.array([[1.0], [0.0]])).status is EquivalenceStatus.FOUND
 
 
+@pytest.mark.parametrize(("miss", "status"), [(1e-7, EquivalenceStatus.FOUND), (1e-6, EquivalenceStatus.INCONSISTENT)])
+def test_ratios_may_miss_by_half_their_digits(miss: float, status: EquivalenceStatus) -> None:
+    """Logarithms 4 and 8 + miss of queries z and 2 z: least squares leave 0.4 of the miss; 1.2e-7 is allowed."""
+    data = TokenData(np.tile(np.eye(2), (2, 1, 1)), np.array([[1.0], [2.0]]), np.ones(2))
+    odds = np.exp([4.0, 8.0 + miss])
+    attention = np.column_stack([odds / (1 + odds), 1 / (1 + odds)])
+    found = svm_equivalent(data, attention, np.array([[1.0], [0.0]]), selected_above=1e-4)
+    assert found.status is status
+    assert found.finite is not None
+    assert found.finite.residual == pytest.approx(0.4 * miss, rel=1e-3)
+
+
 def test_ties_that_contradict_the_margin_have_no_svm() -> None:
     tokens = np.array([[[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]])  # outer two selected, the middle masked
     data = TokenData(tokens, [[1.0]], [1.0])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from attsvm.experiments import registry
+from attsvm.experiments.comparison import COMPARISONS
 from attsvm.experiments.published.ledger import Printed, curve, ledger, of_ledger
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +63,13 @@ def test_every_number_tells_where_and_how_well_it_was_read() -> None:
         assert (one.absolute > 0) != (one.relative > 0)
         assert all(map(math.isfinite, one.y))
         assert one.same_as is None or curve(one.same_as).same_as is None
+
+
+def test_the_page_of_experiments_counts_as_the_ledger_does() -> None:
+    page = " ".join((ROOT / "docs" / "experiments.md").read_text(encoding="utf-8").split())
+    assert f"{len(ledger().curves)} curves, {len(ledger().numbers)} distinct numbers" in page
+    assert f"0.05/{COMPARISONS}, for the ledger has {len(ledger().numbers)} numbers" in page
+    assert len(ledger().numbers) <= COMPARISONS < len(ledger().numbers) + 10
 
 
 def test_panels_that_show_the_same_numbers_agree_and_count_once() -> None:

@@ -166,4 +166,36 @@ def test_several_heads_add_up_to_one_output(linear):
     weights = found.weights * found.log_scale.exp()[:, None, None, None]
     # Float64 sums of a dozen terms of order one.
     torch.testing.assert_close(weights, expected, rtol=0, atol=1e-13)
-    torch.testing.assert_close(found.margin.reshape(B, N), margin.detach(), rtol=1e-13, atol=1e-13)
+    assert found.margin.shape == (B, N)
+    torch.testing.assert_close(found.margin, margin.detach(), rtol=1e-13, atol=1e-13)
+
+
+def test_margins_have_one_row_a_trial():
+    exact = objective()
+    assert exact.logit_gradient(draw_W()).margin.shape == (B, N)
+
+
+@pytest.mark.parametrize("spread", [1.0, 60.0])
+def test_tokens_of_equal_score_under_a_curved_head(spread):
+    """Two tokens are the same, and one of them is on top: both are pushed, by what automatic differentiation says.
+
+    At a spread of 60 its difference of equal numbers is lost, and the push is that of the tokens far below.
+    """
+    values = torch.tensor([[[[1.0, 0.5], [1.0, 0.5], [-1.0, 0.3], [0.2, -2.0]]]], dtype=torch.float64)
+    logits = spread * torch.tensor([[[1.0, 0.9, 0.0, -0.2]]], dtype=torch.float64)
+    labels = torch.ones(1, 1, dtype=torch.float64)
+
+    def head(x):
+        return torch.tanh(x).sum(-1)
+
+    found = head_logit_gradient(logits.clone(), values, labels, head, as_loss("logistic"))
+    weights = found.weights * found.log_scale.exp()[:, None, None]
+    s = logits.softmax(-1)
+    output = (s.unsqueeze(-2) @ values).squeeze(-2)
+    slope = 1 - torch.tanh(output) ** 2
+    gamma = (values * slope.unsqueeze(-2)).sum(-1)
+    # s_t sum_tau s_tau (gamma_t - gamma_tau), in which equal scores give exactly zero.
+    q = s * (s.unsqueeze(-2) * (gamma.unsqueeze(-1) - gamma.unsqueeze(-2))).sum(-1)
+    expected = -q / (1 + torch.tanh(output).sum(-1, keepdim=True).exp())
+    torch.testing.assert_close(weights, expected, rtol=1e-12, atol=0)
+    assert weights[0, 0, 1] < 0

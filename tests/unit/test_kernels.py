@@ -20,8 +20,8 @@ from numba.core.dispatcher import Dispatcher
 import attsvm
 from attsvm import SelectionProblem, solve
 from attsvm.core import kernels
-from attsvm.solvers.compiled.frobenius import SOLVED, solve_one
-from attsvm.solvers.nuclear.steps import LOOK, STEPS, advance, begin
+from attsvm.solvers.compiled.frobenius import SOLVED, solve_stack
+from attsvm.solvers.nuclear.steps import LOOK, STEPS, Constraints, advance, begin
 
 PACKAGE = Path(attsvm.__file__).parent
 DOUBLE = """
@@ -177,11 +177,13 @@ def _agree(one: np.ndarray, other: np.ndarray, tol: float) -> None:
 def test_the_interpreter_and_machine_code_solve_alike() -> None:
     n, T, d = 5, 4, 6
     answers = []
-    for function in (solve_one, kernels.interpreted(solve_one)):
-        W, dual, margins = np.empty((d, d)), np.empty((n, T)), np.empty((n, T))
-        solved, norm, _gap = function(*_instance(n, T, d), 1e-9, W, dual, margins)
-        assert solved == SOLVED
-        answers.append((W, np.array([norm])))
+    stack = tuple(array[None] for array in _instance(n, T, d))
+    for function in (solve_stack, kernels.interpreted(solve_stack)):
+        W, dual, margins = np.empty((1, d, d)), np.empty((1, n, T)), np.empty((1, n, T))
+        norm, gap, state = np.empty(1), np.empty(1), np.empty(1, dtype=np.int64)
+        function(*stack, 1e-9, True, W, dual, margins, norm, gap, state)
+        assert state[0] == SOLVED
+        answers.append((W, norm))
     for one, other in zip(*answers, strict=True):
         _agree(one, other, 1e-9)  # the certified gap is rounding, and W then within its root of the optimum
 
@@ -191,13 +193,15 @@ def test_first_order_steps_in_numpy_are_the_compiled_ones() -> None:
     tokens, queries, selected, _ = _instance(n, T, d)
     row, column = np.nonzero(~selected)
     delta = tokens[selected][row] - tokens[row, column]
+    free, lengths = np.zeros(len(row), dtype=bool), np.linalg.norm(delta, axis=1) * np.linalg.norm(queries[row], axis=1)
+    constraints = Constraints(delta, row, queries, free, lengths)
     start = np.einsum("ka,kc->ac", delta, queries[row]), np.ones(len(row))
     answers = []
     for first, onward in ((begin, advance), (kernels.interpreted(begin), kernels.interpreted(advance))):
-        memory = first(delta, row, queries, np.zeros(len(row), dtype=bool), *start, 1.0)
-        made = onward(delta, row, queries, np.zeros(len(row), dtype=bool), *memory, 1e-12, 3 * LOOK)
-        assert made == 3 * LOOK == memory[2][STEPS]
-        answers.append(memory[0])
+        memory = first(constraints, *start, 1.0)
+        made = onward(constraints, memory, 1e-12, 3 * LOOK)
+        assert made == 3 * LOOK == memory.state[STEPS]
+        answers.append(memory.pairs)
     # Rotations leave cosines of 1e-9 between singular vectors, a step each.
     _agree(*answers, 3 * LOOK * 1e-9)
 
@@ -239,11 +243,11 @@ def test_seconds_of_a_solution_leave_compiling_out(monkeypatch: pytest.MonkeyPat
     problem = SelectionProblem(*_instance(3, 3, 4)[:3])
     waited = 0.2
 
-    def slow(*arguments: object) -> tuple[bool, np.ndarray, np.ndarray]:
+    def slow(*arguments: object) -> tuple[bool, np.ndarray, np.ndarray, np.ndarray]:
         kernels._COMPILING.on_start(None)
         time.sleep(waited)
         kernels._COMPILING.on_end(None)
-        return False, np.zeros((4, 4)), np.zeros((3, 3))
+        return False, np.zeros((4, 4)), np.zeros((3, 3)), np.zeros((3, 3))
 
     monkeypatch.setattr("attsvm.solvers.solving.solve_compiled", slow)
     start = time.perf_counter()

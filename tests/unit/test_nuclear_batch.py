@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from attsvm import ProblemBatch, SelectionProblem, Status, solve, solve_batch
+from attsvm.core.kernels import interpreted
 from attsvm.core.norms import nuclear, spectral
-from attsvm.solvers.compiled.nuclear import MOST_CONSTRAINTS, fits
-from attsvm.solvers.compiled.nuclear_newton import newton_step, right_singular
-from attsvm.solvers.nuclear.face import newton_step as reference_step
-from attsvm.solvers.nuclear.rotations import EXACT, rotate, turned
+from attsvm.solvers.nuclear.face import Face, newton_step
+from attsvm.solvers.nuclear.matrices import EXACT, right_singular, rotate, turned
+from attsvm.solvers.nuclear.pursuit import MOST_CONSTRAINTS, fits
 from problems import FAMILIES, NAMED
 
 EPS = float(np.finfo(float).eps)
@@ -20,7 +20,7 @@ COMPILED = "batched first order + face Newton"
 @pytest.fixture(autouse=True)
 def _compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever ran before in this process, stacks are not left to the interpreter."""
-    monkeypatch.setattr("attsvm.solvers.compiled.nuclear.COMPILED_AFTER", 0.0)
+    monkeypatch.setattr("attsvm.solvers.nuclear.pursuit.COMPILED_AFTER", 0.0)
 
 
 def planted(count: int, size: tuple[int, int, int]) -> list[SelectionProblem]:
@@ -66,42 +66,52 @@ def test_singular_vectors_are_sorted_and_complete(shape: tuple[int, int]) -> Non
     np.testing.assert_allclose(lengths, np.linalg.norm(images, axis=1), atol=1e-13)
 
 
+def dense_newton_step(
+    delta: np.ndarray, queries: np.ndarray, cost: np.ndarray, M: np.ndarray, K: np.ndarray, Q: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Newton on MQ = K, M^T K = Q, a_j(KQ^T) = c_j with every entry of K and Q an unknown, the shortest step."""
+    (p, k), r, active = K.shape, len(Q), len(cost)
+    rows = []
+    for unknown in np.eye((p + r) * k + active):
+        dK, dQ = unknown[: p * k].reshape(p, k), unknown[p * k : (p + r) * k].reshape(r, k)
+        dM = delta.T @ (unknown[(p + r) * k :, None] * queries)
+        margins = np.einsum("jp,pr,jr->j", delta, dK @ Q.T + K @ dQ.T, queries)
+        rows.append(np.concatenate([(dK - M @ dQ - dM @ Q).ravel(), (dQ - M.T @ dK - dM.T @ K).ravel(), margins]))
+    lacking = cost - np.einsum("jp,pr,jr->j", delta, K @ Q.T, queries)
+    target = np.concatenate([(M @ Q - K).ravel(), (M.T @ K - Q).ravel(), lacking])
+    step = np.linalg.lstsq(np.array(rows).T, target, rcond=1e-12)[0]
+    dK, dQ = step[: p * k].reshape(p, k), step[p * k : (p + r) * k].reshape(r, k)
+    return (K + dK) @ (Q + dQ).T, step[(p + r) * k :]
+
+
 @pytest.mark.parametrize(("p", "r", "k", "active"), [(7, 5, 2, 6), (4, 6, 3, 8), (5, 5, 1, 4)])
-def test_compiled_newton_step_is_the_general_one(p: int, r: int, k: int, active: int) -> None:
+def test_a_newton_step_is_that_of_the_dense_system(p: int, r: int, k: int, active: int) -> None:
     rng = np.random.default_rng([p, r, k])
     n = 5
-    delta, queries, of = rng.standard_normal((active, p)), rng.standard_normal((n, r)), rng.integers(0, n, active)
-    cost, singular = (rng.random(active) < 0.8).astype(float), np.sort(rng.random(k) + 0.5)
-    lam = rng.random(active)
+    delta, queries = rng.standard_normal((active, p)), rng.standard_normal((n, r))
+    of, cost = np.sort(rng.integers(0, n, active)), (rng.random(active) < 0.8).astype(float)
+    lam, singular = rng.random(active), np.sort(rng.random(k) + 0.5)[::-1].copy()
     U, sigma, Vt = np.linalg.svd(delta.T @ (lam[:, None] * queries[of]))
-    # Near a solution the leading values are near one and the others below.
-    sigma = np.r_[1.0 + 1e-2 * rng.standard_normal(k), np.sort(0.9 * rng.random(len(sigma) - k))[::-1]]
-    turn = np.linalg.qr(rng.standard_normal((k, k)))[0]
-    reference = reference_step(delta, queries[of], cost, lam, (U, Vt.T), sigma, turn, singular, 1e-13)
-    assert reference is not None
-    tail = np.zeros(r - k)
-    tail[: len(sigma) - k] = sigma[k:]
-    images = np.zeros((r - k, p))
-    images[: len(sigma) - k] = U[:, k : len(sigma)].T * sigma[k:, None]
-    W = np.empty((p, r))
-    made, change = newton_step(
-        delta,
-        of,
-        queries,
-        cost,
-        np.ascontiguousarray((U[:, :k] @ turn).T),
-        np.ascontiguousarray(turn.T @ Vt[:k]),
-        images,
-        np.ascontiguousarray(Vt[k:]),
-        tail,
+    # On the face the leading values are one; elsewhere both steps differ by what Newton itself leaves out.
+    sigma = np.r_[np.ones(k), np.sort(0.9 * rng.random(len(sigma) - k))[::-1]]
+    root, M = np.sqrt(singular), (U[:, : len(sigma)] * sigma) @ Vt[: len(sigma)]
+    expected = dense_newton_step(delta, queries[of], cost, M, U[:, :k] * root, Vt[:k].T * root)
+    vectors, images, tail = Vt, Vt @ M.T, np.zeros(r)
+    tail[: len(sigma)] = sigma
+    face = Face(
+        images[:k].copy(),
+        vectors[:k].copy(),
+        images[k:].copy(),
+        vectors[k:].copy(),
+        tail[k:],
         singular,
-        turn.T @ ((1.0 - sigma[:k, None]) * turn),
-        W,
+        np.zeros((k, k)),
     )
-    assert made
-    # Both solve the same well-conditioned system of some ten unknowns.
-    np.testing.assert_allclose(change[:active], reference[1], rtol=1e-8, atol=1e-10 * np.abs(reference[1]).max())
-    np.testing.assert_allclose(W, reference[0], rtol=1e-8, atol=1e-10 * np.abs(reference[0]).max())
+    solved, W, change = interpreted(newton_step)(delta, of, queries, cost, lam, np.zeros(active), face, 1e-13)
+    assert solved
+    # Both solve the same well-conditioned system of at most fifty unknowns.
+    np.testing.assert_allclose(change, expected[1], rtol=1e-8, atol=1e-10 * np.abs(expected[1]).max())
+    np.testing.assert_allclose(W, expected[0], rtol=1e-8, atol=1e-10 * np.abs(expected[0]).max())
 
 
 @pytest.mark.parametrize("size", [(6, 8, 10), (12, 6, 6), (1, 6, 3)])
@@ -175,7 +185,7 @@ def test_repeated_tokens_and_sequences_are_merged() -> None:
 def test_large_instances_go_to_the_general_solver() -> None:
     size = (16, 18, 10)
     assert size[0] * (size[1] - 1) > MOST_CONSTRAINTS
-    assert not fits(*size)
+    assert not fits(size[0] * (size[1] - 1), min(size[0], size[2]))
     solution = solve_batch(planted(1, size), "nuclear")[0]
     assert solution.status is Status.OPTIMAL
     assert solution.method != COMPILED

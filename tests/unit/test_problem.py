@@ -107,8 +107,7 @@ def test_lengths_that_squares_would_lose() -> None:
     """Tokens near 1e-200 and 1e200: lengths by the largest entry, from above, whichever way they are asked for."""
     for scale in (1e-200, 1e200):
         given = FAMILIES["planted"].make(np.random.default_rng(4), 3, 4, 3)
-        problem = SelectionProblem(scale * given.tokens, given.queries, given.reference)
-        other = SelectionProblem(scale * given.tokens, given.queries, given.reference)
+        problem, other = (SelectionProblem(scale * given.tokens, 3 * given.queries, given.reference) for _ in range(2))
         with np.errstate(over="ignore", under="ignore"):
             other.evaluate(np.ones((3, 3)), np.ones((3, 4)))
         for lengths in (problem.lengths, other.lengths):
@@ -181,6 +180,32 @@ def test_ragged_sequences_are_padded_and_hidden() -> None:
     shared = SelectionProblem(parts, np.ones((2, 2)), [1, 1], sequence=[1, 0], mask=np.array([[True, True, False, True],
                                                                                             [True] * 4]))  # fmt: skip
     np.testing.assert_array_equal(shared.mask, [[True, True, False, True], [True, True, False, False]])
+
+
+def test_lengths_are_measured_on_the_way_where_both_sides_are_asked_for() -> None:
+    given = FAMILIES["planted"].make(np.random.default_rng(4), 3, 4, 3)
+    dual = np.ones((3, 4))
+    for arguments, measured in (((np.eye(3), dual), True), ((np.eye(3), None), False), ((None, dual), False)):
+        problem = SelectionProblem(given.tokens, given.queries, given.reference)
+        margins, adjoint = problem.evaluate(*arguments)
+        assert ("lengths" in vars(problem)) == measured
+        assert margins.shape == ((3, 4) if arguments[0] is not None else (0, 4))
+        assert adjoint.shape == ((3, 3) if arguments[1] is not None else (0, 3))
+
+
+def test_labels_and_words_that_do_not_fit() -> None:
+    X = [[1.0, 0.0], [0.0, 1.0]]
+    assert SelectionProblem.from_classes(X, [0, 1], classes=2).shape[1] == 2
+    for classes in (1, True, 2.0):
+        with pytest.raises(ValueError, match=r"^classes is .*\.$"):
+            SelectionProblem.from_classes(X, [0, 1], classes=classes)  # type: ignore[arg-type]
+    for supports in (np.ones(3, dtype=bool), np.ones((2, 3))):
+        with pytest.raises(ValueError, match=r"^supports has .*\.$"):
+            SelectionProblem.from_contexts(X, supports)
+    with pytest.raises(ValueError, match=r"^X .*\.$"):
+        SelectionProblem.from_classes([1.0, 2.0], [0, 1])
+    with pytest.raises(ValueError, match=r"^contexts .*\.$"):
+        SelectionProblem.from_contexts([1.0, 2.0], np.ones((2, 3), dtype=bool))
 
 
 def test_a_problem_says_its_sizes() -> None:

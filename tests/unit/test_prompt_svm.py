@@ -53,6 +53,16 @@ def test_a_prompt_that_does_not_exist_is_nan() -> None:
     assert found.gap == np.inf
 
 
+def test_without_support_vectors_nothing_is_asked_of_p() -> None:
+    """Labels that no line separates leave no support vector: every constraint on p relaxes to zero, and p = 0."""
+    tokens = np.array([[[1.0, 1.0], [0.0, 1.0]], [[1.0, 1.0], [0.0, 2.0]]])
+    found = joint_svm(tokens, tokens, [1.0, -1.0], [0, 0])
+    assert np.isnan(found.v).all()
+    assert not found.support.any()
+    assert found.p.tolist() == [0.0, 0.0]
+    assert found.gap == 0.0
+
+
 def test_relaxed_constraints_against_a_dense_program() -> None:
     import cvxpy as cp
 
@@ -84,6 +94,7 @@ def test_relaxed_constraints_against_a_dense_program() -> None:
     ("call", "word"),
     [
         (lambda: v_svm([[1.0]], [2.0]), "inputs"),
+        (lambda: v_svm([[1.0], [2.0]], [1.0, 2.0]), "inputs"),
         (lambda: v_svm([1.0], [1.0]), "inputs"),
         (lambda: joint_svm(np.zeros((2, 2, 2)), np.zeros((2, 3, 2)), [1, 1], [0, 0]), "values"),
         (lambda: p_svm(np.zeros((2, 2, 2)), [0]), "selected"),

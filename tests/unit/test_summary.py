@@ -68,6 +68,17 @@ def test_a_card_says_what_matters(results: dict[str, Any]) -> None:
     assert "200 of 200 decided" in results["batch"]._repr_html_()
 
 
+def test_frames_list_what_there_is(results: dict[str, Any]) -> None:
+    solution, trace, margins = results["optimal"], results["trace"], results["margins"]
+    constraints = solution.to_frame()
+    assert len(constraints) == solution.problem.rejected.sum()
+    assert constraints.multiplier.sum() == pytest.approx(np.asarray(solution.dual).sum())
+    assert constraints.support.sum() == np.asarray(solution.support).sum()
+    assert trace.to_frame().step.tolist() == [0, 10, 50]
+    assert margins.to_frame().norm.tolist() == ["frobenius", "max"]
+    assert set(results["batch"].to_frame().status) == {"OPTIMAL"}
+
+
 def test_text_from_outside_is_escaped() -> None:
     card = Summary("<b>", "a & b", facts=[("<i>", "<u>")], notes=["<s>"]).html
     assert "<b>" not in card

@@ -13,7 +13,8 @@ import torch
 from attsvm import TokenData, theory
 from attsvm.data.synthetic import random_data
 from attsvm.nn.heads import LambdaHead, LinearHead, ReLUHead
-from attsvm.theory.conditions import initial_gradient
+from attsvm.nn.losses import as_loss
+from attsvm.theory.conditions import describe, initial_gradient
 
 
 def trial_of(seed: int, n: int, T: int, d: int, gap: float | None = None) -> theory.Trial:
@@ -105,6 +106,52 @@ def test_d_asks_for_one_optimal_neighbour_and_not_for_all(n: int, T: int, d: int
     assert condition.holds is True
     assert condition.value == 0
     assert condition.how == "enumerated"
+
+
+def test_a_loss_that_increases_refutes_a_and_one_that_is_given_as_an_object_does_not() -> None:
+    trial = trial_of(0, 2, 3, 3)
+    assert theory.condition_a(trial, lambda u: 0.5 * u).holds is False
+    assert theory.condition_a(trial, lambda u: -0.5 * u).holds is None
+    assert theory.condition_a(trial, as_loss("logistic")).holds is None
+    assert theory.condition_a(trial, "logistic").holds is True
+
+
+def test_b2_asks_nothing_of_a_sequence_of_one_token() -> None:
+    values = np.array([[[2.0], [1.0], [1.0]], [[5.0], [0.0], [3.0]]])
+    tokens = np.random.default_rng(0).standard_normal((2, 3, 2))
+    mask = np.array([[True, True, True], [True, False, False]])
+    condition = theory.condition_b2(
+        theory.Trial.of(TokenData(tokens, np.eye(2), [1.0, 1.0], mask=mask, values=values), [1.0])
+    )
+    assert condition.holds
+    assert condition.value == 0.0
+
+
+def test_conditions_say_their_numbers() -> None:
+    trial = trial_of(2, 2, 3, 4)
+    landscape = theory.explore(trial)
+    free = lacking = total = 0
+    for k in range(1, len(landscape.selections)):
+        if landscape.feasible[k]:
+            total += 1
+            free += not landscape.blocked_somewhere[k]
+            lacking += not landscape.blocked_everywhere[k]
+    detail = theory.condition_d(landscape).detail
+    assert detail.startswith(f"{free} of {total} other realisable selections have no optimal token")
+    assert f"({lacking} lack one in some sequence)" in detail
+    assert lacking > free
+    # A linear head keeps the order whatever the gap, and a gap there is.
+    values = np.array([[[1.0], [0.75], [0.5]]])
+    tokens = np.random.default_rng(0).standard_normal((1, 3, 2))
+    order = theory.condition_e(theory.Trial.of(TokenData(tokens, [[1.0]], [1.0], values=values), [1.0]))
+    assert order.holds is True
+    assert order.value == pytest.approx(0.25)
+    level = theory.condition_a(trial, lambda u: torch.exp(-u))
+    bound = float(np.abs(trial.gamma).max())
+    assert f"slope between {-np.exp(bound):.3g} and {-np.exp(-bound):.3g}" in level.detail
+    assert describe(trial.optimal_solution).startswith(f"an SVM of norm {trial.optimal_solution.objective:.4g}, gap ")
+    infeasible = theory.Trial.of(TokenData([[[0.0], [1.0], [-1.0]]], [[1.0]], [1.0], values=values), [1.0])
+    assert describe(infeasible.optimal_solution) == infeasible.optimal_solution.status.value
 
 
 def test_a_sampled_landscape_proves_nothing_and_repeats() -> None:

@@ -113,12 +113,12 @@ def test_l_w_bounds_what_finite_differences_see(loss: str) -> None:
 
 
 def test_l_w_is_what_the_formula_says() -> None:
-    """One token pair on the axes: |X| = 3, |z| = 2, |v| = 5 and u up to 15, hence M1 = 1, M0 = 1/4."""
-    data = TokenData(np.array([[[3.0, 0.0], [0.0, 1.0]]] * 2), [[2.0, 0.0]] * 2, [1.0, -1.0])
+    """One token pair on the axes: |X| = 3, |z| = 7, |v| = 5 and u up to 15, hence M1 = 1, M0 = 1/4."""
+    data = TokenData(np.array([[[3.0, 0.0], [0.0, 1.0]]] * 2), [[7.0, 0.0]] * 2, [1.0, -1.0])
     trial = theory.Trial.of(data, [5.0, 0.0])
-    assert pytest.approx(5 * 4 * 27 * (15 / 4 + 3), rel=1e-14) == theory.smoothness(trial).L_W
+    assert pytest.approx(5 * 49 * 27 * (15 / 4 + 3), rel=1e-14) == theory.smoothness(trial).L_W
     # The exponential loss: M0 = M1 = e^15.
-    assert pytest.approx(5 * 4 * 27 * np.exp(15) * 18, rel=1e-13) == theory.smoothness(trial, "exponential").L_W
+    assert pytest.approx(5 * 49 * 27 * np.exp(15) * 18, rel=1e-13) == theory.smoothness(trial, "exponential").L_W
     K, Q = np.diag([3.0, 1.0]), np.diag([0.5, 7.0])
     constants = theory.smoothness(trial, K=K, Q=Q)
     assert pytest.approx(49 * constants.L_W) == constants.L_K
@@ -198,6 +198,21 @@ def test_the_constants_of_the_counterexample_by_hand() -> None:
     K = 4 * 1.5 * (1 + np.exp(1.5)) / 2
     sine_squared = (1 / 160) * (2 - 1 / 160) / 4
     assert constants.radius == pytest.approx(np.log(4 * 2 * K / np.e) / sine_squared, rel=1e-12)
+
+
+def test_the_constants_of_a_token_close_to_the_margin_by_hand() -> None:
+    """(1, 0) selects (0, 1): margins 1 and 1.2, so delta = 1/10; scores (2, 0) and (4.6, 0), a lead of 2."""
+    tokens = np.array([[[1.0, 0.0], [0.0, 0.0]], [[-1.2, 1.0], [0.0, 0.0]]])
+    trial = theory.Trial.of(TokenData(tokens, np.array([[1.0, 0.0], [1.0, 0.0]]), np.ones(2)), [2.0, 7.0])
+    constants = theory.local_constants(trial, theory.local_optimality(trial, [0, 1]))
+    A = np.sqrt(2.44)
+    assert constants.delta == pytest.approx(0.1)
+    assert pytest.approx(A) == constants.A
+    assert constants.mu == pytest.approx((0.1 / A) ** 2 / 8)
+    assert pytest.approx(10 * np.log(64 * 2 * 4.6 * A / 2.0)) == constants.R
+    # J = 2; scores in [0, 4.6] give slopes between 1/(1 + e^4.6) and 1/2.
+    K = 4 * 4.6 / 2 * (1 + np.exp(4.6)) / 2
+    assert constants.radius == pytest.approx(4 * np.log(4 * 2 * K / np.e) / (constants.mu * (2 - constants.mu)))
 
 
 def test_gamma_is_a_difference_of_scores() -> None:
@@ -343,7 +358,7 @@ def test_from_the_radius_of_lemma_13_the_gradient_may_turn_away() -> None:
         leaving += any(
             turn(rows, constants.R * (cosine * rows.unit + np.sqrt(1 - cosine**2) * P)) < -1e-6 for P in asides
         )
-    # Half of the directions when this was written.
+    print(f"the gradient turns away on the edge of {leaving} of {seen} cones")
     assert leaving >= seen / 5
 
 

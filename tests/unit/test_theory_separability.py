@@ -56,6 +56,8 @@ def test_dependent_queries_and_tokens_prove_nothing() -> None:
     assert same.every is None
     absent = theory.check_separability(theory.Trial.of(TokenData(tokens, [[0.0, 0.0], [1.0, 1.0]], [1, 1]), np.ones(4)))
     assert not absent.independent_queries
+    nothing = theory.check_separability(theory.Trial.of(TokenData(tokens[:1], [[0.0, 0.0]], [1.0]), np.ones(4)))
+    assert not nothing.independent_queries
     tokens[1, 2] = 0.5 * (tokens[1, 0] + tokens[1, 1])
     flat = theory.check_separability(theory.Trial.of(TokenData(tokens, np.eye(2), [1.0, 1.0]), np.ones(4)))
     assert flat.independent_queries
@@ -71,6 +73,11 @@ def test_hidden_tokens_do_not_count() -> None:
     found = theory.check_separability(theory.Trial.of(TokenData(tokens, [[1.0]], [1.0], mask=mask), np.ones(2)))
     assert found.dimension
     assert found.independent_tokens
+    # The longest visible sequence counts: three differences in the plane are too many, in one sequence of two.
+    pair, uneven = np.concatenate([tokens, tokens]), np.array([[True, True, True, True], [True, True, False, False]])
+    assert not theory.check_separability(
+        theory.Trial.of(TokenData(pair, np.eye(2), [1.0, 1.0], mask=uneven), np.ones(2))
+    ).dimension
     alone = TokenData(tokens, [[1.0]], [1.0], mask=np.array([[True, False, False, False]]))
     assert theory.check_separability(theory.Trial.of(alone, np.ones(2))).every
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -205,3 +207,118 @@ def test_a_bound_is_sought_among_few_selections_only() -> None:
     trial = theory.Trial.of(*random_data(None, 2, 3, 3, seed=0))
     assert "more than 8" in theory.norm_bounded(trial, limit=8).detail
     assert "more than" not in theory.norm_bounded(trial, limit=9).detail
+
+
+# --- where a trained W stands ---
+
+
+def counterexample() -> theory.Trial:
+    """Directions (1, 0), local, and (1, 3), global; scores (1, 0) and (1.5, 0)."""
+    tokens = np.array([[[1.0, 0.0], [0.0, 0.0]], [[-2.0, 1.0], [0.0, 0.0]]])
+    return theory.Trial.of(TokenData(tokens, np.array([[1.0, 0.0], [1.0, 0.0]]), np.ones(2)), [1.0, 3.5])
+
+
+def test_every_outcome_has_an_example() -> None:
+    trial = counterexample()
+    top, aside = np.array([[1.0, 0.0], [3.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 0.0]])
+    reached = theory.observe(trial, 10 * top)
+    assert reached.outcome is Outcome.GLOBAL
+    assert reached.selected.tolist() == [0, 0]
+    assert reached.correlation == pytest.approx(1.0)
+    assert reached.least_attention == pytest.approx(1 / (1 + np.exp(-10.0)))
+    local = theory.observe(trial, 10 * aside)
+    assert local.outcome is Outcome.LOCAL
+    assert local.selected.tolist() == [0, 1]
+    # Both tokens that score nothing: each has a better one beside it at margin one.
+    worst = theory.observe(trial, -10 * top)
+    assert worst.outcome is Outcome.NOT_LOCAL
+    assert worst.correlation == pytest.approx(float(correlation(-top, worst.locality.W)))
+    # The second sequence alone is still shared: margins 20 and 1.
+    shared = theory.observe(trial, np.array([[20.0, 0.0], [41.0, 0.0]]))
+    assert shared.outcome is Outcome.SHARED
+    assert shared.least_attention == pytest.approx(1 / (1 + np.exp(-1.0)))
+    for threshold, outcome in ((0.73, Outcome.GLOBAL), (0.74, Outcome.SHARED)):
+        assert theory.observe(trial, np.array([[20.0, 0.0], [41.0, 0.0]]), selected_above=threshold).outcome is outcome
+    assert np.isnan(theory.observe(middle(), [[0.0]]).correlation)
+
+
+def middle() -> theory.Trial:
+    """One dimension; the best token lies between two others."""
+    values = np.array([[[1.0], [0.0], [0.5]]])
+    return theory.Trial.of(TokenData([[[0.0], [1.0], [-1.0]]], [[1.0]], [1.0], values=values), [1.0])
+
+
+def test_what_is_observed_agrees_with_what_was_predicted_or_says_nothing() -> None:
+    trial = counterexample()
+    landscape = theory.explore(trial)
+    top, aside = np.array([[1.0, 0.0], [3.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 0.0]])
+    proved = theory.predict(trial, init=1e5 * top, landscape=landscape)
+    assert proved.outcome is Outcome.GLOBAL
+    near = theory.predict(trial, init=1e5 * aside, landscape=landscape)
+    assert near.outcome is Outcome.LOCAL
+    nothing = theory.predict(trial, landscape=landscape)
+    assert nothing.outcome is Outcome.NO_GUARANTEE
+    seen = {name: theory.observe(trial, W) for name, W in
+            (("top", 10 * top), ("aside", 10 * aside), ("shared", 0.1 * top))}  # fmt: skip
+    assert theory.agrees(proved, seen["top"]) is True
+    assert theory.agrees(proved, seen["aside"]) is False
+    assert theory.agrees(near, seen["aside"]) is True
+    assert theory.agrees(near, seen["top"]) is False
+    for prediction in (proved, near, nothing):
+        assert theory.agrees(prediction, seen["shared"]) is None
+    assert theory.agrees(nothing, seen["top"]) is None
+    either = replace(near, directions=landscape.directions)
+    assert len(either.directions) == 2
+    assert theory.agrees(either, seen["top"]) is True
+    finite = replace(proved, outcome=Outcome.FINITE)
+    assert theory.agrees(finite, seen["shared"]) is True
+    assert theory.agrees(finite, seen["top"]) is None
+
+
+def test_a_prediction_says_what_is_proved_and_what_is_not() -> None:
+    trial = counterexample()
+    landscape = theory.explore(trial)
+    expected = theory.predict(trial, landscape=landscape)
+    assert expected.expected is Outcome.LOCAL
+    assert expected.conjecture == "the norm diverges; 2 directions are locally optimal"
+    words = str(expected)
+    assert words.startswith("no guarantee: no theorem covers this data and start\nexpected, not proved: one of these")
+    assert all(f"\n  {condition}" in words for condition in expected.hypotheses.values())
+    proved = theory.predict(trial, init=1e5 * np.array([[1.0, 0.0], [3.0, 0.0]]), landscape=landscape)
+    assert "not proved" not in str(proved)
+    assert proved.conjecture == ""
+    one = theory.predict(trial, landscape=replace(landscape, exhaustive=False, directions=landscape.directions[:1]))
+    assert one.conjecture.endswith("1 direction is locally optimal of those searched")
+
+
+def test_a_start_that_is_not_given_is_zero() -> None:
+    trial = counterexample()
+    found = theory.predict(trial).hypotheses
+    assert found["norm bounded"].value == theory.norm_bounded(trial, np.zeros((2, 2))).value
+    assert found["norm bounded"].value != theory.norm_bounded(trial, np.ones((2, 2))).value
+    # Leads of 1 and 1.5.
+    assert found["unique optimum"].value == pytest.approx(1.0)
+    assert "smallest lead 1" in found["unique optimum"].detail
+
+
+def test_one_sequence_that_prefers_a_token_is_enough_to_diverge() -> None:
+    values = np.array([[[1.0], [1.0]], [[2.0], [1.0]]])
+    tokens = np.array([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]])
+    trial = theory.Trial.of(TokenData(tokens, np.eye(2), [1.0, 1.0], values=values), [1.0])
+    assert theory.norm_diverges(trial).holds is True
+    alone = theory.Trial.of(TokenData(np.ones((1, 1, 2)), [[1.0]], [1.0]), [1.0, 0.0])
+    assert nowhere_favoured(alone.problem([0]))
+
+
+def test_no_cone_holds_zero_nor_a_head_that_is_not_linear() -> None:
+    trial = counterexample()
+    assert not theory.predict(trial, landscape=theory.explore(trial)).hypotheses["start in a cone"].holds
+    bent = theory.Trial.of(trial.data, LambdaHead(np.array([1.0, 3.5]), 1e-3))
+    start = 1e6 * np.array([[1.0, 0.0], [3.0, 0.0]])
+    found = theory.predict(bent, init=start, landscape=theory.explore(bent))
+    assert found.hypotheses["start in a cone"].holds is False
+    # One token a sequence: nothing is rejected, there is no direction to converge to.
+    alone = theory.Trial.of(TokenData(np.ones((1, 1, 2)), [[1.0]], [1.0]), [1.0, 0.0])
+    assert not theory.predict(alone, init=np.ones((2, 1))).hypotheses["start in a cone"].holds
+    with pytest.raises(ValueError, match=r"^init has shape \(1, 1\)"):
+        theory.predict(trial, init=np.ones((1, 1)))

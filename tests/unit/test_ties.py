@@ -219,6 +219,8 @@ def test_an_equation_that_says_nothing_or_stands_twice_is_left_out() -> None:
     problem = SelectionProblem(tokens, [[1.0], [1.0], [0.0], [1.0]], selected, sequence=[0, 0, 0, 1])
     rows, columns = ties._distinct_ties(problem)
     assert (rows.tolist(), columns.tolist()) == ([0], [1])
+    thrice = SelectionProblem(tokens, [[1.0], [2.0], [1.0], [1.0]], selected, sequence=[0, 0, 0, 0])
+    assert ties._distinct_ties(thrice)[0].tolist() == [0, 1]
     half = SelectionProblem(tokens, [[1.0, 0.0]], selected[:1], sequence=[0])
     assert len(ties._distinct_ties(half)[0]) == 1
     several = SelectionProblem(tokens, [[1.0], [2.0], [0.0], [1.0]], selected, sequence=[0, 0, 0, 1])

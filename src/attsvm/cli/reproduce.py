@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -18,9 +18,6 @@ from attsvm.experiments.cells import parse_settings
 from attsvm.experiments.experiment import Effort
 from attsvm.experiments.meter import duration
 from attsvm.experiments.runner import Crew, Prepared, Stopped, finish, prepare
-
-if TYPE_CHECKING:
-    from attsvm.experiments.readings import Explained
 
 INSTALL = "install them with `pip install 'attsvm[experiments]'`"
 
@@ -98,7 +95,7 @@ def reproduce(
 def _explain(names: tuple[str, ...], out: Path, seed: int) -> int:
     """Search the readings of each protocol, print them, and write them beside the rows."""
     from attsvm.experiments.readings import explain as search
-    from attsvm.report.finished import write_explanation
+    from attsvm.report.finished import read_explanation, write_explanation
 
     with refusing():
         chosen = [registry.get(name) for name in dict.fromkeys(names or registry.FIGURES)]
@@ -110,12 +107,9 @@ def _explain(names: tuple[str, ...], out: Path, seed: int) -> int:
         for one in chosen:
             if one.readings is None:
                 continue
-            explanations: list[Explained] = []
             with refusing():
-                explanations = search(one, seed, progress)
-                path = write_explanation(explanations, out / one.name)
-            print("\n".join(_told(explanations)))
-            print(f"Written: {path}", flush=True)
+                path = write_explanation(search(one, seed, progress), out / one.name)
+                print("\n".join(_told(read_explanation(path.parent), path)), f"Written: {path}", sep="\n", flush=True)
         page, complaints = _report(out, [], shlex.join(["attsvm", *sys.argv[1:]]), progress)
     if page is not None:
         print(f"Report: {page}")
@@ -126,18 +120,35 @@ def _open() -> str:
     return ", ".join(name for name in registry.FIGURES if registry.get(name).readings is not None)
 
 
-def _told(explanations: Sequence[Explained]) -> list[str]:
-    """Say which readings explain each figure, the likeliest first."""
+def _told(explained: Sequence[Mapping[str, Any]], path: Path) -> list[str]:
+    """Say which readings explain each figure: what follows, and the likeliest one by one."""
+    from attsvm.report.tally import READINGS_SHOWN, by_figure, conclusion, likelihood, number
+
     lines = []
-    for figure in dict.fromkeys(one.figure for one in explanations):
-        lines.append(f"{figure}: readings of the protocol, the likeliest first")
-        lines.append("  likelihood        p  numbers   verdict           reading")
-        for one in (one for one in explanations if one.figure == figure):
-            words = ", ".join(f"{factor}: {choice}" for factor, choice in one.factors.items())
-            p, verdict = ("-", "no trials") if one.test is None else (f"{one.test.p:.2g}", one.test.verdict)
-            numbers = f"{one.points} of {one.asked}"
-            lines.append(f"  {one.weight:10.3g} {p:>8}  {numbers:9} {verdict:17} {words}")
-    return lines
+    for figure, readings in by_figure(explained).items():
+        lines += ["", f"{figure}, {len(readings)} readings of its protocol. {conclusion(readings)}"]
+        rows = [["likelihood", "p", "numbers", "verdict", *readings[0]["factors"]]]
+        for one in readings[:READINGS_SHOWN]:
+            tested = ["-", "no trials"] if one["p"] is None else [number(one["p"]), one["verdict"]]
+            counted = f"{one['points']} of {one['asked']}"
+            rows.append(
+                [
+                    likelihood(one["weight"]),
+                    tested[0],
+                    counted,
+                    tested[1],
+                    *(one["factors"].get(name, "") for name in rows[0][4:]),
+                ]
+            )
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines += [
+            "  " + "  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        left = len(readings) - READINGS_SHOWN
+        if left > 0:
+            lines.append(f"  {left} less likely ones are in {path}.")
+    return lines[1:]
 
 
 def _check_installed(distributed: bool) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 
 from attsvm.core.reduction import Reduced
 
-CHUNK_ENTRIES = 1 << 20
+# Queries at a time: entries of their products, and no fewer than keep adding to the whole matrix cheap beside them.
+CHUNK_ENTRIES, CHUNK_ROWS = 1 << 18, 128
 
 
 class NormalMatrix:
@@ -27,7 +28,7 @@ class NormalMatrix:
         self._delta, self._queries = reduced.delta, reduced.queries
         self._token_pairs, self._left = _packing(p)
         self._query_pairs, self._right = _packing(r)
-        self._step = max(1, CHUNK_ENTRIES // (p * p + r * r))
+        self._step = max(CHUNK_ROWS, CHUNK_ENTRIES // (p * p + r * r))
 
     def form(self, theta: np.ndarray) -> np.ndarray:
         """Return the (p r, p r) matrix for weights ``theta`` (n, T); W is flattened row by row."""

@@ -8,6 +8,7 @@ without constraints are dropped.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +24,9 @@ SMALLEST, LARGEST = float(np.finfo(float).tiny), float(np.finfo(float).max)
 SURELY_FULL_RANK = 1e-10
 # Ties are part of the promise: W counts only when they hold to this part of the margin.
 TIE_PRECISION = 1e-10
+
+# Token differences that enter a product or a factorisation at a time.
+CHUNK_ROWS = 1 << 14
 
 Transform = tuple[np.ndarray | None, np.ndarray | None]
 
@@ -52,6 +56,8 @@ class Reduced:
         (n, T) of the original problem.
     transform : tuple
         L (d, d) and R (dz, dz), None for the identity: before all else W there was written L X R^T.
+    groups : ndarray of int, shape of ``size``, or None
+        Tokens with the same positive number enter as one sum a query, in the place of the first, with one multiplier.
     """
 
     delta: np.ndarray
@@ -65,6 +71,7 @@ class Reduced:
     scale: float
     size: tuple[int, int]
     transform: Transform = (None, None)
+    groups: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -75,6 +82,14 @@ class Reduced:
     def lengths(self) -> np.ndarray:
         """Length |delta_it| |z_i| of every constraint, (n, T)."""
         return row_lengths(self.delta) * row_lengths(self.queries)[:, None]
+
+    def constraint_rows(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Write out the rows of A of the tokens (rows, columns), each (J,): (J, p r), W flattened row by row."""
+        return constraint_rows(self.delta[rows, columns], self.queries[rows])
+
+    def gram(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Inner products of the rows of A of the tokens (rows, columns), (J, J), without writing them out."""
+        return constraint_gram(self.delta[rows, columns], self.queries[rows])
 
     def apply(self, W: np.ndarray) -> np.ndarray:
         """Margins of W (p, r): (n, T), zero where unconstrained."""
@@ -115,11 +130,21 @@ class Reduced:
         """Scatter values (rows, T) to the original queries and tokens, zero elsewhere."""
         out = np.zeros(self.size, dtype=dual.dtype)
         out[self.rows[:, None], self.columns] = dual
+        for members, first in _groups(self.groups):
+            out = np.where(members, np.take_along_axis(out, first[:, None], axis=1), out)
         return out
 
     def gather(self, values: np.ndarray) -> np.ndarray:
         """Pick this problem's entries of an array over the original queries and tokens; zero where unconstrained."""
         return np.where(self.rejected | self.tied, values[self.rows[:, None], self.columns], 0)
+
+    def gather_sums(self, values: np.ndarray) -> np.ndarray:
+        """Pick entries likewise, but sums over the tokens of a group."""
+        sums = values.copy()
+        for members, first in _groups(self.groups):
+            rows = np.flatnonzero(members.any(axis=1))
+            sums[rows, first[rows]] = values[rows].sum(axis=1, where=members[rows])
+        return self.gather(sums)
 
     def lower(self, W: np.ndarray) -> np.ndarray:
         """Project W (d, dz) of the original coordinates into these, (p, r)."""
@@ -140,6 +165,7 @@ def reduce(
     rotate: bool = True,
     working: np.ndarray | None = None,
     transform: Transform = (None, None),
+    groups: np.ndarray | None = None,
 ) -> Reduced:
     """Reduce a problem to the span of its token differences and queries.
 
@@ -153,10 +179,16 @@ def reduce(
         Leave the other constraints out.
     transform : tuple of two ndarray or None
         L (d, d) and R (dz, dz): solve for X with W = L X R^T.
+    groups : ndarray of int, shape (n, T), optional
+        Rejected tokens outside ``working`` that enter as one constraint, the sum of theirs, for each query and positive
+        number.
     """
     constrained = problem.constrained
     if working is not None:
         constrained = constrained & working
+    for members, first in _groups(groups):
+        constrained = constrained.copy()
+        constrained[np.arange(len(first)), first] |= members.any(axis=1)
     rows = np.flatnonzero(constrained.any(axis=1))
     count = int(constrained.sum(axis=1).max())
     columns = np.argsort(~constrained[rows], axis=1, kind="stable")[:, :count]  # (rows, T)
@@ -167,6 +199,10 @@ def reduce(
         here = slice(start, start + int(constrained[block].any(axis=1).sum()))
         flat = (rows[here] - block.start)[:, None] * T + columns[here]
         np.take(part.reshape(-1, part.shape[2]), flat, axis=0, out=delta[here])
+        for members, first in _groups(None if groups is None else groups[block]):
+            inside = rows[here] - block.start
+            k, place = np.nonzero((columns[here] == first[inside, None]) & members[inside, first[inside]][:, None])
+            delta[start + k, place] = np.einsum("kt,ktd->kd", members[inside[k]], part[inside[k]])
         start = here.stop
     delta[~kept] = 0.0
     queries = problem.queries[rows]
@@ -198,7 +234,27 @@ def reduce(
         scale=min(max(token_scale * query_scale, SMALLEST), LARGEST),
         size=problem.mask.shape,
         transform=transform,
+        groups=groups,
     )
+
+
+def _groups(groups: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the members (n, T) of every group and the first of each query's, (n,)."""
+    for number in range(1, 1 + int(0 if groups is None else groups.max(initial=0))):
+        members = groups == number
+        yield members, members.argmax(axis=1)
+
+
+def constraint_rows(delta: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """Flatten delta_j z_j^T of token differences (J, p) and queries (J, r) row by row, (J, p r)."""
+    return (delta[:, :, None] * queries[:, None, :]).reshape(len(delta), delta.shape[1] * queries.shape[1])
+
+
+def constraint_gram(delta: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """Inner products of delta_j z_j^T of token differences (J, p) and queries (J, r), (J, J)."""
+    gram = delta @ delta.T
+    gram *= queries @ queries.T
+    return gram
 
 
 def _power_of_two(array: np.ndarray) -> float:
@@ -209,15 +265,20 @@ def _power_of_two(array: np.ndarray) -> float:
 def _row_basis(rows: np.ndarray) -> np.ndarray | None:
     """Orthonormal basis (rank, d) of the row space of ``rows`` (m, d); None when it is everything."""
     m, d = rows.shape
+    parts = [rows[k : k + CHUNK_ROWS] for k in range(0, m, CHUNK_ROWS)]  # each a short call, so that Ctrl-C is heard
     if m >= d:
-        gram = rows.T @ rows
+        gram = sum((part.T @ part for part in parts), np.zeros((d, d)))
         gram[np.diag_indices(d)] -= SURELY_FULL_RANK * float(np.trace(gram))
         try:
             np.linalg.cholesky(gram)
             return None
         except np.linalg.LinAlgError:
             pass
-    triangle = np.linalg.qr(rows, mode="r") if m > d else rows
+    triangle = rows
+    if m > d:
+        triangle = np.zeros((0, d))
+        for part in parts:
+            triangle = np.linalg.qr(np.vstack([triangle, part]), mode="r")
     _, sigma, basis = np.linalg.svd(triangle, full_matrices=False)
     rank = int(np.count_nonzero(sigma > max(m, d) * np.finfo(float).eps * sigma[0])) if sigma[0] > 0 else 0
     return None if rank == d else basis[: max(rank, 1)]

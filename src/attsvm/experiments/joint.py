@@ -228,7 +228,7 @@ def joint_test(
         Of one key the first counts: a curve that two panels show is one curve.
     alternatives : mapping, optional
         From what is changed, in words, to the points that it gives, by key of the published number; where there is
-        none, or one that its trials do not determine, ours is kept.
+        none of two trials at least, ours is kept, and without any the alternative is left out.
     reading, note : str
     seed : int
         Of the draws for power and bound.
@@ -249,7 +249,10 @@ def joint_test(
     rng = np.random.default_rng(seed)
     noise = rng.multivariate_normal(np.zeros(len(known)), law.covariance, DRAWS, check_valid="ignore", method="eigh")
     powers = []
-    for name, others in (alternatives or {}).items():
+    for name, points_of in (alternatives or {}).items():
+        others = {key: one for key, one in points_of.items() if len(one.values) > 1}
+        if not others.keys() & {one.published.key for one in known}:
+            continue  # not run
         away = _away(known, others, np.diag(law.covariance))
         powers.append(Power(name, float(np.mean(law.statistic(away + noise) > law.critical))))
     distance = float(np.sqrt(np.mean((difference / margins) ** 2)))
@@ -315,7 +318,6 @@ def swapped(points: Iterable[Point], partner: Mapping[str, str]) -> dict[str, Po
 def _away(points: Sequence[Point], others: Mapping[str, Point], scale: np.ndarray) -> np.ndarray:
     """Return by how much another protocol differs, (k,), in the mean square as large as without sampling error."""
     pairs = [(one, others.get(one.published.key, one)) for one in points]
-    pairs = [(one, other if other.determined else one) for one, other in pairs]
     away = np.array([one.mean - other.mean for one, other in pairs])
     size = float(np.mean(away**2 / scale))
     error = float(np.mean([_variance(*pair) for pair in pairs] / scale))
@@ -327,7 +329,7 @@ def _variance(one: Point, other: Point) -> float:
     first, second = (np.array(list(point.deviations.values())) for point in (one, other))
     shared = sorted(one.deviations.keys() & other.deviations.keys())
     covariance = sum(one.deviations[seed] * other.deviations[seed] for seed in shared) / (len(first) * len(second))
-    return float(first.var() / len(first) + second.var() / len(second) - 2 * covariance)
+    return max(float(first.var() / len(first) + second.var() / len(second) - 2 * covariance), 0.0)
 
 
 def _law(points: Sequence[Point]) -> _Law:

@@ -1,1 +1,26 @@
-"""Figures, one question a file, drawn with matplotlib and without its global state."""
+"""Figures, one question each, drawn with matplotlib.
+
+The functions named here draw a single result on given or new axes; the modules draw the figures of reports, without
+matplotlib's global state.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attsvm.plots.results import attention, margins, matrix, path, plane, shares, spectrum
+
+__all__ = ["attention", "margins", "matrix", "path", "plane", "shares", "spectrum"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when a name is used: reports that need the style only should not load training.
+    if name not in __all__:
+        raise AttributeError(f"module 'attsvm.plots' has no attribute {name!r}")
+    return getattr(import_module("attsvm.plots.results"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -36,7 +36,7 @@ def _nines_axis(ax: Axes, top: float, bottom: float) -> None:
     ax.set_ylim(bottom, top)
     ticks = [tick for tick in _TICKS if nines(tick) <= top]
     ax.set_yticks([float(nines(tick)) for tick in ticks], [f"{tick:.7g}" for tick in ticks])
-    ax.set_ylabel("correlation with")
+    ax.set_ylabel("correlation")
 
 
 def _draw_run(ax: Axes, run: Run) -> None:

@@ -166,6 +166,11 @@ def grid(
     return figure, axes[:count].reshape(rows, columns)
 
 
+def own_legend(ax: Axes, columns: int = 1) -> None:
+    """Name the series of a panel whose colours mean something else than in the panels beside it, inside the panel."""
+    ax.legend(loc="best", ncols=columns, fontsize=7, handlelength=1.6, labelspacing=0.25, columnspacing=1.0)
+
+
 def legend(
     figure: Figure, axes: Sequence[Axes], columns: int = 3, other: str | None = None, band: bool = False
 ) -> None:

@@ -22,7 +22,7 @@ from attsvm.core.error_free import Pair
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.norms import frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import Reduced, reduce
+from attsvm.core.reduction import Reduced, constraint_rows, reduce
 from attsvm.core.rounding import EPS, FEW, gamma
 from attsvm.proofs.decision import decidable
 from attsvm.proofs.infeasible import prove_infeasible
@@ -186,7 +186,7 @@ def _existence(reduced: Reduced, dual: np.ndarray) -> tuple[float, bool]:
         if floor > 0 and (residual + rounding < floor - rounding or len(row) * size > DENSE_ENTRIES):
             return error / floor, residual + rounding < floor - rounding
     left, right = reduced.delta[row, column] * weight[row, column][:, None], reduced.queries[row]
-    smallest, largest, rank = _singular_values((left[:, :, None] * right[:, None, :]).reshape(len(row), size))
+    smallest, largest, rank = _singular_values(constraint_rows(left, right))
     # LAPACK's singular values are those of a matrix within a few units, times its size, of the given one.
     floor = smallest - 32 * (size + len(row)) * EPS * largest - rounding
     return error / smallest, rank == size and residual + rounding < floor

@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.reduction import constraint_rows
 from attsvm.proofs.dyadic import Dyadic
 
 # Entries of the tableau and bits between the largest and the smallest entry of the data that take at most .2 seconds.
@@ -34,16 +35,15 @@ def contradiction(problem: SelectionProblem) -> np.ndarray | None:
     They are rounded to floats; their support is one on which exact ones are unique up to scale.
     """
     rows, columns = np.nonzero(problem.constrained)
-    n, T, d, dz = problem.shape
     x = Dyadic.of(problem.tokens).numbers[problem.sequence[rows]]
     delta = x[np.arange(len(rows)), problem.reference[rows]] - x[np.arange(len(rows)), columns]
     queries = Dyadic.of(problem.queries).numbers[rows]
-    matrix = (delta[:, :, None] * queries[:, None, :]).reshape(len(rows), d * dz)
+    matrix = constraint_rows(delta, queries)
     free = problem.tied[rows, columns]
     weights = _phase_one(matrix, free)
     if weights is None:
         return None
-    dual = np.zeros((n, T))
+    dual = np.zeros(problem.mask.shape)
     dual[rows, columns] = [float(weight) for weight in weights]
     return dual
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from attsvm.core.reduction import constraint_rows
 from attsvm.core.rounding import UNIT, gamma
 from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic
@@ -62,8 +63,8 @@ def exact_move(ties: TieEquations) -> Move | None:
 def bounded_move(ties: TieEquations) -> Move | None:
     """Prove that a small solution exists; None when rows depend on each other beyond duplicates."""
     left, right = _rounded(ties.left), _rounded(ties.right)
-    present = ((left != 0)[:, :, None] & (right != 0)[:, None, :]).reshape(len(left), -1)
-    rows = (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
+    present = constraint_rows(left != 0, right != 0)
+    rows = constraint_rows(left, right)
     kept = np.flatnonzero(present.any(axis=1))
     if not len(kept):
         return None

@@ -15,6 +15,7 @@ import numpy as np
 from attsvm.core.double_double import Rows
 from attsvm.core.error_free import Pair
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.reduction import constraint_gram
 from attsvm.core.rounding import gamma, row_lengths
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.tie_moves import TieEquations, common, exact_move
@@ -66,7 +67,7 @@ def onto_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> 
     queries = ties.queries / row_lengths(ties.queries)[:, None]
     missing = margins[rows, columns] / problem.lengths[rows, columns]
     try:
-        share = np.linalg.lstsq((delta @ delta.T) * (queries @ queries.T), missing, rcond=None)[0]
+        share = np.linalg.lstsq(constraint_gram(delta, queries), missing, rcond=None)[0]
     except np.linalg.LinAlgError:
         return W
     return W - (delta * share[:, None]).T @ queries
@@ -94,7 +95,7 @@ def _smallest_square(ties: Rows) -> float:
     if k > d * dz:
         return 0.0
     delta, queries, lengths = ties.delta.high, ties.queries, ties.lengths
-    gram = (delta @ delta.T) * (queries @ queries.T) / (lengths[:, None] * lengths)
+    gram = constraint_gram(delta, queries) / (lengths[:, None] * lengths)
     if not np.isfinite(gram).all():
         return 0.0
     smallest = float(np.linalg.eigvalsh(gram)[0])

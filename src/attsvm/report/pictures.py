@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from attsvm.plots.curves import correlation_figure, precision_figure
-from attsvm.plots.margins import margins_figure
+from attsvm.plots.locality import margins_figure
 from attsvm.plots.patches import selection_figure, support_figure
-from attsvm.plots.spectrum import spectrum_figure
+from attsvm.plots.spectra import spectrum_figure
 from attsvm.report.page import Picture
 from attsvm.study.results import Study
 from attsvm.study.words import nouns

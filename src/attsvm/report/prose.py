@@ -130,7 +130,7 @@ def method(found: Study) -> list[tuple[str, str]]:
             f"{settings.steps:,} steps of normalised gradient descent on the logistic loss, doubled by itself up to "
             f"{settings.budget:,} while the direction or the attention still climbs. W starts at zero, the "
             f"start the theory asks for, with steps of length {settings.lr:g}; K starts at 0.1 N(0,1) and Q at zero, "
-            "with joint steps of 0.5 ‖(K,Q)‖/√k, since normalising K and Q separately is biased away from the nuclear "
+            "with joint steps of 0.5 ‖(K,Q)‖/√k, since normalising K and Q separately stalls before the nuclear "
             "solution. The gradient is taken relative to the token attended to most, so that nothing cancels when "
             "attention saturates.",
         ),

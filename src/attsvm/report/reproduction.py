@@ -20,10 +20,14 @@ from attsvm.report.prose import Tile
 from attsvm.report.tally import (
     CLASSES,
     KINDS,
+    READINGS_SHOWN,
     as_json,
+    by_figure,
+    conclusion,
     count,
     deviation,
     headline,
+    likelihood,
     noticed,
     number,
     percent,
@@ -88,6 +92,10 @@ def render(finished: Sequence[Finished], command: str, unfinished: Sequence[str]
             count=count,
             number=number,
             deviation=deviation,
+            by_figure=by_figure,
+            conclusion=conclusion,
+            likelihood=likelihood,
+            readings_shown=READINGS_SHOWN,
         )
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -54,15 +54,61 @@ def headline(verdicts: Sequence[Verdict]) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a probability in per cent, never 0 or 100 by rounding."""
-    if 0.99 < share < 1:
-        return f"{100 * min(share, 0.999):.1f} %"
-    return f"{100 * share:.0f} %"
+    """Write an estimated probability in per cent, which is never 0 or 100."""
+    if share > 0.99:
+        return "> 99 %"
+    return "< 1 %" if share < 0.01 else f"{100 * share:.0f} %"
 
 
 def noticed(test: JointTest) -> str:
     """Say what a joint test would have noticed, and how likely."""
     return "; ".join(f"{one.alternative}: {percent(one.power)}" for one in test.powers)
+
+
+SURE = 0.95
+"""Likelihood from which a choice of a protocol is said to fit; below it, others are named beside it."""
+
+READINGS_SHOWN = 8
+
+
+def by_figure(explained: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Group readings, as explanation.json has them, by the figure that they read, the likeliest first."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for entry in explained:
+        groups.setdefault(entry["figure"], []).append(entry)
+    return groups
+
+
+def conclusion(readings: Sequence[Mapping[str, Any]]) -> str:
+    """Say which choices of a figure's protocol fit, and which are not told apart.
+
+    Parameters
+    ----------
+    readings : sequence of mapping
+        Of one figure, as explanation.json has them, the likeliest first.
+    """
+    best = readings[0]
+    if best["p"] is None:
+        return "No reading gives numbers for this figure."
+    shares: dict[str, Counter[str]] = {}
+    for entry in readings:
+        for factor, choice in entry["factors"].items():
+            shares.setdefault(factor, Counter())[choice] += entry["weight"]
+    sure = [f"{factor} {choice}" for factor, choice in best["factors"].items() if shares[factor][choice] >= SURE]
+    if best["verdict"] == "differs":
+        choices = ", ".join(f"{factor} {choice}" for factor, choice in best["factors"].items())
+        return f"No reading fits; the likeliest, {choices}, differs too (p = {number(best['p'])})."
+    told = f"What fits (p = {number(best['p'])}): {', '.join(sure)}." if sure else f"p = {number(best['p'])}."
+    for factor, choice in best["factors"].items():
+        if shares[factor][choice] < SURE:
+            likely = [(name, share) for name, share in shares[factor].most_common() if share > 1 - SURE]
+            told += f" Not told apart, {factor}: {' or '.join(f'{name} ({percent(share)})' for name, share in likely)}."
+    return told
+
+
+def likelihood(weight: float) -> str:
+    """Write a likelihood, of which the least are below what a float holds."""
+    return number(weight) if weight else "< 1e−300"
 
 
 def number(value: float | None) -> str:

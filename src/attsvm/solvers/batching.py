@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numba import get_num_threads
 
+from attsvm.core.extras import frame
 from attsvm.core.interop import Kind, to_numpy
-from attsvm.core.kernels import PATIENCE, Stopwatch, compiles
+from attsvm.core.kernels import PATIENCE, Stopwatch, call, compiles
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import gamma
@@ -23,7 +24,8 @@ from attsvm.proofs.certified import LENIENT, certify
 from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch
-from attsvm.solvers.compiled.frobenius import INFEASIBLE, OPEN, SOLVED
+from attsvm.solvers.compiled.frobenius import INFEASIBLE, OPEN, SOLVED, VANISHED, prove_stack
+from attsvm.solvers.nuclear import pursuit
 from attsvm.solvers.solving import AIM, solve
 
 # Entries of token differences held at once; a length below which squares may have lost digits.
@@ -129,6 +131,11 @@ class BatchSolution(Summarised):
     def __iter__(self) -> Iterator[Solution]:
         return (self[b] for b in range(len(self)))
 
+    def to_frame(self) -> Any:
+        """List the instances in a pandas DataFrame: status, objective and certified gap, one row an instance."""
+        columns = {"status": [status.name for status in self.status], "objective": self.objective, "gap": self.gap}
+        return frame("BatchSolution.to_frame", columns)
+
     def _summary(self) -> Summary:
         counts = {status: int((self.status == status).sum()) for status in Status}
         known = self.gap[np.isfinite(self.gap)]
@@ -180,15 +187,20 @@ def solve_batch(
     objective, gap = np.empty(B), np.empty(B)
     state = np.zeros(B, dtype=np.int64)
     arrays = (W, dual, margins, objective, gap, state)
-    compiled = None
+    data = stack.tokens, stack.queries, stack.selected, stack.mask
+    solve_stack, entry = None, None
     if measure is FROBENIUS:
-        compiled, work, method = frobenius_batch.solve_stack, frobenius_batch.work, "batched active set"
-        patience = PATIENCE
-    elif measure is NUCLEAR and nuclear_batch.fits(n, T, dz):
-        compiled, work, method = nuclear_batch.solve_stack, nuclear_batch.work, "batched first order + face Newton"
-        patience = nuclear_batch.COMPILED_AFTER
-    if compiled is not None and compiles(compiled, B * work(n, T, d, dz), patience):
-        _on_all_cores(compiled, (stack.tokens, stack.queries, stack.selected, stack.mask), AIM * tol, arrays)
+        solve_stack, work, method = frobenius_batch.solve_stack, frobenius_batch.work, "batched active set"
+        entry, patience, options = solve_stack, PATIENCE, (AIM * tol, True)
+    elif measure is NUCLEAR and pursuit.fits(n * (T - 1), min(n, dz)):
+        solve_stack, work, method = nuclear_batch.solve_stack, nuclear_batch.work, "batched first order + face Newton"
+        entry, patience, options = nuclear_batch.solve_one, pursuit.COMPILED_AFTER * PATIENCE, (AIM * tol,)
+    if solve_stack is not None and compiles(entry, B * work(n, T, d, dz), patience):
+        _on_all_cores(solve_stack, data, options, arrays)
+        margins[~stack.mask] = np.inf
+        if (state == VANISHED).any():
+            call(prove_stack, float(B) * n * T * (d * dz) ** 2, *data, dual, state)
+            state[state == VANISHED] = OPEN
         rounding = _rounding(stack, measure, W, dual, objective)
         for b in np.flatnonzero((state == SOLVED) & np.isinf(rounding)):
             pair = certify(problems[int(b)], measure, W[b], dual[b])
@@ -265,24 +277,28 @@ def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, 
 
 
 def _on_all_cores(
-    compiled: Callable[..., None], problems: tuple[np.ndarray, ...], tol: float, answers: tuple[np.ndarray, ...]
+    compiled: Callable[..., None],
+    problems: tuple[np.ndarray, ...],
+    options: tuple[float, ...],
+    answers: tuple[np.ndarray, ...],
 ) -> None:
     """Share a stack out among threads, one compiled call a piece.
 
     Threads of our own compile in a third of the time of a parallel loop, and may be started from several threads.
     """
-    # On this thread, whose clock leaves it out.
-    compiled(*(array[:0] for array in problems), tol, *(array[:0] for array in answers))
+    # The first on this thread, whose clock leaves out compiling.
+    compiled(*(array[:1] for array in problems), *options, *(array[:1] for array in answers))
     count, cores = len(answers[0]), get_num_threads()
     pieces = cores * PIECES if cores > 1 else 1
-    bounds = np.linspace(0, count, min(count, pieces) + 1).astype(int)
+    bounds = np.linspace(1, count, min(count - 1, pieces) + 1).astype(int)
     parts = [slice(first, last) for first, last in pairwise(bounds)]
 
     def solve_part(part: slice) -> None:
-        compiled(*(array[part] for array in problems), tol, *(array[part] for array in answers))
+        compiled(*(array[part] for array in problems), *options, *(array[part] for array in answers))
 
-    if len(parts) == 1:
-        solve_part(parts[0])
+    if len(parts) <= 1:
+        for part in parts:
+            solve_part(part)
         return
     with ThreadPoolExecutor(cores) as pool:
         list(pool.map(solve_part, parts))

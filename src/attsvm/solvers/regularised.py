@@ -23,18 +23,21 @@ from attsvm.core.interop import to_numpy
 from attsvm.core.kernels import Stopwatch
 from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import LARGEST, SMALLEST, Reduced, reduce
+from attsvm.core.reduction import reduce
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.proof import Proof
+from attsvm.solution.certificate_file import Asked
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair, recheck_pair
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.exact_pair import prove_pair
 from attsvm.solvers.common.setting import Setting, Terms
 from attsvm.solvers.frobenius.portfolio import solve_setting
 from attsvm.solvers.interior_point.general import solve_soft_general
+from attsvm.solvers.working_set import Method, TokenPricing, solve_on_working_sets
 
 LOSSES = ("hinge", "squared_hinge")
 
@@ -130,13 +133,19 @@ class RegularisedSolution(Solution):
     def verify(self, *, exact: bool = False) -> Proof:
         """Check the claim again against :attr:`problem`; see :meth:`attsvm.Solution.verify`.
 
-        The interval of the proof holds the smallest objective. With ``exact`` only that no W exists can be proven.
+        The interval of the proof holds the smallest objective. With ``exact`` it is one of exact rational numbers.
         """
-        if exact or self.certificate is not None or self.status is Status.INFEASIBLE:
+        if self.certificate is not None or self.status is Status.INFEASIBLE:
             return super().verify(exact=exact)
         regularisation, pair = self.regularisation, self._pair
         prior = np.zeros(pair.W.shape) if regularisation.prior is None else regularisation.prior
-        return recheck_pair(self.problem, regularisation.terms(self.problem, self.norm), prior, pair, self._promise)
+        check = prove_pair if exact else recheck_pair
+        return check(self.problem, regularisation.terms(self.problem, self.norm), prior, pair, self._promise)
+
+    @property
+    def _asked(self) -> Asked:
+        """What is minimised beside the constraints."""
+        return Asked(self.regularisation.C, self.regularisation.loss, self.regularisation.prior)
 
     @property
     def _promise(self) -> float:
@@ -175,10 +184,10 @@ class RegularisedSolution(Solution):
 
     @cached_property
     def margin_tolerance(self) -> np.ndarray:
-        """How far each margin may be from that of the exact solution, (n, T); an estimate but for Frobenius.
+        r"""How far each margin may be from that of the exact solution, (n, T); an estimate but for Frobenius.
 
-        Strong convexity: |W - W*|^2 / 2 is at most primal - dual value when half the square is minimised, and
-        gap |W - W0|^2 when the norm is.
+        Strong convexity: :math:`\|W - W^\star\|^2/2` is at most the difference of primal and dual value when half the
+        square is minimised, and :math:`gap \|W - W_0\|^2` when the norm is.
         """
         if not np.isfinite(self.gap):
             return np.zeros(self.problem.mask.shape)
@@ -221,6 +230,8 @@ def solve_regularised(
     tol: float,
     warm_start: Solution | None,
     opening: Solution | None,
+    *,
+    streamed: bool = False,
 ) -> RegularisedSolution:
     """Solve with a soft margin or a prior.
 
@@ -235,6 +246,8 @@ def solve_regularised(
     warm_start : Solution, optional
     opening : Solution, optional
         For a hard margin: the Frobenius solution without a prior, or the proof that no W exists.
+    streamed : bool
+        Work on working sets, and leave the tokens where they are.
 
     Returns
     -------
@@ -279,24 +292,46 @@ def solve_regularised(
     if first.status is Status.OPTIMAL:
         return first
     control.method = ""
+    method = solve_setting if norm.euclidean else solve_soft_general
+    guess = None if warm_start is None else _adapted(warm_start, terms)
+    if streamed:
+        # Copies of the selected token and zero queries, whose multipliers are known.
+        loose = TokenPricing(problem).zero()
+        asked = replace(terms, rejected=terms.rejected & ~loose)
+        solve_on_working_sets(problem, asked, prior, control, method, guess)
+        V, dual = control.W, control.dual
+    else:
+        V, dual, loose = _in_memory(problem, terms, prior, control, method, warm_start, guess)
+    known = np.where(loose, terms.slope(terms.cost), 0.0)
+    return answer(prior if V is None else prior + V, known if dual is None else known + dual)
+
+
+def _in_memory(
+    problem: SelectionProblem,
+    terms: Terms,
+    prior: np.ndarray,
+    control: Control,
+    method: Method,
+    warm_start: Solution | None,
+    guess: np.ndarray | None,
+) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray]:
+    """Solve in reduced coordinates: V (d, dz), multipliers (n, T), and rejected tokens that no W moves."""
+    norm = terms.norm
     reduced = reduce(problem, rotate=norm.base.invariant, transform=norm.transform)
-    setting = _setting(reduced, terms, prior)
-    unit = _unit(reduced, terms)
-    guess = None
-    if warm_start is not None:
-        guess = reduced.gather(_adapted(warm_start, terms)) * unit
+    setting = Setting.of(reduced, terms, prior)
+    control.unit = setting.value_unit
+    start = None
+    if warm_start is not None and guess is not None:
+        start = reduced.gather(guess) * setting.unit
         control.method = "warm start"
-        setting.report(reduced.lower(warm_start.certified.W) - setting.prior, guess, control)
+        setting.report(reduced.lower(warm_start.certified.W) - setting.prior, start, control)
     if not (control.solved or control.stopped):
-        method = solve_setting if norm.euclidean else solve_soft_general
-        method(setting, control, guess)
-    loose = np.where(reduced.lift_dual(_loose(reduced)), terms.slope(terms.cost), 0.0)
-    W, dual = prior, loose
-    if control.W is not None:
-        W = prior + reduced.lift(control.W)
-    if control.dual is not None:
-        dual = loose + reduced.lift_dual(control.dual) / unit
-    return answer(W, dual)
+        method(setting, control, start)
+    return (
+        None if control.W is None else reduced.lift(control.W),
+        None if control.dual is None else reduced.lift_dual(control.dual) / setting.unit,
+        reduced.lift_dual(reduced.rejected & (reduced.lengths == 0.0)),
+    )
 
 
 def _adapted(before: Solution, terms: Terms) -> np.ndarray:
@@ -307,31 +342,3 @@ def _adapted(before: Solution, terms: Terms) -> np.ndarray:
         if earlier.C is not None and earlier.loss == "hinge":
             return np.where(dual >= earlier.C * (1.0 - 1e-12), terms.upper, dual)
     return dual
-
-
-def _unit(reduced: Reduced, terms: Terms) -> float:
-    """Factor by which C and the multipliers grow in reduced coordinates: f(lift(V)) is f(V) over it."""
-    unit = reduced.scale * reduced.scale if terms.norm.euclidean else reduced.scale
-    return min(max(unit, SMALLEST), LARGEST)
-
-
-def _loose(reduced: Reduced) -> np.ndarray:
-    """Rejected tokens whose margin is zero under every W: copies of the selected one, zero queries."""
-    return reduced.rejected & (reduced.lengths == 0.0)
-
-
-def _setting(reduced: Reduced, terms: Terms, prior: np.ndarray) -> Setting:
-    unit = _unit(reduced, terms)
-    loose = _loose(reduced)
-    rejected = reduced.rejected & ~loose
-    inner = Terms(
-        norm=terms.norm.base,
-        squared=terms.squared,
-        rejected=rejected,
-        tied=reduced.tied,
-        cost=np.where(loose, 0.0, reduced.gather(terms.cost)),
-        upper=terms.upper * unit,
-        shift=terms.shift / unit,
-    )
-    lost = replace(inner, rejected=loose).loss(np.ones(loose.shape))
-    return Setting(replace(reduced, rejected=rejected), inner, reduced.lower(prior), lost)

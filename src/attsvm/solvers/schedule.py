@@ -30,12 +30,15 @@ from attsvm.solvers.common.control import Control
 Steps = Generator[float, None, np.ndarray | None]
 
 # Floating-point operations a second of one core (a Xeon of 2.6 GHz): Cholesky factors and matrix products of a few
-# hundred rows and more; compiled loops whose every pass depends on the one before, over 16 to 40 numbers at a time;
-# compiled updates of a whole matrix; products with a vector. Only their ratios matter. Measured on the four methods'
-# steps at (100, 32, 24), (200, 32, 24), (60, 48, 16) and (150, 20, 40), the estimates are within .7 to 1.6 of the time.
-BLOCKED, COMPILED, UPDATES, STREAMED = 2e10, 1.5e9, 8e9, 2e9
+# hundred rows and more; compiled loops whose every pass depends on the one before; compiled products of a vector with
+# all tokens; compiled updates of a whole matrix; array expressions. Only their ratios matter.
+BLOCKED, COMPILED, PRICED, UPDATES, STREAMED = 2e10, 1.5e9, 4e9, 8e9, 2e9
 # What a step costs beside its operations: the interpreter's share of an interior-point or a Newton step.
-OVERHEAD = 1e-3
+OVERHEAD = 5e-4
+# Operations of array expressions for each constraint: in a step of the interior point (and more for each of its token's
+# coordinates), and in a look at the gap. With these the work of the three Frobenius methods is within .5 to 1.6 of
+# their time on 14 instances from (40, 8, 6) and (60, 48, 16) to (150, 20, 40), (20000, 10, 2) and (750, 15, 25).
+STEP_OPERATIONS, COORDINATE_OPERATIONS, LOOK_OPERATIONS = 200.0, 20.0, 120.0
 # Each round's budget over that of the round before. Twice bounds what the last method in turn waits for; smaller
 # factors lower the worst case little and make every method stop and go on more often.
 GROWTH = 2.0
@@ -53,9 +56,17 @@ INTERIOR_STEPS = 16
 # Nuclear: steps of its interior point in general, and the shares of that work which it and first-order steps have at
 # first; the one that is expected to need less does not wait for the other.
 NUCLEAR_INTERIOR_STEPS, NUCLEAR_FIRST, NUCLEAR_INTERIOR = 20, 1.0, 1.0
-# Frobenius: tokens, and entries of W, up to which one compiled call from tokens to answer is cheaper than looking at
-# the problem (40 us at (6, 8, 10), where the reduction alone takes 100).
-SMALL, FEW_ENTRIES = 1000, 1100
+# Frobenius: tokens (n T), entries of W, and products of the two up to which one compiled call from tokens to answer is
+# cheaper than looking at the problem (40 us at (6, 8, 10), where the reduction alone takes 100; .4 to .9 of the time of
+# the turns on seven families at 14 sizes from (60, 10, 4) to (40, 20, 33), 1.1 to 1.3 where the call decides nothing).
+# From WARM tokens on a warm start is cheaper still: .5 to .7 of the call at (60, 20, 16) to (400, 12, 8).
+SMALL, FEW_ENTRIES, SMALL_PRODUCTS, WARM = 40_000, 1100, 1_200_000, 1000
+# Entries of W from which on steps of l_p norms are taken on a system over the constraints, where these are so many
+# times fewer. At (10, 5, 30), 40 constraints and 900 entries: l_1 17 ms instead of 259, largest entry 24 instead of
+# 297, l_1.5 9 instead of 252, l_3 9 instead of 433. For l_1 and the largest entry it can lack the last digits (in 17 of
+# 56 runs, gaps of 3e-9 to 2e-7); then the second run, on the entries, follows, and both take 1.6 times as long as that
+# alone where constraints are 4 times fewer, 1.1 times where 20 times fewer.
+ROW_ENTRIES, FEWER_ROWS, FEWER_ROWS_LINEAR = 200, 2.0, 4.0
 # Bytes of token differences above which they are streamed instead of copied.
 STREAM_BYTES = 1 << 28
 # Entries of the dense constraints up to which the last resort, a linear program, asks whether any W exists.

@@ -18,15 +18,13 @@ from attsvm.solvers.answers import Answers
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
-from attsvm.solvers.common.evaluation import report
-from attsvm.solvers.common.ties import Ties
+from attsvm.solvers.common.setting import Setting, Terms
 from attsvm.solvers.compiled.frobenius import GRAM_LIMIT, solve_compiled
 from attsvm.solvers.frobenius.portfolio import FORCED as FROBENIUS_METHODS
-from attsvm.solvers.frobenius.streamed import solve_streamed
 from attsvm.solvers.interior_point.general import solve_hard_margin
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.regularised import read_regularisation, solve_regularised
-from attsvm.solvers.schedule import FEW_ENTRIES, LINEAR_PROGRAM_ENTRIES, SMALL, STREAM_BYTES
+from attsvm.solvers.schedule import FEW_ENTRIES, LINEAR_PROGRAM_ENTRIES, SMALL, SMALL_PRODUCTS, STREAM_BYTES, WARM
 from attsvm.solvers.working_set import solve_on_working_sets
 
 Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
@@ -118,17 +116,20 @@ def solve(
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
     regularisation = read_regularisation(problem, measure, C, loss, prior)
     if regularisation is not None:
-        if method is not None:
-            raise ValueError(f"method is {method!r}; None was expected with C or prior, which have their own.")
-        opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit)
+        if method not in (None, "streamed"):
+            raise ValueError(f"method is {method!r}; None or 'streamed' was expected with C or prior.")
+        opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit, method=method)
+        streamed = method == "streamed" or _large(problem)
         with np.errstate(**LENIENT):
-            return solve_regularised(problem, measure, regularisation, control, tol, warm_start, opening)
+            return solve_regularised(
+                problem, measure, regularisation, control, tol, warm_start, opening, streamed=streamed
+            )
     answers = Answers(problem, measure, tol, control)
     if not problem.has_rejected:
         control.method = "closed form"
         return answers.of(None, None)
     early: Solution | None = None
-    if measure is FROBENIUS and method is None and _small(problem) and not control.watched:
+    if measure is FROBENIUS and method is None and _small(problem, warm_start) and not control.watched:
         early = _in_one_call(problem, control, answers)
         if early is not None and early.status is not Status.UNDECIDED:
             return early
@@ -141,7 +142,7 @@ def solve(
     if method == "streamed" or (method is None and _large(problem)):
         certificate, W, dual = _streamed(problem, measure, control)
     else:
-        certificate, W, dual = _in_memory(problem, measure, control, method, warm_start)
+        certificate, W, dual = _in_memory(problem, measure, control, method, warm_start or early)
     if certificate is not None:
         solution = answers.infeasible(certificate, dual)
         if solution is not None:
@@ -157,9 +158,9 @@ Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
 def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) -> Solution | None:
     """From tokens to answer in one compiled call; None when that ends without one."""
     control.method, control.iterations = "one-call active set", 1
-    solved, W, dual = solve_compiled(problem, control.tol)
+    solved, W, dual, margins = solve_compiled(problem, control.tol)
     if solved:
-        return answers.of(W, dual)
+        return answers.of(W, dual, (margins, W))
     if not dual.any():
         return None
     # Only as good as the last bit of these multipliers; the other methods correct theirs.
@@ -168,11 +169,15 @@ def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) 
 
 def _streamed(problem: SelectionProblem, measure: Norm, control: Control) -> Outcome:
     """Solve on working sets of constraints, reading the tokens where they lie."""
+    inner = _choose(measure.base, None)
     with np.errstate(**LENIENT):
-        if measure is FROBENIUS:
-            certificate = solve_streamed(problem, control)
-        else:
-            certificate = solve_on_working_sets(problem, measure, control, _choose(measure.base, None))
+        certificate = solve_on_working_sets(
+            problem,
+            Terms.hard_margin(measure, problem),
+            None,
+            control,
+            lambda setting, part, start: inner(setting.reduced, part, start),
+        )
     return certificate, control.W, control.dual
 
 
@@ -202,10 +207,12 @@ def _in_memory(
     )
 
 
-def _small(problem: SelectionProblem) -> bool:
+def _small(problem: SelectionProblem, warm_start: Solution | None) -> bool:
     """Whether one compiled call from tokens to answer is cheaper than anything that looks at the problem first."""
     n, T, d, dz = problem.shape
-    return n * T <= GRAM_LIMIT or (n * T <= SMALL and d * dz <= FEW_ENTRIES)
+    few = n * T <= (SMALL if warm_start is None else WARM) and d * dz <= FEW_ENTRIES
+    few = few and n * T * d * dz <= SMALL_PRODUCTS and 8 * n * T * d <= STREAM_BYTES
+    return n * T <= GRAM_LIMIT or few
 
 
 def _large(problem: SelectionProblem) -> bool:
@@ -224,10 +231,9 @@ def _choose(measure: Norm, method: str | None) -> Method:
 def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Control) -> np.ndarray:
     """Judge an earlier pair as it stands, which ends a refit, and hand its multipliers to the method."""
     dual = reduced.gather(warm_start.certified.dual)
-    control.method = "warm start"
+    control.method = control.method or "warm start"
     control.earlier = reduced.lower(warm_start.certified.W)
-    tied = Ties(reduced).project(control.earlier) if reduced.tied.any() else control.earlier
-    report(reduced, measure, tied, dual, control)
+    Setting.hard_margin(reduced, measure).report(control.earlier, dual, control)
     return dual
 
 

@@ -1,10 +1,17 @@
-r"""The outer loop of problems larger than memory, in every norm: working sets, priced where the tokens lie.
+r"""The outer loop of problems larger than memory: every norm, hard and soft margins, with and without a prior.
 
-Of n T constraints at most d dz or so are ever active, so the problem restricted to a few tokens a query is small. Each
-round solves the restriction with the norm's own method, reads all tokens once, block by block, and lets the worst
-violated constraints of every query join; those far from active, without a multiplier, leave. Multipliers of a
-restriction bound the whole problem (all others are zero) and a certificate of infeasibility holds for it too; W, scaled
-to margin one over all constraints, bounds it from the other side. Only the last rounds solve to the accuracy asked for.
+Of n T constraints at most d dz or so have a multiplier strictly between its bounds, so the problem restricted to a few
+tokens a query is small. Each round solves the restriction with the norm's own method, reads all tokens once, block by
+block, and lets violated constraints of every query join; those far from active leave. Multipliers of a restriction
+bound the whole problem (all others are zero) and a certificate of infeasibility holds for it too; W, scaled to margin
+one over all constraints, or with the losses of all of them, bounds it from the other side. Only the last rounds solve
+to the accuracy asked for.
+
+A selection that cannot be kept has many multipliers at C, which need no constraint of their own: those of a query enter
+as the sum of theirs, :math:`\max(0, \sum u_t) \le \sum\max(0, u_t)`, with one multiplier for all. That restricts the
+dual, and is exact where all of them fall short, so memory stays bounded whatever C is. Tokens on their way to C and
+away from it form groups of the same kind; those near margin one stand for themselves. The square of the hinge has no
+such bound on its multipliers: there the working set ends with all tokens that fall short.
 """
 
 from __future__ import annotations
@@ -15,20 +22,46 @@ from typing import Protocol
 
 import numpy as np
 
-from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import TIE_PRECISION, Reduced, reduce
+from attsvm.core.reduction import SMALLEST, TIE_PRECISION, reduce
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.setting import Setting, Terms
 
-Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
+Method = Callable[[Setting, Control, np.ndarray | None], np.ndarray | None]
 
 FIRST, JOINING = 6, 4  # tokens a query: at the start, and at most in each round
+# Hard margins have no more supports than W has entries: so many times those join at the start and in each round.
+ROOM = 20
 ROUNDS = 100
 # Gaps of the restrictions: the first, and what the next is of the present gap. A gap tells how far W is from the
 # whole problem's solution, so a finer restriction would not tell better which constraints join.
 ROUGH, FINER = 1e-2, 0.03
-# Margins above this, in parts of the smallest asked for, let a constraint without multiplier leave.
+# Margins above this, in parts of the smallest asked for, let a constraint leave whose multiplier is on its way to zero.
 SLACK = 1.2
+# Groups of a query's tokens that enter as one sum: those at C, those on the way to it, and those that leave it. They
+# fall short by more than DEEP of the margin; multipliers above BOUNDED of C are taken to be at C.
+FULL, RISING, FALLING = 1, 2, 3
+DEEP, BOUNDED = 0.02, 0.9
+# Tokens of a query that stand for themselves, from which on what falls short by as much enters as a sum, though none is
+# at C yet.
+MANY = 10
+# Rounds after which constraints only join: sets that shrink and grow by guesses could go on for ever.
+SHRINKING = 15
+
+
+@dataclass(frozen=True)
+class WorkingSet:
+    """Rejected tokens that stand for themselves, and those that enter as sums; ties belong to the first.
+
+    Attributes
+    ----------
+    single : ndarray of bool, shape (n, T)
+    groups : ndarray of int, shape (n, T)
+        Zero, or the number of the token's group.
+    """
+
+    single: np.ndarray
+    groups: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -41,16 +74,22 @@ class Prices:
         Smallest margin of a rejected token.
     tie : float
         Largest margin of a tied one, in absolute value.
-    joining : ndarray of bool, shape (n, T)
-        The most violated constraints of every query outside the working set.
-    idle : ndarray of bool, shape (n, T)
-        Constraints of the working set that are far from active.
+    loss : float
+        Sum of the losses.
+    working : WorkingSet
+        Of the next round.
+    likely : ndarray, shape (n, T)
+        Multipliers to start from: those that are on their way to a bound, at it.
+    grown : bool
+        Whether anything in the working set is new.
     """
 
     smallest: float
     tie: float
-    joining: np.ndarray
-    idle: np.ndarray
+    loss: float
+    working: WorkingSet
+    likely: np.ndarray
+    grown: bool
 
 
 class Pricing(Protocol):
@@ -60,12 +99,17 @@ class Pricing(Protocol):
         """Mark the rejected tokens whose margin is zero under every W, (n, T)."""
         ...
 
-    def first(self) -> np.ndarray:
+    def first(self, terms: Terms) -> np.ndarray:
         """Choose a working set to begin with, (n, T)."""
         ...
 
-    def price(self, W: np.ndarray, working: np.ndarray) -> Prices:
-        """Evaluate all constraints at W (d, dz)."""
+    def price(
+        self, W: np.ndarray, dual: np.ndarray, length: float, working: WorkingSet, terms: Terms, k: int, shrinking: bool
+    ) -> Prices:
+        """Evaluate all constraints at W (d, dz) in round k, for multipliers (n, T).
+
+        Multipliers times ``length`` are of the size of those with W = A^T dual. ``shrinking`` lets constraints leave.
+        """
         ...
 
 
@@ -88,30 +132,82 @@ class TokenPricing:
             out[rows] |= problem.rejected[rows] & ~delta.any(axis=2)
         return out
 
-    def first(self) -> np.ndarray:
+    def first(self, terms: Terms) -> np.ndarray:
         """Choose the ties, and the smallest margins of the sum of all constraints, (n, T)."""
         problem = self.problem
-        W = problem.adjoint(problem.rejected.astype(float))
-        out = problem.tied.copy()
+        W = problem.adjoint(terms.rejected.astype(float))
+        nearest, distances = np.zeros(problem.mask.shape, dtype=bool), []
         u = problem.queries @ W.T
         for rows, delta in problem.differences():
             margins = np.matmul(delta, u[rows, :, None])[..., 0]
-            out[rows] |= smallest_of_each(margins, problem.rejected[rows], FIRST)
-        return out
+            nearest[rows] = smallest_of_each(margins, terms.rejected[rows], FIRST)
+            distances.append((margins / np.maximum(problem.lengths[rows], SMALLEST))[nearest[rows]])
+        return self._few(nearest, distances, terms) | problem.tied
 
-    def price(self, W: np.ndarray, working: np.ndarray) -> Prices:
+    def _few(self, joining: np.ndarray, distances: list[np.ndarray], terms: Terms) -> np.ndarray:
+        """Keep the smallest of the marked constraints' distances, in order of their places, as far as there is room."""
+        room = ROOM * int(np.prod(self.problem.shape[2:]))
+        distance = np.concatenate(distances) if distances else np.zeros(0)
+        if terms.hard and len(distance) > room:
+            joining[joining] = distance <= np.partition(distance, room)[room]
+        return joining
+
+    def price(
+        self, W: np.ndarray, dual: np.ndarray, length: float, working: WorkingSet, terms: Terms, k: int, shrinking: bool
+    ) -> Prices:
         """Evaluate all constraints at W (d, dz), in one pass over the tokens."""
-        problem, smallest, tie = self.problem, np.inf, 0.0
-        joining, idle = np.zeros(working.shape, dtype=bool), np.zeros(working.shape, dtype=bool)
+        problem, smallest, tie, loss = self.problem, np.inf, 0.0, 0.0
+        fresh, distances = np.zeros(problem.mask.shape, dtype=bool), []
+        single, groups, likely = working.single.copy(), working.groups.copy(), dual.copy()
         u = problem.queries @ W.T
         for rows, delta in problem.differences():
             margins = np.matmul(delta, u[rows, :, None])[..., 0]
-            rejected, here = problem.rejected[rows], working[rows]
-            smallest = min(smallest, float(np.min(margins, where=rejected, initial=np.inf)))
-            tie = max(tie, float(np.abs(margins[problem.tied[rows]]).max(initial=0.0)))
-            joining[rows] = smallest_of_each(margins, rejected & ~here & (margins < 1.0), JOINING)
-            idle[rows] = rejected & here & (margins > SLACK)
-        return Prices(smallest, tie, joining, idle)
+            asked, tied, squares = terms.rejected[rows], problem.tied[rows], problem.lengths[rows] ** 2 * length
+            smallest = min(smallest, float(np.min(margins, where=asked, initial=np.inf)))
+            tie = max(tie, float(np.abs(margins[tied]).max(initial=0.0)))
+            loss += terms.charge(1.0 - margins[asked])
+            here, group, values = single[rows], groups[rows], likely[rows]
+            violated = asked & ~here & (group == 0) & (margins < 1.0)
+            # A constraint by itself would move its multiplier by this much.
+            values += np.where(asked & here, np.clip((1.0 - margins) / squares, -values, terms.upper), 0.0)
+            np.clip(values, 0.0, terms.upper, out=values, where=asked)
+            values[(group > 0) & (values >= BOUNDED * terms.upper)] = terms.upper
+            inner = (values > 0.0) & (values < terms.upper)
+            values[inner] = dual[rows][inner]
+            if shrinking:
+                here &= tied | (margins <= SLACK) | (values > 0)
+            if np.isfinite(terms.upper):
+                joining = _regroup(margins, values >= terms.upper, violated, here & asked, group)
+                here &= group == 0
+            else:
+                joining = smallest_of_each(margins, violated, JOINING << min(k, 20) if terms.shift > 0 else JOINING)
+            single[rows], groups[rows], fresh[rows] = here, group, joining
+            distances.append(((margins - 1.0) / np.maximum(problem.lengths[rows], SMALLEST))[joining])
+        fresh = self._few(fresh, distances, terms)
+        return Prices(smallest, tie, loss, WorkingSet(single | fresh, groups), likely, bool(fresh.any()))
+
+
+def _regroup(
+    margins: np.ndarray, bounded: np.ndarray, violated: np.ndarray, here: np.ndarray, group: np.ndarray
+) -> np.ndarray:
+    """Move tokens between the groups of their query, in place; returns those that become constraints of their own.
+
+    Members of a group share one multiplier, so a group takes in only tokens whose multipliers are as large as its own.
+    """
+    above, deep = margins > 1.0, margins < 1.0 - DEEP
+    risen = (group == RISING) & bounded & deep
+    crossing = (group > 0) & (above == (group != FALLING))
+    group[crossing] = np.where(above, FALLING, RISING)[crossing]
+    group[risen] = FULL
+    # A full group that is not at C would take along what joins it.
+    full = ~np.any((group == FULL) & ~bounded, axis=1, keepdims=True)
+    group[here & bounded & deep & full] = FULL
+    many = np.any(bounded & deep, axis=1, keepdims=True) | (here.sum(axis=1, keepdims=True) >= MANY)
+    group[violated & deep & many] = RISING
+    nearest = smallest_of_each(np.abs(margins - 1.0), crossing | violated & ~(many & deep), JOINING)
+    group[nearest] = 0
+    group[(group == FALLING) & (margins > SLACK) & ~bounded] = 0
+    return nearest
 
 
 def smallest_of_each(margins: np.ndarray, among: np.ndarray, count: int) -> np.ndarray:
@@ -119,23 +215,35 @@ def smallest_of_each(margins: np.ndarray, among: np.ndarray, count: int) -> np.n
     values = np.where(among, margins, np.inf)
     count = min(count, values.shape[1])
     nearest = np.argpartition(values, count - 1, axis=1)[:, :count]
-    chosen = np.zeros(values.shape, dtype=bool)
-    np.put_along_axis(chosen, nearest, np.isfinite(np.take_along_axis(values, nearest, axis=1)), axis=1)
-    return chosen
+    smallest = np.zeros(values.shape, dtype=bool)
+    np.put_along_axis(smallest, nearest, np.isfinite(np.take_along_axis(values, nearest, axis=1)), axis=1)
+    return smallest
 
 
 def solve_on_working_sets(
-    problem: SelectionProblem, norm: Norm, control: Control, method: Method, pricing: Pricing | None = None
+    problem: SelectionProblem,
+    terms: Terms,
+    prior: np.ndarray | None,
+    control: Control,
+    method: Method,
+    start: np.ndarray | None = None,
+    pricing: Pricing | None = None,
 ) -> np.ndarray | None:
-    """Solve a hard margin on working sets; W and multipliers (n, T) go to ``control`` in the original coordinates.
+    """Solve on working sets; W - W0 and multipliers (n, T) go to ``control`` in the original coordinates.
 
     Parameters
     ----------
     problem : SelectionProblem
-    norm : Norm
+    terms : Terms
+        Of the whole problem, in the original coordinates. Rejected tokens whose margin is zero under every W are a
+        certificate of a hard margin; a soft one leaves them out.
+    prior : ndarray, shape (d, dz), or None
+        W0; None for zero.
     control : Control
     method : callable
-        Solves a restriction that fits into memory, as the methods of :func:`attsvm.solve` do.
+        Solves a restriction that fits into memory, from multipliers or None.
+    start : ndarray, shape (n, T), optional
+        Multipliers of a similar problem.
     pricing : Pricing, optional
         Reads all constraints; by default from the problem's own tokens.
 
@@ -146,36 +254,61 @@ def solve_on_working_sets(
     """
     pricing = pricing or TokenPricing(problem)
     control.method = "working sets"
+    norm, W0 = terms.norm, np.zeros(problem.shape[2:]) if prior is None else prior
     zero = pricing.zero()
-    if zero.any():
+    if zero.any() and terms.hard:
         return zero / zero.sum()
-    working = pricing.first()
-    target = max(ROUGH, 0.5 * control.tol)
-    for _ in range(ROUNDS):
-        reduced = reduce(problem, rotate=norm.base.invariant, transform=norm.transform, working=working)
+    single, groups = pricing.first(terms) & (terms.rejected | problem.tied), np.zeros(zero.shape, dtype=np.int8)
+    if start is not None:
+        groups[terms.rejected & (start >= terms.upper)] = FULL
+        single = (single | terms.rejected & (start > 0)) & (groups == 0)
+    working = WorkingSet(single, groups)
+    constant = terms.charge(np.ones(int((zero & problem.rejected & ~terms.rejected).sum())))
+    target, likely = max(ROUGH, 0.5 * control.tol), start
+    for k in range(ROUNDS):
+        setting = _restriction(problem, terms, W0, working)
         inner = control.inner(target)
-        certificate = method(reduced, inner, None)
+        inner.unit = setting.value_unit
+        certificate = method(setting, inner, None if likely is None else setting.reduced.gather(likely) * setting.unit)
         if certificate is not None:
-            return reduced.lift_dual(certificate)
+            return setting.reduced.lift_dual(certificate)
         if inner.W is None or inner.dual is None:
             control.stopped = control.stopped or inner.stopped
             return None
         control.method = f"working sets ({inner.method})"
-        W = reduced.lift(inner.W) / reduced.min_margin(reduced.apply(inner.W))
-        dual = reduced.lift_dual(inner.dual)
-        prices = pricing.price(W, working)
-        usable = prices.smallest > 0 and prices.tie <= TIE_PRECISION * prices.smallest
-        objective = norm.value(W) / prices.smallest if usable else np.inf
-        bound = inner.state.lower_bound / reduced.scale
-        before = control.state.gap
-        if control.observe(W if usable else None, objective, dual, bound, steps=max(1, inner.iterations)):
+        V, dual = setting.reduced.lift(inner.W), setting.reduced.lift_dual(inner.dual) / setting.unit
+        W = V + W0
+        # Multipliers of the size of those with W = A^T dual tell by how far a constraint is from active.
+        length = 1.0 if terms.norm.euclidean else norm.value(V)
+        # What leaves a hard margin's working set before a W is found that satisfies everything comes back.
+        shrinking = k < SHRINKING and not (terms.hard and np.isinf(control.state.gap))
+        prices = pricing.price(W, dual, length, working, terms, k, shrinking)
+        objective = np.inf
+        if prices.tie <= TIE_PRECISION * (prices.smallest if terms.hard else 1.0):
+            if not terms.hard:
+                objective = terms.size(V) + prices.loss + constant
+            elif prices.smallest > 0:
+                V = W / prices.smallest - W0 if np.isfinite(prices.smallest) else V
+                objective = terms.size(V)
+        before, bound = control.state.gap, inner.state.lower_bound + constant
+        if control.observe(V if objective < np.inf else None, objective, dual, bound, steps=max(1, inner.iterations)):
             return None
-        gap = control.state.gap
-        if not prices.joining.any():
+        gap, working, likely = control.state.gap, prices.working, prices.likely
+        if not prices.grown:
             if target <= 0.5 * control.tol and not gap < 0.9 * before:
                 return None
             target = max(0.5 * control.tol, 0.1 * target)
         elif np.isfinite(gap):
             target = max(0.5 * control.tol, min(target, FINER * gap))
-        working = (working & ~(prices.idle & (dual == 0.0))) | prices.joining
     return None
+
+
+def _restriction(problem: SelectionProblem, terms: Terms, prior: np.ndarray, working: WorkingSet) -> Setting:
+    reduced = reduce(
+        problem,
+        rotate=terms.norm.base.invariant,
+        transform=terms.norm.transform,
+        working=working.single,
+        groups=working.groups if working.groups.any() else None,
+    )
+    return Setting.of(reduced, terms, prior)

@@ -4,7 +4,7 @@ r"""The assumptions of the theorems, checked on data.
 A      the loss is strictly decreasing and bounded below on the scores' range, its slope Lipschitz and bounded
 B.1    every non-optimal token is an SVM-neighbour of the optimal one (*strict*). The published experiments ask
        less: the average margin of the non-optimal tokens is at most 1.1 (*slack*). Both are reported: at d = 20
-       and n = T = 5 the first holds in 1 to 3 % of random instances, the second in all (docs/theory.md)
+       and n = T = 5 the first holds in 1 % (0 to 3) of 300 random instances, the second in all (docs/theory.md)
 B.2    all non-optimal tokens of a sequence have the same score
 C      the first step improves every margin of the optimal tokens:
        :math:`(x_{it}-x_{i\,opt_i})^\top \nabla L(0) z_i > 0`
@@ -64,7 +64,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class LossConstants:
-    """Assumption A in numbers: M0, the Lipschitz constant of l', and M1, a bound of |l'|, on |u| <= bound."""
+    """Assumption A in numbers: M0, the Lipschitz constant of l', and M1, a bound of its size, on [-bound, bound]."""
 
     M0: float
     M1: float
@@ -80,7 +80,7 @@ def loss_constants(loss: str | Callable[..., Any], bound: float) -> LossConstant
     loss : str or callable
         "logistic" (1/4, 1), "exponential" (e^B, e^B), "correlation" (0, 1); a callable is measured on a grid.
     bound : float
-        Largest |u| that can occur: the largest score in absolute value for a linear head.
+        Largest size of a margin that can occur: the largest score in absolute value for a linear head.
 
     Raises
     ------

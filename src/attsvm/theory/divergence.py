@@ -164,7 +164,7 @@ def nowhere_favoured(problem: SelectionProblem) -> bool:
     reduced = reduce(problem)
     rows, columns = np.nonzero(reduced.rejected)
     size = int(np.prod(reduced.shape))
-    terms = (reduced.delta[rows, columns][:, :, None] * reduced.queries[rows][:, None, :]).reshape(-1, size)
+    terms = reduced.constraint_rows(rows, columns)
     lengths = np.where(reduced.lengths[rows, columns] > 0, reduced.lengths[rows, columns], 1.0)
     equal = np.hstack([(terms / lengths[:, None]).T, np.zeros((size, 1))])
     total = np.r_[np.ones(len(rows)), 0.0]

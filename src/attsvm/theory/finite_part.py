@@ -86,7 +86,7 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: str = 
     reduced = reduce(ties)
     where = np.nonzero(reduced.tied)
     wanted = reduced.gather(differences)[where]  # (m,)
-    system = (reduced.delta[where][:, :, None] * reduced.queries[where[0]][:, None, :]).reshape(len(wanted), -1)
+    system = reduced.constraint_rows(*where)
     start = np.linalg.lstsq(system, wanted, rcond=None)[0]
     residual = float(np.abs(system @ start - wanted).max())
     if norm == "frobenius" or not start.any():

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.extras import drawing, frame
 from attsvm.core.interop import to_numpy
 from attsvm.core.norms import Norm, get_norm
 from attsvm.core.problem import SelectionProblem
@@ -91,6 +92,15 @@ class MarginReport(Summarised):
         if best.share <= 0:
             return "W breaks a constraint: its smallest margin is not positive."
         return f"W has {100 * best.share:.4g} % of the largest margin in the {best.norm} norm, its nearest."
+
+    def to_frame(self) -> Any:
+        """List the norms in a pandas DataFrame: norm, margin of W, and the certified share from low to high."""
+        columns = {name: [getattr(share, name) for share in self.shares] for name in ("norm", "margin", "low", "high")}
+        return frame("MarginReport.to_frame", columns)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the shares as bars, on matplotlib axes, and return those; see :func:`attsvm.plots.shares`."""
+        return drawing("MarginReport.plot").shares(self, ax)
 
     def _summary(self) -> Summary:
         names, values = [share.norm for share in self.shares], [share.share for share in self.shares]

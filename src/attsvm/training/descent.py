@@ -6,7 +6,9 @@ A rule sees the parameters as a list, [W] or [K, Q], and gradients whose scale :
 * **Normalised descent** ignores it: :math:`W \leftarrow W - \eta\, G/\|G\|_F`. For (K, Q) the norm is that of both
   gradients together; steps proportional to :math:`\|(K,Q)\|/\sqrt k` keep the relative change small as the norm grows.
   Normalising K and Q each by its own gradient norm, as the published runs do, is offered as
-  :class:`SeparatelyNormalizedGD`: that is steepest descent in no fixed norm and settles away from the nuclear solution.
+  :class:`SeparatelyNormalizedGD`: steepest descent in :math:`\max(\|K\|_F, \|Q\|_F)`, whose max-margin solution is
+  the nuclear one too, since the smallest such maximum is :math:`\sqrt{\|W\|_*}`. With a constant step it comes as near
+  as the joint norm does in 10,000 steps and stalls after that, where the joint norm goes on (docs/errata.md).
 * **Momentum on the dual**: with the normalised gradient :math:`\hat G = G/\|G\|_F`,
   :math:`M \leftarrow \tfrac{k}{k+1}(M + \hat G)`, :math:`W \leftarrow W - \eta(M + \hat G)`. This is Algorithm 1 of
   Ji, Srebro, Telgarsky (2021), "Fast margin maximization via dual acceleration", where the gradient is divided by the
@@ -120,7 +122,7 @@ class NormalizedGD(Optimizer):
 
 @dataclass(frozen=True)
 class SeparatelyNormalizedGD(Optimizer):
-    """Each matrix normalised by its own gradient: the published rule for (K, Q), biased off the nuclear solution."""
+    """Each matrix normalised by its own gradient: the published rule for (K, Q), which stalls near the nuclear SVM."""
 
     name: ClassVar[str] = "separately_normalized_gd"
 

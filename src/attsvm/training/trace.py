@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attsvm.core.extras import drawing, frame
 from attsvm.core.interop import is_tensor, to_numpy
 from attsvm.core.summary import MARKED, Summarised, Summary, line
 from attsvm.data.token_data import TokenData
@@ -227,6 +228,48 @@ class Trace(Summarised):
         with torch.no_grad():
             zero = self._objective.gradient(self._at(len(self.step) - 1)).W.flatten(1).eq(0).all(-1)
         return self._like_data(zero.reshape(self.data.batch_shape))
+
+    def to_frame(self) -> Any:
+        """List the records.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns step, loss and norm (of W), one row a record.
+
+        Raises
+        ------
+        ValueError
+            For a trace of several trials.
+        ImportError
+            Without pandas.
+        """
+        if self.data.batch_shape:
+            raise ValueError(f"trace is of trials {self.data.batch_shape}; one trial was expected.")
+        columns = {"step": self.step, "loss": to_numpy("loss", self.loss), "norm": to_numpy("norm", self.norm)}
+        return frame("Trace.to_frame", columns)
+
+    def plot(self, solution: Any = None, ax: Any = None) -> Any:
+        """Draw the way of W over training; see :func:`attsvm.plots.path`.
+
+        Parameters
+        ----------
+        solution : Solution, optional
+            Draw the correlation with it instead of the norm of W.
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ValueError
+            For a trace of several trials.
+        ImportError
+            Without matplotlib.
+        """
+        return drawing("Trace.plot").path(self, solution, ax)
 
     def _summary(self) -> Summary:
         facts = [

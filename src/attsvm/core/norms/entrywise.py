@@ -26,6 +26,14 @@ def entrywise(M: np.ndarray, power: float) -> float:
     return top * float(((size / top) ** power).sum()) ** (1.0 / power)
 
 
+def power_roundings(entries: int, p: float) -> float:
+    """Count the roundings of l_p of so many entries.
+
+    Powers are off by p units and their sum by one an entry; the p-th root divides both by p.
+    """
+    return 0.0 if math.isinf(p) else entries / p + 32 + 4 * math.log(entries)
+
+
 class Entrywise(Norm):
     """The l_p norm of the entries.
 
@@ -57,6 +65,10 @@ class Entrywise(Norm):
         """Compare l_p with l_2 of as many entries (Hoelder's inequality)."""
         p = self.q if dual else self.p
         return 1.0 if p >= 2 else math.prod(shape) ** (1.0 / p - 0.5)
+
+    def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Count those of l_p."""
+        return power_roundings(math.prod(shape), self.q if dual else self.p)
 
     def distance_bound(self, gap: float) -> tuple[float, float]:
         r"""Bound the distance to the solution W*, relative to the norm of W.
@@ -116,6 +128,10 @@ class Weighted(Norm):
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
         return entrywise_smoothing(norm_gauge(self.p), V, mu, self.weights)
 
+    def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Count those of l_p, and one for the weight of an entry."""
+        return power_roundings(math.prod(shape), self.q if dual else self.p) + 1
+
     def mismatch(self, shape: tuple[int, int]) -> str | None:
         """Compare the shape of the weights with that of W."""
         if self.weights.shape == shape:
@@ -153,6 +169,10 @@ class LargestEntries(Norm):
         entries = math.prod(shape)
         k = min(self.k, entries)
         return max(1.0, math.sqrt(entries) / k) if dual else math.sqrt(k)
+
+    def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Count the additions, and the division by k."""
+        return math.prod(shape) + 1 if dual else min(self.k, math.prod(shape))
 
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""

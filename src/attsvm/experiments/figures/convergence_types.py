@@ -1,9 +1,10 @@
 """Where training arrives: at the globally optimal tokens, at a locally optimal selection, or at neither (Figs 2 and 5).
 
 After training, the selected tokens are compared with the optimal ones, and with the SVM-neighbours of their own SVM. A
-selection whose neighbours all score lower is locally optimal; theory says that nothing else can be a limit. What the
-paper counts as not local is training that has not come to an end: its shares at d = 2 and 3 are reproduced by asking,
-after 1000 published steps, for a mean top softmax probability of 0.9999, for W as for (K, Q), whose norm grows faster.
+selection whose neighbours all score lower is locally optimal. No theorem excludes other limits of descent: Theorems 9
+and 10 of arXiv 2308.16898 v1 do so for regularisation paths. What the paper counts as not local is for the most part
+training that has not come to an end: its shares at d = 2 and 3 are reproduced by asking, after 1000 published steps,
+for a mean top softmax probability of 0.9999, for W as for (K, Q), whose norm grows faster.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     from attsvm.experiments.grouping import by, column, having
     from attsvm.experiments.published.ledger import curve
     from attsvm.experiments.statistics import bootstrap_interval, mean_interval, wilson_interval
-    from attsvm.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis
+    from attsvm.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, own_legend
     from attsvm.plots.style import house_style
 
     def draw(ax: Any, cells: dict[Any, Any], label: str, look: int, line: Any = None, **extra: Any) -> None:
@@ -274,7 +274,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             for name, style in (("equivalent", "-"), ("mm", ":")):
                 label = f"{count} token{'s' * (count > 1)}" if style == "-" else ""
                 errors(numbers, cell, name, label, look, number_curve(count, name), style)
-        for ax, name in ((distances, "by lambda"), (numbers, "by tokens kept")):
+        for ax, name in ((distances, r"by $\lambda$"), (numbers, "by tokens kept")):
             log_axis(ax, "x")
             log_axis(ax, "y")
             ax.set_xlim(90, STEPS * 1.1)
@@ -284,7 +284,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_title(f"distance from the SVM, {name}")
         drawn = {tau: cell for (tau,), cell in by(bound, "tau").items()}
         for ax, field, label, look, key in (
-            (lambdas, "drawn", "lambda drawn uniformly", 1, "Fig. 12a: lambda"),
+            (lambdas, "drawn", r"$\lambda$ drawn uniformly", 1, "Fig. 12a: lambda"),
             (taus, "lemma", "sparsemax (Lemma 6)", 4, "Fig. 12b: selected tokens"),
         ):
             known = {tau: column(cell, field) for tau, cell in drawn.items()}
@@ -304,7 +304,10 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         shares.set_xlabel("number of tokens kept")
         shares.set_ylabel("share of trials")
         shares.set_title("how many tokens survive, by constraint")
-        legend(result, list(axes.ravel()), 3, "ours filtered; with the margin part", band=True)
+        for ax in (distances, numbers, shares):
+            if ax.get_legend_handles_labels()[1]:
+                own_legend(ax, 2)
+        legend(result, [counts, taus, lambdas], 3, "ours filtered; with the margin part", band=True)
     return result
 
 

@@ -34,6 +34,7 @@ COUNT_MARGIN, LOG_MARGIN = 0.3, 0.25
 # Margin of the mean lambda of Fig. 12a, and the tau of Fig. 12c.
 DRAWN_MARGIN, DISTRIBUTIONS = 0.05, (3, 5, 7, 9)
 TAU_NOTE = "The paper does not state how lambda is drawn; ours is uniform on (0, 2.5), without a filter."
+FILTERED = f"without instances that have an output in ({EDGE:g}, 0.001]"
 POOLED_NOTE = "The paper does not state which lambda the runs with so many tokens have."
 FILTER = (
     "Instances with an output between an edge and 1e-3 are left out (p. 16), which keeps those that select every "
@@ -219,12 +220,12 @@ def error_points(rows: Sequence[Row], numerics: Numerics, edge: float | None) ->
     return [one for one in made if len(one.values) > 1]
 
 
-def number_points(rows: Sequence[Row]) -> list[Point]:
-    """Pair the distances of Fig. 9c with our trials of that many tokens, whichever lambda they have.
+def number_points(rows: Sequence[Row], edge: float | None) -> list[Point]:
+    """Pair the distances of Fig. 9c with our trials of that many tokens that the filter keeps, whichever their lambda.
 
     One instance keeps as many under several lambdas: it counts once, with the mean.
     """
-    exact = [row for row in having(rows, numerics="exact", tau=0) if _printed(row)]
+    exact = [row for row in having(rows, numerics="exact", tau=0) if _printed(row) and kept(row, edge)]
     made = []
     for count in by_count(exact):
         own = by(having(exact, count=count), "seed")
@@ -265,13 +266,13 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     trained = [row for row in rows if row["numerics"] != "lemma" and not row["tau"]]
     filtered = [one for one in count_points(trained, EDGE) if len(one.values) > 1]
     whole = count_points(trained, None)
-    numbers = number_points(trained)
+    numbers = {edge: number_points(trained, edge) for edge in (EDGE, None)}
     errors = {numerics: error_points(trained, numerics, None) for numerics in NUMERICS}
     tests = [
         joint_test(
             NAME, "Fig. 9a", filtered,
             {"lambda off by one notch": notches(filtered), "no filter": by_key(whole)},
-            reading=f"without instances that have an output in ({EDGE:g}, 0.001]",
+            reading=FILTERED,
         ),
         joint_test(NAME, "Fig. 9a", whole, {"lambda off by one notch": notches(whole)}, reading="no filter"),
         *(
@@ -281,9 +282,12 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
             )
             for numerics, known in errors.items()
         ),
-        joint_test(
-            NAME, "Fig. 9c", numbers, {"iteration off by one notch": notches(numbers)},
-            reading="exact arithmetic, no filter, runs of every lambda pooled", note=POOLED_NOTE,
+        *(
+            joint_test(
+                NAME, "Fig. 9c", known, {"iteration off by one notch": notches(known)},
+                reading=f"runs of every lambda, {FILTERED if edge else 'no filter'}", note=POOLED_NOTE,
+            )
+            for edge, known in numbers.items()
         ),
         joint_test(NAME, "Fig. 12", tau_points(rows), reading="lambda uniform on (0, 2.5), sparsemax", note=TAU_NOTE),
     ]  # fmt: skip
@@ -307,6 +311,10 @@ def readings() -> list[Reading]:
                 continue
             factors = {"filter": name, "counted": words}
             made.append(Reading("Fig. 9a", factors, cells, lambda rows, e=edge, f=field: count_points(rows, e, f)))
+    cells = (Config(0.0), *cells)
+    for edge in (None, 2e-4, 1e-4, EDGE):
+        factors = {"filter": "none" if edge is None else f"no output in ({edge:g}, 0.001]"}
+        made.append(Reading("Fig. 9c", factors, cells, lambda rows, e=edge: number_points(rows, e)))
     for numerics in NUMERICS:
         cells = tuple(Config(lam, numerics) for lam in ERROR_LAMBDAS)
         for edge in (None, 1e-4, EDGE):

@@ -237,7 +237,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     }
     tests = [
         joint_test(
-            NAME, FIGURE, known, {name: others for name, others in alternatives.items() if others},
+            NAME, FIGURE, known, alternatives,
             reading=f"{WITH_GAP}, curves {AS_DRAWN}",
         ),
         joint_test(NAME, FIGURE, without, reading=f"{NO_GAP}, curves {AS_DRAWN}"),

@@ -12,22 +12,17 @@ Cholesky's rounding error does not depend on the scaling of rows and columns, so
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common import cholesky as equilibrated
-from attsvm.solvers.common.ties import Ties
+from attsvm.solvers.common.ties import Solver, Ties
+from attsvm.solvers.schedule import FEWER_ROWS, ROW_ENTRIES
 
-# Below this many entries of W their own system is always small enough.
-SMALL = 1500
 REFINEMENTS = 10
-
-Solver = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class DiagonalNormal(Ties):
@@ -36,14 +31,17 @@ class DiagonalNormal(Ties):
     Parameters
     ----------
     reduced : Reduced
+    fewer : float
+        How many times fewer than entries of W the constraints must be for the system over them to be factored. That
+        over the entries is more accurate near the end, where theta spans twenty decades and h nearly as many.
     """
 
-    def __init__(self, reduced: Reduced) -> None:
+    def __init__(self, reduced: Reduced, fewer: float = FEWER_ROWS) -> None:
         super().__init__(reduced)
         size = int(np.prod(reduced.shape))
         count = int(reduced.rejected.sum())
         self._rows = np.nonzero(reduced.rejected)
-        self._few = size > SMALL and count + len(self.basis) < size // 2
+        self._few = size > ROW_ENTRIES and (count + len(self.basis)) * fewer < size
         if not self._few:
             self._normal = NormalMatrix(reduced)
 
@@ -76,23 +74,7 @@ class DiagonalNormal(Ties):
     def _factor_entries(self, h: np.ndarray, theta: np.ndarray) -> Solver:
         matrix = self._normal.form(theta)
         matrix[np.diag_indices(len(matrix))] += h.ravel()
-        inverse = equilibrated.factor(matrix)
-        if not len(self.basis):
-
-            def solve_free(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-                x = inverse(r.ravel())
-                return x.reshape(r.shape), np.zeros(0)
-
-            return solve_free
-        lifted = inverse(self.basis.T)
-        small = cho_factor(self.basis @ lifted, lower=True, check_finite=False)
-
-        def solve(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            x = inverse(r.ravel())
-            tie = -cho_solve(small, self.basis @ x, check_finite=False)
-            return self.project((x + lifted @ tie).reshape(r.shape)), tie
-
-        return solve
+        return self.eliminate(equilibrated.factor(matrix))
 
     def _factor_rows(self, h: np.ndarray, theta: np.ndarray) -> Solver:
         reduced, where, basis = self._reduced, self._rows, self.basis

@@ -10,13 +10,14 @@ dual is a certificate with few supports when the maximum is zero. Either result 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
+from attsvm.core.interruption import interruptible
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.proofs.certificate import existence_ratio
+from attsvm.solvers.common.cholesky import ridged
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.schedule import BLOCKED
 
@@ -88,18 +89,19 @@ def by_linear_program(reduced: Reduced, time_limit: float | None) -> tuple[np.nd
     p, r = reduced.shape
     size = p * r
     rows, columns = np.nonzero(reduced.rejected)
-    entries = (reduced.delta[rows, columns][:, :, None] * reduced.queries[rows][:, None, :]).reshape(-1, size)
+    entries = reduced.constraint_rows(rows, columns)
     # Every constraint is scaled to length one: the smallest *normalised* margin has the same sign.
     entries /= reduced.lengths[rows, columns][:, None]
     upper = np.hstack([-entries, np.ones((len(rows), 1))])
     tied_rows, tied_columns = np.nonzero(reduced.tied)
     equal = None
     if len(tied_rows):
-        tied = reduced.delta[tied_rows, tied_columns][:, :, None] * reduced.queries[tied_rows][:, None, :]
-        equal = coo_array(np.hstack([tied.reshape(-1, size), np.zeros((len(tied_rows), 1))]))
+        ties = reduced.constraint_rows(tied_rows, tied_columns)
+        equal = coo_array(np.hstack([ties, np.zeros((len(tied_rows), 1))]))
     cost = np.zeros(size + 1)
     cost[-1] = -1.0
-    outcome = linprog(
+    outcome = interruptible(
+        linprog,
         cost,
         A_ub=upper,
         b_ub=np.zeros(len(rows)),
@@ -124,33 +126,17 @@ def _relative_change(reduced: Reduced, dual: np.ndarray, weight: np.ndarray) -> 
     size = int(np.prod(reduced.shape))
     change = np.zeros(dual.shape)
     if len(rows) * size <= DENSE_ENTRIES:
-        terms = (reduced.delta[rows, columns][:, :, None] * reduced.queries[rows][:, None, :]).reshape(-1, size)
-        matrix = (terms * weight[rows, columns][:, None]).T  # (p r, J)
+        matrix = (reduced.constraint_rows(rows, columns) * weight[rows, columns][:, None]).T  # (p r, J)
         change[rows, columns] = np.linalg.lstsq(matrix, -reduced.adjoint(dual).ravel(), rcond=None)[0]
         return change
     if len(rows) < size:
-        factor = _factor(_gram(reduced, rows, columns, weight[rows, columns]))
+        gram = reduced.gram(rows, columns) * weight[rows, columns] * weight[rows, columns][:, None]
         image = weight * reduced.apply(reduced.adjoint(dual))
-        change[rows, columns] = cho_solve(factor, -image[rows, columns], check_finite=False)
+        change[rows, columns] = _solved(gram, -image[rows, columns])
         return change
-    factor = _factor(NormalMatrix(reduced).form(weight**2))
-    multiplier = cho_solve(factor, -reduced.adjoint(dual).ravel(), check_finite=False)
+    multiplier = _solved(NormalMatrix(reduced).form(weight**2), -reduced.adjoint(dual).ravel())
     return weight * reduced.apply(multiplier.reshape(reduced.shape))
 
 
-def _gram(reduced: Reduced, rows: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Inner products of the rows of A of the tokens (rows, columns), each times its weight, all (J,)."""
-    delta, queries = reduced.delta[rows, columns] * weight[:, None], reduced.queries[rows]
-    return (delta @ delta.T) * (queries @ queries.T)
-
-
-def _factor(normal: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Cholesky factor with the smallest ridge, from rounding level up, that makes the matrix definite."""
-    diagonal = np.diag_indices(len(normal))
-    ridge, level = 1e-14 * float(np.trace(normal)) / len(normal), normal[diagonal]
-    while True:
-        normal[diagonal] = level + ridge
-        try:
-            return cho_factor(normal.T, lower=True, check_finite=False)
-        except LinAlgError:
-            ridge *= 100.0
+def _solved(normal: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+    return ridged(normal, 1e-14 * float(np.trace(normal)) / len(normal))(rhs)

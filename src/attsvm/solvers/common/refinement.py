@@ -20,6 +20,7 @@ from attsvm.core.double_double import Rows
 from attsvm.core.error_free import Pair, two_sum
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.reduction import constraint_gram
 from attsvm.core.rounding import UNIT
 from attsvm.proofs.certified import LENIENT, Certified, certify
 
@@ -94,7 +95,7 @@ def _on_face(
     lengths = problem.lengths[rows, columns]
     delta, queries = faces.delta.high / faces.lengths[:, None], faces.queries
     try:
-        factor = cho_factor((delta @ delta.T) * (queries @ queries.T), lower=True, check_finite=False)
+        factor = cho_factor(constraint_gram(delta, queries), lower=True, check_finite=False)
     except (LinAlgError, ValueError):
         return None
     target = np.where(problem.rejected[rows, columns], 1.0 + MARGIN_UNITS * UNIT * lengths * frobenius(W), 0.0)

@@ -24,7 +24,8 @@ from functools import cached_property
 import numpy as np
 
 from attsvm.core.norms import Norm
-from attsvm.core.reduction import Reduced
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.reduction import LARGEST, SMALLEST, Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.ties import Ties
 
@@ -58,6 +59,12 @@ class Terms:
     upper: float
     shift: float
 
+    @classmethod
+    def hard_margin(cls, norm: Norm, problem: SelectionProblem | Reduced) -> Terms:
+        """Write the smallest norm at margin one, without a prior."""
+        cost = np.where(problem.rejected, 1.0, 0.0)
+        return cls(norm, False, problem.rejected, problem.tied, cost, np.inf, 0.0)
+
     @property
     def hard(self) -> bool:
         """Whether a margin below one is forbidden rather than penalised."""
@@ -70,7 +77,11 @@ class Terms:
 
     def loss(self, shortfall: np.ndarray) -> float:
         """Sum the losses of c - A(V), (n, T), over rejected tokens; the hard margin's is taken to be zero."""
-        lacking = np.maximum(shortfall[self.rejected], 0.0)
+        return self.charge(shortfall[self.rejected])
+
+    def charge(self, shortfall: np.ndarray) -> float:
+        """Sum the losses of some rejected tokens' shortfalls (k,)."""
+        lacking = np.maximum(shortfall, 0.0)
         if self.shift > 0:
             return float(lacking @ lacking) / (2.0 * self.shift)
         return 0.0 if self.hard else self.upper * float(lacking.sum())
@@ -92,9 +103,10 @@ class Terms:
         if gain <= 0:
             return 0.0, 0.0
         size = self.norm.dual(adjoint)
-        held = dual[self.rejected]
-        top = float(held.max(initial=0.0))
-        curvature = self.shift * float(held @ held) + (size * size if self.squared else 0.0)
+        values = dual[self.rejected]
+        top = float(values.max(initial=0.0))
+        # Squares of multipliers may leave the range of floats where their products with the shift do not.
+        curvature = float((self.shift * values) @ values) + (size * size if self.squared else 0.0)
         limit = self.upper / top if top > 0 else np.inf
         if not self.squared:
             limit = min(limit, 1.0 / size if size > 0 else np.inf)
@@ -130,9 +142,42 @@ class Setting:
     @classmethod
     def hard_margin(cls, reduced: Reduced, norm: Norm) -> Setting:
         """Set up the smallest norm at margin one, without a prior; no rejected token may have length zero."""
-        cost = np.where(reduced.rejected, 1.0, 0.0)
-        terms = Terms(norm, False, reduced.rejected, reduced.tied, cost, np.inf, 0.0)
-        return cls(reduced, terms, np.zeros(reduced.shape), 0.0)
+        return cls(reduced, Terms.hard_margin(norm, reduced), np.zeros(reduced.shape), 0.0)
+
+    @classmethod
+    def of(cls, reduced: Reduced, terms: Terms, prior: np.ndarray) -> Setting:
+        """Write terms and a prior (d, dz) of the original coordinates in reduced ones.
+
+        Rejected tokens whose margin is zero under every W are left out, as are those outside ``terms.rejected``.
+        """
+        asked = reduced.rejected & reduced.gather(terms.rejected).astype(bool)
+        empty = asked & (reduced.lengths == 0.0)
+        rejected = asked & ~empty
+        inner = Terms(
+            norm=terms.norm.base,
+            squared=terms.squared,
+            rejected=rejected,
+            tied=reduced.tied,
+            cost=np.where(asked & ~rejected, 0.0, reduced.gather_sums(terms.cost)),
+            upper=terms.upper,
+            shift=terms.shift,
+        )
+        setting = cls(replace(reduced, rejected=rejected), inner, reduced.lower(prior), 0.0)
+        unit = setting.unit
+        inner = replace(inner, upper=terms.upper * unit, shift=terms.shift / unit)
+        return replace(setting, terms=inner, loose=inner.charge(np.ones(int(empty.sum()))))
+
+    @property
+    def unit(self) -> float:
+        """Factor by which C and the multipliers grow in these coordinates."""
+        scale = self.reduced.scale
+        return min(max(scale * scale if self.terms.norm.euclidean else scale, SMALLEST), LARGEST)
+
+    @property
+    def value_unit(self) -> float:
+        """What the objective at V is divided by to be that at ``lift(V)``."""
+        scale = self.reduced.scale
+        return min(max(scale * scale if self.terms.squared else scale, SMALLEST), LARGEST)
 
     def inner(self, dual: np.ndarray) -> np.ndarray:
         """Mark multipliers (n, T) strictly between their bounds, and tied ones."""
@@ -160,10 +205,10 @@ class Setting:
             return V
         return self.ties.project(V + self.prior) - self.prior
 
-    def offer(self, V: np.ndarray, control: Control) -> None:
+    def offer(self, V: np.ndarray, control: Control, *, margins: np.ndarray | None = None) -> None:
         """Evaluate V (p, r), and leave it with the control where it is better than the best."""
         terms, reduced = self.terms, self.reduced
-        shortfall = terms.cost - reduced.apply(V)
+        shortfall = terms.cost - (reduced.apply(V) if margins is None else margins)
         smallest = 1.0 - float(np.max(shortfall, where=terms.rejected, initial=-np.inf))
         if reduced.tied.any() and not (terms.hard and smallest <= 0):
             V = self.on_ties(V)
@@ -177,14 +222,22 @@ class Setting:
             control.offer(scaled, terms.size(scaled) + self.loose, None, 0.0)
 
     def report(
-        self, V: np.ndarray, dual: np.ndarray, control: Control, *, adjoint: np.ndarray | None = None, steps: int = 1
+        self,
+        V: np.ndarray,
+        dual: np.ndarray,
+        control: Control,
+        *,
+        margins: np.ndarray | None = None,
+        adjoint: np.ndarray | None = None,
+        steps: int = 1,
     ) -> bool:
         """Evaluate V (p, r) and multipliers (n, T), tell the control; True when it is time to stop.
 
-        The control's objective and bound are primal and dual value; its W is V. ``adjoint`` is A^T dual, (p, r), where
-        the method has it and the multipliers have the right signs and sizes.
+        The control's objective and bound are primal and dual value; its W is V. ``margins`` (n, T) are those of V where
+        the method has them, and ``adjoint`` is A^T dual, (p, r), where it has that and the multipliers have the right
+        signs and sizes.
         """
-        self.offer(V, control)
+        self.offer(V, control, margins=margins)
         terms = self.terms
         if adjoint is None:
             dual = terms.clip(dual)

@@ -6,10 +6,15 @@ The rows of the ties may depend on each other; an orthonormal basis B of their s
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
 from attsvm.core.reduction import Reduced
 
+# Maps a right-hand side (p, r) to x (p, r) and the ties' nu (k,).
+Solver = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 # Singular values of the unit rows below this part of the largest are rounding.
 RANK = 1e-12
 
@@ -34,9 +39,7 @@ class Ties:
         self._reduced = reduced
         rows, columns = np.nonzero(reduced.tied)
         self._where = rows, columns
-        products = reduced.delta[rows, columns][:, :, None] * reduced.queries[rows][:, None, :]
-        ties = products.reshape(len(rows), int(np.prod(self.shape)))
-        self.basis, self._to_rows = _row_space(ties)
+        self.basis, self._to_rows = _row_space(reduced.constraint_rows(rows, columns))
 
     def project(self, W: np.ndarray) -> np.ndarray:
         """Return the nearest W (p, r) with tied scores equal to rounding."""
@@ -49,9 +52,28 @@ class Ties:
 
     def constraints(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Return the rows of A of the tokens (rows, columns), each (J,), and B below them, (J + k, p r)."""
-        products = self._reduced.delta[rows, columns][:, :, None] * self._reduced.queries[rows][:, None, :]
-        held = products.reshape(len(rows), -1)
-        return np.vstack([held, self.basis]) if len(self.basis) else held
+        inequalities = self._reduced.constraint_rows(rows, columns)
+        return np.vstack([inequalities, self.basis]) if len(self.basis) else inequalities
+
+    def eliminate(self, inverse: Callable[[np.ndarray], np.ndarray]) -> Solver:
+        """Solve K x - B^T nu = r with Bx = 0, from what solves with K for vectors and columns (p r,), (p r, k).
+
+        Raises
+        ------
+        scipy.linalg.LinAlgError
+            When rounding makes B K^-1 B^T indefinite.
+        """
+        if not len(self.basis):
+            return lambda rhs: (inverse(rhs.ravel()).reshape(rhs.shape), np.zeros(0))
+        lifted = inverse(self.basis.T)
+        small = cho_factor(self.basis @ lifted, lower=True, check_finite=False)
+
+        def solve(rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            x = inverse(rhs.ravel())
+            tie = -cho_solve(small, self.basis @ x, check_finite=False)
+            return self.project((x + lifted @ tie).reshape(rhs.shape)), tie
+
+        return solve
 
     def adjoint(self, tie: np.ndarray) -> np.ndarray:
         """Return B^T nu as a matrix (p, r)."""

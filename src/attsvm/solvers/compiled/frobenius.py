@@ -14,11 +14,11 @@ import numpy as np
 from attsvm.core.kernels import FAST, call, kernel
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
-from attsvm.solvers.frobenius.priced_active_set import VANISHED, least_multipliers_by_prices
+from attsvm.solvers.frobenius.priced_active_set import OPEN, RESIDUE, SOLVED, VANISHED, least_multipliers_by_prices
 
 PASSES = 10
 GRAM_LIMIT = 350  # tokens up to which the Gram matrix of the constraints is formed
-OPEN, SOLVED, INFEASIBLE = 0, 1, 2
+INFEASIBLE = 3  # beside the states of the active-set method
 # Part of the trace of the support's normal matrix below which no eigenvalue may lie for a certificate of infeasibility.
 FLOOR = 1e-10
 EPS = 2.0**-52
@@ -68,8 +68,8 @@ def _gram(delta, queries, row, unit):
 
 
 @kernel(inner=True)
-def gather(tokens, selected, mask, dual, margins):
-    """List the constraints of one instance, and clear its multipliers and margins.
+def constraints_of(tokens, selected, mask):
+    """List the constraints of one instance.
 
     Returns
     -------
@@ -100,8 +100,6 @@ def gather(tokens, selected, mask, dual, margins):
         while not selected[i, reference]:
             reference += 1
         for t in range(T):
-            margins[i, t] = 0.0 if mask[i, t] else np.inf
-            dual[i, t] = 0.0
             if mask[i, t] and t != reference:
                 row[k], column[k], free[k] = i, t, selected[i, t]
                 cost[k] = 0.0 if free[k] else 1.0
@@ -115,8 +113,8 @@ def gather(tokens, selected, mask, dual, margins):
 def least_multipliers(gram, cost, free):
     """Multipliers of the smallest W in the Frobenius norm, from the constraints' Gram matrix (largest entry one).
 
-    Returns (found, vanished, multipliers); with W = A^T dual its smallest margin is one. They have vanished when there
-    is no W, or one so long that rounding hides it: what is returned then is nearly a certificate of that.
+    Returns (state, multipliers): SOLVED, where the smallest margin of W = A^T dual is one; VANISHED, where there is no
+    W or one so long that rounding hides it, and multipliers that are nearly a certificate of that; or OPEN.
     """
     m = len(cost)
     guess = _guess(gram, cost, free, PASSES)
@@ -132,11 +130,11 @@ def least_multipliers(gram, cost, free):
     rho = 1.0
     for k in range(m):
         rho -= cost[k] * values[k]
-    if steps < 0 or rho <= VANISHED:
-        return False, steps >= 0, values
+    if steps < 0 or rho <= RESIDUE:
+        return VANISHED if steps >= 0 else OPEN, values
     for k in range(m):
         values[k] *= weight / rho
-    return True, False, values
+    return SOLVED, values
 
 
 @kernel(inner=True)
@@ -154,14 +152,19 @@ def largest_square(delta, queries, row):
 
 
 @kernel(inner=True)
-def finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins):
-    """Turn multipliers (m,), in units of 1 / square, into W, dual and margins; returns (state, norm, gap)."""
+def finish(values, square, delta, queries, row, column, free, tol, rescale, W, dual, margins):
+    """Turn multipliers (m,), in units of 1 / square, into W, dual and margins; returns (state, norm, gap).
+
+    W is A^T dual; ``rescale`` makes its smallest margin one, and the multipliers those of the scaled W.
+    """
     m, d = delta.shape
     n, dz = queries.shape
     adjoint, u = np.zeros((n, d)), np.zeros(d)
     total = 0.0
     for k in range(m):
         value = values[k] / square
+        if not free[k]:
+            value = max(value, 0.0)
         dual[row[k], column[k]] = value
         total += 0.0 if free[k] else value
         if value != 0.0:
@@ -197,15 +200,14 @@ def finish(values, square, delta, queries, row, column, free, mask, tol, W, dual
     length = np.sqrt(length)
     solvable = smallest > 0.0 and total > 0.0 and tied <= 1e-10 * smallest
     gap = length / smallest * (length / total) - 1.0 if solvable else np.inf
-    scale = total / (length * length) if solvable else 0.0
-    for i in range(n):
-        for t in range(mask.shape[1]):
-            dual[i, t] *= scale
-            if mask[i, t] and solvable:
-                margins[i, t] /= smallest
-    for a in range(d):
-        for c in range(dz):
-            W[a, c] /= smallest if solvable else 1.0
+    if rescale or not solvable:
+        scale = total / (length * length) if solvable else 0.0
+        for k in range(m):
+            dual[row[k], column[k]] *= scale
+            margins[row[k], column[k]] /= smallest if solvable else 1.0
+        for a in range(d):
+            for c in range(dz):
+                W[a, c] /= smallest if solvable else 1.0
     return SOLVED if gap <= tol else OPEN, length / smallest if solvable else np.inf, gap
 
 
@@ -265,59 +267,25 @@ def contradicts(values, delta, queries, row, free):
 
 
 @kernel(inner=True)
-def keep(values, vanished, delta, queries, row, column, free, dual):
-    """Leave an instance unsolved: multipliers (m,) that have vanished may prove why, and go to dual, summing to one."""
-    if not vanished:
-        return OPEN, np.inf, np.inf
+def clear(dual, margins):
+    """Set the multipliers (n, T) and margins of an instance to zero."""
+    for i in range(dual.shape[0]):
+        for t in range(dual.shape[1]):
+            margins[i, t] = dual[i, t] = 0.0
+
+
+@kernel(inner=True)
+def scatter(values, row, column, free, dual):
+    """Write multipliers (m,) that have vanished to dual (n, T), summing to one over the inequalities."""
     asked = 0.0
     for k in range(len(values)):
         asked += 0.0 if free[k] else values[k]
     for k in range(len(values)):
         dual[row[k], column[k]] = values[k] / asked if asked > 0.0 else values[k]
-    return INFEASIBLE if contradicts(values, delta, queries, row, free) else OPEN, np.inf, np.inf
 
 
 @kernel()
-def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
-    """Solve one instance into W, dual and margins; returns (state, norm, gap). Arguments as in :func:`solve_stack`.
-
-    Of an instance that is not solved dual is zero, or else it may be a certificate of infeasibility.
-    """
-    delta, row, column, free, cost = gather(tokens, selected, mask, dual, margins)
-    asked = 0.0
-    for k in range(len(cost)):
-        asked += cost[k]
-    if asked == 0.0:
-        for a in range(W.shape[0]):
-            for c in range(W.shape[1]):
-                W[a, c] = 0.0
-        return SOLVED, 0.0, 0.0
-    square = largest_square(delta, queries, row)
-    if square == 0.0:
-        return OPEN, np.inf, np.inf
-    found, vanished, values = least_multipliers(_gram(delta, queries, row, square), cost, free)
-    if not found:
-        return keep(values, vanished, delta, queries, row, column, free, dual)
-    return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)
-
-
-@kernel()
-def solve_by_prices_at_once(tokens, queries, selected, mask, tol, W, dual, margins):
-    """Do as :func:`solve_one` without forming the Gram matrix; some constraint must ask for a margin."""
-    delta, row, column, free, _ = gather(tokens, selected, mask, dual, margins)
-    square = largest_square(delta, queries, row)
-    if square == 0.0:
-        return OPEN, np.inf, np.inf
-    found, vanished, values = least_multipliers_by_prices(
-        delta, queries, row, column, free, tokens.shape[1], square, PASSES
-    )
-    if not found:
-        return keep(values, vanished, delta, queries, row, column, free, dual)
-    return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)
-
-
-@kernel()
-def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objective, gap, state):
+def solve_stack(tokens, queries, selected, mask, tol, rescale, W, dual, margins, objective, gap, state):
     """Solve a stack of instances into the given arrays, on the calling thread and without Python's lock.
 
     Parameters
@@ -326,16 +294,64 @@ def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objectiv
     queries : ndarray, shape (B, n, dz)
     selected, mask : ndarray of bool, shape (B, n, T)
     tol : float
+    rescale : bool
+        Whether W is to have smallest margin one exactly; else it is A^T dual.
     W : ndarray, shape (B, d, dz)
     dual, margins : ndarray, shape (B, n, T)
     objective, gap : ndarray, shape (B,)
     state : ndarray of int, shape (B,)
-        Receives SOLVED, INFEASIBLE (proven by dual) or OPEN.
+        Receives SOLVED, VANISHED (dual may be a certificate of infeasibility) or OPEN.
     """
     for b in range(len(tokens)):
-        state[b], objective[b], gap[b] = solve_one(
-            tokens[b], queries[b], selected[b], mask[b], tol, W[b], dual[b], margins[b]
-        )
+        delta, row, column, free, cost = constraints_of(tokens[b], selected[b], mask[b])
+        clear(dual[b], margins[b])
+        state[b], objective[b], gap[b] = OPEN, np.inf, np.inf
+        asked = 0.0
+        for k in range(len(cost)):
+            asked += cost[k]
+        square = largest_square(delta, queries[b], row)
+        if asked == 0.0:
+            state[b], objective[b], gap[b] = SOLVED, 0.0, 0.0
+            for a in range(W.shape[1]):
+                for c in range(W.shape[2]):
+                    W[b, a, c] = 0.0
+        elif square > 0.0:
+            state[b], values = least_multipliers(_gram(delta, queries[b], row, square), cost, free)
+            if state[b] == SOLVED:
+                state[b], objective[b], gap[b] = finish(
+                    values, square, delta, queries[b], row, column, free, tol, rescale, W[b], dual[b], margins[b]
+                )
+            elif state[b] == VANISHED:
+                scatter(values, row, column, free, dual[b])
+
+
+@kernel()
+def solve_by_prices_at_once(tokens, queries, selected, mask, tol, W, dual, margins):
+    """Solve one instance without forming the Gram matrix; some constraint must ask for a margin. Returns its state."""
+    delta, row, column, free, _ = constraints_of(tokens, selected, mask)
+    clear(dual, margins)
+    square = largest_square(delta, queries, row)
+    if square == 0.0:
+        return OPEN
+    state, values = least_multipliers_by_prices(delta, queries, row, column, free, tokens.shape[1], square, PASSES)
+    if state == SOLVED:
+        return finish(values, square, delta, queries, row, column, free, tol, False, W, dual, margins)[0]
+    if state == VANISHED:
+        scatter(values, row, column, free, dual)
+    return state
+
+
+@kernel()
+def prove_stack(tokens, queries, selected, mask, dual, state):
+    """Set the state of instances whose multipliers have vanished and prove infeasibility to INFEASIBLE."""
+    for b in range(len(tokens)):
+        if state[b] == VANISHED:
+            delta, row, column, free, _ = constraints_of(tokens[b], selected[b], mask[b])
+            values = np.empty(len(row))
+            for k in range(len(row)):
+                values[k] = dual[b, row[k], column[k]]
+            if contradicts(values, delta, queries[b], row, free):
+                state[b] = INFEASIBLE
 
 
 def work(n: int, T: int, d: int, dz: int) -> float:
@@ -344,30 +360,27 @@ def work(n: int, T: int, d: int, dz: int) -> float:
     return m * m * (d / 2 + 12) if m <= GRAM_LIMIT else 100 * m * d + 60 * n * d * dz
 
 
-def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndarray, np.ndarray]:
+def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndarray, np.ndarray, np.ndarray]:
     """Solve one small problem by the same compiled call.
 
     Returns
     -------
     solved : bool
     W : ndarray, shape (d, dz)
+        A^T dual.
     dual : ndarray, shape (n, T)
         Multipliers; when not solved zero, or else what may be a certificate of infeasibility.
+    margins : ndarray, shape (n, T)
+        Of W, zero where unconstrained.
     """
     n, T, d, dz = problem.shape
-    W, dual, margins = np.empty((d, dz)), np.empty((n, T)), np.empty((n, T))
+    W, dual, margins = np.empty((1, d, dz)), np.empty((1, n, T)), np.empty((1, n, T))
     # Copies, since numba compiles once more for arrays that are read-only or not float64.
-    solve_at_once = solve_one if n * T <= GRAM_LIMIT else solve_by_prices_at_once
-    state, _, _ = call(
-        solve_at_once,
-        work(n, T, d, dz),
-        problem.tokens[problem.sequence].astype(np.float64, copy=False),
-        problem.queries.copy(),
-        problem.selected.copy(),
-        problem.mask.copy(),
-        tol,
-        W,
-        dual,
-        margins,
-    )
-    return state == SOLVED, W, dual
+    tokens = problem.tokens[problem.sequence].astype(np.float64, copy=False)
+    data = tokens[None], problem.queries[None].copy(), problem.selected[None].copy(), problem.mask[None].copy()
+    if n * T <= GRAM_LIMIT:
+        state, norm, gap = np.empty(1, dtype=np.int64), np.empty(1), np.empty(1)
+        call(solve_stack, work(n, T, d, dz), *data, tol, False, W, dual, margins, norm, gap, state)
+        return state[0] == SOLVED, W[0], dual[0], margins[0]
+    one = (*(array[0] for array in data), tol, W[0], dual[0], margins[0])
+    return call(solve_by_prices_at_once, work(n, T, d, dz), *one) == SOLVED, W[0], dual[0], margins[0]

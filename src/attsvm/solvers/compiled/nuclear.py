@@ -10,32 +10,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core import kernels
 from attsvm.core.kernels import FAST, kernel
-from attsvm.solvers.compiled.frobenius import OPEN, SOLVED, gather, keep, least_multipliers
-from attsvm.solvers.compiled.nuclear_newton import TIE_PRECISION, combine, products, pursue, right_singular
+from attsvm.solvers.compiled.frobenius import OPEN, SOLVED, VANISHED, clear, constraints_of, least_multipliers, scatter
 from attsvm.solvers.nuclear.first_order import STEPS_TO_FACE, WEIGHT
-from attsvm.solvers.nuclear.rotations import FEW
-from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, advance, apply_adjoint, begin
+from attsvm.solvers.nuclear.matrices import combined, outer, products, right_singular
+from attsvm.solvers.nuclear.pursuit import STEPS as STEPS_ON_FACE
+from attsvm.solvers.nuclear.pursuit import TIE_PRECISION, approach, normalise
+from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, Constraints, advance, apply_adjoint, begin, copy
 
-# Larger instances gain from working sets and LAPACK, which the general solver has.
-MOST_CONSTRAINTS = 250
 # Gaps at which Newton is tried, and first-order steps in all; those not settled by then are ill-conditioned, and the
 # interior point is faster. So are those expected to take more than PATIENCE steps, an estimate that is mostly too high:
 # of the test families 97 % of what settles is below it, and two thirds of what does not above.
 TARGETS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7)
 STEPS, PATIENCE = 1000, 6000
-# Seconds that the interpreter may be expected to take before the stack is compiled, which takes half a minute.
-COMPILED_AFTER = 6.0 * kernels.PATIENCE
+# Newton goes on below the gap asked for until this one, which costs one step more: convergence is quadratic.
+POLISHED = 1e-13
 # Entries are scaled to largest one; data whose scale is nearer the ends of the floating-point range are left open.
 SMALLEST = 1e-100
 # A vector whose squared part off the others is below this part of its square lies in their span.
 DEPENDENT = 1e-26
-
-
-def fits(n: int, T: int, dz: int) -> bool:
-    """Whether instances of this shape are small enough for :func:`solve_stack`."""
-    return n * (T - 1) <= MOST_CONSTRAINTS and min(n, dz) <= FEW
 
 
 def work(n: int, T: int, d: int, dz: int) -> float:
@@ -47,9 +40,11 @@ def work(n: int, T: int, d: int, dz: int) -> float:
 def _basis(vectors):
     """Orthonormal basis, in rows, of the span of vectors (m, q); the identity when m >= q."""
     m, q = vectors.shape
+    basis = np.zeros((min(m, q), q))
     if m >= q:
-        return np.eye(q)
-    basis = vectors.copy()
+        for a in range(q):
+            basis[a, a] = 1.0
+        return basis
     rank = 0
     for k in range(m):
         before, after = 0.0, 0.0
@@ -95,7 +90,8 @@ def _merge(delta, queries, row, column, free):
                 repeated = True
                 break
         if not repeated:
-            delta[count], row[count], column[count], free[count] = delta[k], row[k], column[k], free[k]
+            copy(delta[k], delta[count])
+            row[count], column[count], free[count] = row[k], column[k], free[k]
             count += 1
     return count
 
@@ -135,13 +131,16 @@ def _rescale(tokens, queries, selected, mask, W, margins):
     return smallest
 
 
-@kernel(inner=True)
+@kernel()
 def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     """Solve one instance into W, dual and margins; returns (state, norm, gap). Arguments as in :func:`solve_stack`."""
     n, dz = queries.shape
     d = tokens.shape[2]
-    delta, row, column, free, cost = gather(tokens, selected, mask, dual, margins)
-    W[:] = 0.0
+    delta, row, column, free, cost = constraints_of(tokens, selected, mask)
+    clear(dual, margins)
+    for a in range(d):
+        for c in range(dz):
+            W[a, c] = 0.0
     longest_token, longest_query, asked = 0.0, 0.0, 0.0
     for k in range(len(row)):
         asked += cost[k]
@@ -166,20 +165,24 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     p, r = len(left), len(right)
 
     token_gram, query_gram = products(tokens_in, tokens_in), products(queries_in, queries_in)
-    gram, largest = np.empty((m, m)), 0.0
+    gram, lengths, largest = np.empty((m, m)), np.empty(m), 0.0
     for k in range(m):
         square = token_gram[k, k] * query_gram[of[k], of[k]]
         if not square > SMALLEST:
             return OPEN, np.inf, np.inf
+        lengths[k] = np.sqrt(square)
         largest = max(largest, square)
     for k in range(m):
         for j in range(m):
             gram[k, j] = token_gram[k, j] * query_gram[of[k], of[j]] / largest
-    found, vanished, values = least_multipliers(gram, cost[:m], free)
-    if not found:
-        return keep(values, vanished, delta, scaled, of, column[:m], free, dual)
+    state, values = least_multipliers(gram, cost[:m], free)
+    if state == VANISHED:
+        scatter(values, of, column, free, dual)
+    if state != SOLVED:
+        return state, np.inf, np.inf
+    constraints = Constraints(tokens_in, of, queries_in, free, lengths)
     inner = np.empty((p, r))
-    apply_adjoint(tokens_in, of, values, queries_in, inner)
+    apply_adjoint(constraints, values, inner)
     spectral = right_singular(inner)[2][0]
     square, length, supports = 0.0, 0.0, 0
     for k in range(m):
@@ -191,27 +194,37 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
             length += inner[a, c] ** 2
             inner[a, c] /= largest
     weight = WEIGHT * largest / spectral * np.sqrt(square / length)
-    pairs, basis, state = begin(tokens_in, of, queries_in, free, inner, values, weight)
-    if STEPS_TO_FACE * state[NORM] * np.sqrt(np.sqrt(square / supports) / largest) > PATIENCE:
+    memory = begin(constraints, inner, values, weight)
+    if STEPS_TO_FACE * memory.state[NORM] * np.sqrt(np.sqrt(square / supports) / largest) > PATIENCE:
         return OPEN, np.inf, np.inf
     best, best_W, best_dual = np.inf, np.empty((p, r)), np.empty(m)
+    on_face, signed = np.empty((p, r)), np.empty(m)
     steps = 0
     for target in TARGETS:
-        if state[GAP] >= target:
-            steps += advance(tokens_in, of, queries_in, free, pairs, basis, state, target, STEPS - steps)
-        if state[GAP] >= target:
+        if memory.state[GAP] >= target:
+            steps += advance(constraints, memory, target, STEPS - steps)
+        if memory.state[GAP] >= target:
             break
-        inner[:] = pairs[BEST, : p * r].reshape(p, r)
-        values[:] = pairs[BEST, p * r :]
-        best = pursue(tokens_in, of, queries_in, free, inner, values, tol, best_W, best_dual, best)
+        copy(memory.pairs[BEST, : p * r], inner.reshape(p * r))
+        copy(memory.pairs[BEST, p * r :], values)
+        going = normalise(constraints, inner, values)
+        active = np.zeros(m, dtype=np.bool_)
+        for _ in range(STEPS_ON_FACE):
+            if not going:
+                break
+            reached, going = approach(
+                constraints, inner, values, active, on_face, signed, np.inf if best <= tol else POLISHED
+            )
+            if reached < best:
+                best = reached
+                copy(on_face.reshape(p * r), best_W.reshape(p * r))
+                copy(signed, best_dual)
         if best <= tol:
             break
     if not best <= tol:
         return OPEN, np.inf, np.inf
 
-    half = np.zeros((p, dz))
-    combine(best_W, right, half)
-    combine(left.T, half, W)
+    copy(outer(left, combined(best_W, right)).reshape(W.size), W.reshape(W.size))
     smallest = _rescale(tokens, queries, selected, mask, W, margins)
     if smallest <= 0.0:
         return OPEN, np.inf, np.inf
@@ -227,7 +240,6 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     return SOLVED if gap <= tol else OPEN, objective, gap
 
 
-@kernel()
 def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objective, gap, state):
     """Solve a stack of instances as :func:`attsvm.solvers.compiled.frobenius.solve_stack` does, in the nuclear norm."""
     for b in range(len(tokens)):

@@ -14,9 +14,11 @@ import numpy as np
 
 from attsvm.core.kernels import FAST, call, kernel
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.schedule import COMPILED, UPDATES
+from attsvm.solvers.schedule import COMPILED, LOOK_OPERATIONS, STREAMED, UPDATES
 
 INNER_SWEEPS = 2
+# Seconds of passes in one compiled call, which hears no Ctrl-C.
+UNHEARD = 0.25
 
 
 @kernel(inner=True, fastmath=FAST)
@@ -133,27 +135,34 @@ class CoordinateDescent:
         self._random = np.random.default_rng(0)
 
     def run(self, passes: int) -> float:
-        """Make a full pass and ``passes - 1`` over what it left alive, in random order; returns the work."""
+        """Make a full pass and ``passes - 1`` over what it left alive, in random order.
+
+        Returns the work, that of a look at the gap included.
+        """
         data, terms = self.reduced, self._terms
         orders = self._random.permuted(np.tile(np.arange(len(self.dual)), (passes, 1)), axis=1)
-        call(
-            sweeps,
-            4.0 * passes * data.delta.size,
-            data.delta,
-            self._squares,
-            data.queries,
-            data.rejected,
-            data.tied,
-            self._cost,
-            float(terms.upper),
-            float(terms.shift),
-            self.dual,
-            self.V,
-            orders,
-            self._alive,
-            INNER_SWEEPS,
-        )
+        step = max(1, int(UNHEARD * COMPILED / (4.0 * data.delta.size + 4.0 * len(data.delta) * self.V.size)))
+        for start in range(0, passes, step):
+            part = orders[start : start + step]
+            call(
+                sweeps,
+                4.0 * len(part) * data.delta.size,
+                data.delta,
+                self._squares,
+                data.queries,
+                data.rejected,
+                data.tied,
+                self._cost,
+                float(terms.upper),
+                float(terms.shift),
+                self.dual,
+                self.V,
+                part,
+                self._alive,
+                INNER_SWEEPS,
+            )
         self.V = data.adjoint(self.dual)
         n, T, p = data.delta.shape
         visits = n * T + (INNER_SWEEPS * passes - 1) * int(self._alive.sum())
-        return 2.0 * visits * p / COMPILED + 4.0 * passes * n * p * data.queries.shape[1] / UPDATES
+        updates = 4.0 * passes * n * p * data.queries.shape[1]
+        return 2.0 * visits * p / COMPILED + updates / UPDATES + LOOK_OPERATIONS * n * T / STREAMED

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_solve
 
+from attsvm.solvers.common.cholesky import lower_factor, ridged
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.schedule import BLOCKED, OVERHEAD, Steps
@@ -85,6 +86,18 @@ def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int)
     return None
 
 
+def onto_bounds(setting: Setting, dual: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """Move multipliers (n, T) of an interior point to the bounds that they are sent to.
+
+    Those that a step of coordinate descent from V (p, r) would take to a bound.
+    """
+    terms, squares = setting.terms, setting.reduced.lengths**2
+    slope = terms.cost - setting.reduced.apply(V) - terms.shift * dual
+    goal = dual + slope / np.where(terms.rejected, squares + terms.shift, 1.0)
+    bounded = np.where(goal <= 0.0, 0.0, np.where(goal >= terms.upper, terms.upper, dual))
+    return np.where(terms.rejected, bounded, dual)
+
+
 def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) -> bool:
     """Move V onto the margins asked of inner multipliers, to the accuracy of V itself; True when the gap closes.
 
@@ -105,7 +118,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     gram = _gram(setting, rows, columns)
     try:
         gram[np.diag_indices(size)] += RIDGE * float(np.diag(gram).max())
-        factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+        factor = lower_factor(gram)
     except LinAlgError:
         return False
     for _ in range(4):
@@ -123,9 +136,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
 def _gram(setting: Setting, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Second derivatives of the dual among the multipliers (rows, columns), each (J,), with the sign of K."""
     reduced, shift = setting.reduced, setting.terms.shift
-    delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
-    gram = delta @ delta.T
-    gram *= queries @ queries.T
+    gram = reduced.gram(rows, columns)
     if shift > 0:
         gram[np.diag_indices(len(rows))] += np.where(reduced.tied[rows, columns], 0.0, shift)
     return gram
@@ -214,19 +225,12 @@ def regularised_solve(gram: np.ndarray, start: np.ndarray, slope: np.ndarray, ri
         solution = _by_single_precision(gram, start, slope)
         if solution is not None:
             return solution
-    while True:
-        try:
-            matrix = gram.copy()
-            matrix[np.diag_indices(size)] += ridge
-            factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
-            break
-        except LinAlgError:
-            ridge *= 100.0
-    solution = start + cho_solve(factor, slope, check_finite=False)
+    solve = ridged(gram, ridge)
+    solution = start + solve(slope)
     for _ in range(2):
         slope = slope - gram @ (solution - start)
         start = solution
-        solution = start + cho_solve(factor, slope, check_finite=False)
+        solution = start + solve(slope)
     return solution
 
 
@@ -238,7 +242,7 @@ def _by_single_precision(gram: np.ndarray, start: np.ndarray, slope: np.ndarray)
     matrix = gram.astype(np.float32)
     matrix[np.diag_indices(len(gram))] += SINGLE_RIDGE * float(np.diag(gram).max())
     try:
-        factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+        factor = lower_factor(matrix)
     except LinAlgError:
         return None
     solution, residual = start.copy(), slope.copy()

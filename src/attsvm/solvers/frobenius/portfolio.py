@@ -19,7 +19,7 @@ from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.coordinate_descent import CoordinateDescent
-from attsvm.solvers.frobenius.newton import newton
+from attsvm.solvers.frobenius.newton import newton, onto_bounds
 from attsvm.solvers.frobenius.priced_active_set import FEW_SUPPORTS, solve_by_prices
 from attsvm.solvers.interior_point.engine import CENTRE
 from attsvm.solvers.interior_point.euclidean import FrobeniusInteriorPoint, work_of_a_step
@@ -205,7 +205,7 @@ def interior_point(setting: Setting, control: Control, dual: np.ndarray) -> Step
         multipliers = farkas.certificate(setting.reduced, dual, control)
         if multipliers is not None:
             return multipliers
-    yield from newton(setting, dual, control, rounds=12)
+    yield from newton(setting, onto_bounds(setting, dual, method.term.V), control, rounds=12)
     return None
 
 

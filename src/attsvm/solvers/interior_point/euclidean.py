@@ -12,22 +12,17 @@ product (:mod:`attsvm.core.normal_matrix`); when there are fewer constraints tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common import cholesky as equilibrated
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.common.ties import Ties
+from attsvm.solvers.common.ties import Solver, Ties
 from attsvm.solvers.interior_point.engine import CENTRE, Slacks, SoftInteriorPoint
 from attsvm.solvers.interior_point.terms import FAR, Move
-from attsvm.solvers.schedule import BLOCKED, OVERHEAD, STREAMED
-
-Solver = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+from attsvm.solvers.schedule import BLOCKED, COORDINATE_OPERATIONS, OVERHEAD, STEP_OPERATIONS, STREAMED
 
 
 class EuclideanSystem:
@@ -46,8 +41,7 @@ class EuclideanSystem:
         self._where = rows, columns
         self._normal = None
         if in_dual_space(reduced):
-            delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
-            self._gram = (delta @ delta.T) * (queries @ queries.T)
+            self._gram = reduced.gram(rows, columns)
             for row in ties.basis:
                 image = reduced.apply(row.reshape(reduced.shape))[rows, columns]
                 self._gram -= np.outer(image, image)
@@ -67,19 +61,7 @@ class EuclideanSystem:
     def _factor_primal(self, normal: NormalMatrix, theta: np.ndarray) -> Solver:
         matrix = normal.form(theta)
         matrix[np.diag_indices(len(matrix))] += 1.0
-        inverse = equilibrated.factor(matrix)
-        basis = self._ties.basis
-        if not len(basis):
-            return lambda rhs: (inverse(rhs.ravel()).reshape(rhs.shape), np.zeros(0))
-        lifted = inverse(basis.T)
-        small = cho_factor(basis @ lifted, lower=True, check_finite=False)
-
-        def solve(rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            V = inverse(rhs.ravel())
-            tie = -cho_solve(small, basis @ V, check_finite=False)
-            return self._ties.project((V + lifted @ tie).reshape(rhs.shape)), tie
-
-        return solve
+        return self._ties.eliminate(equilibrated.factor(matrix))
 
     def _factor_dual(self, theta: np.ndarray) -> Solver:
         reduced, ties = self._reduced, self._ties
@@ -202,7 +184,7 @@ def work_of_a_step(reduced: Reduced) -> float:
     """Estimate the work of one step from sizes (see :mod:`attsvm.solvers.schedule`)."""
     n, T, p = reduced.delta.shape
     r = reduced.shape[1]
-    passes = 40.0 * n * T * p / STREAMED
+    passes = (STEP_OPERATIONS + COORDINATE_OPERATIONS * p) * n * T / STREAMED
     if in_dual_space(reduced):
         return OVERHEAD + passes + int(reduced.rejected.sum()) ** 3 / 3.0 / BLOCKED
     form = n * T * p * p + n * p * p * r * r / 2.0

@@ -28,6 +28,7 @@ from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
+from attsvm.solvers.schedule import FEWER_ROWS_LINEAR
 
 OPENING_GAP, OPENING_STEPS = 1e-2, 500
 FURTHER = 10.0
@@ -68,7 +69,7 @@ def solve_hard_margin(reduced: Reduced, control: Control, start: np.ndarray | No
         return None
     if norm.power is not None and 1 < norm.power < math.inf:
         control.method += ", barrier"
-        solve_power(reduced, norm, W, dual, control)
+        solve_power(setting, W, dual, control)
     if not (control.solved or control.stopped):
         solve_from(setting, control, W)
     return None
@@ -88,6 +89,8 @@ def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | N
     V = _opening(setting, control)
     control.method = f"Frobenius ({control.method})"
     solve_from(setting, control, np.zeros(setting.reduced.shape) if V is None else V)
+    if not (control.solved or control.stopped or setting.terms.hard):
+        _without_loss(setting, control)
 
 
 def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
@@ -102,10 +105,6 @@ def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
     if control.solved or control.stopped:
         return
     _run(setting, np.zeros_like(V), unit, FURTHER * CENTRE, control, again=True)
-    if control.solved or control.stopped:
-        return
-    if np.isfinite(setting.terms.upper):
-        _without_loss(setting, control)
 
 
 def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
@@ -119,14 +118,15 @@ def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
 
 
 def _without_loss(setting: Setting, control: Control) -> None:
-    """Try the hard margin: it is the answer when its multipliers stay below C, however large C is."""
-    hard = replace(setting, terms=replace(setting.terms, upper=np.inf))
+    """Try the hard margin: it is the answer when its multipliers are far below C, however large C is."""
+    hard = replace(setting, terms=replace(setting.terms, upper=np.inf, shift=0.0))
     inner = control.inner(control.tol)
-    V = np.zeros(setting.reduced.shape) if control.W is None else control.W
-    unit = setting.terms.norm.value(V) or 1.0
-    _run(hard, _inside(hard, V), unit, HARD_CENTRE, inner)
+    V = _opening(hard, inner)
+    if V is not None:
+        solve_from(hard, inner, V)
     control.iterations += inner.iterations
     if inner.W is not None and inner.dual is not None:
+        control.enter("hard margin")
         setting.report(inner.W, inner.dual, control)
 
 
@@ -154,7 +154,7 @@ def _term(setting: Setting, *, again: bool = False) -> NormTerm:
         return SpectralTerm(setting)
     if norm.power is not None and 1 < norm.power < math.inf:
         return PowerConeTerm(setting)
-    return LinearTerm(setting, shared=norm.power != 1)
+    return LinearTerm(setting, norm.power != 1, math.inf if again else FEWER_ROWS_LINEAR)
 
 
 class Finish:

@@ -15,16 +15,16 @@ Exponents far from 2 are reached through intermediate ones, each started from it
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import LinAlgError
 
-from attsvm.core.norms import Norm, entrywise, entrywise_norm
+from attsvm.core.norms import entrywise, entrywise_norm
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
-from attsvm.solvers.common.evaluation import report
+from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import longest
 
 STEP_BACK = 0.95
@@ -48,27 +48,26 @@ class Point:
     tie: np.ndarray
 
 
-def solve_power(reduced: Reduced, norm: Norm, W: np.ndarray, dual: np.ndarray, control: Control) -> None:
+def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Control) -> None:
     """Run from a feasible W and multipliers of the Frobenius problem until the control is satisfied or progress ends.
 
     Parameters
     ----------
-    reduced : Reduced
-    norm : Norm
-        Entrywise with 1 < p < inf.
+    setting : Setting
+        A hard margin without a prior, in an entrywise norm with 1 < p < inf.
     W : ndarray, shape (p, r)
         Smallest margin one.
     dual : ndarray, shape (n, T)
     control : Control
     """
-    p = norm.power
+    reduced, p = setting.reduced, setting.terms.norm.power
     assert p is not None
     system = DiagonalNormal(reduced)
     for power in exponents(p):
         last = power == p
         stage = Control(NEIGHBOUR_GAP) if not last else control
-        method = PowerNorm(reduced, system, power, W, dual)
-        method.run(entrywise_norm(power), stage, control)
+        part = replace(setting, terms=replace(setting.terms, norm=entrywise_norm(power)))
+        PowerNorm(reduced, system, power, W, dual).run(part, stage, control)
         if control.stopped is not None:
             return
         if stage.W is not None and stage.dual is not None:
@@ -114,14 +113,14 @@ class PowerNorm:
         floor = np.minimum(self.mu / slack, 0.1 / (self._count * np.where(inner, reduced.lengths, 1.0)))
         self.point = Point(V, slack, np.where(inner, np.maximum(dual, floor), 0.0), system.from_multipliers(dual))
 
-    def run(self, norm: Norm, stage: Control, control: Control) -> None:
+    def run(self, setting: Setting, stage: Control, control: Control) -> None:
         """Step until ``stage`` is satisfied; ``control`` supplies the limits."""
         best, waited = np.inf, 0
         for _ in range(MAX_STEPS):
             W, dual = self.candidate()
-            done = report(self.reduced, norm, W, dual, stage)
+            done = setting.report(W, dual, stage)
             if self.p > 2 and self.mu * self._count < 0.1 * stage.tol and not done:
-                done = report(self.reduced, norm, W, self.corrected_dual(), stage, steps=0)
+                done = setting.report(W, self.corrected_dual(), stage, steps=0)
             if stage is not control:
                 done |= control.observe(None, np.inf, None, 0.0)
             gap = stage.state.gap
@@ -143,9 +142,8 @@ class PowerNorm:
         """
         x, inner = self.point, self.reduced.rejected
         rows, columns = np.nonzero(inner & (x.dual > x.slack))
-        products = self.reduced.delta[rows, columns][:, :, None] * self.reduced.queries[rows][:, None, :]
         scale = np.append(x.dual[rows, columns], np.full(len(x.tie), x.dual.max()))
-        matrix = np.vstack([products.reshape(len(rows), x.W.size), self.system.basis]) * scale[:, None]
+        matrix = self.system.constraints(rows, columns) * scale[:, None]
         now = np.append(x.dual[rows, columns], x.tie) / scale
         gradient = (np.sign(x.W) * np.abs(x.W) ** (self.p - 1)).ravel()
         values = (now + np.linalg.lstsq(matrix.T, gradient - now @ matrix, rcond=None)[0]) * scale

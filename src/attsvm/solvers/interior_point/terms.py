@@ -18,6 +18,7 @@ import numpy as np
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import longest
+from attsvm.solvers.schedule import FEWER_ROWS_LINEAR
 
 FAR = 10.0  # a step this long is as good as an unbounded one
 
@@ -49,18 +50,20 @@ class LinearTerm:
     setting : Setting
     shared : bool
         One bound for all entries.
+    fewer : float
+        Of :class:`attsvm.solvers.common.diagonal_normal.DiagonalNormal`.
     """
 
     joint = False
 
-    def __init__(self, setting: Setting, shared: bool) -> None:
-        self._setting, self._shared = setting, shared
-        self._system = DiagonalNormal(setting.reduced)
+    def __init__(self, setting: Setting, shared: bool, fewer: float = FEWER_ROWS_LINEAR) -> None:
+        self._setting, self._shared, self._fewer = setting, shared, fewer
+        self._system = DiagonalNormal(setting.reduced, fewer)
         self.degree = 2 * int(np.prod(setting.reduced.shape))
 
     def extend(self, setting: Setting) -> None:
         """Take the constraints of another setting."""
-        self._setting, self._system = setting, DiagonalNormal(setting.reduced)
+        self._setting, self._system = setting, DiagonalNormal(setting.reduced, self._fewer)
 
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V with equal multipliers of both sides."""

@@ -10,13 +10,31 @@ are smooth, and Newton on them converges quadratically once k and J are right. T
 :math:`Z = [[I, -M], [-M^\top, I]]` is diagonal in the singular vectors of M; its positive part is eliminated, which
 leaves a symmetric system in the |J| multipliers and the k(k+1)/2 entries of S (the rotations of K, Q among themselves
 are the gauge and never enter). Its blocks are entrywise products of Gram matrices, so the cost does not see the p r
-entries of W.
+entries of W. Only the right singular vectors V are formed, together with MV: left ones off the leading k enter through
+:math:`u\sigma = Mv` and through the token Gram matrix, so that no basis is completed and nothing is divided by a small
+singular value.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.linalg import get_lapack_funcs, lu_solve, solve_triangular
+
+from attsvm.core.kernels import FAST, kernel
+from attsvm.solvers.nuclear.matrices import (
+    add_products,
+    combined,
+    eigenvectors,
+    eliminate,
+    gathered,
+    outer,
+    products,
+    scaled,
+    total,
+    weighted,
+)
 
 MEASURE_FLOOR = 1e-3
 # Systems nearer to singular than this hold dependent constraints (well-posed ones seen are above 1e-9). Those that
@@ -26,105 +44,37 @@ CUTOFFS = (1e-12, 1e-5)
 # Cholesky factors nearer to singular than this are left to the factorisation of the whole system, which looks closer.
 SOUND = 1e-9
 WORTH_ELIMINATING = 100  # constraints
+# Diagonal entries of S, over the largest, and distances of singular values off the face from one are at least this.
+SINGULAR_FLOOR, TAIL_FLOOR = 1e-12, 1e-14
 
 
-def newton_step(
-    delta: np.ndarray,
-    queries: np.ndarray,
-    cost: np.ndarray,
-    lam: np.ndarray,
-    bases: tuple[np.ndarray, np.ndarray],
-    sigma: np.ndarray,
-    turn: np.ndarray,
-    singular: np.ndarray,
-    cutoff: float,
-    shift: np.ndarray | float = 0.0,
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """One Newton step: the new W, and the change of the multipliers.
+class Face(NamedTuple):
+    """The singular vectors of M, and S = U^T W V on the leading k of them, turned so that S is diagonal.
 
-    Parameters
+    Attributes
     ----------
-    delta, queries : ndarray, shapes (J, p) and (J, r)
-    cost, lam : ndarray, shape (J,)
-        Right-hand sides and current multipliers.
-    bases : tuple of ndarray, shapes (p, p) and (r, r)
-        All singular vectors of M, in columns.
-    sigma : ndarray
-        Its singular values.
-    turn : ndarray, shape (k, k)
-        Turns the leading k pairs so that S becomes diagonal.
+    left, right : ndarray, shapes (k, p) and (k, r)
+        The leading ones, in rows.
+    images, vectors : ndarray, shapes (t, p) and (t, r)
+        (M V)^T and V^T of the others.
+    sigma : ndarray, shape (t,)
+        Their singular values.
     singular : ndarray, shape (k,)
-        That diagonal.
-    cutoff : float
-        Relative size below which singular values of the system count as zero.
-    shift : float or ndarray, shape (J,)
-        Margins may fall short by this times the multiplier (soft margins with squared loss).
+        The diagonal of S, descending.
+    curvature : ndarray, shape (k, k)
+        I less the leading singular values, turned likewise.
     """
-    k, active, half = len(singular), len(cost), np.sqrt(0.5)
-    Uk, Vk = bases[0][:, :k] @ turn, bases[1][:, :k] @ turn
-    rest_u, rest_v = bases[0][:, k:], bases[1][:, k:]
-    # The inverse of Z off its kernel: eigenvalue 2 on (u, -v) of the leading pairs, 1 -+ sigma on the others.
-    both = len(sigma) - k
-    tail = np.zeros(max(rest_u.shape[1], rest_v.shape[1]))
-    tail[:both] = sigma[k:]
-    inverse = 1.0 / np.maximum(1.0 - tail**2, 1e-14)
-    a, b = delta @ Uk, queries @ Vk  # (J, k)
-    rest_a, rest_b = delta @ rest_u, queries @ rest_v
-    c = np.sqrt(2.0 * singular)  # K = Uk diag(c)/sqrt(2), Q likewise
-    root = np.sqrt(inverse)
-    schur = _gram(np.hstack([0.5 * a, rest_a * root[: rest_a.shape[1]]]))
-    schur *= _gram(b * (half * c))
-    other_side = _gram(np.hstack([0.5 * b, rest_b * root[: rest_b.shape[1]]]))
-    other_side *= _gram(a * (half * c))
-    schur += other_side
-    cross = np.hstack([-0.25 * a, rest_a[:, :both] * (tail * inverse)[:both]]) @ np.hstack([b, rest_b[:, :both]]).T
-    cross *= (b * (0.5 * c**2)) @ a.T
-    schur += cross
-    schur += cross.T
-    schur[np.diag_indices(active)] += shift
 
-    # The part of (K, Q) along the kernel of Z is (Uk; Vk) Y / sqrt(2). Directions Y = diag(c) skew only rotate K and
-    # Q; their complement is spanned by E_ii and by weight E_ij + other E_ji with weight/other = c_j/c_i.
-    i, j = np.triu_indices(k)
-    length = np.hypot(c[i], c[j])
-    weight = np.where(i == j, 1.0, c[j] / length)
-    other = np.where(i == j, 0.0, c[i] / length)
-    border = 0.5 * (a[:, i] * b[:, j] + b[:, i] * a[:, j]) * (weight * c[j] + other * c[i])
-    basis = np.zeros((len(i), k, k))
-    basis[np.arange(len(i)), i, j] = weight
-    basis[np.arange(len(i)), j, i] += other
-    curvature = turn.T @ ((1.0 - sigma[:k, None]) * turn)
-    kernel = basis.reshape(len(i), -1) @ np.matmul(curvature, basis).reshape(len(i), -1).T
-
-    margin = np.einsum("ka,a->k", a * b, singular)
-    rhs = np.concatenate([cost + margin - shift * lam, np.zeros(len(i))])
-    solution = _eliminate(schur, border, kernel, rhs, lam)
-    if solution is None:
-        weight_of = np.maximum(np.abs(lam) / max(float(np.abs(lam).max()), 1e-300), MEASURE_FLOOR)
-        system = np.block([[schur, border], [border.T, -kernel]])
-        solution = _solve(system, rhs, np.append(weight_of, np.ones(len(i))), cutoff)
-    if solution is None:
-        return None
-    d_lam, Y = solution[:active], np.tensordot(solution[active:], basis, 1)
-    token, query = half * delta.T @ (d_lam[:, None] * (b * c)), half * queries.T @ (d_lam[:, None] * (a * c))
-    along_u, along_v = rest_u.T @ token, rest_v.T @ query
-    lead = 0.25 * (Uk.T @ token - Vk.T @ query)
-    mixed = (tail * inverse)[:both, None]
-    rest_k, rest_q = along_u * inverse[: len(along_u), None], along_v * inverse[: len(along_v), None]
-    rest_k[:both] += mixed * along_v[:both]
-    rest_q[:both] += mixed * along_u[:both]
-    K = Uk @ (half * Y + lead) + rest_u @ rest_k
-    Q = Vk @ (half * Y - lead) + rest_v @ rest_q
-    return K @ Q.T, d_lam
+    left: np.ndarray
+    right: np.ndarray
+    images: np.ndarray
+    vectors: np.ndarray
+    sigma: np.ndarray
+    singular: np.ndarray
+    curvature: np.ndarray
 
 
-def _gram(rows: np.ndarray) -> np.ndarray:
-    return rows @ rows.T
-
-
-def _eliminate(
-    schur: np.ndarray, border: np.ndarray, kernel: np.ndarray, rhs: np.ndarray, lam: np.ndarray
-) -> np.ndarray | None:
+def _eliminate(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray) -> np.ndarray | None:
     r"""Solve by a Cholesky factorisation of the upper block, where that is sound: half the work of factoring the whole.
 
     On the face the multipliers themselves are in the kernel of the upper block S (MQ = K, M^T K = Q: they move K and Q
@@ -132,12 +82,13 @@ def _eliminate(
     equation :math:`B^\top x = C y` times :math:`\gamma B u u^\top` is added to the first: S gains
     :math:`\gamma (Bu)(Bu)^\top`, which lifts that direction.
     """
-    active = len(schur)
+    active = len(lam)
     if active < WORTH_ELIMINATING:
         return None
+    schur, border, curvature = system[:active, :active], system[:active, active:], -system[active:, active:]
     direction = border.T @ lam
     direction /= max(float(np.linalg.norm(direction)), 1e-300)
-    along, against = border @ direction, kernel @ direction
+    along, against = border @ direction, curvature @ direction
     potrf, pocon, lange = get_lapack_funcs(("potrf", "pocon", "lange"), (schur,))
     length = float(lange("1", schur))
     square = float(along @ along)
@@ -151,7 +102,7 @@ def _eliminate(
     bent = solve_triangular(factor, border, lower=True, check_finite=False)
     inner = bent.T @ bent
     inner -= np.outer(lift * (inner @ direction), against)
-    inner += kernel
+    inner += curvature
     pivots = _sound_lu(inner, SOUND)
     if pivots is None:
         return None
@@ -159,31 +110,13 @@ def _eliminate(
     for _ in range(2):
         upper, lower = solution[:active], solution[active:]
         first = rhs[:active] - schur @ upper - border @ lower
-        second = rhs[active:] - border.T @ upper + kernel @ lower
+        second = rhs[active:] - border.T @ upper + curvature @ lower
         first += along * (lift * float(direction @ second))
         first = solve_triangular(factor, first, lower=True, check_finite=False)
         below = lu_solve(pivots, bent.T @ first - second, check_finite=False)
         first -= bent @ below - (bent @ direction) * (lift * float(against @ below))
         above = solve_triangular(factor, first, lower=True, trans=1, check_finite=False)
         solution = solution + np.concatenate([above, below])
-    return solution if np.isfinite(solution).all() else None
-
-
-def _solve(system: np.ndarray, rhs: np.ndarray, measure: np.ndarray, cutoff: float) -> np.ndarray | None:
-    """Solve with one refinement.
-
-    When constraints depend on each other the multipliers are not unique: then the change that is smallest relative to
-    ``measure`` is taken, which keeps multipliers from an interior point positive.
-    """
-    if not np.isfinite(system).all():
-        return None
-    factor = _sound_lu(system, cutoff)
-    if factor is not None:
-        solution = lu_solve(factor, rhs, check_finite=False)
-        solution += lu_solve(factor, rhs - system @ solution, check_finite=False)
-    else:
-        weighted = measure[:, None] * system * measure
-        solution = measure * np.linalg.lstsq(weighted, measure * rhs, rcond=cutoff)[0]
     return solution if np.isfinite(solution).all() else None
 
 
@@ -194,3 +127,201 @@ def _sound_lu(system: np.ndarray, cutoff: float) -> tuple[np.ndarray, np.ndarray
     if failed or not gecon(factor, lange("1", system))[0] > cutoff:
         return None
     return factor, pivots
+
+
+def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: float) -> bool:
+    """Solve with refinement, in place; False when nothing finite comes of it.
+
+    When constraints depend on each other the multipliers are not unique: then the change that is smallest relative to
+    the multipliers is taken, which keeps those from an interior point positive.
+    """
+    if not np.isfinite(system).all():
+        return False
+    solution = _eliminate(system, rhs, lam)
+    if solution is None:
+        factor = _sound_lu(system, cutoff)
+        if factor is not None:
+            solution = lu_solve(factor, rhs, check_finite=False)
+            solution += lu_solve(factor, rhs - system @ solution, check_finite=False)
+        else:
+            measure = np.ones(len(rhs))
+            measure[: len(lam)] = np.maximum(np.abs(lam) / max(float(np.abs(lam).max()), 1e-300), MEASURE_FLOOR)
+            solution = measure * np.linalg.lstsq(measure[:, None] * system * measure, measure * rhs, rcond=cutoff)[0]
+    rhs[:] = solution
+    return bool(np.isfinite(solution).all())
+
+
+def _couple(side, query_lead, query_side, lead, cross, swap, of):
+    pairs = np.ix_(of, of)
+    mixed = cross[:, of] * swap[of]
+    return side * query_lead[pairs] + query_side[pairs] * lead + mixed + mixed.T
+
+
+def _pairs(a, b, root):
+    both = a[:, None, :] * b[:, :, None]
+    return ((both + both.transpose(0, 2, 1)) * (np.sqrt(0.5) * root[:, None])).reshape(len(a), -1)
+
+
+def _bordered(upper, border, lower):
+    return np.block([[upper, border], [border.T, -lower]])
+
+
+@kernel(inner=True, fastmath=FAST)
+def face_at(W, vectors, images, sigma, k):
+    """Read S off W (p, r), in the leading k of the singular vectors of M as :func:`.matrices.right_singular` has them.
+
+    Returns
+    -------
+    Face
+    """
+    left = weighted(images[:k], 1.0 / sigma[:k])
+    inner = products(combined(left, W), vectors[:k])
+    for i in range(k):
+        for j in range(i):
+            inner[i, j] = inner[j, i] = 0.5 * (inner[i, j] + inner[j, i])
+    turn, singular = eigenvectors(inner)
+    curvature = products(scaled(turn, 1.0 - sigma[:k]), turn)
+    return Face(
+        combined(turn, left), combined(turn, vectors[:k]), images[k:], vectors[k:], sigma[k:], singular, curvature
+    )
+
+
+@kernel(inner=True, fastmath=FAST)
+def matrix_of(face):
+    """U S V^T, (p, r)."""
+    return outer(weighted(face.left, face.singular), face.right)
+
+
+@kernel(inner=True, fastmath=FAST, plain=_couple)
+def _coupled(side, query_lead, query_side, lead, cross, swap, of):
+    """Second derivatives among the multipliers (J, J), from Gram matrices of tokens (J, J) and of queries (n, n)."""
+    out = np.empty(side.shape)
+    for j in range(len(of)):
+        i = of[j]
+        for m in range(len(of)):
+            h = of[m]
+            value = side[j, m] * query_lead[i, h] + query_side[i, h] * lead[j, m]
+            out[j, m] = value + cross[j, h] * swap[i, m] + cross[m, i] * swap[h, j]
+    return out
+
+
+@kernel(inner=True, fastmath=FAST, plain=_pairs)
+def _margins_along(a, b, root):
+    """Margins (J, k k) of the entries of Y^T, flattened, from projections (J, k) and the root of S."""
+    active, k = a.shape
+    out = np.empty((active, k * k))
+    for m in range(active):
+        for j in range(k):
+            for i in range(k):
+                out[m, j * k + i] = np.sqrt(0.5) * root[j] * (a[m, i] * b[m, j] + b[m, i] * a[m, j])
+    return out
+
+
+@kernel(inner=True)
+def _directions(root):
+    """Basis of the Y that do not merely rotate K and Q: each Y^T, flattened, in a row, (k (k + 1) / 2, k k).
+
+    Rotations are Y = diag(s) times a skew matrix, s the root of S; their complement is spanned by E_ii and by
+    weight E_ij + other E_ji with weight / other = s_j / s_i.
+    """
+    k = len(root)
+    out = np.zeros((k * (k + 1) // 2, k * k))
+    q = 0
+    for i in range(k):
+        out[q, i * k + i] = 1.0
+        q += 1
+        for j in range(i + 1, k):
+            length = np.sqrt(root[i] * root[i] + root[j] * root[j])
+            out[q, j * k + i] = root[j] / length
+            out[q, i * k + j] = root[i] / length
+            q += 1
+    return out
+
+
+@kernel(inner=True, plain=_bordered)
+def _system(upper, border, lower):
+    """Join the symmetric matrix [[upper, border], [border^T, -lower]]."""
+    active, size = border.shape
+    out = np.empty((active + size, active + size))
+    for i in range(active):
+        for j in range(active):
+            out[i, j] = upper[i, j]
+        for q in range(size):
+            out[i, active + q] = out[active + q, i] = border[i, q]
+    for q in range(size):
+        for s in range(size):
+            out[active + q, active + s] = -lower[q, s]
+    return out
+
+
+@kernel(inner=True, plain=_by_lapack)
+def _solve(system, rhs, lam, cutoff):
+    """Solve the Newton system in place of its right-hand side; False when it is singular."""
+    return eliminate(system, rhs)
+
+
+@kernel(inner=True, fastmath=FAST)
+def newton_step(delta, of, queries, cost, lam, shift, face, cutoff):
+    """One Newton step: whether it could be made, the new W (p, r), and the change of the multipliers (J,).
+
+    Parameters
+    ----------
+    delta : ndarray, shape (J, p)
+        Active constraints.
+    of : ndarray of int, shape (J,)
+        The query of each.
+    queries : ndarray, shape (n, r)
+    cost, lam : ndarray, shape (J,)
+        Right-hand sides and current multipliers.
+    shift : ndarray, shape (J,)
+        Margins may fall short by this times the multiplier (soft margins with squared loss).
+    face : Face
+    cutoff : float
+        Relative size below which singular values of a large system count as zero.
+    """
+    k, active = len(face.singular), len(cost)
+    root, leak = np.empty(k), np.empty(len(face.sigma))
+    for c in range(k):
+        root[c] = np.sqrt(max(face.singular[c], SINGULAR_FLOOR * face.singular[0]))
+    for c in range(len(leak)):
+        leak[c] = 1.0 / np.sqrt(max(1.0 - face.sigma[c] * face.sigma[c], TAIL_FLOOR))
+    # The inverse of Z off its kernel: eigenvalue 2 on (u, -v) of the leading pairs, 1 -+ sigma on the others.
+    a, b = products(delta, face.left), products(queries, face.right)
+    tail = scaled(products(delta, face.images), leak)
+    query_tail = scaled(products(queries, face.vectors), leak)
+    heavy, query_heavy = scaled(a, root), scaled(b, root)
+    side = products(delta, delta)
+    add_products(side, a, a, -0.75)
+    add_products(side, tail, tail, 1.0)
+    query_side = products(query_tail, query_tail)
+    add_products(query_side, b, b, 0.25)
+    cross = products(tail, query_tail)
+    add_products(cross, a, b, -0.25)
+    swap = products(query_heavy, heavy)  # (n, J)
+    upper = _coupled(
+        side, products(query_heavy, query_heavy), query_side, products(heavy, heavy), cross, swap, of
+    )  # fmt: skip
+    # The part of (K, Q) along the kernel of Z is (U; V) Y / sqrt(2).
+    basis = _directions(root)
+    border = products(_margins_along(a, gathered(b, of), root), basis)
+    lower = products(basis, combined(basis.reshape(len(basis) * k, k), face.curvature).reshape(basis.shape))
+    change = np.zeros(active + len(basis))
+    for j in range(active):
+        change[j] = cost[j] + swap[of[j], j] - shift[j] * lam[j]
+        upper[j, j] += shift[j]
+    if not _solve(_system(upper, border, lower), change, lam, cutoff):
+        return False, np.zeros((delta.shape[1], queries.shape[1])), change
+    K = outer(weighted(gathered(query_heavy, of), change[:active]), delta)
+    Q = outer(weighted(heavy, change[:active]), gathered(queries, of))
+    on_left, on_right = products(K, face.left), products(Q, face.right)
+    mixed = products(K, face.images)
+    add_products(mixed, Q, face.vectors, 1.0)
+    mixed = scaled(mixed, leak * leak)
+    Y = combined(change[active:].reshape(1, len(basis)), basis).reshape(k, k)
+    for c in range(k):
+        for e in range(k):
+            lead, along = 0.25 * (on_left[c, e] - on_right[c, e]), np.sqrt(0.5) * Y[c, e]
+            on_left[c, e], on_right[c, e] = along + lead - on_left[c, e], along - lead
+    K = total(K, total(combined(on_left, face.left), combined(mixed, face.images), 1.0), 1.0)
+    Q = total(combined(on_right, face.right), combined(mixed, face.vectors), 1.0)
+    return True, outer(K, Q), change[:active]

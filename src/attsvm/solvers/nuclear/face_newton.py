@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import lsq_linear
 
+from attsvm.core.kernels import interpreted
 from attsvm.core.norms import spectral
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.nuclear.face import CUTOFFS, newton_step
+from attsvm.solvers.nuclear.face import CUTOFFS, face_at, matrix_of, newton_step
+from attsvm.solvers.nuclear.matrices import right_singular
 
 NEWTON_STEPS = 8
 FACE_ROUNDS = 8
@@ -101,7 +103,7 @@ def _mend(setting: Setting, V: np.ndarray, dual: np.ndarray, face: Face, control
         below = face.active & terms.rejected & (found < 0)
         above = face.active & terms.rejected & (found > terms.upper)
         joining = idle & np.where(face.short, beyond > level, beyond < -level)
-        spent = int(np.count_nonzero(singular < -NEGATIVE * singular[-1]))
+        spent = int(np.count_nonzero(singular < -NEGATIVE * singular[0]))
         changes = int(below.sum() + above.sum() + joining.sum())
         if changes + spent == 0 and control.state.gap < 0.5 * gap:
             # The right face, not yet converged.
@@ -119,36 +121,32 @@ def _mend(setting: Setting, V: np.ndarray, dual: np.ndarray, face: Face, control
 def _newton(
     setting: Setting, V: np.ndarray, dual: np.ndarray, face: Face, control: Control, cutoff: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Newton steps on one face; returns V, multipliers and the spectrum of S, or None when the steps blow up."""
+    """Newton steps on one face; returns V, multipliers and the spectrum of S, descending, or None if steps blow up."""
     terms, reduced, k = setting.terms, setting.reduced, face.rank
     rows, columns = np.nonzero(face.active)
-    delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
+    asked, of = np.unique(rows, return_inverse=True)
+    delta, queries, cost = reduced.delta[rows, columns], reduced.queries[asked], terms.cost[rows, columns]
     shift = np.where(reduced.tied[rows, columns], 0.0, terms.shift)
     full = np.where(face.short, terms.upper, 0.0) if face.short.any() else np.zeros(dual.shape)
     constant = reduced.adjoint(full)
     lam = dual[rows, columns]
     singular, previous = np.ones(k), np.inf
     for step in range(NEWTON_STEPS):
-        U, sigma, Vt = np.linalg.svd(constant + delta.T @ (lam[:, None] * queries))
-        if not np.isfinite(sigma).all():
+        vectors, images, sigma = interpreted(right_singular)(constant + delta.T @ (lam[:, None] * queries[of]))
+        if not sigma[k - 1] > 0.0:
             return None
-        inner = U[:, :k].T @ V @ Vt[:k].T
-        singular, turn = np.linalg.eigh(0.5 * (inner + inner.T))
+        base = interpreted(face_at)(V, vectors, images, sigma, k)
+        singular, V = base.singular, interpreted(matrix_of)(base)
         full[rows, columns] = lam
-        V = (U[:, :k] @ turn * singular) @ (Vt[:k].T @ turn).T
-        if setting.report(V, full, control) or singular[-1] <= 0:
+        if setting.report(V, full, control) or singular[0] <= 0:
             return V, full, singular
-        if step and singular[0] < -NEGATIVE * singular[-1]:
+        if step and singular[-1] < -NEGATIVE * singular[0]:
             return V, full, singular
-        held = np.maximum(singular, 1e-12 * singular[-1])
-        change = newton_step(
-            delta, queries, terms.cost[rows, columns], lam, (U, Vt.T), sigma, turn, held, cutoff, shift
-        )
-        if change is None:
+        solved, V, change = interpreted(newton_step)(delta, of, queries, cost, lam, shift, base, cutoff)
+        if not solved:
             return None
-        V, d_lam = change
-        size = float(np.abs(d_lam).max() / max(np.abs(lam).max(), 1e-300))
-        lam = lam + d_lam
+        size = float(np.abs(change).max() / max(np.abs(lam).max(), 1e-300))
+        lam = lam + change
         if not np.isfinite(size) or size > 1e3:
             return None
         if size < 1e-15 or (step > 3 and size > 0.5 * previous):
@@ -165,7 +163,7 @@ def _recover_multipliers(setting: Setting, V: np.ndarray, singular: np.ndarray, 
     their bounds. For V = U S V^T the condition on M is linear on the tangent space: M V = U and M^T U = V.
     """
     terms, reduced = setting.terms, setting.reduced
-    if terms.shift > 0 or singular[-1] <= 0:
+    if terms.shift > 0 or singular[0] <= 0:
         return False  # the multipliers are a function of V
     beyond = reduced.apply(V) - terms.cost
     near = np.abs(beyond) <= ACTIVE * (1.0 + np.abs(terms.cost))
@@ -175,7 +173,7 @@ def _recover_multipliers(setting: Setting, V: np.ndarray, singular: np.ndarray, 
     rows, columns = np.nonzero(terms.rejected & near | terms.tied)
     if len(rows) == 0:
         return False
-    k = max(1, int(np.count_nonzero(singular > NEGATIVE * singular[-1])))
+    k = max(1, int(np.count_nonzero(singular > NEGATIVE * singular[0])))
     U, _, Vt = np.linalg.svd(V)
     dual = np.where(short, terms.upper, 0.0) if short.any() else np.zeros(beyond.shape)
 

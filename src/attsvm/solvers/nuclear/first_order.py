@@ -1,4 +1,4 @@
-r"""First-order steps for the nuclear norm on a working set of a reduced problem (:mod:`.nuclear_steps`)."""
+r"""First-order steps for the nuclear norm on a working set of a reduced problem (:mod:`.steps`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from attsvm.core.kernels import call, compiles
 from attsvm.core.norms import spectral
 from attsvm.core.reduction import Reduced
-from attsvm.solvers.nuclear.steps import BEST, LOOK, advance, begin
+from attsvm.solvers.nuclear.steps import BEST, LOOK, Constraints, advance, begin
 
 # The Frobenius solution underestimates the weight (measured over the benchmark instances: by 1.5 to 5).
 WEIGHT = 2.5
@@ -51,11 +51,11 @@ class FirstOrder:
         reduced = self.reduced
         self.working = working
         self._place = np.nonzero(working)
-        self._data = reduced.delta[self._place], self._place[0], reduced.queries, reduced.tied[self._place]
+        self._constraints = Constraints.of_reduced(reduced, self._place)
         start = np.ascontiguousarray(W, dtype=float), np.ascontiguousarray(dual[self._place])
         # What is not in NumPy when a step is interpreted: loops over W and the multipliers.
         self._step = 5.0 * (W.size + len(self._place[0]))
-        self._memory = call(begin, self._step, *self._data, *start, weight)
+        self._memory = call(begin, self._step, self._constraints, *start, weight)
         pairs, _, self._state = self._memory
         self._W, self._dual = np.split(pairs[BEST], [W.size])  # views
 
@@ -89,5 +89,5 @@ class FirstOrder:
         made = 0
         while made < limit and (made == 0 or self.gap >= target):
             steps = limit - made if compiles(advance, self._step * (limit - made)) else min(PORTION, limit - made)
-            made += call(advance, self._step * steps, *self._data, *self._memory, target, steps)
+            made += call(advance, self._step * steps, self._constraints, self._memory, target, steps)
         return made

@@ -16,7 +16,6 @@ import numpy as np
 from attsvm.core.norms import NUCLEAR, nuclear
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.evaluation import report
 from attsvm.solvers.common.phase_one import Opening, open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import HARD_CENTRE, SoftInteriorPoint
@@ -131,7 +130,8 @@ def _open(reduced: Reduced, control: Control) -> Opening:
     opening = open_with_frobenius(reduced, control)
     if opening.W is None or opening.dual is None:
         return opening
-    return Opening() if report(reduced, NUCLEAR, opening.W, opening.dual, control) else opening
+    setting = Setting.hard_margin(reduced, NUCLEAR)
+    return Opening() if setting.report(opening.W, opening.dual, control) else opening
 
 
 def merge_duplicates(reduced: Reduced) -> Reduced:
@@ -172,14 +172,14 @@ def merge_duplicates(reduced: Reduced) -> Reduced:
 
 def _first_order(reduced: Reduced, method: FirstOrder, steps: int, control: Control) -> Steps:
     """At most so many first-order steps on a growing working set, with attempts on the face as the gap falls."""
-    targets = list(TARGETS)
+    setting, targets = Setting.hard_margin(reduced, NUCLEAR), list(TARGETS)
     while targets and steps > 0:
         left = CHUNK if control.max_iter is None else max(1, min(CHUNK, control.max_iter - control.iterations))
         made = method.advance(targets[0], left)
         steps -= made
         W, dual = method.W, method.scattered_dual()
         margins = reduced.apply(W)
-        if report(reduced, NUCLEAR, W, dual, control, margins=margins, steps=made):
+        if setting.report(W, dual, control, margins=margins, steps=made):
             return None
         yield made * nuclear_first_order_work(reduced.shape, int(method.working.sum()))
         if method.gap >= targets[0]:

@@ -19,10 +19,13 @@ Yang, arXiv 2407.16144) as many to twice as many; all constraints instead of a w
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from attsvm.core.kernels import FAST, kernel
-from attsvm.solvers.nuclear.rotations import FEW, rotate, turned
+from attsvm.core.reduction import Reduced
+from attsvm.solvers.nuclear.matrices import FEW, products, rotate, turned
 
 RELAXATION = 1.9
 LOOK = 10  # steps between looks at the gap
@@ -40,12 +43,57 @@ CURRENT, SUM, RESTART, BEST = range(4)
 NORM, WEIGHT, ERROR, SINCE, STEPS, GAP = range(6)
 
 
-def _margins_of(delta, of, queries, W, out):
-    out[:] = np.einsum("ka,ka->k", delta, (queries @ W.T)[of])
+class Constraints(NamedTuple):
+    """Constraints delta_k . W z = or >= c, listed query by query.
+
+    Attributes
+    ----------
+    delta : ndarray, shape (m, p)
+    of : ndarray of int, shape (m,)
+        The query z of each.
+    queries : ndarray, shape (n, r)
+    free : ndarray of bool, shape (m,)
+        Equalities, c = 0; c = 1 of the others.
+    lengths : ndarray, shape (m,)
+        |delta_k||z|.
+    """
+
+    delta: np.ndarray
+    of: np.ndarray
+    queries: np.ndarray
+    free: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of_reduced(cls, reduced: Reduced, place: tuple[np.ndarray, np.ndarray]) -> Constraints:
+        """List the constraints at rows and columns ``place`` of a reduced problem."""
+        return cls(reduced.delta[place], place[0], reduced.queries, reduced.tied[place], reduced.lengths[place])
 
 
-def _pull(delta, of, dual, queries, out):
-    out[:] = delta.T @ (dual[:, None] * queries[of])
+class Memory(NamedTuple):
+    """What steps update.
+
+    Attributes
+    ----------
+    pairs : ndarray, shape (4, p r + m)
+        W and multipliers, side by side: current, summed since the last restart, at the last restart, and the best.
+    basis : ndarray, shape (s, s)
+        Singular vectors, in rows, of the shorter side of W.
+    state : ndarray, shape (6,)
+        Norm of A, weight, error at the last restart, steps since, steps in all, last gap.
+    """
+
+    pairs: np.ndarray
+    basis: np.ndarray
+    state: np.ndarray
+
+
+def _margins_of(constraints, W, out):
+    out[:] = np.vecdot(constraints.delta, (constraints.queries @ W.T)[constraints.of])
+
+
+def _adjoint_of(constraints, dual, out):
+    out[:] = constraints.delta.T @ (dual[:, None] * constraints.queries[constraints.of])
 
 
 def _shorten(Y, tau, basis, out):
@@ -66,12 +114,14 @@ def _copy(source, target):
     target[:] = source
 
 
-@kernel(inner=True)
-def clear(matrix):
-    """Set the entries of a matrix to zero."""
-    for a in range(matrix.shape[0]):
-        for c in range(matrix.shape[1]):
-            matrix[a, c] = 0.0
+def _divide(vector, divisor):
+    vector /= divisor
+
+
+def _smallest(margins, free, precision):
+    smallest = float(margins[~free].min(initial=np.inf))
+    off = float(np.abs(margins[free]).max(initial=0.0))
+    return smallest if off <= precision * smallest or off == 0.0 else 0.0
 
 
 @kernel(inner=True, plain=_copy)
@@ -81,49 +131,64 @@ def copy(source, target):
         target[k] = source[k]
 
 
+@kernel(inner=True, plain=_divide)
+def divide(vector, divisor):
+    """Divide a vector in place."""
+    for k in range(len(vector)):
+        vector[k] /= divisor
+
+
+@kernel(inner=True, fastmath=FAST, plain=_smallest)
+def smallest_margin(margins, free, precision):
+    """Smallest margin over the inequalities; zero when an equality is off by more than this part of it."""
+    smallest, off = np.inf, 0.0
+    for k in range(len(free)):
+        if free[k]:
+            off = max(off, abs(margins[k]))
+        else:
+            smallest = min(smallest, margins[k])
+    return smallest if off <= precision * smallest or off == 0.0 else 0.0
+
+
 @kernel(inner=True, fastmath=FAST, plain=_margins_of)
-def margins_of(delta, of, queries, W, out):
-    """Margin delta_k . W z of every constraint, z the query ``of[k]``."""
-    n, r = queries.shape
+def margins_of(constraints, W, out):
+    """Margin delta_k . W z of every constraint."""
+    n, r = constraints.queries.shape
     p = len(W)
     if n * p * r > FEW_PRODUCTS:
-        projected = np.dot(queries, W.T)
+        projected = np.dot(constraints.queries, W.T)
     else:
-        projected = np.empty((n, p))
-        for i in range(n):
-            for a in range(p):
-                value = 0.0
-                for c in range(r):
-                    value += queries[i, c] * W[a, c]
-                projected[i, a] = value
-    for k in range(len(of)):
-        i = of[k]
+        projected = products(constraints.queries, W)
+    for k in range(len(constraints.of)):
+        i = constraints.of[k]
         value = 0.0
         for a in range(p):
-            value += delta[k, a] * projected[i, a]
+            value += constraints.delta[k, a] * projected[i, a]
         out[k] = value
 
 
-@kernel(inner=True, fastmath=FAST, plain=_pull)
-def apply_adjoint(delta, of, dual, queries, out):
+@kernel(inner=True, fastmath=FAST, plain=_adjoint_of)
+def apply_adjoint(constraints, dual, out):
     """A^T dual, (p, r)."""
-    n, r = queries.shape
-    p = delta.shape[1]
+    n, r = constraints.queries.shape
+    p = constraints.delta.shape[1]
     gathered = np.zeros((n, p))
-    for k in range(len(of)):
+    for k in range(len(constraints.of)):
         if dual[k] != 0.0:
-            i = of[k]
+            i = constraints.of[k]
             for a in range(p):
-                gathered[i, a] += dual[k] * delta[k, a]
+                gathered[i, a] += dual[k] * constraints.delta[k, a]
     if n * p * r > FEW_PRODUCTS:
-        np.dot(gathered.T, queries, out)
+        np.dot(gathered.T, constraints.queries, out)
         return
-    clear(out)
+    for a in range(p):
+        for c in range(r):
+            out[a, c] = 0.0
     for i in range(n):
         for a in range(p):
             factor = gathered[i, a]
             for c in range(r):
-                out[a, c] += factor * queries[i, c]
+                out[a, c] += factor * constraints.queries[i, c]
 
 
 @kernel(inner=True, fastmath=FAST)
@@ -136,19 +201,19 @@ def distance(one, other):
 
 
 @kernel(inner=True)
-def norm_of(delta, of, queries, start, steps):
+def norm_of(constraints, start, steps):
     """Power iteration on A^T A from W (p, r): the norm of A, from below."""
     W = start.copy()
     flat = W.reshape(W.size)
     zero = np.zeros(W.size)
-    margins = np.empty(len(of))
+    margins = np.empty(len(constraints.of))
     value = np.inf
     for _ in range(steps):
         length = distance(flat, zero)
         for k in range(len(flat)):
             flat[k] /= length
-        margins_of(delta, of, queries, W, margins)
-        apply_adjoint(delta, of, margins, queries, W)
+        margins_of(constraints, W, margins)
+        apply_adjoint(constraints, margins, W)
         before, value = value, distance(flat, zero)
         if abs(value - before) <= GAIN * value:
             break
@@ -161,7 +226,9 @@ def _shorten_few(Y, tau, basis, out):
     p, r = Y.shape
     rows = turned(basis, Y)
     lengths = rotate(rows, basis, TURN)
-    clear(out)
+    for a in range(p):
+        for c in range(r):
+            out[a, c] = 0.0
     for i in range(len(lengths)):
         if lengths[i] <= tau:
             continue
@@ -205,15 +272,15 @@ def _spectrum(matrix, basis):
 
 
 @kernel(inner=True)
-def _value(delta, of, queries, free, pair, basis):
+def _value(constraints, pair, basis):
     """Certified gap of a pair on the working set, and the size of its optimality residuals."""
-    m, p, r = len(of), delta.shape[1], queries.shape[1]
+    m, p, r = len(constraints.of), constraints.delta.shape[1], constraints.queries.shape[1]
     W, dual = pair[: p * r].reshape(p, r), pair[p * r :]
     margins = np.empty(m)
-    margins_of(delta, of, queries, W, margins)
+    margins_of(constraints, W, margins)
     smallest, short, total, count = np.inf, 0.0, 0.0, 0
     for k in range(m):
-        if free[k]:
+        if constraints.free[k]:
             short += margins[k] ** 2
         else:
             smallest = min(smallest, margins[k])
@@ -224,7 +291,7 @@ def _value(delta, of, queries, free, pair, basis):
     for value in _spectrum(W, basis):
         nuclear += value
     adjoint = np.empty((p, r))
-    apply_adjoint(delta, of, dual, queries, adjoint)
+    apply_adjoint(constraints, dual, adjoint)
     for value in _spectrum(adjoint, basis):
         spectral = max(spectral, value)
     gap = nuclear / smallest * spectral / total - 1.0 if smallest > 0 and total > 0 else np.inf
@@ -233,18 +300,8 @@ def _value(delta, of, queries, free, pair, basis):
 
 
 @kernel()
-def begin(delta, of, queries, free, W, dual, weight):
-    """Set up what :func:`advance` updates, from a pair and a primal weight.
-
-    Returns
-    -------
-    pairs : ndarray, shape (4, p r + m)
-        W and multipliers, side by side: current, summed since the last restart, at the last restart, and the best.
-    basis : ndarray, shape (s, s)
-        Singular vectors, in rows, of the shorter side of W.
-    state : ndarray, shape (6,)
-        Norm of A, weight, error at the last restart, steps since, steps in all, last gap.
-    """
+def begin(constraints, W, dual, weight):
+    """Set up what :func:`advance` updates, a :class:`Memory`, from a pair and a primal weight."""
     size = W.size
     pairs = np.zeros((4, size + len(dual)))
     copy(W.reshape(size), pairs[CURRENT, :size])
@@ -252,20 +309,21 @@ def begin(delta, of, queries, free, W, dual, weight):
     copy(pairs[CURRENT], pairs[RESTART])
     copy(pairs[CURRENT], pairs[BEST])
     basis = np.eye(min(W.shape[0], W.shape[1]))
-    norm = SAFETY * norm_of(delta, of, queries, W, POWER_STEPS)
-    gap, error = _value(delta, of, queries, free, pairs[CURRENT], basis)
+    norm = SAFETY * norm_of(constraints, W, POWER_STEPS)
+    gap, error = _value(constraints, pairs[CURRENT], basis)
     state = np.zeros(6)
     state[NORM], state[WEIGHT], state[ERROR], state[GAP] = norm, weight, error, gap
-    return pairs, basis, state
+    return Memory(pairs, basis, state)
 
 
 @kernel()
-def advance(delta, of, queries, free, pairs, basis, state, target, limit):
+def advance(constraints, memory, target, limit):
     """Make steps until the gap on the working set falls below the target, or ``limit`` steps.
 
-    Updates what :func:`begin` returned. Returns the steps made.
+    Updates the memory. Returns the steps made.
     """
-    m, p, r = len(of), delta.shape[1], queries.shape[1]
+    pairs, basis, state = memory
+    m, p, r = len(constraints.of), constraints.delta.shape[1], constraints.queries.shape[1]
     size = p * r
     current, sums, restart, best = pairs[CURRENT], pairs[SUM], pairs[RESTART], pairs[BEST]
     norm, weight = state[NORM], state[WEIGHT]
@@ -273,7 +331,7 @@ def advance(delta, of, queries, free, pairs, basis, state, target, limit):
     flat, W = ahead.reshape(size), following[:size].reshape(p, r)
     for made in range(1, limit + 1):
         tau, sigma = 1.0 / (weight * norm), weight / norm
-        apply_adjoint(delta, of, current[size:], queries, ahead)
+        apply_adjoint(constraints, current[size:], ahead)
         for k in range(size):
             flat[k] = current[k] + tau * flat[k]
         if len(basis) <= FEW:
@@ -282,9 +340,9 @@ def advance(delta, of, queries, free, pairs, basis, state, target, limit):
             _shorten_many(ahead, tau, W)
         for k in range(size):
             flat[k] = 2.0 * following[k] - current[k]
-        margins_of(delta, of, queries, ahead, margins)
+        margins_of(constraints, ahead, margins)
         for k in range(m):
-            if free[k]:
+            if constraints.free[k]:
                 following[size + k] = current[size + k] - sigma * margins[k]
             else:
                 following[size + k] = max(0.0, current[size + k] + sigma * (1.0 - margins[k]))
@@ -295,10 +353,10 @@ def advance(delta, of, queries, free, pairs, basis, state, target, limit):
         state[STEPS] += 1.0
         if state[STEPS] % LOOK != 0.0:
             continue
-        state[GAP], error = _value(delta, of, queries, free, following, basis)
+        state[GAP], error = _value(constraints, following, basis)
         for k in range(size + m):
             best[k] = sums[k] / state[SINCE]
-        gap, mean_error = _value(delta, of, queries, free, best, basis)
+        gap, mean_error = _value(constraints, best, basis)
         if mean_error < error:
             state[GAP], error = gap, mean_error
         else:

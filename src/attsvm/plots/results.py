@@ -1,0 +1,249 @@
+"""Pictures of single results, on axes of the caller or on new ones of pyplot; each returns the axes it drew on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from attsvm.core.correlation import correlation
+from attsvm.core.interop import to_numpy
+from attsvm.plots.style import FIRST, QUIET, SECOND
+from attsvm.solution.solution import Solution
+from attsvm.theory.margin_report import MarginReport
+from attsvm.training.trace import Trace
+
+COLOURS = (FIRST, SECOND, "#2f8f5b", "#8e5ea2", "#7a6a4f")
+BINS = 40
+
+
+def margins(solution: Solution, ax: Axes | None = None) -> Axes:
+    """Draw how the margins of rejected tokens are distributed, support tokens apart.
+
+    Parameters
+    ----------
+    solution : Solution
+        With a W.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If the solution has no W, or no margin is positive.
+    """
+    values = solution.certified.margins[solution.problem.rejected]
+    support = np.asarray(to_numpy("support", solution.support))[solution.problem.rejected]
+    usable = np.isfinite(values) & (values > 0)
+    if not np.isfinite(solution.objective) or not usable.any():
+        raise ValueError(f"solution has status {solution.status.name} and no positive margin; a W was expected.")
+    ax = _axes(ax)
+    ends = values[usable].min(), max(values[usable].max(), values[usable].min() * 1.01)
+    edges = np.geomspace(*ends, BINS + 1)
+    ax.hist(values[usable], edges, color=QUIET, alpha=0.5, label="other rejected tokens")
+    ax.hist(values[usable & support], edges, color=FIRST, label="support tokens")
+    ax.set_xscale("log")
+    ax.set(xlabel="margin", ylabel="rejected tokens", title=f"Margins, {solution.norm.name} norm")
+    ax.legend(frameon=False)
+    return ax
+
+
+def plane(solution: Solution, sequences: Sequence[int] = (0, 1, 2), ax: Axes | None = None) -> Axes:
+    """Draw tokens in the plane with the line that each query's selected token lies on, and that of margin one.
+
+    Parameters
+    ----------
+    solution : Solution
+        Of a problem with d = 2.
+    sequences : sequence of int
+        The queries to draw; those that the problem does not have are left out.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If the tokens are not points of the plane.
+    """
+    problem = solution.problem
+    n, _, d, _ = problem.shape
+    if d != 2:
+        raise ValueError(f"solution has tokens of dimension {d}; dimension 2 was expected.")
+    ax = _axes(ax)
+    support = np.asarray(to_numpy("support", solution.support))
+    extent = float(np.abs(problem.tokens).max())
+    for colour, i in zip(COLOURS, (i for i in sequences if i < n), strict=False):
+        points, visible = problem.tokens[problem.sequence[i]], problem.mask[i]
+        selected = points[problem.reference[i]]
+        ax.scatter(*points[visible].T, s=36, facecolors="none", edgecolors=colour)
+        ax.scatter(*selected, s=60, color=colour, label=f"query {i}")
+        ax.scatter(*points[support[i]].T, s=150, facecolors="none", edgecolors=QUIET, linewidths=0.8)
+        w = solution.certified.W @ problem.queries[i]
+        if not np.isfinite(w).all() or not w.any():
+            continue
+        along = np.array([-w[1], w[0]]) / np.linalg.norm(w)
+        for level, style in ((0.0, "-"), (1.0, ":")):
+            foot = selected - level * w / (w @ w)
+            ax.plot(*np.array([foot - extent * along, foot + extent * along]).T, style, color=colour, lw=1)
+    ax.set(aspect="equal", title="Filled: selected; ringed: support; dotted: margin one")
+    ax.legend(frameon=False)
+    return ax
+
+
+def path(trace: Trace, solution: Solution | None = None, ax: Axes | None = None) -> Axes:
+    """Draw the correlation of W with a solution over training; without one, the norm of W.
+
+    Parameters
+    ----------
+    trace : Trace
+        Of one trial.
+    solution : Solution, optional
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If the trace is of several trials.
+    """
+    _single(trace)
+    ax = _axes(ax)
+    if solution is None:
+        curve, label = to_numpy("norm", trace.norm), "norm of W"
+    else:
+        W = to_numpy("W", trace.W)
+        started = np.array([bool(record.any()) for record in W])
+        curve = np.full(len(W), np.nan)
+        curve[started] = correlation(W[started], solution.certified.W)
+        label = f"correlation with the {solution.norm.name} SVM"
+    ax.plot(np.maximum(trace.step, 0.5), curve, color=FIRST)
+    ax.set_xscale("log")
+    ax.set(xlabel="step", ylabel=label, title=f"Training by {trace.optimizer}")
+    return ax
+
+
+def attention(trace: Trace, query: int = 0, ax: Axes | None = None) -> Axes:
+    """Draw the attention of one query to each token over training.
+
+    Parameters
+    ----------
+    trace : Trace
+        Of one trial.
+    query : int
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If the trace is of several trials, or has no such query.
+    """
+    _single(trace)
+    if not 0 <= query < trace.data.n:
+        raise ValueError(f"query is {query}; a number from 0 to {trace.data.n - 1} was expected.")
+    ax = _axes(ax)
+    weights = to_numpy("attention", trace.attention)[..., query, :]
+    for t, curve in enumerate(weights.T):
+        ax.plot(np.maximum(trace.step, 0.5), curve, label=f"token {t}")
+    ax.set_xscale("log")
+    ax.set(xlabel="step", ylabel="attention", ylim=(-0.02, 1.02), title=f"Attention of query {query}")
+    if weights.shape[1] <= 8:
+        ax.legend(frameon=False)
+    return ax
+
+
+def spectrum(W: Any, label: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw the singular values of a matrix, largest first, on a logarithmic axis.
+
+    Parameters
+    ----------
+    W : array_like, shape (d, dz)
+    label : str, optional
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    matrix = to_numpy("W", W)
+    values = np.linalg.svd(matrix, compute_uv=False)
+    above = values > max(matrix.shape) * np.finfo(matrix.dtype).eps * values[0]
+    ax = _axes(ax)
+    ax.semilogy(np.arange(1, len(values) + 1)[above], values[above], "o", label=label)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set(xlabel="number", ylabel="singular value")
+    if label is not None:
+        ax.legend(frameon=False)
+    return ax
+
+
+def matrix(W: Any, ax: Axes | None = None) -> Axes:
+    """Draw the entries of a matrix, blue above and red below zero.
+
+    Parameters
+    ----------
+    W : array_like, shape (d, dz)
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    entries = to_numpy("W", W)
+    ax = _axes(ax)
+    largest = float(np.abs(entries).max()) or 1.0
+    image = ax.imshow(entries, cmap="RdBu", vmin=-largest, vmax=largest)
+    ax.figure.colorbar(image, ax=ax, shrink=0.8)
+    ax.set(xlabel="query coordinate", ylabel="token coordinate")
+    return ax
+
+
+def shares(report: MarginReport, ax: Axes | None = None) -> Axes:
+    """Draw the share of the largest margin that W reaches in each norm, the nearest marked.
+
+    Parameters
+    ----------
+    report : MarginReport
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    ax = _axes(ax)
+    names = [share.norm for share in report.shares]
+    values = [share.share for share in report.shares]
+    ax.barh(names, values, color=[FIRST if name == report.nearest else "0.75" for name in names])
+    ax.set(xlabel="share of the largest margin", xlim=(min(0.0, *values), 1.02))
+    ax.invert_yaxis()
+    return ax
+
+
+def _axes(ax: Axes | None) -> Axes:
+    """Use the axes given, or make a figure that a notebook shows by itself."""
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(layout="constrained")[1]
+
+
+def _single(trace: Trace) -> None:
+    """Refuse a trace of several trials."""
+    if trace.data.batch_shape:
+        raise ValueError(f"trace is of trials {trace.data.batch_shape}; one trial was expected.")

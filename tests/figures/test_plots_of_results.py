@@ -1,0 +1,90 @@
+"""Pictures of single results show the numbers that they are given."""
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from attsvm import SelectionProblem, Solution, TokenData, Trace, correlation, margin_report, plots, solve, train
+
+mpl.use("agg")
+import matplotlib.pyplot as plt
+from matplotlib.colors import to_hex
+
+from attsvm.plots.style import FIRST
+
+TOKENS = np.array([[[1.2, 1.4], [0.2, 0.6], [-0.6, 1.0]], [[1.5, -0.3], [0.5, -1.0], [0.1, 0.3]]])
+QUERIES = np.ones((2, 1))
+
+
+@pytest.fixture
+def solution() -> Solution:
+    return solve(SelectionProblem(TOKENS, QUERIES, selected=[0, 0]))
+
+
+@pytest.fixture
+def trace() -> Trace:
+    return train(TokenData(TOKENS, QUERIES, labels=np.ones(2)), [1.0, 0.5], steps=100, record_every=10)
+
+
+@pytest.fixture(autouse=True)
+def _close() -> object:
+    yield
+    plt.close("all")
+
+
+def test_every_rejected_token_is_counted_once(solution: Solution) -> None:
+    ax = solution.plot()
+    everything, support = (sum(bar.get_height() for bar in bars) for bars in ax.containers)
+    assert everything == solution.problem.rejected.sum()
+    assert support == np.asarray(solution.support).sum()
+
+
+def test_the_dotted_lines_lie_at_margin_one(solution: Solution) -> None:
+    ax = plots.plane(solution)
+    w = np.asarray(solution.W)[:, 0]
+    for i, (solid, dotted) in enumerate(zip(ax.lines[::2], ax.lines[1::2], strict=True)):
+        for line, level in ((solid, 0.0), (dotted, 1.0)):
+            points = np.asarray(line.get_xydata())
+            # Coordinates of size one in double precision.
+            assert np.allclose(TOKENS[i, 0] @ w - points @ w, level, atol=1e-12)
+
+
+def test_a_path_is_the_correlation_or_the_norm(trace: Trace, solution: Solution) -> None:
+    given = plt.figure().subplots()
+    assert trace.plot(solution, ax=given) is given
+    (curve,) = given.lines
+    assert np.allclose(curve.get_ydata()[1:], correlation(trace.W[1:], solution.W))
+    (norm,) = trace.plot().lines
+    assert np.allclose(norm.get_ydata(), trace.norm)
+
+
+def test_attention_adds_up(trace: Trace) -> None:
+    ax = plots.attention(trace, 1)
+    assert np.allclose(np.sum([line.get_ydata() for line in ax.lines], axis=0), 1.0)
+
+
+def test_the_spectrum_leaves_out_rounding() -> None:
+    ax = plots.spectrum(np.outer([1.0, 2.0, 3.0], [1.0, 1.0]), "rank one")
+    assert len(ax.lines[0].get_ydata()) == 1
+
+
+def test_a_matrix_is_drawn_around_zero() -> None:
+    (image,) = plots.matrix(np.array([[1.0, -3.0]])).images
+    assert image.get_clim() == (-3.0, 3.0)
+
+
+def test_the_nearest_norm_is_marked(solution: Solution) -> None:
+    report = margin_report(solution.W, solution.problem, ("frobenius", "max"))
+    ax = report.plot()
+    assert [bar.get_width() for bar in ax.patches] == [share.share for share in report.shares]
+    assert to_hex(ax.patches[0].get_facecolor()) == FIRST
+
+
+def test_what_cannot_be_drawn_is_refused(solution: Solution, trace: Trace) -> None:
+    infeasible = solve(SelectionProblem([[[0.0], [1.0], [-1.0]]], [[1.0]], [0]))
+    with pytest.raises(ValueError, match="a W was expected"):
+        infeasible.plot()
+    with pytest.raises(ValueError, match="dimension 2 was expected"):
+        plots.plane(infeasible)
+    with pytest.raises(ValueError, match="from 0 to 1 was expected"):
+        plots.attention(trace, 2)

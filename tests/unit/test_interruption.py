@@ -1,0 +1,121 @@
+"""Ctrl-C and the clock: every phase ends within a second or so of a signal, and of its time limit."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from scipy.linalg import LinAlgError, cho_factor
+
+from attsvm import SelectionProblem, Status, solve
+from attsvm.core.interruption import interruptible
+from attsvm.solvers.common import cholesky
+
+# Each of these runs for ten seconds and more on a core of 2 to 3 GHz.
+PHASES = {
+    "linear program": """
+from attsvm.core.reduction import reduce
+from attsvm.solvers.common.farkas import by_linear_program
+reduced = reduce(attsvm.SelectionProblem(rng.standard_normal((400, 12, 20)), rng.standard_normal((400, 20)), [0] * 400))
+ready()
+by_linear_program(reduced, None)
+""",
+    "Cholesky factor": """
+from attsvm.solvers.common.cholesky import factor
+matrix = np.full((7000, 7000), 0.5)
+matrix[np.diag_indices(7000)] = 1.0
+ready()
+while True:
+    factor(matrix)
+""",
+    "basis of the tokens": """
+from attsvm.core.reduction import _row_basis
+rows = np.repeat(rng.standard_normal((50000, 1)), 700, axis=1)
+ready()
+while True:
+    _row_basis(rows)
+""",
+    "coordinate descent": """
+from attsvm.core.norms import FROBENIUS
+from attsvm.core.reduction import reduce
+from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.frobenius.coordinate_descent import CoordinateDescent
+problem = attsvm.SelectionProblem(rng.standard_normal((20000, 16, 16)), rng.standard_normal((20000, 16)), [0] * 20000)
+setting = Setting.hard_margin(reduce(problem), FROBENIUS)
+descent = CoordinateDescent(setting, np.zeros((20000, 15)))
+descent.run(1)
+ready()
+while True:
+    descent.run(300)
+""",
+}
+PREAMBLE = """
+import numpy as np
+import attsvm
+rng = np.random.default_rng(0)
+def ready():
+    print("ready", flush=True)
+"""
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_every_phase_answers_an_interruption(phase: str) -> None:
+    running = subprocess.Popen(
+        [sys.executable, "-c", PREAMBLE + PHASES[phase]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        time.sleep(1.0)
+        assert running.poll() is None
+        running.send_signal(signal.SIGINT)
+        start = time.perf_counter()
+        _, errors = running.communicate(timeout=20.0)
+        # A second of ours on an idle core; two busy ones share it with other tests.
+        assert time.perf_counter() - start < 3.0
+        assert "KeyboardInterrupt" in errors
+    finally:
+        running.kill()
+
+
+def contradictory(n: int = 96, T: int = 20, d: int = 200, distinct: int = 70) -> SelectionProblem:
+    """Repeated queries, each a millionth off, that ask for other tokens of the same texts: no cycle is exact."""
+    rng = np.random.default_rng(0)
+    query = rng.integers(distinct, size=n)
+    queries = rng.standard_normal((distinct, d))[query] * (1.0 + 1e-6 * rng.standard_normal((n, d)))
+    sequence = np.arange(n) % 16
+    return SelectionProblem(rng.standard_normal((16, T, d)), queries, rng.integers(T, size=n), sequence=sequence)
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear", "max"])
+def test_a_contradiction_without_a_cycle_keeps_to_its_limit(norm: str) -> None:
+    solution = solve(contradictory(), norm, time_limit=1.0)
+    assert solution.status in (Status.TIME_LIMIT, Status.INFEASIBLE, Status.OPTIMAL)
+    assert solution.seconds < 3.0
+
+
+def test_a_call_in_another_thread_returns_raises_and_keeps_the_error_state() -> None:
+    assert interruptible(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        interruptible(divmod, 7, 0)
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        interruptible(lambda: np.ones(1) / np.zeros(1))
+
+
+def test_factors_in_panels_are_those_of_lapack(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((90, 70))
+    matrix = rows.T @ rows
+    expected = np.tril(cho_factor(matrix, lower=True)[0])
+    monkeypatch.setattr(cholesky, "LARGE", 10)
+    monkeypatch.setattr(cholesky, "PANEL", 16)
+    lower = np.tril(cholesky.lower_factor(matrix.copy())[0])
+    # Both are off by gamma_70 times the condition number, some 500 here.
+    np.testing.assert_allclose(lower, expected, rtol=1e-9, atol=1e-11)
+    matrix[40, 40] = -1.0
+    with pytest.raises(LinAlgError):
+        cholesky.lower_factor(matrix)

@@ -1,0 +1,315 @@
+"""What a claim may say of W and multipliers, and by how much it may miss: every comparison from both sides."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from attsvm import SelectionProblem, Status, solve
+from attsvm.core.norms import FROBENIUS, Mahalanobis, Norm, get_norm
+from attsvm.core.rounding import UNIT
+from attsvm.proofs import Claim, Proof, optimum, prove, recheck
+from attsvm.proofs import claim as claim_module
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import certify
+from attsvm.proofs.claim import AGREEMENT
+from attsvm.proofs.dyadic import Dyadic
+from attsvm.proofs.norm_bounds import dual_norm_above, norm_above
+from attsvm.proofs.proof import interval_statement, unproven
+from problems import FAMILIES, NAMED, single
+
+
+def claim(norm: str | float = "frobenius", name: str = "counterexample", **changes) -> Claim:
+    """A claim that holds, by hand for the counterexample, with what is said of it changed."""
+    problem = NAMED[name]().problem
+    solution = solve(problem, norm)
+    measure: Norm = get_norm(norm)
+    pair = certify(problem, measure, solution.certified.W, solution.certified.dual, sharp=True)
+    return Claim(problem, measure, Status.OPTIMAL, replace(pair, **changes), None, 1e-9)
+
+
+# --- proofs ---
+
+
+def test_the_gap_of_a_proof() -> None:
+    def gap(low, high) -> float:
+        return Proof(True, low, high, "", "").gap
+
+    assert gap(2.0, 3.0) == 0.5
+    assert gap(Fraction(2), Fraction(3)) == 0.5
+    assert gap(math.inf, math.inf) == gap(0.0, 0.0) == 0.0
+    assert gap(0.0, 3.0) == gap(-1.0, 3.0) == gap(2.0, math.inf) == math.inf
+
+
+def test_only_what_is_proven_is_true() -> None:
+    assert Proof(True, 1.0, 1.0, "", "")
+    failed = unproven("the sky fell.", "by hand", low=1.0)
+    assert not failed
+    assert failed.statement.startswith("Not proven: the sky fell.")
+    assert failed.low == 1.0
+    assert failed.high == math.inf
+    assert unproven("it rained.", "by hand").low == 0
+
+
+def test_an_interval_is_said_with_the_digits_that_tell_its_ends_apart() -> None:
+    for value in (Fraction(1, 3), Fraction(1, 10), Fraction(2, 3), Fraction(10**20 + 1), Fraction(5, 4)):
+        said = interval_statement("nuclear", value, value)
+        low, high = (Fraction(part) for part in said[said.index("[") + 1 : said.index("]")].split(", "))
+        assert low <= value <= high
+        assert high - low <= value * Fraction(1, 2**51)
+        assert "smallest nuclear norm" in said
+    assert interval_statement("max", 1.25, math.inf).endswith("has a max norm of at least 1.25.")
+
+
+# --- claims from both sides ---
+
+
+@pytest.mark.parametrize("check", [recheck, prove])
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear", "max", 1.5])
+def test_numbers_may_differ_by_rounding_and_no_more(norm: str | float, check) -> None:
+    honest = claim(norm)
+    assert check(honest), check(honest).statement
+    pair = honest.certified
+    grains = {"objective": 8 * (pair.W.size + 8) * UNIT, "lower_bound": AGREEMENT, "upper_bound": AGREEMENT}
+    for field, grain in grains.items():
+        value = getattr(pair, field)
+        for factor, fine in ((1 + 0.3 * grain, True), (1 - 0.3 * grain, True)):
+            assert bool(check(replace(honest, certified=replace(pair, **{field: value * factor})))) == fine, field
+        wrong = 1 - 1e-10 if field == "upper_bound" else 1 + 1e-10
+        for status in (Status.OPTIMAL, Status.UNDECIDED):
+            said = replace(honest, status=status, certified=replace(pair, **{field: value * wrong}))
+            assert not check(said), field
+    assert not check(replace(honest, certified=replace(pair, objective=pair.objective * (1 - 1e-10))))
+    # Claiming less than what is proved is no fault.
+    if norm != "frobenius":  # whose bound is a scale that multipliers may have, too
+        assert check(replace(honest, certified=replace(pair, lower_bound=pair.lower_bound * (1 - 1e-10))))
+    assert check(replace(honest, certified=replace(pair, upper_bound=pair.upper_bound * (1 + 1e-10))))
+
+
+@pytest.mark.parametrize("check", [recheck, prove])
+def test_the_gap_is_held_to_the_tolerance(check) -> None:
+    """A W that is longer by a thousandth of what the optimum promises, with bounds to match."""
+    problem = NAMED["counterexample"]().problem
+    dual = np.array([[0.0, 7.0], [0.0, 3.0]])
+    W = np.array([[1.0, 1e-3], [3.0, 0.0]])
+    pair = certify(problem, FROBENIUS, W, dual, sharp=True)
+    gap = float(np.linalg.norm(W)) / math.sqrt(10.0) - 1
+    for tol, fine in ((1.01 * gap, True), (0.99 * gap, False)):
+        said = Claim(problem, FROBENIUS, Status.OPTIMAL, pair, None, tol)
+        assert bool(check(said)) == fine
+        assert check(replace(said, status=Status.UNDECIDED))
+    # What is said of the gap counts as well as what is proved.
+    wide = replace(claim().certified, lower_bound=0.9 * math.sqrt(10.0))
+    assert not check(Claim(problem, FROBENIUS, Status.OPTIMAL, wide, None, 1e-9))
+
+
+@pytest.mark.parametrize("check", [recheck, prove])
+def test_margins_are_those_of_w_and_the_smallest_is_one(check) -> None:
+    honest = claim()
+    margins = honest.certified.margins
+    for entry in ((0, 1), (1, 1)):
+        for change, fine in ((1e-15, True), (1e-9, False), (-1e-9, False)):
+            moved = margins.copy()
+            moved[entry] += change
+            assert bool(check(replace(honest, certified=replace(honest.certified, margins=moved)))) == fine
+    # What is said of the selected tokens says nothing.
+    free = margins.copy()
+    free[:, 0] = 5.0
+    assert check(replace(honest, certified=replace(honest.certified, margins=free)))
+    shape = replace(honest.certified, margins=margins[:, :1])
+    assert "shape" in check(replace(honest, certified=shape)).statement
+    twice = replace(
+        honest.certified, W=2 * honest.certified.W, margins=2 * margins, objective=2 * honest.certified.objective,
+    )  # fmt: skip
+    found = check(replace(honest, certified=twice, status=Status.UNDECIDED))
+    assert not found
+    assert "promises one" in found.statement
+
+
+def test_margins_may_miss_those_of_w_by_what_both_sums_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a unit of 1e-6: twice the d + dz roundings of |delta||W||z| are allowed, and not three times."""
+    unit = 1e-6
+    problem = FAMILIES["planted"].make(np.random.default_rng(0), 3, 3, 12)
+    solution = solve(problem)
+    honest = Claim(problem, FROBENIUS, Status.OPTIMAL, solution.certified, None, 1e-9)
+    assert honest._margins_fault() is None
+    monkeypatch.setattr(claim_module, "gamma", lambda k: k * unit)
+    entry = tuple(np.argwhere(problem.rejected)[0])
+    size = float(np.linalg.norm(solution.certified.W) * problem.lengths[entry])
+    for count, fine in ((2 * 24, True), (2 * (24 + 12), False)):
+        moved = np.array(solution.certified.margins)
+        moved[entry] += count * unit * size  # upwards: other margins are one as well
+        said = replace(honest, certified=replace(solution.certified, margins=moved))
+        assert (said._margins_fault() is None) == fine
+
+
+@pytest.mark.parametrize("check", [recheck, prove])
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear", "max"])
+def test_multipliers_have_one_of_the_scales_of_the_convention(norm: str, check) -> None:
+    honest = claim(norm)
+    dual = honest.certified.dual
+    for factor, fine in ((1.0, True), (1 + 1e-9, False), (0.5, False)):
+        said = replace(honest, certified=replace(honest.certified, dual=factor * dual))
+        assert bool(check(said)) == fine
+    if norm == "frobenius":
+        # Frobenius multipliers may be scaled to dual norm one instead.
+        unit = dual / float(np.linalg.norm(honest.problem.adjoint(dual)))
+        assert check(replace(honest, certified=replace(honest.certified, dual=unit)))
+
+
+def test_what_is_infeasible_or_empty_is_claimed_with_what_belongs_to_it() -> None:
+    problem = NAMED["midpoint"]().problem
+    solution = solve(problem)
+    said = Claim(problem, FROBENIUS, Status.INFEASIBLE, solution.certified, solution.certificate, 1e-9)
+    for check in (recheck, prove):
+        proof = check(said)
+        assert proof
+        assert proof.low == proof.high == math.inf
+        assert not check(replace(said, certificate=None))
+        assert not check(replace(said, status=Status.OPTIMAL))
+        broken = FarkasCertificate(problem, np.array([[0.0, 1.0, 0.0, 0.0]]))
+        assert not check(replace(said, certificate=broken))
+    for name in ("one_token", "everything_selected"):
+        nothing = solve(NAMED[name]().problem)
+        empty = Claim(nothing.problem, FROBENIUS, Status.OPTIMAL, nothing.certified, None, 1e-9)
+        for check in (recheck, prove):
+            assert check(empty)
+            assert check(empty).low == check(empty).high == 0
+            assert not check(replace(empty, certified=replace(nothing.certified, W=nothing.certified.W + 1.0)))
+            assert not check(replace(empty, certified=replace(nothing.certified, objective=1.0)))
+
+
+@pytest.mark.parametrize("check", [recheck, prove])
+def test_multipliers_or_a_w_that_prove_nothing_leave_an_open_interval(check) -> None:
+    honest = claim()
+    pair = honest.certified
+    for dual in (0 * pair.dual, -pair.dual, np.full_like(pair.dual, np.nan)):
+        for lower in (0.0, pair.lower_bound):
+            said = replace(pair, dual=dual, lower_bound=lower)
+            proof = check(replace(honest, certified=said, status=Status.UNDECIDED))
+            assert not proof
+            assert proof.low == 0
+            assert float(proof.high) == pytest.approx(math.sqrt(10.0))
+            assert "bound nothing" in proof.statement
+    for W in (-pair.W, 0 * pair.W, np.full_like(pair.W, np.nan)):
+        proof = check(replace(honest, certified=replace(pair, W=W), status=Status.UNDECIDED))
+        assert not proof
+        assert proof.high == math.inf
+        assert float(proof.low) == pytest.approx(math.sqrt(10.0))
+
+
+def test_only_hard_margins_have_proofs_of_this_kind() -> None:
+    soft = solve(FAMILIES["planted"].make(np.random.default_rng(0), 4, 4, 4), C=1.0)
+    said = Claim(soft.problem, FROBENIUS, Status.OPTIMAL, soft.certified, None, 1e-9)
+    for check in (recheck, prove):
+        assert "hard margins" in check(said).statement
+
+
+def test_shapes_and_residuals_are_looked_at() -> None:
+    honest = claim()
+    pair = honest.certified
+    for changes in ({"W": pair.W[:, :1]}, {"dual": pair.dual[:, :1]}):
+        assert "shape" in recheck(replace(honest, certified=replace(pair, **changes))).statement
+    # A tie that is missed by more than twice what is said.
+    problem = SelectionProblem([[[0.0, 0.0], [1.0, 1.0], [-1.0, 0.0]]], [[1.0]], np.array([[True, True, False]]))
+    W, dual = np.array([[1.0], [-1.0]]), np.array([[0.0, 1.0, 2.0]])
+    tied = Claim(problem, FROBENIUS, Status.OPTIMAL, certify(problem, FROBENIUS, W, dual), None, 1e-9)
+    assert recheck(tied)
+    assert prove(tied)
+    rounded = replace(tied.certified, tie_residual=1e-10)
+    assert recheck(replace(tied, certified=rounded))
+
+
+def test_a_residual_of_ties_is_said_and_may_be_half_of_what_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from attsvm.proofs import certified
+
+    monkeypatch.setattr(certified, "tie_move", lambda *arguments: math.inf)
+    problem = NAMED["tie_forces_a_detour"]().problem
+    W, dual = np.array([[1.0], [-1.0 + 1e-10]]), np.array([[0.0, 1.0, 2.0]])
+    monkeypatch.setattr(certified, "onto_ties", lambda problem, W, margins: W)
+    pair = certify(problem, FROBENIUS, W, dual, sharp=True)
+    assert pair.tie_residual == pytest.approx(1e-10, rel=1e-3)
+    said = Claim(problem, FROBENIUS, Status.OPTIMAL, pair, None, 1e-9)
+    proof = recheck(said)
+    assert proof, proof.statement
+    assert "Scores of tied tokens may differ by 1e-10 of the margin in it." in proof.statement
+    for share, fine in ((0.6, True), (0.4, False)):
+        less = replace(said, certified=replace(pair, tie_residual=share * pair.tie_residual))
+        assert bool(recheck(less)) == fine
+
+
+# --- exact bounds ---
+
+
+def test_exact_bounds_by_hand() -> None:
+    """Differences (3, 4) with query (0, 2): margin 2 (3 w_1 + 4 w_2), |W| = 1/10 and its multiplier 1/100."""
+    problem = single([[3.0, 4.0]], (0.0, 2.0))
+    W = np.array([[0.0, 3.0], [0.0, 4.0]])
+    high, _ = optimum.upper_bound(problem, FROBENIUS, W)
+    assert high is not None
+    assert high == Fraction(5, 50)
+    assert optimum.lower_bound(problem, FROBENIUS, np.array([[9.0, 2.0]])) == Fraction(2, 20)
+    assert optimum.lower_bound(problem, FROBENIUS, np.array([[9.0, -2.0]])) == 0
+    assert optimum.lower_bound(problem, FROBENIUS, np.full((1, 2), np.nan)) == 0
+    assert optimum.upper_bound(problem, FROBENIUS, -W)[0] is None
+    assert optimum.upper_bound(problem, FROBENIUS, np.full((2, 2), np.inf))[0] is None
+    cancelling = NAMED["midpoint"]().problem
+    assert optimum.lower_bound(cancelling, FROBENIUS, np.array([[0.0, 1.0, 1.0, 0.0]])) == 0
+    assert optimum.upper_bound(NAMED["one_token"]().problem, FROBENIUS, np.ones((2, 2))) == (Fraction(0), "")
+
+
+def test_margins_that_a_bounded_move_may_change_are_reduced_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reach of r lowers a margin of one by r |delta||z| and lengthens W by the size of the move."""
+    from attsvm.proofs.tie_moves import Move
+
+    problem = NAMED["tie_forces_a_detour"]().problem
+    W = np.array([[2.0], [-1.0]])
+    monkeypatch.setattr(optimum, "exact_move", lambda ties: None)
+    for reach in (Fraction(1, 8), Fraction(3, 8)):
+        monkeypatch.setattr(optimum, "bounded_move", lambda ties, reach=reach: Move(reach=reach, size=2 * reach))
+        high, _ = optimum.upper_bound(problem, FROBENIUS, W)
+        assert high is not None
+        assert float(high) == pytest.approx((math.sqrt(5.0) + 2 * float(reach)) / (2 - float(reach)), rel=1e-14)
+    monkeypatch.setattr(optimum, "bounded_move", lambda ties: Move(reach=Fraction(2), size=Fraction(2)))
+    assert optimum.upper_bound(problem, FROBENIUS, W) == (None, "the smallest margin of W is not positive.")
+    monkeypatch.setattr(optimum, "bounded_move", lambda ties: None)
+    assert "could not be solved" in optimum.upper_bound(problem, FROBENIUS, W)[1]
+    # A move that leaves the tie as it was is refused.
+    monkeypatch.setattr(optimum, "exact_move", lambda ties: Move())
+    assert "do not score the same" in optimum.upper_bound(problem, FROBENIUS, W)[1]
+
+
+def test_norms_of_zero_of_one_entry_and_at_the_ends_of_the_range() -> None:
+    for norm in ("frobenius", "nuclear", "spectral", "max", 1, 1.5, 3):
+        measure = get_norm(norm)
+        for bound in (norm_above, dual_norm_above):
+            assert bound(measure, Dyadic.of(np.zeros((2, 3)))) == 0
+            for size in (1.0, 2.0**-1000, 2.0**900):
+                corner = np.zeros((2, 3))
+                corner[1, 2] = -3.0 * size
+                value = bound(measure, Dyadic.of(corner)) / (3 * Fraction(size))
+                assert 1 <= value <= 1 + Fraction(1, 10**15)
+
+
+def test_other_norms_are_bounded_by_their_growth() -> None:
+    """|A^(1/2) M| = 2 |M| for M along the first axis: the growth is attained, and its own rounding is allowed for."""
+    M = np.array([[3.0, 4.0], [0.0, 0.0]])
+    stretched = Mahalanobis(np.diag([4.0, 1.0]), None)
+    assert 10 * (1 + Fraction(1, 10**10)) <= norm_above(stretched, Dyadic.of(M)) <= 10 * (1 + Fraction(1, 10**8))
+    shrunk = Mahalanobis(np.diag([0.25, 1.0]), None)
+    assert 10 * (1 + Fraction(1, 10**10)) <= dual_norm_above(shrunk, Dyadic.of(M)) <= 10 * (1 + Fraction(1, 10**8))
+
+
+def test_dyadic_numbers_keep_their_digits_across_scales() -> None:
+    array = np.array([2.0**-1074, -1.0, 2.0**52 + 1, 0.0, 2.0**1023])
+    exact = Dyadic.of(array)
+    assert exact.fractions() == [Fraction(float(a)) for a in array]
+    assert [int(a) for a in exact.at(exact.exponent - 3)] == [8 * int(a) for a in exact.numbers]
+    assert exact.value(3) == 3 * Fraction(2) ** exact.exponent
+    assert exact[1:3].fractions() == [Fraction(-1), Fraction(2**52 + 1)]
+    grid = Dyadic.of(np.arange(6.0).reshape(2, 3))
+    assert grid.T.fractions() == [Fraction(a) for a in (0, 3, 1, 4, 2, 5)]
