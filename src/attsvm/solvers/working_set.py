@@ -31,7 +31,7 @@ Method = Callable[[Setting, Control, np.ndarray | None], np.ndarray | None]
 
 FIRST, JOINING = 6, 4  # tokens a query: at the start, and at most in each round
 # Hard margins have no more supports than W has entries: so many times those join at the start and in each round.
-ROOM = 20
+ROOM = 8
 ROUNDS = 100
 # Gaps of the restrictions: the first, and what the next is of the present gap. A gap tells how far W is from the
 # whole problem's solution, so a finer restriction would not tell better which constraints join.
@@ -277,6 +277,7 @@ def solve_on_working_sets(
             return None
         control.method = f"working sets ({inner.method})"
         V, dual = setting.reduced.lift(inner.W), setting.reduced.lift_dual(inner.dual) / setting.unit
+        del setting  # with its copy of the tokens, before the next one is made
         W = V + W0
         # Multipliers of the size of those with W = A^T dual tell by how far a constraint is from active.
         length = 1.0 if terms.norm.euclidean else norm.value(V)
@@ -293,8 +294,9 @@ def solve_on_working_sets(
         before, bound = control.state.gap, inner.state.lower_bound + constant
         if control.observe(V if objective < np.inf else None, objective, dual, bound, steps=max(1, inner.iterations)):
             return None
-        gap, working, likely = control.state.gap, prices.working, prices.likely
-        if not prices.grown:
+        gap, working, likely, grown = control.state.gap, prices.working, prices.likely, prices.grown
+        del prices, dual
+        if not grown:
             if target <= 0.5 * control.tol and not gap < 0.9 * before:
                 return None
             target = max(0.5 * control.tol, 0.1 * target)
