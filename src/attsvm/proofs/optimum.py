@@ -27,8 +27,8 @@ from attsvm.proofs.tie_moves import Move, TieEquations, bounded_move, common, ex
 def differences(problem: SelectionProblem, i: int) -> Dyadic:
     """Return x_{i alpha_i} - x_it for every token of query i, (T, d)."""
     tokens = Dyadic.of(problem.tokens[problem.sequence[i]])
-    chosen = tokens.numbers[problem.reference[i]]
-    return Dyadic(chosen[None, :] - tokens.numbers, tokens.exponent)
+    selection = tokens.numbers[problem.reference[i]]
+    return Dyadic(selection[None, :] - tokens.numbers, tokens.exponent)
 
 
 def lower_bound(problem: SelectionProblem, norm: Norm, dual: np.ndarray) -> Fraction:
@@ -63,10 +63,10 @@ def upper_bound(problem: SelectionProblem, norm: Norm, W: np.ndarray) -> tuple[F
         return None, "there is no W to check."
     exact = Dyadic.of(W)
     length = norm_above(norm, exact)
-    known = exact_margins(problem, exact)
-    if isinstance(known, str):
-        return None, known
-    margins, move = known
+    bounds = exact_margins(problem, exact)
+    if isinstance(bounds, str):
+        return None, bounds
+    margins, move = bounds
     if not margins:
         return Fraction(0), ""
     smallest = min(margins)

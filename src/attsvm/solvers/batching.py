@@ -24,7 +24,8 @@ from attsvm.proofs.certified import LENIENT, certify
 from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch
-from attsvm.solvers.compiled.frobenius import INFEASIBLE, OPEN, SOLVED, VANISHED, prove_stack
+from attsvm.solvers.compiled.frobenius import INFEASIBLE, prove_stack
+from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
 from attsvm.solvers.nuclear import pursuit
 from attsvm.solvers.solving import AIM, solve
 
@@ -64,9 +65,9 @@ class ProblemBatch:
         queries = to_numpy("queries", self.queries)
         if queries.ndim != 3 or queries.shape[:2] != (B, n):
             raise ValueError(f"queries has shape {queries.shape}; ({B}, {n}, dz) was expected.")
-        chosen = to_numpy("selected", self.selected)
-        if chosen.shape[:2] != (B, n):
-            raise ValueError(f"selected has shape {chosen.shape}; {(B, n)} or {(B, n, T)} was expected.")
+        selection = to_numpy("selected", self.selected)
+        if selection.shape[:2] != (B, n):
+            raise ValueError(f"selected has shape {selection.shape}; {(B, n)} or {(B, n, T)} was expected.")
         visible = None if self.mask is None else to_numpy("mask", self.mask)
         if visible is not None and visible.shape != (B, n, T):
             raise ValueError(f"mask has shape {visible.shape}; {(B, n, T)} was expected.")
@@ -74,7 +75,7 @@ class ProblemBatch:
         checked = SelectionProblem(
             tokens.reshape(B * n, T, d),
             queries.reshape(B * n, -1),
-            chosen.reshape(B * n, *chosen.shape[2:]),
+            selection.reshape(B * n, *selection.shape[2:]),
             mask=None if visible is None else visible.reshape(B * n, T),
         )
         object.__setattr__(self, "kind", Kind.of(self.tokens, self.queries))
@@ -138,9 +139,9 @@ class BatchSolution(Summarised):
 
     def _summary(self) -> Summary:
         counts = {status: int((self.status == status).sum()) for status in Status}
-        known = self.gap[np.isfinite(self.gap)]
+        finite = self.gap[np.isfinite(self.gap)]
         facts = [(status.name, f"{number:,}") for status, number in counts.items() if number]
-        facts += [("largest gap", f"{known.max():.1e}")] if len(known) else []
+        facts += [("largest gap", f"{finite.max():.1e}")] if len(finite) else []
         facts.append(("seconds", f"{self.seconds:.3g}"))
         decided = counts[Status.OPTIMAL] + counts[Status.INFEASIBLE]
         return Summary(
@@ -261,8 +262,10 @@ def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, 
         for start in range(0, B, step):
             part = slice(start, start + step)
             x = stack.tokens[part]
-            chosen = np.take_along_axis(x, reference[part][:, :, None, None], axis=2)
-            squares = np.vecdot(chosen - x, chosen - x) * np.vecdot(stack.queries[part], stack.queries[part])[..., None]
+            selection = np.take_along_axis(x, reference[part][:, :, None, None], axis=2)
+            squares = (
+                np.vecdot(selection - x, selection - x) * np.vecdot(stack.queries[part], stack.queries[part])[..., None]
+            )
             lengths = np.sqrt(np.where(stack.mask[part], squares, 0.0))  # (part, n, T)
             length[part] = lengths.max(axis=(1, 2))
             weight[part] = np.where(np.isfinite(dual[part]), dual[part] * lengths, 0.0).sum(axis=(1, 2))

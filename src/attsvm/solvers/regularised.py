@@ -297,13 +297,13 @@ def solve_regularised(
     if streamed:
         # Copies of the selected token and zero queries, whose multipliers are known.
         loose = TokenPricing(problem).zero()
-        asked = replace(terms, rejected=terms.rejected & ~loose)
-        solve_on_working_sets(problem, asked, prior, control, method, guess)
+        inner = replace(terms, rejected=terms.rejected & ~loose)
+        solve_on_working_sets(problem, inner, prior, control, method, guess)
         V, dual = control.W, control.dual
     else:
         V, dual, loose = _in_memory(problem, terms, prior, control, method, warm_start, guess)
-    known = np.where(loose, terms.slope(terms.cost), 0.0)
-    return answer(prior if V is None else prior + V, known if dual is None else known + dual)
+    constant = np.where(loose, terms.slope(terms.cost), 0.0)
+    return answer(prior if V is None else prior + V, constant if dual is None else constant + dual)
 
 
 def _in_memory(

@@ -229,11 +229,11 @@ def _large(problem: SelectionProblem) -> bool:
 
 
 def _choose(measure: Norm, method: str | None) -> Method:
-    known = METHODS.get(measure) or {"auto": partial(solve_hard_margin, norm=measure)}
-    if method is not None and method not in known:
-        names = ", ".join(repr(name) for name in (*known, "streamed"))
+    methods = METHODS.get(measure) or {"auto": partial(solve_hard_margin, norm=measure)}
+    if method is not None and method not in methods:
+        names = ", ".join(repr(name) for name in (*methods, "streamed"))
         raise ValueError(f"method is {method!r}; one of {names} was expected for the {measure.name} norm.")
-    return known[method or "auto"]
+    return methods[method or "auto"]
 
 
 def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Control) -> np.ndarray:
@@ -241,7 +241,8 @@ def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Contro
     dual = reduced.gather(warm_start.certified.dual)
     control.method = control.method or "warm start"
     control.earlier = reduced.lower(warm_start.certified.W)
-    Setting.hard_margin(reduced, measure).report(control.earlier, dual, control)
+    with np.errstate(**LENIENT):
+        Setting.hard_margin(reduced, measure).report(control.earlier, dual, control)
     return dual
 
 

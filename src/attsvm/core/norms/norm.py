@@ -15,11 +15,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
+
+# Bounds l_p of a list of nonnegative fractions from above.
+PowerBound = Callable[[list[Fraction], float], Fraction]
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,18 @@ class Norm(ABC):
             corner[place] = 1.0
             square += measure(corner.reshape(shape)) ** 2
         return math.sqrt(square)
+
+    def exact_bound(self, M: np.ndarray, lp: PowerBound, dual: bool = False) -> Fraction | None:
+        """Bound the norm (or the dual norm) of exact entries from above; None where there is no rational way to.
+
+        Parameters
+        ----------
+        M : ndarray of Fraction, shape (d, dz)
+        lp : callable
+            Bounds l_p of a list of nonnegative fractions from above, p in [1, inf].
+        dual : bool
+        """
+        return None
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
         r"""Bound the relative error of :meth:`value` (or :meth:`dual`) as computed, in units of rounding.

@@ -84,19 +84,19 @@ class DiagonalNormal(Ties):
         matrix[:count, :count] = self._gram(compliance)
         inner = np.arange(count)
         matrix[inner, inner] += 1.0 / np.maximum(theta[where], 1e-300)
-        bent = basis * compliance.ravel()
-        for k, row in enumerate(bent, start=count):
+        image = basis * compliance.ravel()
+        for k, row in enumerate(image, start=count):
             matrix[:count, k] = matrix[k, :count] = reduced.apply(row.reshape(h.shape))[where]
-        matrix[count:, count:] = bent @ basis.T
+        matrix[count:, count:] = image @ basis.T
         inverse = equilibrated.factor(matrix)
 
         def solve(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            bent = compliance * r
-            held = inverse(np.append(reduced.apply(bent)[where], basis @ bent.ravel()))
+            image = compliance * r
+            multipliers = inverse(np.append(reduced.apply(image)[where], basis @ image.ravel()))
             dual = np.zeros(theta.shape)
-            dual[where] = held[:count]
-            x = compliance * (r - reduced.adjoint(dual) - self.adjoint(held[count:]))
-            return self.project(x), -held[count:]
+            dual[where] = multipliers[:count]
+            x = compliance * (r - reduced.adjoint(dual) - self.adjoint(multipliers[count:]))
+            return self.project(x), -multipliers[count:]
 
         return solve
 

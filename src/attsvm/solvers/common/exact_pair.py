@@ -75,10 +75,10 @@ def _fault(pair: CertifiedPair, low: Fraction, high: Fraction, tol: float, lengt
 def objective_above(problem: SelectionProblem, terms: Terms, prior: np.ndarray, W: np.ndarray) -> Fraction | str:
     """Bound the smallest objective from above with W (d, dz); a reason where it proves nothing."""
     exact = Dyadic.of(W)
-    known = exact_margins(problem, exact)
-    if isinstance(known, str):
-        return known
-    margins, move = known
+    bounds = exact_margins(problem, exact)
+    if isinstance(bounds, str):
+        return bounds
+    margins, move = bounds
     distance = norm_above(terms.norm, exact - Dyadic.of(prior)) + move.size
     shortfalls = [1 - margin for margin in margins if margin < 1]
     scaled = None

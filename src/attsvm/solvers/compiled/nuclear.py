@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.core.kernels import FAST, kernel
-from attsvm.solvers.compiled.frobenius import OPEN, SOLVED, VANISHED, clear, constraints_of, least_multipliers, scatter
+from attsvm.solvers.compiled.frobenius import clear, constraints_of, least_multipliers, scatter
+from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
 from attsvm.solvers.nuclear.first_order import WEIGHT
 from attsvm.solvers.nuclear.matrices import combined, outer, products, right_singular
 from attsvm.solvers.nuclear.pursuit import STEPS as STEPS_ON_FACE
@@ -68,7 +69,7 @@ def _basis(vectors):
     return basis[:rank]
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _same(one, other):
     """Whether two vectors are equal, entry by entry."""
     equal = 0
@@ -77,7 +78,7 @@ def _same(one, other):
     return equal == len(one)
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _merge(delta, queries, row, column, free):
     """Move constraints that differ from all before them to the front; how many they are.
 
@@ -97,7 +98,7 @@ def _merge(delta, queries, row, column, free):
     return count
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _rescale(tokens, queries, selected, mask, W, margins):
     """Scale W (d, dz) to smallest margin one and write its margins (n, T); returns what that margin was.
 
@@ -132,7 +133,7 @@ def _rescale(tokens, queries, selected, mask, W, margins):
     return smallest
 
 
-@kernel()
+@kernel(fastmath=FAST)
 def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     """Solve one instance into W, dual and margins; returns (state, norm, gap). Arguments as in :func:`solve_stack`."""
     n, dz = queries.shape

@@ -110,8 +110,8 @@ def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
     """Move V (p, r) off the constraints it satisfies, when the margin is hard and it satisfies all of them."""
     terms, W = setting.terms, V + setting.prior
     margins = setting.reduced.apply(W)
-    asked = terms.cost + setting.reduced.apply(setting.prior)
-    if not terms.hard or (margins < (1.0 - INSIDE) * asked)[terms.rejected].any():
+    demand = terms.cost + setting.reduced.apply(setting.prior)
+    if not terms.hard or (margins < (1.0 - INSIDE) * demand)[terms.rejected].any():
         return V
     return (1.0 + INSIDE) * W - setting.prior
 

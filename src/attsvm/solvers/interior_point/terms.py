@@ -90,22 +90,22 @@ class LinearTerm:
         """Solve for the direction."""
         P, Q = self._P, self._Q
         total, border = P + Q, P - Q
-        bent_up = 0.0 if before is None else before.upper * before.above
-        bent_down = 0.0 if before is None else before.lower * before.below
-        push_up = (centre - bent_up) / self.above - self.upper
-        push_down = (centre - bent_down) / self.below - self.lower
+        curvature_up = 0.0 if before is None else before.upper * before.above
+        curvature_down = 0.0 if before is None else before.lower * before.below
+        push_up = (centre - curvature_up) / self.above - self.upper
+        push_down = (centre - curvature_down) / self.below - self.lower
         lack = adjoint + self._system.adjoint(self.tie) - (self.upper - self.lower)
         rhs = lack - (push_up - push_down) + self._setting.reduced.adjoint(self._theta * g)
-        given, sides = push_up + push_down, self.upper + self.lower
+        pushes, sides = push_up + push_down, self.upper + self.lower
         if self._shared:
             V, tie = self._solve(rhs)
             along, along_tie = self._follow
             # What the common bound costs once V follows it: positive, but the difference of near equals.
             pivot = max(float((total - border * along).sum()), 1e-300)
-            t = (float((given + sides).sum()) - 1.0 + float((border * V).sum())) / pivot
+            t = (float((pushes + sides).sum()) - 1.0 + float((border * V).sum())) / pivot
             V, tie = V + t * along, tie + t * along_tie
         else:
-            excess = given + sides - 1.0
+            excess = pushes + sides - 1.0
             V, tie = self._solve(rhs + border * excess / total)
             t = (excess + border * V) / total
         return BoundMove(V, tie, t - V, t + V, push_up - P * (t - V), push_down - Q * (t + V))

@@ -83,8 +83,9 @@ class FirstOrder:
 
     def advance(self, target: float, limit: int) -> int:
         """Make steps until the gap on the working set falls below the target, ``limit`` at most; how many."""
-        made = 0
-        while made < limit and (made == 0 or self.gap >= target):
-            steps = limit - made if compiles(advance, self._step * (limit - made)) else min(PORTION, limit - made)
-            made += call(advance, self._step * steps, self._constraints, self._memory, target, steps)
-        return made
+        count = 0
+        while count < limit and (count == 0 or self.gap >= target):
+            left = limit - count
+            steps = left if compiles(advance, self._step * left) else min(PORTION, left)
+            count += call(advance, self._step * steps, self._constraints, self._memory, target, steps)
+        return count

@@ -152,17 +152,17 @@ def merge_duplicates(reduced: Reduced) -> Reduced:
         return reduced
     first, second = (first[0][near], first[1][near]), (second[0][near], second[1][near])
     apart = np.abs(reduced.delta[first] - reduced.delta[second]).max(axis=1)
-    turned = np.abs(reduced.queries[first[0]] - reduced.queries[second[0]]).max(axis=1)
+    query_apart = np.abs(reduced.queries[first[0]] - reduced.queries[second[0]]).max(axis=1)
     same = (apart <= SAME * np.abs(reduced.delta[first]).max(axis=1)) & (
-        turned <= SAME * np.abs(reduced.queries[first[0]]).max(axis=1)
+        query_apart <= SAME * np.abs(reduced.queries[first[0]]).max(axis=1)
     )
-    kept = np.ones(reduced.rejected.shape, dtype=bool)
-    kept[second[0][same], second[1][same]] = False
+    unique = np.ones(reduced.rejected.shape, dtype=bool)
+    unique[second[0][same], second[1][same]] = False
     return replace(
         reduced,
-        delta=np.where(kept[:, :, None], reduced.delta, 0.0),
-        rejected=reduced.rejected & kept,
-        tied=reduced.tied & kept,
+        delta=np.where(unique[:, :, None], reduced.delta, 0.0),
+        rejected=reduced.rejected & unique,
+        tied=reduced.tied & unique,
     )
 
 
@@ -171,13 +171,13 @@ def _first_order(reduced: Reduced, method: FirstOrder, steps: int, control: Cont
     setting, targets = Setting.hard_margin(reduced, NUCLEAR), list(TARGETS)
     while targets and steps > 0:
         left = CHUNK if control.max_iter is None else max(1, min(CHUNK, control.max_iter - control.iterations))
-        made = method.advance(targets[0], left)
-        steps -= made
+        count = method.advance(targets[0], left)
+        steps -= count
         W, dual = method.W, method.scattered_dual()
         margins = reduced.apply(W)
-        if setting.report(W, dual, control, margins=margins, steps=made):
+        if setting.report(W, dual, control, margins=margins, steps=count):
             return None
-        yield made * nuclear_first_order_work(reduced.shape, int(method.working.sum()))
+        yield count * nuclear_first_order_work(reduced.shape, int(method.working.sum()))
         if method.gap >= targets[0]:
             continue
         target = targets.pop(0)
