@@ -48,10 +48,10 @@ GROWTH = 2.0
 # supports comes first, and is often ten times as fast: coordinate passes and Newton end by .4 of that where they do not
 # stall. Where it stalls, the other of the two needs .2 to .5 if it is the active-set method, whose factor of as many
 # constraints as W has entries is most of its work; then the interior point may finish. Where that is the fastest the
-# answer takes at most 2.5 times its work (.5 and .6 for the others, .75 and more for itself). With .35 for the first
-# two of 164 instances at (100, 32, 24) and (200, 32, 24) took 3.9 times the best method; with the interior point before
-# the second turn, the multiclass corner 4.1 times.
-FIRST, SECOND, INTERIOR = (0.5, 0), (0.3, 1), (0.75, 1)
+# answer takes at most 2.4 times its work (.4 and .6 for the others, .75 and more for itself). At (100, 32, 24)
+# and (200, 32, 24), all families, the worst is 2.9 times the best method; with .5 for the first 3.1, with .35 3.9, and
+# with the interior point before the second turn 4.1.
+FIRST, SECOND, INTERIOR = (0.4, 0), (0.3, 1), (0.75, 1)
 INTERIOR_STEPS = 16
 # Frobenius: constraints held up to which the active-set method comes first (twice as many where the bound on ||W||
 # tells of near duplicates). Exchanging them one by one costs the square of their number each; Newton changes many at
