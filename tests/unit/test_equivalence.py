@@ -77,8 +77,12 @@ def test_the_default_coefficient_maximises_the_correlation(norm: str) -> None:
         assert (found.choice == "correlation") == (far < found.correlation + 1e-12)
         if found.choice == "correlation":
             attained += 1
-            others = [found.W_fin + factor * found.coefficient * found.W_mm for factor in (0.5, 0.9, 1.1, 2.0)]
-            assert all(correlation(W, other) <= found.correlation + 1e-12 for other in others)
+            factors = (0.5, 0.9, 1 - 1e-4, 1 + 1e-4, 1.1, 2.0)
+            others = [found.W_fin + factor * found.coefficient * found.W_mm for factor in factors]
+            assert all(correlation(W, other) <= found.correlation + 1e-15 for other in others)
+        squares = svm_equivalent(data, attention, W, norm, coefficient="least-squares")
+        apart = W - squares.W_fin - squares.coefficient * squares.W_mm
+        assert abs((apart * squares.W_mm).sum()) <= 1e-12 * np.linalg.norm(W) * np.linalg.norm(squares.W_mm)
     assert attained > 0
 
 

@@ -20,7 +20,8 @@ from numba.core.dispatcher import Dispatcher
 import attsvm
 from attsvm import SelectionProblem, solve
 from attsvm.core import kernels
-from attsvm.solvers.compiled.frobenius import SOLVED, solve_stack
+from attsvm.solvers.compiled.frobenius import solve_stack
+from attsvm.solvers.frobenius.priced_active_set import SOLVED
 from attsvm.solvers.nuclear.steps import LOOK, STEPS, Constraints, advance, begin
 
 PACKAGE = Path(attsvm.__file__).parent

@@ -149,7 +149,11 @@ def test_conditions_say_their_numbers() -> None:
     level = theory.condition_a(trial, lambda u: torch.exp(-u))
     bound = float(np.abs(trial.gamma).max())
     assert f"slope between {-np.exp(bound):.3g} and {-np.exp(-bound):.3g}" in level.detail
-    assert describe(trial.optimal_solution).startswith(f"an SVM of norm {trial.optimal_solution.objective:.4g}, gap ")
+    solution = trial.optimal_solution
+    assert describe(solution) == f"an SVM of norm {solution.objective:.4g}, gap {solution.gap:.1e}"
+    assert solution.gap > 0
+    # Differences of slopes on a grid of 3/1000: the curvature at zero to the square of that.
+    assert pytest.approx(0.25, rel=1e-5) == theory.loss_constants(lambda u: torch.log1p(torch.exp(-u)), 3.0).M0
     infeasible = theory.Trial.of(TokenData([[[0.0], [1.0], [-1.0]]], [[1.0]], [1.0], values=values), [1.0])
     assert describe(infeasible.optimal_solution) == infeasible.optimal_solution.status.value
 

@@ -298,7 +298,7 @@ def test_a_start_that_is_not_given_is_zero() -> None:
     assert found["norm bounded"].value != theory.norm_bounded(trial, np.ones((2, 2))).value
     # Leads of 1 and 1.5.
     assert found["unique optimum"].value == pytest.approx(1.0)
-    assert "smallest lead 1" in found["unique optimum"].detail
+    assert found["unique optimum"].detail == "smallest lead 1"
 
 
 def test_one_sequence_that_prefers_a_token_is_enough_to_diverge() -> None:

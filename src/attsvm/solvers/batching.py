@@ -24,7 +24,8 @@ from attsvm.proofs.certified import LENIENT, certify
 from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch
-from attsvm.solvers.compiled.frobenius import INFEASIBLE, OPEN, SOLVED, VANISHED, prove_stack
+from attsvm.solvers.compiled.frobenius import INFEASIBLE, prove_stack
+from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
 from attsvm.solvers.nuclear import pursuit
 from attsvm.solvers.solving import AIM, solve
 

@@ -19,12 +19,20 @@ from attsvm.solvers.common import farkas
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.setting import Setting, Terms
-from attsvm.solvers.compiled.frobenius import GRAM_LIMIT, solve_compiled
+from attsvm.solvers.compiled.frobenius import solve_compiled
 from attsvm.solvers.frobenius.portfolio import FORCED as FROBENIUS_METHODS
 from attsvm.solvers.interior_point.general import solve_hard_margin
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.regularised import read_regularisation, solve_regularised
-from attsvm.solvers.schedule import FEW_ENTRIES, LINEAR_PROGRAM_ENTRIES, SMALL, SMALL_PRODUCTS, STREAM_BYTES, WARM
+from attsvm.solvers.schedule import (
+    FEW_ENTRIES,
+    GRAM_LIMIT,
+    LINEAR_PROGRAM_ENTRIES,
+    SMALL,
+    SMALL_PRODUCTS,
+    STREAM_BYTES,
+    WARM,
+)
 from attsvm.solvers.working_set import solve_on_working_sets
 
 Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]

@@ -250,7 +250,8 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d", "gap"),
-    minutes={"quick": 0.7, "full": 4.0},
+    # Processor seconds of a part of the sweep, by trials, shared by two cores.
+    minutes={"quick": 0.7, "full": 7.4},
     batch=50,
     joint=joint,
     readings=readings,

@@ -322,8 +322,8 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("T", "d", "tau"),
-    # Quick as measured with two workers; full extrapolated from its rate.
-    minutes={"quick": 0.5, "full": 3.0},
+    # Processor seconds of a part of the sweep, by trials, shared by two cores.
+    minutes={"quick": 0.5, "full": 2.7},
     batch=100,
     joint=joint,
     readings=readings,

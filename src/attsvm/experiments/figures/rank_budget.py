@@ -252,8 +252,8 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d", "gap"),
-    # Quick as measured with two workers; full extrapolated from its rate.
-    minutes={"quick": 0.8, "full": 3.0},
+    # Processor seconds of a part of the sweep, by trials, shared by two cores.
+    minutes={"quick": 0.8, "full": 3.8},
     batch=30,
     joint=joint,
     readings=readings,

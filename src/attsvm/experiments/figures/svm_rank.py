@@ -310,8 +310,8 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d", "gap"),
-    # Quick as measured with two workers; full extrapolated from its rate.
-    minutes={"quick": 0.5, "full": 2.0},
+    # Processor seconds of a part of the sweep, by trials, shared by two cores.
+    minutes={"quick": 0.6, "full": 2.0},
     batch=10,
     joint=joint,
     readings=readings,

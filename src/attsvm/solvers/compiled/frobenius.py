@@ -15,9 +15,9 @@ from attsvm.core.kernels import FAST, call, kernel
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
 from attsvm.solvers.frobenius.priced_active_set import OPEN, RESIDUE, SOLVED, VANISHED, least_multipliers_by_prices
+from attsvm.solvers.schedule import GRAM_LIMIT
 
 PASSES = 10
-GRAM_LIMIT = 350  # tokens up to which the Gram matrix of the constraints is formed
 INFEASIBLE = 3  # beside the states of the active-set method
 # Part of the trace of the support's normal matrix below which no eigenvalue may lie for a certificate of infeasibility.
 FLOOR = 1e-10
@@ -26,7 +26,7 @@ EPS = 2.0**-52
 SMALLEST_SQUARE = 1e-100
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _guess(gram, cost, free, passes):
     """Coordinate descent on the dual, gradients kept up to date through the Gram matrix."""
     m = len(cost)
@@ -67,7 +67,7 @@ def _gram(delta, queries, row, unit):
     return gram
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def constraints_of(tokens, selected, mask):
     """List the constraints of one instance.
 
@@ -109,7 +109,7 @@ def constraints_of(tokens, selected, mask):
     return delta, row, column, free, cost
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def least_multipliers(gram, cost, free):
     """Multipliers of the smallest W in the Frobenius norm, from the constraints' Gram matrix (largest entry one).
 
@@ -137,7 +137,7 @@ def least_multipliers(gram, cost, free):
     return SOLVED, values
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def largest_square(delta, queries, row):
     """Square of the longest constraint; zero when one has length zero or leaves the range that squares allow."""
     largest, smallest = 0.0, np.inf
@@ -151,7 +151,7 @@ def largest_square(delta, queries, row):
     return largest if SMALLEST_SQUARE < largest < 1.0 / SMALLEST_SQUARE and smallest > 0.0 else 0.0
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def finish(values, square, delta, queries, row, column, free, tol, rescale, W, dual, margins):
     """Turn multipliers (m,), in units of 1 / square, into W, dual and margins; returns (state, norm, gap).
 
@@ -266,7 +266,7 @@ def contradicts(values, delta, queries, row, free):
     return asked > 0.0 and np.sqrt(residual) + (support + 8) * EPS * terms < 0.5 * np.sqrt(FLOOR * trace)
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def clear(dual, margins):
     """Set the multipliers (n, T) and margins of an instance to zero."""
     for i in range(dual.shape[0]):
@@ -274,7 +274,7 @@ def clear(dual, margins):
             margins[i, t] = dual[i, t] = 0.0
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def scatter(values, row, column, free, dual):
     """Write multipliers (m,) that have vanished to dual (n, T), summing to one over the inequalities."""
     asked = 0.0
@@ -284,7 +284,7 @@ def scatter(values, row, column, free, dual):
         dual[row[k], column[k]] = values[k] / asked if asked > 0.0 else values[k]
 
 
-@kernel()
+@kernel(fastmath=FAST)
 def solve_stack(tokens, queries, selected, mask, tol, rescale, W, dual, margins, objective, gap, state):
     """Solve a stack of instances into the given arrays, on the calling thread and without Python's lock.
 
@@ -325,7 +325,7 @@ def solve_stack(tokens, queries, selected, mask, tol, rescale, W, dual, margins,
                 scatter(values, row, column, free, dual[b])
 
 
-@kernel()
+@kernel(fastmath=FAST)
 def solve_by_prices_at_once(tokens, queries, selected, mask, tol, W, dual, margins):
     """Solve one instance without forming the Gram matrix; some constraint must ask for a margin. Returns its state."""
     delta, row, column, free, _ = constraints_of(tokens, selected, mask)
@@ -341,7 +341,7 @@ def solve_by_prices_at_once(tokens, queries, selected, mask, tol, W, dual, margi
     return state
 
 
-@kernel()
+@kernel(fastmath=FAST)
 def prove_stack(tokens, queries, selected, mask, dual, state):
     """Set the state of instances whose multipliers have vanished and prove infeasibility to INFEASIBLE."""
     for b in range(len(tokens)):

@@ -11,12 +11,14 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.core.kernels import FAST, kernel
-from attsvm.solvers.compiled.frobenius import OPEN, SOLVED, VANISHED, clear, constraints_of, least_multipliers, scatter
-from attsvm.solvers.nuclear.first_order import STEPS_TO_FACE, WEIGHT
+from attsvm.solvers.compiled.frobenius import clear, constraints_of, least_multipliers, scatter
+from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
+from attsvm.solvers.nuclear.first_order import WEIGHT
 from attsvm.solvers.nuclear.matrices import combined, outer, products, right_singular
 from attsvm.solvers.nuclear.pursuit import STEPS as STEPS_ON_FACE
 from attsvm.solvers.nuclear.pursuit import TIE_PRECISION, approach, normalise
 from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, Constraints, advance, apply_adjoint, begin, copy
+from attsvm.solvers.schedule import STEPS_TO_FACE
 
 # Gaps at which Newton is tried, and first-order steps in all; those not settled by then are ill-conditioned, and the
 # interior point is faster. So are those expected to take more than PATIENCE steps, an estimate that is mostly too high:
@@ -67,7 +69,7 @@ def _basis(vectors):
     return basis[:rank]
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _same(one, other):
     """Whether two vectors are equal, entry by entry."""
     equal = 0
@@ -76,7 +78,7 @@ def _same(one, other):
     return equal == len(one)
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _merge(delta, queries, row, column, free):
     """Move constraints that differ from all before them to the front; how many they are.
 
@@ -96,7 +98,7 @@ def _merge(delta, queries, row, column, free):
     return count
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _rescale(tokens, queries, selected, mask, W, margins):
     """Scale W (d, dz) to smallest margin one and write its margins (n, T); returns what that margin was.
 
@@ -131,7 +133,7 @@ def _rescale(tokens, queries, selected, mask, W, margins):
     return smallest
 
 
-@kernel()
+@kernel(fastmath=FAST)
 def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     """Solve one instance into W, dual and margins; returns (state, norm, gap). Arguments as in :func:`solve_stack`."""
     n, dz = queries.shape

@@ -111,7 +111,7 @@ def _move(dual, index, change):
     return float(size)
 
 
-@kernel(inner=True, plain=_activated)
+@kernel(inner=True, fastmath=FAST, plain=_activated)
 def _activate(free, lengths, margins, dual, active):
     """Mark the constraints of the face and clear the multipliers of others.
 
@@ -132,7 +132,7 @@ def _activate(free, lengths, margins, dual, active):
     return index[:count], before, changes
 
 
-@kernel(inner=True, plain=_signed)
+@kernel(inner=True, fastmath=FAST, plain=_signed)
 def _with_signs(free, dual, out):
     """Multipliers of the right sign; returns their sum over inequalities, and whether any was of the wrong one."""
     amount, wrong = 0.0, False
@@ -145,7 +145,7 @@ def _with_signs(free, dual, out):
     return amount, wrong
 
 
-@kernel(inner=True, plain=_listed)
+@kernel(inner=True, fastmath=FAST, plain=_listed)
 def _on_face(constraints, dual, index):
     """Gather the constraints numbered (J,): delta, of, the queries they ask, their cost and multipliers."""
     active = len(index)
@@ -163,7 +163,7 @@ def _on_face(constraints, dual, index):
     return gathered(constraints.delta, index), of, gathered(constraints.queries, rows[:count]), cost, lam
 
 
-@kernel(inner=True, plain=_move)
+@kernel(inner=True, fastmath=FAST, plain=_move)
 def _moved(dual, index, change):
     """Add a change (J,) to the multipliers with these numbers; returns its size over that of the largest of them."""
     largest, size = 1e-300, 0.0
