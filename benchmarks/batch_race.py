@@ -25,6 +25,7 @@ from attsvm.data.synthetic import random_data
 from attsvm.proofs.certified import Certified, certify
 
 SIZES = (6, 8, 10)
+CONTRADICTORY = (30, 10, 6)  # random selections: more constraints than a W can meet
 RUNS = 5
 NAIVE_COUNT, ALONE_COUNT = 20, 200
 JUDGED = 50
@@ -80,8 +81,8 @@ def race(runner: str, cores: int) -> tuple[float, float]:
     """Seconds an instance, and the largest gap."""
     B = len(tokens)
     best = np.inf
-    runner, _, norm = runner.partition(", ")
-    measure = NUCLEAR if norm else FROBENIUS
+    runner, _, kind = runner.partition(", ")
+    measure = NUCLEAR if kind == "nuclear" else FROBENIUS
     if runner in ("naive", "attsvm alone"):
         count = NAIVE_COUNT if runner == "naive" else ALONE_COUNT
         problems = list(ProblemBatch(tokens[:count], queries[:count], selected[:count]))
@@ -115,9 +116,12 @@ def race(runner: str, cores: int) -> tuple[float, float]:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     who, cores, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    data, v = random_data(count, *SIZES)
+    contradictory = who.endswith("infeasible")
+    data, v = random_data(count, *(CONTRADICTORY if contradictory else SIZES))
     tokens, queries = data.tokens, data.queries
     selected = (data.labels[:, :, None] * np.einsum("bntd,bd->bnt", tokens, v)).argmax(axis=2)
+    if contradictory:
+        selected = np.random.default_rng([10, *CONTRADICTORY]).integers(tokens.shape[2], size=selected.shape)
     seconds, gap = race(who, cores)
     timed = {"naive": NAIVE_COUNT, "attsvm alone": ALONE_COUNT}.get(who.partition(", ")[0], count)
     print(json.dumps({"runner": who, "cores": cores, "count": timed, "seconds": seconds, "gap": gap}))

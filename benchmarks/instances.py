@@ -3,7 +3,8 @@
 *off* draws tokens, queries and labels as the paper's code does and selects the token of best score; *planted* selects
 what a random matrix selects, so that a W exists; *shared* does so for one query, a number; *digits* and *hidden* plant
 a selection on the correlated tokens of images and of a transformer; *infeasible* selects at random where there are more
-constraints than a W can meet; *classes* has class vectors for tokens and inputs for queries, many more than dimensions.
+constraints than a W can meet; *several* ties up to three tokens a query; *classes* has class vectors for tokens and
+inputs for queries, many more than dimensions.
 """
 
 from __future__ import annotations
@@ -103,6 +104,13 @@ def class_vectors(n: int, T: int, d: int) -> Arrays:
     return {"tokens": tokens, "queries": queries, "selected": planted_selection(tokens, queries, [8, n, T, d])}
 
 
+def several(n: int, T: int, d: int) -> Arrays:
+    """One to three tied tokens a query, at random."""
+    rng = np.random.default_rng([9, n, T, d])
+    selected = rng.random((n, T)).argsort(axis=1) < rng.integers(1, 4, size=(n, 1))
+    return planted(n, T, d) | {"selected": selected}
+
+
 MAKERS: dict[str, Callable[[int, int, int], Arrays]] = {
     "off": off,
     "planted": planted,
@@ -111,6 +119,7 @@ MAKERS: dict[str, Callable[[int, int, int], Arrays]] = {
     "hidden": hidden_states,
     "infeasible": infeasible,
     "classes": class_vectors,
+    "several": several,
 }
 STREAMED_ROWS = 500
 

@@ -106,7 +106,7 @@ def seconds(problem: SelectionProblem, norm: str, method: str | None, limit: flo
     best = np.inf
     for _ in range(REPEATS):
         clock, start = time.perf_counter(), time.process_time()
-        solution = solve(problem, read_norm(norm), method=method, time_limit=limit)
+        solution = solve(problem, norm, method=method, time_limit=limit)
         spent, wall = time.process_time() - start, time.perf_counter() - clock
         if solution.status in DECIDED:
             best = min(best, spent)
@@ -115,16 +115,11 @@ def seconds(problem: SelectionProblem, norm: str, method: str | None, limit: flo
     return best, wall, solution.status, solution.method
 
 
-def read_norm(name: str) -> str | float:
-    """Turn the name of a norm into what `solve` takes."""
-    return float(name) if name[0].isdigit() else name
-
-
 def measure(label: str, problem: SelectionProblem, norm: str, limit: float) -> Timing:
     """Time `solve`, then each method for as long as it could still be the best."""
     automatic, wall, status, ran = seconds(problem, norm, None, limit)
     timing = Timing(norm, label, status.name, ran, automatic)
-    known = [name for name in METHODS.get(get_norm(read_norm(norm)), {}) if name != "auto"]
+    known = [name for name in METHODS.get(get_norm(norm), {}) if name != "auto"]
     for method in (*known, "streamed"):
         allowed = max(LEAST, SLOWER * wall) if np.isfinite(automatic) else limit
         timing.methods[method] = seconds(problem, norm, method, allowed)[0]
@@ -163,8 +158,8 @@ def main() -> None:
     instances = held_out if options.held_out else tuned
     sizes = [tuple(size) for size in options.size]
     for norm in options.norm:
-        for method in (None, *METHODS.get(get_norm(read_norm(norm)), {})):  # compiles
-            solve(problems.planted(np.random.default_rng(0), 60, 20, 16), read_norm(norm), method=method)
+        for method in (None, *METHODS.get(get_norm(norm), {})):  # compiles
+            solve(problems.planted(np.random.default_rng(0), 60, 20, 16), norm, method=method)
         for label, problem in instances(options.family, sizes, options.seeds):
             if (norm, label) in known:
                 continue

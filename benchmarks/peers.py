@@ -91,6 +91,15 @@ CONTESTANTS: tuple[Contestant, ...] = (
     Contestant("scs", "nuclear", "peers_cone:scs_directly", {}, "scs", "called directly, eps 1e-7"),
     Contestant("cvxpy, vectorised", "nuclear", "peers_cone:vectorised", {"norm": "nuclear"}, "cvxpy", "Clarabel"),
     Contestant(OFFICIAL, "nuclear", "peers_cone:naive", {"norm": "nuclear"}, "cvxpy", "SCS"),
+    *(
+        contestant
+        for norm in ("1", "max")
+        for contestant in (
+            _attsvm(norm, 1e-6),
+            _attsvm(norm, 1e-9),
+            Contestant("highs", norm, "peers_lp:with_highs", {"norm": norm}, "scipy", "through SciPy"),
+        )
+    ),
 )
 
 
@@ -107,17 +116,17 @@ def with_attsvm(problem: SelectionProblem, norm: str, tol: float) -> Answer:
     return Answer(W, found.certified.dual, found.status.name.lower(), proved)
 
 
-def constraint_rows(problem: SelectionProblem) -> tuple[np.ndarray, np.ndarray]:
-    """Every rejected token's difference to the selected one, and its query: (m, d), (m, dz)."""
-    i, t = np.nonzero(problem.rejected)
+def constraint_rows(problem: SelectionProblem, *, ties: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Every rejected (or tied) token's difference to the selected one, and its query: (m, d), (m, dz)."""
+    i, t = np.nonzero(problem.constrained if ties else problem.rejected)
     sequence = problem.sequence[i]
     delta = problem.tokens[sequence, problem.reference[i]] - problem.tokens[sequence, t]
     return delta, problem.queries[i]
 
 
-def constraint_matrix(problem: SelectionProblem) -> np.ndarray:
+def constraint_matrix(problem: SelectionProblem, *, ties: bool = False) -> np.ndarray:
     """The matrix of A, rows delta kron z: (m, d * dz)."""
-    delta, z = constraint_rows(problem)
+    delta, z = constraint_rows(problem, ties=ties)
     return np.einsum("ma,mb->mab", delta, z).reshape(len(delta), -1)
 
 

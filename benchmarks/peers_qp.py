@@ -71,6 +71,7 @@ def _verdict(found: Any) -> str:
     return words.removeprefix("piqp ").removeprefix("proxqp ")
 
 
+EQUALITY = 5  # how daqp marks a constraint that always holds with equality
 DAQP_SAYS = {1: "solved", 2: "solved", -1: "infeasible", -2: "cycling", -3: "unbounded", -4: "iteration limit"}
 
 
@@ -78,13 +79,15 @@ def with_daqp(problem: SelectionProblem, form: str) -> Answer:
     import daqp
 
     if form == "primal":
-        A = constraint_matrix(problem)
+        A, tied = constraint_matrix(problem, ties=True), problem.tied[problem.constrained]
         m, size = A.shape
         x, _, flag, info = daqp.solve(
-            np.eye(size), np.zeros(size), A, np.full(m, 1e30), np.ones(m), np.zeros(m, dtype=np.int32),
-            primal_tol=ASKED, iter_limit=MANY,
+            np.eye(size), np.zeros(size), A, np.where(tied, 0.0, 1e30), np.where(tied, 0.0, 1.0),
+            np.where(tied, EQUALITY, 0).astype(np.int32), primal_tol=ASKED, iter_limit=MANY,
         )  # fmt: skip
-        dual = spread(problem, np.maximum(-np.asarray(info["lam"]), 0.0))
+        values = -np.asarray(info["lam"])
+        dual = np.zeros(problem.mask.shape)
+        dual[problem.constrained] = np.where(tied, values, np.maximum(values, 0.0))
         return Answer(np.asarray(x).reshape(problem.shape[2:]), dual, DAQP_SAYS.get(flag, str(flag)), flag == -1)
     P = gram_matrix(problem)
     m = len(P)

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from instances import Instance
 from peers import CONTESTANTS, LIBLINEAR, OFFICIAL, Contestant
 
-FROBENIUS, NUCLEAR = "frobenius", "nuclear"
+FROBENIUS, NUCLEAR, SUM, LARGEST = "frobenius", "nuclear", "1", "max"
+NORMS = (FROBENIUS, NUCLEAR, SUM, LARGEST)
+# Linear programs: few constraints on many entries, and the other way round.
+LINEAR = (
+    Instance("planted", (10, 5, 30)),
+    Instance("off", (6, 8, 10)),
+    Instance("planted", (20, 8, 16)),
+    Instance("infeasible", (30, 10, 6)),
+)
 TABLES: dict[str, tuple[Instance, ...]] = {
     FROBENIUS: (
         Instance("off", (6, 8, 10)),
@@ -34,8 +42,11 @@ TABLES: dict[str, tuple[Instance, ...]] = {
         Instance("infeasible", (30, 10, 6)),
         Instance("classes", (750, 15, 25)),
     ),
+    SUM: LINEAR,
+    LARGEST: LINEAR,
 }
 # Where a dual active-set method is at its best: one shared query, more queries than dimensions, and hardly any data.
+# And ties, which of the others only it is given as equalities.
 RIVAL = "daqp primal"
 RIVALLED = (
     Instance("shared", (1000, 10, 20)),
@@ -43,6 +54,7 @@ RIVALLED = (
     Instance("planted", (5000, 16, 4)),
     Instance("planted", (2, 2, 2)),
     Instance("planted", (4, 4, 4)),
+    Instance("several", (100, 32, 24)),
 )
 QUICK: dict[str, tuple[Instance, ...]] = {
     FROBENIUS: (
@@ -111,20 +123,20 @@ def cells(mode: str) -> list[Cell]:
             continue
         tables = {"tiny": TINY, "quick": QUICK}.get(mode, TABLES)
         quick = mode in ("tiny", "quick")
-        for instance in tables[who.norm]:
+        for instance in tables.get(who.norm, ()):
             limit = QUICK_LIMIT if quick else OURS_LIMIT if who.ours else LIMIT
             limit = limit if quick else LIMITS.get((who.name, who.norm, instance), limit)
             out.append(Cell(who, instance, limit, effort=0.1 if quick else 1.0))
         if not quick and who.norm == FROBENIUS and (who.ours or who.name == RIVAL):
             out += [Cell(who, instance, OURS_LIMIT) for instance in RIVALLED]
-        if not quick and who.name in GROWERS[who.norm]:
+        if not quick and who.name in GROWERS.get(who.norm, ()):
             out += [
                 Cell(who, instance, GROWTH_LIMIT, GROWTH_EFFORT, axis)
                 for axis, along in AXES.items()
                 for instance in along
             ]
         if mode == "large" and who.ours:
-            out += [Cell(who, instance, LARGE_LIMIT) for instance in LARGE[who.norm]]
+            out += [Cell(who, instance, LARGE_LIMIT) for instance in LARGE.get(who.norm, ())]
             if who.norm == FROBENIUS and who.name == "attsvm 1e-06":
                 out.append(Cell(who, MAPPED, LARGE_LIMIT, mapped=True))
     return out

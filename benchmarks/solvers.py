@@ -81,6 +81,7 @@ def run_batch(mode: str, cores: int) -> Iterator[dict[str, Any]]:
     count = QUICK_BATCH if mode == "quick" else BATCH
     runs = [(runner, c) for c in sorted({1, cores}) for runner in ("attsvm", "daqp")] + [("naive", 1)]
     runs += [("attsvm, nuclear", c) for c in sorted({1, cores})] + [("attsvm alone, nuclear", 1), ("naive, nuclear", 1)]
+    runs += [(f"{runner}, infeasible", 1) for runner in ("attsvm", "attsvm alone", "daqp")]
     for runner, used in runs:
         command = [sys.executable, "-W", "ignore", str(HERE / "batch_race.py"), runner, str(used), str(count)]
         environment = os.environ | ONE_THREAD | {"NUMBA_NUM_THREADS": str(used)}

@@ -3,13 +3,16 @@
 attsvm reproduce atlas --out DIR; python docs/pictures/atlas.py DIR
 """
 
+import io
 import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from PIL import Image
 
 from attsvm.experiments.beyond.atlas import figure
 from attsvm.plots.style import as_png
 
 rows = pq.read_table(Path(sys.argv[1]) / "atlas" / "rows.parquet").to_pylist()
-Path(__file__).with_suffix(".png").write_bytes(as_png(figure(rows)))
+image = Image.open(io.BytesIO(as_png(figure(rows)))).convert("RGB")
+image.quantize(128).save(Path(__file__).with_suffix(".png"), optimize=True)

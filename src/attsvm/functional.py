@@ -14,11 +14,14 @@ float64 and 103 in float32; :mod:`attsvm.training.gradient` goes on in logarithm
 
 Everything is differentiable twice and works under torch.func transforms and torch.compile; softmax and cross-entropy
 are differentiable in forward mode too.
+
+:func:`margin` and :func:`max_margin` live in :mod:`attsvm.training.margins`, since they solve, and load on first use.
 """
 
 from __future__ import annotations
 
 import math
+from importlib import import_module
 from typing import Any, Literal, overload
 
 import torch
@@ -27,6 +30,12 @@ from torch.autograd import Function
 
 # Scores of one chunk of queries stay below this many entries, 8 MB in float64; the backward pass holds about ten such.
 CHUNK_ENTRIES = 1 << 20
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("margin", "max_margin"):
+        raise AttributeError(f"module 'attsvm.functional' has no attribute {name!r}")
+    return getattr(import_module("attsvm.training.margins"), name)
 
 
 def _centred_product(probabilities: Tensor, vector: Tensor, dim: int) -> Tensor:

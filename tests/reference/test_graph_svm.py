@@ -164,3 +164,9 @@ def test_bad_input_gets_one_sentence(arguments: tuple, word: str) -> None:
         next_token_graphs(*arguments)
     with pytest.raises(ValueError, match=r"^sequences.*\.$"):
         graph_svm(np.eye(3), [[1, 1]], [1])
+
+
+@pytest.mark.parametrize("table", [np.ones(3), np.empty((0, 2)), np.array([[1.0, np.nan], [0.0, 1.0]])])
+def test_embeddings_are_a_finite_table(table: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"^embeddings has shape .*\.$"):
+        graph_svm(table, [[0, 1]], [0])

@@ -249,10 +249,10 @@ def sizes(reduced: Reduced, dual: np.ndarray) -> tuple[float, float, float]:
 
 
 def rotated(seed: int = 1) -> tuple[Reduced, np.ndarray]:
-    """Tokens in a plane of forty dimensions, queries in a plane of thirty: bases on both sides."""
+    """Tokens in three of forty dimensions, queries in three of thirty: bases on both sides."""
     rng = np.random.default_rng(seed)
-    tokens = rng.standard_normal((6, 5, 2)) @ rng.standard_normal((2, 40))
-    queries = rng.standard_normal((6, 2)) @ rng.standard_normal((2, 30))
+    tokens = rng.standard_normal((6, 5, 3)) @ rng.standard_normal((3, 40))
+    queries = rng.standard_normal((6, 3)) @ rng.standard_normal((3, 30))
     reduced = reduce(SelectionProblem(tokens, queries, rng.integers(5, size=6)))
     assert reduced.left is not None
     assert reduced.right is not None
@@ -336,6 +336,7 @@ def test_spans_count_what_exact_data_may_need() -> None:
     assert spans(plane, queries)
     turned = full @ rng.standard_normal((2, 3))
     assert not spans(turned, queries)
+    assert not spans(turned, rng.standard_normal((4, 3)))
     assert spans(rng.standard_normal((1, 3, 3)), queries[:1, :1])
     assert not spans(turned[:1, [0, 1, 2, 1]] + turned[:1, :1] * [[[0], [0], [0], [0.5]]], queries[:1, :1])
 
@@ -402,9 +403,10 @@ def test_what_is_too_large_to_be_decided_may_be_near(monkeypatch: pytest.MonkeyP
         assert verified()
         inner.setattr(module, "decidable", lambda problem: True)
         assert not verified()
-    with monkeypatch.context() as inner:
-        inner.setattr(FarkasCertificate, "_existence", (1.0, False))
-        assert not verified()
+    for ratio, fine in ((1.0, False), (0.5, True)):
+        with monkeypatch.context() as inner:
+            inner.setattr(FarkasCertificate, "_existence", (ratio, False))
+            assert verified() == fine
 
 
 # --- exact proofs ---

@@ -297,6 +297,14 @@ def test_ties_that_no_move_is_shown_for_leave_a_residual(monkeypatch: pytest.Mon
     assert loose.gap == math.inf
 
 
+def test_a_residual_that_takes_the_whole_bound_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = NAMED["tie_forces_a_detour"]().problem
+    monkeypatch.setattr(module, "tie_move", lambda *arguments: math.inf)
+    found = certify(problem, FROBENIUS, np.array([[1.0], [-1.0]]), np.array([[0.0, 1e16, 2.0]]))
+    assert found.lower_bound == found.rounding == 0.0
+    assert found.gap == math.inf
+
+
 def test_a_move_that_would_cost_more_than_the_norm_is_no_move(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = NAMED["tie_forces_a_detour"]().problem
     W, dual = np.array([[1.0], [-1.0]]), np.array([[0.0, 1.0, 2.0]])
@@ -385,6 +393,19 @@ def test_a_sum_of_multipliers_is_off_by_its_terms(count: int) -> None:
 
 
 @pytest.mark.usefixtures("coarse")
+def test_what_sums_round_is_a_matrix_of_any_kind() -> None:
+    """The dual of the largest entry is the sum of entries: sqrt(d dz) times the length, at worst."""
+    h, count = 1e-2, 40
+    deltas = np.array([[1.0, h], [-1.0, h], *[[3.0, 1.0]] * (count - 2)])
+    dual = np.zeros((1, count + 1))
+    dual[0, 1:3] = 1.0
+    found = certify(single(deltas), get_norm("max"), np.array([[0.0], [1 / h]]), dual)
+    weight = math.sqrt(2.0) * math.hypot(1.0, h) / h
+    lost = (1 / h / found.lower_bound - 1) / COARSE
+    assert (count + 2) * weight <= lost <= (count + 11) * weight + 20
+
+
+@pytest.mark.usefixtures("coarse")
 def test_a_tie_is_missed_by_more_than_its_products_round() -> None:
     problem = NAMED["tie_forces_a_detour"]().problem
     W = np.array([[1.0], [-1.0]])
@@ -459,6 +480,11 @@ def test_what_twice_the_precision_leaves_over_counts_against_the_bound(monkeypat
     # The weight of 1 was halved by the scale, so A^T lam is 2 (1, 0) and what is left over twice a thousandth.
     expected = 1 / (2 + 2 * math.sqrt(2.0) * 1e-3 + 1e-2)
     assert bound == pytest.approx(expected, rel=1e-13)
+    # Sums that left the range of floats in one entry are not used.
+    for part in (Pair(np.array([[1.0], [0.0]]), np.array([[np.nan], [0.0]])), Pair(np.array([[np.inf], [0.0]]), low)):
+        monkeypatch.setattr(Rows, "adjoint", lambda *given, part=part: (part, missing))
+        plain = module.lower_bound(problem, FROBENIUS, dual, np.array([[1.0], [0.0]]), 1.0, 0.0, sharp=True)
+        assert plain == pytest.approx(1.0, rel=1e-13)
 
 
 def test_a_w_that_overflows_when_it_is_scaled_is_not_feasible() -> None:

@@ -95,6 +95,39 @@ def test_soft_margins_and_priors_are_held_to_their_claims(options: dict[str, Any
     assert not replace(solution, tol=1e-18).verify()
 
 
+EXACT_OPTIONS: dict[str, dict[str, Any]] = {
+    "hinge": {"C": 1.0},
+    "small C": {"C": 1e-3},
+    "large C": {"C": 1e8},
+    "squared hinge": {"C": 2.0, "loss": "squared_hinge"},
+    "prior": {"prior": 0.3 * np.eye(4)},
+    "C and prior": {"C": 1.0, "prior": 0.3 * np.eye(4)},
+}
+
+
+@pytest.mark.parametrize("norm", ["frobenius", 1, "max", "nuclear", "spectral", 1.5])
+@pytest.mark.parametrize("kind", EXACT_OPTIONS)
+@pytest.mark.parametrize("ties", [False, True])
+def test_soft_margins_and_priors_are_proven_exactly(ties: bool, kind: str, norm: str | float) -> None:
+    problem = FAMILIES["several" if ties else "planted"].make(np.random.default_rng(4), 5, 5, 4)
+    solution = solve(problem, norm, **EXACT_OPTIONS[kind])
+    assert solution.status is Status.OPTIMAL
+    proof = solution.verify(exact=True)
+    assert proof, proof.statement
+    assert solution.lower_bound <= proof.high
+    assert proof.low <= solution.certified.upper_bound
+    changes: list[dict[str, Any]] = [
+        {"W": 1.1 * solution.certified.W},
+        {"primal": 0.5 * solution.primal},
+        {"objective": 1.01 * solution.certified.objective},
+        {"lower_bound": 1.01 * solution.certified.lower_bound},
+        {"dual": solution.certified.dual * np.linspace(0.5, 1.0, problem.shape[1])},
+    ]
+    for change in changes:
+        if any(np.any(value != getattr(solution.certified, name)) for name, value in change.items()):
+            assert not with_pair(solution, **change).verify(exact=True), change
+
+
 def test_an_empty_claim_is_zero() -> None:
     solution = solve(NAMED["everything_selected"]().problem)
     assert solution.verify()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Solution, Status, solve
-from attsvm.core.norms import get_norm
+from attsvm.core import rounding
+from attsvm.core.norms import KyFan, Mixed, Norm, Schatten, Weighted, get_norm
 from attsvm.proofs import linear
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.dyadic import Dyadic
@@ -78,6 +80,55 @@ def test_norms_are_bounded_sharply_from_above(norm: str | float, shape: tuple[in
         for bound, true in zip(bounds, expected, strict=True):
             exact = mpmath.mpf(bound.numerator) / bound.denominator
             assert true * (1 - mpmath.mpf(10) ** -38) <= exact <= true * (1 + 50 * M.size * 2.0**-52)
+
+
+Measure = Callable[[list[mpmath.mpf], list[list[mpmath.mpf]]], mpmath.mpf]
+WEIGHTS = np.random.default_rng(5).random((4, 3)) + 0.1
+
+
+@pytest.mark.parametrize(
+    ("norm", "value", "dual"),
+    [
+        (Schatten(1.5), lambda s, M: power(s, 1.5), lambda s, M: power(s, 3)),
+        (KyFan(2), lambda s, M: s[0] + s[1], lambda s, M: max(s[0], sum(s) / 2)),
+        (
+            Mixed(2, 1),
+            lambda s, M: sum(power(row, 2) for row in M),
+            lambda s, M: max(power(row, 2) for row in M),
+        ),
+        (
+            Weighted(WEIGHTS, 3),
+            lambda s, M: power([M[i][k] * mpmath.mpf(w) for (i, k), w in np.ndenumerate(WEIGHTS)], 3),
+            lambda s, M: power([M[i][k] / mpmath.mpf(w) for (i, k), w in np.ndenumerate(WEIGHTS)], 1.5),
+        ),
+    ],
+)
+def test_other_norms_are_bounded_sharply_from_above(norm: Norm, value: Measure, dual: Measure) -> None:
+    """Against 40 digits, exact bounds and those of floats: never below, and above by little."""
+    M = np.random.default_rng(6).standard_normal((4, 3))
+    with mpmath.workdps(40):
+        entries = [[mpmath.mpf(x) for x in row] for row in M.tolist()]
+        singular = sorted(mpmath.svd_r(mpmath.matrix(M.tolist()), compute_uv=False), reverse=True)
+        for is_dual, expected in ((False, value(singular, entries)), (True, dual(singular, entries))):
+            bound = (dual_norm_above if is_dual else norm_above)(norm, Dyadic.of(M))
+            exact = mpmath.mpf(bound.numerator) / bound.denominator
+            computed = norm.dual(M) if is_dual else norm.value(M)
+            # 32 units for singular vectors; some 60 roundings where the floats bound themselves.
+            assert expected <= exact * (1 + mpmath.mpf(10) ** -35) <= expected * (1 + 1e-14)
+            assert expected <= rounding.norm_above(norm, M, computed, dual=is_dual) <= expected * (1 + 1e-13)
+
+
+@pytest.mark.parametrize(
+    "norm", [Schatten(1.5), Schatten(3.0), KyFan(2), Mixed(2, 1), Weighted(np.full((4, 4), 2.0), 3)]
+)
+def test_optima_of_other_norms_are_proven_exactly(norm: Norm) -> None:
+    solution = solve(FAMILIES["planted"].make(np.random.default_rng(2), 5, 4, 4), norm)
+    proof = solution.verify(exact=True)
+    assert proof, proof.statement
+
+
+def power(values: list[mpmath.mpf], p: float) -> mpmath.mpf:
+    return mpmath.fsum(abs(x) ** mpmath.mpf(p) for x in values) ** (1 / mpmath.mpf(p))
 
 
 def test_linear_systems_over_the_integers() -> None:

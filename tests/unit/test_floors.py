@@ -13,7 +13,14 @@ FLOORS = (
     *("study", "pretrained", "plots", "experiments", "report", "cli"),
 )
 # Public modules at the package's root, and the floor that they stand on.
-ROOT = {"functional": "core", "norms": "core", "estimator": "study", "margin_classifier": "study", "__init__": "core"}
+ROOT = {
+    "check": "core",
+    "functional": "core",
+    "norms": "core",
+    "estimator": "study",
+    "margin_classifier": "study",
+    "__init__": "core",
+}
 PACKAGE = Path(attsvm.__file__).parent
 
 

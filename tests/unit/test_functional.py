@@ -23,12 +23,24 @@ def draw(*shape, seed=0, scale=1.0, grad=True):
 
 
 @forward_mode
-@pytest.mark.parametrize("dim", [-1, 0, 1])
+@pytest.mark.parametrize("dim", [-1, 0, 1, -3])
 def test_softmax_has_the_values_and_derivatives_of_torch(dim):
     scores = draw(3, 4, 5)
     assert torch.equal(exact_softmax(scores, dim), torch.softmax(scores, dim))
     assert gradcheck(lambda a: exact_softmax(a, dim), scores, check_forward_ad=True)
     assert gradgradcheck(lambda a: exact_softmax(a, dim), scores)
+
+
+@pytest.mark.parametrize("dim", [-1, 0])
+def test_what_the_compiler_fuses_is_softmax_with_the_same_gradient(dim):
+    """The composed form by itself, at scores of order one and where all but one probability is below rounding."""
+    for scale in (1.0, 60.0):
+        scores, weights = draw(4, 5, scale=scale), draw(4, 5, seed=1, grad=False)
+        mine = functional._composed_softmax(scores, dim)
+        torch.testing.assert_close(mine, torch.softmax(scores, dim), rtol=1e-13, atol=1e-16)
+        (grad,) = torch.autograd.grad((mine * weights).sum(), scores)
+        (expected,) = torch.autograd.grad((exact_softmax(scores, dim) * weights).sum(), scores)
+        torch.testing.assert_close(grad, expected, rtol=1e-12, atol=0)
 
 
 def test_softmax_hides_entries_at_minus_infinity():

@@ -20,7 +20,8 @@ from numba.core.dispatcher import Dispatcher
 import attsvm
 from attsvm import SelectionProblem, solve
 from attsvm.core import kernels
-from attsvm.solvers.compiled.frobenius import SOLVED, solve_stack
+from attsvm.solvers.compiled.frobenius import solve_stack
+from attsvm.solvers.frobenius.priced_active_set import SOLVED
 from attsvm.solvers.nuclear.steps import LOOK, STEPS, Constraints, advance, begin
 
 PACKAGE = Path(attsvm.__file__).parent
@@ -181,7 +182,7 @@ def test_the_interpreter_and_machine_code_solve_alike() -> None:
     for function in (solve_stack, kernels.interpreted(solve_stack)):
         W, dual, margins = np.empty((1, d, d)), np.empty((1, n, T)), np.empty((1, n, T))
         norm, gap, state = np.empty(1), np.empty(1), np.empty(1, dtype=np.int64)
-        function(*stack, 1e-9, W, dual, margins, norm, gap, state)
+        function(*stack, 1e-9, True, W, dual, margins, norm, gap, state)
         assert state[0] == SOLVED
         answers.append((W, norm))
     for one, other in zip(*answers, strict=True):
@@ -243,11 +244,11 @@ def test_seconds_of_a_solution_leave_compiling_out(monkeypatch: pytest.MonkeyPat
     problem = SelectionProblem(*_instance(3, 3, 4)[:3])
     waited = 0.2
 
-    def slow(*arguments: object) -> tuple[bool, np.ndarray, np.ndarray]:
+    def slow(*arguments: object) -> tuple[bool, np.ndarray, np.ndarray, np.ndarray]:
         kernels._COMPILING.on_start(None)
         time.sleep(waited)
         kernels._COMPILING.on_end(None)
-        return False, np.zeros((4, 4)), np.zeros((3, 3))
+        return False, np.zeros((4, 4)), np.zeros((3, 3)), np.zeros((3, 3))
 
     monkeypatch.setattr("attsvm.solvers.solving.solve_compiled", slow)
     start = time.perf_counter()

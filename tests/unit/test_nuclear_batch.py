@@ -8,9 +8,9 @@ import pytest
 from attsvm import ProblemBatch, SelectionProblem, Status, solve, solve_batch
 from attsvm.core.kernels import interpreted
 from attsvm.core.norms import nuclear, spectral
-from attsvm.solvers.compiled.nuclear import MOST_CONSTRAINTS, fits
 from attsvm.solvers.nuclear.face import Face, newton_step
 from attsvm.solvers.nuclear.matrices import EXACT, right_singular, rotate, turned
+from attsvm.solvers.nuclear.pursuit import MOST_CONSTRAINTS, fits
 from problems import FAMILIES, NAMED
 
 EPS = float(np.finfo(float).eps)
@@ -20,7 +20,7 @@ COMPILED = "batched first order + face Newton"
 @pytest.fixture(autouse=True)
 def _compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever ran before in this process, stacks are not left to the interpreter."""
-    monkeypatch.setattr("attsvm.solvers.compiled.nuclear.COMPILED_AFTER", 0.0)
+    monkeypatch.setattr("attsvm.solvers.nuclear.pursuit.COMPILED_AFTER", 0.0)
 
 
 def planted(count: int, size: tuple[int, int, int]) -> list[SelectionProblem]:
@@ -185,7 +185,7 @@ def test_repeated_tokens_and_sequences_are_merged() -> None:
 def test_large_instances_go_to_the_general_solver() -> None:
     size = (16, 18, 10)
     assert size[0] * (size[1] - 1) > MOST_CONSTRAINTS
-    assert not fits(*size)
+    assert not fits(size[0] * (size[1] - 1), min(size[0], size[2]))
     solution = solve_batch(planted(1, size), "nuclear")[0]
     assert solution.status is Status.OPTIMAL
     assert solution.method != COMPILED

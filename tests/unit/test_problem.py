@@ -107,8 +107,7 @@ def test_lengths_that_squares_would_lose() -> None:
     """Tokens near 1e-200 and 1e200: lengths by the largest entry, from above, whichever way they are asked for."""
     for scale in (1e-200, 1e200):
         given = FAMILIES["planted"].make(np.random.default_rng(4), 3, 4, 3)
-        problem = SelectionProblem(scale * given.tokens, given.queries, given.reference)
-        other = SelectionProblem(scale * given.tokens, given.queries, given.reference)
+        problem, other = (SelectionProblem(scale * given.tokens, 3 * given.queries, given.reference) for _ in range(2))
         with np.errstate(over="ignore", under="ignore"):
             other.evaluate(np.ones((3, 3)), np.ones((3, 4)))
         for lengths in (problem.lengths, other.lengths):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Status, solve
-from attsvm.core.norms import FROBENIUS, Norm, get_norm
+from attsvm.core.norms import FROBENIUS, Mahalanobis, Norm, get_norm
 from attsvm.core.rounding import UNIT
 from attsvm.proofs import Claim, Proof, optimum, prove, recheck
 from attsvm.proofs import claim as claim_module
@@ -56,7 +56,7 @@ def test_only_what_is_proven_is_true() -> None:
 
 
 def test_an_interval_is_said_with_the_digits_that_tell_its_ends_apart() -> None:
-    for value in (Fraction(1, 3), Fraction(2, 3), Fraction(10**20 + 1), Fraction(5, 4)):
+    for value in (Fraction(1, 3), Fraction(1, 10), Fraction(2, 3), Fraction(10**20 + 1), Fraction(5, 4)):
         said = interval_statement("nuclear", value, value)
         low, high = (Fraction(part) for part in said[said.index("[") + 1 : said.index("]")].split(", "))
         assert low <= value <= high
@@ -103,8 +103,10 @@ def test_the_gap_is_held_to_the_tolerance(check) -> None:
         assert bool(check(said)) == fine
         assert check(replace(said, status=Status.UNDECIDED))
     # What is said of the gap counts as well as what is proved.
-    wide = replace(claim().certified, lower_bound=0.9 * math.sqrt(10.0))
-    assert not check(Claim(problem, FROBENIUS, Status.OPTIMAL, wide, None, 1e-9))
+    wide = Claim(problem, FROBENIUS, Status.OPTIMAL, replace(claim().certified, upper_bound=4.0), None, 1e-9)
+    assert not check(wide)
+    assert "the gap is" in check(wide).statement
+    assert check(replace(wide, status=Status.UNDECIDED))
 
 
 @pytest.mark.parametrize("check", [recheck, prove])
@@ -293,6 +295,15 @@ def test_norms_of_zero_of_one_entry_and_at_the_ends_of_the_range() -> None:
                 corner[1, 2] = -3.0 * size
                 value = bound(measure, Dyadic.of(corner)) / (3 * Fraction(size))
                 assert 1 <= value <= 1 + Fraction(1, 10**15)
+
+
+def test_other_norms_are_bounded_by_their_growth() -> None:
+    """|A^(1/2) M| = 2 |M| for M along the first axis: the growth is attained, and its own rounding is allowed for."""
+    M = np.array([[3.0, 4.0], [0.0, 0.0]])
+    stretched = Mahalanobis(np.diag([4.0, 1.0]), None)
+    assert 10 * (1 + Fraction(1, 10**10)) <= norm_above(stretched, Dyadic.of(M)) <= 10 * (1 + Fraction(1, 10**8))
+    shrunk = Mahalanobis(np.diag([0.25, 1.0]), None)
+    assert 10 * (1 + Fraction(1, 10**10)) <= dual_norm_above(shrunk, Dyadic.of(M)) <= 10 * (1 + Fraction(1, 10**8))
 
 
 def test_dyadic_numbers_keep_their_digits_across_scales() -> None:

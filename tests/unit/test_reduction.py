@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import oracle
 from attsvm import SelectionProblem
 from attsvm.core import problem as problem_module
-from attsvm.core.reduction import Reduced, reduce
+from attsvm.core.reduction import Reduced, constraint_gram, constraint_rows, reduce
 from problems import FAMILIES, NAMED, single
 
 EPS = float(np.finfo(float).eps)
@@ -226,3 +228,32 @@ def test_the_rounding_of_a_tie_is_that_of_its_length() -> None:
         margins = np.where(reduced.tied, units * EPS * size + 1e-10, np.where(reduced.rejected, 1.0, 0.0))
         # At a margin of one the precision promised adds 1e-10 to that.
         assert (reduced.feasible_margin(W, margins) > 0) == holds
+
+
+# --- tokens that share one constraint, and products of constraints ---
+
+
+def grouped() -> tuple[SelectionProblem, Reduced]:
+    """One query of three tokens in two groups, one of a group and a token by itself, read off as they are."""
+    problem = SelectionProblem(np.random.default_rng(8).standard_normal((2, 5, 3)), np.eye(2), [0, 0])
+    groups = np.array([[0, 1, 1, 2, 2], [0, 0, 1, 1, 1]])
+    first = np.array([[False, True, False, True, False], [False, True, True, False, False]])
+    return problem, replace(reduce(problem, working=first), groups=groups)
+
+
+def test_members_of_a_group_share_what_its_first_is_given_and_add_up_to_it() -> None:
+    problem, reduced = grouped()
+    dual = np.where(reduced.rejected, np.array([[3.0, 5.0], [7.0, 9.0]]), 0.0)
+    np.testing.assert_array_equal(reduced.lift_dual(dual), [[0.0, 3.0, 3.0, 5.0, 5.0], [0.0, 7.0, 9.0, 9.0, 9.0]])
+    values = np.arange(10.0).reshape(2, 5)
+    np.testing.assert_array_equal(reduced.gather_sums(values), [[1.0 + 2.0, 3.0 + 4.0], [6.0, 7.0 + 8.0 + 9.0]])
+    plain = reduce(problem)
+    np.testing.assert_array_equal(plain.gather_sums(values), plain.gather(values))
+
+
+def test_products_of_constraints_are_those_of_their_rows() -> None:
+    rng = np.random.default_rng(9)
+    delta, queries = rng.standard_normal((6, 3)), rng.standard_normal((6, 2))
+    rows = np.array([np.outer(x, z).ravel() for x, z in zip(delta, queries, strict=True)])
+    np.testing.assert_allclose(constraint_rows(delta, queries), rows, rtol=1e-15)
+    np.testing.assert_allclose(constraint_gram(delta, queries), rows @ rows.T, rtol=1e-12, atol=1e-14)

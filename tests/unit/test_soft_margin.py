@@ -262,6 +262,28 @@ def test_extreme_prices_on_data_that_cannot_be_separated(C: float, loss: str) ->
     assert soft(overlapping(), C=C, loss=loss).status is Status.OPTIMAL
 
 
+@pytest.mark.parametrize("C", [1e-300, 1e15, 1e300])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("norm", NORMS)
+def test_prices_at_the_ends_of_the_range_are_decided(norm: str | float, loss: str, C: float) -> None:
+    problem = planted(np.random.default_rng(3), 8, 6, 4)
+    solution = soft(problem, norm, C=C, loss=loss)
+    assert solution.status is Status.OPTIMAL, repr(solution)
+    if C > 1.0:  # beyond the largest multiplier the hard margin is the answer; both gaps are 1e-9 at most
+        assert solution.primal == pytest.approx(
+            (lambda value: 0.5 * value**2 if norm == "frobenius" else value)(solve(problem, norm).objective), rel=4e-9
+        )
+
+
+@pytest.mark.parametrize("C", [1e-300, 1e30, 1e300])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("norm", ["frobenius", "spectral", 1.5])
+def test_prices_at_the_ends_of_the_range_where_nothing_separates(norm: str | float, loss: str, C: float) -> None:
+    # Multipliers of size C must cancel to a sum of size one: to more digits than floats have, once C passes 1e15.
+    solution = soft(overlapping(), norm, C=C, loss=loss)
+    assert solution.status is (Status.OPTIMAL if C < 1.0 else Status.UNDECIDED)
+
+
 # --- what a solution says ---
 
 

@@ -13,6 +13,7 @@ import torch
 from attsvm import TokenData, theory
 from attsvm.data.synthetic import random_data
 from attsvm.nn.heads import LambdaHead, LinearHead, ReLUHead
+from attsvm.nn.losses import as_loss
 from attsvm.theory.conditions import describe, initial_gradient
 
 
@@ -107,6 +108,25 @@ def test_d_asks_for_one_optimal_neighbour_and_not_for_all(n: int, T: int, d: int
     assert condition.how == "enumerated"
 
 
+def test_a_loss_that_increases_refutes_a_and_one_that_is_given_as_an_object_does_not() -> None:
+    trial = trial_of(0, 2, 3, 3)
+    assert theory.condition_a(trial, lambda u: 0.5 * u).holds is False
+    assert theory.condition_a(trial, lambda u: -0.5 * u).holds is None
+    assert theory.condition_a(trial, as_loss("logistic")).holds is None
+    assert theory.condition_a(trial, "logistic").holds is True
+
+
+def test_b2_asks_nothing_of_a_sequence_of_one_token() -> None:
+    values = np.array([[[2.0], [1.0], [1.0]], [[5.0], [0.0], [3.0]]])
+    tokens = np.random.default_rng(0).standard_normal((2, 3, 2))
+    mask = np.array([[True, True, True], [True, False, False]])
+    condition = theory.condition_b2(
+        theory.Trial.of(TokenData(tokens, np.eye(2), [1.0, 1.0], mask=mask, values=values), [1.0])
+    )
+    assert condition.holds
+    assert condition.value == 0.0
+
+
 def test_conditions_say_their_numbers() -> None:
     trial = trial_of(2, 2, 3, 4)
     landscape = theory.explore(trial)
@@ -129,7 +149,11 @@ def test_conditions_say_their_numbers() -> None:
     level = theory.condition_a(trial, lambda u: torch.exp(-u))
     bound = float(np.abs(trial.gamma).max())
     assert f"slope between {-np.exp(bound):.3g} and {-np.exp(-bound):.3g}" in level.detail
-    assert describe(trial.optimal_solution).startswith(f"an SVM of norm {trial.optimal_solution.objective:.4g}, gap ")
+    solution = trial.optimal_solution
+    assert describe(solution) == f"an SVM of norm {solution.objective:.4g}, gap {solution.gap:.1e}"
+    assert solution.gap > 0
+    # Differences of slopes on a grid of 3/1000: the curvature at zero to the square of that.
+    assert pytest.approx(0.25, rel=1e-5) == theory.loss_constants(lambda u: torch.log1p(torch.exp(-u)), 3.0).M0
     infeasible = theory.Trial.of(TokenData([[[0.0], [1.0], [-1.0]]], [[1.0]], [1.0], values=values), [1.0])
     assert describe(infeasible.optimal_solution) == infeasible.optimal_solution.status.value
 

@@ -267,6 +267,9 @@ def test_what_is_observed_agrees_with_what_was_predicted_or_says_nothing() -> No
     for prediction in (proved, near, nothing):
         assert theory.agrees(prediction, seen["shared"]) is None
     assert theory.agrees(nothing, seen["top"]) is None
+    either = replace(near, directions=landscape.directions)
+    assert len(either.directions) == 2
+    assert theory.agrees(either, seen["top"]) is True
     finite = replace(proved, outcome=Outcome.FINITE)
     assert theory.agrees(finite, seen["shared"]) is True
     assert theory.agrees(finite, seen["top"]) is None
@@ -286,6 +289,25 @@ def test_a_prediction_says_what_is_proved_and_what_is_not() -> None:
     assert proved.conjecture == ""
     one = theory.predict(trial, landscape=replace(landscape, exhaustive=False, directions=landscape.directions[:1]))
     assert one.conjecture.endswith("1 direction is locally optimal of those searched")
+
+
+def test_a_start_that_is_not_given_is_zero() -> None:
+    trial = counterexample()
+    found = theory.predict(trial).hypotheses
+    assert found["norm bounded"].value == theory.norm_bounded(trial, np.zeros((2, 2))).value
+    assert found["norm bounded"].value != theory.norm_bounded(trial, np.ones((2, 2))).value
+    # Leads of 1 and 1.5.
+    assert found["unique optimum"].value == pytest.approx(1.0)
+    assert found["unique optimum"].detail == "smallest lead 1"
+
+
+def test_one_sequence_that_prefers_a_token_is_enough_to_diverge() -> None:
+    values = np.array([[[1.0], [1.0]], [[2.0], [1.0]]])
+    tokens = np.array([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]])
+    trial = theory.Trial.of(TokenData(tokens, np.eye(2), [1.0, 1.0], values=values), [1.0])
+    assert theory.norm_diverges(trial).holds is True
+    alone = theory.Trial.of(TokenData(np.ones((1, 1, 2)), [[1.0]], [1.0]), [1.0, 0.0])
+    assert nowhere_favoured(alone.problem([0]))
 
 
 def test_no_cone_holds_zero_nor_a_head_that_is_not_linear() -> None:

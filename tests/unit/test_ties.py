@@ -212,6 +212,22 @@ def test_allowances_are_those_of_the_roundings_counted(monkeypatch: pytest.Monke
         assert (ties._smallest_square(rows) > 0) == shown
 
 
+def test_what_sums_may_miss_counts_beside_the_margins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One tie of length one: a margin of 3 known to 2 |W||delta||z| is 3 + 2 |W| short at most, of whatever sign."""
+    from attsvm.core.double_double import Rows
+    from attsvm.core.error_free import Pair
+
+    problem = SelectionProblem([[[0.0, 0.0], [-1.0, 0.0], [5.0, 1.0]]], [[1.0]], [[True, True, False]])
+    given = Rows.of(problem, *ties._distinct_ties(problem))
+    unit = given.lengths[0]  # scaled by powers of two
+    for margin in (3.0, -3.0, 0.0):
+        answer = Pair(np.array([margin * unit]), np.zeros(1)), 2.0
+        monkeypatch.setattr(Rows, "margins", lambda *arguments, answer=answer, **options: answer)
+        bound = tie_move(problem, np.array([[4.0], [0.0]]), 4.0)
+        # The floor of a singular value of one is the root of one half.
+        assert bound == pytest.approx((abs(margin) + 2.0 * 4.0) * math.sqrt(2.0), rel=1e-9)
+
+
 def test_an_equation_that_says_nothing_or_stands_twice_is_left_out() -> None:
     """Two queries read the same tied tokens; a third query is zero, a fourth ties a token with itself."""
     tokens = [[[0.0, 1.0], [1.0, 1.0], [5.0, 5.0]], [[2.0, 2.0], [2.0, 2.0], [5.0, 5.0]]]
@@ -219,6 +235,8 @@ def test_an_equation_that_says_nothing_or_stands_twice_is_left_out() -> None:
     problem = SelectionProblem(tokens, [[1.0], [1.0], [0.0], [1.0]], selected, sequence=[0, 0, 0, 1])
     rows, columns = ties._distinct_ties(problem)
     assert (rows.tolist(), columns.tolist()) == ([0], [1])
+    thrice = SelectionProblem(tokens, [[1.0], [2.0], [1.0], [1.0]], selected, sequence=[0, 0, 0, 0])
+    assert ties._distinct_ties(thrice)[0].tolist() == [0, 1]
     half = SelectionProblem(tokens, [[1.0, 0.0]], selected[:1], sequence=[0])
     assert len(ties._distinct_ties(half)[0]) == 1
     several = SelectionProblem(tokens, [[1.0], [2.0], [0.0], [1.0]], selected, sequence=[0, 0, 0, 1])

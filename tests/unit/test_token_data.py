@@ -52,6 +52,30 @@ def test_padding_names_sequences_that_do_not_fit(rows):
         TokenData.padded(rows, np.ones((len(rows), 2)), np.ones(len(rows)))
 
 
+def test_a_problem_has_the_tokens_queries_and_mask():
+    mask = np.ones((3, 4), dtype=bool)
+    mask[1, 3] = False
+    problem = TokenData(TOKENS, QUERIES, LABELS, mask).problem([0, 2, 1])
+    W = RNG.standard_normal((5, 2))
+    scores = np.einsum("ntd,de,ne->nt", TOKENS, W, QUERIES)
+    expected = np.where(mask, scores[np.arange(3), [0, 2, 1]][:, None] - scores, np.inf)
+    # Five products and two sums of numbers of some units.
+    np.testing.assert_allclose(problem.margins(W), expected, atol=1e-13)
+    both = np.array([[True, True, False, False]] * 3)
+    assert TokenData(TOKENS, QUERIES, LABELS).problem(both).tied.sum() == 3
+    tensors = TokenData(torch.as_tensor(TOKENS), QUERIES, LABELS).problem(torch.tensor([0, 2, 1]))
+    assert isinstance(tensors.margins(W), torch.Tensor)
+
+
+def test_a_problem_of_one_trial_only():
+    batch = TokenData(np.stack([TOKENS] * 2), np.stack([QUERIES] * 2), np.stack([LABELS] * 2))
+    with pytest.raises(ValueError, match=r"^the data hold trials \(2,\)"):
+        batch.problem([0, 2, 1])
+    assert batch[1].problem([0, 2, 1]).shape == (3, 4, 5, 2)
+    with pytest.raises(ValueError, match=r"^selected"):
+        batch[1].problem([0, 2, 4])
+
+
 def test_torch_stays_torch():
     data = TokenData(torch.tensor(TOKENS, dtype=torch.float32), QUERIES, LABELS, np.ones((3, 4), dtype=bool))
     for field in (data.tokens, data.queries, data.labels):

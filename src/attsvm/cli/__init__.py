@@ -1,7 +1,7 @@
 """The command line. Each command is a module of its own, imported only when it is called.
 
-Exit codes: 0 done, 2 bad input, 3 infeasible, 4 undecided or a limit reached, 130 interrupted, 141 when the reader of
-the output went away.
+Exit codes: 0 done, 1 a certificate is rejected, 2 bad input, 3 infeasible, 4 undecided or a limit reached, 130
+interrupted, 141 when the reader of the output went away.
 
 Nothing is imported here, so that Ctrl-C gets its sentence from the first moment on.
 """

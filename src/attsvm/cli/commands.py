@@ -17,6 +17,7 @@ app = App(
     default_parameter=Parameter(negative=()),  # --no-quick and its like turn off what is off already
 )
 app.command("attsvm.cli.solve:solve", name="solve", help="Find the smallest W that selects given tokens, certified.")
+app.command("attsvm.cli.check:check", name="check", help="Check a certificate in exact arithmetic.")
 app.command("attsvm.cli.study:study", name="study", help="Train attention on a data set and hold it against its SVM.")
 app.command("attsvm.cli.reproduce:reproduce", name="reproduce", help="Run the published experiments, and ours.")
 app.command("attsvm.cli.list:list_experiments", name="list", help="List the experiments that reproduce runs.")

@@ -24,6 +24,7 @@ class Exit(IntEnum):
     """Exit codes."""
 
     DONE = 0
+    REJECTED = 1
     BAD_INPUT = 2
     INFEASIBLE = 3
     UNDECIDED = 4
@@ -115,7 +116,7 @@ def _sentence(error: OSError) -> str:
     return f"{where}{error.strerror[0].lower()}{error.strerror[1:]}."
 
 
-def check_writable(target: Path, *, directory: bool) -> None:
+def check_writable(target: Path, *, directory: bool, option: str = "--out") -> None:
     """Refuse an output that could not be written, before any work is done.
 
     Raises
@@ -126,14 +127,14 @@ def check_writable(target: Path, *, directory: bool) -> None:
     parent = target if directory else target.parent
     try:
         if not directory and target.is_dir():
-            raise BadInput(f"{target} is a directory; the name of a file was expected for --out.")
+            raise BadInput(f"{target} is a directory; the name of a file was expected for {option}.")
         parent.mkdir(parents=True, exist_ok=True)
         probe = parent / ".attsvm-probe"
         with replacing_file(probe):
             pass
         probe.unlink()
     except OSError as error:
-        raise BadInput(f"--out {target} cannot be written: {_sentence(error)}") from error
+        raise BadInput(f"{option} {target} cannot be written: {_sentence(error)}") from error
 
 
 class Progress:

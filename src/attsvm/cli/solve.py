@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,10 +12,12 @@ from cyclopts import Parameter
 
 from attsvm import __version__
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+from attsvm.core.norms import get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
 from attsvm.data.npz import as_mask, read_arrays, write_arrays
 from attsvm.proofs import Proof
+from attsvm.solution.certificate_file import norm_content
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.control import IterationState
 from attsvm.solvers.solving import solve as solve_problem
@@ -44,6 +47,7 @@ def solve(
     *,
     norm: str = "frobenius",
     out: Path | None = None,
+    certificate: Path | None = None,
     C: Annotated[float | None, Parameter(name="--C")] = None,
     loss: Literal["hinge", "squared_hinge"] = "hinge",
     prior: Path | None = None,
@@ -68,6 +72,9 @@ def solve(
         one of schatten:p, ky-fan:k, rows:p:q, columns:p:q.
     out
         The .npz file to write: W, dual, margins, support, certificate and the numbers printed.
+    certificate
+        The .json file to write: the problem, W, multipliers and what they prove, as rational numbers that `attsvm
+        check` verifies without the solvers; exits with 4 where exact arithmetic does not prove the result.
     C
         Soft margin: the price of a margin that falls short. By default every selection must be met.
     loss
@@ -94,8 +101,13 @@ def solve(
         origin = None if prior is None else read_arrays(prior, ("W",))["W"]
         if out is not None:
             _check_target(out, (file, prior))
+        if certificate is not None:
+            norm_content(get_norm(norm))
+            _check_certificate(certificate, (file, prior, out))
     if out is not None:
         check_writable(out, directory=False)
+    if certificate is not None:
+        check_writable(certificate, directory=False, option="--certificate")
 
     with Progress() as progress:
 
@@ -117,6 +129,8 @@ def solve(
             write_arrays(out, saved(solution))
         if not json:
             print(f"written to {out}")
+    if certificate is not None and not _save(solution, certificate, quiet=json):
+        return Exit.UNDECIDED
     if proof is not None and not proof.proven and solution.status in (Status.OPTIMAL, Status.INFEASIBLE):
         return Exit.UNDECIDED
     return CODES.get(solution.status, Exit.UNDECIDED)
@@ -129,6 +143,26 @@ def _check_target(out: Path, sources: tuple[Path | None, ...]) -> None:
     for source in filter(None, sources):
         if out.exists() and out.samefile(source):
             raise BadInput(f"--out {out} is a file that is read; another name was expected.")
+
+
+def _check_certificate(certificate: Path, sources: tuple[Path | None, ...]) -> None:
+    """Refuse a certificate in the place of an input or of the other output."""
+    for source in filter(None, sources):
+        if certificate == source or (certificate.exists() and source.exists() and certificate.samefile(source)):
+            raise BadInput(f"--certificate {certificate} is a file that is read or written; another name was expected.")
+
+
+def _save(solution: Solution, certificate: Path, *, quiet: bool) -> bool:
+    """Write the certificate, or say why there is none."""
+    with refusing(values=False):
+        try:
+            solution.save(certificate)
+        except ValueError as error:
+            print(f"attsvm: no certificate was written: {error}", file=sys.stderr)
+            return False
+    if not quiet:
+        print(f"certificate written to {certificate}")
+    return True
 
 
 def numbers(solution: Solution, proof: Proof | None = None) -> dict[str, Any]:

@@ -37,18 +37,18 @@ class Rows:
     def of(cls, problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray) -> Rows:
         """Gather constraints (rows[k], columns[k])."""
         sequence = problem.sequence[rows]
-        chosen = problem.tokens[sequence, problem.reference[rows]].astype(np.float64, copy=False)
+        selection = problem.tokens[sequence, problem.reference[rows]].astype(np.float64, copy=False)
         other = problem.tokens[sequence, columns].astype(np.float64, copy=False)
-        delta, queries = Pair(*two_sum(chosen, -other)), problem.queries[rows]
+        delta, queries = Pair(*two_sum(selection, -other)), problem.queries[rows]
         scale = _power_of_two(delta.high), _power_of_two(queries)
         _, group = np.unique(rows, return_inverse=True)
         return cls(Pair(delta.high / scale[0], delta.low / scale[0]), queries / scale[1], group, scale)
 
     def _asked(self) -> np.ndarray:
         """Gather the queries (g, dz), each once."""
-        asked = np.empty((int(self.group.max(initial=-1)) + 1, self.queries.shape[1]))
-        asked[self.group] = self.queries
-        return asked
+        directions = np.empty((int(self.group.max(initial=-1)) + 1, self.queries.shape[1]))
+        directions[self.group] = self.queries
+        return directions
 
     @property
     def lengths(self) -> np.ndarray:
@@ -67,12 +67,12 @@ class Rows:
         d, dz = W.high.shape
         unit = _power_of_two(W.high)
         W = Pair(W.high[None] / unit, W.low[None] / unit)
-        asked = self._asked()
-        image = Pair(np.empty((len(asked), d)), np.empty((len(asked), d)))
+        directions = self._asked()
+        image = Pair(np.empty((len(directions), d)), np.empty((len(directions), d)))
         step = max(1, BLOCK_ENTRIES // (d * dz))
-        for start in range(0, len(asked), step):
+        for start in range(0, len(directions), step):
             part = slice(start, start + step)
-            block = sum_pairs(multiply(W, Pair(asked[part, None, :], np.zeros(1))), 2)  # (step, d)
+            block = sum_pairs(multiply(W, Pair(directions[part, None, :], np.zeros(1))), 2)  # (step, d)
             image.high[part], image.low[part] = block.high, block.low
         total = sum_pairs(multiply(self.delta, image[self.group]), 1)
         high, low = total.high, total.low
@@ -90,10 +90,10 @@ class Rows:
         """
         k, d = self.delta.high.shape
         dz = self.queries.shape[1]
-        asked = self._asked()
+        directions = self._asked()
         heavy = multiply(self.delta, weights[:, None])
         # The share of each query, (g, d): its first constraint, then its second, and so on.
-        share = Pair(np.zeros((len(asked), d)), np.zeros((len(asked), d)))
+        share = Pair(np.zeros((len(directions), d)), np.zeros((len(directions), d)))
         order = np.argsort(self.group, kind="stable")
         place = np.arange(k) - np.searchsorted(self.group[order], self.group[order])
         for turn in range(int(place.max(initial=-1)) + 1):
@@ -102,9 +102,9 @@ class Rows:
             share.high[self.group[now]], share.low[self.group[now]] = block.high, block.low
         total = Pair(np.zeros((d, dz)), np.zeros((d, dz)))
         step = max(1, BLOCK_ENTRIES // (d * dz))
-        for start in range(0, len(asked), step):
+        for start in range(0, len(directions), step):
             part = slice(start, start + step)
-            product = multiply(share[part][:, :, None], Pair(asked[part, None, :], np.zeros(1)))
+            product = multiply(share[part][:, :, None], Pair(directions[part, None, :], np.zeros(1)))
             total = total + sum_pairs(product, 0)
         return (total if scaled else self._unscaled(total, 1.0)), error_of(k, 4)
 

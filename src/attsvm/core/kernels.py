@@ -75,7 +75,7 @@ def kernel(
     return declare
 
 
-def call(function: Any, operations: float, *arguments: Any) -> Any:
+def call(function: Any, operations: float, *arguments: Any, patience: float = PATIENCE) -> Any:
     """Call a kernel: its machine code if that is at hand or the call is long, else the same code in the interpreter.
 
     Parameters
@@ -86,8 +86,10 @@ def call(function: Any, operations: float, *arguments: Any) -> Any:
         Estimate of the multiplications and additions the call takes.
     *arguments
         For the kernel.
+    patience : float
+        Seconds that kernels may run in the interpreter before this one is compiled.
     """
-    if compiles(function, operations):
+    if compiles(function, operations, patience):
         return function(*arguments)
     start = time.thread_time()
     try:

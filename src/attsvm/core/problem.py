@@ -88,8 +88,8 @@ class SelectionProblem(Summarised):
             self.mask = self.mask & (np.arange(T) < lengths[self.sequence, None])  # (n, T)
         self.selected = read_selected(selected, self.mask)
         self.reference = self.selected.argmax(axis=1)  # (n,)
-        chosen = np.count_nonzero(self.selected)
-        self.has_ties, self.has_rejected = chosen > n, np.count_nonzero(self.mask) > chosen
+        selection = np.count_nonzero(self.selected)
+        self.has_ties, self.has_rejected = selection > n, np.count_nonzero(self.mask) > selection
         for array in (self.queries, self.sequence, self.mask, self.selected, self.reference, self.tokens):
             array.setflags(write=False)
 
@@ -120,9 +120,9 @@ class SelectionProblem(Summarised):
         if array.ndim != 3:
             raise ValueError(f"tokens has shape {array.shape}; (b, T, d) was expected.")
         b, T, _ = array.shape
-        chosen = to_numpy("selected", selected)
-        if chosen.shape[:2] != (b, T) or chosen.ndim not in (2, 3):
-            raise ValueError(f"selected has shape {chosen.shape}; {(b, T)} or {(b, T, T)} was expected.")
+        selection = to_numpy("selected", selected)
+        if selection.shape[:2] != (b, T) or selection.ndim not in (2, 3):
+            raise ValueError(f"selected has shape {selection.shape}; {(b, T)} or {(b, T, T)} was expected.")
         query_array = array if queries is None else to_numpy("queries", queries)
         if query_array.ndim != 3 or query_array.shape[:2] != (b, T):
             raise ValueError(f"queries has shape {query_array.shape}; ({b}, {T}, dz) was expected.")
@@ -140,7 +140,7 @@ class SelectionProblem(Summarised):
         problem = cls(
             tokens,
             query_array.reshape(b * T, -1)[keep],
-            chosen.reshape(b * T, *chosen.shape[2:])[keep],
+            selection.reshape(b * T, *selection.shape[2:])[keep],
             mask=mask[keep],
             sequence=np.repeat(np.arange(b), T)[keep],
         )
@@ -263,8 +263,8 @@ class SelectionProblem(Summarised):
             rows = slice(start, min(start + step, n))
             x = self.tokens[self.sequence[rows]].astype(dtype, copy=False)  # (rows, T, d)
             self._pages.release()
-            chosen = x[np.arange(len(x)), self.reference[rows]]
-            delta = chosen[:, None, :] - x
+            selection = x[np.arange(len(x)), self.reference[rows]]
+            delta = selection[:, None, :] - x
             if self._hides:
                 delta[~self.mask[rows]] = 0.0
             yield rows, delta

@@ -91,9 +91,9 @@ def read_selected(selected: Any, mask: np.ndarray) -> np.ndarray:
     if array.dtype == bool:
         if array.shape != (n, T):
             raise ValueError(f"selected has shape {array.shape}; {(n, T)} was expected of booleans.")
-        chosen = array.copy()
-        if not chosen.any(axis=1).all():
-            raise ValueError(f"selected has no token for query {chosen.any(1).argmin()}; one or more were expected.")
+        selection = array.copy()
+        if not selection.any(axis=1).all():
+            raise ValueError(f"selected has no token for query {selection.any(1).argmin()}; one or more were expected.")
     else:
         if array.shape != (n,) or array.dtype.kind not in "iu":
             raise ValueError(
@@ -103,11 +103,11 @@ def read_selected(selected: Any, mask: np.ndarray) -> np.ndarray:
             raise ValueError(
                 f"selected has values {array.min()} to {array.max()}; indices of {T} tokens were expected."
             )
-        chosen = np.zeros((n, T), dtype=bool)
-        chosen[np.arange(n), array] = True
-    hidden = (chosen & ~mask).any(axis=1)
+        selection = np.zeros((n, T), dtype=bool)
+        selection[np.arange(n), array] = True
+    hidden = (selection & ~mask).any(axis=1)
     if hidden.any():
         raise ValueError(
             f"selected has a token hidden by mask for query {hidden.argmax()}; a visible one was expected."
         )
-    return chosen
+    return selection

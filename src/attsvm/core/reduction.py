@@ -192,7 +192,7 @@ def reduce(
     rows = np.flatnonzero(constrained.any(axis=1))
     count = int(constrained.sum(axis=1).max())
     columns = np.argsort(~constrained[rows], axis=1, kind="stable")[:, :count]  # (rows, T)
-    kept = np.take_along_axis(constrained[rows], columns, axis=1)
+    present = np.take_along_axis(constrained[rows], columns, axis=1)
     delta = np.empty((len(rows), count, problem.shape[2]))
     start, T = 0, problem.shape[1]
     for block, part in problem.differences():
@@ -204,7 +204,7 @@ def reduce(
             k, place = np.nonzero((columns[here] == first[inside, None]) & members[inside, first[inside]][:, None])
             delta[start + k, place] = np.einsum("kt,ktd->kd", members[inside[k]], part[inside[k]])
         start = here.stop
-    delta[~kept] = 0.0
+    delta[~present] = 0.0
     queries = problem.queries[rows]
     if transform[0] is not None:
         delta = delta @ transform[0]
@@ -224,8 +224,8 @@ def reduce(
     return Reduced(
         delta=np.ascontiguousarray(delta),
         queries=np.ascontiguousarray(queries),
-        rejected=np.take_along_axis(problem.rejected[rows], columns, axis=1) & kept,
-        tied=np.take_along_axis(problem.tied[rows], columns, axis=1) & kept,
+        rejected=np.take_along_axis(problem.rejected[rows], columns, axis=1) & present,
+        tied=np.take_along_axis(problem.tied[rows], columns, axis=1) & present,
         rows=rows,
         columns=columns,
         left=left,

@@ -4,8 +4,9 @@ A sum of k products, in any order of summation, is off by at most :math:`\gamma_
 absolute products, :math:`u = 2^{-53}` (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1). A norm
 is bounded from above here, never estimated: entrywise norms by such sums, and those of singular values by factors that
 need not be exact. With any K and Q, :math:`\|M\|_* \le \tfrac12(\|K\|_F^2 + \|Q\|_F^2) + \sqrt r\,\|M - KQ^\top\|_F`,
-and with any U, V, s, :math:`\|M\|_2 \le \|U\|_2\max(s)\|V\|_2 + \|M - U\mathrm{diag}(s)V^\top\|_F`, whatever LAPACK
-did to find them.
+and with any U, V, s a norm that is a gauge g of the singular values is at most :math:`\|U\|_2\,g(s)\,\|V\|_2` plus the
+norm of :math:`M - U\mathrm{diag}(s)V^\top` (Bhatia, *Matrix Analysis*, proposition IV.2.4), whatever LAPACK did to find
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from functools import lru_cache
 import numpy as np
 
 from attsvm.core.error_free import UNIT, Pair, error_of, sum_pairs, two_product
-from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm
+from attsvm.core.norms import FROBENIUS, Norm
+from attsvm.core.norms.norm import conjugate
 
 EPS = 2.0 * UNIT
 SUBNORMAL = 2.0**-1074
@@ -103,27 +105,14 @@ def norm_above(norm: Norm, M: np.ndarray, value: float, *, dual: bool = False, s
     entries = M.size
     if not value < math.inf:
         return math.inf
-    if norm.name == FROBENIUS.name:
-        return _frobenius_sharp(M) if sharp else value * (1.0 + gamma(0.5 * entries + 8)) + SUBNORMAL * entries
-    if norm.name in (NUCLEAR.name, SPECTRAL.name):
-        return (
-            _nuclear_above(M, sharp=sharp) if dual == (norm.name == SPECTRAL.name) else _spectral_above(M, sharp=sharp)
-        )
-    if norm.power is not None:
-        p = _conjugate(norm.power) if dual else norm.power
-        if math.isinf(p):
-            return value
-        # Powers are off by p units and lose what underflows; the p-th root divides both by p.
-        return value * (1.0 + gamma(entries / p + 32 + 4 * math.log(entries)))
-    # Any other norm: LAPACK's accuracy, in coordinates that may be as ill-conditioned as its transform.
-    return value * (1.0 + gamma(8 * (entries + 8) * _conditioning(norm)))
-
-
-@lru_cache(maxsize=256)
-def _conditioning(norm: Norm) -> float:
-    """Condition number of the change of coordinates that a norm is taken in."""
-    factors = norm.transform or ()
-    return math.prod(float(np.linalg.cond(factor)) for factor in factors if factor is not None)
+    profile = norm.profile
+    if profile is None or profile is norm:
+        if sharp and profile is norm:
+            return _frobenius_sharp(M)
+        lost = SUBNORMAL * entries if profile is norm else 0.0  # by squares
+        return value * (1.0 + gamma(norm.roundings(M.shape, dual))) + lost
+    p = profile.power if not dual or profile.power is None else conjugate(profile.power)
+    return _nuclear_above(M, sharp=sharp) if p == 1 else _invariant_above(norm, M, dual, sharp=sharp)
 
 
 def _frobenius_sharp(M: np.ndarray) -> float:
@@ -131,10 +120,6 @@ def _frobenius_sharp(M: np.ndarray) -> float:
     if not 0.0 < top < math.inf:
         return top
     return top * math.sqrt(math.fsum(((M / top) ** 2).ravel().tolist())) * (1.0 + FEW)
-
-
-def _conjugate(p: float) -> float:
-    return math.inf if p == 1 else 1.0 if math.isinf(p) else p / (p - 1)
 
 
 def _frobenius_above(M: np.ndarray) -> float:
@@ -152,15 +137,17 @@ def _nuclear_above(M: np.ndarray, *, sharp: bool) -> float:
     return (0.5 * squares + math.sqrt(len(s)) * _miss_above(M, K, Q, sharp=sharp)) * (1 + FEW)
 
 
-def _spectral_above(M: np.ndarray, *, sharp: bool) -> float:
-    factors = _singular_vectors(M)
-    if factors is None:
+def _invariant_above(norm: Norm, M: np.ndarray, dual: bool, *, sharp: bool) -> float:
+    """Bound a norm of the singular values: that of U diag(s) V^T is at most |U||V| times the profile's of s."""
+    factors, profile = _singular_vectors(M), norm.profile
+    if factors is None or profile is None:
         return math.inf
     U, s, Vt = factors
     stretch = _orthonormal_above(U.T, sharp=sharp) * _orthonormal_above(Vt, sharp=sharp)
+    size = (profile.dual if dual else profile.value)(s[None]) * (1 + gamma(profile.roundings((1, len(s)), dual)))
     # Rounding U diag(s) moves the product by one unit of its terms.
     miss = _miss_above(M, U * s, Vt, sharp=sharp) + UNIT * _frobenius_above(U * s) * _frobenius_above(Vt)
-    return (float(s.max(initial=0.0)) * stretch + miss) * (1 + FEW)
+    return (size * stretch + growth(norm, M.shape, dual) * miss) * (1 + FEW)
 
 
 def _singular_vectors(M: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.interop import is_tensor, to_numpy
+from attsvm.core.problem import SelectionProblem
 
 Array = Any
 """A NumPy array or a torch tensor."""
@@ -343,6 +344,42 @@ class TokenData:
             None if mask is None else visible,
             hits[..., None].astype(float),
         )
+
+    def problem(self, selected: Any) -> SelectionProblem:
+        """Ask for the smallest W that selects given tokens of these sequences.
+
+        Labels and values play no part in it: what a trained W is compared with is the problem of the tokens that it
+        selects, or of those of best score.
+
+        Parameters
+        ----------
+        selected : integer array, shape (n,), or boolean array, shape (n, T)
+            The token each query is to select, or several that must score alike.
+
+        Returns
+        -------
+        SelectionProblem
+            With these tokens, queries and mask; its answers come back as the kind of array the tokens are.
+
+        Raises
+        ------
+        ValueError
+            If the data hold several trials, or `selected` does not fit, is out of range or hidden.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData, solve
+        >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0]]), np.array([1]))
+        >>> solve(data.problem([0])).objective
+        1.0
+        """
+        if self.batch_shape:
+            raise ValueError(
+                f"the data hold trials {self.batch_shape} (tokens {tuple(self.tokens.shape)}); one trial was expected: "
+                "select it by its index first."
+            )
+        return SelectionProblem(self.tokens, self.queries, selected, mask=self.mask)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:

@@ -78,7 +78,13 @@ class Certified:
 
 
 def certify(
-    problem: SelectionProblem, norm: Norm, W: np.ndarray, dual: np.ndarray, *, sharp: bool = False
+    problem: SelectionProblem,
+    norm: Norm,
+    W: np.ndarray,
+    dual: np.ndarray,
+    *,
+    sharp: bool = False,
+    evaluation: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Certified:
     """Scale W to smallest margin one and the multipliers to the dual's convention, and bound what both prove.
 
@@ -94,6 +100,9 @@ def certify(
     dual : ndarray, shape (n, T)
     sharp : bool
         Take the sums that matter in twice the working precision.
+    evaluation : tuple of ndarray, shapes (n, T) and (d, dz)
+        Margins of W and A^T dual where the solver has them, summed like :meth:`SelectionProblem.evaluate` in some
+        order; multipliers of inequalities must not be negative then.
     """
     if not problem.has_rejected:
         # Nothing asks for a margin: the zero matrix is the answer, and no multiplier is needed to show it.
@@ -105,7 +114,7 @@ def certify(
     objective = high = math.inf
     residual = low = rounding = 0.0
     with np.errstate(**LENIENT):
-        margins, adjoint = problem.evaluate(W, signed)
+        margins, adjoint = problem.evaluate(W, signed) if evaluation is None else evaluation
         if problem.has_ties and _loose(problem, W, margins):
             W = onto_ties(problem, W, margins)
             margins = problem.apply(W)

@@ -11,6 +11,8 @@ is positive when every entry of e is below one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
@@ -40,35 +42,77 @@ def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int =
     str or None
         How it was proven; None when it was not.
     """
-    if dual.shape != problem.mask.shape or not np.isfinite(dual).all():
+    support = _Support.of(problem, dual)
+    if support is None:
         return None
-    inner = problem.rejected & (dual > 0)
-    if not inner.any():
-        return None
-    outer = problem.tied & (dual != 0)
-    rows, columns = np.nonzero((inner & (dual > SUPPORT * dual[inner].max())) | outer)
-    values, free = dual[rows, columns], problem.tied[rows, columns]
-    left, exact_left = _differences(problem, rows, columns)
-    # Scaled by powers of two, which changes no digit, products stay in the range of floats.
-    left, right = _scaled(left), _scaled(problem.queries[rows])
-    products = constraint_rows(left, right)  # (J, d dz)
-    present = constraint_rows(left != 0, right != 0)
     # Underflow would break the relative error bounds; exact arithmetic has none.
-    if (np.abs(products[present]) > TINY).all() and _existence(products, values, free):
-        return f"{len(rows)} multipliers beside the certificate's cancel exactly, by interval bounds"
-    kept = _minimal(products, values, free)
-    if kept is None or len(kept) - 1 > min(largest, linear.LARGEST):
+    if support.visible and _existence(support.products, support.values, support.free):
+        return f"{len(support.rows)} multipliers beside the certificate's cancel exactly, by interval bounds"
+    exact = support.kernel(largest)
+    if exact is None:
         return None
-    exact = _exact_rows(exact_left, right, kept)
-    kernel = linear.kernel_vector(exact.T)
-    if kernel is None:
-        return None
-    signs = [v for v, f in zip(kernel, free[kept], strict=True) if not f]
-    same = all(v >= 0 for v in signs) or all(v <= 0 for v in signs)
-    if not same or not any(signs):
-        return None
+    kernel = exact[1]
     used = sum(v != 0 for v in kernel)
     return f"{used} multipliers, integers of up to {max(abs(v).bit_length() for v in kernel)} bits, cancel exactly"
+
+
+def exact_multipliers(problem: SelectionProblem, dual: np.ndarray) -> np.ndarray | None:
+    """Find integer multipliers, (n, T) of object, that cancel exactly beside nearly exact ones (n, T); None if not."""
+    support = _Support.of(problem, dual)
+    exact = None if support is None else support.kernel(linear.LARGEST)
+    if support is None or exact is None:
+        return None
+    kept, kernel = exact
+    out = np.zeros(dual.shape, dtype=object)
+    out[support.rows[kept], support.columns[kept]] = kernel
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class _Support:
+    """The constraints that nearly exact multipliers use: queries and tokens (J,), and their rows.
+
+    Rows are scaled by powers of two, which changes no digit, so that products stay in the range of floats.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+    free: np.ndarray
+    exact_left: list[Dyadic]
+    right: np.ndarray
+    products: np.ndarray
+    visible: bool
+
+    @classmethod
+    def of(cls, problem: SelectionProblem, dual: np.ndarray) -> _Support | None:
+        if dual.shape != problem.mask.shape or not np.isfinite(dual).all():
+            return None
+        inner = problem.rejected & (dual > 0)
+        if not inner.any():
+            return None
+        outer = problem.tied & (dual != 0)
+        rows, columns = np.nonzero((inner & (dual > SUPPORT * dual[inner].max())) | outer)
+        values, free = dual[rows, columns], problem.tied[rows, columns]
+        left, exact_left = _differences(problem, rows, columns)
+        left, right = _scaled(left), _scaled(problem.queries[rows])
+        products = constraint_rows(left, right)  # (J, d dz)
+        present = constraint_rows(left != 0, right != 0)
+        visible = bool((np.abs(products[present]) > TINY).all())
+        return cls(rows, columns, values, free, exact_left, right, products, visible)
+
+    def kernel(self, largest: int) -> tuple[np.ndarray, list[int]] | None:
+        """Places in a minimal support, and the integers, nonnegative but on ties, that cancel there."""
+        kept = _minimal(self.products, self.values, self.free)
+        if kept is None or len(kept) - 1 > min(largest, linear.LARGEST):
+            return None
+        kernel = linear.kernel_vector(_exact_rows(self.exact_left, self.right, kept).T)
+        if kernel is None:
+            return None
+        signs = [v for v, f in zip(kernel, self.free[kept], strict=True) if not f]
+        if all(v <= 0 for v in signs):
+            kernel, signs = [-v for v in kernel], [-v for v in signs]
+        return (kept, kernel) if any(signs) and all(v >= 0 for v in signs) else None
 
 
 def _differences(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, list[Dyadic]]:

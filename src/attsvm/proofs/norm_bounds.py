@@ -5,7 +5,8 @@ vectors U, V as exact dyadic matrices, :math:`C = U^\top W V` is nearly diagonal
 :math:`W = U^{-\top} C V^{-1}`, so any unitarily invariant norm of W is at most that of C times
 :math:`\|U^{-1}\|\|V^{-1}\|`, and :math:`\|U^{-1}\|^2 \le 1/(1 - \|U^\top U - I\|)` (Neumann). The nuclear norm of C is
 at most the sum of its absolute entries, its spectral norm at most the root of its largest row sum times its largest
-column sum. Both lose a few units in the sixteenth digit. *Powers* use decimal logarithms and exponentials, which Python
+column sum, and any other gauge of singular values at most that of its diagonal and the norm of the rest. All lose a few
+units in the sixteenth digit. *Powers* use decimal logarithms and exponentials, which Python
 rounds correctly, widened by one unit in the last of 50 digits.
 """
 
@@ -17,44 +18,61 @@ from fractions import Fraction
 
 import numpy as np
 
-from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm
+from attsvm.core.norms import Norm
 from attsvm.proofs.dyadic import Dyadic
 
 DIGITS = 50
 UP = Context(prec=DIGITS, rounding=ROUND_CEILING, Emin=-(10**12), Emax=10**12)
 DOWN = Context(prec=DIGITS, rounding=ROUND_FLOOR, Emin=-(10**12), Emax=10**12)
 ROOT_BITS = 128
+FRACTION_BITS = 300
 # The growth of a norm is a float, from sums of the squares of as many norms as entries.
 GROWTH_ROUNDING = 1e-9
 
 
 def norm_above(norm: Norm, M: Dyadic) -> Fraction:
     """Bound the norm of M from above."""
-    if norm.name == FROBENIUS.name:
-        return _frobenius(M)
-    if norm.name == NUCLEAR.name:
-        return _singular(M, nuclear=True)
-    if norm.name == SPECTRAL.name:
-        return _singular(M, nuclear=False)
-    if norm.power is None:
-        return _by_growth(norm, M, dual=False)
-    return _entrywise(M, None if math.isinf(norm.power) else Fraction(norm.power))
+    return _above(norm, M, dual=False)
 
 
 def dual_norm_above(norm: Norm, M: Dyadic) -> Fraction:
     """Bound the dual norm of M from above."""
-    if norm.name == FROBENIUS.name:
+    return _above(norm, M, dual=True)
+
+
+def _above(norm: Norm, M: Dyadic, *, dual: bool) -> Fraction:
+    profile = norm.profile
+    if profile is norm:
         return _frobenius(M)
-    if norm.name == NUCLEAR.name:
-        return _singular(M, nuclear=False)
-    if norm.name == SPECTRAL.name:
-        return _singular(M, nuclear=True)
-    if norm.power is None:
-        return _by_growth(norm, M, dual=True)
-    if math.isinf(norm.power):
-        return _entrywise(M, Fraction(1))
-    p = Fraction(norm.power)
-    return _entrywise(M, None if p == 1 else p / (p - 1))
+    if profile is not None:
+        return _singular(norm, profile, M, dual=dual)
+    if norm.power is not None:
+        return _entrywise(M, _exponent(norm.power, dual=dual))
+    bound = norm.exact_bound(_fractions(M), _power_of_fractions, dual)
+    return _by_growth(norm, M, dual=dual) if bound is None else bound
+
+
+def _exponent(p: float, *, dual: bool = False) -> Fraction | None:
+    """Write the exponent, or its conjugate, as a fraction; None for infinity."""
+    if dual:
+        return None if p == 1 else Fraction(1) if math.isinf(p) else Fraction(p) / (Fraction(p) - 1)
+    return None if math.isinf(p) else Fraction(p)
+
+
+def _fractions(M: Dyadic) -> np.ndarray:
+    out = np.empty(M.numbers.shape, dtype=object)
+    out.ravel()[:] = M.fractions()
+    return out
+
+
+def _power_of_fractions(values: list[Fraction], p: float) -> Fraction:
+    """Bound l_p of nonnegative fractions, each rounded up to a part 2^-FRACTION_BITS of the largest."""
+    top = max(values, default=Fraction(0))
+    if top == 0:
+        return top
+    shift = FRACTION_BITS - top.numerator.bit_length() + top.denominator.bit_length()
+    numbers = np.array([math.ceil(value * Fraction(2) ** shift) for value in values], dtype=object)
+    return _entrywise(Dyadic(numbers, -shift), _exponent(p))
 
 
 def _by_growth(norm: Norm, M: Dyadic, *, dual: bool) -> Fraction:
@@ -82,7 +100,7 @@ def _absolute(M: Dyadic) -> np.ndarray:
     return np.abs(M.numbers)
 
 
-def _singular(M: Dyadic, *, nuclear: bool) -> Fraction:
+def _singular(norm: Norm, profile: Norm, M: Dyadic, *, dual: bool) -> Fraction:
     size = _absolute(M)
     top = int(size.max())
     if top == 0:
@@ -91,16 +109,26 @@ def _singular(M: Dyadic, *, nuclear: bool) -> Fraction:
     rounded = np.array([float(Fraction(a, top)) for a in M.numbers.ravel().tolist()]).reshape(size.shape)
     U, _, Vt = np.linalg.svd(rounded)
     left, right = Dyadic.of(U), Dyadic.of(Vt.T)
-    C = left.T @ M @ right
-    entries = _absolute(C)
-    if nuclear:
-        middle = C.value(int(entries.sum()))
-    else:
-        middle = root_above(C.value(int(entries.sum(axis=1).max())) * C.value(int(entries.sum(axis=0).max())))
+    middle = _nearly_diagonal(norm, profile, left.T @ M @ right, dual=dual)
     room = (1 - _defect(left)) * (1 - _defect(right))
-    if room <= 0:  # singular vectors so far from orthogonal that they say nothing: the sum of entries bounds any norm
-        return M.value(int(size.sum()))
+    if middle is None or room <= 0:  # no rational way, or singular vectors so far from orthogonal that they say nothing
+        return _by_growth(norm, M, dual=dual)
     return middle * root_above(1 / room)
+
+
+def _nearly_diagonal(norm: Norm, profile: Norm, C: Dyadic, *, dual: bool) -> Fraction | None:
+    """Bound a norm of the singular values of C, all but whose diagonal is rounding."""
+    entries = _absolute(C)
+    p = Fraction(0) if profile.power is None else _exponent(profile.power, dual=dual)
+    if p == 1:
+        return C.value(int(entries.sum()))
+    if p is None:
+        return root_above(C.value(int(entries.sum(axis=1).max())) * C.value(int(entries.sum(axis=0).max())))
+    diagonal = Dyadic(np.array(np.diagonal(C.numbers))[None], C.exponent)
+    bound = profile.exact_bound(_fractions(diagonal), _power_of_fractions, dual)
+    rest = C.numbers.copy()
+    np.fill_diagonal(rest, 0)
+    return None if bound is None else bound + _by_growth(norm, Dyadic(rest, C.exponent), dual=dual)
 
 
 def _defect(Q: Dyadic) -> Fraction:

@@ -27,8 +27,8 @@ from attsvm.proofs.tie_moves import Move, TieEquations, bounded_move, common, ex
 def differences(problem: SelectionProblem, i: int) -> Dyadic:
     """Return x_{i alpha_i} - x_it for every token of query i, (T, d)."""
     tokens = Dyadic.of(problem.tokens[problem.sequence[i]])
-    chosen = tokens.numbers[problem.reference[i]]
-    return Dyadic(chosen[None, :] - tokens.numbers, tokens.exponent)
+    selection = tokens.numbers[problem.reference[i]]
+    return Dyadic(selection[None, :] - tokens.numbers, tokens.exponent)
 
 
 def lower_bound(problem: SelectionProblem, norm: Norm, dual: np.ndarray) -> Fraction:
@@ -40,16 +40,21 @@ def lower_bound(problem: SelectionProblem, norm: Norm, dual: np.ndarray) -> Frac
     total = weights.value(int(weights.numbers[problem.rejected].sum()))
     if total <= 0:
         return Fraction(0)
+    length = dual_norm_above(norm, exact_adjoint(problem, weights))
+    return total / length if length > 0 else Fraction(0)
+
+
+def exact_adjoint(problem: SelectionProblem, dual: Dyadic) -> Dyadic:
+    """Sum of dual_it (x_{i alpha_i} - x_it) z_i^T, (d, dz), for multipliers (n, T) with a nonzero one."""
     adjoint: Dyadic | None = None
     queries = Dyadic.of(problem.queries)
-    for i in np.flatnonzero(dual.any(axis=1)).tolist():
-        used = np.flatnonzero(dual[i])
-        token = Dyadic(weights.numbers[i, used][None, :], weights.exponent) @ differences(problem, i)[used]
+    for i in np.flatnonzero((dual.numbers != 0).any(axis=1)).tolist():
+        used = np.flatnonzero(dual.numbers[i])
+        token = Dyadic(dual.numbers[i, used][None, :], dual.exponent) @ differences(problem, i)[used]
         part = token.T @ Dyadic(queries.numbers[i][None, :], queries.exponent)
         adjoint = part if adjoint is None else adjoint + part
     assert adjoint is not None
-    length = dual_norm_above(norm, adjoint)
-    return total / length if length > 0 else Fraction(0)
+    return adjoint
 
 
 def upper_bound(problem: SelectionProblem, norm: Norm, W: np.ndarray) -> tuple[Fraction | None, str]:
@@ -58,31 +63,48 @@ def upper_bound(problem: SelectionProblem, norm: Norm, W: np.ndarray) -> tuple[F
         return None, "there is no W to check."
     exact = Dyadic.of(W)
     length = norm_above(norm, exact)
+    bounds = exact_margins(problem, exact)
+    if isinstance(bounds, str):
+        return None, bounds
+    margins, move = bounds
+    if not margins:
+        return Fraction(0), ""
+    smallest = min(margins)
+    if smallest <= 0:
+        return None, "the smallest margin of W is not positive."
+    return (length + move.size) / smallest, ""
+
+
+def exact_margins(problem: SelectionProblem, exact: Dyadic) -> tuple[list[Fraction], Move] | str:
+    """Bound the margins of rejected tokens from below, under a W next to the given one whose ties hold.
+
+    Returns
+    -------
+    margins : list of Fraction
+    move : Move
+        From the given W (d, dz) to that one.
+    reason : str
+        Instead of both, where the ties could not be restored.
+    """
     ties = _tie_equations(problem, exact)
     move = exact_move(ties) if ties is not None else Move()
     if move is None and ties is not None:
         move = bounded_move(ties)
     if move is None:
-        return None, "the equations of the tied tokens could not be solved."
+        return "the equations of the tied tokens could not be solved."
     # The margins below are those of denominator * W + change, at most reach * |delta||z| from those of the W that ties.
     corrected = exact
     if move.change is not None:
         corrected = Dyadic(exact.numbers * move.denominator, exact.exponent) + move.change
-    factor, smallest = abs(move.denominator), None
+    factor, least = abs(move.denominator), []
     sign = 1 if move.denominator > 0 else -1
     for i, margins in _margins(problem, corrected):
         if not move.reach and np.any(margins.numbers[problem.tied[i]] != 0):
-            return None, "the tied tokens do not score the same."
+            return "the tied tokens do not score the same."
         for t in np.flatnonzero(problem.rejected[i]).tolist():
             margin = margins.value(sign * margins.numbers[t]) / factor
-            if move.reach:
-                margin -= move.reach * _length_above(problem, i, t)
-            smallest = margin if smallest is None else min(smallest, margin)
-    if smallest is None:
-        return Fraction(0), ""
-    if smallest <= 0:
-        return None, "the smallest margin of W is not positive."
-    return (length + move.size) / smallest, ""
+            least.append(margin - move.reach * _length_above(problem, i, t) if move.reach else margin)
+    return least, move
 
 
 def _length_above(problem: SelectionProblem, i: int, t: int) -> Fraction:

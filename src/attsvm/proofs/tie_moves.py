@@ -65,36 +65,36 @@ def bounded_move(ties: TieEquations) -> Move | None:
     left, right = _rounded(ties.left), _rounded(ties.right)
     present = constraint_rows(left != 0, right != 0)
     rows = constraint_rows(left, right)
-    kept = np.flatnonzero(present.any(axis=1))
-    if not len(kept):
+    distinct = np.flatnonzero(present.any(axis=1))
+    if not len(distinct):
         return None
-    _, first = np.unique(rows[kept], axis=0, return_index=True)
-    kept = kept[np.sort(first)]
+    _, first = np.unique(rows[distinct], axis=0, return_index=True)
+    distinct = distinct[np.sort(first)]
     # Duplicates in floats might differ exactly: only those with the same exact margin may go.
-    if not (np.abs(rows[present]) > TINY).all() or not _same_margins(ties, rows, kept):
+    if not (np.abs(rows[present]) > TINY).all() or not _same_margins(ties, rows, distinct):
         return None
     # Rounding a difference to a float, a query (exact), and their product.
-    inverse = right_inverse(rows[kept], 3)
+    inverse = right_inverse(rows[distinct], 3)
     if inverse is None:
         return None
     # One rounded correction leaves a residual far below rounding of W; the proof is for what is left.
-    margins = np.array([float(ties.margins.value(int(ties.margins.numbers[k]))) for k in kept])
+    margins = np.array([float(ties.margins.value(int(ties.margins.numbers[k]))) for k in distinct])
     change = Dyadic.of(-(inverse.Y @ (inverse.scale * margins)).reshape(left.shape[1], right.shape[1]))
     largest = 0.0
-    for k, scale in zip(kept.tolist(), inverse.scale.tolist(), strict=True):
+    for k, scale in zip(distinct.tolist(), inverse.scale.tolist(), strict=True):
         moved = Dyadic(ties.left.numbers[k], ties.left.exponent) @ (
             change @ Dyadic(ties.right.numbers[k], ties.right.exponent)
         )
-        left_over = ties.margins.value(int(ties.margins.numbers[k])) + moved.value(int(moved.numbers))
-        largest = max(largest, float(abs(left_over)) * scale * (1 + 2 * UNIT))
+        remainder = ties.margins.value(int(ties.margins.numbers[k])) + moved.value(int(moved.numbers))
+        largest = max(largest, float(abs(remainder)) * scale * (1 + 2 * UNIT))
     total = float(np.abs(inverse.Y).sum()) * (1 + gamma(inverse.Y.size))
     reach = Fraction(total * inverse.multiplier(largest) * (1 + 8 * UNIT))
     return Move(change, reach=reach, size=reach + change.value(int(np.abs(change.numbers).sum())))
 
 
-def _same_margins(ties: TieEquations, rows: np.ndarray, kept: np.ndarray) -> bool:
+def _same_margins(ties: TieEquations, rows: np.ndarray, distinct: np.ndarray) -> bool:
     """Tell whether every tie left out repeats a kept one exactly, or is no equation."""
-    keys = {_key(ties, k) for k in kept.tolist()}
+    keys = {_key(ties, k) for k in distinct.tolist()}
     return all(_key(ties, k) in keys or not rows[k].any() for k in range(len(rows)))
 
 

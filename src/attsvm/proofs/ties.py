@@ -77,12 +77,12 @@ def _distinct_ties(problem: SelectionProblem) -> tuple[np.ndarray, np.ndarray]:
     """Find the queries and tokens of ties that say something, each equation once."""
     rows, columns = np.nonzero(problem.tied)
     sequence = problem.sequence[rows]
-    chosen, other = problem.tokens[sequence, problem.reference[rows]], problem.tokens[sequence, columns]
-    says = (chosen != other).any(axis=1) & problem.queries[rows].any(axis=1)
+    selection, other = problem.tokens[sequence, problem.reference[rows]], problem.tokens[sequence, columns]
+    says = (selection != other).any(axis=1) & problem.queries[rows].any(axis=1)
     rows, columns = rows[says], columns[says]
     if len(rows) < 2:
         return rows, columns
-    content = np.concatenate([chosen[says], other[says], problem.queries[rows]], axis=1)
+    content = np.concatenate([selection[says], other[says], problem.queries[rows]], axis=1)
     _, first = np.unique(content, axis=0, return_index=True)
     first.sort()
     return rows[first], columns[first]

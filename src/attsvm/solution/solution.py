@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ from attsvm.proofs.claim import Claim
 from attsvm.proofs.proof import Proof, interval_statement
 from attsvm.proofs.prove import prove
 from attsvm.proofs.recheck import recheck
+from attsvm.solution.certificate_file import Asked, certificate_content, write_certificate
+from attsvm.solution.influence import Influence, influence
 
 # What a user may do with each answer.
 _NEXT = {
@@ -194,6 +198,36 @@ class Solution(Summarised):
         restore = self.problem.kind.restore
         return restore(U[:, :keep] * root), restore(Vt[:keep].T * root)
 
+    def influence(self) -> Influence:
+        """Differentiate the largest margin, one over the smallest norm, in every token and query.
+
+        Returns
+        -------
+        Influence
+            The gradient, and a table of its lengths: how much the margin changes at most for each unit that a token or
+            query moves. See :mod:`attsvm.solution.influence` for the derivation.
+
+        Raises
+        ------
+        UnsolvedError
+            If there is no optimum.
+        ValueError
+            If the margin has no derivative there: multipliers (or W, where it meets the data) are not unique.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem, solve
+        >>> problem = SelectionProblem([[[3.0, 0.0], [0.0, 0.0], [-3.0, 5.0]]], [[1.0]], [0])
+        >>> solve(problem).influence()
+        Influence: largest margin 3 in the frobenius norm
+          kind   place     influence  multiplier
+          query  0                 3           1
+          token  0, 0              1           0
+          token  0, 1              1           1
+          token  0, 2              0           0
+        """
+        return influence(self)
+
     def verify(self, *, exact: bool = False) -> Proof:
         """Check the claim again against :attr:`problem`: status, objective, margins, bounds, gap and :attr:`tol`.
 
@@ -210,6 +244,66 @@ class Solution(Summarised):
         """
         claim = Claim(self.problem, self.norm, self.status, self.certified, self.certificate, self.tol)
         return prove(claim) if exact else recheck(claim)
+
+    @property
+    def _asked(self) -> Asked:
+        """What is minimised beside the constraints."""
+        return Asked()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the solution as a certificate: a JSON file of rational numbers that ``attsvm check`` proves or rejects.
+
+        The file holds the data, W, the multipliers and what they prove in exact arithmetic; its checker is one file
+        that needs nothing but Python. Tensors come back as arrays, numbers as float64.
+
+        Parameters
+        ----------
+        path : path
+
+        Raises
+        ------
+        ValueError
+            If the norm has no rational certificate (Ky Fan, weighted, Mahalanobis, sums and the larger of two), or
+            exact arithmetic does not prove what the solution claims.
+        OSError
+            If the file cannot be written.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from attsvm import SelectionProblem, Solution, solve
+        >>> path = os.path.join(tempfile.mkdtemp(), "solution.json")
+        >>> solve(SelectionProblem([[[1.0, 0.0], [0.0, 0.0]]], [[1.0]], [0]), "nuclear").save(path)
+        >>> Solution.load(path)
+        Solution(OPTIMAL, nuclear norm 1, gap 2.2e-15, Frobenius (one-call active set), 1 iterations, 0.0 s)
+        """
+        farkas = None if self.certificate is None else self.certificate.dual
+        run = {
+            "method": self.method,
+            "iterations": int(self.iterations),
+            "seconds": float(self.seconds),
+            "note": self.note,
+        }
+        pair = (self.status, self.certified, farkas, self.tol)
+        write_certificate(path, certificate_content(self.problem, self.norm, self._asked, *pair, run))
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Solution:
+        """Read a solution that :meth:`save` wrote; it verifies as the one that was saved.
+
+        Parameters
+        ----------
+        path : path
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read.
+        ValueError
+            If it is no certificate, or was changed.
+        """
+        # With a soft margin or a prior the class is one of the solvers', a floor above.
+        return import_module("attsvm.solvers.saved").load_solution(path)
 
     def raise_for_status(self) -> Solution:
         """Return self when optimal.

@@ -41,14 +41,23 @@ class Answers:
     tol: float
     control: Control
 
-    def of(self, W: np.ndarray | None, dual: np.ndarray | None) -> Solution:
-        """Judge W (d, dz) and multipliers (n, T); where floats leave open whether a W exists, exact arithmetic says."""
+    def of(
+        self,
+        W: np.ndarray | None,
+        dual: np.ndarray | None,
+        evaluation: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> Solution:
+        """Judge W (d, dz) and multipliers (n, T); where floats leave open whether a W exists, exact arithmetic says.
+
+        ``evaluation`` is as for :func:`attsvm.proofs.certified.certify`.
+        """
         n, T, d, dz = self.problem.shape
         certified = certify(
             self.problem,
             self.norm,
             np.zeros((d, dz)) if W is None else W,
             np.zeros((n, T)) if dual is None else dual,
+            evaluation=evaluation,
         )
         doubtful = certified.gap > self.tol
         doubtful |= certified.rounding > ROUNDING * self.tol and n * d * dz <= SHARP_ENTRIES

@@ -24,7 +24,9 @@ from attsvm.proofs.certified import LENIENT, certify
 from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch
-from attsvm.solvers.compiled.frobenius import INFEASIBLE, OPEN, SOLVED, VANISHED, prove_stack
+from attsvm.solvers.compiled.frobenius import INFEASIBLE, prove_stack
+from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
+from attsvm.solvers.nuclear import pursuit
 from attsvm.solvers.solving import AIM, solve
 
 # Entries of token differences held at once; a length below which squares may have lost digits.
@@ -63,9 +65,9 @@ class ProblemBatch:
         queries = to_numpy("queries", self.queries)
         if queries.ndim != 3 or queries.shape[:2] != (B, n):
             raise ValueError(f"queries has shape {queries.shape}; ({B}, {n}, dz) was expected.")
-        chosen = to_numpy("selected", self.selected)
-        if chosen.shape[:2] != (B, n):
-            raise ValueError(f"selected has shape {chosen.shape}; {(B, n)} or {(B, n, T)} was expected.")
+        selection = to_numpy("selected", self.selected)
+        if selection.shape[:2] != (B, n):
+            raise ValueError(f"selected has shape {selection.shape}; {(B, n)} or {(B, n, T)} was expected.")
         visible = None if self.mask is None else to_numpy("mask", self.mask)
         if visible is not None and visible.shape != (B, n, T):
             raise ValueError(f"mask has shape {visible.shape}; {(B, n, T)} was expected.")
@@ -73,7 +75,7 @@ class ProblemBatch:
         checked = SelectionProblem(
             tokens.reshape(B * n, T, d),
             queries.reshape(B * n, -1),
-            chosen.reshape(B * n, *chosen.shape[2:]),
+            selection.reshape(B * n, *selection.shape[2:]),
             mask=None if visible is None else visible.reshape(B * n, T),
         )
         object.__setattr__(self, "kind", Kind.of(self.tokens, self.queries))
@@ -137,9 +139,9 @@ class BatchSolution(Summarised):
 
     def _summary(self) -> Summary:
         counts = {status: int((self.status == status).sum()) for status in Status}
-        known = self.gap[np.isfinite(self.gap)]
+        finite = self.gap[np.isfinite(self.gap)]
         facts = [(status.name, f"{number:,}") for status, number in counts.items() if number]
-        facts += [("largest gap", f"{known.max():.1e}")] if len(known) else []
+        facts += [("largest gap", f"{finite.max():.1e}")] if len(finite) else []
         facts.append(("seconds", f"{self.seconds:.3g}"))
         decided = counts[Status.OPTIMAL] + counts[Status.INFEASIBLE]
         return Summary(
@@ -190,12 +192,13 @@ def solve_batch(
     solve_stack, entry = None, None
     if measure is FROBENIUS:
         solve_stack, work, method = frobenius_batch.solve_stack, frobenius_batch.work, "batched active set"
-        entry, patience = solve_stack, PATIENCE
-    elif measure is NUCLEAR and nuclear_batch.fits(n, T, dz):
+        entry, patience, options = solve_stack, PATIENCE, (AIM * tol, True)
+    elif measure is NUCLEAR and pursuit.fits(n * (T - 1), min(n, dz)):
         solve_stack, work, method = nuclear_batch.solve_stack, nuclear_batch.work, "batched first order + face Newton"
-        entry, patience = nuclear_batch.solve_one, nuclear_batch.COMPILED_AFTER
+        entry, patience, options = nuclear_batch.solve_one, pursuit.COMPILED_AFTER * PATIENCE, (AIM * tol,)
     if solve_stack is not None and compiles(entry, B * work(n, T, d, dz), patience):
-        _on_all_cores(solve_stack, data, AIM * tol, arrays)
+        _on_all_cores(solve_stack, data, options, arrays)
+        margins[~stack.mask] = np.inf
         if (state == VANISHED).any():
             call(prove_stack, float(B) * n * T * (d * dz) ** 2, *data, dual, state)
             state[state == VANISHED] = OPEN
@@ -259,8 +262,10 @@ def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, 
         for start in range(0, B, step):
             part = slice(start, start + step)
             x = stack.tokens[part]
-            chosen = np.take_along_axis(x, reference[part][:, :, None, None], axis=2)
-            squares = np.vecdot(chosen - x, chosen - x) * np.vecdot(stack.queries[part], stack.queries[part])[..., None]
+            selection = np.take_along_axis(x, reference[part][:, :, None, None], axis=2)
+            squares = (
+                np.vecdot(selection - x, selection - x) * np.vecdot(stack.queries[part], stack.queries[part])[..., None]
+            )
             lengths = np.sqrt(np.where(stack.mask[part], squares, 0.0))  # (part, n, T)
             length[part] = lengths.max(axis=(1, 2))
             weight[part] = np.where(np.isfinite(dual[part]), dual[part] * lengths, 0.0).sum(axis=(1, 2))
@@ -275,21 +280,24 @@ def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, 
 
 
 def _on_all_cores(
-    compiled: Callable[..., None], problems: tuple[np.ndarray, ...], tol: float, answers: tuple[np.ndarray, ...]
+    compiled: Callable[..., None],
+    problems: tuple[np.ndarray, ...],
+    options: tuple[float, ...],
+    answers: tuple[np.ndarray, ...],
 ) -> None:
     """Share a stack out among threads, one compiled call a piece.
 
     Threads of our own compile in a third of the time of a parallel loop, and may be started from several threads.
     """
     # The first on this thread, whose clock leaves out compiling.
-    compiled(*(array[:1] for array in problems), tol, *(array[:1] for array in answers))
+    compiled(*(array[:1] for array in problems), *options, *(array[:1] for array in answers))
     count, cores = len(answers[0]), get_num_threads()
     pieces = cores * PIECES if cores > 1 else 1
     bounds = np.linspace(1, count, min(count - 1, pieces) + 1).astype(int)
     parts = [slice(first, last) for first, last in pairwise(bounds)]
 
     def solve_part(part: slice) -> None:
-        compiled(*(array[part] for array in problems), tol, *(array[part] for array in answers))
+        compiled(*(array[part] for array in problems), *options, *(array[part] for array in answers))
 
     if len(parts) <= 1:
         for part in parts:

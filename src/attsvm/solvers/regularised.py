@@ -29,9 +29,11 @@ from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.proof import Proof
+from attsvm.solution.certificate_file import Asked
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair, recheck_pair
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.exact_pair import prove_pair
 from attsvm.solvers.common.setting import Setting, Terms
 from attsvm.solvers.frobenius.portfolio import solve_setting
 from attsvm.solvers.interior_point.general import solve_soft_general
@@ -131,13 +133,19 @@ class RegularisedSolution(Solution):
     def verify(self, *, exact: bool = False) -> Proof:
         """Check the claim again against :attr:`problem`; see :meth:`attsvm.Solution.verify`.
 
-        The interval of the proof holds the smallest objective. With ``exact`` only that no W exists can be proven.
+        The interval of the proof holds the smallest objective. With ``exact`` it is one of exact rational numbers.
         """
-        if exact or self.certificate is not None or self.status is Status.INFEASIBLE:
+        if self.certificate is not None or self.status is Status.INFEASIBLE:
             return super().verify(exact=exact)
         regularisation, pair = self.regularisation, self._pair
         prior = np.zeros(pair.W.shape) if regularisation.prior is None else regularisation.prior
-        return recheck_pair(self.problem, regularisation.terms(self.problem, self.norm), prior, pair, self._promise)
+        check = prove_pair if exact else recheck_pair
+        return check(self.problem, regularisation.terms(self.problem, self.norm), prior, pair, self._promise)
+
+    @property
+    def _asked(self) -> Asked:
+        """What is minimised beside the constraints."""
+        return Asked(self.regularisation.C, self.regularisation.loss, self.regularisation.prior)
 
     @property
     def _promise(self) -> float:
@@ -176,10 +184,10 @@ class RegularisedSolution(Solution):
 
     @cached_property
     def margin_tolerance(self) -> np.ndarray:
-        """How far each margin may be from that of the exact solution, (n, T); an estimate but for Frobenius.
+        r"""How far each margin may be from that of the exact solution, (n, T); an estimate but for Frobenius.
 
-        Strong convexity: |W - W*|^2 / 2 is at most primal - dual value when half the square is minimised, and
-        gap |W - W0|^2 when the norm is.
+        Strong convexity: :math:`\|W - W^\star\|^2/2` is at most the difference of primal and dual value when half the
+        square is minimised, and :math:`gap \|W - W_0\|^2` when the norm is.
         """
         if not np.isfinite(self.gap):
             return np.zeros(self.problem.mask.shape)
@@ -289,13 +297,13 @@ def solve_regularised(
     if streamed:
         # Copies of the selected token and zero queries, whose multipliers are known.
         loose = TokenPricing(problem).zero()
-        asked = replace(terms, rejected=terms.rejected & ~loose)
-        solve_on_working_sets(problem, asked, prior, control, method, guess)
+        inner = replace(terms, rejected=terms.rejected & ~loose)
+        solve_on_working_sets(problem, inner, prior, control, method, guess)
         V, dual = control.W, control.dual
     else:
         V, dual, loose = _in_memory(problem, terms, prior, control, method, warm_start, guess)
-    known = np.where(loose, terms.slope(terms.cost), 0.0)
-    return answer(prior if V is None else prior + V, known if dual is None else known + dual)
+    constant = np.where(loose, terms.slope(terms.cost), 0.0)
+    return answer(prior if V is None else prior + V, constant if dual is None else constant + dual)
 
 
 def _in_memory(

@@ -45,22 +45,61 @@ GROWTH = 2.0
 # Frobenius: first budgets as shares of the interior point's whole expected work, and how many rounds a method waits.
 # In each round the second has its turn, then the interior point, then the first. The interior point's work is known
 # beforehand, since its steps hardly vary (11 to 20 at (100, 32, 24), all families). The method that suits the number of
-# supports comes first, and is often ten times as fast. Where it stalls, the other of the two needs .4 to .5 of that if
-# it is the active-set method, whose factor of as many constraints as W has entries is most of its work; then the
-# interior point may finish. Where that is the fastest the answer takes at most 2.3 times its work (.35 and .6 for the
-# others, .75 and more for itself). On the families at (100, 32, 24) and (200, 32, 24), by the work that each method
-# needs alone: worst 3.0 times the best method but for one of 158, mean 1.14. With .5 for the first and its second turn
-# before the other's: 3.6 and 1.19; with .2 for the first: 9 and 1.55.
-FIRST, SECOND, INTERIOR = (0.35, 0), (0.3, 1), (0.75, 1)
+# supports comes first, and is often ten times as fast: coordinate passes and Newton end by .4 of that where they do not
+# stall. Where it stalls, the other of the two needs .2 to .5 if it is the active-set method, whose factor of as many
+# constraints as W has entries is most of its work; then the interior point may finish. Where that is the fastest the
+# answer takes at most 2.5 times its work (.5 and .6 for the others, .75 and more for itself). With .35 for the first
+# two of 164 instances at (100, 32, 24) and (200, 32, 24) took 3.9 times the best method; with the interior point before
+# the second turn, the multiclass corner 4.1 times.
+FIRST, SECOND, INTERIOR = (0.5, 0), (0.3, 1), (0.75, 1)
 INTERIOR_STEPS = 16
+# Frobenius: constraints held up to which the active-set method comes first (twice as many where the bound on ||W||
+# tells of near duplicates). Exchanging them one by one costs the square of their number each; Newton changes many at
+# once. At (100, 32, 24), 350 held, they take 10 and 8 ms, at (150, 20, 40), 640 held, 60 and 30; correlated tokens at
+# (200, 32, 24), 329 by the guess and 250 in the end, 9 and 55.
+FEW_SUPPORTS = 350
+# Newton from this gap on takes one or two factorisations, and more from further off, which pays while they are small.
+NEWTON_GAP, EARLY_GAP, SMALL_FACTOR = 1e-5, 1e-3, 700
+# No more multipliers than W has entries lie between their bounds at the end. The second derivatives of twice as many
+# are so singular that Newton does not end: seven seconds for nothing at (400, 10, 10) and C = 100, where a step of the
+# interior point takes two milliseconds.
+DEPENDENT = 2
+# A batch of passes that gains less than this factor in the gap has met correlated tokens.
+SLOW = 0.95
+# Newton from a pair with a gap above this would change most of its support; passes improve it at less cost.
+NEARBY, WARM_ROUNDS = 0.1, 4
+# Nuclear: first-order steps to a gap of 1e-3 grow as the root of a condition number, ||A||^2 |lam| / sqrt(supports) of
+# the Frobenius solution with margin one: near 30 times that root on the benchmark instances that got there. Random
+# tokens took 8 to 16 steps, hidden states 50 to 100; digits, where this says thousands, had not arrived after 3000.
+STEPS_TO_FACE = 30.0
+# Gaps on the working set at which violated constraints join and, from the second on, Newton on the face is tried: steps
+# that follow the face while its guess may be wrong, and from NEAR on those that handle degenerate faces. The interior
+# point gets the ill-conditioned problems, on which early attempts mostly fail.
+TARGETS = (1e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+INTERIOR_TARGETS = (3e-5, 3e-6, 3e-7, 3e-8, 1e-8, 3e-9)
+NEAR = 5e-5
+# Newton waits when more than this part of the support has just joined; and from this support on, where its steps are
+# dear and first-order steps cheap beside them, for the target after the first.
+MANY_JOIN, LARGE_SUPPORT = 0.01, 400
+# Constraints up to which the interior point's steps solve for multipliers even where these outnumber the entries of W:
+# it costs more and ends closer to the solution. The second is for the second run, which begins far from all bounds.
+FEW_CONSTRAINTS, MANY_CONSTRAINTS = 1500, 5000
 # Nuclear: steps of its interior point in general, and the shares of that work which it and first-order steps have at
 # first; the one that is expected to need less does not wait for the other.
 NUCLEAR_INTERIOR_STEPS, NUCLEAR_FIRST, NUCLEAR_INTERIOR = 20, 1.0, 1.0
-# Frobenius: tokens (n T), entries of W, and products of the two up to which one compiled call from tokens to answer is
+# Frobenius: tokens up to which a compiled call forms the Gram matrix of the constraints.
+GRAM_LIMIT = 350
+# Tokens (n T), entries of W, and products of the two up to which one compiled call from tokens to answer is
 # cheaper than looking at the problem (40 us at (6, 8, 10), where the reduction alone takes 100; .4 to .9 of the time of
 # the turns on seven families at 14 sizes from (60, 10, 4) to (40, 20, 33), 1.1 to 1.3 where the call decides nothing).
 # From WARM tokens on a warm start is cheaper still: .5 to .7 of the call at (60, 20, 16) to (400, 12, 8).
 SMALL, FEW_ENTRIES, SMALL_PRODUCTS, WARM = 40_000, 1100, 1_200_000, 1000
+# Entries of W from which on steps of l_p norms are taken on a system over the constraints, where these are so many
+# times fewer. At (10, 5, 30), 40 constraints and 900 entries: l_1 17 ms instead of 259, largest entry 24 instead of
+# 297, l_1.5 9 instead of 252, l_3 9 instead of 433. For l_1 and the largest entry it can lack the last digits (in 17 of
+# 56 runs, gaps of 3e-9 to 2e-7); then the second run, on the entries, follows, and both take 1.6 times as long as that
+# alone where constraints are 4 times fewer, 1.1 times where 20 times fewer.
+ROW_ENTRIES, FEWER_ROWS, FEWER_ROWS_LINEAR = 200, 2.0, 4.0
 # Bytes of token differences above which they are streamed instead of copied.
 STREAM_BYTES = 1 << 28
 # Entries of the dense constraints up to which the last resort, a linear program, asks whether any W exists.

@@ -51,7 +51,7 @@ def soft_margin_path(
     path: list[RegularisedSolution] = []
     for C in Cs:
         before = path[-1] if path else None
-        found = solve(problem, norm, tol=tol, warm_start=before, C=C, loss=loss, prior=prior)
-        assert isinstance(found, RegularisedSolution)
-        path.append(found)
+        solution = solve(problem, norm, tol=tol, warm_start=before, C=C, loss=loss, prior=prior)
+        assert isinstance(solution, RegularisedSolution)
+        path.append(solution)
     return path

@@ -19,12 +19,20 @@ from attsvm.solvers.common import farkas
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.setting import Setting, Terms
-from attsvm.solvers.compiled.frobenius import GRAM_LIMIT, solve_compiled
+from attsvm.solvers.compiled.frobenius import solve_compiled
 from attsvm.solvers.frobenius.portfolio import FORCED as FROBENIUS_METHODS
 from attsvm.solvers.interior_point.general import solve_hard_margin
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.regularised import read_regularisation, solve_regularised
-from attsvm.solvers.schedule import FEW_ENTRIES, LINEAR_PROGRAM_ENTRIES, SMALL, SMALL_PRODUCTS, STREAM_BYTES, WARM
+from attsvm.solvers.schedule import (
+    FEW_ENTRIES,
+    GRAM_LIMIT,
+    LINEAR_PROGRAM_ENTRIES,
+    SMALL,
+    SMALL_PRODUCTS,
+    STREAM_BYTES,
+    WARM,
+)
 from attsvm.solvers.working_set import solve_on_working_sets
 
 Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
@@ -158,9 +166,9 @@ Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
 def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) -> Solution | None:
     """From tokens to answer in one compiled call; None when that ends without one."""
     control.method, control.iterations = "one-call active set", 1
-    solved, W, dual = solve_compiled(problem, control.tol)
+    solved, W, dual, margins = solve_compiled(problem, control.tol)
     if solved:
-        return answers.of(W, dual)
+        return answers.of(W, dual, (margins, W))
     if not dual.any():
         return None
     # Only as good as the last bit of these multipliers; the other methods correct theirs.
@@ -221,11 +229,11 @@ def _large(problem: SelectionProblem) -> bool:
 
 
 def _choose(measure: Norm, method: str | None) -> Method:
-    known = METHODS.get(measure) or {"auto": partial(solve_hard_margin, norm=measure)}
-    if method is not None and method not in known:
-        names = ", ".join(repr(name) for name in (*known, "streamed"))
+    methods = METHODS.get(measure) or {"auto": partial(solve_hard_margin, norm=measure)}
+    if method is not None and method not in methods:
+        names = ", ".join(repr(name) for name in (*methods, "streamed"))
         raise ValueError(f"method is {method!r}; one of {names} was expected for the {measure.name} norm.")
-    return known[method or "auto"]
+    return methods[method or "auto"]
 
 
 def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Control) -> np.ndarray:
@@ -233,7 +241,8 @@ def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Contro
     dual = reduced.gather(warm_start.certified.dual)
     control.method = control.method or "warm start"
     control.earlier = reduced.lower(warm_start.certified.W)
-    Setting.hard_margin(reduced, measure).report(control.earlier, dual, control)
+    with np.errstate(**LENIENT):
+        Setting.hard_margin(reduced, measure).report(control.earlier, dual, control)
     return dual
 
 

@@ -162,22 +162,22 @@ class TokenPricing:
         u = problem.queries @ W.T
         for rows, delta in problem.differences():
             margins = np.matmul(delta, u[rows, :, None])[..., 0]
-            asked, tied, squares = terms.rejected[rows], problem.tied[rows], problem.lengths[rows] ** 2 * length
-            smallest = min(smallest, float(np.min(margins, where=asked, initial=np.inf)))
+            inequalities, tied, squares = terms.rejected[rows], problem.tied[rows], problem.lengths[rows] ** 2 * length
+            smallest = min(smallest, float(np.min(margins, where=inequalities, initial=np.inf)))
             tie = max(tie, float(np.abs(margins[tied]).max(initial=0.0)))
-            loss += terms.charge(1.0 - margins[asked])
+            loss += terms.charge(1.0 - margins[inequalities])
             here, group, values = single[rows], groups[rows], likely[rows]
-            violated = asked & ~here & (group == 0) & (margins < 1.0)
+            violated = inequalities & ~here & (group == 0) & (margins < 1.0)
             # A constraint by itself would move its multiplier by this much.
-            values += np.where(asked & here, np.clip((1.0 - margins) / squares, -values, terms.upper), 0.0)
-            np.clip(values, 0.0, terms.upper, out=values, where=asked)
+            values += np.where(inequalities & here, np.clip((1.0 - margins) / squares, -values, terms.upper), 0.0)
+            np.clip(values, 0.0, terms.upper, out=values, where=inequalities)
             values[(group > 0) & (values >= BOUNDED * terms.upper)] = terms.upper
             inner = (values > 0.0) & (values < terms.upper)
             values[inner] = dual[rows][inner]
             if shrinking:
                 here &= tied | (margins <= SLACK) | (values > 0)
             if np.isfinite(terms.upper):
-                joining = _regroup(margins, values >= terms.upper, violated, here & asked, group)
+                joining = _regroup(margins, values >= terms.upper, violated, here & inequalities, group)
                 here &= group == 0
             else:
                 joining = smallest_of_each(margins, violated, JOINING << min(k, 20) if terms.shift > 0 else JOINING)

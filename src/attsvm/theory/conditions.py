@@ -64,7 +64,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class LossConstants:
-    """Assumption A in numbers: M0, the Lipschitz constant of l', and M1, a bound of |l'|, on |u| <= bound."""
+    """Assumption A in numbers: M0, the Lipschitz constant of l', and M1, a bound of its size, on [-bound, bound]."""
 
     M0: float
     M1: float
@@ -80,7 +80,7 @@ def loss_constants(loss: str | Callable[..., Any], bound: float) -> LossConstant
     loss : str or callable
         "logistic" (1/4, 1), "exponential" (e^B, e^B), "correlation" (0, 1); a callable is measured on a grid.
     bound : float
-        Largest |u| that can occur: the largest score in absolute value for a linear head.
+        Largest size of a margin that can occur: the largest score in absolute value for a linear head.
 
     Raises
     ------

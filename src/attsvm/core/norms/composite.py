@@ -12,6 +12,7 @@ one that is optimal to some 1e-11.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Hashable
 from functools import cached_property
@@ -76,6 +77,11 @@ class _Composite(Norm):
         """Combine the parts' bounds; one part alone is a split."""
         first, second = self.a.growth(shape, dual), self.b.growth(shape, dual)
         return min(first, second) if dual else self._combined(first, second)
+
+    def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Add to the larger of the parts' one sum, and for the dual the rounding of the second part of a split."""
+        larger = max(self.a.roundings(shape, dual), self.b.roundings(shape, dual))
+        return larger + 1 + (math.prod(shape) if dual else 0)
 
     def mismatch(self, shape: tuple[int, int]) -> str | None:
         """Compare the arrays of both norms with the shape of W."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
 from attsvm.core.interop import to_numpy
 from attsvm.core.norms.frobenius import FROBENIUS
-from attsvm.core.norms.norm import Norm, Smooth, conjugate, exponent
+from attsvm.core.norms.norm import Norm, PowerBound, Smooth, conjugate, exponent
 from attsvm.core.norms.smoothing import entrywise_smoothing, norm_gauge, top_gauge
 
 
@@ -24,6 +25,14 @@ def entrywise(M: np.ndarray, power: float) -> float:
     if top == 0.0 or math.isinf(power):
         return top
     return top * float(((size / top) ** power).sum()) ** (1.0 / power)
+
+
+def power_roundings(entries: int, p: float) -> float:
+    """Count the roundings of l_p of so many entries.
+
+    Powers are off by p units and their sum by one an entry; the p-th root divides both by p.
+    """
+    return 0.0 if math.isinf(p) else entries / p + 32 + 4 * math.log(entries)
 
 
 class Entrywise(Norm):
@@ -57,6 +66,14 @@ class Entrywise(Norm):
         """Compare l_p with l_2 of as many entries (Hoelder's inequality)."""
         p = self.q if dual else self.p
         return 1.0 if p >= 2 else math.prod(shape) ** (1.0 / p - 0.5)
+
+    def exact_bound(self, M: np.ndarray, lp: PowerBound, dual: bool = False) -> Fraction | None:
+        """Bound l_p."""
+        return lp([abs(a) for a in M.ravel().tolist()], self.q if dual else self.p)
+
+    def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Count those of l_p."""
+        return power_roundings(math.prod(shape), self.q if dual else self.p)
 
     def distance_bound(self, gap: float) -> tuple[float, float]:
         r"""Bound the distance to the solution W*, relative to the norm of W.
@@ -116,6 +133,17 @@ class Weighted(Norm):
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
         return entrywise_smoothing(norm_gauge(self.p), V, mu, self.weights)
 
+    def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Count those of l_p, and one for the weight of an entry."""
+        return power_roundings(math.prod(shape), self.q if dual else self.p) + 1
+
+    def exact_bound(self, M: np.ndarray, lp: PowerBound, dual: bool = False) -> Fraction | None:
+        """Weigh the entries exactly."""
+        weights = [Fraction(w) for w in self.weights.ravel().tolist()]
+        sizes = [abs(a) for a in M.ravel().tolist()]
+        pairs = zip(sizes, weights, strict=True)
+        return lp([a / w for a, w in pairs], self.q) if dual else lp([a * w for a, w in pairs], self.p)
+
     def mismatch(self, shape: tuple[int, int]) -> str | None:
         """Compare the shape of the weights with that of W."""
         if self.weights.shape == shape:
@@ -153,6 +181,16 @@ class LargestEntries(Norm):
         entries = math.prod(shape)
         k = min(self.k, entries)
         return max(1.0, math.sqrt(entries) / k) if dual else math.sqrt(k)
+
+    def exact_bound(self, M: np.ndarray, lp: PowerBound, dual: bool = False) -> Fraction | None:
+        """Sort and add exactly."""
+        sizes = sorted((abs(a) for a in M.ravel().tolist()), reverse=True)
+        k = min(self.k, len(sizes))
+        return max(sizes[0], sum(sizes, Fraction(0)) / k) if dual else sum(sizes[:k], Fraction(0))
+
+    def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Count the additions, and the division by k."""
+        return math.prod(shape) + 1 if dual else min(self.k, math.prod(shape))
 
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""

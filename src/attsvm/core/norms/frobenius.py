@@ -47,6 +47,10 @@ class Frobenius(Norm):
         """One."""
         return 1.0
 
+    def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
+        """Count squares and their sum, halved by the root."""
+        return 0.5 * math.prod(shape) + 8
+
     @property
     def profile(self) -> Norm:
         """The norm itself: the length of the singular values."""

@@ -72,6 +72,23 @@ class Mahalanobis(Norm):
         parts = tuple((left @ part @ right, both @ bent @ both) for part, bent in inner.parts)
         return Smooth(inner.value, left @ inner.gradient @ right, both @ inner.hessian @ both, parts)
 
+    def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
+        r"""Add to those of the base what the products with two matrices round.
+
+        :math:`|fl(LM) - LM| \le \gamma_d |L||M|`, so each moves the product by :math:`\gamma_d\sqrt d\,\|L\|
+        \|L^{-1}\|` times its length; the base makes of a length at most its growth and of that, in proportion to the
+        norm itself, its growth times the dual's (Higham, chapter 3).
+        """
+        stretch = math.prod(
+            float(np.linalg.norm(root, 2) * np.linalg.norm(inverse, 2))
+            for root, inverse in ((self._left, self._left_inverse), (self._right, self._right_inverse))
+            if root is not None and inverse is not None
+        )
+        # Roots and their inverses are rounded as well, to about as much.
+        moved = 4.0 * (sum(shape) + 8) * math.sqrt(max(shape)) * stretch
+        spread = self._base.growth(shape) * self._base.growth(shape, True)
+        return self._base.roundings(shape, dual) + moved * spread
+
     def mismatch(self, shape: tuple[int, int]) -> str | None:
         """Compare the shapes of A and B with that of W."""
         for name, root, size in (("A", self._left, shape[0]), ("B", self._right, shape[1])):

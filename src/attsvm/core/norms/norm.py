@@ -15,11 +15,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
+
+# Bounds l_p of a list of nonnegative fractions from above.
+PowerBound = Callable[[list[Fraction], float], Fraction]
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,30 @@ class Norm(ABC):
             corner[place] = 1.0
             square += measure(corner.reshape(shape)) ** 2
         return math.sqrt(square)
+
+    def exact_bound(self, M: np.ndarray, lp: PowerBound, dual: bool = False) -> Fraction | None:
+        """Bound the norm (or the dual norm) of exact entries from above; None where there is no rational way to.
+
+        Parameters
+        ----------
+        M : ndarray of Fraction, shape (d, dz)
+        lp : callable
+            Bounds l_p of a list of nonnegative fractions from above, p in [1, inf].
+        dual : bool
+        """
+        return None
+
+    def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
+        r"""Bound the relative error of :meth:`value` (or :meth:`dual`) as computed, in units of rounding.
+
+        For norms of the entries a count of the operations that an entry passes through, since
+        :math:`|\hat a_k - a_k| \le \gamma_j |a_k|` for every term gives the same bound for a norm that grows with the
+        sizes of its entries. Norms of singular values are bounded by other means (:mod:`attsvm.core.rounding`); where
+        they are part of another norm, each computed value is off by at most a modest multiple of the unit times the
+        largest one (LAPACK Users' Guide, section 4.9.1), taken to be 8 (d dz + 8), and a norm of them by min(d, dz)
+        times as much.
+        """
+        return 8.0 * (math.prod(shape) + 8) * min(shape)
 
     def mismatch(self, shape: tuple[int, int]) -> str | None:
         """Say in a sentence which of the norm's own arrays does not fit W of this shape (d, dz); None when all do."""

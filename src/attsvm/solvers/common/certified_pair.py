@@ -31,8 +31,9 @@ RESOLUTION = 64 * EPS
 class CertifiedPair(Certified):
     """W and multipliers of a soft or prior problem, with the objective at the one and the bound at the others.
 
-    ``primal`` is the objective as computed and ``upper_bound`` the same with every rounding counted. An objective below
-    ``resolution``, what rounding W itself costs, counts as zero.
+    ``primal`` is the objective as computed, or what is proven of a W next to it where that is less, and ``upper_bound``
+    the same with every rounding counted. An objective below ``resolution``, what rounding W itself costs, counts as
+    zero.
     """
 
     primal: float = np.inf
@@ -85,6 +86,8 @@ def certify_pair(
         V = W - prior
         primal = terms.size(V) + terms.loss(np.where(problem.rejected, 1.0 - margins, 0.0)) if feasible else np.inf
         high, residual = _primal_above(problem, terms, W, V, margins, sharp=sharp) if feasible else (np.inf, 0.0)
+        # A large C makes much of the rounding of margins, which a slightly longer W does not have.
+        primal = min(primal, high)
         scale, plain = terms.bound(dual, adjoint)
         dual = terms.clip(dual * scale)
         bound = _dual_below(problem, terms, prior, dual, adjoint * scale, residual)

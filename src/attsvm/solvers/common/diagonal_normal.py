@@ -20,9 +20,8 @@ from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common import cholesky as equilibrated
 from attsvm.solvers.common.ties import Solver, Ties
+from attsvm.solvers.schedule import FEWER_ROWS, ROW_ENTRIES
 
-# Below this many entries of W their own system is always small enough.
-SMALL = 1500
 REFINEMENTS = 10
 
 
@@ -32,14 +31,17 @@ class DiagonalNormal(Ties):
     Parameters
     ----------
     reduced : Reduced
+    fewer : float
+        How many times fewer than entries of W the constraints must be for the system over them to be factored. That
+        over the entries is more accurate near the end, where theta spans twenty decades and h nearly as many.
     """
 
-    def __init__(self, reduced: Reduced) -> None:
+    def __init__(self, reduced: Reduced, fewer: float = FEWER_ROWS) -> None:
         super().__init__(reduced)
         size = int(np.prod(reduced.shape))
         count = int(reduced.rejected.sum())
         self._rows = np.nonzero(reduced.rejected)
-        self._few = size > SMALL and count + len(self.basis) < size // 2
+        self._few = size > ROW_ENTRIES and (count + len(self.basis)) * fewer < size
         if not self._few:
             self._normal = NormalMatrix(reduced)
 
@@ -82,19 +84,19 @@ class DiagonalNormal(Ties):
         matrix[:count, :count] = self._gram(compliance)
         inner = np.arange(count)
         matrix[inner, inner] += 1.0 / np.maximum(theta[where], 1e-300)
-        bent = basis * compliance.ravel()
-        for k, row in enumerate(bent, start=count):
+        image = basis * compliance.ravel()
+        for k, row in enumerate(image, start=count):
             matrix[:count, k] = matrix[k, :count] = reduced.apply(row.reshape(h.shape))[where]
-        matrix[count:, count:] = bent @ basis.T
+        matrix[count:, count:] = image @ basis.T
         inverse = equilibrated.factor(matrix)
 
         def solve(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            bent = compliance * r
-            held = inverse(np.append(reduced.apply(bent)[where], basis @ bent.ravel()))
+            image = compliance * r
+            multipliers = inverse(np.append(reduced.apply(image)[where], basis @ image.ravel()))
             dual = np.zeros(theta.shape)
-            dual[where] = held[:count]
-            x = compliance * (r - reduced.adjoint(dual) - self.adjoint(held[count:]))
-            return self.project(x), -held[count:]
+            dual[where] = multipliers[:count]
+            x = compliance * (r - reduced.adjoint(dual) - self.adjoint(multipliers[count:]))
+            return self.project(x), -multipliers[count:]
 
         return solve
 

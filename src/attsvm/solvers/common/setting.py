@@ -81,17 +81,17 @@ class Terms:
 
     def charge(self, shortfall: np.ndarray) -> float:
         """Sum the losses of some rejected tokens' shortfalls (k,)."""
-        lacking = np.maximum(shortfall, 0.0)
+        deficit = np.maximum(shortfall, 0.0)
         if self.shift > 0:
-            return float(lacking @ lacking) / (2.0 * self.shift)
-        return 0.0 if self.hard else self.upper * float(lacking.sum())
+            return float(deficit @ deficit) / (2.0 * self.shift)
+        return 0.0 if self.hard else self.upper * float(deficit.sum())
 
     def slope(self, shortfall: np.ndarray) -> np.ndarray:
         """Differentiate the loss at c - A(V), (n, T): the multipliers that go with V. Zero for the hard margin."""
         if self.hard:
             return np.zeros(shortfall.shape)
-        lacking = np.where(self.rejected, np.maximum(shortfall, 0.0), 0.0)
-        return lacking / self.shift if self.shift > 0 else np.where(lacking > 0, self.upper, 0.0)
+        deficit = np.where(self.rejected, np.maximum(shortfall, 0.0), 0.0)
+        return deficit / self.shift if self.shift > 0 else np.where(deficit > 0, self.upper, 0.0)
 
     def clip(self, dual: np.ndarray) -> np.ndarray:
         """Multipliers of the right sign and size, (n, T)."""
@@ -150,15 +150,15 @@ class Setting:
 
         Rejected tokens whose margin is zero under every W are left out, as are those outside ``terms.rejected``.
         """
-        asked = reduced.rejected & reduced.gather(terms.rejected).astype(bool)
-        empty = asked & (reduced.lengths == 0.0)
-        rejected = asked & ~empty
+        inequalities = reduced.rejected & reduced.gather(terms.rejected).astype(bool)
+        empty = inequalities & (reduced.lengths == 0.0)
+        rejected = inequalities & ~empty
         inner = Terms(
             norm=terms.norm.base,
             squared=terms.squared,
             rejected=rejected,
             tied=reduced.tied,
-            cost=np.where(asked & ~rejected, 0.0, reduced.gather_sums(terms.cost)),
+            cost=np.where(inequalities & ~rejected, 0.0, reduced.gather_sums(terms.cost)),
             upper=terms.upper,
             shift=terms.shift,
         )

@@ -65,13 +65,13 @@ class Ties:
         """
         if not len(self.basis):
             return lambda rhs: (inverse(rhs.ravel()).reshape(rhs.shape), np.zeros(0))
-        lifted = inverse(self.basis.T)
-        small = cho_factor(self.basis @ lifted, lower=True, check_finite=False)
+        inverse_rows = inverse(self.basis.T)
+        small = cho_factor(self.basis @ inverse_rows, lower=True, check_finite=False)
 
         def solve(rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             x = inverse(rhs.ravel())
             tie = -cho_solve(small, self.basis @ x, check_finite=False)
-            return self.project((x + lifted @ tie).reshape(rhs.shape)), tie
+            return self.project((x + inverse_rows @ tie).reshape(rhs.shape)), tie
 
         return solve
 

@@ -15,9 +15,9 @@ from attsvm.core.kernels import FAST, call, kernel
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
 from attsvm.solvers.frobenius.priced_active_set import OPEN, RESIDUE, SOLVED, VANISHED, least_multipliers_by_prices
+from attsvm.solvers.schedule import GRAM_LIMIT
 
 PASSES = 10
-GRAM_LIMIT = 350  # tokens up to which the Gram matrix of the constraints is formed
 INFEASIBLE = 3  # beside the states of the active-set method
 # Part of the trace of the support's normal matrix below which no eigenvalue may lie for a certificate of infeasibility.
 FLOOR = 1e-10
@@ -26,7 +26,7 @@ EPS = 2.0**-52
 SMALLEST_SQUARE = 1e-100
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _guess(gram, cost, free, passes):
     """Coordinate descent on the dual, gradients kept up to date through the Gram matrix."""
     m = len(cost)
@@ -67,7 +67,7 @@ def _gram(delta, queries, row, unit):
     return gram
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def constraints_of(tokens, selected, mask):
     """List the constraints of one instance.
 
@@ -109,7 +109,7 @@ def constraints_of(tokens, selected, mask):
     return delta, row, column, free, cost
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def least_multipliers(gram, cost, free):
     """Multipliers of the smallest W in the Frobenius norm, from the constraints' Gram matrix (largest entry one).
 
@@ -137,7 +137,7 @@ def least_multipliers(gram, cost, free):
     return SOLVED, values
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def largest_square(delta, queries, row):
     """Square of the longest constraint; zero when one has length zero or leaves the range that squares allow."""
     largest, smallest = 0.0, np.inf
@@ -151,15 +151,20 @@ def largest_square(delta, queries, row):
     return largest if SMALLEST_SQUARE < largest < 1.0 / SMALLEST_SQUARE and smallest > 0.0 else 0.0
 
 
-@kernel(inner=True)
-def finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins):
-    """Turn multipliers (m,), in units of 1 / square, into W, dual and margins; returns (state, norm, gap)."""
+@kernel(inner=True, fastmath=FAST)
+def finish(values, square, delta, queries, row, column, free, tol, rescale, W, dual, margins):
+    """Turn multipliers (m,), in units of 1 / square, into W, dual and margins; returns (state, norm, gap).
+
+    W is A^T dual; ``rescale`` makes its smallest margin one, and the multipliers those of the scaled W.
+    """
     m, d = delta.shape
     n, dz = queries.shape
     adjoint, u = np.zeros((n, d)), np.zeros(d)
     total = 0.0
     for k in range(m):
         value = values[k] / square
+        if not free[k]:
+            value = max(value, 0.0)
         dual[row[k], column[k]] = value
         total += 0.0 if free[k] else value
         if value != 0.0:
@@ -195,15 +200,14 @@ def finish(values, square, delta, queries, row, column, free, mask, tol, W, dual
     length = np.sqrt(length)
     solvable = smallest > 0.0 and total > 0.0 and tied <= 1e-10 * smallest
     gap = length / smallest * (length / total) - 1.0 if solvable else np.inf
-    scale = total / (length * length) if solvable else 0.0
-    for i in range(n):
-        for t in range(mask.shape[1]):
-            dual[i, t] *= scale
-            if mask[i, t] and solvable:
-                margins[i, t] /= smallest
-    for a in range(d):
-        for c in range(dz):
-            W[a, c] /= smallest if solvable else 1.0
+    if rescale or not solvable:
+        scale = total / (length * length) if solvable else 0.0
+        for k in range(m):
+            dual[row[k], column[k]] *= scale
+            margins[row[k], column[k]] /= smallest if solvable else 1.0
+        for a in range(d):
+            for c in range(dz):
+                W[a, c] /= smallest if solvable else 1.0
     return SOLVED if gap <= tol else OPEN, length / smallest if solvable else np.inf, gap
 
 
@@ -262,16 +266,15 @@ def contradicts(values, delta, queries, row, free):
     return asked > 0.0 and np.sqrt(residual) + (support + 8) * EPS * terms < 0.5 * np.sqrt(FLOOR * trace)
 
 
-@kernel(inner=True)
-def clear(mask, dual, margins):
-    """Set the multipliers (n, T) of an instance to zero, and its margins but for hidden tokens."""
-    for i in range(mask.shape[0]):
-        for t in range(mask.shape[1]):
-            margins[i, t] = 0.0 if mask[i, t] else np.inf
-            dual[i, t] = 0.0
+@kernel(inner=True, fastmath=FAST)
+def clear(dual, margins):
+    """Set the multipliers (n, T) and margins of an instance to zero."""
+    for i in range(dual.shape[0]):
+        for t in range(dual.shape[1]):
+            margins[i, t] = dual[i, t] = 0.0
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def scatter(values, row, column, free, dual):
     """Write multipliers (m,) that have vanished to dual (n, T), summing to one over the inequalities."""
     asked = 0.0
@@ -281,8 +284,8 @@ def scatter(values, row, column, free, dual):
         dual[row[k], column[k]] = values[k] / asked if asked > 0.0 else values[k]
 
 
-@kernel()
-def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objective, gap, state):
+@kernel(fastmath=FAST)
+def solve_stack(tokens, queries, selected, mask, tol, rescale, W, dual, margins, objective, gap, state):
     """Solve a stack of instances into the given arrays, on the calling thread and without Python's lock.
 
     Parameters
@@ -291,6 +294,8 @@ def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objectiv
     queries : ndarray, shape (B, n, dz)
     selected, mask : ndarray of bool, shape (B, n, T)
     tol : float
+    rescale : bool
+        Whether W is to have smallest margin one exactly; else it is A^T dual.
     W : ndarray, shape (B, d, dz)
     dual, margins : ndarray, shape (B, n, T)
     objective, gap : ndarray, shape (B,)
@@ -299,7 +304,7 @@ def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objectiv
     """
     for b in range(len(tokens)):
         delta, row, column, free, cost = constraints_of(tokens[b], selected[b], mask[b])
-        clear(mask[b], dual[b], margins[b])
+        clear(dual[b], margins[b])
         state[b], objective[b], gap[b] = OPEN, np.inf, np.inf
         asked = 0.0
         for k in range(len(cost)):
@@ -314,29 +319,29 @@ def solve_stack(tokens, queries, selected, mask, tol, W, dual, margins, objectiv
             state[b], values = least_multipliers(_gram(delta, queries[b], row, square), cost, free)
             if state[b] == SOLVED:
                 state[b], objective[b], gap[b] = finish(
-                    values, square, delta, queries[b], row, column, free, mask[b], tol, W[b], dual[b], margins[b]
+                    values, square, delta, queries[b], row, column, free, tol, rescale, W[b], dual[b], margins[b]
                 )
             elif state[b] == VANISHED:
                 scatter(values, row, column, free, dual[b])
 
 
-@kernel()
+@kernel(fastmath=FAST)
 def solve_by_prices_at_once(tokens, queries, selected, mask, tol, W, dual, margins):
     """Solve one instance without forming the Gram matrix; some constraint must ask for a margin. Returns its state."""
     delta, row, column, free, _ = constraints_of(tokens, selected, mask)
-    clear(mask, dual, margins)
+    clear(dual, margins)
     square = largest_square(delta, queries, row)
     if square == 0.0:
         return OPEN
     state, values = least_multipliers_by_prices(delta, queries, row, column, free, tokens.shape[1], square, PASSES)
     if state == SOLVED:
-        return finish(values, square, delta, queries, row, column, free, mask, tol, W, dual, margins)[0]
+        return finish(values, square, delta, queries, row, column, free, tol, False, W, dual, margins)[0]
     if state == VANISHED:
         scatter(values, row, column, free, dual)
     return state
 
 
-@kernel()
+@kernel(fastmath=FAST)
 def prove_stack(tokens, queries, selected, mask, dual, state):
     """Set the state of instances whose multipliers have vanished and prove infeasibility to INFEASIBLE."""
     for b in range(len(tokens)):
@@ -355,15 +360,18 @@ def work(n: int, T: int, d: int, dz: int) -> float:
     return m * m * (d / 2 + 12) if m <= GRAM_LIMIT else 100 * m * d + 60 * n * d * dz
 
 
-def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndarray, np.ndarray]:
+def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndarray, np.ndarray, np.ndarray]:
     """Solve one small problem by the same compiled call.
 
     Returns
     -------
     solved : bool
     W : ndarray, shape (d, dz)
+        A^T dual.
     dual : ndarray, shape (n, T)
         Multipliers; when not solved zero, or else what may be a certificate of infeasibility.
+    margins : ndarray, shape (n, T)
+        Of W, zero where unconstrained.
     """
     n, T, d, dz = problem.shape
     W, dual, margins = np.empty((1, d, dz)), np.empty((1, n, T)), np.empty((1, n, T))
@@ -372,7 +380,7 @@ def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndar
     data = tokens[None], problem.queries[None].copy(), problem.selected[None].copy(), problem.mask[None].copy()
     if n * T <= GRAM_LIMIT:
         state, norm, gap = np.empty(1, dtype=np.int64), np.empty(1), np.empty(1)
-        call(solve_stack, work(n, T, d, dz), *data, tol, W, dual, margins, norm, gap, state)
-        return state[0] == SOLVED, W[0], dual[0]
+        call(solve_stack, work(n, T, d, dz), *data, tol, False, W, dual, margins, norm, gap, state)
+        return state[0] == SOLVED, W[0], dual[0], margins[0]
     one = (*(array[0] for array in data), tol, W[0], dual[0], margins[0])
-    return call(solve_by_prices_at_once, work(n, T, d, dz), *one) == SOLVED, W[0], dual[0]
+    return call(solve_by_prices_at_once, work(n, T, d, dz), *one) == SOLVED, W[0], dual[0], margins[0]

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core import kernels
 from attsvm.core.kernels import FAST, kernel
-from attsvm.solvers.compiled.frobenius import OPEN, SOLVED, VANISHED, clear, constraints_of, least_multipliers, scatter
-from attsvm.solvers.nuclear.first_order import STEPS_TO_FACE, WEIGHT
-from attsvm.solvers.nuclear.matrices import FEW, combined, outer, products, right_singular
+from attsvm.solvers.compiled.frobenius import clear, constraints_of, least_multipliers, scatter
+from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
+from attsvm.solvers.nuclear.first_order import WEIGHT
+from attsvm.solvers.nuclear.matrices import combined, outer, products, right_singular
 from attsvm.solvers.nuclear.pursuit import STEPS as STEPS_ON_FACE
 from attsvm.solvers.nuclear.pursuit import TIE_PRECISION, approach, normalise
 from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, Constraints, advance, apply_adjoint, begin, copy
+from attsvm.solvers.schedule import STEPS_TO_FACE
 
-# Larger instances gain from working sets and LAPACK, which the general solver has.
-MOST_CONSTRAINTS = 250
 # Gaps at which Newton is tried, and first-order steps in all; those not settled by then are ill-conditioned, and the
 # interior point is faster. So are those expected to take more than PATIENCE steps, an estimate that is mostly too high:
 # of the test families 97 % of what settles is below it, and two thirds of what does not above.
@@ -28,17 +27,10 @@ TARGETS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7)
 STEPS, PATIENCE = 1000, 6000
 # Newton goes on below the gap asked for until this one, which costs one step more: convergence is quadratic.
 POLISHED = 1e-13
-# Seconds that the interpreter may be expected to take before the stack is compiled, which takes half a minute.
-COMPILED_AFTER = 6.0 * kernels.PATIENCE
 # Entries are scaled to largest one; data whose scale is nearer the ends of the floating-point range are left open.
 SMALLEST = 1e-100
 # A vector whose squared part off the others is below this part of its square lies in their span.
 DEPENDENT = 1e-26
-
-
-def fits(n: int, T: int, dz: int) -> bool:
-    """Whether instances of this shape are small enough for :func:`solve_stack`."""
-    return n * (T - 1) <= MOST_CONSTRAINTS and min(n, dz) <= FEW
 
 
 def work(n: int, T: int, d: int, dz: int) -> float:
@@ -77,7 +69,7 @@ def _basis(vectors):
     return basis[:rank]
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _same(one, other):
     """Whether two vectors are equal, entry by entry."""
     equal = 0
@@ -86,7 +78,7 @@ def _same(one, other):
     return equal == len(one)
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _merge(delta, queries, row, column, free):
     """Move constraints that differ from all before them to the front; how many they are.
 
@@ -106,7 +98,7 @@ def _merge(delta, queries, row, column, free):
     return count
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _rescale(tokens, queries, selected, mask, W, margins):
     """Scale W (d, dz) to smallest margin one and write its margins (n, T); returns what that margin was.
 
@@ -141,13 +133,13 @@ def _rescale(tokens, queries, selected, mask, W, margins):
     return smallest
 
 
-@kernel()
+@kernel(fastmath=FAST)
 def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     """Solve one instance into W, dual and margins; returns (state, norm, gap). Arguments as in :func:`solve_stack`."""
     n, dz = queries.shape
     d = tokens.shape[2]
     delta, row, column, free, cost = constraints_of(tokens, selected, mask)
-    clear(mask, dual, margins)
+    clear(dual, margins)
     for a in range(d):
         for c in range(dz):
             W[a, c] = 0.0

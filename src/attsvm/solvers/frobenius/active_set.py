@@ -8,11 +8,13 @@ Hanson, *Solving Least Squares Problems*, ch. 23): with :math:`c_k = 1` on inequ
 It always has a solution. With :math:`\rho = 1 - c^\top\lambda` its optimality conditions read
 :math:`a_k\cdot A^\top\lambda \ge \rho`, so :math:`W = A^\top\lambda/\rho` solves the problem when :math:`\rho > 0`, and
 :math:`\rho = 0` makes :math:`\lambda` a Farkas certificate. The Cholesky factor of the Gram matrix of the
-constraints held (those that count as equalities for the moment) grows by a column when one enters and is repaired by
-Givens rotations when one leaves.
+passive set (the constraints that count as equalities for the moment) grows by a column when one enters and is repaired
+by Givens rotations when one leaves.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,26 +22,64 @@ from attsvm.core.kernels import FAST, kernel
 
 # Written with loops, not slices: those take seconds to compile and are no faster.
 
-# A constraint whose Cholesky pivot falls below this part of its diagonal depends on those held, to rounding.
+# A constraint whose Cholesky pivot falls below this part of its diagonal depends on the passive set, to rounding.
 DEPENDENT = 1e-13
 
 
+class PassiveSet(NamedTuple):
+    """Constraints that count as equalities for the moment, by position, with a Cholesky factor of their Gram matrix.
+
+    Attributes
+    ----------
+    factor : ndarray, shape (capacity, capacity)
+        Its lower triangle L. All loops run along rows.
+    solved : ndarray, shape (capacity,)
+        L solved = c.
+    members : ndarray of int, shape (capacity,)
+        The constraint in each position.
+    free : ndarray of bool, shape (capacity,)
+        Which of them are equalities.
+    values : ndarray, shape (capacity,)
+        Their multipliers.
+    work : ndarray, shape (3, capacity)
+        Work space.
+    """
+
+    factor: np.ndarray
+    solved: np.ndarray
+    members: np.ndarray
+    free: np.ndarray
+    values: np.ndarray
+    work: np.ndarray
+
+
 @kernel(inner=True, fastmath=FAST)
-def append(L, solved, size, square, cost):
-    """Add a constraint to the factor, in row ``size``; False when it depends on those held.
+def empty_set(capacity):
+    """Make room for a passive set."""
+    return PassiveSet(
+        np.empty((capacity, capacity)),
+        np.empty(capacity),
+        np.empty(capacity, dtype=np.int64),
+        np.empty(capacity, dtype=np.bool_),
+        np.empty(capacity),
+        np.empty((3, capacity)),
+    )
+
+
+@kernel(inner=True, fastmath=FAST)
+def append(passive, size, square, cost):
+    """Add a constraint to the factor, in row ``size``; False when it depends on the members.
 
     Parameters
     ----------
-    L : ndarray, shape (capacity, capacity)
-        Lower triangle, L L^T being the Gram matrix of the constraints held. Row ``size`` comes with the new
-        constraint's inner products with them. All loops run along rows.
-    solved : ndarray, shape (capacity,)
-        L solved = c.
+    passive : PassiveSet
+        Row ``size`` of its factor comes with the new constraint's inner products with the members.
     size : int
-        How many constraints are held.
+        How many members there are.
     square, cost : float
         The new constraint's inner product with itself, and its entry of c.
     """
+    L, solved = passive.factor, passive.solved
     row = L[size]
     pivot = square
     for a in range(size):
@@ -58,8 +98,9 @@ def append(L, solved, size, square, cost):
 
 
 @kernel(inner=True, fastmath=FAST)
-def remove(L, solved, size, position, cosines, sines):
+def remove(passive, size, position):
     """Take out the constraint in row ``position``; rotations of neighbouring columns restore the triangle."""
+    L, solved, cosines, sines = passive.factor, passive.solved, passive.work[1], passive.work[2]
     for b in range(position, size - 1):
         for a in range(position):
             L[b, a] = L[b + 1, a]
@@ -79,27 +120,21 @@ def remove(L, solved, size, position, cosines, sines):
 
 
 @kernel(inner=True, fastmath=FAST)
-def settle(L, solved, size, held, free, values, work):
-    """Move to the minimum over the constraints held, leaving out those whose multiplier would turn negative.
+def settle(passive, size):
+    """Move to the minimum over the passive set, leaving out those whose multiplier would turn negative.
 
     Parameters
     ----------
-    L, solved, size
-        As in :func:`append`.
-    held : ndarray of int, shape (capacity,)
-        Names of the constraints held.
-    free : ndarray of bool, shape (capacity,)
-        Which of those held are equalities.
-    values : ndarray, shape (capacity,)
-        Their multipliers.
-    work : ndarray, shape (3, capacity)
-        Work space.
+    passive : PassiveSet
+    size : int
+        How many members there are.
 
     Returns
     -------
     int
-        How many constraints are held now.
+        How many there are now.
     """
+    L, solved, members, free, values, work = passive
     trial = work[0]
     while True:
         for a in range(size):
@@ -123,9 +158,9 @@ def settle(L, solved, size, held, free, values, work):
                 smallest, place = values[a], a
         for a in range(size - 1, -1, -1):
             if a == place or (not free[a] and trial[a] <= 0.0 and values[a] <= 1e-15 * (1.0 - trial[a])):
-                remove(L, solved, size, a, work[1], work[2])
+                remove(passive, size, a)
                 for b in range(a, size - 1):
-                    held[b], free[b], values[b] = held[b + 1], free[b + 1], values[b + 1]
+                    members[b], free[b], values[b] = members[b + 1], free[b + 1], values[b + 1]
                 size -= 1
 
 
@@ -154,30 +189,29 @@ def nonnegative_least_squares(gram, cost, free, start, tol, max_iter):
         Negative when max_iter was reached.
     """
     m = len(cost)
-    L, solved, work = np.empty((m, m)), np.empty(m), np.empty((3, m))
-    held, signless = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.bool_)
-    values, slope = np.empty(m), np.empty(m)
+    passive, slope = empty_set(m), np.empty(m)
+    L, members, signless, values = passive.factor, passive.members, passive.free, passive.values
     idle, blocked = np.ones(m, dtype=np.bool_), np.zeros(m, dtype=np.bool_)
     size, entered = np.int64(0), -1  # for a literal 0 numba would compile the callees once more
     for equalities in (True, False):
         for k in range(m):
             if free[k] == equalities and (free[k] or start[k] > 0.0):
                 for a in range(size):
-                    L[size, a] = gram[held[a], k]
-                if append(L, solved, size, gram[k, k], cost[k]):
-                    held[size], signless[size], values[size] = k, free[k], start[k]
+                    L[size, a] = gram[members[a], k]
+                if append(passive, size, gram[k, k], cost[k]):
+                    members[size], signless[size], values[size] = k, free[k], start[k]
                     size += 1
     steps = 0
     while steps < max_iter:
         steps += 1
-        size = settle(L, solved, size, held, signless, values, work)
+        size = settle(passive, size)
         for k in range(m):
             slope[k] = cost[k]
             idle[k] = True
         for a in range(size):
-            idle[held[a]] = False
+            idle[members[a]] = False
             for k in range(m):
-                slope[k] -= values[a] * gram[held[a], k]
+                slope[k] -= values[a] * gram[members[a], k]
         if entered >= 0 and not idle[entered]:
             for k in range(m):
                 blocked[k] = False
@@ -190,14 +224,14 @@ def nonnegative_least_squares(gram, cost, free, start, tol, max_iter):
                 break
             blocked[entered] = True
             for a in range(size):
-                L[size, a] = gram[held[a], entered]
-            if append(L, solved, size, gram[entered, entered], cost[entered]):
-                held[size], signless[size], values[size] = entered, False, 0.0
+                L[size, a] = gram[members[a], entered]
+            if append(passive, size, gram[entered, entered], cost[entered]):
+                members[size], signless[size], values[size] = entered, False, 0.0
                 size += 1
                 break
         if entered < 0:
             break
     dual = np.zeros(m)
     for a in range(size):
-        dual[held[a]] = values[a]
+        dual[members[a]] = values[a]
     return dual, (steps if entered < 0 else -max_iter)

@@ -10,6 +10,8 @@ targets; the update stays in closed form.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from attsvm.core.kernels import FAST, call, kernel
@@ -18,14 +20,13 @@ from attsvm.solvers.schedule import COMPILED, LOOK_OPERATIONS, STREAMED, UPDATES
 
 INNER_SWEEPS = 2
 # Seconds of passes in one compiled call, which hears no Ctrl-C.
-UNHEARD = 0.5
+UNHEARD = 0.25
 
 
-@kernel(inner=True, fastmath=FAST)
-def sweep(delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, order, alive, full, repeats):
-    """Pass once over all queries, updating ``dual`` (n, T) and W = A^T dual (p, r) in place.
+class Dual(NamedTuple):
+    """The dual problem in arrays.
 
-    Parameters
+    Attributes
     ----------
     delta : ndarray, shape (n, T, p)
     squares : ndarray, shape (n, T)
@@ -36,6 +37,25 @@ def sweep(delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, 
         Margins asked for: 1 and 0 but for soft margins and priors.
     upper, shift : float
         Largest multiplier on rejected tokens, and what is added to their part of the Gram matrix's diagonal.
+    """
+
+    delta: np.ndarray
+    squares: np.ndarray
+    queries: np.ndarray
+    rejected: np.ndarray
+    tied: np.ndarray
+    cost: np.ndarray
+    upper: float
+    shift: float
+
+
+@kernel(inner=True, fastmath=FAST)
+def sweep(problem, dual, W, order, alive, full, repeats):
+    """Pass once over all queries, updating ``dual`` (n, T) and W = A^T dual (p, r) in place.
+
+    Parameters
+    ----------
+    problem : Dual
     order : ndarray of int, shape (n,)
         In which order queries are visited.
     alive : ndarray of bool, shape (n, T)
@@ -45,6 +65,7 @@ def sweep(delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, 
     repeats : int
         Inner passes over a query's multipliers.
     """
+    delta, squares, queries, rejected, tied, cost, upper, shift = problem
     n, T, p = delta.shape
     r = queries.shape[1]
     before = np.empty(p)
@@ -100,13 +121,11 @@ def sweep(delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, 
             u[a] = value
 
 
-@kernel()
-def sweeps(delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, orders, alive, repeats):
+@kernel(fastmath=FAST)
+def sweeps(problem, dual, W, orders, alive, repeats):
     """Make one full pass, then passes over what it found alive; a row of ``orders`` (passes, n) each."""
     for k in range(len(orders)):
-        sweep(
-            delta, squares, queries, rejected, tied, cost, upper, shift, dual, W, orders[k], alive, k == 0, repeats
-        )  # fmt: skip
+        sweep(problem, dual, W, orders[k], alive, k == 0, repeats)
 
 
 class CoordinateDescent:
@@ -126,11 +145,19 @@ class CoordinateDescent:
     """
 
     def __init__(self, setting: Setting, dual: np.ndarray) -> None:
-        self.reduced, self._terms = setting.reduced, setting.terms
-        self._cost = np.ascontiguousarray(setting.terms.cost)
+        self.reduced, terms = setting.reduced, setting.terms
         self.dual = dual
         self.V = self.reduced.adjoint(dual)
-        self._squares = np.einsum("ntp,ntp->nt", self.reduced.delta, self.reduced.delta)
+        self._problem = Dual(
+            self.reduced.delta,
+            np.einsum("ntp,ntp->nt", self.reduced.delta, self.reduced.delta),
+            self.reduced.queries,
+            self.reduced.rejected,
+            self.reduced.tied,
+            np.ascontiguousarray(terms.cost),
+            float(terms.upper),
+            float(terms.shift),
+        )
         self._alive = np.zeros(dual.shape, dtype=bool)
         self._random = np.random.default_rng(0)
 
@@ -139,28 +166,13 @@ class CoordinateDescent:
 
         Returns the work, that of a look at the gap included.
         """
-        data, terms = self.reduced, self._terms
+        data = self.reduced
         orders = self._random.permuted(np.tile(np.arange(len(self.dual)), (passes, 1)), axis=1)
-        step = max(1, int(UNHEARD * COMPILED / (4.0 * data.delta.size + 1.0)))
+        step = max(1, int(UNHEARD * COMPILED / (4.0 * data.delta.size + 4.0 * len(data.delta) * self.V.size)))
         for start in range(0, passes, step):
             part = orders[start : start + step]
-            call(
-                sweeps,
-                4.0 * len(part) * data.delta.size,
-                data.delta,
-                self._squares,
-                data.queries,
-                data.rejected,
-                data.tied,
-                self._cost,
-                float(terms.upper),
-                float(terms.shift),
-                self.dual,
-                self.V,
-                part,
-                self._alive,
-                INNER_SWEEPS,
-            )
+            operations = 4.0 * len(part) * data.delta.size
+            call(sweeps, operations, self._problem, self.dual, self.V, part, self._alive, INNER_SWEEPS)
         self.V = data.adjoint(self.dual)
         n, T, p = data.delta.shape
         visits = n * T + (INNER_SWEEPS * passes - 1) * int(self._alive.sum())

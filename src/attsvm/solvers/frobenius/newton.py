@@ -145,15 +145,15 @@ def _gram(setting: Setting, rows: np.ndarray, columns: np.ndarray) -> np.ndarray
 def _choose(setting: Setting, dual: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pick inner multipliers, ties, and the worst of those that want to leave a bound, as many again."""
     terms = setting.terms
-    chosen = setting.inner(dual)
+    working = setting.inner(dual)
     level = LEVEL * max(1.0, float(np.abs(terms.cost).max()))
-    leaving = terms.rejected & ~chosen & np.where(dual > 0, slope < -level, slope > level)
-    size = int(chosen.sum())
+    leaving = terms.rejected & ~working & np.where(dual > 0, slope < -level, slope > level)
+    size = int(working.sum())
     count = min(int(leaving.sum()), max(SMALLEST_GROWTH, size), max(0, WORKING_SET - size))
     if count > 0:
         strength = np.where(leaving, np.abs(slope), -np.inf).ravel()
-        chosen.ravel()[np.argpartition(strength, -count)[-count:]] = True
-    rows, columns = np.nonzero(chosen)
+        working.ravel()[np.argpartition(strength, -count)[-count:]] = True
+    rows, columns = np.nonzero(working)
     return rows, columns
 
 

@@ -20,28 +20,34 @@ from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.coordinate_descent import CoordinateDescent
 from attsvm.solvers.frobenius.newton import newton, onto_bounds
-from attsvm.solvers.frobenius.priced_active_set import FEW_SUPPORTS, solve_by_prices
+from attsvm.solvers.frobenius.priced_active_set import solve_by_prices
 from attsvm.solvers.interior_point.engine import CENTRE
 from attsvm.solvers.interior_point.euclidean import FrobeniusInteriorPoint, work_of_a_step
-from attsvm.solvers.schedule import FIRST, INTERIOR, INTERIOR_STEPS, SECOND, Steps, Turn, take_turns
+from attsvm.solvers.schedule import (
+    DEPENDENT,
+    EARLY_GAP,
+    FEW_SUPPORTS,
+    FIRST,
+    INTERIOR,
+    INTERIOR_STEPS,
+    NEARBY,
+    NEWTON_GAP,
+    SECOND,
+    SLOW,
+    SMALL_FACTOR,
+    WARM_ROUNDS,
+    Steps,
+    Turn,
+    take_turns,
+)
 
 OPENING = 10  # passes after which the support is known well enough
 BATCH = 10  # passes between looks at the gap, one of them over all constraints
 MAX_PASSES = 3000
-# Newton from this gap on takes one or two factorisations, and more from further off, which pays while they are small.
-NEWTON_GAP, EARLY_GAP, SMALL_FACTOR = 1e-5, 1e-3, 700
-# No more multipliers than W has entries lie between their bounds at the end. The second derivatives of twice as many
-# are so singular that Newton does not end: seven seconds for nothing at (400, 10, 10) and C = 100, where a step of the
-# interior point takes two milliseconds.
-DEPENDENT = 2
-# A batch of passes that gains less than this factor in the gap has met correlated tokens.
-SLOW = 0.95
 # Where the interior point starts from a V near the solution: a tenth of the steps fewer for each tenth of mu, down to
 # here; nearer to the bounds a hinge whose C has grown tenfold takes more steps than from nothing.
 NEAR_CENTRE = 0.1
 STALLED = 20  # steps of the interior point without progress, after which rounding has the better of it
-# Newton from a pair with a gap above this would change most of its support; passes improve it at less cost.
-NEARBY, WARM_ROUNDS = 0.1, 4
 # A bound on ||W|| beyond which the normalised dual is worth testing as a certificate: data are scaled to length one.
 SUSPICIOUS_NORM = 1e3
 

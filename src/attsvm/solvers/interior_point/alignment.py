@@ -35,14 +35,14 @@ def aligned_multipliers(setting: Setting, method: SoftInteriorPoint) -> np.ndarr
     active, constant = _kinds(setting, method)
     rows, columns = np.nonzero(active)
     delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
-    held = reduced.adjoint(constant)
+    force = reduced.adjoint(constant)
     basis = ties.basis.reshape(-1, *term.V.shape)
     top = float(x.dual.max(initial=0.0)) or 1.0
     scale = np.append(x.dual[rows, columns], np.full(len(term.tie), top))
     values = np.append(x.dual[rows, columns], term.tie)
 
     def adjoint(values: np.ndarray) -> np.ndarray:
-        return held + delta.T @ (values[: len(rows), None] * queries) + ties.adjoint(values[len(rows) :])
+        return force + delta.T @ (values[: len(rows), None] * queries) + ties.adjoint(values[len(rows) :])
 
     U, sigma, Vt = np.linalg.svd(term.V)
     weight = np.linalg.svd(adjoint(values), compute_uv=False)
@@ -50,10 +50,10 @@ def aligned_multipliers(setting: Setting, method: SoftInteriorPoint) -> np.ndarr
     outside = np.ones(term.V.shape, dtype=bool)
     outside[:k, :k] = False
     for _ in range(CORRECTIONS):
-        turned = np.concatenate([(delta @ U)[:, :, None] * (queries @ Vt.T)[:, None, :], U.T @ basis @ Vt.T])
-        fixed = U.T @ held @ Vt.T
-        trace = np.trace(turned[:, :k, :k], axis1=1, axis2=2)
-        matrix = np.column_stack([turned[:, outside], trace]) * scale[:, None]
+        rotations = np.concatenate([(delta @ U)[:, :, None] * (queries @ Vt.T)[:, None, :], U.T @ basis @ Vt.T])
+        fixed = U.T @ force @ Vt.T
+        trace = np.trace(rotations[:, :k, :k], axis1=1, axis2=2)
+        matrix = np.column_stack([rotations[:, outside], trace]) * scale[:, None]
         target = np.append(-fixed[outside], 1.0 - np.trace(fixed[:k, :k]))
         values = values + scale * np.linalg.lstsq(matrix.T, target - (values / scale) @ matrix, rcond=None)[0]
         U, _, Vt = np.linalg.svd(adjoint(values))
@@ -88,7 +88,7 @@ def vertex(setting: Setting, method: SoftInteriorPoint, shared: bool) -> tuple[n
     x, term, reduced, ties = method.point, method.term, setting.reduced, setting.ties
     active, constant = _kinds(setting, method)
     rows, columns = np.nonzero(active)
-    flat, held = term.V.ravel(), reduced.adjoint(constant).ravel()
+    flat, force = term.V.ravel(), reduced.adjoint(constant).ravel()
     if shared:
         free = np.minimum(term.above, term.below).ravel() > np.maximum(term.upper, term.lower).ravel()
     else:
@@ -96,11 +96,11 @@ def vertex(setting: Setting, method: SoftInteriorPoint, shared: bool) -> tuple[n
     side = np.where(free, 0.0, np.sign(flat))
     token, query = np.divmod(np.flatnonzero(free), term.V.shape[1])
     matrix = np.vstack([reduced.delta[rows, columns][:, token] * reduced.queries[rows][:, query], ties.basis[:, free]])
-    entries, right = flat[free], np.sign(flat[free]) - held[free]
+    entries, right = flat[free], np.sign(flat[free]) - force[free]
     if shared:
         along = np.append(reduced.apply(side.reshape(term.V.shape))[rows, columns], ties.basis @ side)
         matrix = np.column_stack([matrix, along])
-        entries, right = np.append(entries, np.abs(flat).max()), np.append(-held[free], 1.0 - held @ side)
+        entries, right = np.append(entries, np.abs(flat).max()), np.append(-force[free], 1.0 - force @ side)
     needed = np.append(setting.terms.cost[rows, columns], -(ties.basis @ setting.prior.ravel()))
     size = np.abs(entries)
     entries = entries + size * np.linalg.lstsq(matrix * size, needed - matrix @ entries, rcond=None)[0]

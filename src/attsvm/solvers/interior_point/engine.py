@@ -185,8 +185,8 @@ class SoftInteriorPoint:
     def extend(self, setting: Setting) -> None:
         """Let rejected tokens of a larger working set join, on the central path of the present complementarity."""
         joining = setting.terms.rejected & ~self._inner
-        x, known = self.point, self._inner
-        mu = float((x.slack * x.dual)[known].mean())
+        x, members = self.point, self._inner
+        mu = float((x.slack * x.dual)[members].mean())
         self.reduced, self.terms, self._inner = setting.reduced, setting.terms, setting.terms.rejected
         self.term.extend(setting)
         fresh = self._fitting(np.where(joining, self.terms.cost - self.reduced.apply(self.term.V), 0.0), mu)
@@ -207,39 +207,39 @@ class SoftInteriorPoint:
     def _lacking(self) -> np.ndarray:
         x, V = self.point, self.term.V
         loss = x.loss if self._hinge else self.terms.shift * x.dual
-        lacking = self.terms.cost - self.reduced.apply(V) - loss + x.slack
+        residual = self.terms.cost - self.reduced.apply(V) - loss + x.slack
         # Slacks follow the steps of V: rounding of the margins must not be multiplied by theta in every step.
         noise = ROUNDING * (self.reduced.lengths * float(np.linalg.norm(V)) + np.abs(self.terms.cost))
-        return np.where(self._inner & (np.abs(lacking) > noise), lacking, 0.0)
+        return np.where(self._inner & (np.abs(residual) > noise), residual, 0.0)
 
     def _prepared(self) -> Direction:
         """Factor the Newton system and return what maps mu and the predictor to a direction."""
         x, inner, terms, term = self.point, self._inner, self.terms, self.term
-        lacking = self._lacking()
-        left_over = np.where(inner, terms.upper - x.dual - x.other, 0.0) if self._hinge else np.zeros(inner.shape)
-        held = np.where(inner, x.dual, 1.0)
+        residual = self._lacking()
+        dual_residual = np.where(inner, terms.upper - x.dual - x.other, 0.0) if self._hinge else np.zeros(inner.shape)
+        weight = np.where(inner, x.dual, 1.0)
         soft = x.loss / x.other if self._hinge else terms.shift
-        theta = np.where(inner, 1.0 / (x.slack / held + soft), 0.0)
+        theta = np.where(inner, 1.0 / (x.slack / weight + soft), 0.0)
         term.factor(theta)
         adjoint = self.reduced.adjoint(x.dual)
 
         def direction(centre: float, before: tuple[Slacks, Any] | None) -> tuple[Slacks, Any]:
-            bent = np.zeros(inner.shape) if before is None else before[0].slack * before[0].dual
-            bent_loss = np.zeros(inner.shape) if before is None else before[0].loss * before[0].other
-            target = centre - x.slack * x.dual - bent
-            g = lacking + target / held
+            curvature = np.zeros(inner.shape) if before is None else before[0].slack * before[0].dual
+            loss_curvature = np.zeros(inner.shape) if before is None else before[0].loss * before[0].other
+            target = centre - x.slack * x.dual - curvature
+            g = residual + target / weight
             if self._hinge:
-                target_loss = centre - x.loss * x.other - bent_loss
-                g = g - (target_loss - x.loss * left_over) / x.other
+                target_loss = centre - x.loss * x.other - loss_curvature
+                g = g - (target_loss - x.loss * dual_residual) / x.other
             g = np.where(inner, g, 0.0)
             norm_move = term.direction(centre, None if before is None else before[1], g, adjoint)
             dual = norm_move.dual
             if dual is None:
                 dual = theta * (g - self.reduced.apply(norm_move.V))
-            slack = np.where(inner, (target - x.slack * dual) / held, 0.0)
+            slack = np.where(inner, (target - x.slack * dual) / weight, 0.0)
             if not self._hinge:
                 return Slacks(slack, dual, np.zeros(inner.shape), np.zeros(inner.shape)), norm_move
-            other = np.where(inner, left_over - dual, 0.0)
+            other = np.where(inner, dual_residual - dual, 0.0)
             lost = np.where(inner, (target_loss - x.loss * other) / x.other, 0.0)
             return Slacks(slack, dual, lost, other), norm_move
 

@@ -28,11 +28,11 @@ from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
+from attsvm.solvers.schedule import FEWER_ROWS_LINEAR, MANY_CONSTRAINTS
 
 OPENING_GAP, OPENING_STEPS = 1e-2, 500
 FURTHER = 10.0
 INSIDE = 0.5  # how far inside the constraints a hard margin begins, in parts of the margin
-MANY = 5000  # constraints up to which the second run for the nuclear norm solves for multipliers
 # Gaps at which Newton on the face of the nuclear norm is tried.
 FACE_GAPS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 
@@ -110,8 +110,8 @@ def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
     """Move V (p, r) off the constraints it satisfies, when the margin is hard and it satisfies all of them."""
     terms, W = setting.terms, V + setting.prior
     margins = setting.reduced.apply(W)
-    asked = terms.cost + setting.reduced.apply(setting.prior)
-    if not terms.hard or (margins < (1.0 - INSIDE) * asked)[terms.rejected].any():
+    demand = terms.cost + setting.reduced.apply(setting.prior)
+    if not terms.hard or (margins < (1.0 - INSIDE) * demand)[terms.rejected].any():
         return V
     return (1.0 + INSIDE) * W - setting.prior
 
@@ -148,12 +148,12 @@ def _opening(setting: Setting, control: Control) -> np.ndarray | None:
 def _term(setting: Setting, *, again: bool = False) -> NormTerm:
     norm = setting.terms.norm
     if norm is NUCLEAR:
-        return NuclearTerm(setting, MANY) if again else NuclearTerm(setting)
+        return NuclearTerm(setting, MANY_CONSTRAINTS) if again else NuclearTerm(setting)
     if norm is SPECTRAL:
         return SpectralTerm(setting)
     if norm.power is not None and 1 < norm.power < math.inf:
         return PowerConeTerm(setting)
-    return LinearTerm(setting, shared=norm.power != 1)
+    return LinearTerm(setting, norm.power != 1, math.inf if again else FEWER_ROWS_LINEAR)
 
 
 class Finish:

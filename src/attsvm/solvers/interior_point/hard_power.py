@@ -151,13 +151,13 @@ class PowerNorm:
         dual[rows, columns] = values[: len(rows)]
         return dual + self.system.tie_multipliers(values[len(rows) :])
 
-    def _pulled(self, dual: np.ndarray, tie: np.ndarray) -> np.ndarray:
+    def _adjoint(self, dual: np.ndarray, tie: np.ndarray) -> np.ndarray:
         return self.reduced.adjoint(dual) + self.system.adjoint(tie)
 
     def step(self, smallest: float) -> bool:
         """Take one Newton step and lower the barrier, not below ``smallest``; False when rounding ends the progress."""
         x, inner, primal_side = self.point, self.reduced.rejected, self.p > 2
-        adjoint = self._pulled(x.dual, x.tie)
+        adjoint = self._adjoint(x.dual, x.tie)
         where, r = (x.W, self.p) if primal_side else (adjoint, self.q)
         size = np.abs(where)
         curvature = (r - 1) * np.maximum(size ** (r - 2), FLOOR * float(size.max()) ** (r - 2))
@@ -177,8 +177,8 @@ class PowerNorm:
             return False
         if not np.isfinite(W).all():
             return False
-        moved = np.where(inner, self.reduced.apply(W), 0.0)
-        move = Point(W, moved, push - theta * moved, tie)
+        change = np.where(inner, self.reduced.apply(W), 0.0)
+        move = Point(W, change, push - theta * change, tie)
         along_slack = STEP_BACK * longest(x.slack[inner], move.slack[inner])
         along_dual = STEP_BACK * longest(x.dual[inner], move.dual[inner])
         if primal_side:
@@ -195,10 +195,10 @@ class PowerNorm:
             x.tie + dual * move.tie,
         )
         shortest = min(primal, dual)
-        held = float((self.point.slack * self.point.dual)[inner].sum()) / self._count
+        complementarity = float((self.point.slack * self.point.dual)[inner].sum()) / self._count
         # The barrier falls only as fast as Newton's method converges.
         lag = decrement > LAG * self.mu * self._count
-        self.mu = max(held * (0.8 if lag or shortest < 0.5 else 0.3 if shortest < 0.9 else 0.1), smallest)
+        self.mu = max(complementarity * (0.8 if lag or shortest < 0.5 else 0.3 if shortest < 0.9 else 0.1), smallest)
         return True
 
     def _search_primal(self, move: Point, step: float) -> tuple[float, float]:
@@ -218,15 +218,15 @@ class PowerNorm:
         """Backtrack on the dual barrier function; the step and the decrease that its slope promised."""
         x, inner = self.point, self.reduced.rejected
         q = self.q
-        adjoint, moved = self._pulled(x.dual, x.tie), self._pulled(move.dual, move.tie)
+        adjoint, change = self._adjoint(x.dual, x.tie), self._adjoint(move.dual, move.tie)
         gain = float((self._cost * move.dual)[inner].sum())
 
         def value(step: float) -> float:
             dual = (x.dual + step * move.dual)[inner]
             barrier = self.mu * float(np.log(dual).sum())
-            return float((np.abs(adjoint + step * moved) ** q).sum()) / q - step * gain - barrier
+            return float((np.abs(adjoint + step * change) ** q).sum()) / q - step * gain - barrier
 
-        slope = float((np.sign(adjoint) * np.abs(adjoint) ** (q - 1) * moved).sum()) - gain
+        slope = float((np.sign(adjoint) * np.abs(adjoint) ** (q - 1) * change).sum()) - gain
         slope -= self.mu * float((move.dual[inner] / x.dual[inner]).sum())
         return backtrack(value, slope, step), -slope
 

@@ -19,8 +19,8 @@ from attsvm.solvers.common.cholesky import factor
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.common.ties import Ties
 from attsvm.solvers.interior_point.terms import FAR, Move
+from attsvm.solvers.schedule import FEW_CONSTRAINTS
 
-FEW = 1500
 REFINEMENTS = 10
 EPS = float(np.finfo(float).eps)
 
@@ -98,7 +98,7 @@ class NuclearTerm(_Semidefinite):
         of V, and ends closer to the solution.
     """
 
-    def __init__(self, setting: Setting, few: int = FEW) -> None:
+    def __init__(self, setting: Setting, few: int = FEW_CONSTRAINTS) -> None:
         self._limit = few
         self.degree = int(sum(setting.reduced.shape))
         self.extend(setting)

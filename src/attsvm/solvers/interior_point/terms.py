@@ -18,6 +18,7 @@ import numpy as np
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import longest
+from attsvm.solvers.schedule import FEWER_ROWS_LINEAR
 
 FAR = 10.0  # a step this long is as good as an unbounded one
 
@@ -49,18 +50,20 @@ class LinearTerm:
     setting : Setting
     shared : bool
         One bound for all entries.
+    fewer : float
+        Of :class:`attsvm.solvers.common.diagonal_normal.DiagonalNormal`.
     """
 
     joint = False
 
-    def __init__(self, setting: Setting, shared: bool) -> None:
-        self._setting, self._shared = setting, shared
-        self._system = DiagonalNormal(setting.reduced)
+    def __init__(self, setting: Setting, shared: bool, fewer: float = FEWER_ROWS_LINEAR) -> None:
+        self._setting, self._shared, self._fewer = setting, shared, fewer
+        self._system = DiagonalNormal(setting.reduced, fewer)
         self.degree = 2 * int(np.prod(setting.reduced.shape))
 
     def extend(self, setting: Setting) -> None:
         """Take the constraints of another setting."""
-        self._setting, self._system = setting, DiagonalNormal(setting.reduced)
+        self._setting, self._system = setting, DiagonalNormal(setting.reduced, self._fewer)
 
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V with equal multipliers of both sides."""
@@ -87,22 +90,22 @@ class LinearTerm:
         """Solve for the direction."""
         P, Q = self._P, self._Q
         total, border = P + Q, P - Q
-        bent_up = 0.0 if before is None else before.upper * before.above
-        bent_down = 0.0 if before is None else before.lower * before.below
-        push_up = (centre - bent_up) / self.above - self.upper
-        push_down = (centre - bent_down) / self.below - self.lower
+        curvature_up = 0.0 if before is None else before.upper * before.above
+        curvature_down = 0.0 if before is None else before.lower * before.below
+        push_up = (centre - curvature_up) / self.above - self.upper
+        push_down = (centre - curvature_down) / self.below - self.lower
         lack = adjoint + self._system.adjoint(self.tie) - (self.upper - self.lower)
         rhs = lack - (push_up - push_down) + self._setting.reduced.adjoint(self._theta * g)
-        given, sides = push_up + push_down, self.upper + self.lower
+        pushes, sides = push_up + push_down, self.upper + self.lower
         if self._shared:
             V, tie = self._solve(rhs)
             along, along_tie = self._follow
             # What the common bound costs once V follows it: positive, but the difference of near equals.
             pivot = max(float((total - border * along).sum()), 1e-300)
-            t = (float((given + sides).sum()) - 1.0 + float((border * V).sum())) / pivot
+            t = (float((pushes + sides).sum()) - 1.0 + float((border * V).sum())) / pivot
             V, tie = V + t * along, tie + t * along_tie
         else:
-            excess = given + sides - 1.0
+            excess = pushes + sides - 1.0
             V, tie = self._solve(rhs + border * excess / total)
             t = (excess + border * V) / total
         return BoundMove(V, tie, t - V, t + V, push_up - P * (t - V), push_down - Q * (t + V))

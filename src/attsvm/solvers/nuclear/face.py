@@ -217,7 +217,7 @@ def _margins_along(a, b, root):
     return out
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _directions(root):
     """Basis of the Y that do not merely rotate K and Q: each Y^T, flattened, in a row, (k (k + 1) / 2, k k).
 
@@ -238,7 +238,7 @@ def _directions(root):
     return out
 
 
-@kernel(inner=True, plain=_bordered)
+@kernel(inner=True, fastmath=FAST, plain=_bordered)
 def _system(upper, border, lower):
     """Join the symmetric matrix [[upper, border], [border^T, -lower]]."""
     active, size = border.shape
@@ -254,7 +254,7 @@ def _system(upper, border, lower):
     return out
 
 
-@kernel(inner=True, plain=_by_lapack)
+@kernel(inner=True, fastmath=FAST, plain=_by_lapack)
 def _solve(system, rhs, lam, cutoff):
     """Solve the Newton system in place of its right-hand side; False when it is singular."""
     return eliminate(system, rhs)

@@ -1,4 +1,4 @@
-r"""Newton on the face of the nuclear-norm ball, with multipliers held at their bounds.
+r"""Newton on the face of the nuclear-norm ball, with multipliers at their bounds.
 
 As in :mod:`attsvm.solvers.nuclear.face`, but a rejected token is one of three: beyond its margin (multiplier zero),
 short of it (hinge: multiplier C), or active. The second kind adds the constant :math:`C\sum\delta_{it} z_i^\top` to
@@ -94,20 +94,20 @@ def _mend(setting: Setting, V: np.ndarray, dual: np.ndarray, face: Face, control
             return True
         if outcome is None:
             return False
-        found_V, found, singular = outcome
-        if _recover_multipliers(setting, found_V, singular, control):
+        trial, multipliers, singular = outcome
+        if _recover_multipliers(setting, trial, singular, control):
             return True
-        beyond = reduced.apply(found_V) - terms.cost
+        beyond = reduced.apply(trial) - terms.cost
         idle = terms.rejected & ~face.active
         level = LEVEL * (1.0 + np.abs(terms.cost))
-        below = face.active & terms.rejected & (found < 0)
-        above = face.active & terms.rejected & (found > terms.upper)
+        below = face.active & terms.rejected & (multipliers < 0)
+        above = face.active & terms.rejected & (multipliers > terms.upper)
         joining = idle & np.where(face.short, beyond > level, beyond < -level)
         spent = int(np.count_nonzero(singular < -NEGATIVE * singular[0]))
         changes = int(below.sum() + above.sum() + joining.sum())
         if changes + spent == 0 and control.state.gap < 0.5 * gap:
             # The right face, not yet converged.
-            V, dual, gap = found_V, found, control.state.gap
+            V, dual, gap = trial, multipliers, control.state.gap
             continue
         if changes + spent == 0 or changes > max(6, MENDABLE * face.active.sum()) or spent >= max(2, face.rank):
             return False
@@ -177,17 +177,20 @@ def _recover_multipliers(setting: Setting, V: np.ndarray, singular: np.ndarray, 
     U, _, Vt = np.linalg.svd(V)
     dual = np.where(short, terms.upper, 0.0) if short.any() else np.zeros(beyond.shape)
 
-    def tangent(turned: np.ndarray) -> np.ndarray:
+    def tangent(rotated: np.ndarray) -> np.ndarray:
         return np.concatenate(
-            [turned[..., :k, :].reshape(*turned.shape[:-2], -1), turned[..., k:, :k].reshape(*turned.shape[:-2], -1)],
+            [
+                rotated[..., :k, :].reshape(*rotated.shape[:-2], -1),
+                rotated[..., k:, :k].reshape(*rotated.shape[:-2], -1),
+            ],
             -1,
         )
 
-    turned = (reduced.delta[rows, columns] @ U)[:, :, None] * (reduced.queries[rows] @ Vt.T)[:, None, :]
+    rotated = (reduced.delta[rows, columns] @ U)[:, :, None] * (reduced.queries[rows] @ Vt.T)[:, None, :]
     target = tangent(np.eye(len(U), len(Vt)) - U.T @ reduced.adjoint(dual) @ Vt.T)
     free = reduced.tied[rows, columns]
     lower = np.where(free, -np.inf, 0.0)
     upper = np.where(free, np.inf, terms.upper)
-    found = lsq_linear(tangent(turned).T, target, (lower, upper), method="bvls", tol=1e-15)
-    dual[rows, columns] = found.x
+    fit = lsq_linear(tangent(rotated).T, target, (lower, upper), method="bvls", tol=1e-15)
+    dual[rows, columns] = fit.x
     return setting.report(V, dual, control)

@@ -8,13 +8,10 @@ from attsvm.core.kernels import call, compiles
 from attsvm.core.norms import spectral
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.nuclear.steps import BEST, LOOK, Constraints, advance, begin
+from attsvm.solvers.schedule import STEPS_TO_FACE
 
 # The Frobenius solution underestimates the weight (measured over the benchmark instances: by 1.5 to 5).
 WEIGHT = 2.5
-# Steps to a gap of 1e-3 grow as the root of a condition number, ||A||^2 |lam| / sqrt(supports) of the Frobenius
-# solution with margin one: near 30 times that root on the benchmark instances that got there. Random tokens took 8 to
-# 16 steps, hidden states 50 to 100; digits, where this says thousands, had not arrived after 3000.
-STEPS_TO_FACE = 30.0
 # Steps at a time while they run in the interpreter.
 PORTION = 3 * LOOK
 
@@ -86,8 +83,9 @@ class FirstOrder:
 
     def advance(self, target: float, limit: int) -> int:
         """Make steps until the gap on the working set falls below the target, ``limit`` at most; how many."""
-        made = 0
-        while made < limit and (made == 0 or self.gap >= target):
-            steps = limit - made if compiles(advance, self._step * (limit - made)) else min(PORTION, limit - made)
-            made += call(advance, self._step * steps, self._constraints, self._memory, target, steps)
-        return made
+        count = 0
+        while count < limit and (count == 0 or self.gap >= target):
+            left = limit - count
+            steps = left if compiles(advance, self._step * left) else min(PORTION, left)
+            count += call(advance, self._step * steps, self._constraints, self._memory, target, steps)
+        return count

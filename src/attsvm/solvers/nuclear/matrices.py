@@ -95,7 +95,7 @@ def scaled(matrix, factors):
     """Columns of a matrix (m, q) times factors (q,)."""
     out = np.empty(matrix.shape)
     for i in range(out.shape[0]):
-        for a in range(out.shape[1]):
+        for a in range(matrix.shape[1]):
             out[i, a] = matrix[i, a] * factors[a]
     return out
 
@@ -105,7 +105,7 @@ def weighted(matrix, factors):
     """Rows of a matrix (m, q) times factors (m,)."""
     out = np.empty(matrix.shape)
     for i in range(out.shape[0]):
-        for a in range(out.shape[1]):
+        for a in range(matrix.shape[1]):
             out[i, a] = matrix[i, a] * factors[i]
     return out
 
@@ -115,12 +115,12 @@ def total(matrix, other, factor):
     """Sum of two matrices, the second times a factor."""
     out = np.empty(matrix.shape)
     for i in range(out.shape[0]):
-        for a in range(out.shape[1]):
+        for a in range(matrix.shape[1]):
             out[i, a] = matrix[i, a] + factor * other[i, a]
     return out
 
 
-@kernel(inner=True, plain=lambda rows, of: rows[of])
+@kernel(inner=True, fastmath=FAST, plain=lambda rows, of: rows[of])
 def gathered(rows, of):
     """Rows (m, q) with the given numbers, (J,): (J, q)."""
     out = np.empty((len(of), rows.shape[1]))

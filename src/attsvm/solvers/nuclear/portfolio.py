@@ -24,9 +24,14 @@ from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.nuclear.first_order import FirstOrder
 from attsvm.solvers.nuclear.pursuit import pursue
 from attsvm.solvers.schedule import (
+    INTERIOR_TARGETS,
+    LARGE_SUPPORT,
+    MANY_JOIN,
+    NEAR,
     NUCLEAR_FIRST,
     NUCLEAR_INTERIOR,
     NUCLEAR_INTERIOR_STEPS,
+    TARGETS,
     Steps,
     Turn,
     nuclear_first_order_work,
@@ -43,15 +48,6 @@ FIRST_ORDER_ROOM, INTERIOR_ROOM = 3, 2
 MAX_STEPS, JOIN_GAP = 150, 0.1
 # First-order steps: between looks at all constraints; in all when the method is forced.
 CHUNK, FORCED_STEPS, WARM_STEPS = 50, 20_000, 60
-# Gaps on the working set at which violated constraints join and, from the second on, Newton on the face is tried: steps
-# that follow the face while its guess may be wrong, and from NEAR on those that handle degenerate faces. The interior
-# point gets the ill-conditioned problems, on which early attempts mostly fail.
-TARGETS = (1e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
-INTERIOR_TARGETS = (3e-5, 3e-6, 3e-7, 3e-8, 1e-8, 3e-9)
-NEAR = 5e-5
-# Newton waits when more than this part of the support has just joined; and from this support on, where its steps are
-# dear and first-order steps cheap beside them, for the target after the first.
-MANY_JOIN, LARGE_SUPPORT = 0.01, 400
 # Coordinates that differ by this many units in the last place of the longest are equal.
 SAME = 8 * float(np.finfo(float).eps)
 
@@ -156,17 +152,17 @@ def merge_duplicates(reduced: Reduced) -> Reduced:
         return reduced
     first, second = (first[0][near], first[1][near]), (second[0][near], second[1][near])
     apart = np.abs(reduced.delta[first] - reduced.delta[second]).max(axis=1)
-    turned = np.abs(reduced.queries[first[0]] - reduced.queries[second[0]]).max(axis=1)
+    query_apart = np.abs(reduced.queries[first[0]] - reduced.queries[second[0]]).max(axis=1)
     same = (apart <= SAME * np.abs(reduced.delta[first]).max(axis=1)) & (
-        turned <= SAME * np.abs(reduced.queries[first[0]]).max(axis=1)
+        query_apart <= SAME * np.abs(reduced.queries[first[0]]).max(axis=1)
     )
-    kept = np.ones(reduced.rejected.shape, dtype=bool)
-    kept[second[0][same], second[1][same]] = False
+    unique = np.ones(reduced.rejected.shape, dtype=bool)
+    unique[second[0][same], second[1][same]] = False
     return replace(
         reduced,
-        delta=np.where(kept[:, :, None], reduced.delta, 0.0),
-        rejected=reduced.rejected & kept,
-        tied=reduced.tied & kept,
+        delta=np.where(unique[:, :, None], reduced.delta, 0.0),
+        rejected=reduced.rejected & unique,
+        tied=reduced.tied & unique,
     )
 
 
@@ -175,13 +171,13 @@ def _first_order(reduced: Reduced, method: FirstOrder, steps: int, control: Cont
     setting, targets = Setting.hard_margin(reduced, NUCLEAR), list(TARGETS)
     while targets and steps > 0:
         left = CHUNK if control.max_iter is None else max(1, min(CHUNK, control.max_iter - control.iterations))
-        made = method.advance(targets[0], left)
-        steps -= made
+        count = method.advance(targets[0], left)
+        steps -= count
         W, dual = method.W, method.scattered_dual()
         margins = reduced.apply(W)
-        if setting.report(W, dual, control, margins=margins, steps=made):
+        if setting.report(W, dual, control, margins=margins, steps=count):
             return None
-        yield made * nuclear_first_order_work(reduced.shape, int(method.working.sum()))
+        yield count * nuclear_first_order_work(reduced.shape, int(method.working.sum()))
         if method.gap >= targets[0]:
             continue
         target = targets.pop(0)

@@ -13,21 +13,27 @@ the face settles within a few steps.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from attsvm.core.kernels import FAST, interpreted, kernel
-from attsvm.core.norms import NUCLEAR
+from attsvm.core import kernels
+from attsvm.core.kernels import FAST, call, interpreted, kernel
+from attsvm.core.norms import NUCLEAR, spectral
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.face import CUTOFFS, face_at, matrix_of, newton_step
-from attsvm.solvers.nuclear.matrices import gathered, right_singular, total
+from attsvm.solvers.nuclear.matrices import FEW, gathered, right_singular, total
 from attsvm.solvers.nuclear.steps import Constraints, apply_adjoint, copy, divide, margins_of, smallest_margin
 
 STEPS = 9
 # A first step that changes multipliers by more than this part of the largest, or a face that changes by more than this
 # part of its constraints, was taken too early: from there the steps went astray in nearly all runs.
 FAR = 0.2
+# Constraints and, in FEW, rows up to which loops are faster than NumPy and LAPACK; and how much longer than others the
+# interpreter may take before those loops are compiled, which takes longer than all others together.
+MOST_CONSTRAINTS, COMPILED_AFTER = 250, 6.0
 # A change of multipliers below this part of the largest is rounding.
 LEVEL = 1e-15
 # Equalities hold to this part of the smallest margin.
@@ -54,20 +60,29 @@ def pursue(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) 
     """
     place = np.nonzero(reduced.rejected | reduced.tied)
     constraints = Constraints.of_reduced(reduced, place)
-    multipliers, active = dual[place], np.zeros(len(place[0]), dtype=bool)
+    length = spectral(reduced.adjoint(dual))
+    if length <= 0:
+        return False
+    multipliers, active = dual[place] / length, np.zeros(len(place[0]), dtype=bool)
     W, on_face = np.array(W, order="C"), np.empty(W.shape)
     values, signed = np.empty(len(multipliers)), np.zeros(dual.shape)
-    if not interpreted(normalise)(constraints, W, multipliers):
-        return False
-    setting = Setting.hard_margin(reduced, NUCLEAR)
+    setting, step = Setting.hard_margin(reduced, NUCLEAR), interpreted(approach)
+    if fits(len(multipliers), min(W.shape)):
+        # Products in the interpreter are calls of NumPy: as dear as a thousand multiplications, a hundred of them.
+        step = partial(call, approach, 1e5, patience=COMPILED_AFTER * kernels.PATIENCE)
     for _ in range(STEPS):
-        gap, further = interpreted(approach)(constraints, W, multipliers, active, on_face, values, control.tol)
+        gap, further = step(constraints, W, multipliers, active, on_face, values, control.tol)
         signed[place] = values
         if (further or gap < np.inf) and setting.report(on_face, signed, control):
             return True
         if not further:
             return False
     return False
+
+
+def fits(constraints: int, rows: int) -> bool:
+    """Whether so many constraints, and rows or columns of W, are few enough for loops."""
+    return constraints <= MOST_CONSTRAINTS and rows <= FEW
 
 
 def _activated(free, lengths, margins, dual, active):
@@ -96,7 +111,7 @@ def _move(dual, index, change):
     return float(size)
 
 
-@kernel(inner=True, plain=_activated)
+@kernel(inner=True, fastmath=FAST, plain=_activated)
 def _activate(free, lengths, margins, dual, active):
     """Mark the constraints of the face and clear the multipliers of others.
 
@@ -117,7 +132,7 @@ def _activate(free, lengths, margins, dual, active):
     return index[:count], before, changes
 
 
-@kernel(inner=True, plain=_signed)
+@kernel(inner=True, fastmath=FAST, plain=_signed)
 def _with_signs(free, dual, out):
     """Multipliers of the right sign; returns their sum over inequalities, and whether any was of the wrong one."""
     amount, wrong = 0.0, False
@@ -130,7 +145,7 @@ def _with_signs(free, dual, out):
     return amount, wrong
 
 
-@kernel(inner=True, plain=_listed)
+@kernel(inner=True, fastmath=FAST, plain=_listed)
 def _on_face(constraints, dual, index):
     """Gather the constraints numbered (J,): delta, of, the queries they ask, their cost and multipliers."""
     active = len(index)
@@ -148,7 +163,7 @@ def _on_face(constraints, dual, index):
     return gathered(constraints.delta, index), of, gathered(constraints.queries, rows[:count]), cost, lam
 
 
-@kernel(inner=True, plain=_move)
+@kernel(inner=True, fastmath=FAST, plain=_move)
 def _moved(dual, index, change):
     """Add a change (J,) to the multipliers with these numbers; returns its size over that of the largest of them."""
     largest, size = 1e-300, 0.0
@@ -172,7 +187,7 @@ def normalise(constraints, W, dual):
     return True
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(fastmath=FAST)
 def approach(constraints, W, dual, active, on_face, signed, goal):
     """Make one step: read the face off a pair, evaluate it there, and take a Newton step unless the gap is at its goal.
 

@@ -65,7 +65,7 @@ class Constraints(NamedTuple):
     lengths: np.ndarray
 
     @classmethod
-    def of_reduced(cls, reduced: Reduced, place: tuple[np.ndarray, np.ndarray]) -> Constraints:
+    def of_reduced(cls, reduced: Reduced, place: tuple[np.ndarray, ...]) -> Constraints:
         """List the constraints at rows and columns ``place`` of a reduced problem."""
         return cls(reduced.delta[place], place[0], reduced.queries, reduced.tied[place], reduced.lengths[place])
 
@@ -124,14 +124,14 @@ def _smallest(margins, free, precision):
     return smallest if off <= precision * smallest or off == 0.0 else 0.0
 
 
-@kernel(inner=True, plain=_copy)
+@kernel(inner=True, fastmath=FAST, plain=_copy)
 def copy(source, target):
     """Set a vector to another; a loop, since numba takes a second to compile an assignment to a slice."""
     for k in range(len(source)):
         target[k] = source[k]
 
 
-@kernel(inner=True, plain=_divide)
+@kernel(inner=True, fastmath=FAST, plain=_divide)
 def divide(vector, divisor):
     """Divide a vector in place."""
     for k in range(len(vector)):
@@ -172,21 +172,21 @@ def apply_adjoint(constraints, dual, out):
     """A^T dual, (p, r)."""
     n, r = constraints.queries.shape
     p = constraints.delta.shape[1]
-    gathered = np.zeros((n, p))
+    sums = np.zeros((n, p))
     for k in range(len(constraints.of)):
         if dual[k] != 0.0:
             i = constraints.of[k]
             for a in range(p):
-                gathered[i, a] += dual[k] * constraints.delta[k, a]
+                sums[i, a] += dual[k] * constraints.delta[k, a]
     if n * p * r > FEW_PRODUCTS:
-        np.dot(gathered.T, constraints.queries, out)
+        np.dot(sums.T, constraints.queries, out)
         return
     for a in range(p):
         for c in range(r):
             out[a, c] = 0.0
     for i in range(n):
         for a in range(p):
-            factor = gathered[i, a]
+            factor = sums[i, a]
             for c in range(r):
                 out[a, c] += factor * constraints.queries[i, c]
 
@@ -200,7 +200,7 @@ def distance(one, other):
     return np.sqrt(value)
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def norm_of(constraints, start, steps):
     """Power iteration on A^T A from W (p, r): the norm of A, from below."""
     W = start.copy()
@@ -239,7 +239,7 @@ def _shorten_few(Y, tau, basis, out):
                 out[a, c] += factor * right[c]
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _shorten_many(Y, tau, out):
     """Shorten the singular values of Y by tau, through the eigenvectors of the smaller Gram matrix."""
     wide = Y.shape[0] < Y.shape[1]
@@ -249,29 +249,34 @@ def _shorten_many(Y, tau, out):
     first = size
     while first > 0 and values[first - 1] > tau * tau:
         first -= 1
-    kept = np.ascontiguousarray(vectors[:, first:])
+    leading = np.ascontiguousarray(vectors[:, first:])
     scaled = np.empty((size - first, size))
     for j in range(size - first):
         factor = 1.0 - tau / np.sqrt(values[first + j])
         for a in range(size):
-            scaled[j, a] = factor * kept[a, j]
-    projector = np.dot(kept, scaled)
+            scaled[j, a] = factor * leading[a, j]
+    projector = np.dot(leading, scaled)
     if wide:
         np.dot(projector, Y, out)
     else:
         np.dot(Y, projector, out)
 
 
-@kernel(inner=True, plain=_singular_values)
+@kernel(inner=True, fastmath=FAST, plain=_singular_values)
 def _spectrum(matrix, basis):
-    """Singular values, in no order."""
+    """Singular values, in no order; of large matrices to the root of rounding, which gaps aimed at do not see."""
     if len(basis) > FEW:
-        return np.linalg.svd(matrix)[1]
+        wide = matrix.shape[0] < matrix.shape[1]
+        gram = np.dot(matrix, matrix.T) if wide else np.dot(matrix.T, matrix)
+        lengths = np.linalg.eigh(gram)[0]
+        for k in range(len(lengths)):
+            lengths[k] = np.sqrt(max(lengths[k], 0.0))
+        return lengths
     nearby = basis.copy()
     return rotate(turned(nearby, matrix), nearby, TURN)
 
 
-@kernel(inner=True)
+@kernel(inner=True, fastmath=FAST)
 def _value(constraints, pair, basis):
     """Certified gap of a pair on the working set, and the size of its optimality residuals."""
     m, p, r = len(constraints.of), constraints.delta.shape[1], constraints.queries.shape[1]
@@ -299,7 +304,7 @@ def _value(constraints, pair, basis):
     return gap, np.sqrt(short / count + max(0.0, spectral - 1.0) ** 2 + apart**2)
 
 
-@kernel()
+@kernel(fastmath=FAST)
 def begin(constraints, W, dual, weight):
     """Set up what :func:`advance` updates, a :class:`Memory`, from a pair and a primal weight."""
     size = W.size
@@ -316,7 +321,7 @@ def begin(constraints, W, dual, weight):
     return Memory(pairs, basis, state)
 
 
-@kernel()
+@kernel(fastmath=FAST)
 def advance(constraints, memory, target, limit):
     """Make steps until the gap on the working set falls below the target, or ``limit`` steps.
 
@@ -329,7 +334,7 @@ def advance(constraints, memory, target, limit):
     norm, weight = state[NORM], state[WEIGHT]
     margins, ahead, following = np.empty(m), np.empty((p, r)), np.empty(size + m)
     flat, W = ahead.reshape(size), following[:size].reshape(p, r)
-    for made in range(1, limit + 1):
+    for count in range(1, limit + 1):
         tau, sigma = 1.0 / (weight * norm), weight / norm
         apply_adjoint(constraints, current[size:], ahead)
         for k in range(size):
@@ -371,5 +376,5 @@ def advance(constraints, memory, target, limit):
                 sums[k] = 0.0
             state[WEIGHT], state[ERROR], state[SINCE] = weight, error, 0.0
         if state[GAP] < target:
-            return made
+            return count
     return limit

@@ -1,0 +1,32 @@
+"""HiGHS, through SciPy, on the linear programs of the l_1 and the largest-entry norm.
+
+For l_1 the variables are the positive and the negative parts of W; for the largest entry W and its bound, two rows an
+entry.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from peers import Answer, constraint_matrix, spread
+from scipy.optimize import linprog
+
+from attsvm import SelectionProblem
+
+
+def with_highs(problem: SelectionProblem, norm: str) -> Answer:
+    A = constraint_matrix(problem)
+    m, size = A.shape
+    if norm == "1":
+        cost, rows, offset = np.ones(2 * size), np.hstack([-A, A]), -np.ones(m)
+        bounds: list[tuple[float | None, float | None]] = [(0.0, None)] * (2 * size)
+    else:
+        unit, one = np.eye(size), np.ones((size, 1))
+        cost = np.concatenate([np.zeros(size), [1.0]])
+        rows = np.block([[-A, np.zeros((m, 1))], [unit, -one], [-unit, -one]])
+        offset, bounds = np.concatenate([-np.ones(m), np.zeros(2 * size)]), [(None, None)] * (size + 1)
+    found = linprog(cost, A_ub=rows, b_ub=offset, bounds=bounds, method="highs")
+    if found.x is None:
+        return Answer(None, None, found.message, found.status == 2)
+    w = found.x[:size] - found.x[size:] if norm == "1" else found.x[:size]
+    dual = spread(problem, np.maximum(-found.ineqlin.marginals[:m], 0.0))
+    return Answer(w.reshape(problem.shape[2:]), dual, "solved")

@@ -1,0 +1,46 @@
+"""Solutions back from their files."""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+
+import numpy as np
+
+from attsvm.core.status import Status
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import certify
+from attsvm.solution.certificate_file import read_certificate, read_data, read_norm, read_table
+from attsvm.solution.solution import Solution
+from attsvm.solvers.common.certified_pair import certify_pair
+from attsvm.solvers.regularised import Regularisation, RegularisedSolution
+
+
+def load_solution(path: str | os.PathLike[str]) -> Solution:
+    """Read a solution that :meth:`attsvm.Solution.save` wrote; see :meth:`attsvm.Solution.load`."""
+    content = read_certificate(path)
+    problem, norm, asked = read_data(content), read_norm(content), content["problem"]
+    witness, run, status = content["witness"], content["run"], Status[content["claim"]["status"]]
+    n, T, d, dz = problem.shape
+    W = np.zeros((d, dz)) if witness["W"] is None else read_table(witness["W"])
+    dual = np.zeros((n, T)) if witness["dual"] is None else read_table(witness["dual"])
+    certificate = None
+    if witness["farkas"] is not None:
+        exact = [[Fraction(x) for x in row] for row in witness["farkas"]]
+        total = sum(exact[i][t] for i, t in zip(*problem.rejected.nonzero(), strict=True))
+        certificate = FarkasCertificate(problem, np.array([[float(x / total) for x in row] for row in exact]))
+    tol = float(Fraction(content["claim"]["tolerance"]))
+    about = (run["iterations"], run["seconds"], run["method"], certificate, tol, run["note"])
+    if asked["C"] is None and asked["prior"] is None:
+        certified = certify(problem, norm, W, dual)
+        if status is Status.OPTIMAL and certified.gap > tol:
+            certified = certify(problem, norm, W, dual, sharp=True)
+        return Solution(problem, norm, status, certified, *about)
+    C = None if asked["C"] is None else float(Fraction(asked["C"]))
+    prior = None if asked["prior"] is None else read_table(asked["prior"])
+    regularisation = Regularisation(C, asked["loss"], prior)
+    origin, terms = np.zeros((d, dz)) if prior is None else prior, regularisation.terms(problem, norm)
+    pair = certify_pair(problem, terms, origin, W, dual)
+    if status is Status.OPTIMAL and pair.gap > tol:
+        pair = certify_pair(problem, terms, origin, W, dual, sharp=True)
+    return RegularisedSolution(problem, norm, status, pair, *about, regularisation=regularisation)

@@ -1,0 +1,85 @@
+"""`attsvm solve --certificate` and `attsvm check`, and the checker by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attsvm import check
+from attsvm.cli import main
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    tokens, queries = rng.standard_normal((4, 3, 5)), rng.standard_normal((4, 5))
+    np.savez(tmp_path / "p.npz", tokens=tokens, queries=queries, selected=[0, 1, 2, 0])
+    np.savez(tmp_path / "moved.npz", tokens=tokens + 1e-12, queries=queries, selected=[0, 1, 2, 0])
+    tokens[0, 1] = tokens[0, 0]
+    np.savez(tmp_path / "none.npz", tokens=tokens, queries=queries, selected=[0, 1, 2, 0])
+    return tmp_path
+
+
+def alone(path: Path) -> subprocess.CompletedProcess[str]:
+    """Run the checker as a file, without site-packages."""
+    command = [sys.executable, "-I", "-S", str(check.__file__), str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("options", [["--norm", "nuclear"], ["--C", "0.1"]], ids=["nuclear", "soft"])
+def test_a_certificate_is_written_and_proven(problem: Path, options: list[str], capsys) -> None:
+    target = problem / "c.json"
+    assert main(["solve", str(problem / "p.npz"), "--certificate", str(target), *options]) == 0
+    assert f"certificate written to {target}" in capsys.readouterr().out
+    assert main(["check", str(target)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("proven    optimal\n")
+    assert "lies in [" in printed
+    assert main(["check", str(target), str(problem / "p.npz")]) == 0
+    capsys.readouterr()
+    assert main(["check", str(target), str(problem / "moved.npz")]) == 1
+    assert "about another problem" in capsys.readouterr().out
+    run = alone(target)
+    assert (run.returncode, run.stdout.split()[:2]) == (0, ["status", "OPTIMAL"])
+    target.write_text(target.read_text(encoding="utf-8").replace("/2", "/3", 1), encoding="utf-8")
+    assert main(["check", str(target)]) == alone(target).returncode == 1
+    assert capsys.readouterr().out.startswith("rejected")
+
+
+def test_a_certificate_that_nothing_solves_the_problem(problem: Path, capsys) -> None:
+    target = problem / "c.json"
+    assert main(["solve", str(problem / "none.npz"), "--certificate", str(target)]) == 3
+    capsys.readouterr()
+    assert main(["check", str(target)]) == 0
+    assert "No W satisfies the constraints" in capsys.readouterr().out
+
+
+def test_files_that_are_no_certificates(problem: Path, capsys) -> None:
+    assert main(["check", str(problem / "p.npz")]) == 2
+    assert main(["check", str(problem / "absent.json")]) == 2
+    assert alone(problem / "absent.json").returncode == 2
+    (problem / "other.json").write_text("{}", encoding="utf-8")
+    assert main(["check", str(problem / "other.json")]) == 1
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--norm", "ky-fan:2"], "norm is 'ky-fan-2'"),
+        (["--out", "c.npz", "--certificate", "c.npz"], "--certificate c.npz is a file that is read or written"),
+        (["--certificate", "."], "the name of a file was expected for --certificate"),
+    ],
+)
+def test_bad_certificate_targets_are_refused(
+    problem: Path, arguments: list[str], message: str, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(problem)
+    given = arguments if "--certificate" in arguments else [*arguments, "--certificate", "c.json"]
+    assert main(["solve", "p.npz", *given]) == 2
+    assert message in capsys.readouterr().err
+    assert not (problem / "c.json").exists()

@@ -1,0 +1,231 @@
+"""Certificates as files: what is saved is proven, claims are true, and nothing that was tampered with passes."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+
+from attsvm import SelectionProblem, Solution, Status, check, norms, solve
+from attsvm.core.norms import get_norm
+from attsvm.solution.certificate_file import norm_content
+from certificate_mutants import (
+    KINDS,
+    accepts,
+    arithmetic_mutants,
+    contradictory,
+    digest_mutants,
+    distance_of,
+    originals,
+    planted,
+    sealed,
+)
+
+NORMS = [
+    "frobenius",
+    "nuclear",
+    "spectral",
+    "max",
+    1.0,
+    1.5,
+    3.0,
+    "schatten:1.5",
+    "schatten:4",
+    "rows:2:1",
+    "columns:3:inf",
+]
+PRIOR = np.random.default_rng(3).standard_normal((4, 3))
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return originals()
+
+
+def test_the_checker_is_one_short_file_of_the_standard_library() -> None:
+    source = Path(check.__file__).read_text(encoding="utf-8")
+    assert source.count("\n") < 300
+    imported = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(str(node.module))
+    assert imported <= sys.stdlib_module_names
+
+
+@pytest.mark.parametrize(
+    ("problem", "options"),
+    [
+        (planted(0), {}),
+        (planted(0, ties=True), {}),
+        (planted(0), {"prior": PRIOR}),
+        (planted(0), {"C": 0.1}),
+        (planted(0), {"C": 0.5, "loss": "squared_hinge", "prior": PRIOR}),
+        (contradictory(), {"C": 1.0}),
+    ],
+    ids=["hard", "ties", "prior", "soft", "squared hinge, prior", "contradictory, soft"],
+)
+@pytest.mark.parametrize("norm", NORMS, ids=str)
+def test_what_is_saved_is_proven_and_comes_back(problem, options, norm, tmp_path: Path) -> None:
+    solution = solve(problem, norm, **options)
+    solution.save(tmp_path / "c.json")
+    claims = check.check(json.loads((tmp_path / "c.json").read_text(encoding="utf-8")))
+    # The bounds in floats count rounding against the claim; exact arithmetic proves at least as much, up to the 80 bits
+    # that claims keep and the move of W onto its ties.
+    slack = 1e-12 * solution.certified.upper_bound
+    assert claims["status"] == "OPTIMAL"
+    assert float(claims["lower"]) >= solution.lower_bound - slack
+    assert float(claims["upper"]) <= solution.certified.upper_bound + slack
+    back = Solution.load(tmp_path / "c.json")
+    assert type(back) is type(solution)
+    assert (back.status, back.norm, back.method, back.tol) == (Status.OPTIMAL, solution.norm, solution.method, 1e-9)
+    np.testing.assert_allclose(back.W, solution.W, rtol=0, atol=1e-12 * np.abs(solution.W).max())
+    assert back.verify(), back.verify().statement
+
+
+def test_infeasibility_comes_back_with_multipliers_that_cancel(tmp_path: Path) -> None:
+    solve(contradictory(), "nuclear").save(tmp_path / "c.json")
+    content = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))
+    assert check.check(content) == {"status": "INFEASIBLE"}
+    dual = [[int(x) for x in row] for row in content["witness"]["farkas"]]
+    back = Solution.load(tmp_path / "c.json")
+    problem, total = back.problem, [[Fraction(0)] * 2 for _ in range(3)]
+    for i in range(len(dual)):
+        for t, weight in enumerate(dual[i]):
+            delta = [Fraction(a) - Fraction(b) for a, b in zip(*problem.tokens[i, [0, t]].tolist(), strict=True)]
+            for a in range(3):
+                for b in range(2):
+                    total[a][b] += weight * delta[a] * Fraction(float(problem.queries[i, b]))
+    assert not any(x for row in total for x in row)
+    assert min(map(min, dual)) == 0 < max(map(max, dual))
+    assert back.status is Status.INFEASIBLE
+    assert back.verify()
+
+
+def test_what_a_limit_leaves_is_an_interval(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tokens, queries = rng.standard_normal((30, 8, 10)), rng.standard_normal((30, 10))
+    best = np.einsum("ntd,de,ne->nt", tokens, rng.standard_normal((10, 10)), queries).argmax(axis=1)
+    solution = solve(SelectionProblem(tokens, queries, best), "nuclear", max_iter=1)
+    assert solution.status is Status.MAX_ITERATIONS
+    solution.save(tmp_path / "c.json")
+    back = Solution.load(tmp_path / "c.json")
+    assert back.status is Status.MAX_ITERATIONS
+    assert back.lower_bound == pytest.approx(solution.lower_bound, rel=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["frobenius", 1.5, 3.0, "schatten:1.5", "schatten:4"])
+def test_distance_and_rank_hold_for_a_rough_solution(norm, tmp_path: Path) -> None:
+    """The enclosure of a W that is far from the optimum holds the optimum, and its rank bounds the true rank."""
+    problem = planted(6)
+    best = solve(problem, norm, tol=1e-12)
+    rough = solve(problem, norm, tol=1e-2, warm_start=None)
+    rough.save(tmp_path / "c.json")
+    content = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))
+    claims, W = check.check(content), rough.certified.W
+    assert claims["upper"] >= Fraction(best.certified.lower_bound)
+    assert claims["lower"] <= Fraction(best.certified.upper_bound)
+    assert float(claims["distance"]) >= np.linalg.norm(W - best.certified.W) - 1e-6  # what best itself may be off by
+    assert claims["rank_at_least"] <= best.rank <= claims["rank_at_most"]
+
+
+def test_the_enclosure_is_of_use(kept) -> None:
+    content = kept["rough"]
+    claim = {name: float(Fraction(x)) for name, x in content["claim"].items() if name != "status"}
+    assert 0 < distance_of(content) < claim["distance"]
+    assert claim["distance"] == pytest.approx(math.sqrt(claim["upper"] ** 2 - claim["lower"] ** 2), rel=1e-12)
+    assert kept["frobenius"]["claim"]["rank_at_least"] == "3"
+
+
+def test_the_nuclear_face_holds_all_but_a_tail(kept) -> None:
+    content = kept["nuclear"]
+    face, tail = int(content["claim"]["face"]), float(Fraction(content["claim"]["tail"]))
+    sigma = np.linalg.svd(solve(planted(0), "nuclear", tol=1e-12).certified.W, compute_uv=False)
+    assert face == 2
+    assert sigma[face:].sum() <= tail < 1e-6 < sigma[face - 1]
+
+
+@pytest.mark.parametrize("norm", NORMS, ids=str)
+def test_bounds_on_norms_are_above_and_close(norm) -> None:
+    rng, measure = np.random.default_rng(1), get_norm(norm)
+    for shape in ((3, 5), (4, 4), (1, 3)):
+        M = rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, size=shape)
+        U, _, Vt = np.linalg.svd(M)
+        matrix = check.Matrix.of([[Fraction(x) for x in row] for row in M.tolist()])
+        vectors = [[[str(Fraction(x)) for x in row] for row in basis.tolist()] for basis in (U, Vt.T)]
+        for dual in (False, True):
+            value = measure.dual(M) if dual else measure.value(M)
+            bound = float(check._norm_above(norm_content(measure), matrix, vectors, dual=dual))
+            # NumPy's norms and singular values are good to some 1e-14; off the diagonal there is as much an entry.
+            assert value * (1 - 1e-13) <= bound <= value * (1 + 1e-12)
+
+
+def test_roots_and_powers_enclose() -> None:
+    rng = np.random.default_rng(2)
+    with mpmath.workdps(80):
+        for _ in range(50):
+            x = Fraction(float(rng.lognormal(0, 20)))
+            p = Fraction(float(rng.uniform(0.01, 7)))
+            exact = mpmath.mpf(x.numerator) / x.denominator
+            exact = exact ** (mpmath.mpf(p.numerator) / p.denominator)
+            for above, sign in ((True, 1), (False, -1)):
+                bound = check._power(x, p, above=above)
+                ratio = mpmath.mpf(bound.numerator) / bound.denominator / exact
+                assert 0 < sign * (ratio - 1) < mpmath.mpf(10) ** -38
+            root = check._root(x)
+            assert 0 < root * root / x - 1 < Fraction(1, 2**140)
+
+
+def test_norms_without_a_certificate_are_named(tmp_path: Path) -> None:
+    solution = solve(planted(0), norms.KyFan(2), tol=1e-6)
+    with pytest.raises(ValueError, match=r"^norm is .ky-fan-2."):
+        solution.save(tmp_path / "c.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_claim_that_is_not_proven_is_not_saved(tmp_path: Path, kept) -> None:
+    from dataclasses import replace
+
+    solution = solve(planted(0))
+    with pytest.raises(ValueError, match="exact arithmetic does not prove"):
+        replace(solution, certified=replace(solution.certified, W=2 * solution.certified.W[::-1])).save(tmp_path / "c")
+    with pytest.raises(ValueError, match="multipliers that cancel exactly were not found"):
+        replace(solution, status=Status.INFEASIBLE).save(tmp_path / "c")
+    (tmp_path / "c").write_text(json.dumps(kept["max"]).replace("OPTIMAL", "CANCELLED"), encoding="utf-8")
+    with pytest.raises(ValueError, match="is damaged or another file"):
+        Solution.load(tmp_path / "c")
+
+
+def test_every_original_is_accepted(kept) -> None:
+    assert set(KINDS) <= set(kept)
+    for content in kept.values():
+        assert accepts(json.dumps(content))
+
+
+def test_no_changed_character_passes(kept) -> None:
+    assert [what for what, text in digest_mutants(300, 7, kept) if accepts(text)] == []
+
+
+def test_no_false_claim_passes_with_its_digest_put_right(kept) -> None:
+    """A sample; `python tests/certificate_mutants.py 10000` runs as many as one likes."""
+    assert [what for what, content in arithmetic_mutants(700, 8, kept) if accepts(json.dumps(content))] == []
+
+
+def test_weaker_claims_pass(kept) -> None:
+    # The control of the mutants: the checker rejects what is not proven, not what is unusual.
+    content = json.loads(json.dumps(kept["frobenius"]))
+    claim = content["claim"]
+    claim["lower"] = str(Fraction(claim["lower"]) * (1 - Fraction(1, 10**12)))
+    claim["distance"] = str(2 * Fraction(claim["distance"]))
+    claim["rank_at_least"] = "1"
+    del claim["rank_at_most"]
+    content["run"]["note"] = "checked elsewhere"
+    assert accepts(json.dumps(sealed(content)))

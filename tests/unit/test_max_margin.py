@@ -1,0 +1,308 @@
+"""The largest margin as a function of tokens and queries: values, derivatives, and where it has none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from attsvm import SelectionProblem, UnsolvedError, norms, solve
+from attsvm.core.norms import get_norm
+from attsvm.core.norms.faces import face_directions
+from attsvm.functional import margin, max_margin
+
+NORMS = ["frobenius", "nuclear", "spectral", "max", 1.0, 1.5, 3.0, norms.Schatten(1.5), norms.Mixed(3, 2)]
+
+
+def planted(shape: tuple[int, ...], seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Tokens, queries and the tokens that a random W selects, which makes the problem feasible."""
+    *batch, n, T, d, dz = shape
+    rng = np.random.default_rng(seed)
+    tokens, queries = rng.standard_normal((*batch, n, T, d)), rng.standard_normal((*batch, n, dz))
+    selected = np.einsum("...td,de,...e->...t", tokens, rng.standard_normal((d, dz)), queries).argmax(-1)
+    return torch.tensor(tokens), torch.tensor(queries), torch.tensor(selected)
+
+
+def single(
+    deltas: list[list[float]], query: tuple[float, ...] = (1.0,)
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """One query that selects the origin among tokens at minus the differences."""
+    tokens = torch.cat([torch.zeros(1, len(deltas[0])), -torch.tensor(deltas)]).double()
+    return tokens[None].requires_grad_(), torch.tensor([query]).double(), torch.tensor([0])
+
+
+def difference(function, h: float = 1e-4) -> float:
+    """Central difference of order four."""
+    return float(8 * (function(h) - function(-h)) - (function(2 * h) - function(-2 * h))) / (12 * h)
+
+
+@pytest.mark.parametrize("norm", NORMS, ids=str)
+def test_the_gradient_is_that_of_finite_differences(norm) -> None:
+    tokens, queries, selected = planted((4, 4, 3, 3), 1)
+    tokens.requires_grad_()
+    queries.requires_grad_()
+    max_margin(tokens, queries, selected, norm).backward()
+    generator = torch.Generator().manual_seed(0)
+    moves = [torch.randn(x.shape, generator=generator, dtype=torch.float64) for x in (tokens, queries)]
+    slope = sum(float((x.grad * move).sum()) for x, move in zip((tokens, queries), moves, strict=True))
+
+    def along(step: float) -> torch.Tensor:
+        with torch.no_grad():
+            return max_margin(tokens + step * moves[0], queries + step * moves[1], selected, norm)
+
+    # Margins known to 1e-14 of some units over h = 1e-4 leave 1e-10; truncation at h^4 is less, and multipliers of a
+    # gap of 1e-14 are known to some 1e-9 (see FINEST).
+    assert slope == pytest.approx(difference(along), abs=1e-8 * max(1.0, abs(slope)))
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_gradcheck_of_a_batch(norm: str) -> None:
+    tokens, queries, selected = planted((2, 2, 3, 3, 2), 3)
+    tokens.requires_grad_()
+    queries.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, z: max_margin(x, z, selected, norm), (tokens, queries), fast_mode=True)
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "max"])
+def test_a_batch_is_a_loop(norm: str) -> None:
+    tokens, queries, selected = planted((2, 3, 4, 3, 5, 4), 4)
+    mask = torch.ones(tokens.shape[:-1], dtype=torch.bool)
+    mask[..., 2] = selected == 2
+    tokens.requires_grad_()
+    values = max_margin(tokens, queries, selected, norm, mask=mask)
+    values.sum().backward()
+    assert values.shape == (2, 3)
+    for index in np.ndindex(2, 3):
+        part = tokens.detach()[index].requires_grad_()
+        one = max_margin(part, queries[index], selected[index], norm, mask=mask[index])
+        one.backward()
+        # Both are certified to 1e-12; their multipliers come from different methods and agree to 1e-8.
+        torch.testing.assert_close(values[index], one, rtol=2e-12, atol=0)
+        torch.testing.assert_close(tokens.grad[index], part.grad, rtol=1e-7, atol=1e-8)
+        assert not tokens.grad[index][~mask[index]].any()
+
+
+def test_ties_have_multipliers_of_either_sign() -> None:
+    tokens, queries, _ = planted((2, 4, 4, 3), 5)
+    chosen = torch.tensor([[True, True, False, False], [False, False, False, True]])
+    tokens.requires_grad_()
+    max_margin(tokens, queries, chosen).backward()
+    move = torch.randn(tokens.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    with torch.no_grad():
+        slope = difference(lambda step: max_margin(tokens + step * move, queries, chosen))
+    # As in the first test; the Frobenius solution is one of linear equations.
+    assert float((tokens.grad * move).sum()) == pytest.approx(slope, rel=1e-8)
+
+
+def test_one_rejected_token_in_closed_form() -> None:
+    tokens, queries, selected = single([[3.0, 4.0]], (0.0, 2.0))
+    queries.requires_grad_()
+    value = max_margin(tokens, queries, selected)
+    value.backward()
+    # The margin is |delta| |z| = 10; its derivatives are |z| times the unit difference, |delta| times the unit query.
+    assert value.item() == pytest.approx(10, rel=1e-14)
+    torch.testing.assert_close(tokens.grad[0], torch.tensor([[1.2, 1.6], [-1.2, -1.6]]).double())
+    torch.testing.assert_close(queries.grad, torch.tensor([[0.0, 5.0]]).double())
+
+
+def test_computed_in_double_precision_returned_as_given() -> None:
+    tokens, queries, selected = planted((3, 4, 5, 4), 6)
+    narrow = tokens.float().requires_grad_()
+    value = max_margin(narrow, queries.float(), selected, "nuclear")
+    value.backward()
+    wide = max_margin(tokens.float().double(), queries.float().double(), selected, "nuclear")
+    assert (value.dtype, narrow.grad.dtype) == (torch.float32, torch.float32)
+    assert value == wide.float()
+
+
+def test_no_second_derivative() -> None:
+    tokens, queries, selected = planted((2, 3, 3, 2), 7)
+    tokens.requires_grad_()
+    (gradient,) = torch.autograd.grad(max_margin(tokens, queries, selected), tokens, create_graph=True)
+    with pytest.raises(ValueError, match="differentiated twice"):
+        gradient.square().sum().backward()
+
+
+def test_copies_of_a_support_token_share_its_multiplier() -> None:
+    tokens, queries, selected = single([[3.0, 4.0], [3.0, 4.0]])
+    value = max_margin(tokens, queries, selected)
+    assert value.item() == pytest.approx(5)
+    with pytest.raises(ValueError, match="multipliers of the 2 constraints of margin one are not unique"):
+        value.backward()
+    apart, queries, selected = single([[3.0, 4.0], [30.0, 40.0], [30.0, 40.0]])
+    max_margin(apart, queries, selected).backward()
+    assert apart.grad[0, 0].tolist() == pytest.approx([0.6, 0.8])
+
+
+def test_dependent_constraints_without_multipliers() -> None:
+    # w = (1, 0) has margin one on all three, and 2 (1, 0) = (1, 1) + (1, -1) has other multipliers too.
+    tokens, queries, selected = single([[1.0, 0.0], [1.0, 1.0], [1.0, -1.0]])
+    with pytest.raises(ValueError, match="multipliers of the 3 constraints"):
+        max_margin(tokens, queries, selected).backward()
+    # No nonnegative combination of (1, 1) and (1, 2) is a multiple of (1, 0): only the first has a multiplier, one.
+    tokens, queries, selected = single([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    max_margin(tokens, queries, selected).backward()
+    assert tokens.grad[0].tolist() == [[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("norm", "delta", "slope"),
+    [
+        # The largest margin of a difference is its dual norm, times |z|: differentiable where that norm is.
+        ("max", [1.0, 0.0], None),
+        ("max", [1.0, 0.5], [1.0, 1.0]),
+        (1.0, [1.0, 1.0], None),
+        (1.0, [1.0, 0.5], [1.0, 0.0]),
+        (1.5, [1.0, 0.0], [1.0, 0.0]),
+    ],
+)
+def test_norms_with_corners(norm, delta: list[float], slope: list[float] | None) -> None:
+    tokens, queries, selected = single([delta])
+    value = max_margin(tokens, queries, selected, norm)
+    if slope is None:
+        with pytest.raises(ValueError, match="is not unique where it meets the data"):
+            value.backward()
+    else:
+        value.backward()
+        # Entries of the multipliers' dual direction are known to 1e-8 (see FINEST).
+        assert tokens.grad[0, 0].tolist() == pytest.approx(slope, abs=1e-8)
+    # In the query alone it is |delta|_* |z|, which has a derivative at every delta.
+    queries.requires_grad_()
+    max_margin(tokens.detach(), queries, selected, norm).backward()
+    assert queries.grad.item() == pytest.approx(float(get_norm(norm).dual(np.array([delta]))), rel=1e-8)
+
+
+def test_spectral_and_nuclear_corners() -> None:
+    # Two orthogonal differences, a = 2 and b = 3 long, asked for by orthogonal queries. Nuclear: [[1/2, h], [h, 1/3]]
+    # has the norm of h = 0 as long as it is positive semidefinite. Spectral: only the shorter one counts.
+    tokens = torch.zeros(2, 2, 2).double()
+    tokens[0, 1, 0], tokens[1, 1, 1] = -2.0, -3.0
+    tokens.requires_grad_()
+    queries, selected = torch.eye(2).double(), torch.tensor([0, 0])
+    value = max_margin(tokens, queries, selected, "nuclear")
+    assert value.item() == pytest.approx(1.2, rel=1e-12)  # 1 / (1/a + 1/b)
+    with pytest.raises(ValueError, match="is not unique where it meets the data"):
+        value.backward()
+    value = max_margin(tokens, queries, selected, "spectral")
+    value.backward()
+    assert value.item() == pytest.approx(2.0, rel=1e-12)
+    assert tokens.grad[0, 1].tolist() == pytest.approx([-1.0, 0.0], abs=1e-8)
+    assert not tokens.grad[1].abs().max() > 1e-8
+
+
+def test_unsolvable_and_other_norms_are_refused() -> None:
+    tokens, queries, selected = single([[0.0, 0.0]])
+    with pytest.raises(UnsolvedError):
+        max_margin(tokens, queries, selected)
+    tokens, queries, selected = single([[1.0, 2.0]])
+    value = max_margin(tokens, queries, selected, norms.KyFan(2))
+    with pytest.raises(ValueError, match="smooth norm"):
+        max_margin(tokens, queries, selected, norms.Sum("nuclear", "max")).backward()
+    assert value > 0
+    soft = solve(SelectionProblem(tokens.detach().numpy(), queries.numpy(), [0]), C=1.0)
+    with pytest.raises(ValueError, match="hard margin"):
+        soft.influence()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": torch.zeros(2, 3)}, "^tokens has torch.float32"),
+        ({"tokens": np.zeros((1, 2, 3))}, "^tokens has type ndarray"),
+        ({"queries": torch.zeros(3, 2)}, "^queries has shape"),
+        ({"selected": torch.tensor([5, 0])}, "^selected has shape"),
+        ({"selected": torch.tensor([0.0, 1.0])}, "^selected has shape"),
+        ({"selected": torch.ones(2, 3, dtype=torch.bool)}, "leaves no visible token"),
+        ({"mask": torch.ones(2, 3)}, "booleans"),
+    ],
+)
+def test_bad_input_is_named(change: dict, message: str) -> None:
+    given = {"tokens": torch.ones(2, 3, 4), "queries": torch.ones(2, 5), "selected": torch.tensor([0, 1])} | change
+    with pytest.raises(ValueError, match=message):
+        max_margin(**given)
+    with pytest.raises(ValueError, match=message):
+        margin(**given, W=torch.ones(4, 5))
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear", "spectral", "max", 1.5])
+def test_margin_of_a_given_matrix(norm) -> None:
+    tokens, queries, selected = planted((2, 3, 4, 3, 2), 8)
+    W = torch.randn(2, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    tokens.requires_grad_()
+    values = margin(tokens, queries, selected, W, norm)
+    for index, value in enumerate(values):
+        problem = SelectionProblem(tokens.detach()[index], queries[index], selected[index])
+        gaps = problem.apply(W.detach()[index].numpy())
+        expected = gaps[problem.rejected].min() / get_norm(norm).value(W.detach()[index].numpy())
+        assert value.item() == pytest.approx(expected, rel=1e-12)
+    assert torch.autograd.gradcheck(lambda x, w: margin(x, queries, selected, w, norm), (tokens, W))
+    best = max_margin(tokens, queries, selected, norm)
+    assert (values < best).all()
+    solutions = [
+        solve(SelectionProblem(x, z, s), norm) for x, z, s in zip(tokens.detach(), queries, selected, strict=True)
+    ]
+    reached = margin(tokens, queries, selected, torch.stack([solution.W for solution in solutions]), norm)
+    torch.testing.assert_close(reached, best, rtol=1e-9, atol=0)  # solve's gap
+
+
+def test_margin_counts_the_lowest_of_several_selected_tokens() -> None:
+    tokens = torch.tensor([[[4.0], [3.0], [1.0]]])
+    chosen = torch.tensor([[True, True, False]])
+    assert margin(tokens, torch.ones(1, 1), chosen, torch.tensor([[2.0]])).item() == 2.0
+
+
+def test_influence_is_a_table_of_the_gradient() -> None:
+    tokens, queries, selected = planted((3, 4, 5, 4), 9)
+    tokens.requires_grad_()
+    queries.requires_grad_()
+    max_margin(tokens, queries, selected, "nuclear").backward()
+    solution = solve(SelectionProblem(tokens.detach(), queries.detach(), selected), "nuclear", tol=1e-12)
+    table = solution.influence()
+    torch.testing.assert_close(table.tokens, tokens.grad, rtol=1e-7, atol=1e-9)  # two solves
+    assert len(table) == len(table.rows) == 3 * 4 + 3
+    for row in table:
+        gradient = queries.grad[row.sequence] if row.position is None else tokens.grad[row.sequence, row.position]
+        assert row.influence == pytest.approx(float(gradient.norm()), rel=1e-7, abs=1e-9)
+    assert sum(row.multiplier for row in table if row.kind == "token") == pytest.approx(1)
+    assert [row.influence for row in table] == sorted((row.influence for row in table), reverse=True)
+    lines = repr(table).splitlines()
+    assert lines[0] == f"Influence: largest margin {1 / solution.objective:.6g} in the nuclear norm"
+    assert lines[-1] == "  ... 3 more"
+
+
+def test_tokens_that_queries_share_add_up() -> None:
+    X = np.random.default_rng(0).standard_normal((6, 3))
+    problem = SelectionProblem.from_classes(X, [0, 1, 2, 0, 1, 2])
+    solution = solve(problem, tol=1e-12)
+    if not np.isfinite(solution.objective):
+        pytest.fail("the problem was meant to be separable")
+    gradient = solution.influence().tokens
+    move = np.random.default_rng(1).standard_normal((1, 3, 3))
+
+    def along(step: float) -> float:
+        moved = SelectionProblem(np.eye(3) + step * move, X, problem.selected, sequence=np.zeros(6, dtype=int))
+        return 1.0 / solve(moved, tol=1e-12).objective
+
+    assert float((gradient * move).sum()) == pytest.approx(difference(along), rel=1e-8)  # as above
+
+
+def test_faces_of_the_balls() -> None:
+    G = np.array([[2.0, -2.0, 0.0], [1.0, 2.0, 0.0]])
+    l_1, largest = get_norm(1.0), get_norm("max")
+    assert face_directions(l_1, G, 1e-9).shape == (2, 6)
+    np.testing.assert_allclose(face_directions(l_1, G, 1e-9) @ G.ravel(), 0, atol=1e-15)
+    np.testing.assert_array_equal(face_directions(largest, G, 1e-9), np.eye(6)[[2, 5]])
+    np.testing.assert_array_equal(face_directions(l_1, G, 1e-9, dual=True), np.eye(6)[[2, 5]])
+    D = np.diag([3.0, 3.0, 0.0])
+    # Symmetric matrices (2, 2) without trace; one left and one right singular vector of zero.
+    assert face_directions(get_norm("nuclear"), D, 1e-9).shape == (2, 9)
+    assert np.abs(face_directions(get_norm("spectral"), D, 1e-9)).tolist() == [[0.0] * 8 + [1.0]]
+    assert face_directions(get_norm(1.5), D, 1e-9).shape == (0, 9)
+
+
+def test_functional_does_not_load_the_solvers() -> None:
+    code = "import sys, attsvm.functional; sys.exit(any(name.startswith('attsvm.solvers') for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
