@@ -384,7 +384,8 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d", "gap"),
-    minutes={"quick": 0.9, "full": 0.9},
+    # Processor seconds of a part of the sweep, by trials, shared by two cores.
+    minutes={"quick": 1.2, "full": 1.2},
     batch=25,
     joint=joint,
     readings=readings,
