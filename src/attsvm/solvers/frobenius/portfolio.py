@@ -134,7 +134,7 @@ def _suits_exchanges(setting: Setting, dual: np.ndarray) -> bool:
 def _finishing(setting: Setting, control: Control, dual: np.ndarray) -> tuple[str, Steps]:
     """Name and set up what ends a run from multipliers near the solution."""
     if _takes_exchanges(setting) and _supports(setting, dual) <= FEW_SUPPORTS:
-        return "active set", solve_by_prices(setting, control, dual)
+        return "active set", solve_by_prices(setting, control, dual, share=1.0)
     return "Newton", newton(setting, dual, control, rounds=WARM_ROUNDS)
 
 

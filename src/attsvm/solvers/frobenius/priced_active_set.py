@@ -36,7 +36,7 @@ ATTEMPTS = 3
 EXCHANGES = 0.02  # seconds of work after which other methods, and the clock, have their turn
 
 
-def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> Steps:
+def solve_by_prices(setting: Setting, control: Control, start: np.ndarray, share: float = OPENING_SHARE) -> Steps:
     """Solve a hard margin without a prior, leaving W and multipliers with ``control``.
 
     Parameters
@@ -45,6 +45,9 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
     control : Control
     start : ndarray, shape (n, T)
         A guess of the multipliers, on the scale of W = A^T start; not modified.
+    share : float
+        Of the constraints that may be held, the part that the guess opens with: one where it comes from the solution of
+        a similar problem.
 
     Yields
     ------
@@ -63,7 +66,7 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray) -> St
     guess = setting.terms.clip(start)
     # Weighing the constraints by the expected norm keeps rho near 1/2, away from rounding, however large W is.
     weight = max(1.0, float(guess[reduced.rejected].sum()))
-    guess = _largest(guess, reduced, int(OPENING_SHARE * capacity)) / weight
+    guess = _largest(guess, reduced, int(share * capacity)) / weight
     for _ in range(ATTEMPTS):
         while True:
             # Taking up a run again factors the supports anew: that must stay a small part of what it does between.
