@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.double_double import Rows
-from attsvm.core.error_free import Pair
+from attsvm.core.error_free import UNIT, Pair
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import FEW, UNIT, gamma, growth, norm_above, sum_below
+from attsvm.core.rounding import FEW, gamma, growth, norm_above, sum_below
 from attsvm.proofs.ties import onto_ties, tie_move
 
 # Scores of tied tokens may differ by this much of the margin, one, before W counts as infeasible.

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.rounding import UNIT, gamma
+from attsvm.core.error_free import UNIT
+from attsvm.core.rounding import gamma
 
 # Below this, products might have underflowed, and relative errors mean nothing.
 TINY = 1e-250

@@ -11,8 +11,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from attsvm.core.error_free import UNIT
 from attsvm.core.reduction import constraint_rows
-from attsvm.core.rounding import UNIT, gamma
+from attsvm.core.rounding import gamma
 from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.surjective import TINY, right_inverse

@@ -73,7 +73,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     from attsvm.core.correlation import correlation
     from attsvm.experiments.beyond.optimisers import shortfall
     from attsvm.experiments.instances import draw, start_seeds
-    from attsvm.theory.verdict import SELECTED
+    from attsvm.theory.tokens import SELECTED
     from attsvm.training import train
 
     rule = rule_of(config.rule)
