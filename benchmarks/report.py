@@ -114,7 +114,8 @@ def summary(results: Results, norm: str) -> list[str]:
         best = min(accurate, key=lambda r: r.seconds, default=None)
         if best is not None:
             said = gap_text(best) or "says infeasible"
-            cells.append(f"{best.cell.who.name} {seconds_text(best)} ({ratio_text(results, best)}x), {said}")
+            ratio = ratio_text(results, best)
+            cells.append(f"{best.cell.who.name} {seconds_text(best)}{f' ({ratio}x)' if ratio else ''}, {said}")
         else:
             cells.append("none in time" if rivals else "")
         lines.append(f"| {instance.name} | " + " | ".join(cells) + " |")
