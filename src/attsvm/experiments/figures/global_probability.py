@@ -250,8 +250,9 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d", "gap"),
-    # Processor seconds of a part of the sweep, by trials, shared by two cores.
-    minutes={"quick": 0.7, "full": 7.4},
+    # Quick: processor seconds of a part, shared by two cores. Full: estimated from rates,
+    # 33,000 trials, 57 a second at first, 25 later.
+    minutes={"quick": 0.7, "full": 20},
     batch=50,
     joint=joint,
     readings=readings,

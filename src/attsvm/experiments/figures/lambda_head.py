@@ -322,8 +322,9 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("T", "d", "tau"),
-    # Processor seconds of a part of the sweep, by trials, shared by two cores.
-    minutes={"quick": 0.5, "full": 2.7},
+    # Quick: processor seconds of a part, shared by two cores. Full: estimated from rates,
+    # 25,800 trials, 22 a second and core at first, 7 later.
+    minutes={"quick": 0.5, "full": 25},
     batch=100,
     joint=joint,
     readings=readings,
