@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attsvm.experiments.beyond import weight_decay
+from attsvm.experiments.beyond import query_temperature, weight_decay
 from attsvm.experiments.beyond.predictions import Prediction
 from figure_trials import check_report, run
 
@@ -39,3 +39,14 @@ def test_a_point_that_is_not_balanced_is_told():
     K, Q = np.eye(3), 2 * np.eye(3)
     # Nuclear norm 6, half the squares (3 + 12) / 2.
     assert weight_decay.balance(K, Q) == pytest.approx(0.2)
+
+
+def test_temperatures_spare_W_the_difference_of_near_queries():
+    cells = [query_temperature.Config("specificity", angle=angle, trials=4) for angle in (0.1, 0.01)]
+    rows = run("query-temperature", query_temperature.Config("budget", n=3, d=5, T=4, trials=3), *cells)
+    found = check_report("query-temperature", rows)
+    assert "hit" in found["slope of log norm over log angle of two queries, one temperature for both queries"].note
+    assert "hit" in found["slope of log norm over log angle of two queries, a temperature for each"].note
+    for row in rows:
+        if row["setting"] == "budget" and row["saving_low"] is not None:
+            assert 0 <= row["saving_low"] <= row["saving_high"] <= row["saving_low"] + 2e-4

@@ -36,6 +36,7 @@ BEYOND: dict[str, str] = {
     "token-similarity": "attsvm.experiments.beyond.token_similarity",
     "regularisation": "attsvm.experiments.beyond.regularisation",
     "weight-decay": "attsvm.experiments.beyond.weight_decay",
+    "query-temperature": "attsvm.experiments.beyond.query_temperature",
 }
 """What nobody has published."""
 
