@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attsvm.experiments.beyond import query_temperature, weight_decay
+from attsvm.experiments.beyond import adaptive_steps, benign_overfitting, factor_flow, query_temperature, weight_decay
 from attsvm.experiments.beyond.predictions import Prediction
 from figure_trials import check_report, run
 
@@ -50,3 +50,43 @@ def test_temperatures_spare_W_the_difference_of_near_queries():
     for row in rows:
         if row["setting"] == "budget" and row["saving_low"] is not None:
             assert 0 <= row["saving_low"] <= row["saving_high"] <= row["saving_low"] + 2e-4
+
+
+def test_the_flow_keeps_aligned_factors_aligned_and_others_not():
+    cells = [factor_flow.Config(case, 12.0, n=3, T=4, d=4, trials=3) for case in factor_flow.CASES]
+    rows = run("factor-flow", *cells)
+    check_report("factor-flow", rows)
+    for row in rows:
+        assert row["drift"] < 1e-5
+        # Data of one direction a sequence, to rounding; random data have none in common.
+        assert (row["condition"] < 1e-12) == (row["case"] == "diagonal, aligned")
+        # The flow's error of 1e-7 a part, and what close singular values of a rotation lose.
+        assert (row["turned"] < 1e-6) == (row["case"] == "diagonal, aligned")
+
+
+def test_adaptive_steps_go_farther_than_plain_ones_from_any_start():
+    cells = [adaptive_steps.Config("gaussian", rule, n=4, T=4, steps=400, trials=4) for rule in adaptive_steps.RULES]
+    rows = run("adaptive-steps", *cells)
+    check_report("adaptive-steps", rows)
+    assert all(row["selects"] for row in rows)
+    share = {rule: np.mean([row["share"] for row in rows if row["rule"] == rule]) for rule in adaptive_steps.RULES}
+    assert share["plain"] < share["normalised"]
+    assert share["plain"] < share["polyak"]
+
+
+def test_flipped_labels_are_fitted_and_more_signal_helps_fresh_sequences():
+    size = {"d": 100, "n": 12, "trials": 3}
+    settings = [(setting, ratio) for setting in ("trained", "two tokens") for ratio in (0.1, 1.0)]
+    rows = run("benign-overfitting", *(benign_overfitting.Config(*one, **size) for one in settings))
+    check_report("benign-overfitting", rows)
+    mean = {
+        one: np.mean([row["interpolator"] for row in rows if (row["setting"], row["ratio"]) == one]) for one in settings
+    }
+    assert mean["trained", 1.0] > mean["trained", 0.1] + 0.1
+    assert mean["two tokens", 1.0] > mean["two tokens", 0.1]
+    assert all(row["train"] == 1 for row in rows if row["setting"] == "trained" and row["ratio"] == 1.0)
+
+
+def test_the_threshold_lies_between_the_ratios_that_enclose_it():
+    assert benign_overfitting.threshold({0.1: 0.9, 0.4: 1.0}) == pytest.approx(0.2)
+    assert benign_overfitting.threshold({0.1: 0.96, 0.4: 1.0}) is None

@@ -37,6 +37,9 @@ BEYOND: dict[str, str] = {
     "regularisation": "attsvm.experiments.beyond.regularisation",
     "weight-decay": "attsvm.experiments.beyond.weight_decay",
     "query-temperature": "attsvm.experiments.beyond.query_temperature",
+    "factor-flow": "attsvm.experiments.beyond.factor_flow",
+    "adaptive-steps": "attsvm.experiments.beyond.adaptive_steps",
+    "benign-overfitting": "attsvm.experiments.beyond.benign_overfitting",
 }
 """What nobody has published."""
 

@@ -1,5 +1,6 @@
 """The theory as checks: what its words mean on given data, which hypotheses hold, and what follows."""
 
+from attsvm.theory.alignment import condition_alignment
 from attsvm.theory.basins import Basins, map_basins
 from attsvm.theory.conditions import (
     Condition,
@@ -48,6 +49,7 @@ __all__ = [
     "check_conditions",
     "check_separability",
     "condition_a",
+    "condition_alignment",
     "condition_b1",
     "condition_b2",
     "condition_c",
