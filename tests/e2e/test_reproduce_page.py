@@ -123,7 +123,8 @@ def test_what_is_on_the_page_without_a_browser(report: Path, finished: list[Fini
     assert "attsvm reproduce tiny --quick" in re.sub("</?span[^>]*>", "", text)
     made = json.loads((report.parent / "verdicts.json").read_text(encoding="utf-8"))
     assert (made["complete"], made["unfinished"]) == (False, ["late"])
-    assert sorted(path.name for path in (report.parent / "tiny").iterdir()) == ["figure.pdf", "figure.png", "index.html"]
+    beside = sorted(path.name for path in (report.parent / "tiny").iterdir())
+    assert beside == ["figure.pdf", "figure.png", "index.html"]
 
 
 @pytest.mark.parametrize("width", [1280, 400])
