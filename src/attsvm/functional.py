@@ -98,6 +98,19 @@ def exact_softmax(scores: Tensor, dim: int = -1) -> Tensor:
     ------
     ValueError
         If `scores` is not a floating-point tensor with that dimension.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm.functional import exact_softmax
+    >>> scores = torch.tensor([60.0, 0.0], dtype=torch.float64, requires_grad=True)
+    >>> exact_softmax(scores)[0].backward()
+    >>> bool(scores.grad[0] > 0)
+    True
+    >>> scores.grad = None
+    >>> torch.softmax(scores, -1)[0].backward()
+    >>> bool(scores.grad[0] > 0)
+    False
     """
     if not isinstance(scores, Tensor) or not scores.is_floating_point():
         raise ValueError(
@@ -125,6 +138,13 @@ def sparsemax(scores: Tensor, dim: int = -1) -> Tensor:
     -------
     tensor
         max(scores - tau, 0) with tau such that it sums to 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm.functional import sparsemax
+    >>> sparsemax(torch.tensor([1.0, 0.5, -1.0])).tolist()
+    [0.75, 0.25, 0.0]
     """
     ordered = scores.sort(dim, descending=True).values
     shape = [1] * scores.ndim
@@ -271,6 +291,14 @@ def exact_attention(
     ------
     ValueError
         If shapes or dtypes do not fit, or a mask is given together with `is_causal`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm.functional import exact_attention
+    >>> query = key = value = torch.eye(3).expand(2, 3, 3)
+    >>> exact_attention(query, key, value, is_causal=True).shape
+    torch.Size([2, 3, 3])
     """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or tensor.ndim < 2:
@@ -386,6 +414,17 @@ def exact_cross_entropy(
     ------
     ValueError
         If shapes or dtypes do not fit or `reduction` is unknown, or there is one class only and `scaled`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm.functional import exact_cross_entropy
+    >>> logits = torch.tensor([[60.0, 0.0]], dtype=torch.float64)
+    >>> target = torch.tensor([0])
+    >>> bool(exact_cross_entropy(logits, target) > 0)
+    True
+    >>> torch.nn.functional.cross_entropy(logits, target).item()
+    0.0
     """
     if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim < 1:
         raise ValueError(f"logits is {_kind(logits)}; a floating-point tensor (..., C) was expected.")

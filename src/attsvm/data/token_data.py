@@ -96,6 +96,16 @@ class TokenData:
     ------
     ValueError
         If shapes disagree, something is empty, NaN or infinite, a label is not -1 or +1, or a query sees no token.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import TokenData
+    >>> data = TokenData(tokens=np.ones((3, 4, 8)), queries=np.ones((3, 8)), labels=[1, -1, 1])
+    >>> data.n, data.T, data.d
+    (3, 4, 8)
+    >>> data.problem([0, 2, 1]).shape
+    (3, 4, 8, 8)
     """
 
     tokens: Array

@@ -37,6 +37,17 @@ def margins(solution: Solution, ax: Axes | None = None) -> Axes:
     ------
     ValueError
         If the solution has no W, or no margin is positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> from attsvm import SelectionProblem, plots, solve
+    >>> random = np.random.default_rng(0)
+    >>> problem = SelectionProblem(random.normal(size=(6, 5, 8)), random.normal(size=(6, 8)), np.zeros(6, int))
+    >>> ax = plots.margins(solve(problem), Figure().subplots())
+    >>> ax.get_xlabel()
+    'margin'
     """
     values = solution.certified.margins[solution.problem.rejected]
     support = np.asarray(to_numpy("support", solution.support))[solution.problem.rejected]
@@ -73,6 +84,15 @@ def plane(solution: Solution, sequences: Sequence[int] = (0, 1, 2), ax: Axes | N
     ------
     ValueError
         If the tokens are not points of the plane.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from attsvm import SelectionProblem, plots, solve
+    >>> problem = SelectionProblem([[[1.0, 1.0], [0.0, 0.0], [-1.0, 0.5]]], [[1.0, 0.0]], [0])
+    >>> ax = plots.plane(solve(problem), ax=Figure().subplots())
+    >>> type(ax).__name__
+    'Axes'
     """
     problem = solution.problem
     n, _, d, _ = problem.shape
@@ -117,6 +137,17 @@ def path(trace: Trace, solution: Solution | None = None, ax: Axes | None = None)
     ------
     ValueError
         If the trace is of several trials.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> from attsvm import TokenData, plots, solve, train
+    >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0]]), np.array([1.0]))
+    >>> trace = train(data, np.array([1.0, 0.0]), steps=100, record_every=10)
+    >>> ax = plots.path(trace, solve(data.problem([0])), Figure().subplots())
+    >>> ax.get_ylabel()
+    'correlation with the frobenius SVM'
     """
     _single(trace)
     ax = _axes(ax)
@@ -152,6 +183,17 @@ def attention(trace: Trace, query: int = 0, ax: Axes | None = None) -> Axes:
     ------
     ValueError
         If the trace is of several trials, or has no such query.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> from attsvm import TokenData, plots, train
+    >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0]]), np.array([1.0]))
+    >>> trace = train(data, np.array([1.0, 0.0]), steps=100, record_every=10)
+    >>> ax = plots.attention(trace, query=0, ax=Figure().subplots())
+    >>> len(ax.lines)
+    2
     """
     _single(trace)
     if not 0 <= query < trace.data.n:
@@ -179,6 +221,15 @@ def spectrum(W: Any, label: str | None = None, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> from attsvm import plots
+    >>> ax = plots.spectrum(np.diag([3.0, 1.0, 0.1]), label="W", ax=Figure().subplots())
+    >>> ax.get_yscale()
+    'log'
     """
     matrix = to_numpy("W", W)
     values = np.linalg.svd(matrix, compute_uv=False)
@@ -203,6 +254,15 @@ def matrix(W: Any, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> from attsvm import plots
+    >>> ax = plots.matrix(np.diag([1.0, -1.0]), Figure().subplots())
+    >>> len(ax.images)
+    1
     """
     entries = to_numpy("W", W)
     ax = _axes(ax)
@@ -224,6 +284,17 @@ def shares(report: MarginReport, ax: Axes | None = None) -> Axes:
     Returns
     -------
     Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> from attsvm import SelectionProblem, margin_report, plots
+    >>> problem = SelectionProblem([[[1.0, 1.0], [0.0, 0.0]]], [[1.0]], [0])
+    >>> report = margin_report(np.array([[1.0], [1.0]]), problem, norms=("frobenius", "max"))
+    >>> ax = plots.shares(report, Figure().subplots())
+    >>> len(ax.patches)
+    2
     """
     ax = _axes(ax)
     names = [share.norm for share in report.shares]

@@ -50,6 +50,19 @@ class MarginAudit(Worded):
         Cosine with the Hebbian direction.
     noise : float
         What counts as noise in a cosine here.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), shuffles=1)
+    >>> len(audit.shuffled), audit.noise > 0
+    (1, True)
     """
 
     queries: int
@@ -156,6 +169,19 @@ def margin_audit(
     ------
     ValueError
         If no query sees two tokens, an option is unknown, or another head has other queries.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), shuffles=1)
+    >>> audit.queries, sorted(audit.directions)
+    (8, ['frobenius'])
     """
     unknown = set(norms) - set(NORMS)
     if unknown:

@@ -86,6 +86,18 @@ class AttentionHead:
         Tokens that the tokenizer adds, such as [CLS] and [SEP].
     columns : ndarray of int, or None
         Of a compressed rotary head: which of the model's query-key coordinates K and Q keep. None for the first ones.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> head.queries.shape, head.attention().shape, head.problem().shape
+    ((24, 17), (24, 6), (24, 6, 16, 17))
     """
 
     model: str

@@ -58,6 +58,19 @@ class KernelSolution:
     status : Status
     C : float or None
     seconds : float
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> solution = pretrained.solve_kernel(head, C=1.0)
+    >>> solution.status.name, solution.gap < 1e-5, solution.scores(head).shape
+    ('OPTIMAL', True, (24, 6))
     """
 
     head: AttentionHead
@@ -127,6 +140,18 @@ def solve_kernel(
     ------
     ValueError
         If `selected` does not fit the head, or an option is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import LlamaConfig, LlamaModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = LlamaModel(LlamaConfig(vocab_size=50, **sizes))
+    >>> head = pretrained.extract_head(model, 0, 0, {"input_ids": torch.arange(12).reshape(2, 6)})
+    >>> solution = pretrained.solve_kernel(head)
+    >>> solution.dual.shape, bool(solution.lower_bound <= solution.objective)
+    ((12, 6), True)
     """
     began = time.perf_counter()
     selection = _read_selected(head, selected)

@@ -46,6 +46,14 @@ class FarkasCertificate:
     problem : SelectionProblem
     dual : ndarray, shape (n, T)
         Nonnegative on rejected tokens, free on tied ones, summing to one over rejected tokens.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, solve
+    >>> problem = SelectionProblem([[[0.0], [1.0], [-1.0]]], [[1.0]], [0])
+    >>> certificate = solve(problem).certificate
+    >>> certificate.dual.round(9), certificate.verify()
+    (array([[0. , 0.5, 0.5]]), True)
     """
 
     problem: SelectionProblem

@@ -32,6 +32,15 @@ class Claim:
     certificate : FarkasCertificate or None
     tol : float
         The relative gap that an optimum promises.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, proofs, solve
+    >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
+    >>> solution = solve(problem)
+    >>> claim = proofs.Claim(problem, solution.norm, solution.status, solution.certified, None, tol=1e-9)
+    >>> claim.infeasible, claim.empty, bool(proofs.prove(claim))
+    (False, False, True)
     """
 
     problem: SelectionProblem

@@ -120,6 +120,16 @@ class RegularisedSolution(Solution):
     ----------
     regularisation : Regularisation
         C, the loss and the prior that were asked for.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, solve
+    >>> problem = SelectionProblem([[[0.0], [1.0], [-1.0]]], [[1.0]], [0])
+    >>> solution = solve(problem, C=1.0)
+    >>> solution.status.name, solution.slack.round(6).tolist()
+    ('OPTIMAL', [[0.0, 1.0, 1.0]])
+    >>> bool(solution.verify())
+    True
     """
 
     regularisation: Regularisation = Regularisation(None, "hinge", None)

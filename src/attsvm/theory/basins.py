@@ -34,6 +34,16 @@ class Basins:
         Position among `landscape.directions`; -1 where attention is still shared or the tokens are none of them.
     correlation : ndarray, shape (B,)
         Of the end with that direction; NaN where there is none.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> import numpy as np
+    >>> basins = theory.map_basins(trial, np.random.default_rng(0).normal(size=(5, 8, 8)), steps=200)
+    >>> basins.selected.shape, basins.correlation.shape
+    ((5, 3), (5,))
     """
 
     landscape: Landscape
@@ -77,6 +87,17 @@ def map_basins(
     ------
     ValueError
         If `starts` has another shape.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> import numpy as np
+    >>> starts = np.random.default_rng(0).normal(size=(5, 8, 8))
+    >>> basins = theory.map_basins(trial, starts, steps=200)
+    >>> basins.destination.shape, basins.ends.shape
+    ((5,), (5, 8, 8))
     """
     shape = (trial.tokens.shape[2], trial.queries.shape[1])
     given = to_numpy("starts", starts).astype(np.float64)

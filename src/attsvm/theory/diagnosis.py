@@ -94,6 +94,18 @@ class Diagnosis(Summarised):
     agrees : bool or None
         Whether the observation is what was predicted; None when nothing was predicted or observed.
     findings : tuple of Finding
+
+    Examples
+    --------
+    >>> from attsvm import diagnose, train
+    >>> from attsvm.data.synthetic import random_data
+    >>> data, v = random_data(None, 1, 2, 4, seed=0)
+    >>> trace = train(data, v, steps=500)
+    >>> diagnosis = diagnose(data, v, trace)
+    >>> diagnosis.observation.outcome.name, diagnosis.agrees
+    ('GLOBAL', True)
+    >>> sorted(diagnosis.hypotheses)[:3]
+    ['A', 'B.1', 'B.1 (slack)']
     """
 
     trial: Trial

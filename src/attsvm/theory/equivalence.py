@@ -125,6 +125,16 @@ def svm_equivalent(
     ------
     ValueError
         If shapes disagree, `attention` is no probability table, or an option is unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import TokenData, svm_equivalent, train
+    >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0]]), np.array([1.0]))
+    >>> trace = train(data, np.array([1.0, 0.0]), steps=1000)
+    >>> equivalent = svm_equivalent(data, trace.attention[-1], trace.W[-1])
+    >>> equivalent.selected.tolist(), equivalent.W.shape
+    ([[True, False]], (2, 1))
     """
     if not isinstance(data, TokenData) or data.batch_shape:
         what = f"trials {data.batch_shape}" if isinstance(data, TokenData) else type(data).__name__

@@ -76,6 +76,14 @@ class GraphSVM:
         Its certified solution; INFEASIBLE when the graphs contradict the embeddings.
     W_fin : ndarray, shape (d, d)
         The finite part; zero for acyclic graphs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.theory.graph import graph_svm
+    >>> answer = graph_svm(np.eye(3), sequences=[[0, 1, 2], [1, 0, 2]], labels=[0, 1])
+    >>> answer.acyclic, answer.W_fin.shape, len(answer.graphs)
+    (False, (3, 3), 1)
     """
 
     graphs: tuple[TokenGraph, ...]
@@ -148,6 +156,14 @@ def graph_svm(
     ------
     ValueError
         As :func:`next_token_graphs`, or if no sequence asks for anything.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.theory.graph import graph_svm
+    >>> answer = graph_svm(np.eye(3), sequences=[[0, 1, 2], [2, 1]], labels=[0, 2])
+    >>> answer.solution.status.name, answer.W_svm.shape, answer.acyclic
+    ('OPTIMAL', (3, 3), True)
     """
     table = to_numpy("embeddings", embeddings).astype(np.float64)
     if table.ndim != 2 or 0 in table.shape or not np.isfinite(table).all():

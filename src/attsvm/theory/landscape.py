@@ -50,6 +50,15 @@ class Landscape:
         Whether all were looked at.
     ends : tuple of End
         Where training ended from random starts, most frequent first; empty where no start was trained.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> landscape = theory.explore(trial)
+    >>> landscape.selections.shape, len(landscape.statuses), landscape.directions[0].holds
+    ((64, 3), 64, True)
     """
 
     trial: Trial
@@ -145,6 +154,15 @@ def explore(
     ------
     ValueError
         If a number is out of range, or `realised` does not fit.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> landscape = theory.explore(trial)
+    >>> landscape.total, landscape.exhaustive, len(landscape.directions) >= 1
+    (64, True, True)
     """
     if any(isinstance(number, bool) or not isinstance(number, (int, np.integer)) for number in (limit, samples)) or (
         limit < 1 or samples < 1

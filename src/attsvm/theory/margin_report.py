@@ -65,6 +65,15 @@ class MarginReport(Summarised):
     ----------
     shares : tuple of MarginShare
         In the order of the norms asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import SelectionProblem, margin_report
+    >>> problem = SelectionProblem([[[1.0, 1.0], [0.0, 0.0]]], [[1.0]], [0])
+    >>> report = margin_report(np.array([[1.0], [1.0]]), problem, norms=("frobenius", "max"))
+    >>> [(share.norm, round(share.low, 6)) for share in report.shares]
+    [('frobenius', 1.0), ('max', 1.0)]
     """
 
     shares: tuple[MarginShare, ...]

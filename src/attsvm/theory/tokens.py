@@ -50,6 +50,16 @@ class Trial:
         Scores Y_i h(v_it); -inf where the mask hides the token.
     score_error : float
         Scores closer than this are equal as far as float64 can tell.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> trial.gamma.shape, trial.linear
+    ((3, 4), True)
+    >>> trial.problem(trial.gamma.argmax(axis=1)).shape
+    (3, 4, 8, 8)
     """
 
     data: TokenData
@@ -184,6 +194,15 @@ class LocalOptimality:
         Tokens whose margin is one.
     violations : ndarray of bool, shape (n, T)
         Neighbours that score at least as high as the token selected.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> locality = theory.local_optimality(trial, trial.gamma.argmax(axis=1))
+    >>> locality.feasible, locality.holds, bool(locality.violations.any())
+    (True, True, False)
     """
 
     selected: np.ndarray
@@ -224,6 +243,15 @@ def local_optimality(trial: Trial, selected: Any, norm: str = "frobenius") -> Lo
     Notes
     -----
     arXiv 2308.16898, Definition 2.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> locality = theory.local_optimality(trial, trial.gamma.argmax(axis=1))
+    >>> locality.holds, locality.neighbours.shape
+    (True, (3, 4))
     """
     problem = trial.problem(selected)
     solution = trial.optimal_solution if _is_optimal(trial, problem, norm) else solve(problem, norm)

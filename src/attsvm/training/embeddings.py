@@ -42,6 +42,17 @@ class Vocabulary:
     ------
     ValueError
         If a shape does not fit or an index is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import train
+    >>> from attsvm.training import Vocabulary
+    >>> words = Vocabulary(np.eye(3), tokens=np.array([[0, 1], [1, 2]]), queries=np.array([2, 2]))
+    >>> data = words.data(np.array([1.0, 1.0]))
+    >>> trace = train(data, np.array([1.0, 0.5, 0.0]), vocabulary=words, embedding_lr=0.1, steps=20)
+    >>> trace.embeddings.shape
+    (2, 3, 3)
     """
 
     table: Array

@@ -70,6 +70,15 @@ class RegularizationPath:
     stationarity : array, shape (..., radii)
         1 - <-G, W> / (||G||_dual ||W||) for the gradient G: 0 where no direction inside the ball descends.
     norm : Norm
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import TokenData, regularization_path, solve
+    >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0]]), np.array([1.0]))
+    >>> path = regularization_path(data, np.array([1.0, 0.0]), radii=[1.0, 10.0])
+    >>> path.distance(solve(data.problem([0]))).round(6)
+    array([0., 0.])
     """
 
     radius: np.ndarray
@@ -167,6 +176,15 @@ def regularization_path(
     ------
     ValueError
         If an argument does not fit, or a local path finds no start inside its cone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import TokenData, regularization_path
+    >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0]]), np.array([1.0]))
+    >>> path = regularization_path(data, np.array([1.0, 0.0]), radii=[1.0, 10.0])
+    >>> path.W.shape, bool(path.loss[1] < path.loss[0])
+    ((2, 2, 1), True)
     """
     if not isinstance(data, TokenData):
         raise ValueError(f"data has type {type(data).__name__}; attsvm.TokenData was expected.")

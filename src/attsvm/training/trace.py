@@ -53,6 +53,17 @@ class Trace(Summarised):
     notice : str
         Why trials ended early, empty if none did: parameters that left the range of their dtype, or the arithmetic of a
         torch optimiser that loses the gradient. Their records from there on repeat the last finite iterate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import TokenData, train
+    >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0]]), np.array([1.0]))
+    >>> trace = train(data, np.array([1.0, 0.0]), steps=100, record_every=50)
+    >>> trace.step, trace.W.shape, trace.attention.shape
+    (array([  0,  50, 100]), (3, 2, 1), (3, 1, 2))
+    >>> bool(trace.loss[-1] < trace.loss[0]), trace.selected
+    (True, array([0]))
     """
 
     data: TokenData

@@ -24,6 +24,17 @@ class IterationState:
         Best proven bound so far.
     seconds : float
     method : str
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import SelectionProblem, solve
+    >>> random = np.random.default_rng(0)
+    >>> problem = SelectionProblem(random.normal(size=(6, 5, 8)), random.normal(size=(6, 8)), np.zeros(6, int))
+    >>> states = []
+    >>> solution = solve(problem, 3.0, callback=states.append)
+    >>> len(states) > 0, all(state.lower_bound <= solution.objective for state in states)
+    (True, True)
     """
 
     iteration: int
