@@ -297,10 +297,12 @@ def solve_regularised(
         control.iterations, control.method = opening.iterations, opening.method
         return answer(np.zeros((d, dz)), none, opening.certificate)
     # The prior itself, when it satisfies everything or nothing is worth a step away from it.
-    control.method = "closed form"
-    first = answer(prior, terms.slope(terms.cost))
-    if first.status is Status.OPTIMAL:
-        return first
+    slope = terms.slope(terms.cost)
+    if terms.may_stay(problem.adjoint(slope)):
+        control.method = "closed form"
+        first = answer(prior, slope)
+        if first.status is Status.OPTIMAL:
+            return first
     control.method = ""
     method = solve_setting if norm.euclidean else solve_soft_general
     guess = None if warm_start is None else _adapted(warm_start, terms)

@@ -100,6 +100,10 @@ class Norm(ABC):
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Evaluate the smooth approximation of the module's derivation at V (p, r)."""
 
+    def dual_after(self, M: np.ndarray, smooth: Smooth, step: np.ndarray) -> float:
+        """Evaluate the dual norm of M (d, dz), nearly the gradient of a smoothing a short step (d, dz) further on."""
+        return self.dual(M)
+
     @property
     def profile(self) -> Norm | None:
         """For an invariant norm: the entrywise norm of the singular values, a row, that it is."""

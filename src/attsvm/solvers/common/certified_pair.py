@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.double_double import Rows
-from attsvm.core.error_free import UNIT, Pair
+from attsvm.core.double_double import Rows, sharp_adjoint
+from attsvm.core.error_free import UNIT, Pair, error_of, sum_pairs, two_product
 from attsvm.core.norms import FROBENIUS, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS, FEW, gamma, growth, norm_above
@@ -68,7 +68,7 @@ def certify_pair(
     prior, W : ndarray, shape (d, dz)
     dual : ndarray, shape (n, T)
     sharp : bool
-        Take the margins that cost something in twice the working precision.
+        Take the margins that cost something, and the multipliers' pull, in twice the working precision.
 
     Returns
     -------
@@ -88,9 +88,10 @@ def certify_pair(
         high, residual = _primal_above(problem, terms, W, V, margins, sharp=sharp) if feasible else (np.inf, 0.0)
         # A large C makes much of the rounding of margins, which a slightly longer W does not have.
         primal = min(primal, high)
-        scale, plain = terms.bound(dual, adjoint)
+        length = terms.norm.dual(adjoint)
+        scale, plain = terms.bound(dual, adjoint, length)
         dual = terms.clip(dual * scale)
-        bound = _dual_below(problem, terms, prior, dual, adjoint * scale, residual)
+        bound = _dual_below(problem, terms, prior, dual, adjoint * scale, length * scale, residual, sharp=sharp)
         if terms.hard and terms.norm is FROBENIUS and bound > 0:
             dual = dual * bound  # W - W0 = A^T dual
     for array in (W, dual, margins):
@@ -208,22 +209,40 @@ def _dual_below(
     prior: np.ndarray,
     dual: np.ndarray,
     adjoint: np.ndarray,
+    length: float,
     residual: float,
+    *,
+    sharp: bool,
 ) -> float:
-    """Bound the objective from below with multipliers that :meth:`Terms.bound` has scaled to be admissible."""
+    """Bound the objective from below with multipliers that :meth:`Terms.bound` has scaled to be admissible.
+
+    ``length`` is the dual norm of ``adjoint`` as computed, both for these multipliers or ones they round.
+    """
     n, T = dual.shape
     d, dz = adjoint.shape
     size = np.abs(dual)
     if not size.any():
         return 0.0
     weight = float(np.vdot(size, problem.lengths)) * (1 + gamma(n * T + 4))
-    # Multipliers were rounded once after A^T dual was taken.
-    error = gamma(min(n + T, int(np.count_nonzero(dual))) + 8) * weight
-    length = terms.norm.dual(adjoint)
-    above = norm_above(terms.norm, adjoint, length, dual=True) * (1 + FEW) + error * growth(terms.norm, (d, dz), True)
-    products = terms.cost * dual
-    gain = float(products.sum()) - gamma(min(n * T, 4000) + 4) * float(np.abs(products).sum())
-    gain -= gamma(d + dz + 6) * frobenius(prior) * weight
+    exact = sharp_adjoint(problem, dual) if sharp else None
+    if exact is not None:
+        # With the pull M = A^T dual, the cost is sum(dual) - <prior, M>.
+        pull, relative = exact
+        adjoint, length = pull.high, terms.norm.dual(pull.high)
+        error = (relative * weight + frobenius(pull.low)) * (1 + FEW)
+        high, low = two_product(prior, pull.high)
+        parts = np.concatenate([dual[problem.rejected], -high.ravel(), -low.ravel()])
+        total = sum_pairs(Pair(parts, np.zeros(len(parts))), 0)
+        gain = float(total.high + total.low) * (1 - FEW) - error_of(len(parts), 4) * float(np.abs(parts).sum())
+        gain -= frobenius(prior) * error
+    else:
+        # Multipliers were rounded once after A^T dual was taken.
+        error = gamma(min(n + T, int(np.count_nonzero(dual))) + 8) * weight
+        products = terms.cost * dual
+        gain = float(products.sum()) - gamma(min(n * T, 4000) + 4) * float(np.abs(products).sum())
+        gain -= gamma(d + dz + 6) * frobenius(prior) * weight
+    above = norm_above(terms.norm, adjoint, length, dual=True, sharp=sharp) * (1 + 2 * FEW)
+    above += error * growth(terms.norm, (d, dz), True)
     if residual > 0:
         gain -= residual * float(size.sum(where=problem.tied)) * (1 + gamma(n * T))
     values = dual[problem.rejected]

@@ -48,8 +48,6 @@ MANY = 8
 # Stages without a smaller gap before rounding has the last word.
 STALLED = 4
 SMALLEST = 1e-17
-# A pair is judged when the gap should have fallen by this factor, or is within this factor of the one asked for.
-FEWER, WIDE = 1e-2, 100.0
 # A hard margin begins this far inside, in parts of the margin.
 INSIDE = 0.1
 
@@ -92,17 +90,11 @@ class SmoothingPath:
         self._normal = NormalMatrix(setting.reduced)
         basis = setting.ties.basis
         self._count = max(1, int(self._terms.rejected.sum()))
-        self._expected = np.inf
-        self._unjudged: tuple[Point, np.ndarray] | None = None
         self._free = np.linalg.qr(basis.T, mode="complete")[0][:, len(basis) :] if len(basis) else None
 
     def run(self, V: np.ndarray) -> None:
         """Follow the path from V (p, r), which a hard margin needs feasible, until the control is satisfied."""
-        self._follow(self._interior(V))
-        if self._unjudged is not None:
-            self._judge(*self._unjudged)
-
-    def _follow(self, V: np.ndarray) -> None:
+        V = self._interior(V)
         shortfall = np.where(self._terms.rejected, self._terms.cost - self._reduced.apply(V), 0.0)
         mu = CENTRE * (self._terms.norm.value(V) + self._terms.loss(shortfall)) / self._count or 1.0
         last = SMALLEST * mu
@@ -115,8 +107,7 @@ class SmoothingPath:
             if solve is None or self.control.stopped is not None or self.control.solved:
                 return
             gap = self.control.state.gap
-            if self._unjudged is None and self._expected < gap:
-                best, waited = (gap, 0) if gap < 0.9 * best else (best, waited + 1)
+            best, waited = (gap, 0) if gap < 0.9 * best else (best, waited + 1)
             if waited > STALLED:
                 return
             careful = careful + 1 if steps > MANY else max(careful - 1, 0)
@@ -182,13 +173,13 @@ class SmoothingPath:
             decrement = -float((move * point.gradient).sum())
             settled = not decrement > ON_PATH * mu
             if settled or step == NEWTON_STEPS - 1:
-                self._report(point, move, mu)
+                self._report(point, move)
                 return point, solve, step
             if self.control.observe(None, np.inf, None, 0.0):
                 return point, None, step
             after = self._searched(point, move, decrement, mu)
             if after is None:
-                self._report(point, move, mu)
+                self._report(point, move)
                 return point, solve, NEWTON_STEPS
             point = after
         raise AssertionError
@@ -203,28 +194,16 @@ class SmoothingPath:
             length *= 0.5
         return None
 
-    def _report(self, point: Point, move: np.ndarray, mu: float) -> None:
-        """Tell the control the end of a Newton step, or put it off where that costs more than a step.
-
-        The dual norm of a composed norm does: while the gap is sure to be wide, few steps are judged.
-        """
-        objective = point.norm.value + self._terms.loss(point.shortfall)
-        expected = mu * self._count / objective if objective > 0 else 0.0
-        if point.norm.parts and expected > max(FEWER * self._expected, WIDE * self.control.tol):
-            self._unjudged = point, move
-            self.control.observe(None, np.inf, None, 0.0)
-            return
-        self._expected, self._unjudged = expected, None
-        self._judge(point, move)
-
-    def _judge(self, point: Point, move: np.ndarray) -> None:
+    def _report(self, point: Point, move: np.ndarray) -> None:
         """Tell the control the end of a Newton step, with the multipliers that it improves."""
         setting = self.setting
         dual = self._terms.clip(point.dual - point.theta * self._reduced.apply(move))
         change = (point.norm.hessian @ move.ravel()).reshape(move.shape)
         left = point.norm.gradient + change - self._reduced.adjoint(dual)
-        tie = setting.ties.basis @ left.ravel()
-        setting.report(point.V + move, dual + setting.ties.tie_multipliers(tie), self.control)
+        dual = dual + setting.ties.tie_multipliers(setting.ties.basis @ left.ravel())
+        pull = self._reduced.adjoint(dual)
+        size = self._terms.norm.dual_after(pull, point.norm, move)
+        setting.report(point.V + move, dual, self.control, adjoint=pull, size=size)
 
     def _predicted(
         self, point: Point, solve: Callable[[np.ndarray], np.ndarray], mu: float, careful: int
