@@ -140,7 +140,7 @@ def test_cross_entropy_has_the_values_and_derivatives_of_torch():
         )
     assert gradcheck(lambda a: exact_cross_entropy(a, target, "none"), logits, check_forward_ad=True)
     assert gradgradcheck(lambda a: exact_cross_entropy(a, target, "none"), logits)
-    per_row = torch.vmap(torch.func.grad(exact_cross_entropy))(logits.detach(), target)
+    per_row = torch.vmap(torch.func.grad(lambda a, b: exact_cross_entropy(a, b)))(logits.detach(), target)
     torch.testing.assert_close(per_row, torch.autograd.grad(cross_entropy(logits, target) * 6, logits)[0])
 
 
