@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from attsvm.core.extras import drawing, frame
 from attsvm.core.summary import Worded
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.selectivity import MASS, asking_heads_queries
@@ -128,6 +130,45 @@ class MarginAudit(Worded):
             f"{begun}It points towards the SVM more than chance would: {nearest}; the Hebbian direction is {hebbian}, "
             f"{self.hebbian:.3f}."
         )
+
+    def to_frame(self) -> Any:
+        """List the directions that the trained W is compared with.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns direction and cosine.
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        rows = [*self.directions.items(), *(("permuted", one) for one in self.shuffled)]
+        rows += [("another head", one) for one in self.others]
+        columns = {
+            "direction": [*(name for name, _ in rows), "hebbian"],
+            "cosine": [*(one.cosine for _, one in rows), self.hebbian],
+        }
+        return frame("MarginAudit.to_frame", columns)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the cosines with the SVM of its own selection and with the controls; see :func:`attsvm.plots.controls`.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        """
+        return drawing("MarginAudit.plot").controls(self, ax)
 
 
 def _percent(share: float) -> str:

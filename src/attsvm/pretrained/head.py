@@ -16,10 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from attsvm.core.extras import drawing
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.pretrained.sources import Place
 
 
@@ -43,7 +46,7 @@ class Turns:
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionHead:
+class AttentionHead(Summarised):
     """A head of a model on given inputs; padding neither asks nor is seen.
 
     Attributes
@@ -207,6 +210,37 @@ class AttentionHead:
             texts=None if self.texts is None else tuple(self.texts[j][:width] for j in sequences),
             special=None if self.special is None else self.special[sequences, :width],
         )
+
+    def plot(self, sequence: int = 0, ax: Any = None) -> Any:
+        """Draw the attention matrix of one sequence; see :func:`attsvm.plots.head`.
+
+        Parameters
+        ----------
+        sequence : int
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        """
+        return drawing("AttentionHead.plot").head(self, sequence, ax)
+
+    def _summary(self) -> Summary:
+        n, T = self.mask.shape
+        facts = [
+            ("model", f"{self.model}, {self.name}"),
+            ("head", f"{self.head} of layer {self.layer}{', rotary' if self.rotary else ''}"),
+            ("queries", f"{n:,} over {T:,} tokens of {len(self.tokens):,} sequences"),
+            ("W", f"{self.K.shape[0]} x {self.Q.shape[0]}, rank at most {self.K.shape[1]}"),
+            ("error", f"{self.error:.1e} against the model's own attention"),
+        ]
+        note = "selection_report says what it attends to, margin_audit holds it against its SVM."
+        return Summary("AttentionHead", colour=MARKED, facts=facts, notes=[note])
 
     def __repr__(self) -> str:
         n, T = self.mask.shape

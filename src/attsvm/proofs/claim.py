@@ -11,6 +11,7 @@ from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import FEW, gamma, growth
 from attsvm.core.status import Status
+from attsvm.core.summary import Listed
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.proof import Bound
@@ -19,8 +20,8 @@ from attsvm.proofs.proof import Bound
 AGREEMENT = 4 * FEW
 
 
-@dataclass(frozen=True, eq=False)
-class Claim:
+@dataclass(frozen=True, eq=False, repr=False)
+class Claim(Listed):
     """A problem, and the W, multipliers or certificate that are said to solve it.
 
     Attributes
