@@ -222,7 +222,8 @@ class Setting:
             V = self.on_ties(V)
             shortfall = terms.cost - reduced.apply(V)
             smallest = 1.0 - float(np.max(shortfall, where=terms.rejected, initial=-np.inf))
-        if not terms.hard:
+        # With a prior a W whose margins exceed one may be better as it is than scaled down.
+        if not terms.hard or smallest >= 1.0:
             control.offer(V, terms.size(V) + terms.loss(shortfall) + self.loose, None, 0.0)
         if (terms.hard and smallest > 0) or 0 < 1.0 - smallest < NEARLY_SEPARATED:
             # Scaled up, W has margin one everywhere and no loss.

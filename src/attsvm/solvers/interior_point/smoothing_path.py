@@ -28,7 +28,9 @@ import numpy as np
 from scipy.linalg import LinAlgError
 
 from attsvm.core.normal_matrix import NormalMatrix
-from attsvm.core.norms import Smooth
+from attsvm.core.norms import Smooth, frobenius
+from attsvm.core.rounding import growth
+from attsvm.solvers.common.augmented import augmented
 from attsvm.solvers.common.cholesky import factor
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
@@ -48,6 +50,8 @@ MANY = 8
 # Stages without a smaller gap before rounding has the last word.
 STALLED = 4
 SMALLEST = 1e-17
+# What a step may leave of stationarity, in parts of the gap asked for.
+LOST = 0.1
 # A hard margin begins this far inside, in parts of the margin.
 INSIDE = 0.1
 
@@ -107,7 +111,8 @@ class SmoothingPath:
             if solve is None or self.control.stopped is not None or self.control.solved:
                 return
             gap = self.control.state.gap
-            best, waited = (gap, 0) if gap < 0.9 * best else (best, waited + 1)
+            if mu * self._count < gap * (point.norm.value + self._terms.loss(point.shortfall)):
+                best, waited = (gap, 0) if gap < 0.9 * best else (best, waited + 1)
             if waited > STALLED:
                 return
             careful = careful + 1 if steps > MANY else max(careful - 1, 0)
@@ -196,14 +201,35 @@ class SmoothingPath:
 
     def _report(self, point: Point, move: np.ndarray) -> None:
         """Tell the control the end of a Newton step, with the multipliers that it improves."""
-        setting = self.setting
-        dual = self._terms.clip(point.dual - point.theta * self._reduced.apply(move))
+        setting, terms, reduced = self.setting, self._terms, self._reduced
+        dual = point.dual - point.theta * reduced.apply(move)
         change = (point.norm.hessian @ move.ravel()).reshape(move.shape)
-        left = point.norm.gradient + change - self._reduced.adjoint(dual)
-        dual = dual + setting.ties.tie_multipliers(setting.ties.basis @ left.ravel())
-        pull = self._reduced.adjoint(dual)
-        size = self._terms.norm.dual_after(pull, point.norm, move)
+        left = point.norm.gradient + change - reduced.adjoint(dual)
+        tie = setting.ties.basis @ left.ravel()
+        left = left - setting.ties.adjoint(tie)
+        lost = growth(terms.norm, left.shape, True) * frobenius(left)
+        if LOST * self.control.tol < lost < np.inf:
+            move, dual, tie = self._stiff_step(point)
+        dual = terms.clip(dual + setting.ties.tie_multipliers(tie))
+        pull = reduced.adjoint(dual)
+        size = terms.norm.dual_after(pull, point.norm, move)
         setting.report(point.V + move, dual, self.control, adjoint=pull, size=size)
+
+    def _stiff_step(self, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Newton step (p, r) where theta A(move) has no digits left, with new multipliers (n, T) and the ties' (k,)."""
+        reduced, ties = self._reduced, self.setting.ties
+        weight = (point.theta * reduced.lengths**2).ravel()
+        first = np.argsort(weight)[max(0, weight.size - point.V.size) :]
+        rows, columns = np.unravel_index(first[weight[first] > 0], point.theta.shape)
+        soft = point.theta.copy()
+        soft[rows, columns] = 0.0
+        weights = np.append(point.theta[rows, columns], np.full(len(ties.basis), np.inf))
+        stiff = np.vstack([reduced.constraint_rows(rows, columns), ties.basis])
+        x, y = augmented(point.norm.hessian + self._normal.form(soft), stiff, weights)(-point.gradient.ravel())
+        move = x.reshape(point.V.shape)
+        dual = point.dual - soft * reduced.apply(move)
+        dual[rows, columns] -= y[: len(rows)]
+        return move, dual, -y[len(rows) :]
 
     def _predicted(
         self, point: Point, solve: Callable[[np.ndarray], np.ndarray], mu: float, careful: int
