@@ -1,8 +1,8 @@
 r"""How much norm a temperature for each query saves.
 
 Selective attention (arXiv 2411.12892) gives every query an inverse temperature, so that the logits are
-:math:`\tau_i x_{it}^\top W z_i`. Free ones would make any W as small as one likes, so they are given a budget here, a mean of one, which plain
-attention meets as well (the budget is ours, not the paper's):
+:math:`\tau_i x_{it}^\top W z_i`. Free ones would make any W as small as one likes, so they are given a budget here, a
+mean of one, which plain attention meets as well (the budget is ours, not the paper's):
 
 .. math:: \nu = \min\{\|W\| : \tau_i A_{it}(W) \ge 1,\ \tau \ge 0,\ \textstyle\sum_i\tau_i = m\}
 
