@@ -30,7 +30,7 @@ from attsvm.training.compiled import RULE_CODES
 RECORDS, DRAFT_RECORDS = 64, 24
 DRAFT_STEPS = 40
 # Starts along each side of the painted square, and how far its sides lie from the origin.
-BASIN_STARTS = 33
+BASIN_STARTS = 49
 BASIN_REACH = 6.0
 BASIN_STEPS = 600
 
@@ -41,9 +41,10 @@ class Superseded(Exception):
 
 @dataclass
 class Memory:
-    """What one page's next draft starts from: the last solution by its name."""
+    """What one page need not compute again: the last solutions by name, to start from, and the last basins."""
 
     solutions: dict[str, Solution] = field(default_factory=dict)
+    basins: tuple[bytes, dict[str, Any] | None] = (b"", None)
 
     def recall(self, name: str, problem: SelectionProblem, norm: str | int) -> Solution | None:
         """Return a solution to start from, or None; in the Frobenius norm a start costs more than it saves."""
@@ -52,6 +53,14 @@ class Memory:
             return None
         fits = last.problem.mask.shape == problem.mask.shape and last.problem.queries.shape == problem.queries.shape
         return last if fits else None
+
+    def painted(self, trial: Trial, state: Plane) -> dict[str, Any] | None:
+        """Return the basins, which do not depend on the start."""
+        parts = (trial.tokens, trial.queries, trial.gamma)
+        key = b"".join(part.tobytes() for part in parts) + state.optimizer.encode()
+        if key != self.basins[0]:
+            self.basins = (key, _basins(trial, state))
+        return self.basins[1]
 
 
 def head_of(state: Plane) -> Any:
@@ -153,7 +162,8 @@ def plane_picture(
     traces = {"W": trained(state.optimizer, init=start_of(state), **own)}
     if own:
         traces["exact"] = trained(state.optimizer, init=start_of(state))
-    if traces["W"].backend == "compiled" or not draft:
+    # K and Q have no start W(0) to share, and beside a slow training they would cost a draft its pace.
+    if state.start is None and (traces["W"].backend == "compiled" or not draft):
         traces["KQ"] = trained(factor_optimizer(state), parameterization="KQ", **own)
     runs = {name: _compare(state, trial, trace, name, draft, memory) for name, trace in traces.items()}
     main = runs["W"]
@@ -163,7 +173,7 @@ def plane_picture(
         "scores": trial.gamma.tolist(),
         "best": trial.optimal.tolist(),
         "runs": {name: _drawn(trial, run) for name, run in runs.items()},
-        "basins": _basins(trial, state) if state.basins and not draft else None,
+        "basins": memory.painted(trial, state) if state.basins and not draft else None,
     }
     return picture | {"verdict": plane_verdict(state, trial, main, runs.get("exact"))}
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from attsvm.playground.classes import RACES
 from attsvm.playground.plane import factor_optimizer
 from attsvm.playground.state import CLASSES, Classes, Plane
@@ -20,11 +16,10 @@ data = TokenData(tokens, queries, labels=np.array({labels}))
 {head}
 
 W = train(data, head, optimizer={optimizer!r}, steps={steps}{init}{numerics})
-KQ = train(data, head, parameterization="KQ", optimizer={factors!r}, steps={steps}{numerics})
-"""
+{factors}"""
 
 _SOLVED = """\
-for name, trace, norm in (("W", W, {norm!r}), ("K Q^T", KQ, "nuclear")):
+for name, trace, norm in {runs}:
     selected = {selected}
     solution = solve(SelectionProblem(tokens, queries, selected), norm)
     print(name, "keeps tokens", [int(token) + 1 for token in selected], "of sequences 1, 2, ...")
@@ -35,7 +30,7 @@ for name, trace, norm in (("W", W, {norm!r}), ("K Q^T", KQ, "nuclear")):
 """
 
 _EQUIVALENT = """\
-for name, trace, norm in (("W", W, "frobenius"), ("K Q^T", KQ, "nuclear")):
+for name, trace, norm in {runs}:
     W_end = np.asarray(trace.W[-1], dtype=float)
     logits = np.einsum("ntd,de,ne->nt", tokens, W_end, queries)
     attention = np.exp(logits - logits.max(1, keepdims=True))
@@ -88,11 +83,17 @@ def script(state: Plane | Classes) -> str:
 
 def _plane_script(state: Plane) -> str:
     relu = state.head == "relu"
-    init = ""
-    if state.start is not None:
+    numerics = ', numerics="autograd", dtype="float32"' if state.numerics == "float32" else ""
+    runs = f'("W", W, {"frobenius" if relu else state.norm!r})'
+    init = factors = ""
+    if state.start is None:
+        options = f'parameterization="KQ", optimizer={factor_optimizer(state)!r}, steps={state.steps}{numerics}'
+        factors = f"KQ = train(data, head, {options})\n"
+        runs = f'({runs}, ("K Q^T", KQ, "nuclear"))'
+    else:
         z = state.queries[0]
         init = f", init=np.outer({state.start.tolist()}, {z.tolist()}) / {float(z @ z)!r}"
-    selected = {"trained": "trace.selected", "best": "np.argmax(data.labels[:, None] * (tokens @ head), axis=1)"}
+        runs = f"({runs},)"
     body = _PLANE.format(
         imports="from attsvm import svm_equivalent\nfrom attsvm.nn.heads import ReLUHead\n" if relu else "",
         tokens=state.tokens.tolist(),
@@ -100,23 +101,19 @@ def _plane_script(state: Plane) -> str:
         labels=state.labels.tolist(),
         head=f"head = ReLUHead(np.eye(2), {state.v.tolist()})" if relu else f"head = np.array({state.v.tolist()})",
         optimizer=state.optimizer,
-        factors=factor_optimizer(state),
         steps=state.steps,
         init=init,
-        numerics=', numerics="autograd", dtype="float32"' if state.numerics == "float32" else "",
+        numerics=numerics,
+        factors=factors,
     )
     if relu:
-        return body + _EQUIVALENT
-    keep = state.keep if isinstance(state.keep, str) else None
-    return body + _SOLVED.format(norm=state.norm, selected=selected[keep] if keep else f"np.array({list(state.keep)})")
+        return body + _EQUIVALENT.format(runs=runs)
+    selected = {"trained": "trace.selected", "best": "np.argmax(data.labels[:, None] * (tokens @ head), axis=1)"}
+    keep = selected[state.keep] if isinstance(state.keep, str) else f"np.array({list(state.keep)})"
+    return body + _SOLVED.format(runs=runs, selected=keep)
 
 
 def _classes_script(state: Classes) -> str:
     return _CLASSES.format(
         points=state.points.tolist(), classes=state.classes.tolist(), count=CLASSES, races=RACES, steps=state.steps
     )
-
-
-def rounded(values: Any, digits: int = 3) -> Any:
-    """Round nested numbers for a state that is short to write."""
-    return np.asarray(values, dtype=float).round(digits).tolist()

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from attsvm.playground.plane import Run
 
 GOOD, UNSURE, BAD = "good", "unsure", "bad"
+# Loss of correlation that shows in the picture.
+VISIBLE = 1e-3
 
 
 def plane_verdict(state: Plane, trial: Trial, run: Run, exact: Run | None) -> dict[str, str]:
@@ -33,15 +35,18 @@ def plane_verdict(state: Plane, trial: Trial, run: Run, exact: Run | None) -> di
     dict
         `tone` ("good", "unsure" or "bad"), `word` and `sentence`.
     """
-    tone, word, sentence = _composed(run) if state.head == "relu" else _selected(state, trial, run)
+    tone, word, sentence = _composed(run) if state.head == "relu" else _selected(trial, run)
     if exact is not None:
-        sentence = f"{sentence} {_rounded(run, exact)}"
+        lost = _lost(run, exact)
+        tone, word, sentence = (
+            (BAD, "Direction lost", lost) if lost else (tone, word, f"{sentence} Nothing is lost yet.")
+        )
     if run.trace.notice:
         sentence = f"{sentence} {run.trace.notice}"
     return {"tone": tone, "word": word, "sentence": sentence}
 
 
-def _selected(state: Plane, trial: Trial, run: Run) -> tuple[str, str, str]:
+def _selected(trial: Trial, run: Run) -> tuple[str, str, str]:
     """Judge the tokens that a linear head keeps."""
     attention = _attention(trial, run)
     shared = [i for i, row in enumerate(attention) if row.max() < SELECTED]
@@ -149,17 +154,17 @@ def _composed(run: Run) -> tuple[str, str, str]:
     )  # fmt: skip
 
 
-def _rounded(run: Run, exact: Run) -> str:
-    """Compare single precision with exact arithmetic."""
+def _lost(run: Run, exact: Run) -> str:
+    """Say what single precision lost against exact arithmetic; empty for nothing that can be seen."""
     ours, theirs = run.correlation[-1], exact.correlation[-1]
-    if not (np.isfinite(ours) and np.isfinite(theirs)):
-        return "Exact arithmetic is drawn beside it."
     if not (run.selected == exact.selected).all():
-        return f"In exact arithmetic training ends on {_tokens(exact.selected)} instead."
-    rounding = "single precision rounds the gradient of saturated rows to zero"
-    if theirs - ours > 1e-4:
-        return f"Exact arithmetic reaches correlation {theirs:.6f}: {rounding}."
-    return f"Exact arithmetic reaches {theirs:.6f}; nothing is lost yet."
+        return f"In single precision training ends on {_tokens(run.selected)}, exactly on {_tokens(exact.selected)}."
+    if not theirs - ours > VISIBLE:  # also of NaN
+        return ""
+    return (
+        f"Plain float32 ends {_degrees(ours)} from the max-margin direction: softmax is saturated and its gradient is "
+        f"rounding. Exact gradients end {_degrees(theirs)} from it."
+    )
 
 
 def _attention(trial: Trial, run: Run) -> np.ndarray:
@@ -172,7 +177,11 @@ def _angle(run: Run, what: str = "the max-margin direction") -> str:
     last = run.correlation[-1]
     if not np.isfinite(last):
         return ""
-    return f"W is {np.degrees(np.arccos(np.clip(last, -1.0, 1.0))):.2g}° from {what}."
+    return f"W is {_degrees(last)} from {what}."
+
+
+def _degrees(cosine: float) -> str:
+    return f"{np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0))):.2g}°"
 
 
 def _tokens(selected: np.ndarray) -> str:

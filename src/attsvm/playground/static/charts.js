@@ -1,19 +1,19 @@
 // Attention as bars, and the curves of training.
 
-const percent = (share) => (share > 0.995 && share < 1 ? d3.format(".2%")(share) : d3.format(".0%")(share));
+const percent = d3.format(".0%");
 
 function drawBars(parent, state, picture) {
   const runs = picture.runs;
   const rows = d3.select(parent).selectAll("div.bars").data(picture.scores.map((_, i) => i));
   const entered = rows.enter().append("div").attr("class", "bars");
-  entered.append("h3");
+  entered.append("p").attr("class", "title");
   entered.append("svg").attr("role", "img");
   rows.exit().remove();
   const width = Math.max(120, parent.clientWidth / Math.min(picture.scores.length, 3) - 14);
   entered.merge(rows).each(function (i) {
     const T = picture.scores[i].length;
     const box = d3.select(this).attr("class", `bars sequence-${i}`);
-    box.select("h3").text(`Sequence ${i + 1}`);
+    box.select(".title").text(`Sequence ${i + 1}`);
     const svg = box.select("svg").attr("width", width).attr("height", 19 * T + 2);
     const shares = runs.W.attention[i];
     svg.attr("aria-label", `Attention of sequence ${i + 1}: ${shares.map((share, t) => `token ${t + 1} ${percent(share)}`).join(", ")}`);
@@ -38,13 +38,13 @@ function drawBars(parent, state, picture) {
 }
 
 // Lines over training steps; `curves` is a list of { name, steps, values }, with null where a value is not defined.
-function drawCurve(parent, title, curves, domain, format) {
+function drawCurve(parent, title, curves, domain) {
   const width = Math.max(160, parent.clientWidth);
   const height = 116;
   const [left, right, top, bottom] = [40, 20, 8, 22];
   let svg = d3.select(parent).select("svg");
   if (svg.empty()) {
-    d3.select(parent).append("h3").text(title);
+    d3.select(parent).append("p").attr("class", "title").text(title);
     svg = d3.select(parent).append("svg").attr("role", "img");
     for (const name of ["x axis", "y axis", "lines"]) svg.append("g").attr("class", name);
   }
@@ -55,7 +55,7 @@ function drawCurve(parent, title, curves, domain, format) {
   const powers = [1, 10, 100, 1000].filter((power) => power < last / 2.5);
   svg.select(".x").attr("transform", `translate(0,${height - bottom})`)
     .call(d3.axisBottom(x).tickValues([...powers, last]).tickFormat(d3.format(",")).tickSize(4));
-  svg.select(".y").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(4).tickFormat(d3.format(format)).tickSize(4));
+  svg.select(".y").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(4).tickSize(4));
   const path = d3.line().defined(([step, value]) => step >= 1 && value !== null).x(([step]) => x(step)).y(([, value]) => y(value));
   svg.select(".lines").selectAll("path").data(curves, (d) => d.name).join("path")
     .attr("class", (d) => `curve ${d.name}`)
@@ -70,7 +70,8 @@ function drawCurves(lossParent, correlationParent, runs) {
   const of = (key) => Object.entries(runs).map(([name, run]) => ({ name, label: RUN_LABELS[name], steps: run.steps, values: run[key] }));
   const losses = Object.values(runs).flatMap((run) => run.loss);
   const [low, high] = [Math.min(...losses), Math.max(...losses)];
-  drawCurve(lossParent, "Loss", of("loss"), [low, high > low ? high : low + 0.1], ".2~f");
+  drawCurve(lossParent, "Loss", of("loss"), [low, high > low ? high : low + 0.1]);
   const near = Object.values(runs).flatMap((run) => run.correlation).filter((value) => value !== null);
-  drawCurve(correlationParent, "Correlation with the SVM", of("correlation"), [Math.min(0, ...near), 1], ".1~f");
+  correlationParent.hidden = !near.length; // no SVM, no correlation
+  if (near.length) drawCurve(correlationParent, "Correlation with the SVM", of("correlation"), [Math.min(0, ...near), 1]);
 }

@@ -40,7 +40,7 @@ function makeClasses(parent, moved) {
       const races = picture?.races ?? Object.keys(RACE_TITLES).map((optimizer) => ({ optimizer }));
       const panels = grid.selectAll("section").data(races);
       const entered = panels.enter().append("section");
-      entered.append("h3");
+      entered.append("p").attr("class", "title");
       const drawing = entered.append("svg").attr("role", "group");
       for (const name of ["regions", "borders", "points"]) drawing.append("g").attr("class", name);
       entered.append("p").attr("class", "reached");
@@ -50,15 +50,15 @@ function makeClasses(parent, moved) {
         const size = Math.max(200, Math.min(320, this.clientWidth));
         const to = d3.scaleLinear([-reach, reach], [0, size]);
         const up = d3.scaleLinear([-reach, reach], [size, 0]);
-        panel.select("h3").text(RACE_TITLES[race.optimizer]);
+        panel.select(".title").text(RACE_TITLES[race.optimizer]);
         const svg = panel.select("svg").attr("width", size).attr("height", size)
           .attr("aria-label", `Points under ${RACE_TITLES[race.optimizer]}; arrow keys move the one in focus`);
         const outline = (polygon) => (polygon.length ? `M${polygon.map(([a, b]) => `${to(a)},${up(b)}`).join("L")}Z` : "");
         const classes = [0, 1, 2];
         svg.select(".regions").attr("aria-hidden", "true").selectAll("path").data(race.trained ? classes : []).join("path")
-          .attr("class", (c) => `region sequence-${c}`).attr("d", (c) => outline(region(race.trained, c, reach)));
+          .attr("class", (c) => `region sequence-${c}`).attr("d", (c) => outline(region(race.trained, c, 1.1 * reach)));
         svg.select(".borders").attr("aria-hidden", "true").selectAll("path").data(race.W?.[0][0] !== null && race.W ? classes : []).join("path")
-          .attr("class", "border").attr("d", (c) => outline(region(race.W, c, reach)));
+          .attr("class", "border").attr("d", (c) => outline(region(race.W, c, 1.1 * reach)));
         const points = svg.select(".points").selectAll("g").data(state.points.map((at, i) => ({ at, i })));
         const fresh = points.enter().append("g").attr("role", "button").attr("tabindex", number === 0 ? 0 : -1);
         fresh.append("circle").attr("class", "ring").attr("r", 9);

@@ -1,11 +1,11 @@
 // What can be chosen: every setting is a native control, so that keyboards, fingers and screen readers know it.
 
 const OPTIMIZER_TITLES = {
-  normalized_gd: "normalised gradient descent",
+  normalized_gd: "normalised descent",
   gd: "gradient descent",
   momentum: "dual momentum",
   polyak: "Polyak steps",
-  mirror: "mirror descent, p = 3",
+  mirror: "mirror descent, ℓ₃",
   sign: "sign descent",
   signum: "Signum",
   lion: "Lion",
@@ -22,8 +22,8 @@ const NORM_TITLES = {
   3: "entrywise ℓ₃",
 };
 const HEAD_TITLES = { linear: "linear, v·x", relu: "ReLU, v·ReLU(x)" };
-const NUMERICS_TITLES = { exact: "exact gradients", float32: "plain autograd, float32" };
-const KEEP_TITLES = { trained: "where training ends", best: "best scores", hand: "chosen by hand" };
+const NUMERICS_TITLES = { exact: "exact gradients", float32: "plain float32" };
+const KEEP_TITLES = { trained: "as trained", best: "best scores", hand: "by hand" };
 const STEPS = [50, 100, 200, 500, 1000, 2000, 5000];
 const MOST_SEQUENCES = 3;
 // What a new sequence or token is made of, by place.

@@ -2,12 +2,16 @@
 
 const SHAPES = [d3.symbolCircle, d3.symbolSquare, d3.symbolTriangle];
 const MARGIN = 14;
+const BASIN_REACH = 6; // the painted square fills the plane
 const STEP = 0.05; // of an arrow key; with Shift five times that
 // Paths grow without end: their distance from the origin is drawn on a logarithmic scale from here on.
 const LOG_FROM = 0.3;
 const subscript = (i) => "₁₂₃"[i];
 const place = (point) => point.map((value) => Math.round(value * 1000) / 1000);
 const said = (value) => (value === null || value === undefined ? "none" : d3.format(".3~g")(value));
+
+// Whether an earlier sequence has the same query, and so the same path and ray.
+const repeats = (state, i) => state.queries.slice(0, i).some((z) => z.every((entry, k) => entry === state.queries[i][k]));
 
 // How far the plane must reach to show the state with some room.
 function reachOf(state) {
@@ -31,7 +35,7 @@ function makePlane(parent, moved, kept) {
   const y = (value) => size / 2 - scale(value);
 
   function fit(state) {
-    reach = state.basins ? 6.4 : reachOf(state);
+    reach = state.basins ? BASIN_REACH : reachOf(state);
   }
 
   function resize() {
@@ -167,7 +171,8 @@ function makePlane(parent, moved, kept) {
 
   function drawRays(state, runs) {
     const rays = Object.entries(runs).filter(([name]) => name !== "exact").flatMap(([name, run]) =>
-      run.ray.map((end, i) => ({ name, i, end })).filter(({ end: [a, b] }) => a !== null && Math.hypot(a, b) > 0));
+      run.ray.map((end, i) => ({ name, i, end }))
+        .filter(({ i, end: [a, b] }) => a !== null && Math.hypot(a, b) > 0 && !repeats(state, i)));
     layers.rays.selectAll("line").data(rays).join("line")
       .attr("class", (d) => `ray ${d.name} sequence-${d.i}`)
       .attr("x1", x(0)).attr("y1", y(0))
@@ -175,7 +180,7 @@ function makePlane(parent, moved, kept) {
       .attr("y2", (d) => y((1.5 * reach * d.end[1]) / Math.hypot(...d.end)));
     const paths = Object.entries(runs).flatMap(([name, run]) => {
       const to = pathScale(state, run);
-      return run.path.map((points, i) => ({ name, i, points: points.map(to) }));
+      return run.path.map((points, i) => ({ name, i, points: points.map(to) })).filter(({ i }) => !repeats(state, i));
     });
     const order = { exact: 0, KQ: 1, W: 2 };
     paths.sort((a, b) => order[a.name] - order[b.name]);
@@ -187,7 +192,7 @@ function makePlane(parent, moved, kept) {
     layers.paths.selectAll("text").data(ends).join("text").attr("class", (d) => `name sequence-${d.i}`)
       .attr("x", (d) => Math.max(6, Math.min(size - 36, d.points.at(-1)[0] + 7)))
       .attr("y", (d) => Math.max(14, Math.min(size - 16, d.points.at(-1)[1] + 15)))
-      .text((d) => `W z${subscript(d.i)}`);
+      .text((d) => (ends.length > 1 ? `W z${subscript(d.i)}` : "W z"));
   }
 
   // For each sequence the line of its kept token, and the line one margin behind.
@@ -256,20 +261,26 @@ function makePlane(parent, moved, kept) {
   };
 }
 
-const PLANE_LEGEND = [
-  ["path", "path of W z"],
-  ["path KQ", "path of K Qᵀz"],
-  ["ray", "max-margin ray"],
-  ["ray KQ", "ray of the nuclear norm"],
-  ["ring kept", "kept token"],
-  ["ring support", "support token, margin one"],
-  ["margin", "margin one"],
-  ["fill", "fuller: higher score"],
-];
-
 function planeLegend(parent, state, picture) {
-  const entries = [...PLANE_LEGEND];
-  if (picture?.runs.exact) entries.splice(1, 0, ["path exact", "path in exact arithmetic"]);
+  const { W, KQ, exact } = picture.runs;
+  const feasible = W.status !== "INFEASIBLE";
+  const painted = picture.basins?.directions.map((tokens, kind) => {
+    const share = percent(picture.basins.shares[kind]);
+    return [`basin kind-${kind}`, `starts that end on tokens ${tokens.map((token) => token + 1).join(" and ")}: ${share}`];
+  });
+  const entries = [
+    ["path W", "path of W z"],
+    exact && ["path exact", "path in exact arithmetic"],
+    KQ && ["path KQ", "path of K Qᵀz"],
+    feasible && ["ray W", "max-margin ray"],
+    KQ && feasible && ["ray KQ", "ray of the nuclear norm"],
+    ["ring kept", "kept token"],
+    feasible && ["ring support", "support token, at margin one"],
+    feasible && ["margin behind", "line of margin one"],
+    !feasible && ["hull", "hull of the other tokens"],
+    ["fill", "fuller: higher score"],
+    ...(painted ?? []),
+  ].filter(Boolean);
   parent.replaceChildren();
   for (const [kind, text] of entries) {
     const item = element(parent, "li");
@@ -280,9 +291,9 @@ function planeLegend(parent, state, picture) {
     } else if (kind === "fill") {
       [0.1, 0.5, 1].forEach((opacity, k) => svg.append("circle").attr("class", "score").attr("r", 3.6).attr("cx", 4.5 + 8.5 * k).attr("cy", 7).attr("fill-opacity", opacity));
     } else {
-      const extra = kind === "margin" ? " behind" : "";
-      const [name, variant = "W"] = kind.split(" ");
-      svg.append("line").attr("class", `${name} ${variant} sequence-0${extra}`).attr("x1", 1).attr("x2", 25).attr("y1", 7).attr("y2", 7);
+      const area = kind.startsWith("basin") || kind === "hull";
+      if (area) svg.append("rect").attr("class", `${kind} sequence-0`).attr("x", 1).attr("y", 1).attr("width", 24).attr("height", 12);
+      else svg.append("line").attr("class", `${kind} sequence-0`).attr("x1", 1).attr("x2", 25).attr("y1", 7).attr("y2", 7);
     }
     item.append(text);
   }

@@ -198,11 +198,11 @@ function render({ model, el }) {
     const gap = (run) => (run.gap === null ? "none" : d3.format(".1e")(run.gap).replace("−", "-"));
     const rows = [
       ["Status", W.status.toLowerCase().replace("_", " ")],
-      [`${NORM_TITLES[state.norm]} norm of the SVM`, W.objective === null ? "none" : d3.format(".6~f")(W.objective)],
+      [`SVM, ${NORM_TITLES[state.norm]} norm`, W.objective === null ? "none" : d3.format(".6~f")(W.objective)],
       ["Certified gap", gap(W)],
       ["Correlation of W", near(W)],
-      ["Correlation of K Qᵀ", KQ ? near(KQ) : "when you let go"],
     ];
+    if (!state.start) rows.push(["Correlation of K Qᵀ", KQ ? near(KQ) : "when you let go"]);
     if (picture.runs.exact) rows.push(["In exact arithmetic", near(picture.runs.exact)]);
     facts.replaceChildren();
     for (const [term, value] of rows) {
@@ -218,7 +218,7 @@ function render({ model, el }) {
     cells.replaceChildren();
     const grid = element(cells, "table");
     const head = element(element(grid, "thead"), "tr");
-    for (const title of ["sequence", "token", "x", "y", "score", "margin", "attention", ""]) element(head, "th", { scope: "col" }, title);
+    for (const title of ["sequence", "token", "x", "y", "score", "margin", "attention", "role"]) element(head, "th", { scope: "col" }, title);
     const body = element(grid, "tbody");
     const run = picture.runs.W;
     state.tokens.forEach((sequence, i) => sequence.forEach((at, t) => {
