@@ -94,7 +94,9 @@ def controls(audit: MarginAudit, ax: Axes | None = None) -> Axes:
     ax.barh(names, values, color=[FIRST if k < own else "0.75" for k in range(len(bars))])
     draws = audit.null["cosine"].draws
     if len(draws):
-        ax.axvspan(draws.min(), draws.max(), color="0.5", alpha=0.2, lw=0, label="re-drawn weights, with their own SVMs")
+        ax.axvspan(
+            draws.min(), draws.max(), color="0.5", alpha=0.2, lw=0, label="re-drawn weights, with their own SVMs"
+        )
         ax.legend(frameon=False)
     ax.set(xlabel="cosine with the trained W")
     ax.invert_yaxis()
