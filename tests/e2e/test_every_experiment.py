@@ -68,6 +68,8 @@ OTHER: dict[str, list[dict[str, Any]]] = {
     "factor-flow": [{"case": "diagonal, aligned", "n": 3, "d": 2, "T": 2}],
     "adaptive-steps": [{"setting": "orthogonal", "rule": "polyak", "n": 1, "T": 2}],
     "benign-overfitting": [{"setting": "two tokens", "ratio": 0.3, "d": 30, "n": 4}],
+    "parameter-margin": [{"optimiser": "Muon", "power": 0.8, "n": 2, "d": 3}],
+    "trained-embeddings": [{"start": 0.5, "n": 6, "d": 12}],
     "weight-decay": [{"setting": "descent", "strength": 0.1}, {"d": 3, "setting": "margin", "strength": 1.0}],
 }
 # CSS pixels that a figure has at windows of 400 and 1280.

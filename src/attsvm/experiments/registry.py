@@ -40,6 +40,8 @@ BEYOND: dict[str, str] = {
     "factor-flow": "attsvm.experiments.beyond.factor_flow",
     "adaptive-steps": "attsvm.experiments.beyond.adaptive_steps",
     "benign-overfitting": "attsvm.experiments.beyond.benign_overfitting",
+    "parameter-margin": "attsvm.experiments.beyond.parameter_margin",
+    "trained-embeddings": "attsvm.experiments.beyond.trained_embeddings",
 }
 """What nobody has published."""
 

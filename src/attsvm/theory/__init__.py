@@ -23,6 +23,7 @@ from attsvm.theory.constants import (
     smoothness,
 )
 from attsvm.theory.divergence import norm_bounded, norm_diverges
+from attsvm.theory.kkt import kkt_residual
 from attsvm.theory.landscape import Landscape, explore
 from attsvm.theory.search import End
 from attsvm.theory.separability import Separability, check_separability, separates
@@ -57,6 +58,7 @@ __all__ = [
     "condition_e",
     "explore",
     "in_cone",
+    "kkt_residual",
     "local_constants",
     "local_optimality",
     "loss_constants",

@@ -52,6 +52,16 @@ def condition_alignment(problem: SelectionProblem, seed: int = 0) -> Condition:
     -------
     Condition
         Its value is the largest share of a constraint's squared norm that lies off the diagonal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import SelectionProblem, theory
+    >>> tokens = np.array([[[2.0, 0.0], [0.0, 0.0]], [[0.0, 1.0], [0.0, 0.0]]])
+    >>> theory.condition_alignment(SelectionProblem(tokens, np.eye(2), [0, 0])).holds
+    True
+    >>> theory.condition_alignment(SelectionProblem(tokens, np.ones((2, 2)), [0, 0])).holds
+    False
     """
     U, V = singular_spaces(problem, seed)
     right = problem.queries @ V  # (n, k)
