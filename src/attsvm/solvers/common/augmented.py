@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.linalg import LinAlgError, lapack
+from scipy.linalg import LinAlgError, get_lapack_funcs
 
 SCALINGS, REFINEMENTS = 8, 4
 
@@ -36,12 +36,13 @@ def augmented(
     for _ in range(SCALINGS):
         top = (np.abs(whole) * scale).max(axis=1) * scale
         scale /= np.sqrt(np.where(top > 0, top, 1.0))
-    lower_upper, pivots, singular = lapack.dgetrf(scale[:, None] * whole * scale, overwrite_a=True)
+    getrf, getrs = get_lapack_funcs(("getrf", "getrs"), (whole,))
+    lower_upper, pivots, singular = getrf(scale[:, None] * whole * scale, overwrite_a=True)
     if singular or not np.isfinite(lower_upper).all():
         raise LinAlgError("The augmented system is singular.")
 
     def once(right: np.ndarray) -> np.ndarray:
-        return scale * lapack.dgetrs(lower_upper, pivots, scale * right)[0]
+        return scale * getrs(lower_upper, pivots, scale * right)[0]
 
     def solve(rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         right = np.append(rhs, np.zeros(len(rows)))

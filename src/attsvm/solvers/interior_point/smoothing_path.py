@@ -35,6 +35,7 @@ from attsvm.solvers.common.augmented import augmented
 from attsvm.solvers.common.cholesky import factor
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.schedule import SMOOTH_ENTRIES
 
 # The first mu, in parts of the objective a token.
 CENTRE = 1.0
@@ -78,6 +79,13 @@ class Point:
     theta: np.ndarray
     drift: np.ndarray
     gradient: np.ndarray
+
+
+def resume(setting: Setting, control: Control, V: np.ndarray) -> None:
+    """Follow the path from V (p, r), or from the best V so far, where other methods have ended with the gap open."""
+    if not (control.solved or control.stopped) and V.size <= SMOOTH_ENTRIES:
+        control.enter("smoothing path")
+        SmoothingPath(setting, control).run(V if control.W is None else control.W)
 
 
 class SmoothingPath:
