@@ -26,10 +26,10 @@ from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, NormTerm, 
 from attsvm.solvers.interior_point.hard_power import solve_power
 from attsvm.solvers.interior_point.power_cone import PowerConeTerm
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
-from attsvm.solvers.interior_point.smoothing_path import SmoothingPath
+from attsvm.solvers.interior_point.smoothing_path import SmoothingPath, resume
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
-from attsvm.solvers.schedule import FEWER_ROWS_LINEAR, MANY_CONSTRAINTS, SMOOTH_ENTRIES
+from attsvm.solvers.schedule import FEWER_ROWS_LINEAR, MANY_CONSTRAINTS
 
 OPENING_GAP, OPENING_STEPS = 1e-2, 500
 FURTHER = 10.0
@@ -105,9 +105,7 @@ def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
     if control.solved or control.stopped:
         return
     _run(setting, np.zeros_like(V), unit, FURTHER * CENTRE, control, again=True)
-    if not (control.solved or control.stopped) and V.size <= SMOOTH_ENTRIES:
-        control.enter("smoothing path")
-        SmoothingPath(setting, control).run(V if control.W is None else control.W)
+    resume(setting, control, V)
 
 
 def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:

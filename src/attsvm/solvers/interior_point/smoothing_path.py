@@ -22,6 +22,7 @@ Newton systems are dense in the entries of V.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,7 @@ from attsvm.solvers.common.augmented import augmented
 from attsvm.solvers.common.cholesky import factor
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.schedule import SMOOTH_ENTRIES
 
 # The first mu, in parts of the objective a token.
 CENTRE = 1.0
@@ -50,7 +52,7 @@ MANY = 8
 # Stages without a smaller gap before rounding has the last word.
 STALLED = 4
 SMALLEST = 1e-17
-# What a step may leave of stationarity, in parts of the gap asked for.
+# What a step may leave of stationarity, in parts of the gap asked for, or to be expected of mu.
 LOST = 0.1
 # A hard margin begins this far inside, in parts of the margin.
 INSIDE = 0.1
@@ -77,6 +79,13 @@ class Point:
     theta: np.ndarray
     drift: np.ndarray
     gradient: np.ndarray
+
+
+def resume(setting: Setting, control: Control, V: np.ndarray) -> None:
+    """Follow the path from V (p, r), or from the best V so far, where other methods have ended with the gap open."""
+    if not (control.solved or control.stopped) and V.size <= SMOOTH_ENTRIES:
+        control.enter("smoothing path")
+        SmoothingPath(setting, control).run(V if control.W is None else control.W)
 
 
 class SmoothingPath:
@@ -129,7 +138,9 @@ class SmoothingPath:
         return (V + setting.prior) * ((1.0 + INSIDE) / margin) - setting.prior if 0 < margin < np.inf else V
 
     def _at(self, V: np.ndarray, mu: float) -> Point | None:
-        """Evaluate the smoothed problem at V; None outside the domain of a hard margin."""
+        """Evaluate the smoothed problem at V; None outside the domain of a hard margin, or of floats."""
+        if not np.isfinite(V).all():
+            return None
         terms, inner = self._terms, self._terms.rejected
         u = np.where(inner, terms.cost - self._reduced.apply(V), 0.0)
         half = 0.5 * u
@@ -178,13 +189,13 @@ class SmoothingPath:
             decrement = -float((move * point.gradient).sum())
             settled = not decrement > ON_PATH * mu
             if settled or step == NEWTON_STEPS - 1:
-                self._report(point, move)
+                self._report(point, move, mu)
                 return point, solve, step
             if self.control.observe(None, np.inf, None, 0.0):
                 return point, None, step
             after = self._searched(point, move, decrement, mu)
             if after is None:
-                self._report(point, move)
+                self._report(point, move, mu)
                 return point, solve, NEWTON_STEPS
             point = after
         raise AssertionError
@@ -199,7 +210,7 @@ class SmoothingPath:
             length *= 0.5
         return None
 
-    def _report(self, point: Point, move: np.ndarray) -> None:
+    def _report(self, point: Point, move: np.ndarray, mu: float) -> None:
         """Tell the control the end of a Newton step, with the multipliers that it improves."""
         setting, terms, reduced = self.setting, self._terms, self._reduced
         dual = point.dual - point.theta * reduced.apply(move)
@@ -208,10 +219,15 @@ class SmoothingPath:
         tie = setting.ties.basis @ left.ravel()
         left = left - setting.ties.adjoint(tie)
         lost = growth(terms.norm, left.shape, True) * frobenius(left)
-        if LOST * self.control.tol < lost < np.inf:
-            move, dual, tie = self._stiff_step(point)
+        objective = point.norm.value + terms.loss(point.shortfall)
+        expected = mu * self._count / objective if objective > 0 else 0.0
+        if LOST * max(self.control.tol, expected) < lost < np.inf:
+            with suppress(LinAlgError):
+                move, dual, tie = self._stiff_step(point)
         dual = terms.clip(dual + setting.ties.tie_multipliers(tie))
         pull = reduced.adjoint(dual)
+        if not np.isfinite(pull).all():
+            return
         size = terms.norm.dual_after(pull, point.norm, move)
         setting.report(point.V + move, dual, self.control, adjoint=pull, size=size)
 
