@@ -152,9 +152,7 @@ def losses_told() -> Iterator[None]:
             "the same task killed several workers, perhaps for want of memory; what is done is kept."
         ) from error
     except (cancelled, distributed.comm.CommClosedError) as error:
-        raise ClusterLost(
-            "the dask cluster is gone; what is done is kept, and the same command continues there."
-        ) from error
+        raise ClusterLost("the dask cluster is gone; what is done is kept, and the same command continues there.") from error
 
 
 class Watch:

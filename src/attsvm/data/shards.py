@@ -60,7 +60,9 @@ class Shard:
     def visible(self, rows: slice) -> np.ndarray:
         """Mark the tokens that some queries see, bool (rows, T)."""
         count = len(self.queries[rows])
-        return np.ones((count, self.tokens.shape[1]), dtype=bool) if self.mask is None else np.asarray(self.mask[rows])
+        return (
+            np.ones((count, self.tokens.shape[1]), dtype=bool) if self.mask is None else np.asarray(self.mask[rows])
+        )
 
     @property
     def shared(self) -> bool:
@@ -253,14 +255,10 @@ def shard_of(arrays: dict[str, Any], rows: slice, name: str) -> Shard:
     tokens = np.asanyarray(tokens)
     mask = None if mask is None else np.asarray(mask[rows]).astype(bool)
     if tokens.ndim != 3 or 0 in tokens.shape or tokens.dtype.kind not in "fiu":
-        raise ValueError(
-            f"tokens of {name} has {tokens.dtype} of shape {tokens.shape}; numbers (b, T, d) were expected."
-        )
+        raise ValueError(f"tokens of {name} has {tokens.dtype} of shape {tokens.shape}; numbers (b, T, d) were expected.")
     T = tokens.shape[1]
     if queries.ndim != 2 or sequence.shape != (n,) or (n and not 0 <= sequence.min() <= sequence.max() < len(tokens)):
-        raise ValueError(
-            f"queries of {name} has shape {queries.shape} for {len(tokens)} sequences; (n, dz) was expected."
-        )
+        raise ValueError(f"queries of {name} has shape {queries.shape} for {len(tokens)} sequences; (n, dz) was expected.")
     integral = selected.dtype.kind in "iu" and selected.ndim in (1, 2) and len(selected) == n
     if selected.dtype == bool:
         fits = selected.shape == (n, T) and bool(selected.any(axis=1).all())

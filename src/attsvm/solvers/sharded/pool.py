@@ -30,9 +30,7 @@ class Pool(Protocol):
     sent: int
     received: int
 
-    def joined(
-        self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Sequence[tuple[Any, ...]]
-    ) -> Any:
+    def joined(self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Sequence[tuple[Any, ...]]) -> Any:
         """Call ``task(source, *own[k], *common)`` on every shard k, and join the answers, ``join(answers)``."""
         ...
 
@@ -50,9 +48,7 @@ class Here:
         self._sources = sources
         self.sent = self.received = 0
 
-    def joined(
-        self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Sequence[tuple[Any, ...]]
-    ) -> Any:
+    def joined(self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Sequence[tuple[Any, ...]]) -> Any:
         """Join as the answers come, so that few are held at a time."""
         answers: list[Any] = []
         for source, parts in zip(self._sources, own, strict=True):
@@ -101,9 +97,7 @@ class OnCluster:
         bare: Any = replace(source, tokens=None)  # type: ignore[arg-type]
         return self._client.submit(_with_tokens, tokens, task, bare, *arguments, pure=False)
 
-    def joined(
-        self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Sequence[tuple[Any, ...]]
-    ) -> Any:
+    def joined(self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Sequence[tuple[Any, ...]]) -> Any:
         """Join answers on the workers, so that one arrives here."""
         # What all are sent leaves this process once; workers hand it on, and make it again if it is lost.
         shared = [self._client.submit(_same, value, pure=False) for value in common]
@@ -111,7 +105,9 @@ class OnCluster:
         level = [self._submit(task, k, *parts, *shared) for k, parts in enumerate(own)]
         tasks = [*shared, *level]
         while len(level) > 1:
-            level = [self._client.submit(join, level[k : k + JOINED], pure=False) for k in range(0, len(level), JOINED)]
+            level = [
+                self._client.submit(join, level[k : k + JOINED], pure=False) for k in range(0, len(level), JOINED)
+            ]
             tasks += level
         answer = join(gathered(self._client, level, tasks))
         self.received += _size(answer)

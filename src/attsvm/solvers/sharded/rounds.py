@@ -229,7 +229,9 @@ class Shards:
         primal = Primal.of(W, self.prior, restriction.terms, allowance, answer)
         dual = Dual.of(restriction, values, state.settled, state.anchor, answer.empty, primal.tie_residual)
         gap = control.state.gap
-        done = control.observe(primal.W, primal.upper_bound, values, dual.lower_bound, steps=max(1, inner.iterations))
+        done = control.observe(
+            primal.W, primal.upper_bound, values, dual.lower_bound, steps=max(1, inner.iterations)
+        )
         if self.primal is None or primal.upper_bound < self.primal.upper_bound:
             self.primal = primal
         if self.dual is None or dual.lower_bound > self.dual.lower_bound:
