@@ -28,7 +28,7 @@ from attsvm.training.compiled import RULE_CODES
 
 # Each record costs as much as a hundred compiled steps, and so does each time the loop asks whether to go on.
 RECORDS, DRAFT_RECORDS = 64, 24
-DRAFT_STEPS = 40
+DRAFT_STEPS = 24
 # Starts along each side of the painted square, and how far its sides lie from the origin.
 BASIN_STARTS = 49
 BASIN_REACH = 6.0

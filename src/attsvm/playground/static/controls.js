@@ -38,6 +38,14 @@ function element(parent, tag, attributes = {}, text = "") {
   return node;
 }
 
+// Widths are read once and forgotten on a resize: to read one in the middle of drawing lays the whole page out.
+let widths = new WeakMap();
+
+function widthOf(node) {
+  if (!widths.has(node)) widths.set(node, node.clientWidth);
+  return widths.get(node);
+}
+
 // A select with its label; values keep their type.
 function chooser(parent, name, title, options, current, choose) {
   const label = element(parent, "label", { class: "field" });

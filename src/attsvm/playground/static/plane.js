@@ -39,7 +39,7 @@ function makePlane(parent, moved, kept) {
   }
 
   function resize() {
-    const next = Math.max(280, Math.min(620, parent.clientWidth));
+    const next = Math.max(280, Math.min(620, widthOf(parent)));
     size = next;
     svg.attr("width", size).attr("height", size).attr("viewBox", `0 0 ${size} ${size}`);
     scale.domain([0, reach]).range([0, size / 2 - MARGIN]);
@@ -245,6 +245,12 @@ function makePlane(parent, moved, kept) {
     node: svg.node(),
     fit,
     forget() { basins = null; },
+    // What follows the hand before the answer is there.
+    follow(state, picture) {
+      current = state;
+      drawHandles(state);
+      drawTokens(state, picture);
+    },
     draw(state, picture) {
       current = state;
       resize();
@@ -281,6 +287,9 @@ function planeLegend(parent, state, picture) {
     ["fill", "fuller: higher score"],
     ...(painted ?? []),
   ].filter(Boolean);
+  const written = entries.join();
+  if (parent.dataset.entries === written) return;
+  parent.dataset.entries = written;
   parent.replaceChildren();
   for (const [kind, text] of entries) {
     const item = element(parent, "li");

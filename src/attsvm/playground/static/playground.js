@@ -103,7 +103,7 @@ function render({ model, el }) {
   function moved(part, live, key, spoken) {
     state = { ...state, ...part };
     if (live) {
-      scene.draw(state, matches(picture) ? picture : null);
+      scene.follow(state, matches(picture) ? picture : null);
       want(true);
     } else {
       settle();
@@ -204,12 +204,14 @@ function render({ model, el }) {
     ];
     if (!state.start) rows.push(["Correlation of K Qᵀ", KQ ? near(KQ) : "when you let go"]);
     if (picture.runs.exact) rows.push(["In exact arithmetic", near(picture.runs.exact)]);
-    facts.replaceChildren();
-    for (const [term, value] of rows) {
-      const group = element(facts, "div");
-      element(group, "dt", {}, term);
-      element(group, "dd", {}, value);
-    }
+    const groups = d3.select(facts).selectAll("div").data(rows);
+    const entered = groups.enter().append("div");
+    entered.append("dt");
+    entered.append("dd");
+    groups.exit().remove();
+    const all = entered.merge(groups);
+    all.select("dt").text(([term]) => term);
+    all.select("dd").text(([, value]) => value);
   }
 
   const near = (run) => (run.correlation.at(-1) === null ? "none" : d3.format(".6f")(run.correlation.at(-1)));
@@ -264,6 +266,7 @@ function render({ model, el }) {
   const watcher = new ResizeObserver(() => {
     if (root.clientWidth === width) return;
     width = root.clientWidth;
+    widths = new WeakMap();
     scene?.draw(state, matches(picture) ? picture : null);
     if (picture && matches(picture)) draw();
   });
