@@ -90,11 +90,14 @@ def numerics_of(state: Plane) -> dict[str, Any]:
     return {"numerics": "autograd", "dtype": "float32"} if state.numerics == "float32" else {}
 
 
-def watched(steps: int, draft: bool, stale: Callable[[], bool]) -> dict[str, Any]:
-    """Return the options of :func:`attsvm.train` that record a run, densest at its start, and stop it when stale."""
-    marks = np.geomspace(1, steps, DRAFT_RECORDS if draft else RECORDS)
-    recorded = {"steps": steps, "record_every": np.unique(marks.round().astype(int)).tolist()}
-    return recorded if draft else {**recorded, "callback": lambda step, steps: stale()}
+def interruptible(draft: bool, stale: Callable[[], bool]) -> dict[str, Any]:
+    """Return the options of :func:`attsvm.train` by which a newer state ends a run that is no draft."""
+    return {} if draft else {"callback": lambda step, steps: stale()}
+
+
+def record_steps(steps: int, draft: bool) -> list[int]:
+    """Return the steps to draw, densest at the start."""
+    return np.unique(np.geomspace(1, steps, DRAFT_RECORDS if draft else RECORDS).round().astype(int)).tolist()
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +156,10 @@ def plane_picture(
     def trained(optimizer: str, **options: Any) -> Trace:
         compiled = optimizer in RULE_CODES and state.head == "linear" and "numerics" not in options
         steps = min(state.steps, DRAFT_STEPS) if draft and not compiled else state.steps
-        trace = train(data, head, optimizer=optimizer, **watched(steps, draft, stale), **options)
+        trace = train(
+            data, head, optimizer=optimizer, steps=steps, record_every=record_steps(steps, draft),
+            **interruptible(draft, stale), **options,
+        )  # fmt: skip
         if trace.stopped:
             raise Superseded
         return trace

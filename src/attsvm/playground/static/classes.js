@@ -97,7 +97,7 @@ function makeClasses(parent, moved) {
         shown.select(".ground").attr("d", shape);
         shown.select(".shape").attr("d", shape);
         if (!race.norm) return;
-        const near = race.correlation.at(-1);
+        const near = race.correlation;
         panel.select(".reached").text(near === null ? "No SVM to compare with." : `Correlation ${d3.format(".4f")(near)} with the SVM of the ${RACE_NORMS[race.norm]} norm, certified gap ${d3.format(".1~e")(race.gap)}.`);
         const shares = Object.entries(race.shares).map(([norm, share]) => ({ norm, share }));
         const rows = panel.select(".shares").selectAll("div").data(shares);

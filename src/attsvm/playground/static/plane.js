@@ -191,7 +191,7 @@ function makePlane(parent, moved, kept) {
       .attr("cx", (d) => d.points.at(-1)[0]).attr("cy", (d) => d.points.at(-1)[1]);
     layers.paths.selectAll("text").data(ends).join("text").attr("class", (d) => `name sequence-${d.i}`)
       .attr("x", (d) => Math.max(6, Math.min(size - 36, d.points.at(-1)[0] + 7)))
-      .attr("y", (d) => Math.max(14, Math.min(size - 16, d.points.at(-1)[1] + 15)))
+      .attr("y", (d) => Math.max(14, Math.min(size - 16, d.points.at(-1)[1] + (d.i === 1 ? -9 : 15))))
       .text((d) => (ends.length > 1 ? `W z${subscript(d.i)}` : "W z"));
   }
 
