@@ -26,6 +26,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
+from attsvm.core.summary import one_line
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.proof import Proof
@@ -120,6 +121,16 @@ class RegularisedSolution(Solution):
     ----------
     regularisation : Regularisation
         C, the loss and the prior that were asked for.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, solve
+    >>> problem = SelectionProblem([[[0.0], [1.0], [-1.0]]], [[1.0]], [0])
+    >>> solution = solve(problem, C=1.0)
+    >>> solution.status.name, solution.slack.round(6).tolist()
+    ('OPTIMAL', [[0.0, 1.0, 1.0]])
+    >>> bool(solution.verify())
+    True
     """
 
     regularisation: Regularisation = Regularisation(None, "hinge", None)
@@ -215,11 +226,9 @@ class RegularisedSolution(Solution):
         return int(np.count_nonzero(sigma > reach))
 
     def __repr__(self) -> str:
-        return (
-            f"RegularisedSolution({self.status.name}, {self.norm.name} norm {self.objective:.6g}, "
-            f"primal {self.primal:.6g}, gap {self.gap:.1e}, {self.method}, {self.iterations} iterations, "
-            f"{self.seconds:.3g} s)"
-        )
+        value, work = f"{self.norm.name} norm {self.objective:.6g}", f"{self.iterations} iterations"
+        parts = (self.status.name, value, f"primal {self.primal:.6g}", f"gap {self.gap:.1e}", self.method, work)
+        return one_line("RegularisedSolution", (*parts, f"{self.seconds:.3g} s"))
 
 
 def solve_regularised(
@@ -287,10 +296,12 @@ def solve_regularised(
         control.iterations, control.method = opening.iterations, opening.method
         return answer(np.zeros((d, dz)), none, opening.certificate)
     # The prior itself, when it satisfies everything or nothing is worth a step away from it.
-    control.method = "closed form"
-    first = answer(prior, terms.slope(terms.cost))
-    if first.status is Status.OPTIMAL:
-        return first
+    slope = terms.slope(terms.cost)
+    if terms.may_stay(problem.adjoint(slope)):
+        control.method = "closed form"
+        first = answer(prior, slope)
+        if first.status is Status.OPTIMAL:
+            return first
     control.method = ""
     method = solve_setting if norm.euclidean else solve_soft_general
     guess = None if warm_start is None else _adapted(warm_start, terms)

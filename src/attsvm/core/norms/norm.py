@@ -39,6 +39,14 @@ class Smooth:
         V is flattened row by row.
     parts : tuple of (ndarray, ndarray), shapes (p, r) and (p r, p r)
         For a norm composed of two others: what each of them contributes to the gradient, and its derivative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import norms
+    >>> smooth = norms.Schatten(2).smoothing(np.array([[3.0], [4.0]]), 1e-8)
+    >>> type(smooth).__name__, round(smooth.value, 6), smooth.gradient.round(6).ravel().tolist()
+    ('Smooth', 5.0, [0.6, 0.8])
     """
 
     value: float
@@ -63,6 +71,15 @@ class Norm(ABC):
     euclidean : bool
         Whether it is the Frobenius norm of W, or of W in other coordinates: a soft margin is then added to half the
         square, and at the optimum W is :math:`A^\top\lambda` in those coordinates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import norms
+    >>> norm = norms.Schatten(1)
+    >>> M = np.diag([3.0, 4.0])
+    >>> isinstance(norm, norms.Norm), round(norm.value(M), 6), round(norm.dual(M), 6)
+    (True, 7.0, 4.0)
     """
 
     name: str
@@ -82,6 +99,10 @@ class Norm(ABC):
     @abstractmethod
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Evaluate the smooth approximation of the module's derivation at V (p, r)."""
+
+    def dual_after(self, M: np.ndarray, smooth: Smooth, step: np.ndarray) -> float:
+        """Evaluate the dual norm of M (d, dz), nearly the gradient of a smoothing a short step (d, dz) further on."""
+        return self.dual(M)
 
     @property
     def profile(self) -> Norm | None:

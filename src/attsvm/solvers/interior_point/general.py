@@ -1,7 +1,8 @@
 r"""Every norm but Frobenius, hard and soft margins, with and without a prior: which methods, in which order.
 
 The Frobenius solution decides feasibility, which no norm changes, and opens the run. The interior point starts there,
-and again, further from all bounds, should rounding end it early. A hard margin in l_p, 1 < p < inf, is first tried by
+and again, further from all bounds, should rounding end it early; then the path of smoothed norms, whose Newton systems
+are another set of equations, has a try. A hard margin in l_p, 1 < p < inf, is first tried by
 a barrier on the smooth side of the duality (:mod:`attsvm.solvers.interior_point.hard_power`), five to eight times as
 fast as power cones where it arrives. Newton on the face of the nuclear norm (:mod:`attsvm.solvers.nuclear.face_newton`)
 finishes what the interior point began.
@@ -28,7 +29,7 @@ from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
-from attsvm.solvers.schedule import FEWER_ROWS_LINEAR, MANY_CONSTRAINTS
+from attsvm.solvers.schedule import FEWER_ROWS_LINEAR, MANY_CONSTRAINTS, SMOOTH_ENTRIES
 
 OPENING_GAP, OPENING_STEPS = 1e-2, 500
 FURTHER = 10.0
@@ -104,6 +105,9 @@ def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
     if control.solved or control.stopped:
         return
     _run(setting, np.zeros_like(V), unit, FURTHER * CENTRE, control, again=True)
+    if not (control.solved or control.stopped) and V.size <= SMOOTH_ENTRIES:
+        control.enter("smoothing path")
+        SmoothingPath(setting, control).run(V if control.W is None else control.W)
 
 
 def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:

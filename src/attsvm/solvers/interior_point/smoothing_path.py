@@ -28,7 +28,9 @@ import numpy as np
 from scipy.linalg import LinAlgError
 
 from attsvm.core.normal_matrix import NormalMatrix
-from attsvm.core.norms import Smooth
+from attsvm.core.norms import Smooth, frobenius
+from attsvm.core.rounding import growth
+from attsvm.solvers.common.augmented import augmented
 from attsvm.solvers.common.cholesky import factor
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
@@ -48,8 +50,8 @@ MANY = 8
 # Stages without a smaller gap before rounding has the last word.
 STALLED = 4
 SMALLEST = 1e-17
-# A pair is judged when the gap should have fallen by this factor, or is within this factor of the one asked for.
-FEWER, WIDE = 1e-2, 100.0
+# What a step may leave of stationarity, in parts of the gap asked for.
+LOST = 0.1
 # A hard margin begins this far inside, in parts of the margin.
 INSIDE = 0.1
 
@@ -92,17 +94,11 @@ class SmoothingPath:
         self._normal = NormalMatrix(setting.reduced)
         basis = setting.ties.basis
         self._count = max(1, int(self._terms.rejected.sum()))
-        self._expected = np.inf
-        self._unjudged: tuple[Point, np.ndarray] | None = None
         self._free = np.linalg.qr(basis.T, mode="complete")[0][:, len(basis) :] if len(basis) else None
 
     def run(self, V: np.ndarray) -> None:
         """Follow the path from V (p, r), which a hard margin needs feasible, until the control is satisfied."""
-        self._follow(self._interior(V))
-        if self._unjudged is not None:
-            self._judge(*self._unjudged)
-
-    def _follow(self, V: np.ndarray) -> None:
+        V = self._interior(V)
         shortfall = np.where(self._terms.rejected, self._terms.cost - self._reduced.apply(V), 0.0)
         mu = CENTRE * (self._terms.norm.value(V) + self._terms.loss(shortfall)) / self._count or 1.0
         last = SMALLEST * mu
@@ -115,7 +111,7 @@ class SmoothingPath:
             if solve is None or self.control.stopped is not None or self.control.solved:
                 return
             gap = self.control.state.gap
-            if self._unjudged is None and self._expected < gap:
+            if mu * self._count < gap * (point.norm.value + self._terms.loss(point.shortfall)):
                 best, waited = (gap, 0) if gap < 0.9 * best else (best, waited + 1)
             if waited > STALLED:
                 return
@@ -182,13 +178,13 @@ class SmoothingPath:
             decrement = -float((move * point.gradient).sum())
             settled = not decrement > ON_PATH * mu
             if settled or step == NEWTON_STEPS - 1:
-                self._report(point, move, mu)
+                self._report(point, move)
                 return point, solve, step
             if self.control.observe(None, np.inf, None, 0.0):
                 return point, None, step
             after = self._searched(point, move, decrement, mu)
             if after is None:
-                self._report(point, move, mu)
+                self._report(point, move)
                 return point, solve, NEWTON_STEPS
             point = after
         raise AssertionError
@@ -203,28 +199,37 @@ class SmoothingPath:
             length *= 0.5
         return None
 
-    def _report(self, point: Point, move: np.ndarray, mu: float) -> None:
-        """Tell the control the end of a Newton step, or put it off where that costs more than a step.
-
-        The dual norm of a composed norm does: while the gap is sure to be wide, few steps are judged.
-        """
-        objective = point.norm.value + self._terms.loss(point.shortfall)
-        expected = mu * self._count / objective if objective > 0 else 0.0
-        if point.norm.parts and expected > max(FEWER * self._expected, WIDE * self.control.tol):
-            self._unjudged = point, move
-            self.control.observe(None, np.inf, None, 0.0)
-            return
-        self._expected, self._unjudged = expected, None
-        self._judge(point, move)
-
-    def _judge(self, point: Point, move: np.ndarray) -> None:
+    def _report(self, point: Point, move: np.ndarray) -> None:
         """Tell the control the end of a Newton step, with the multipliers that it improves."""
-        setting = self.setting
-        dual = self._terms.clip(point.dual - point.theta * self._reduced.apply(move))
+        setting, terms, reduced = self.setting, self._terms, self._reduced
+        dual = point.dual - point.theta * reduced.apply(move)
         change = (point.norm.hessian @ move.ravel()).reshape(move.shape)
-        left = point.norm.gradient + change - self._reduced.adjoint(dual)
+        left = point.norm.gradient + change - reduced.adjoint(dual)
         tie = setting.ties.basis @ left.ravel()
-        setting.report(point.V + move, dual + setting.ties.tie_multipliers(tie), self.control)
+        left = left - setting.ties.adjoint(tie)
+        lost = growth(terms.norm, left.shape, True) * frobenius(left)
+        if LOST * self.control.tol < lost < np.inf:
+            move, dual, tie = self._stiff_step(point)
+        dual = terms.clip(dual + setting.ties.tie_multipliers(tie))
+        pull = reduced.adjoint(dual)
+        size = terms.norm.dual_after(pull, point.norm, move)
+        setting.report(point.V + move, dual, self.control, adjoint=pull, size=size)
+
+    def _stiff_step(self, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Newton step (p, r) where theta A(move) has no digits left, with new multipliers (n, T) and the ties' (k,)."""
+        reduced, ties = self._reduced, self.setting.ties
+        weight = (point.theta * reduced.lengths**2).ravel()
+        first = np.argsort(weight)[max(0, weight.size - point.V.size) :]
+        rows, columns = np.unravel_index(first[weight[first] > 0], point.theta.shape)
+        soft = point.theta.copy()
+        soft[rows, columns] = 0.0
+        weights = np.append(point.theta[rows, columns], np.full(len(ties.basis), np.inf))
+        stiff = np.vstack([reduced.constraint_rows(rows, columns), ties.basis])
+        x, y = augmented(point.norm.hessian + self._normal.form(soft), stiff, weights)(-point.gradient.ravel())
+        move = x.reshape(point.V.shape)
+        dual = point.dual - soft * reduced.apply(move)
+        dual[rows, columns] -= y[: len(rows)]
+        return move, dual, -y[len(rows) :]
 
     def _predicted(
         self, point: Point, solve: Callable[[np.ndarray], np.ndarray], mu: float, careful: int

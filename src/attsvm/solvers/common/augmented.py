@@ -1,0 +1,49 @@
+r"""Newton systems with a few weights so large that adding them to the rest would round it away.
+
+:math:`(K + R^\top\mathrm{diag}(w)R)\,x = r` is one block of
+
+.. math:: \begin{pmatrix} K & R^\top \\ R & -\mathrm{diag}(w)^{-1} \end{pmatrix}
+   \begin{pmatrix} x \\ y \end{pmatrix} = \begin{pmatrix} r \\ 0 \end{pmatrix}, \qquad y = \mathrm{diag}(w)Rx,
+
+which holds K and the weights apart and gives y without the cancellation in :math:`Rx` (Vavasis, SIAM J. Matrix Anal.
+Appl. 15, 1994). Rows and columns are scaled to entries of at most one (Ruiz, report RAL-TR-2001-034); infinite weights
+are equations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import lu_factor, lu_solve
+
+SCALINGS, REFINEMENTS = 8, 4
+
+
+def augmented(
+    matrix: np.ndarray, rows: np.ndarray, weights: np.ndarray
+) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Factor K (N, N), R (k, N) and w (k,) > 0; the result maps r (N,) to x (N,) and y (k,)."""
+    size = len(matrix)
+    whole = np.block([[matrix, rows.T], [rows, np.diag(-1.0 / weights)]])
+    scale = np.ones(len(whole))
+    for _ in range(SCALINGS):
+        top = (np.abs(whole) * scale).max(axis=1) * scale
+        scale /= np.sqrt(np.where(top > 0, top, 1.0))
+    factors = lu_factor(scale[:, None] * whole * scale, overwrite_a=True, check_finite=False)
+
+    def once(right: np.ndarray) -> np.ndarray:
+        return scale * lu_solve(factors, scale * right, check_finite=False)
+
+    def solve(rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        right = np.append(rhs, np.zeros(len(rows)))
+        both, error = np.zeros(len(whole)), np.inf
+        for _ in range(REFINEMENTS):
+            left = right - whole @ both
+            before, error = error, float(np.abs(scale * left).max())
+            if not error < 0.5 * before:
+                break
+            both = both + once(left)
+        return both[:size], both[size:]
+
+    return solve
