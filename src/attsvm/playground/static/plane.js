@@ -186,12 +186,13 @@ function makePlane(parent, moved, kept) {
     paths.sort((a, b) => order[a.name] - order[b.name]);
     layers.paths.selectAll("path").data(paths).join("path")
       .attr("class", (d) => `path ${d.name} sequence-${d.i}`).attr("d", (d) => d3.line()(d.points));
-    const ends = paths.filter((d) => d.name === "W");
-    layers.paths.selectAll("circle").data(ends).join("circle").attr("class", (d) => `end sequence-${d.i}`).attr("r", 3.2)
-      .attr("cx", (d) => d.points.at(-1)[0]).attr("cy", (d) => d.points.at(-1)[1]);
+    const inside = ([a, b]) => a >= 0 && a <= size && b >= 0 && b <= size;
+    const ends = paths.filter((d) => d.name === "W").map((d) => ({ i: d.i, at: d.points.findLast(inside) ?? d.points[0], out: !inside(d.points.at(-1)) }));
+    layers.paths.selectAll("circle").data(ends.filter((d) => !d.out)).join("circle").attr("class", (d) => `end sequence-${d.i}`).attr("r", 3.2)
+      .attr("cx", (d) => d.at[0]).attr("cy", (d) => d.at[1]);
     layers.paths.selectAll("text").data(ends).join("text").attr("class", (d) => `name sequence-${d.i}`)
-      .attr("x", (d) => Math.max(6, Math.min(size - 36, d.points.at(-1)[0] + 7)))
-      .attr("y", (d) => Math.max(14, Math.min(size - 16, d.points.at(-1)[1] + (d.i === 1 ? -9 : 15))))
+      .attr("x", (d) => Math.max(6, Math.min(size - 36, d.at[0] + 7)))
+      .attr("y", (d) => Math.max(14, Math.min(size - 16, d.at[1] + (d.i === 1 ? -9 : 15))))
       .text((d) => (ends.length > 1 ? `W z${subscript(d.i)}` : "W z"));
   }
 
