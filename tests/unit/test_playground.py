@@ -132,6 +132,11 @@ def test_a_relu_head_composes_where_a_linear_one_selects() -> None:
     assert found["verdict"]["word"] == "Composition"
     assert found["runs"]["W"]["selected"][0] == [True, True, False]
     assert picture_of({**state, "head": "linear"})["verdict"]["word"] != "Composition"
+    # Token 1 draws the output into the quadrant where h(x) = x_1^+ + x_2^+ is flat, and there it stays.
+    flat = plane_state([[[-1, -0.5], [1.4, 0.3], [0.4, 1]]], [[1.0]], [1, 1], labels=[-1], head="relu", steps=200)
+    rest = picture_of(flat)
+    assert rest["verdict"]["word"] == "At rest"
+    assert rest["runs"]["W"]["path"][0][-1] == picture_of({**flat, "steps": 400})["runs"]["W"]["path"][0][-1]
 
 
 def test_each_optimiser_of_classes_is_nearest_to_its_own_norm() -> None:

@@ -132,6 +132,11 @@ def _composed(run: Run) -> tuple[str, str, str]:
     if found.solution is None or not np.isfinite(found.solution.objective):
         return UNSURE, "Under way", "No matrix ties the tokens that hold attention now and separates the others."
     sets = [np.flatnonzero(row) for row in found.selected]
+    if bool(run.trace.stationary):
+        return UNSURE, "At rest", (
+            "The output lies where the head is flat: the gradient is zero, training has ended, and the tokens keep the "
+            "attention they had there."
+        )  # fmt: skip
     if not run.solution.problem.has_rejected:
         return UNSURE, "Under way", "Every token still holds attention; there is nothing to separate yet."
     attention = np.asarray(run.trace.attention)[-1]

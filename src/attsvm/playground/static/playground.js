@@ -195,10 +195,10 @@ function render({ model, el }) {
 
   function drawFacts() {
     const { W, KQ } = picture.runs;
-    const gap = (run) => (run.gap === null ? "none" : d3.format(".1e")(run.gap).replace("−", "-"));
+    const gap = (run) => (run.gap === null ? "none" : run.gap === 0 ? "0" : d3.format(".1e")(run.gap).replace("−", "-"));
     const rows = [
       ["Status", W.status.toLowerCase().replace("_", " ")],
-      [`SVM, ${NORM_TITLES[state.norm]} norm`, W.objective === null ? "none" : d3.format(".6~f")(W.objective)],
+      [`SVM, ${NORM_TITLES[state.head === "relu" ? "frobenius" : state.norm]} norm`, W.objective === null ? "none" : d3.format(".6~f")(W.objective)],
       ["Certified gap", gap(W)],
       ["Correlation of W", near(W)],
     ];
@@ -226,7 +226,7 @@ function render({ model, el }) {
     state.tokens.forEach((sequence, i) => sequence.forEach((at, t) => {
       const row = element(body, "tr");
       const mark = [run.selected[i][t] ? "kept" : "", run.support[i][t] ? "support" : ""].filter(Boolean).join(", ");
-      const values = [i + 1, t + 1, ...at, said(picture.scores[i][t]), said(run.margins[i][t]), percent(run.attention[i][t]), mark];
+      const values = [i + 1, t + 1, ...at.map(d3.format(".4~g")), said(picture.scores[i][t]), said(run.margins[i][t]), percent(run.attention[i][t]), mark];
       for (const value of values) element(row, "td", {}, String(value));
     }));
   }
