@@ -76,7 +76,7 @@ class HeadTypes(Worded):
     Attributes
     ----------
     scores : dict of str to TypeScore
-        By type; those that the head's inputs say nothing of (without token ids; offsets of cross-attention) are missing.
+        By type; missing are those of which the inputs say nothing (no token ids; offsets of cross-attention).
     offset : int or None
         The one of the type "offset".
     name : str or None
