@@ -63,6 +63,8 @@ OTHER: dict[str, list[dict[str, Any]]] = {
     "layers": [{"task": "chain", "T": 4, "between": "mlp", "layers": 2}],
     "token-similarity": [{"distance": 0.0}],
     "regularisation": [{"topic": "size", "strength": 0.0, "d": 1, "heads": 2}, {"topic": "early", "strength": 0.0}],
+    "query-temperature": [{"setting": "budget", "n": 2, "d": 1}, {"setting": "specificity", "d": 6, "T": 3}],
+    "weight-decay": [{"setting": "descent", "strength": 0.1}, {"d": 3, "setting": "margin", "strength": 1.0}],
 }
 # CSS pixels that a figure has at windows of 400 and 1280.
 SHOWN = {NARROW: 368.0, WIDE: 735.0}

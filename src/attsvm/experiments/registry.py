@@ -35,6 +35,8 @@ BEYOND: dict[str, str] = {
     "layers": "attsvm.experiments.beyond.layers",
     "token-similarity": "attsvm.experiments.beyond.token_similarity",
     "regularisation": "attsvm.experiments.beyond.regularisation",
+    "weight-decay": "attsvm.experiments.beyond.weight_decay",
+    "query-temperature": "attsvm.experiments.beyond.query_temperature",
 }
 """What nobody has published."""
 

@@ -10,6 +10,7 @@ and keys. Nothing here knows one architecture from another. Hooks, names and set
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -23,10 +24,31 @@ from torch import nn
 from attsvm.pretrained.backend import transformers
 
 # Arguments of an attention function that say nothing about the scores.
-_SILENT = {"dropout", "sliding_window", "is_causal", "output_attentions", "use_cache", "position_ids", "cu_seq_lens_q"}
+_SILENT = {
+    "dropout", "sliding_window", "is_causal", "output_attentions", "use_cache", "position_ids", "cu_seq_lens_q",
+    "token_type_ids",
+}  # fmt: skip
 # The attention module and the one around it: what made queries and keys is called in one of them.
 _FRAMES = 2
 _COUNTER = itertools.count()
+# What models read that is no text; a tower of one of these has no token ids.
+_OTHER_INPUTS = ("pixel_values", "input_features", "input_values")
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """What a part of a model (encoder, decoder, the tower of one modality) was called with.
+
+    Attributes
+    ----------
+    ids : Tensor of int, shape (B, T), or None
+        Token ids; None for images, sound and embeddings given as such.
+    padding : Tensor, shape (B, T), or None
+        Its attention mask: zero for padding.
+    """
+
+    ids: torch.Tensor | None
+    padding: torch.Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +95,8 @@ class AttentionCall:
         What the model's own eager attention returned.
     calls : tuple of ModuleCall
         Calls made before, inside the attention module and the module around it; the latest first.
+    stream : Stream
+        Of the innermost part of the model that the attention module lies in: what the queries belong to.
     """
 
     index: int
@@ -86,13 +110,15 @@ class AttentionCall:
     extras: dict[str, Any]
     probabilities: torch.Tensor
     calls: tuple[ModuleCall, ...]
+    stream: Stream
 
 
 @dataclass(eq=False)
 class _Frame:
-    """A module whose forward is under way, and the calls finished inside it."""
+    """A module whose forward is under way, what it reads, and the calls finished inside it."""
 
     module: nn.Module
+    stream: Stream
     calls: list[ModuleCall] = field(default_factory=list)
 
 
@@ -107,19 +133,49 @@ def _own_eager(module: nn.Module) -> Callable[..., Any]:
     )
 
 
+def _stream(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], around: Stream) -> Stream:
+    """Tell what a module reads: its own inputs where it is a model by itself, otherwise those of the module around."""
+    if not hasattr(module, "main_input_name"):
+        return around
+    given = inspect.signature(module.forward).bind_partial(*arguments, **keywords).arguments
+    given |= given.pop("kwargs", {})
+    padding = given.get("attention_mask")
+    padding = padding if isinstance(padding, torch.Tensor) and padding.ndim == 2 else None
+    if isinstance(given.get("input_ids"), torch.Tensor):
+        return Stream(given["input_ids"], padding)
+    if any(isinstance(given.get(name), torch.Tensor) for name in _OTHER_INPUTS):
+        return Stream(None, None)
+    return around if padding is None else Stream(around.ids, padding)
+
+
 class Recorder:
-    """Notes the attention calls of a model's forward passes; made by :func:`recording`."""
+    """Notes the attention calls of a model's forward passes; made by :func:`recording`.
+
+    Attributes
+    ----------
+    calls : list of AttentionCall
+        Those that were wanted.
+    seen : list of str
+        Paths of the modules of all attention calls, in order.
+    streams : list of Stream
+        Everything that parts of the model were called with, in order.
+    """
 
     def __init__(self, model: nn.Module, include: Callable[[int, str], bool]) -> None:
         self.calls: list[AttentionCall] = []
         self.seen: list[str] = []
+        self.streams: list[Stream] = []
         self._wanted = include
         self._paths = {module: path for path, module in model.named_modules()}
         self._stack: list[_Frame] = []
 
-    def enter(self, module: nn.Module, arguments: Any) -> None:
+    def enter(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Forward pre-hook."""
-        self._stack.append(_Frame(module))
+        around = self._stack[-1].stream if self._stack else Stream(None, None)
+        stream = _stream(module, arguments, keywords, around)
+        if stream is not around:
+            self.streams.append(stream)
+        self._stack.append(_Frame(module, stream))
 
     def leave(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         """Forward hook."""
@@ -151,7 +207,7 @@ class Recorder:
                 AttentionCall(
                     index, path, module, query.detach(), key.detach(), attention_mask,
                     query.shape[-1] ** -0.5 if scaling is None else float(scaling),
-                    bias, extras, result[1].detach(), inner_calls,
+                    bias, extras, result[1].detach(), inner_calls, self._stack[-1].stream,
                 )
             )  # fmt: skip
         return result
@@ -180,7 +236,7 @@ def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda ind
     Parameters
     ----------
     model : PreTrainedModel
-    wanted : callable
+    include : callable
         Which calls to keep, from their number and the path of their module; the others cost nothing.
     """
     transformers()
@@ -199,7 +255,7 @@ def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda ind
         for config in configurations:
             config._attn_implementation_internal = name
         for module in model.modules():
-            handles.append(module.register_forward_pre_hook(recorder.enter))
+            handles.append(module.register_forward_pre_hook(recorder.enter, with_kwargs=True))
             handles.append(module.register_forward_hook(recorder.leave, with_kwargs=True))
         model.eval()
         yield recorder

@@ -11,6 +11,7 @@ from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import FEW, gamma, growth
 from attsvm.core.status import Status
+from attsvm.core.summary import Listed
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.proof import Bound
@@ -19,8 +20,8 @@ from attsvm.proofs.proof import Bound
 AGREEMENT = 4 * FEW
 
 
-@dataclass(frozen=True, eq=False)
-class Claim:
+@dataclass(frozen=True, eq=False, repr=False)
+class Claim(Listed):
     """A problem, and the W, multipliers or certificate that are said to solve it.
 
     Attributes
@@ -32,6 +33,15 @@ class Claim:
     certificate : FarkasCertificate or None
     tol : float
         The relative gap that an optimum promises.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, proofs, solve
+    >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
+    >>> solution = solve(problem)
+    >>> claim = proofs.Claim(problem, solution.norm, solution.status, solution.certified, None, tol=1e-9)
+    >>> claim.infeasible, claim.empty, bool(proofs.prove(claim))
+    (False, False, True)
     """
 
     problem: SelectionProblem

@@ -27,6 +27,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
 from attsvm.core.rounding import EPS, growth
 from attsvm.core.status import Status
+from attsvm.core.summary import one_line
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.proof import Proof
@@ -121,6 +122,16 @@ class RegularisedSolution(Solution):
     ----------
     regularisation : Regularisation
         C, the loss and the prior that were asked for.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, solve
+    >>> problem = SelectionProblem([[[0.0], [1.0], [-1.0]]], [[1.0]], [0])
+    >>> solution = solve(problem, C=1.0)
+    >>> solution.status.name, solution.slack.round(6).tolist()
+    ('OPTIMAL', [[0.0, 1.0, 1.0]])
+    >>> bool(solution.verify())
+    True
     """
 
     regularisation: Regularisation = Regularisation(None, "hinge", None)
@@ -216,11 +227,9 @@ class RegularisedSolution(Solution):
         return int(np.count_nonzero(sigma > reach))
 
     def __repr__(self) -> str:
-        return (
-            f"RegularisedSolution({self.status.name}, {self.norm.name} norm {self.objective:.6g}, "
-            f"primal {self.primal:.6g}, gap {self.gap:.1e}, {self.method}, {self.iterations} iterations, "
-            f"{self.seconds:.3g} s)"
-        )
+        value, work = f"{self.norm.name} norm {self.objective:.6g}", f"{self.iterations} iterations"
+        parts = (self.status.name, value, f"primal {self.primal:.6g}", f"gap {self.gap:.1e}", self.method, work)
+        return one_line("RegularisedSolution", (*parts, f"{self.seconds:.3g} s"))
 
 
 def solve_regularised(

@@ -25,6 +25,7 @@ from attsvm.theory.divergence import norm_bounded, norm_diverges
 from attsvm.theory.landscape import Landscape, explore
 from attsvm.theory.search import End
 from attsvm.theory.separability import Separability, check_separability, separates
+from attsvm.theory.temperature import TemperatureSaving, temperature_saving
 from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
 from attsvm.theory.verdict import Observation, Outcome, Prediction, agrees, observe, predict
 
@@ -41,6 +42,7 @@ __all__ = [
     "Prediction",
     "Separability",
     "Smoothness",
+    "TemperatureSaving",
     "Trial",
     "agrees",
     "check_conditions",
@@ -64,4 +66,5 @@ __all__ = [
     "relative_margin",
     "separates",
     "smoothness",
+    "temperature_saving",
 ]

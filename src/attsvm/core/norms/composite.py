@@ -122,6 +122,13 @@ class Sum(_Composite):
     ----------
     a, b : Norm, str or float
         What :func:`attsvm.solve` takes as ``norm``.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, norms, solve
+    >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[1.0, 0.0]], [0])
+    >>> round(solve(problem, norms.Sum("frobenius", "nuclear")).objective, 6)
+    0.4
     """
 
     _word = "sum"
@@ -150,6 +157,13 @@ class Largest(_Composite):
     ----------
     a, b : Norm, str or float
         What :func:`attsvm.solve` takes as ``norm``.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, norms, solve
+    >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[1.0, 0.0]], [0])
+    >>> round(solve(problem, norms.Largest("frobenius", 1)).objective, 6)
+    0.25
     """
 
     _word = "largest"

@@ -42,6 +42,14 @@ class Entrywise(Norm):
     ----------
     p : float
         In [1, inf]; infinite for the largest entry.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, norms, solve
+    >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[1.0, 0.0]], [0])
+    >>> solve(problem, norms.Entrywise(1)).W.round(6)
+    array([[0.  , 0.  ],
+           [0.25, 0.  ]])
     """
 
     def __init__(self, p: float) -> None:
@@ -108,6 +116,15 @@ class Weighted(Norm):
     ------
     ValueError
         If the weights are not a positive matrix or p is below one.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, norms, solve
+    >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[1.0, 0.0]], [0])
+    >>> weights = [[1.0, 1.0], [10.0, 1.0]]
+    >>> solve(problem, norms.Weighted(weights, p=1)).W.round(6)
+    array([[0.333333, 0.      ],
+           [0.      , 0.      ]])
     """
 
     def __init__(self, weights: object, p: float = 2.0) -> None:

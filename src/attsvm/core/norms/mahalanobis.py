@@ -38,6 +38,15 @@ class Mahalanobis(Norm):
     ------
     ValueError
         If a matrix is not symmetric positive definite, or the base is no norm.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, norms, solve
+    >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[1.0, 0.0]], [0])
+    >>> solution = solve(problem, norms.Mahalanobis(A=[[1.0, 0.0], [0.0, 4.0]]))
+    >>> solution.W.round(6)
+    array([[0.230769, 0.      ],
+           [0.076923, 0.      ]])
     """
 
     def __init__(self, A: object = None, B: object = None, base: Norm | str | float = "frobenius") -> None:

@@ -32,6 +32,14 @@ class Mixed(Norm):
     ------
     ValueError
         If an exponent is below one or the axis is neither.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, norms, solve
+    >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[1.0, 0.0]], [0])
+    >>> solve(problem, norms.Mixed(2, 1)).W.round(6)
+    array([[0.  , 0.  ],
+           [0.25, 0.  ]])
     """
 
     def __init__(self, p: float, q: float, axis: str = "rows") -> None:

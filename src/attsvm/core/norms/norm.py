@@ -49,6 +49,14 @@ class Smooth:
         V is flattened row by row.
     parts : tuple of (ndarray, ndarray), shapes (p, r) and (p r, p r)
         For a norm composed of two others: what each of them contributes to the gradient, and its derivative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import norms
+    >>> smooth = norms.Schatten(2).smoothing(np.array([[3.0], [4.0]]), 1e-8)
+    >>> type(smooth).__name__, round(smooth.value, 6), smooth.gradient.round(6).ravel().tolist()
+    ('Smooth', 5.0, [0.6, 0.8])
     """
 
     value: float
@@ -75,6 +83,15 @@ class Norm(ABC):
         square, and at the optimum W is :math:`A^\top\lambda` in those coordinates.
     dual_resolution : float
         How far, relatively, two bounds of :meth:`dual` on nearly the same matrix may be apart: zero for closed forms.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import norms
+    >>> norm = norms.Schatten(1)
+    >>> M = np.diag([3.0, 4.0])
+    >>> isinstance(norm, norms.Norm), round(norm.value(M), 6), round(norm.dual(M), 6)
+    (True, 7.0, 4.0)
     """
 
     name: str

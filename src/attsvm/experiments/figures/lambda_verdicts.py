@@ -18,7 +18,8 @@ from attsvm.experiments.figures.lambda_head import (
     Numerics,
 )
 from attsvm.experiments.grouping import by, column, having
-from attsvm.experiments.joint import JointTest, Point, by_key, curve_points, joint_test, notches
+from attsvm.experiments.joint import JointTest, joint_test
+from attsvm.experiments.points import Point, by_key, curve_points, notches
 from attsvm.experiments.published.ledger import PrintedCurve, curve
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def error_points(rows: Sequence[Row], numerics: Numerics, edge: float | None) ->
                     return _error(row, name, iteration) if kept(row, edge) else None
 
                 made += curve_points(line, {iteration: cell}, value, LOG_MARGIN, "log")
-    return [one for one in made if len(one.values) > 1]
+    return made
 
 
 def number_points(rows: Sequence[Row], edge: float | None) -> list[Point]:
@@ -237,7 +238,7 @@ def number_points(rows: Sequence[Row], edge: float | None) -> list[Point]:
                     for (seed,), same in own.items()
                 ]
                 made += curve_points(line, {iteration: merged}, lambda row: row["mean"], LOG_MARGIN, "log")
-    return [one for one in made if len(one.values) > 1]
+    return made
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -264,7 +265,7 @@ def tau_points(rows: Sequence[Row]) -> list[Point]:
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test Fig. 9a with and without the filter, Figs 9b and 9c, and Fig. 12 under a uniform lambda."""
     trained = [row for row in rows if row["numerics"] != "lemma" and not row["tau"]]
-    filtered = [one for one in count_points(trained, EDGE) if len(one.values) > 1]
+    filtered = count_points(trained, EDGE)
     whole = count_points(trained, None)
     numbers = {edge: number_points(trained, edge) for edge in (EDGE, None)}
     errors = {numerics: error_points(trained, numerics, None) for numerics in NUMERICS}

@@ -23,7 +23,8 @@ from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attsvm.experiments.joint import JointTest, Point
+    from attsvm.experiments.joint import JointTest
+    from attsvm.experiments.points import Point
     from attsvm.experiments.readings import Reading
 
 NAME = "multi-token"
@@ -248,7 +249,7 @@ def _drift(alive: Sequence[Row], what: str) -> str:
 def points(rows: Sequence[Row]) -> list[Point]:
     """Pair the printed numbers of Fig. 8 with our accepted draws."""
     from attsvm.experiments.grouping import by, having
-    from attsvm.experiments.joint import curve_points
+    from attsvm.experiments.points import curve_points
 
     made = []
     for (d,), cell in by(having(rows, state="accepted", n=SIZE[0], T=SIZE[1]), "d").items():
@@ -257,13 +258,13 @@ def points(rows: Sequence[Row]) -> list[Point]:
                 made += curve_points(
                     _printed(d, what), {mark: cell}, lambda row, w=what, m=mark: _error(row, w, m), LOG_MARGIN, "log"
                 )
-    return [one for one in made if len(one.values) > 1]
+    return made
 
 
 def threshold_points(rows: Sequence[Row]) -> list[Point]:
     """Pair the printed numbers of Fig. 11b with our accepted draws."""
     from attsvm.experiments.grouping import by, having
-    from attsvm.experiments.joint import curve_points
+    from attsvm.experiments.points import curve_points
     from attsvm.experiments.published.ledger import curve
 
     made = []
@@ -272,8 +273,8 @@ def threshold_points(rows: Sequence[Row]) -> list[Point]:
             # Of a few trials with skewed distances the mean says little.
             own = [row for row in cell if _below(row, threshold) is not None]
             if len(own) >= FEWEST:
-                line, theirs = curve(f"Fig. 11b: d={d}"), _theirs_below(d, threshold)["assumed_trials"]
-                made += curve_points(line, {threshold: own}, lambda row: _end(row), LOG_MARGIN, "log", theirs)
+                line, theirs = curve(f"Fig. 11b: d={d}"), _theirs_below(d, threshold)
+                made += curve_points(line, {threshold: own}, _end, LOG_MARGIN, "log", *theirs.values())
     return made
 
 
@@ -281,7 +282,7 @@ def scatter_points(rows: Sequence[Row]) -> list[Point]:
     """Pair the shares that the scatter of Fig. 8 has below each threshold with our accepted draws."""
     from attsvm.experiments.comparison import SHARE_MARGIN
     from attsvm.experiments.grouping import by, having
-    from attsvm.experiments.joint import curve_points
+    from attsvm.experiments.points import curve_points
     from attsvm.experiments.published.ledger import curve
 
     made = []
@@ -297,7 +298,8 @@ def scatter_points(rows: Sequence[Row]) -> list[Point]:
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test both parts of Fig. 8 and Fig. 11b as wholes, and say what the tests would notice."""
     from attsvm.experiments.grouping import having
-    from attsvm.experiments.joint import joint_test, notches, swapped
+    from attsvm.experiments.joint import joint_test
+    from attsvm.experiments.points import notches, swapped
 
     plain = having(rows, numerics="published")
     known, below, masked = points(plain), threshold_points(plain), scatter_points(plain)
