@@ -29,8 +29,8 @@ RESIDUE, PROGRESS = 1e-12, 1e-14
 SHARE = 8
 # Queries whose best price is above minus this part of rho are looked at again before all are priced anew, where pricing
 # costs more than so many times what the factor of the constraints held does. With half the supports as the guess:
-# 1000 queries of one direction in 20 dimensions 2.9 ms instead of 5.1, planted (5000, 16, 4) 14 instead of 22; .1 and .02
-# gain as much.
+# 1000 queries of one direction in 20 dimensions 2.9 ms instead of 5.1, planted (5000, 16, 4) 14 instead of 22; as
+# much with .1 and .02.
 CLOSE, DEAR = 0.5, 4
 CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
 # Of the constraints that may be held, the part that a guess opens with: what enters by price is fewer than what would
