@@ -15,8 +15,9 @@ import numpy as np
 from attsvm.core.correlation import correlation
 from attsvm.core.problem import SelectionProblem
 from attsvm.data.token_data import TokenData
-from attsvm.playground.plane import DRAFT_STEPS, Memory, Superseded, plain, watched
+from attsvm.playground.plane import DRAFT_STEPS, Memory, Superseded, interruptible, plain
 from attsvm.playground.state import CLASSES, Classes
+from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.training import train
 from attsvm.training.compiled import RULE_CODES
@@ -65,7 +66,7 @@ def classes_picture(
     """
     memory = Memory() if memory is None else memory
     problem = SelectionProblem.from_classes(with_intercept(state.points), state.classes, classes=CLASSES)
-    solutions = {}
+    solutions: dict[str, Solution] = {}
     for _, norm in RACES:
         solutions[norm] = solve(problem, norm, warm_start=memory.recall(norm, problem, norm) if draft else None)
     memory.solutions.update(solutions)
@@ -73,10 +74,11 @@ def classes_picture(
     races = []
     for optimizer, norm in RACES:
         steps = min(state.steps, DRAFT_STEPS) if draft and optimizer not in RULE_CODES else state.steps
-        trace = train(data, [1.0], loss="correlation", optimizer=optimizer, **watched(steps, draft, stale))
+        options = interruptible(draft, stale)
+        trace = train(data, [1.0], loss="correlation", optimizer=optimizer, steps=steps, **options)
         if trace.stopped:
             raise Superseded
-        races.append(_race(optimizer, norm, trace.step, np.asarray(trace.W), problem, solutions))
+        races.append(_race(optimizer, norm, np.asarray(trace.W)[-1], problem, solutions))
     feasible = all(np.isfinite(solution.objective) for solution in solutions.values())
     return {
         "scene": "classes",
@@ -95,28 +97,22 @@ _INSEPARABLE = {
 
 
 def _race(
-    optimizer: str, norm: str, step: np.ndarray, W: np.ndarray, problem: SelectionProblem, solutions: dict[str, Any]
+    optimizer: str, norm: str, W: np.ndarray, problem: SelectionProblem, solutions: dict[str, Solution]
 ) -> dict[str, Any]:
     own = solutions[norm]
-    margin = np.where(problem.rejected, problem.margins(W[-1]), np.inf).min()
-    shares = {name: margin / one.norm.value(W[-1]) * one.objective for name, one in solutions.items()}
-    along = np.full(len(W), np.nan)
-    moved = W.reshape(len(W), -1).any(axis=1)
-    if np.isfinite(own.objective):
-        along[moved] = correlation(W[moved], own.W)
+    margin = np.where(problem.rejected, problem.margins(W), np.inf).min()
+    shares = {name: margin / one.norm.value(W) * one.objective for name, one in solutions.items()}
     return {
         "optimizer": optimizer,
         "norm": norm,
-        "steps": step.tolist(),
-        "trained": W[-1].tolist(),
+        "trained": W.tolist(),
         "W": plain(own.W),
         "shares": {name: plain(share) for name, share in shares.items()},
-        "correlation": plain(along),
+        "correlation": plain(correlation(W, own.W) if np.isfinite(own.objective) else np.nan),
         "status": own.status.name,
         "objective": plain(own.objective),
         "gap": plain(own.gap),
         "support": np.asarray(own.support).any(axis=1).tolist(),
-        "wrong": (margin < 0).item(),
     }
 
 

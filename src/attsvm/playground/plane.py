@@ -13,22 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.correlation import correlation
 from attsvm.core.problem import SelectionProblem
 from attsvm.data.token_data import TokenData
+from attsvm.playground.runs import Run, attention_of, correlations
 from attsvm.playground.state import Plane
 from attsvm.playground.verdict import plane_verdict
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.theory.basins import map_basins
-from attsvm.theory.equivalence import SELECTED, Equivalence, EquivalenceStatus, svm_equivalent
+from attsvm.theory.equivalence import SELECTED, EquivalenceStatus, svm_equivalent
 from attsvm.theory.tokens import Trial
 from attsvm.training import Trace, train
 from attsvm.training.compiled import RULE_CODES
 
 # Each record costs as much as a hundred compiled steps, and so does each time the loop asks whether to go on.
 RECORDS, DRAFT_RECORDS = 64, 24
-DRAFT_STEPS = 40
+DRAFT_STEPS = 24
 # Starts along each side of the painted square, and how far its sides lie from the origin.
 BASIN_STARTS = 49
 BASIN_REACH = 6.0
@@ -90,35 +90,14 @@ def numerics_of(state: Plane) -> dict[str, Any]:
     return {"numerics": "autograd", "dtype": "float32"} if state.numerics == "float32" else {}
 
 
-def watched(steps: int, draft: bool, stale: Callable[[], bool]) -> dict[str, Any]:
-    """Return the options of :func:`attsvm.train` that record a run, densest at its start, and stop it when stale."""
-    marks = np.geomspace(1, steps, DRAFT_RECORDS if draft else RECORDS)
-    recorded = {"steps": steps, "record_every": np.unique(marks.round().astype(int)).tolist()}
-    return recorded if draft else {**recorded, "callback": lambda step, steps: stale()}
+def interruptible(draft: bool, stale: Callable[[], bool]) -> dict[str, Any]:
+    """Return the options of :func:`attsvm.train` by which a newer state ends a run that is no draft."""
+    return {} if draft else {"callback": lambda step, steps: stale()}
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
-    """One training and what it is compared with.
-
-    Attributes
-    ----------
-    trace : Trace
-    selected : ndarray of int, shape (n,)
-        The tokens of the SVM compared with.
-    solution : Solution
-    target : ndarray, shape (2, dz)
-        The direction compared with: W of the solution, or the SVM equivalent when several tokens are kept.
-    correlation : ndarray, shape (records,)
-    equivalence : Equivalence or None
-    """
-
-    trace: Trace
-    selected: np.ndarray
-    solution: Solution
-    target: np.ndarray
-    correlation: np.ndarray
-    equivalence: Equivalence | None
+def record_steps(steps: int, draft: bool) -> list[int]:
+    """Return the steps to draw, densest at the start."""
+    return np.unique(np.geomspace(1, steps, DRAFT_RECORDS if draft else RECORDS).round().astype(int)).tolist()
 
 
 def plane_picture(
@@ -153,7 +132,10 @@ def plane_picture(
     def trained(optimizer: str, **options: Any) -> Trace:
         compiled = optimizer in RULE_CODES and state.head == "linear" and "numerics" not in options
         steps = min(state.steps, DRAFT_STEPS) if draft and not compiled else state.steps
-        trace = train(data, head, optimizer=optimizer, **watched(steps, draft, stale), **options)
+        trace = train(
+            data, head, optimizer=optimizer, steps=steps, record_every=record_steps(steps, draft),
+            **interruptible(draft, stale), **options,
+        )  # fmt: skip
         if trace.stopped:
             raise Superseded
         return trace
@@ -191,7 +173,7 @@ def _compare(state: Plane, trial: Trial, trace: Trace, name: str, draft: bool, m
         if equivalence.status is EquivalenceStatus.FOUND and equivalence.solution is not None:
             target = np.asarray(equivalence.W)
             selected = equivalence.solution.problem.reference
-            return Run(trace, selected, equivalence.solution, target, _correlations(trace, target), equivalence)
+            return Run(trace, selected, equivalence.solution, target, correlations(trace, target), equivalence)
     if state.keep == "trained" or state.head == "relu":
         selected = np.asarray(trace.selected)
     elif state.keep == "best":
@@ -201,24 +183,7 @@ def _compare(state: Plane, trial: Trial, trace: Trace, name: str, draft: bool, m
     problem = trial.problem(selected)
     solution = solve(problem, norm, warm_start=memory.recall(name, problem, norm) if draft else None)
     memory.solutions[name] = solution
-    return Run(trace, selected, solution, solution.W, _correlations(trace, solution.W), equivalence)
-
-
-def _correlations(trace: Trace, target: np.ndarray) -> np.ndarray:
-    """Correlate each record with the target; NaN at W = 0 and without a target."""
-    W = np.asarray(trace.W, dtype=np.float64)
-    found = np.full(len(W), np.nan)
-    moved = W.reshape(len(W), -1).any(axis=1)
-    if np.isfinite(target).all() and target.any():
-        found[moved] = correlation(W[moved], target)
-    return found
-
-
-def attention_of(trial: Trial, W: np.ndarray) -> np.ndarray:
-    """Return the softmax probabilities of matrices (R, 2, dz), shape (R, n, T)."""
-    logits = np.einsum("ntd,rde,ne->rnt", trial.tokens, W, trial.queries)
-    weight = np.exp(logits - logits.max(axis=2, keepdims=True))
-    return weight / weight.sum(axis=2, keepdims=True)
+    return Run(trace, selected, solution, solution.W, correlations(trace, solution.W), equivalence)
 
 
 def _risk(trial: Trial, state_head: Any, attention: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -40,11 +41,10 @@ def application(started: Callable[[], None] = lambda: None) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        # Compiling and importing torch take seconds, once; a page that comes earlier waits for them.
-        warm = asyncio.create_task(asyncio.to_thread(warm_up))
+        # Compiling and importing torch take seconds, once; a page that comes earlier waits for them, Ctrl-C does not.
+        threading.Thread(target=warm_up, daemon=True).start()
         started()
         yield
-        warm.cancel()
 
     routes = [
         Route("/", _file("text/html", lambda: PAGE)),

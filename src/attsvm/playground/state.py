@@ -110,9 +110,7 @@ def _read_plane(raw: Mapping[str, Any]) -> Plane:
         )
     queries = _array(raw, "queries", (n, None))
     if not 1 <= queries.shape[1] <= MOST_TOKENS or not queries.any(axis=1).all():
-        raise ValueError(
-            f"queries has shape {queries.shape}; rows other than zero of 1 to {MOST_TOKENS} were expected."
-        )
+        raise ValueError(f"queries has shape {queries.shape}; nonzero rows of 1 to {MOST_TOKENS} were expected.")
     labels = _array(raw, "labels", (n,))
     if not (np.abs(labels) == 1).all():
         raise ValueError(f"labels is {labels.tolist()}; -1 and +1 were expected.")

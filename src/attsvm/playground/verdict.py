@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from attsvm.core.status import Status
+from attsvm.playground.runs import Run, attention_of
 from attsvm.playground.state import Plane
 from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial, compare_with_neighbours
-
-if TYPE_CHECKING:
-    from attsvm.playground.plane import Run
 
 GOOD, UNSURE, BAD = "good", "unsure", "bad"
 # Loss of correlation that shows in the picture.
@@ -48,10 +44,10 @@ def plane_verdict(state: Plane, trial: Trial, run: Run, exact: Run | None) -> di
 
 def _selected(trial: Trial, run: Run) -> tuple[str, str, str]:
     """Judge the tokens that a linear head keeps."""
-    attention = _attention(trial, run)
+    attention = attention_of(trial, np.asarray(run.trace.W, dtype=np.float64)[-1:])[0]
     shared = [i for i, row in enumerate(attention) if row.max() < SELECTED]
     if run.solution.status is Status.INFEASIBLE:
-        return BAD, "Infeasible", f"{_contradiction(trial, run)} {_instead(shared, attention, run)}"
+        return BAD, "Infeasible", f"{_contradiction(run)} {_instead(shared, attention, run)}"
     if run.solution.status is not Status.OPTIMAL:
         return UNSURE, "Undecided", run.solution.sentence
     locality = compare_with_neighbours(trial, run.solution)
@@ -105,10 +101,10 @@ def _reason(trial: Trial, run: Run, locality: LocalOptimality, i: int) -> str:
     return f"{keeps} only tokens {_listed([str(t + 1) for t in near])} are at margin one, and they score lower"
 
 
-def _contradiction(trial: Trial, run: Run) -> str:
+def _contradiction(run: Run) -> str:
     """Say why no W keeps the tokens: which sequences the multipliers of the proof name."""
     certificate = run.solution.certificate
-    weight = np.zeros(len(trial.labels)) if certificate is None else np.asarray(certificate.dual).sum(axis=1)
+    weight = np.zeros(len(run.selected)) if certificate is None else np.asarray(certificate.dual).sum(axis=1)
     named = np.flatnonzero(weight > 1e-9 * max(weight.max(initial=0.0), 1e-300))
     if len(named) == 1:
         i = int(named[0])
@@ -136,6 +132,11 @@ def _composed(run: Run) -> tuple[str, str, str]:
     if found.solution is None or not np.isfinite(found.solution.objective):
         return UNSURE, "Under way", "No matrix ties the tokens that hold attention now and separates the others."
     sets = [np.flatnonzero(row) for row in found.selected]
+    if bool(run.trace.stationary):
+        return UNSURE, "At rest", (
+            "The output lies where the head is flat: the gradient is zero, training has ended, and the tokens keep the "
+            "attention they had there."
+        )  # fmt: skip
     if not run.solution.problem.has_rejected:
         return UNSURE, "Under way", "Every token still holds attention; there is nothing to separate yet."
     attention = np.asarray(run.trace.attention)[-1]
@@ -165,12 +166,6 @@ def _lost(run: Run, exact: Run) -> str:
         f"Plain float32 ends {_degrees(ours)} from the max-margin direction: softmax is saturated and its gradient is "
         f"rounding. Exact gradients end {_degrees(theirs)} from it."
     )
-
-
-def _attention(trial: Trial, run: Run) -> np.ndarray:
-    logits = trial.logits(np.asarray(run.trace.W, dtype=np.float64)[-1])
-    weight = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return weight / weight.sum(axis=1, keepdims=True)
 
 
 def _angle(run: Run, what: str = "the max-margin direction") -> str:

@@ -9,7 +9,7 @@ function drawBars(parent, state, picture) {
   entered.append("p").attr("class", "title");
   entered.append("svg").attr("role", "img");
   rows.exit().remove();
-  const width = Math.max(120, parent.clientWidth / Math.min(picture.scores.length, 3) - 14);
+  const width = Math.max(120, widthOf(parent) / Math.min(picture.scores.length, 3) - 14);
   entered.merge(rows).each(function (i) {
     const T = picture.scores[i].length;
     const box = d3.select(this).attr("class", `bars sequence-${i}`);
@@ -39,7 +39,7 @@ function drawBars(parent, state, picture) {
 
 // Lines over training steps; `curves` is a list of { name, steps, values }, with null where a value is not defined.
 function drawCurve(parent, title, curves, domain) {
-  const width = Math.max(160, parent.clientWidth);
+  const width = Math.max(160, widthOf(parent));
   const height = 116;
   const [left, right, top, bottom] = [40, 20, 8, 22];
   let svg = d3.select(parent).select("svg");
@@ -52,16 +52,21 @@ function drawCurve(parent, title, curves, domain) {
   const x = d3.scaleLog([1, last], [left, width - right]);
   const y = d3.scaleLinear(domain, [height - bottom, top]).nice(4);
   svg.attr("width", width).attr("height", height);
-  const powers = [1, 10, 100, 1000].filter((power) => power < last / 2.5);
-  svg.select(".x").attr("transform", `translate(0,${height - bottom})`)
-    .call(d3.axisBottom(x).tickValues([...powers, last]).tickFormat(d3.format(",")).tickSize(4));
-  svg.select(".y").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(4).tickSize(4));
+  const frame = [width, last, ...y.domain()].join();
+  if (svg.attr("data-frame") !== frame) drawAxes(svg.attr("data-frame", frame), x, y, last, left, height - bottom);
   const path = d3.line().defined(([step, value]) => step >= 1 && value !== null).x(([step]) => x(step)).y(([, value]) => y(value));
   svg.select(".lines").selectAll("path").data(curves, (d) => d.name).join("path")
     .attr("class", (d) => `curve ${d.name}`)
     .attr("d", (d) => path(d.steps.map((step, k) => [step, d.values[k]])));
   const end = curves.map((curve) => `${curve.label} ${said(curve.values.at(-1))} after ${curve.steps.at(-1)} steps`);
   svg.attr("aria-label", `${title} over training steps: ${end.join("; ")}`);
+}
+
+function drawAxes(svg, x, y, last, left, foot) {
+  const powers = [1, 10, 100, 1000].filter((power) => power < last / 2.5);
+  svg.select(".x").attr("transform", `translate(0,${foot})`)
+    .call(d3.axisBottom(x).tickValues([...powers, last]).tickFormat(d3.format(",")).tickSize(4));
+  svg.select(".y").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(4).tickSize(4));
 }
 
 const RUN_LABELS = { W: "W", exact: "W in exact arithmetic", KQ: "K Qᵀ" };

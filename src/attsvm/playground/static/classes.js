@@ -35,6 +35,9 @@ function makeClasses(parent, moved) {
       reach = 1.15 * Math.max(1.5, ...state.points.flat().map(Math.abs));
     },
     forget() {},
+    follow(state, picture) {
+      this.draw(state, picture);
+    },
     draw(state, picture) {
       current = state;
       const races = picture?.races ?? Object.keys(RACE_TITLES).map((optimizer) => ({ optimizer }));
@@ -47,7 +50,7 @@ function makeClasses(parent, moved) {
       entered.append("div").attr("class", "shares");
       entered.merge(panels).each(function (race, number) {
         const panel = d3.select(this);
-        const size = Math.max(200, Math.min(320, this.clientWidth));
+        const size = Math.max(200, Math.min(320, widthOf(this)));
         const to = d3.scaleLinear([-reach, reach], [0, size]);
         const up = d3.scaleLinear([-reach, reach], [size, 0]);
         panel.select(".title").text(RACE_TITLES[race.optimizer]);
@@ -94,7 +97,7 @@ function makeClasses(parent, moved) {
         shown.select(".ground").attr("d", shape);
         shown.select(".shape").attr("d", shape);
         if (!race.norm) return;
-        const near = race.correlation.at(-1);
+        const near = race.correlation;
         panel.select(".reached").text(near === null ? "No SVM to compare with." : `Correlation ${d3.format(".4f")(near)} with the SVM of the ${RACE_NORMS[race.norm]} norm, certified gap ${d3.format(".1~e")(race.gap)}.`);
         const shares = Object.entries(race.shares).map(([norm, share]) => ({ norm, share }));
         const rows = panel.select(".shares").selectAll("div").data(shares);
@@ -119,6 +122,7 @@ const CLASSES_LEGEND = [
 ];
 
 function classesLegend(parent) {
+  parent.dataset.entries = "";
   parent.replaceChildren();
   for (const [kind, text] of CLASSES_LEGEND) {
     const item = element(parent, "li");

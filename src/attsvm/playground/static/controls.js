@@ -38,6 +38,14 @@ function element(parent, tag, attributes = {}, text = "") {
   return node;
 }
 
+// Widths are read once and forgotten on a resize: to read one in the middle of drawing lays the whole page out.
+let widths = new WeakMap();
+
+function widthOf(node) {
+  if (!widths.has(node)) widths.set(node, node.clientWidth);
+  return widths.get(node);
+}
+
 // A select with its label; values keep their type.
 function chooser(parent, name, title, options, current, choose) {
   const label = element(parent, "label", { class: "field" });
@@ -101,11 +109,15 @@ function planeControls(parent, state, change) {
     const button = element(row, "button", { type: "button", class: `sequence-${i}`, "aria-label": name }, label > 0 ? "+1" : "−1");
     button.addEventListener("click", () => change({ ...state, labels: state.labels.map((y, k) => (k === i ? -y : y)) }));
   });
-  chooser(parent, "head", "Head", titles(HEAD_TITLES), state.head, set("head"));
+  chooser(parent, "head", "Head", titles(HEAD_TITLES), state.head, (head) => {
+    // Polyak's step needs the least risk there is, which is known of a linear head only.
+    change({ ...state, head, optimizer: head === "relu" && state.optimizer === "polyak" ? "normalized_gd" : state.optimizer });
+  });
   const optimizers = titles(OPTIMIZER_TITLES).filter(([name]) => name !== "polyak" || state.head === "linear");
   chooser(parent, "optimizer", "Optimiser of W", optimizers, state.optimizer, set("optimizer"));
   chooser(parent, "steps", "Steps", STEPS.map((k) => [k, k.toLocaleString("en")]), state.steps, set("steps"));
   chooser(parent, "numerics", "Numerics", titles(NUMERICS_TITLES), state.numerics, set("numerics"));
+  if (state.head === "relu") return; // its tokens are those that keep attention, its norms those of W and of K, Q
   chooser(parent, "norm", "Norm of the SVM", titles(NORM_TITLES), state.norm, set("norm"));
   const hand = Array.isArray(state.keep);
   const keeps = titles(KEEP_TITLES).filter(([name]) => hand || name !== "hand");

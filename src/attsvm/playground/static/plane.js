@@ -39,7 +39,7 @@ function makePlane(parent, moved, kept) {
   }
 
   function resize() {
-    const next = Math.max(280, Math.min(620, parent.clientWidth));
+    const next = Math.max(280, Math.min(620, widthOf(parent)));
     size = next;
     svg.attr("width", size).attr("height", size).attr("viewBox", `0 0 ${size} ${size}`);
     scale.domain([0, reach]).range([0, size / 2 - MARGIN]);
@@ -186,12 +186,13 @@ function makePlane(parent, moved, kept) {
     paths.sort((a, b) => order[a.name] - order[b.name]);
     layers.paths.selectAll("path").data(paths).join("path")
       .attr("class", (d) => `path ${d.name} sequence-${d.i}`).attr("d", (d) => d3.line()(d.points));
-    const ends = paths.filter((d) => d.name === "W");
-    layers.paths.selectAll("circle").data(ends).join("circle").attr("class", (d) => `end sequence-${d.i}`).attr("r", 3.2)
-      .attr("cx", (d) => d.points.at(-1)[0]).attr("cy", (d) => d.points.at(-1)[1]);
+    const inside = ([a, b]) => a >= 0 && a <= size && b >= 0 && b <= size;
+    const ends = paths.filter((d) => d.name === "W").map((d) => ({ i: d.i, at: d.points.findLast(inside) ?? d.points[0], out: !inside(d.points.at(-1)) }));
+    layers.paths.selectAll("circle").data(ends.filter((d) => !d.out)).join("circle").attr("class", (d) => `end sequence-${d.i}`).attr("r", 3.2)
+      .attr("cx", (d) => d.at[0]).attr("cy", (d) => d.at[1]);
     layers.paths.selectAll("text").data(ends).join("text").attr("class", (d) => `name sequence-${d.i}`)
-      .attr("x", (d) => Math.max(6, Math.min(size - 36, d.points.at(-1)[0] + 7)))
-      .attr("y", (d) => Math.max(14, Math.min(size - 16, d.points.at(-1)[1] + 15)))
+      .attr("x", (d) => Math.max(6, Math.min(size - 36, d.at[0] + 7)))
+      .attr("y", (d) => Math.max(14, Math.min(size - 16, d.at[1] + (d.i === 1 ? -9 : 15))))
       .text((d) => (ends.length > 1 ? `W z${subscript(d.i)}` : "W z"));
   }
 
@@ -245,6 +246,12 @@ function makePlane(parent, moved, kept) {
     node: svg.node(),
     fit,
     forget() { basins = null; },
+    // What follows the hand before the answer is there.
+    follow(state, picture) {
+      current = state;
+      drawHandles(state);
+      drawTokens(state, picture);
+    },
     draw(state, picture) {
       current = state;
       resize();
@@ -281,6 +288,9 @@ function planeLegend(parent, state, picture) {
     ["fill", "fuller: higher score"],
     ...(painted ?? []),
   ].filter(Boolean);
+  const written = entries.join();
+  if (parent.dataset.entries === written) return;
+  parent.dataset.entries = written;
   parent.replaceChildren();
   for (const [kind, text] of entries) {
     const item = element(parent, "li");

@@ -103,7 +103,7 @@ function render({ model, el }) {
   function moved(part, live, key, spoken) {
     state = { ...state, ...part };
     if (live) {
-      scene.draw(state, matches(picture) ? picture : null);
+      scene.follow(state, matches(picture) ? picture : null);
       want(true);
     } else {
       settle();
@@ -195,21 +195,23 @@ function render({ model, el }) {
 
   function drawFacts() {
     const { W, KQ } = picture.runs;
-    const gap = (run) => (run.gap === null ? "none" : d3.format(".1e")(run.gap).replace("−", "-"));
+    const gap = (run) => (run.gap === null ? "none" : run.gap === 0 ? "0" : d3.format(".1e")(run.gap).replace("−", "-"));
     const rows = [
       ["Status", W.status.toLowerCase().replace("_", " ")],
-      [`SVM, ${NORM_TITLES[state.norm]} norm`, W.objective === null ? "none" : d3.format(".6~f")(W.objective)],
+      [`SVM, ${NORM_TITLES[state.head === "relu" ? "frobenius" : state.norm]} norm`, W.objective === null ? "none" : d3.format(".6~f")(W.objective)],
       ["Certified gap", gap(W)],
       ["Correlation of W", near(W)],
     ];
     if (!state.start) rows.push(["Correlation of K Qᵀ", KQ ? near(KQ) : "when you let go"]);
     if (picture.runs.exact) rows.push(["In exact arithmetic", near(picture.runs.exact)]);
-    facts.replaceChildren();
-    for (const [term, value] of rows) {
-      const group = element(facts, "div");
-      element(group, "dt", {}, term);
-      element(group, "dd", {}, value);
-    }
+    const groups = d3.select(facts).selectAll("div").data(rows);
+    const entered = groups.enter().append("div");
+    entered.append("dt");
+    entered.append("dd");
+    groups.exit().remove();
+    const all = entered.merge(groups);
+    all.select("dt").text(([term]) => term);
+    all.select("dd").text(([, value]) => value);
   }
 
   const near = (run) => (run.correlation.at(-1) === null ? "none" : d3.format(".6f")(run.correlation.at(-1)));
@@ -224,7 +226,7 @@ function render({ model, el }) {
     state.tokens.forEach((sequence, i) => sequence.forEach((at, t) => {
       const row = element(body, "tr");
       const mark = [run.selected[i][t] ? "kept" : "", run.support[i][t] ? "support" : ""].filter(Boolean).join(", ");
-      const values = [i + 1, t + 1, ...at, said(picture.scores[i][t]), said(run.margins[i][t]), percent(run.attention[i][t]), mark];
+      const values = [i + 1, t + 1, ...at.map(d3.format(".4~g")), said(picture.scores[i][t]), said(run.margins[i][t]), percent(run.attention[i][t]), mark];
       for (const value of values) element(row, "td", {}, String(value));
     }));
   }
@@ -264,6 +266,7 @@ function render({ model, el }) {
   const watcher = new ResizeObserver(() => {
     if (root.clientWidth === width) return;
     width = root.clientWidth;
+    widths = new WeakMap();
     scene?.draw(state, matches(picture) ? picture : null);
     if (picture && matches(picture)) draw();
   });
