@@ -12,6 +12,7 @@ _HOMES = {
     "CompressedHead": "lowrank",
     "CompressedModel": "compress",
     "AttentionHead": "head",
+    "AttentionMonitor": "monitor",
     "HeadTypes": "types",
     "HeadRank": "rank",
     "KernelSolution": "kernel",
@@ -36,6 +37,7 @@ _HOMES = {
 
 __all__ = [
     "AttentionHead",
+    "AttentionMonitor",
     "CompressedHead",
     "CompressedModel",
     "HeadRank",
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from attsvm.pretrained.head import AttentionHead
     from attsvm.pretrained.kernel import KernelSolution, solve_kernel
     from attsvm.pretrained.lowrank import CompressedHead, compress_head
+    from attsvm.pretrained.monitor import AttentionMonitor
     from attsvm.pretrained.null import Standing
     from attsvm.pretrained.probe import SelectionProbe, fit_selection
     from attsvm.pretrained.rank import HeadRank, rank_profile

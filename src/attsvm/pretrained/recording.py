@@ -122,7 +122,7 @@ class _Frame:
     calls: list[ModuleCall] = field(default_factory=list)
 
 
-def _own_eager(module: nn.Module) -> Callable[..., Any]:
+def own_eager(module: nn.Module) -> Callable[..., Any]:
     """Find the eager attention function of the file that defines the module."""
     for kind in type(module).__mro__:
         function = getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None)
@@ -184,6 +184,21 @@ class Recorder:
         if self._stack and isinstance(argument, torch.Tensor) and isinstance(output, torch.Tensor):
             self._stack[-1].calls.append(ModuleCall(self._paths.get(module, ""), module, argument, output))
 
+    def path_of(self, module: nn.Module) -> str:
+        """Return where a module is in the model."""
+        return self._paths.get(module, type(module).__name__)
+
+    def _calls_inside(self) -> tuple[ModuleCall, ...]:
+        return tuple(call for frame in reversed(self._stack[-_FRAMES:]) for call in reversed(frame.calls))
+
+    def call_of(self, module: nn.Module, query: torch.Tensor, key: torch.Tensor, scaling: float) -> AttentionCall:
+        """Describe a call under way by its queries and keys alone, which is enough to explain them."""
+        empty = query.new_zeros(0)
+        return AttentionCall(
+            0, self.path_of(module), module, query, key, None, scaling, None, {}, empty, self._calls_inside(),
+            Stream(None, None),
+        )  # fmt: skip
+
     def attend(
         self,
         module: nn.Module,
@@ -195,19 +210,18 @@ class Recorder:
         **keywords: Any,
     ) -> Any:
         """Stand in for the attention function: note, then do what the model does."""
-        path = self._paths.get(module, type(module).__name__)
-        result = _own_eager(module)(module, query, key, value, attention_mask, scaling=scaling, **keywords)
+        path = self.path_of(module)
+        result = own_eager(module)(module, query, key, value, attention_mask, scaling=scaling, **keywords)
         index = len(self.seen)
         self.seen.append(path)
         if self._wanted(index, path):
             bias = keywords.pop("position_bias", None)
             extras = {name: value for name, value in keywords.items() if name not in _SILENT and _says_something(value)}
-            inner_calls = tuple(call for frame in reversed(self._stack[-_FRAMES:]) for call in reversed(frame.calls))
             self.calls.append(
                 AttentionCall(
                     index, path, module, query.detach(), key.detach(), attention_mask,
                     query.shape[-1] ** -0.5 if scaling is None else float(scaling),
-                    bias, extras, result[1].detach(), inner_calls, self._stack[-1].stream,
+                    bias, extras, result[1].detach(), self._calls_inside(), self._stack[-1].stream,
                 )
             )  # fmt: skip
         return result
@@ -217,7 +231,7 @@ def _says_something(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
-def _configurations(model: nn.Module) -> list[Any]:
+def configurations(model: nn.Module) -> list[Any]:
     """Every configuration in the model that names an attention implementation, each once."""
     configurations: dict[int, Any] = {}
     for module in model.modules():
@@ -245,14 +259,14 @@ def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda ind
 
     name = f"attsvm_recording_{next(_COUNTER)}"
     recorder = Recorder(model, include)
-    configurations = _configurations(model)
-    before = [config._attn_implementation_internal for config in configurations]
+    configs = configurations(model)
+    before = [config._attn_implementation_internal for config in configs]
     training = [module for module in model.modules() if module.training]
     handles = []
     try:
         ALL_ATTENTION_FUNCTIONS.register(name, recorder.attend)
         ALL_MASK_ATTENTION_FUNCTIONS.register(name, eager_mask)
-        for config in configurations:
+        for config in configs:
             config._attn_implementation_internal = name
         for module in model.modules():
             handles.append(module.register_forward_pre_hook(recorder.enter, with_kwargs=True))
@@ -262,7 +276,7 @@ def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda ind
     finally:
         for handle in handles:
             handle.remove()
-        for config, implementation in zip(configurations, before, strict=True):
+        for config, implementation in zip(configs, before, strict=True):
             config._attn_implementation_internal = implementation
         for module in training:
             module.training = True

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.summary import Worded
+from attsvm.core.summary import Listed, Worded
 from attsvm.pretrained.head import AttentionHead, by_sequence
 from attsvm.pretrained.null import Standing, redrawn
 from attsvm.pretrained.selectivity import asking_heads_queries
@@ -40,8 +40,8 @@ _PHRASES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class TypeScore:
+@dataclass(frozen=True, eq=False, repr=False)
+class TypeScore(Listed):
     """How much of a head's attention one rule explains.
 
     Attributes
@@ -76,7 +76,7 @@ class HeadTypes(Worded):
     Attributes
     ----------
     scores : dict of str to TypeScore
-        By type; those that the head's inputs say nothing of (without token ids; offsets of cross-attention) are missing.
+        By type; missing are those of which the inputs say nothing (no token ids; offsets of cross-attention).
     offset : int or None
         The one of the type "offset".
     name : str or None

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.linalg import lu_factor, lu_solve
+from scipy.linalg import LinAlgError, get_lapack_funcs
 
 SCALINGS, REFINEMENTS = 8, 4
 
@@ -23,17 +23,26 @@ SCALINGS, REFINEMENTS = 8, 4
 def augmented(
     matrix: np.ndarray, rows: np.ndarray, weights: np.ndarray
 ) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Factor K (N, N), R (k, N) and w (k,) > 0; the result maps r (N,) to x (N,) and y (k,)."""
+    """Factor K (N, N), R (k, N) and w (k,) > 0; the result maps r (N,) to x (N,) and y (k,).
+
+    Raises
+    ------
+    scipy.linalg.LinAlgError
+        When the system is singular to rounding or leaves the range of floats.
+    """
     size = len(matrix)
     whole = np.block([[matrix, rows.T], [rows, np.diag(-1.0 / weights)]])
     scale = np.ones(len(whole))
     for _ in range(SCALINGS):
         top = (np.abs(whole) * scale).max(axis=1) * scale
         scale /= np.sqrt(np.where(top > 0, top, 1.0))
-    factors = lu_factor(scale[:, None] * whole * scale, overwrite_a=True, check_finite=False)
+    getrf, getrs = get_lapack_funcs(("getrf", "getrs"), (whole,))
+    lower_upper, pivots, singular = getrf(scale[:, None] * whole * scale, overwrite_a=True)
+    if singular or not np.isfinite(lower_upper).all():
+        raise LinAlgError("The augmented system is singular.")
 
     def once(right: np.ndarray) -> np.ndarray:
-        return scale * lu_solve(factors, scale * right, check_finite=False)
+        return scale * getrs(lower_upper, pivots, scale * right)[0]
 
     def solve(rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         right = np.append(rhs, np.zeros(len(rows)))

@@ -148,7 +148,8 @@ def recheck_pair(problem: SelectionProblem, terms: Terms, prior: np.ndarray, pai
     low, high = again.lower_bound, again.upper_bound
     fault = None
     # Multipliers were scaled and rounded since: what that costs is part of the rounding.
-    reach = AGREEMENT * abs(pair.primal) + 0.5 * again.rounding * again.primal + again.resolution
+    agreement = AGREEMENT + terms.norm.dual_resolution
+    reach = agreement * abs(pair.primal) + 0.5 * again.rounding * again.primal + again.resolution
     if not np.isfinite(high):
         fault = "W does not satisfy the constraints beyond rounding."
     elif (
@@ -162,7 +163,7 @@ def recheck_pair(problem: SelectionProblem, terms: Terms, prior: np.ndarray, pai
         fault = f"the objective at W is said to be {pair.primal:.17g} where it is {again.primal:.17g}."
     elif not (pair.lower_bound - reach <= low and pair.upper_bound + reach >= high):
         fault = f"[{pair.lower_bound:.17g}, {pair.upper_bound:.17g}] is said where [{low:.17g}, {high:.17g}] is proven."
-    elif not (pair.gap <= tol + AGREEMENT and again.gap <= tol + AGREEMENT + again.rounding):
+    elif not (pair.gap <= tol + agreement and again.gap <= tol + agreement + again.rounding):
         fault = f"the gap is {max(again.gap, pair.gap):.3g} where an optimum promises {tol:.3g}."
     if fault is not None:
         return unproven(fault, METHOD, low=low, high=high)
