@@ -41,6 +41,13 @@ def correlation(A: Array, B: Array) -> Array:
     Notes
     -----
     arXiv 2308.16898, Section 3: the measure of Figures 7 to 12.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import correlation
+    >>> round(float(correlation(np.eye(2), np.array([[1.0, 0.0], [0.0, 0.0]]))), 6)
+    0.707107
     """
     A, B = (x if hasattr(x, "reshape") else np.asarray(x, dtype=float) for x in (A, B))
     if A.ndim < 2 or B.ndim < 2 or tuple(A.shape[-2:]) != tuple(B.shape[-2:]):

@@ -6,7 +6,18 @@ from enum import Enum
 
 
 class Status(Enum):
-    """How a solve ended; each member's value is its sentence."""
+    """How a solve ended; each member's value is its sentence.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, solve
+    >>> problem = SelectionProblem([[[0.0], [1.0], [-1.0]]], [[1.0]], [0])
+    >>> status = solve(problem).status
+    >>> status.name
+    'INFEASIBLE'
+    >>> print(status.sentence)
+    No W satisfies the constraints; the certificate holds multipliers that prove it.
+    """
 
     OPTIMAL = "W is optimal: its objective and the dual bound agree to the requested gap."
     INFEASIBLE = "No W satisfies the constraints; the certificate holds multipliers that prove it."

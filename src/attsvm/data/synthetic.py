@@ -136,6 +136,13 @@ def random_data(
     ------
     ValueError
         If a size is not positive, `kind` unknown, or the gap out of reach.
+
+    Examples
+    --------
+    >>> from attsvm.data.synthetic import random_data
+    >>> data, v = random_data(100, n=6, T=8, d=10, seed=0)
+    >>> data.tokens.shape, data.queries.shape, v.shape
+    ((100, 6, 8, 10), (100, 6, 10), (100, 10))
     """
     for name, size in (("trials", trials), ("n", n), ("T", T), ("d", d)):
         if size is not None and (isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1):

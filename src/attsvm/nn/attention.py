@@ -38,6 +38,15 @@ class Attention(nn.Module):
     ------
     ValueError
         If a size is not positive.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm import Attention
+    >>> layer = Attention(8, rank=2)
+    >>> tokens, queries = torch.zeros(3, 5, 8), torch.zeros(3, 8)
+    >>> layer(tokens, queries).shape, layer.probabilities(tokens, queries).shape, layer.W.shape
+    (torch.Size([3, 8]), torch.Size([3, 5]), torch.Size([8, 8]))
     """
 
     def __init__(

@@ -39,6 +39,16 @@ class PredictionHead(nn.Module, ABC):
     ----------
     own_dims : dict
         Number of dimensions each parameter has without trials.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm.nn.heads import LinearHead, PredictionHead
+    >>> head = LinearHead(torch.ones(5, 3))
+    >>> isinstance(head, PredictionHead), head.width
+    (True, 3)
+    >>> head.of_trial(2)(torch.ones(3)).item()
+    3.0
     """
 
     own_dims: ClassVar[dict[str, int]] = {}
@@ -97,6 +107,13 @@ class LinearHead(PredictionHead):
     ------
     ValueError
         If v is a scalar or not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm.nn.heads import LinearHead
+    >>> LinearHead([1.0, 2.0])(torch.ones(4, 2, dtype=torch.float64)).tolist()
+    [3.0, 3.0, 3.0, 3.0]
     """
 
     own_dims: ClassVar[dict[str, int]] = {"v": 1}
@@ -133,6 +150,14 @@ class ReLUHead(PredictionHead):
     ------
     ValueError
         If shapes disagree or a number is not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm.nn.heads import ReLUHead
+    >>> head = ReLUHead([[1.0, -1.0], [0.0, 0.0]])
+    >>> head(torch.tensor([[3.0, 0.0], [-2.0, 0.0]], dtype=torch.float64)).tolist()
+    [3.0, 2.0]
     """
 
     own_dims: ClassVar[dict[str, int]] = {"V": 2, "v": 1}
@@ -173,6 +198,13 @@ class LambdaHead(PredictionHead):
     ------
     ValueError
         If v is a scalar or a number is not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm.nn.heads import LambdaHead
+    >>> LambdaHead([1.0, 0.0], lam=0.5)(torch.tensor([2.0, 0.0], dtype=torch.float64)).item()
+    0.0
     """
 
     lam: Tensor

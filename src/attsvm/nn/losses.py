@@ -23,7 +23,24 @@ from torch.nn.functional import logsigmoid, softplus
 
 
 class Loss(Protocol):
-    """A loss of the margin."""
+    """A loss of the margin.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from attsvm import TokenData, train
+    >>> class SquaredHinge:
+    ...     name = "squared hinge"
+    ...     def value(self, margin):
+    ...         return torch.relu(1 - margin) ** 2
+    ...     def log_slope(self, margin):
+    ...         return torch.log(2 * torch.relu(1 - margin)), None
+    >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0]]), np.array([1.0]))
+    >>> trace = train(data, np.array([1.0, 0.0]), loss=SquaredHinge(), steps=10)
+    >>> bool(trace.loss[-1] < trace.loss[0])
+    True
+    """
 
     name: str
 

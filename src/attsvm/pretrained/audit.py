@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from attsvm.core.extras import drawing, frame
 from attsvm.core.summary import Worded
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.null import Standing, redrawn
@@ -49,6 +51,19 @@ class MarginAudit(Worded):
         Frobenius SVMs of what other heads select.
     hebbian : float
         Cosine with the Hebbian direction.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=4)
+    >>> len(audit.null["cosine"].draws), audit.better_than_null
+    (4, False)
     """
 
     queries: int
@@ -99,6 +114,45 @@ class MarginAudit(Worded):
             f"{hebbian}, {self.hebbian:.3f}."
         )
 
+    def to_frame(self) -> Any:
+        """List the directions that the trained W is compared with, and heads of the null with the SVMs of theirs.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns direction and cosine.
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        rows = [*self.directions.items(), *(("another head", one) for one in self.others)]
+        draws = self.null["cosine"].draws
+        columns = {
+            "direction": [*(name for name, _ in rows), "hebbian", *("re-drawn weights" for _ in draws)],
+            "cosine": [*(one.cosine for _, one in rows), self.hebbian, *draws],
+        }
+        return frame("MarginAudit.to_frame", columns)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the cosines with the SVM of its own selection and with the controls; see :func:`attsvm.plots.controls`.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        """
+        return drawing("MarginAudit.plot").controls(self, ax)
+
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if share >= 0.001 else "less than 0.1 %"
@@ -140,6 +194,19 @@ def margin_audit(
     ------
     ValueError
         If no query sees two tokens, an option is unknown, or another head has other queries.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=0)
+    >>> audit.queries, sorted(audit.directions)
+    (8, ['frobenius'])
     """
     unknown = set(norms) - set(NORMS)
     if unknown:

@@ -66,6 +66,18 @@ class CompressedModel(Worded):
         Key-cache bytes a token, in the model's dtype.
     flops, flops_before : int
         Multiplications and additions of one query-key product, all heads together.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> compressed = pretrained.compress_model(model, 4, inputs)
+    >>> compressed.method, len(compressed.heads), compressed.model.config.hidden_size
+    ('whitened', 2, 16)
     """
 
     model: Any
@@ -150,6 +162,18 @@ def compress_model(
     ------
     ValueError
         If a head stands behind a query/key norm, or its weights serve several layers.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> compressed = pretrained.compress_model(model, 4, inputs)
+    >>> compressed.rank, compressed.width, compressed.key_bytes < compressed.key_bytes_before
+    (4, 8, True)
     """
     batch = tokenize(inputs, tokenizer)
     layers = None if layers is None else list(layers)

@@ -54,6 +54,18 @@ def extract_head(
         If the model, the layer or the head is none that can be extracted, or the extracted head disagrees with the
         model's own attention by more than 1e-5 or, where logits are large, than the rounding of its dtype explains,
         in float32 and in float64; one sentence says what was found.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> head.tokens.shape, head.W.shape, head.error < 1e-5
+    ((4, 6, 16), (16, 17), True)
     """
     return next(iter(extract_heads(model, inputs, layers=[layer], heads=[head], tokenizer=tokenizer)))
 
@@ -77,6 +89,17 @@ def extract_heads(
     ------
     AttentionHead
         Heads of a layer share their arrays of tokens and queries.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> [(head.layer, head.head) for head in pretrained.extract_heads(model, inputs)]
+    [(0, 0), (0, 1)]
     """
     for result in examine_heads(model, inputs, layers=layers, heads=heads, tokenizer=tokenizer):
         if isinstance(result, RefusedHead):

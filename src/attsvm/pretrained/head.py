@@ -16,10 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from attsvm.core.extras import drawing
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.pretrained.sources import Place
 
 
@@ -43,7 +46,7 @@ class Turns:
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionHead:
+class AttentionHead(Summarised):
     """A head of a model on given inputs; padding neither asks nor is seen.
 
     Attributes
@@ -91,6 +94,18 @@ class AttentionHead:
         Tokens that the tokenizer adds, such as [CLS] and [SEP].
     columns : ndarray of int, or None
         Of a compressed rotary head: which of the model's query-key coordinates K and Q keep. None for the first ones.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> head.queries.shape, head.attention().shape, head.problem().shape
+    ((24, 17), (24, 6), (24, 6, 16, 17))
     """
 
     model: str
@@ -216,6 +231,37 @@ class AttentionHead:
             texts=None if self.texts is None else tuple(self.texts[j][:width] for j in sequences),
             special=None if self.special is None else self.special[sequences, :width],
         )
+
+    def plot(self, sequence: int = 0, ax: Any = None) -> Any:
+        """Draw the attention matrix of one sequence; see :func:`attsvm.plots.head`.
+
+        Parameters
+        ----------
+        sequence : int
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        """
+        return drawing("AttentionHead.plot").head(self, sequence, ax)
+
+    def _summary(self) -> Summary:
+        n, T = self.mask.shape
+        facts = [
+            ("model", f"{self.model}, {self.name}"),
+            ("head", f"{self.head} of layer {self.layer}{', rotary' if self.rotary else ''}"),
+            ("queries", f"{n:,} over {T:,} tokens of {len(self.tokens):,} sequences"),
+            ("W", f"{self.K.shape[0]} x {self.Q.shape[0]}, rank at most {self.K.shape[1]}"),
+            ("error", f"{self.error:.1e} against the model's own attention"),
+        ]
+        note = "selection_report says what it attends to, margin_audit holds it against its SVM."
+        return Summary("AttentionHead", colour=MARKED, facts=facts, notes=[note])
 
     def __repr__(self) -> str:
         n, T = self.mask.shape

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.status import Status
+from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, histogram
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.rope import position_features
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
@@ -40,8 +41,8 @@ class Features:
     z: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class KernelSolution:
+@dataclass(frozen=True, eq=False, repr=False)
+class KernelSolution(Summarised):
     """A certified attention SVM in terms of its multipliers.
 
     Attributes
@@ -58,6 +59,19 @@ class KernelSolution:
     status : Status
     C : float or None
     seconds : float
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> solution = pretrained.solve_kernel(head, C=1.0)
+    >>> solution.status.name, solution.gap < 1e-5, solution.scores(head).shape
+    ('OPTIMAL', True, (24, 6))
     """
 
     head: AttentionHead
@@ -95,6 +109,21 @@ class KernelSolution:
         margins = self.margins[rows, columns]
         return float(np.sqrt(max(self.dual[rows, columns] @ margins, 0.0)))
 
+    def _summary(self) -> Summary:
+        colour = {Status.OPTIMAL: GOOD, Status.INFEASIBLE: BAD}.get(self.status, UNSURE)
+        rejected = np.isfinite(self.margins) & (np.arange(self.margins.shape[1]) != self.selected[:, None])
+        support = self.dual[rejected] > 0
+        facts = [
+            ("objective", f"{self.objective:.6g}"),
+            ("gap", f"{self.gap:.1e}"),
+            ("multipliers above zero", f"{int(support.sum()):,} of {int(rejected.sum()):,} constraints"),
+            ("margin", "hard" if self.C is None else f"soft, C = {self.C:g}"),
+            ("seconds", f"{self.seconds:.3g}"),
+        ]
+        picture = histogram(self.margins[rejected], support)
+        caption = "margins; blue: tokens with a multiplier"
+        return Summary("KernelSolution", self.status.name, colour, facts, picture, caption, [self.status.sentence])
+
 
 def solve_kernel(
     head: AttentionHead,
@@ -127,6 +156,18 @@ def solve_kernel(
     ------
     ValueError
         If `selected` does not fit the head, or an option is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import LlamaConfig, LlamaModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = LlamaModel(LlamaConfig(vocab_size=50, **sizes))
+    >>> head = pretrained.extract_head(model, 0, 0, {"input_ids": torch.arange(12).reshape(2, 6)})
+    >>> solution = pretrained.solve_kernel(head)
+    >>> solution.dual.shape, bool(solution.lower_bound <= solution.objective)
+    ((12, 6), True)
     """
     began = time.perf_counter()
     selection = _read_selected(head, selected)

@@ -24,6 +24,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from attsvm.core.summary import Listed
 from attsvm.pretrained.head import AttentionHead, Turns, by_sequence
 
 Method = Literal["svd", "whitened", "distilled"]
@@ -36,8 +37,8 @@ DISTILL_QUERIES, DISTILL_STEPS = 4000, 60
 VALIDATION, PULL = 5, 0.3
 
 
-@dataclass(frozen=True, eq=False)
-class CompressedHead:
+@dataclass(frozen=True, eq=False, repr=False)
+class CompressedHead(Listed):
     """A head with fewer query-key coordinates.
 
     Attributes
@@ -50,6 +51,19 @@ class CompressedHead:
         Mean divergence KL(model's attention || compressed attention) over queries, in nats.
     top1 : float
         Share of queries whose token attended to most is the same.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> compressed = pretrained.compress_head(head, rank=8)
+    >>> compressed.rank, abs(compressed.kl) < 1e-3, compressed.top1
+    (8, True, 1.0)
     """
 
     head: AttentionHead
@@ -78,6 +92,19 @@ def compress_head(head: AttentionHead, rank: int, method: Method = "whitened") -
     ------
     ValueError
         If `rank` is out of range or `method` unknown.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> compressed = pretrained.compress_head(head, rank=4)
+    >>> compressed.head.K.shape, compressed.kl >= 0
+    ((16, 4), True)
     """
     (compressed,) = compress_group([head], rank, method)
     kl, top1 = divergence(compressed)

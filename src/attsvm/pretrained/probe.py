@@ -86,6 +86,19 @@ class SelectionProbe(Worded):
         Queries left out because another has the same context.
     support : tuple of SupportToken
         With the largest multipliers, the largest first; empty for the logistic probe.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> probe = pretrained.fit_selection(head, method="logistic", queries=20)
+    >>> probe.train > 0, probe.held_out > 0, probe.support
+    (True, True, ())
     """
 
     method: Method
@@ -161,6 +174,19 @@ def fit_selection(
     ------
     ValueError
         If there is one sequence only, an option is out of range, or a rotary head is to have a logistic probe.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> probe = pretrained.fit_selection(head, queries=20)
+    >>> probe.method, 0 <= probe.agreement <= 1
+    ('svm', True)
     """
     if method not in ("svm", "logistic"):
         raise ValueError(f"method is {method!r}; 'svm' or 'logistic' was expected.")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.summary import Listed
 from attsvm.pretrained.extract import extract_heads
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.lowrank import coordinate_energy, query_root, token_root, triangle
@@ -22,8 +23,8 @@ from attsvm.pretrained.lowrank import coordinate_energy, query_root, token_root,
 ENERGY = 0.99
 
 
-@dataclass(frozen=True, eq=False)
-class HeadRank:
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadRank(Listed):
     """The spectrum of one head.
 
     Attributes
@@ -34,6 +35,18 @@ class HeadRank:
         Effective rank of W, and of the scores on the inputs.
     weights99, scores99 : int
         Singular values with 99 % of the squared sum.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> rank = pretrained.rank_profile(model, inputs)[0]
+    >>> 1 <= rank.weights99 <= rank.width, 1 <= rank.scores <= rank.width
+    (True, True)
     """
 
     layer: int
@@ -58,6 +71,17 @@ def rank_profile(
     Returns
     -------
     list of HeadRank
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> [(rank.head, rank.width) for rank in pretrained.rank_profile(model, inputs)]
+    [(0, 8), (1, 8)]
     """
     return list(head_ranks(extract_heads(model, inputs, layers=layers, tokenizer=tokenizer)))
 

@@ -25,14 +25,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.summary import Listed
 from attsvm.pretrained.head import AttentionHead
 
 # Lifted tokens above this size are refused: the kernel form needs none.
 MOST_BYTES = 1 << 31
 
 
-@dataclass(frozen=True, eq=False)
-class Lifted:
+@dataclass(frozen=True, eq=False, repr=False)
+class Lifted(Listed):
     """A head in the space where its score is bilinear.
 
     Attributes
@@ -42,6 +43,18 @@ class Lifted:
         Lifted tokens as each query sees them.
     W : ndarray, shape (D, dz)
         The trained matrix: scores are ``tokens @ W @ z`` (and the head's additive term, if it has one).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import LlamaConfig, LlamaModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = LlamaModel(LlamaConfig(vocab_size=50, **sizes))
+    >>> head = pretrained.extract_head(model, 0, 0, {"input_ids": torch.arange(12).reshape(2, 6)})
+    >>> lifted = pretrained.rope_lift(head)
+    >>> lifted.W.shape, lifted.problem().shape
+    ((128, 16), (12, 6, 128, 16))
     """
 
     head: AttentionHead
@@ -70,6 +83,18 @@ def rope_lift(head: AttentionHead) -> Lifted:
     ------
     ValueError
         If the lifted tokens would take more than 2 GiB; :func:`attsvm.pretrained.solve_kernel` needs none.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import LlamaConfig, LlamaModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = LlamaModel(LlamaConfig(vocab_size=50, **sizes))
+    >>> head = pretrained.extract_head(model, 0, 0, {"input_ids": torch.arange(12).reshape(2, 6)})
+    >>> lifted = pretrained.rope_lift(head)
+    >>> head.rotary, lifted.tokens.shape
+    (True, (12, 6, 128))
     """
     n, T = head.mask.shape
     d = head.tokens.shape[2]

@@ -50,6 +50,19 @@ class SelectionReport(Worded):
         The most common place in its text of the token attended to most.
     place_share : float
     verdict : {"hard", "soft", "between"}
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> report = pretrained.selection_report(head)
+    >>> report.special, report.offsets.shape == report.offset_shares.shape
+    (None, True)
     """
 
     queries: int
@@ -114,6 +127,19 @@ def selection_report(head: AttentionHead) -> SelectionReport:
     ------
     ValueError
         If no query sees two tokens.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> report = pretrained.selection_report(head)
+    >>> report.queries, report.visible, report.verdict
+    (24, 6.0, 'soft')
     """
     head = asking_heads_queries(head)
     probability = np.where(head.mask, head.probabilities, 0.0)

@@ -26,6 +26,14 @@ class Proof(Summarised):
         One sentence.
     method : str
         The arithmetic used.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, solve
+    >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
+    >>> proof = solve(problem).verify(exact=True)
+    >>> bool(proof), float(proof.low) <= 0.1 <= float(proof.high)
+    (True, True)
     """
 
     proven: bool

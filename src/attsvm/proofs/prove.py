@@ -28,6 +28,16 @@ def prove(claim: Claim) -> Proof:
     -------
     Proof
         ``proven`` is False, with the reason in ``statement``, when the proof fails; no failure raises.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, proofs, solve
+    >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
+    >>> solution = solve(problem)
+    >>> claim = proofs.Claim(problem, solution.norm, solution.status, solution.certified, None, tol=1e-9)
+    >>> proof = proofs.prove(claim)
+    >>> proof.proven, type(proof.low).__name__
+    (True, 'Fraction')
     """
     try:
         return _prove(claim)

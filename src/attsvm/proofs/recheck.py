@@ -31,6 +31,15 @@ def recheck(claim: Claim) -> Proof:
     -------
     Proof
         ``proven`` is False, with the reason in ``statement``, when the claim does not hold.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, proofs, solve
+    >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
+    >>> solution = solve(problem)
+    >>> claim = proofs.Claim(problem, solution.norm, solution.status, solution.certified, None, tol=1e-9)
+    >>> proofs.recheck(claim).proven
+    True
     """
     if claim.infeasible:
         return _recheck_certificate(claim)

@@ -16,7 +16,7 @@ from attsvm.core.norms import Norm, distance_bound, entrywise, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
-from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, histogram
+from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, histogram, one_line
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.claim import Claim
@@ -38,7 +38,18 @@ _NEXT = {
 
 
 class UnsolvedError(RuntimeError):
-    """Raised by :meth:`Solution.raise_for_status`; carries the solution as ``.solution``."""
+    """Raised by :meth:`Solution.raise_for_status`; carries the solution as ``.solution``.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, UnsolvedError, solve
+    >>> problem = SelectionProblem([[[0.0], [1.0], [-1.0]]], [[1.0]], [0])
+    >>> try:
+    ...     solve(problem).raise_for_status()
+    ... except UnsolvedError as error:
+    ...     print(error.solution.status.name)
+    INFEASIBLE
+    """
 
     def __init__(self, solution: Solution) -> None:
         super().__init__(solution.sentence)
@@ -66,6 +77,21 @@ class Solution(Summarised):
         The relative gap that was asked for.
     note : str
         What else is known, a sentence; empty for nothing.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, solve
+    >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
+    >>> solution = solve(problem)
+    >>> solution.status.name, solution.rank, round(solution.objective, 9)
+    ('OPTIMAL', 1, 0.1)
+    >>> solution.W.round(9)
+    array([[0.06],
+           [0.08]])
+    >>> solution.support
+    array([[False,  True]])
+    >>> solution.gap < 1e-12
+    True
     """
 
     problem: SelectionProblem
@@ -218,7 +244,7 @@ class Solution(Summarised):
         --------
         >>> from attsvm import SelectionProblem, solve
         >>> problem = SelectionProblem([[[3.0, 0.0], [0.0, 0.0], [-3.0, 5.0]]], [[1.0]], [0])
-        >>> solve(problem).influence()
+        >>> print(solve(problem).influence())
         Influence: largest margin 3 in the frobenius norm
           kind   place     influence  multiplier
           query  0                 3           1
@@ -274,8 +300,9 @@ class Solution(Summarised):
         >>> from attsvm import SelectionProblem, Solution, solve
         >>> path = os.path.join(tempfile.mkdtemp(), "solution.json")
         >>> solve(SelectionProblem([[[1.0, 0.0], [0.0, 0.0]]], [[1.0]], [0]), "nuclear").save(path)
-        >>> Solution.load(path)
-        Solution(OPTIMAL, nuclear norm 1, gap 2.2e-15, Frobenius (one-call active set), 1 iterations, 0.0 s)
+        >>> again = Solution.load(path)
+        >>> again.status.name, bool(again.verify())
+        ('OPTIMAL', True)
         """
         farkas = None if self.certificate is None else self.certificate.dual
         run = {
@@ -381,7 +408,6 @@ class Solution(Summarised):
         return Summary(title, self.status.name, colour, facts, picture, "margins; blue: support tokens", notes)
 
     def __repr__(self) -> str:
-        return (
-            f"Solution({self.status.name}, {self.norm.name} norm {self.objective:.6g}, gap {self.gap:.1e}, "
-            f"{self.method}, {self.iterations} iterations, {self.seconds:.3g} s)"
-        )
+        value, work = f"{self.norm.name} norm {self.objective:.6g}", f"{self.iterations} iterations"
+        parts = (self.status.name, value, f"gap {self.gap:.1e}", self.method, work, f"{self.seconds:.3g} s")
+        return one_line("Solution", parts)

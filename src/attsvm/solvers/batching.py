@@ -18,7 +18,7 @@ from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import gamma
 from attsvm.core.status import Status
-from attsvm.core.summary import GOOD, UNSURE, Summarised, Summary
+from attsvm.core.summary import GOOD, UNSURE, Listed, Summarised, Summary
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT, certify
 from attsvm.solution.solution import Solution
@@ -34,8 +34,8 @@ BLOCK_ENTRIES, TOO_SHORT = 1 << 22, 1e-100
 PIECES = 8  # a core, so that an unlucky one does not keep the others waiting
 
 
-@dataclass(frozen=True, eq=False)
-class ProblemBatch:
+@dataclass(frozen=True, eq=False, repr=False)
+class ProblemBatch(Listed):
     """Selection problems of one shape, stacked.
 
     Parameters
@@ -49,6 +49,14 @@ class ProblemBatch:
     ------
     ValueError
         One sentence that names the argument, its shape and what was expected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import ProblemBatch
+    >>> batch = ProblemBatch(np.zeros((10, 3, 4, 2)), np.ones((10, 3, 2)), np.zeros((10, 3), int))
+    >>> len(batch), batch[0].shape
+    (10, (3, 4, 2, 2))
     """
 
     tokens: Any
@@ -110,6 +118,17 @@ class BatchSolution(Summarised):
     status : ndarray of Status, shape (B,)
     seconds : float
         For the whole batch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import ProblemBatch, solve_batch
+    >>> tokens = np.array([[[[1.0], [0.0]]], [[[2.0], [0.0]]]])
+    >>> answers = solve_batch(ProblemBatch(tokens, np.ones((2, 1, 1)), np.zeros((2, 1), int)))
+    >>> answers.objective.round(9)
+    array([1. , 0.5])
+    >>> answers[1].margins
+    array([[0., 1.]])
     """
 
     problems: Sequence[SelectionProblem] | ProblemBatch
@@ -176,6 +195,18 @@ def solve_batch(
     ------
     ValueError
         For an empty batch or problems of different shapes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import ProblemBatch, solve_batch
+    >>> random = np.random.default_rng(0)
+    >>> tokens, queries = random.normal(size=(100, 3, 4, 8)), random.normal(size=(100, 3, 8))
+    >>> answers = solve_batch(ProblemBatch(tokens, queries, np.zeros((100, 3), int)))
+    >>> answers.W.shape, float(answers.gap.max()) < 1e-9
+    ((100, 8, 8), True)
+    >>> answers[7].status.name
+    'OPTIMAL'
     """
     watch = Stopwatch()
     measure = get_norm(norm)

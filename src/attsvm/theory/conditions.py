@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.theory.landscape import Landscape
 from attsvm.theory.tokens import EPS, Trial
@@ -35,8 +36,8 @@ SLACK = 1.1
 _GRID = 2001
 
 
-@dataclass(frozen=True)
-class Condition:
+@dataclass(frozen=True, repr=False)
+class Condition(Listed):
     """One hypothesis and what became of it.
 
     Attributes
@@ -49,6 +50,15 @@ class Condition:
     value : float
         The number that decides; NaN where there is none.
     how : {"exact", "enumerated", "sampled"}
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> condition = theory.condition_b2(trial)
+    >>> condition.name, condition.holds, condition.how
+    ('B.2', False, 'exact')
     """
 
     name: str
@@ -62,9 +72,17 @@ class Condition:
         return f"{self.name}: {word} ({self.how}); {self.detail}"
 
 
-@dataclass(frozen=True)
-class LossConstants:
-    """Assumption A in numbers: M0, the Lipschitz constant of l', and M1, a bound of its size, on [-bound, bound]."""
+@dataclass(frozen=True, repr=False)
+class LossConstants(Listed):
+    """Assumption A in numbers: M0, the Lipschitz constant of l', and M1, a bound of its size, on [-bound, bound].
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> constants = theory.loss_constants("correlation", bound=1.0)
+    >>> constants.M0, constants.M1, constants.how
+    (0.0, 1.0, 'exact')
+    """
 
     M0: float
     M1: float
@@ -86,6 +104,13 @@ def loss_constants(loss: str | Callable[..., Any], bound: float) -> LossConstant
     ------
     ValueError
         If the loss is unknown, or `bound` is negative or not finite.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> constants = theory.loss_constants("logistic", bound=2.0)
+    >>> constants.M0, constants.M1
+    (0.25, 1.0)
     """
     if not 0 <= bound < np.inf:
         raise ValueError(f"bound is {bound!r}; a finite number >= 0 was expected.")
@@ -139,6 +164,14 @@ def condition_a(trial: Trial, loss: str | Callable[..., Any] = "logistic") -> Co
     """Check that the loss decreases strictly on the scores' range, with bounded Lipschitz slope.
 
     A callable is looked at on a grid: that can refute the condition and not prove it, so `holds` is False or None.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> theory.condition_a(trial, "logistic").holds
+    True
     """
     bound = float(np.abs(trial.gamma[trial.mask]).max())
     constants = loss_constants(loss, bound)
@@ -158,7 +191,17 @@ def _others(trial: Trial) -> np.ndarray:
 
 
 def condition_b1(trial: Trial) -> tuple[Condition, Condition]:
-    """Check B.1 strictly (every non-optimal token is an SVM-neighbour) and as published (average margin <= 1.1)."""
+    """Check B.1 strictly (every non-optimal token is an SVM-neighbour) and as published (average margin <= 1.1).
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> strict, slack = theory.condition_b1(trial)
+    >>> strict.name, slack.name
+    ('B.1', 'B.1 (slack)')
+    """
     solution, others = trial.optimal_solution, _others(trial)
     if not np.isfinite(solution.objective):
         detail = f"the optimal tokens have no SVM: {solution.status.value}"
@@ -180,7 +223,16 @@ def condition_b1(trial: Trial) -> tuple[Condition, Condition]:
 
 
 def condition_b2(trial: Trial) -> Condition:
-    """Check that all non-optimal tokens of each sequence have the same score."""
+    """Check that all non-optimal tokens of each sequence have the same score.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> theory.condition_b2(trial).holds
+    False
+    """
     others = _others(trial)
     highest = np.max(trial.gamma, axis=1, where=others, initial=-np.inf)
     lowest = np.min(trial.gamma, axis=1, where=others, initial=np.inf)
@@ -207,6 +259,14 @@ def condition_c(trial: Trial, loss: str | Callable[..., Any] = "logistic") -> Co
 
     Then a large first step along it lands in the region where the optimal tokens lead; that the iterates stay there is
     to be monitored, not promised.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> theory.condition_c(trial).name
+    'C'
     """
     gradient = initial_gradient(trial, loss)
     problem = trial.problem(trial.optimal)
@@ -224,6 +284,15 @@ def condition_d(landscape: Landscape) -> Condition:
     """Check that in every realisable selection but the optimal one, some optimal token is an SVM-neighbour.
 
     A selection that no matrix realises has no direction to get caught in, and is passed over.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> condition = theory.condition_d(theory.explore(trial))
+    >>> condition.holds, condition.how
+    (False, 'enumerated')
     """
     others = landscape.feasible.copy()
     others[0] = False
@@ -253,6 +322,14 @@ def condition_e(trial: Trial, selected: Any = None, *, samples: int = 2000, seed
     samples : int
         Mixtures a sequence.
     seed : int
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> theory.condition_e(trial).holds
+    True
     """
     chosen = trial.optimal if selected is None else np.asarray(selected)
     rows = np.arange(len(chosen))
@@ -300,6 +377,20 @@ def check_conditions(
     -------
     dict
         {"A", "B.1", "B.1 (slack)", "B.2", "C", "E"}, and "D" when a landscape is given.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> for name, condition in theory.check_conditions(trial).items():
+    ...     print(name, condition.holds)
+    A True
+    B.1 False
+    B.1 (slack) True
+    B.2 False
+    C True
+    E True
     """
     found = [condition_a(trial, loss), *condition_b1(trial), condition_b2(trial), condition_c(trial, loss)]
     if landscape is not None:

@@ -48,12 +48,13 @@ import numpy as np
 
 from attsvm.core.correlation import correlation
 from attsvm.core.interop import to_numpy
+from attsvm.core.summary import Listed
 from attsvm.theory.conditions import loss_constants, slope_range
 from attsvm.theory.tokens import LocalOptimality, Trial
 
 
-@dataclass(frozen=True)
-class Smoothness:
+@dataclass(frozen=True, repr=False)
+class Smoothness(Listed):
     """Lipschitz constants of the gradients; see the module's derivation.
 
     Attributes
@@ -62,6 +63,16 @@ class Smoothness:
         Of the gradient in W. The descent inequality holds for steps up to 4/L_W (version 1 of the paper: 2/L_W).
     L_K, L_Q : float or None
         Of the gradients in K with Q fixed, and in Q with K fixed, at the factors given.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> import numpy as np
+    >>> smoothness = theory.smoothness(trial, K=np.eye(8), Q=2 * np.eye(8))
+    >>> round(smoothness.L_K / smoothness.L_W, 6), round(smoothness.L_Q / smoothness.L_W, 6)
+    (4.0, 1.0)
     """
 
     L_W: float
@@ -84,6 +95,14 @@ def smoothness(
     ------
     ValueError
         If the head is not linear.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> theory.smoothness(trial).L_W > 0
+    True
     """
     if trial.v is None:
         raise ValueError(f"head has type {type(trial.head).__name__}; a linear head was expected.")
@@ -98,8 +117,8 @@ def smoothness(
     return Smoothness(L_W, *(None if value is None else value * L_W for value in square))
 
 
-@dataclass(frozen=True)
-class LocalConstants:
+@dataclass(frozen=True, repr=False)
+class LocalConstants(Listed):
     r"""The constants of local convergence, named as in the paper; see the module.
 
     Attributes
@@ -111,6 +130,16 @@ class LocalConstants:
     radius : float
         Norm from which gradient descent on W, started within cosine 1 - mu, is proved to stay there and to converge to
         the direction, for every constant step up to 1/L_W.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> direction = theory.local_optimality(trial, trial.gamma.argmax(axis=1))
+    >>> constants = theory.local_constants(trial, direction)
+    >>> round(constants.Theta * direction.solution.objective, 6)
+    1.0
     """
 
     Theta: float
@@ -148,6 +177,16 @@ def local_constants(
     Notes
     -----
     arXiv 2308.16898 v1, Lemma 13 (p. 39-41); the radius is derived in docs/theory.md.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> direction = theory.local_optimality(trial, trial.gamma.argmax(axis=1))
+    >>> constants = theory.local_constants(trial, direction)
+    >>> 0 < constants.mu < 1, constants.radius > 0
+    (True, True)
     """
     if trial.v is None:
         raise ValueError(f"head has type {type(trial.head).__name__}; a linear head was expected.")
@@ -177,7 +216,16 @@ def local_constants(
 
 
 def in_cone(W: Any, direction: Any, mu: float, R: float = 0.0) -> bool:
-    """Tell whether W lies in C_{mu,R}(direction): cosine at least 1 - mu and Frobenius norm at least R."""
+    """Tell whether W lies in C_{mu,R}(direction): cosine at least 1 - mu and Frobenius norm at least R.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import theory
+    >>> direction = np.array([[1.0, 0.0]])
+    >>> [theory.in_cone(np.array([W]), direction, mu=0.1) for W in ([9.0, 1.0], [1.0, 9.0])]
+    [True, False]
+    """
     size = float(np.linalg.norm(to_numpy("W", W)))
     return size >= R and size > 0 and float(correlation(to_numpy("W", W), to_numpy("direction", direction))) >= 1 - mu
 
@@ -187,6 +235,15 @@ def relative_margin(trial: Trial, W: Any) -> float:
 
     W belongs to S_mu = {W : <(x_opt - x_t) z^T, W/||W||> >= mu / ||W^mm|| for all t, i} when this is at least mu. It is
     one for W^mm and for nothing else; NaN when the optimal tokens have no SVM.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> optimal = theory.separates(trial, trial.gamma.argmax(axis=1))
+    >>> round(theory.relative_margin(trial, 5 * optimal.W), 6)
+    1.0
     """
     matrix = to_numpy("W", W).astype(np.float64, copy=False)
     solution, size = trial.optimal_solution, float(np.linalg.norm(matrix))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.extras import frame
 from attsvm.core.interop import to_numpy
 from attsvm.core.status import Status
 from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary
@@ -94,6 +95,18 @@ class Diagnosis(Summarised):
     agrees : bool or None
         Whether the observation is what was predicted; None when nothing was predicted or observed.
     findings : tuple of Finding
+
+    Examples
+    --------
+    >>> from attsvm import diagnose, train
+    >>> from attsvm.data.synthetic import random_data
+    >>> data, v = random_data(None, 1, 2, 4, seed=0)
+    >>> trace = train(data, v, steps=500)
+    >>> diagnosis = diagnose(data, v, trace)
+    >>> diagnosis.observation.outcome.name, diagnosis.agrees
+    ('GLOBAL', True)
+    >>> sorted(diagnosis.hypotheses)[:3]
+    ['A', 'B.1', 'B.1 (slack)']
     """
 
     trial: Trial
@@ -112,6 +125,24 @@ class Diagnosis(Summarised):
     def finding(self, signature: Signature) -> Finding | None:
         """Return the finding with that signature, if it applies."""
         return next((found for found in self.findings if found.signature is signature), None)
+
+    def to_frame(self) -> Any:
+        """List the hypotheses.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns hypothesis, holds (None where undecided), value and detail.
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        conditions = list(self.hypotheses.values())
+        columns = {"hypothesis": list(self.hypotheses)}
+        columns |= {name: [getattr(one, name) for one in conditions] for name in ("holds", "value", "detail")}
+        return frame("Diagnosis.to_frame", columns)
 
     def _summary(self) -> Summary:
         certain = any(found.certain for found in self.findings)

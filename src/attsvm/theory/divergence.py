@@ -62,6 +62,15 @@ def norm_diverges(trial: Trial) -> Condition:
     -------
     Condition
         holds is True with a proof, None otherwise: failing to find V proves nothing.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> condition = theory.norm_diverges(trial)
+    >>> condition.holds
+    True
     """
     if not trial.linear:
         return Condition(NAME_DIVERGES, None, "stated for linear heads only")
@@ -136,6 +145,15 @@ def norm_bounded(
     -------
     Condition
         holds is True with a proof, None otherwise; value is the risk at the start.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> condition = theory.norm_bounded(trial)
+    >>> condition.holds is None
+    True
     """
     if not trial.linear:
         return Condition(NAME_BOUNDED, None, "stated for linear heads only")

@@ -33,6 +33,7 @@ import numpy as np
 from attsvm.core.correlation import correlation
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.summary import Listed
 from attsvm.data.token_data import TokenData
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
@@ -52,8 +53,8 @@ class EquivalenceStatus(Enum):
     NO_SVM = "No matrix that ties the selected tokens and separates the others was found."
 
 
-@dataclass(frozen=True, eq=False)
-class Equivalence:
+@dataclass(frozen=True, eq=False, repr=False)
+class Equivalence(Listed):
     """The SVM equivalent of a trained W.
 
     Attributes
@@ -125,6 +126,16 @@ def svm_equivalent(
     ------
     ValueError
         If shapes disagree, `attention` is no probability table, or an option is unknown.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import TokenData, svm_equivalent, train
+    >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0]]), np.array([1.0]))
+    >>> trace = train(data, np.array([1.0, 0.0]), steps=1000)
+    >>> equivalent = svm_equivalent(data, trace.attention[-1], trace.W[-1])
+    >>> equivalent.selected.tolist(), equivalent.W.shape
+    ([[True, False]], (2, 1))
     """
     if not isinstance(data, TokenData) or data.batch_shape:
         what = f"trials {data.batch_shape}" if isinstance(data, TokenData) else type(data).__name__

@@ -32,6 +32,7 @@ from scipy.sparse.csgraph import connected_components
 
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
@@ -62,8 +63,8 @@ class TokenGraph:
         return len(np.unique(self.component)) == len(self.component)
 
 
-@dataclass(frozen=True, eq=False)
-class GraphSVM:
+@dataclass(frozen=True, eq=False, repr=False)
+class GraphSVM(Listed):
     """The two parts of W that next-token prediction tends to.
 
     Attributes
@@ -76,6 +77,14 @@ class GraphSVM:
         Its certified solution; INFEASIBLE when the graphs contradict the embeddings.
     W_fin : ndarray, shape (d, d)
         The finite part; zero for acyclic graphs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.theory.graph import graph_svm
+    >>> answer = graph_svm(np.eye(3), sequences=[[0, 1, 2], [1, 0, 2]], labels=[0, 1])
+    >>> answer.acyclic, answer.W_fin.shape, len(answer.graphs)
+    (False, (3, 3), 1)
     """
 
     graphs: tuple[TokenGraph, ...]
@@ -148,6 +157,14 @@ def graph_svm(
     ------
     ValueError
         As :func:`next_token_graphs`, or if no sequence asks for anything.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.theory.graph import graph_svm
+    >>> answer = graph_svm(np.eye(3), sequences=[[0, 1, 2], [2, 1]], labels=[0, 2])
+    >>> answer.solution.status.name, answer.W_svm.shape, answer.acyclic
+    ('OPTIMAL', (3, 3), True)
     """
     table = to_numpy("embeddings", embeddings).astype(np.float64)
     if table.ndim != 2 or 0 in table.shape or not np.isfinite(table).all():

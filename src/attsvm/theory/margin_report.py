@@ -57,7 +57,7 @@ class MarginShare:
         return 0.5 * (self.low + self.high)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MarginReport(Summarised):
     """Shares of the largest margins, one a norm.
 
@@ -65,6 +65,15 @@ class MarginReport(Summarised):
     ----------
     shares : tuple of MarginShare
         In the order of the norms asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import SelectionProblem, margin_report
+    >>> problem = SelectionProblem([[[1.0, 1.0], [0.0, 0.0]]], [[1.0]], [0])
+    >>> report = margin_report(np.array([[1.0], [1.0]]), problem, norms=("frobenius", "max"))
+    >>> [(share.norm, round(share.low, 6)) for share in report.shares]
+    [('frobenius', 1.0), ('max', 1.0)]
     """
 
     shares: tuple[MarginShare, ...]
@@ -108,7 +117,7 @@ class MarginReport(Summarised):
         picture = bars(names, values, names.index(self.nearest)) if np.isfinite(values).any() else ""
         return Summary("MarginReport", colour=MARKED, picture=picture, caption=caption, notes=[self.sentence])
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         rows = (f"  {share.norm:<10} {share.low:>9.6f} to {share.high:.6f}" for share in self.shares)
         return "\n".join((f"MarginReport: {self.sentence}", *rows))
 

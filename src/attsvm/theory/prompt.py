@@ -27,6 +27,7 @@ from scipy.optimize import nnls
 
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
@@ -44,6 +45,13 @@ def p_svm(keys: Any, selected: Any, *, mask: Any = None, tol: float = 1e-9) -> S
     selected : array of int, shape (n,), or bool, shape (n, T)
     mask : array of bool, shape (n, T), optional
     tol : float
+
+    Examples
+    --------
+    >>> from attsvm.theory.prompt import p_svm
+    >>> solution = p_svm(keys=[[[1.0, 1.0], [0.0, 0.0]]], selected=[0])
+    >>> solution.W.round(6).ravel()
+    array([0.5, 0.5])
     """
     return solve(SelectionProblem(keys, np.ones((len(keys), 1)), selected, mask=mask), tol=tol)
 
@@ -63,6 +71,13 @@ def v_svm(inputs: Any, labels: Any, *, tol: float = 1e-9) -> Solution:
     -------
     Solution
         Its `support[:, 1]` marks the support vectors.
+
+    Examples
+    --------
+    >>> from attsvm.theory.prompt import v_svm
+    >>> solution = v_svm(inputs=[[2.0, 0.0], [0.0, 4.0]], labels=[1, -1])
+    >>> solution.W.round(6).ravel(), solution.support[:, 1]
+    (array([ 0.5 , -0.25]), array([ True,  True]))
     """
     points, signs = to_numpy("inputs", inputs), to_numpy("labels", labels)
     if points.ndim != 2 or signs.shape != points.shape[:1] or not (np.abs(signs) == 1).all():
@@ -75,8 +90,8 @@ def v_svm(inputs: Any, labels: Any, *, tol: float = 1e-9) -> Solution:
     return solve(SelectionProblem(tokens, np.ones((len(tokens), 1)), np.zeros(len(tokens), dtype=int)), tol=tol)
 
 
-@dataclass(frozen=True, eq=False)
-class JointSVM:
+@dataclass(frozen=True, eq=False, repr=False)
+class JointSVM(Listed):
     """The directions of joint training of v and p.
 
     Attributes
@@ -114,6 +129,15 @@ def joint_svm(keys: Any, values: Any, labels: Any, selected: Any) -> JointSVM:
     ------
     ValueError
         If shapes disagree.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.theory.prompt import joint_svm
+    >>> tokens = np.array([[[1.0, 1.0], [0.0, 0.0]], [[1.0, -1.0], [0.0, 0.0]], [[0.5, 1.5], [0.0, 0.0]]])
+    >>> answer = joint_svm(tokens, tokens, labels=[1, -1, 1], selected=[0, 0, 0])
+    >>> answer.v.round(6), answer.p.round(6) + 0.0
+    (array([0., 1.]), array([1., 0.]))
     """
     table = to_numpy("values", values).astype(np.float64)
     problem = SelectionProblem(keys, np.ones((len(keys), 1)), selected)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.correlation import correlation
+from attsvm.core.summary import Listed
 from attsvm.data.token_data import TokenData
 from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial
 
@@ -25,8 +26,8 @@ STEPS = 2000
 SIZES = (0.1, 1.0)
 
 
-@dataclass(frozen=True, eq=False)
-class End:
+@dataclass(frozen=True, eq=False, repr=False)
+class End(Listed):
     """A selection that training ended in.
 
     Attributes
@@ -43,6 +44,15 @@ class End:
         Starts whose attention was still shared among tokens, so that the selection need not be their last.
     correlation : float
         Of the trained matrices with the SVM, mean over the starts; NaN where there is none.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> end = theory.explore(trial, starts=10, steps=200).ends[0]
+    >>> end.selected.shape, end.swaps, 0 < end.share <= 1
+    ((3,), 0, True)
     """
 
     locality: LocalOptimality

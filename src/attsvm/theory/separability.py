@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.status import Status
+from attsvm.core.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.theory.landscape import Landscape
 from attsvm.theory.tokens import EPS, Trial
 
 
-@dataclass(frozen=True)
-class Separability:
+@dataclass(frozen=True, repr=False)
+class Separability(Listed):
     """What is known about whether selections are realisable.
 
     Attributes
@@ -41,6 +42,14 @@ class Separability:
         selection, None when not known.
     how : str
         What `every` rests on.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> theory.check_separability(trial).independent_queries
+    True
     """
 
     dimension: bool
@@ -58,6 +67,14 @@ def separates(trial: Trial, selected: Any) -> Solution:
     ----------
     trial : Trial
     selected : array of int, shape (n,)
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> theory.separates(trial, [0, 0, 0]).status.name
+    'OPTIMAL'
     """
     return solve(trial.problem(selected))
 
@@ -70,6 +87,15 @@ def check_separability(trial: Trial, landscape: Landscape | None = None) -> Sepa
     trial : Trial
     landscape : Landscape, optional
         The selections gone through; without it `every` rests on independence alone.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> separability = theory.check_separability(trial)
+    >>> separability.dimension, separability.every, separability.optimal.name
+    (True, True, 'OPTIMAL')
     """
     n, _, d = trial.tokens.shape
     longest = int(trial.mask.sum(axis=1).max())

@@ -23,6 +23,7 @@ import numpy as np
 
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.summary import Listed
 from attsvm.data.token_data import TokenData
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
@@ -32,8 +33,8 @@ EPS = float(np.finfo(float).eps)
 SELECTED = 0.99
 
 
-@dataclass(frozen=True, eq=False)
-class Trial:
+@dataclass(frozen=True, eq=False, repr=False)
+class Trial(Listed):
     """One trial as the theory sees it: arrays in float64, and a score for every token.
 
     Attributes
@@ -50,6 +51,16 @@ class Trial:
         Scores Y_i h(v_it); -inf where the mask hides the token.
     score_error : float
         Scores closer than this are equal as far as float64 can tell.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> trial.gamma.shape, trial.linear
+    ((3, 4), True)
+    >>> trial.problem(trial.gamma.argmax(axis=1)).shape
+    (3, 4, 8, 8)
     """
 
     data: TokenData
@@ -171,8 +182,8 @@ def predictions(head: Callable[..., Any], values: np.ndarray) -> np.ndarray:
         return predict(head, torch.as_tensor(values).to(like)).cpu().numpy().astype(np.float64)
 
 
-@dataclass(frozen=True, eq=False)
-class LocalOptimality:
+@dataclass(frozen=True, eq=False, repr=False)
+class LocalOptimality(Listed):
     """Whether the selected tokens beat their SVM-neighbours.
 
     Attributes
@@ -184,6 +195,15 @@ class LocalOptimality:
         Tokens whose margin is one.
     violations : ndarray of bool, shape (n, T)
         Neighbours that score at least as high as the token selected.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> locality = theory.local_optimality(trial, trial.gamma.argmax(axis=1))
+    >>> locality.feasible, locality.holds, bool(locality.violations.any())
+    (True, True, False)
     """
 
     selected: np.ndarray
@@ -224,6 +244,15 @@ def local_optimality(trial: Trial, selected: Any, norm: str = "frobenius") -> Lo
     Notes
     -----
     arXiv 2308.16898, Definition 2.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> locality = theory.local_optimality(trial, trial.gamma.argmax(axis=1))
+    >>> locality.holds, locality.neighbours.shape
+    (True, (3, 4))
     """
     problem = trial.problem(selected)
     solution = trial.optimal_solution if _is_optimal(trial, problem, norm) else solve(problem, norm)

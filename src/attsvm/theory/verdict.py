@@ -26,6 +26,7 @@ import numpy as np
 
 from attsvm.core.correlation import correlation
 from attsvm.core.interop import to_numpy
+from attsvm.core.summary import Listed
 from attsvm.theory.conditions import Condition, check_conditions, describe
 from attsvm.theory.constants import in_cone, local_constants
 from attsvm.theory.divergence import NAME_BOUNDED, NAME_DIVERGES, norm_bounded, norm_diverges
@@ -34,7 +35,20 @@ from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial, local_optimal
 
 
 class Outcome(Enum):
-    """Where training ends; each member's value is its phrase."""
+    """Where training ends; each member's value is its phrase.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> for outcome in theory.Outcome:
+    ...     print(outcome.name, "-", outcome.value)
+    GLOBAL - global
+    LOCAL - one of these local directions
+    NOT_LOCAL - a direction that is not locally optimal
+    FINITE - norm stays finite
+    SHARED - attention is still shared
+    NO_GUARANTEE - no guarantee
+    """
 
     GLOBAL = "global"
     LOCAL = "one of these local directions"
@@ -44,8 +58,8 @@ class Outcome(Enum):
     NO_GUARANTEE = "no guarantee"
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction(Listed):
     """What is predicted, and what it rests on.
 
     Attributes
@@ -62,6 +76,15 @@ class Prediction:
         Every hypothesis looked at, by name.
     directions : tuple of LocalOptimality
         The directions meant: one for GLOBAL, one or more for LOCAL.
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+    >>> prediction = theory.predict(trial, landscape=theory.explore(trial))
+    >>> sorted(prediction.hypotheses)[:2], len(prediction.directions) >= 1
+    (['A', 'B.1'], True)
     """
 
     outcome: Outcome
@@ -78,8 +101,8 @@ class Prediction:
         return "\n".join([*lines, *(f"  {condition}" for condition in self.hypotheses.values())])
 
 
-@dataclass(frozen=True, eq=False)
-class Observation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Observation(Listed):
     """Where a trained W stands.
 
     Attributes
@@ -94,6 +117,15 @@ class Observation:
         Of the selected tokens.
     correlation : float
         Of W with the SVM of the selected tokens; NaN when they have none.
+
+    Examples
+    --------
+    >>> from attsvm import theory, train
+    >>> from attsvm.data.synthetic import random_data
+    >>> data, v = random_data(None, 3, 4, 8, seed=0)
+    >>> observation = theory.observe(theory.Trial.of(data, v), train(data, v, steps=500).W[-1])
+    >>> observation.selected.shape, observation.least_attention > 0.9, observation.locality.holds
+    ((3,), True, True)
     """
 
     outcome: Outcome
@@ -114,6 +146,15 @@ def observe(trial: Trial, W: Any, norm: str = "frobenius", *, selected_above: fl
         Of the SVM to compare with: "frobenius" for training W, "nuclear" for K and Q.
     selected_above : float
         Probability from which a token counts as selected.
+
+    Examples
+    --------
+    >>> from attsvm import theory, train
+    >>> from attsvm.data.synthetic import random_data
+    >>> data, v = random_data(None, 3, 4, 8, seed=0)
+    >>> observation = theory.observe(theory.Trial.of(data, v), train(data, v, steps=500).W[-1])
+    >>> observation.outcome.name, observation.correlation > 0.99
+    ('GLOBAL', True)
     """
     logits = trial.logits(W)
     weight = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -140,6 +181,16 @@ def agrees(prediction: Prediction, observation: Observation) -> bool | None:
     -------
     bool or None
         None when nothing was predicted, or the observation does not bear on it.
+
+    Examples
+    --------
+    >>> from attsvm import theory, train
+    >>> from attsvm.data.synthetic import random_data
+    >>> data, v = random_data(None, 1, 2, 4, seed=0)
+    >>> trial = theory.Trial.of(data, v)
+    >>> observation = theory.observe(trial, train(data, v, steps=500).W[-1])
+    >>> theory.agrees(theory.predict(trial, landscape=theory.explore(trial)), observation)
+    True
     """
     shared = observation.outcome is Outcome.SHARED
     if prediction.outcome is Outcome.FINITE:
@@ -170,6 +221,15 @@ def predict(
     Returns
     -------
     Prediction
+
+    Examples
+    --------
+    >>> from attsvm import theory
+    >>> from attsvm.data.synthetic import random_data
+    >>> trial = theory.Trial.of(*random_data(None, 1, 2, 4, seed=0))
+    >>> prediction = theory.predict(trial, landscape=theory.explore(trial))
+    >>> prediction.outcome.name, prediction.expected.name
+    ('GLOBAL', 'GLOBAL')
     """
     shape = (trial.tokens.shape[2], trial.queries.shape[1])
     start = np.zeros(shape) if init is None else to_numpy("init", init).astype(np.float64)

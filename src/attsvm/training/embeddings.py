@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from attsvm.core.interop import is_tensor, to_numpy
+from attsvm.core.summary import Listed
 from attsvm.data.token_data import TokenData
 from attsvm.nn.heads import predict
 from attsvm.training.objective import Objective
@@ -27,8 +28,8 @@ from attsvm.training.objective import Objective
 Array = Any
 
 
-@dataclass(frozen=True, eq=False)
-class Vocabulary:
+@dataclass(frozen=True, eq=False, repr=False)
+class Vocabulary(Listed):
     """A table of embeddings, and which of its rows every token and query is.
 
     Parameters
@@ -42,6 +43,17 @@ class Vocabulary:
     ------
     ValueError
         If a shape does not fit or an index is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import train
+    >>> from attsvm.training import Vocabulary
+    >>> words = Vocabulary(np.eye(3), tokens=np.array([[0, 1], [1, 2]]), queries=np.array([2, 2]))
+    >>> data = words.data(np.array([1.0, 1.0]))
+    >>> trace = train(data, np.array([1.0, 0.5, 0.0]), vocabulary=words, embedding_lr=0.1, steps=20)
+    >>> trace.embeddings.shape
+    (2, 3, 3)
     """
 
     table: Array

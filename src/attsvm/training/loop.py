@@ -180,6 +180,15 @@ def train(
     ------
     ValueError
         If an argument does not fit; the sentence names it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import TokenData, correlation, solve, train
+    >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0, 1.0]]), np.array([1.0]))
+    >>> trace = train(data, np.array([1.0, 0.0]), steps=200)
+    >>> round(float(correlation(trace.W[-1], solve(data.problem([0])).W)), 6)
+    1.0
     """
     if not isinstance(data, TokenData):
         raise ValueError(f"data has type {type(data).__name__}; attsvm.TokenData was expected.")

@@ -22,6 +22,13 @@ class KyFan(SingularValueNorm):
     ------
     ValueError
         If k is not a positive integer.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, norms, solve
+    >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[1.0, 0.0]], [0])
+    >>> round(solve(problem, norms.KyFan(2)).objective, 6)
+    0.2
     """
 
     def __init__(self, k: int) -> None:

@@ -92,6 +92,13 @@ class Schatten(SingularValueNorm):
     ------
     ValueError
         If p is below one.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, norms, solve
+    >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[1.0, 0.0]], [0])
+    >>> round(solve(problem, norms.Schatten(1.5)).objective, 6)
+    0.2
     """
 
     def __init__(self, p: float) -> None:

@@ -24,7 +24,8 @@ from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attsvm.experiments.joint import JointTest, Point
+    from attsvm.experiments.joint import JointTest
+    from attsvm.experiments.points import Point
     from attsvm.experiments.readings import Reading
 
 NAME = "local-convergence"
@@ -202,7 +203,7 @@ def points(rows: Sequence[Row], late: int = 1, drawn: bool = True) -> list[Point
     the caption says.
     """
     from attsvm.experiments.grouping import by
-    from attsvm.experiments.joint import curve_points
+    from attsvm.experiments.points import curve_points
 
     made = []
     for (p,), cell in by(rows, "parameterization").items():
@@ -223,7 +224,8 @@ def points(rows: Sequence[Row], late: int = 1, drawn: bool = True) -> list[Point
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test all six curves under both readings of the score gap, and say what the test would notice."""
     from attsvm.experiments.grouping import having
-    from attsvm.experiments.joint import by_key, joint_test, notches, swapped
+    from attsvm.experiments.joint import joint_test
+    from attsvm.experiments.points import by_key, notches, swapped
 
     plain = having(rows, numerics="published", start="torch", n=SIZE[0], T=SIZE[1])
     stated, open_ = (having(plain, gap=gap, d=SIZE[2]) for gap in (GAP, 0.0))

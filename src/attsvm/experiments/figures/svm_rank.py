@@ -24,7 +24,8 @@ from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attsvm.experiments.joint import JointTest, Point
+    from attsvm.experiments.joint import JointTest
+    from attsvm.experiments.points import Point
     from attsvm.experiments.readings import Reading
 
 NAME = "svm-rank"
@@ -170,7 +171,7 @@ def points(
     `infeasible` stands for the rank of an instance without solution.
     """
     from attsvm.experiments.grouping import by
-    from attsvm.experiments.joint import curve_points
+    from attsvm.experiments.points import curve_points
 
     made = []
     for (n, T), cells in by(rows, "n", "T").items():
@@ -190,11 +191,12 @@ def points(
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the figure counted as published and as certified, and the Frobenius ranks under both readings of the gap."""
     from attsvm.experiments.grouping import having
-    from attsvm.experiments.joint import by_key, joint_test, notches
+    from attsvm.experiments.joint import joint_test
+    from attsvm.experiments.points import by_key, notches
 
     stated, open_ = having(rows, gap=GAP), having(rows, gap=0.0)
-    known = [one for one in points(stated) if len(one.values) > 1]
-    certified = [one for one in points(stated, "{}_rank") if len(one.values) > 1]
+    known = points(stated)
+    certified = points(stated, "{}_rank")
     without = [one for one in points(open_) if one.values]
     alternatives = {
         "d off by one notch": notches(known),

@@ -9,10 +9,11 @@ import numpy as np
 
 from attsvm.core.kernels import Stopwatch
 from attsvm.core.status import Status
+from attsvm.core.summary import Listed
 
 
-@dataclass(frozen=True)
-class IterationState:
+@dataclass(frozen=True, repr=False)
+class IterationState(Listed):
     """What a callback is told.
 
     Attributes
@@ -24,6 +25,17 @@ class IterationState:
         Best proven bound so far.
     seconds : float
     method : str
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import SelectionProblem, solve
+    >>> random = np.random.default_rng(0)
+    >>> problem = SelectionProblem(random.normal(size=(6, 5, 8)), random.normal(size=(6, 8)), np.zeros(6, int))
+    >>> states = []
+    >>> solution = solve(problem, 3.0, callback=states.append)
+    >>> len(states) > 0, all(state.lower_bound <= solution.objective for state in states)
+    (True, True)
     """
 
     iteration: int
