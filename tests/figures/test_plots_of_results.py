@@ -4,7 +4,20 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from attsvm import SelectionProblem, Solution, TokenData, Trace, correlation, margin_report, plots, solve, train
+from attsvm import (
+    SelectionProblem,
+    Solution,
+    TokenData,
+    Trace,
+    correlation,
+    margin_report,
+    plots,
+    pretrained,
+    regularization_path,
+    solve,
+    train,
+)
+from pretrained_models import batch, tiny
 
 mpl.use("agg")
 import matplotlib.pyplot as plt
@@ -88,3 +101,30 @@ def test_what_cannot_be_drawn_is_refused(solution: Solution, trace: Trace) -> No
         plots.plane(infeasible)
     with pytest.raises(ValueError, match="from 0 to 1 was expected"):
         plots.attention(trace, 2)
+
+
+def test_a_path_of_radii_is_its_risk_or_its_distance(solution: Solution) -> None:
+    data = TokenData(TOKENS, QUERIES, labels=np.ones(2))
+    radii = [1.0, 4.0, 16.0]
+    path = regularization_path(data, [1.0, 0.5], radii)
+    (risk,) = path.plot().lines
+    assert np.array_equal(risk.get_ydata(), path.loss)
+    (distance,) = path.plot(solution).lines
+    assert np.array_equal(distance.get_ydata(), path.distance(solution))
+
+
+def test_a_head_is_drawn_sequence_by_sequence() -> None:
+    model, inputs = tiny("bert"), batch("bert")
+    head = pretrained.extract_head(model, 0, 0, inputs)
+    seen = np.asarray(head.plot(1).images[0].get_array())
+    rows = head.sequence == 1
+    assert np.array_equal(seen, head.probabilities[rows][:, :6])  # the padding of that sequence is left out
+    with pytest.raises(ValueError, match="sequence is 3"):
+        head.plot(3)
+
+
+def test_controls_stand_beside_the_cosine_of_the_own_selection() -> None:
+    audit = pretrained.margin_audit(pretrained.extract_head(tiny("bert"), 0, 0, batch("bert")), queries=8)
+    widths = [bar.get_width() for bar in audit.plot().containers[0]]
+    assert widths[: len(audit.directions)] == [one.cosine for one in audit.directions.values()]
+    assert widths[-1] == audit.hebbian

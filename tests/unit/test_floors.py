@@ -10,7 +10,7 @@ import attsvm
 # From the ground up; a module may import from its own floor and from those before it.
 FLOORS = (
     *("core", "proofs", "solution", "nn", "data", "solvers", "training", "theory"),
-    *("study", "pretrained", "plots", "experiments", "report", "cli"),
+    *("study", "pretrained", "plots", "experiments", "report", "playground", "cli"),
 )
 # Public modules and packages at the root, and the floor that they stand on.
 ROOT = {

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from enum import Enum
 from html import escape
+from textwrap import shorten
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +20,7 @@ GOOD, BAD, UNSURE = "#2f8f5b", "#c0392b", "#b7791f"
 MARKED, PLAIN = "#3b82c4", "currentColor"
 WIDTH, HEIGHT = 260, 44
 BINS = 26
+LONGEST_LINE = 200
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,7 @@ class Summary:
     def line(self) -> str:
         """One line of plain text."""
         parts = ([self.state] if self.state else []) + [f"{label} {value}" for label, value in self.facts]
-        parts = parts or list(self.notes)
-        return f"{self.title}({', '.join(parts)})"
+        return one_line(self.title, parts or list(self.notes))
 
     @property
     def html(self) -> str:
@@ -89,6 +92,17 @@ class Summarised:
         return self._summary().html
 
 
+class Listed(Summarised):
+    """Base of dataclasses whose fields are its summary: numbers and words, and the shapes of arrays."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def _summary(self) -> Summary:
+        values = [(entry.name, getattr(self, entry.name)) for entry in fields(self) if entry.repr]
+        facts = [(name, text) for name, value in values if (text := _shown(value))]
+        return Summary(type(self).__name__, colour=MARKED, facts=facts)
+
+
 class Worded(Summarised):
     """Base of results that a sentence says."""
 
@@ -99,6 +113,45 @@ class Worded(Summarised):
 
     def _summary(self) -> Summary:
         return Summary(type(self).__name__, colour=MARKED, notes=[self.sentence])
+
+
+def one_line(title: str, parts: Sequence[str]) -> str:
+    """Write `title(part, part, ...)` in at most LONGEST_LINE characters; parts that have no room are left out.
+
+    Parameters
+    ----------
+    title : str
+    parts : sequence of str
+        Most important first.
+
+    Returns
+    -------
+    str
+    """
+    whole = f"{title}({', '.join(parts)})"
+    if len(whole) <= LONGEST_LINE:
+        return whole
+    room = LONGEST_LINE - len(title) - len("(, ...)")
+    kept = [parts[0] if len(parts[0]) <= room else shorten(parts[0], room, placeholder="")]
+    for part in parts[1:]:
+        if len(", ".join([*kept, part])) > room:
+            break
+        kept.append(part)
+    return f"{title}({', '.join(kept)}, ...)"
+
+
+def _shown(value: Any) -> str:
+    """Show a number, word, array or collection in a few characters; nothing of other objects."""
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.6g}"
+    if value is None or isinstance(value, (str, int, np.integer, np.bool_)):
+        return str(value)
+    if isinstance(value, (tuple, list, dict)):
+        return f"{len(value)} {'entry' if len(value) == 1 else 'entries'}"
+    shape = getattr(value, "shape", None)
+    return str(tuple(shape)) if isinstance(shape, tuple) else ""
 
 
 def histogram(values: np.ndarray, marked: np.ndarray) -> str:

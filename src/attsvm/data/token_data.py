@@ -23,6 +23,7 @@ import numpy as np
 
 from attsvm.core.interop import is_tensor, to_numpy
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.summary import MARKED, Summarised, Summary
 
 Array = Any
 """A NumPy array or a torch tensor."""
@@ -76,7 +77,7 @@ def _boolean_mask(mask: Array, tokens: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class TokenData:
+class TokenData(Summarised):
     """Tokens, queries and labels of independent attention problems.
 
     Parameters
@@ -423,6 +424,15 @@ class TokenData:
         values = None if self.values is self.tokens else self.values[index]
         mask = None if self.mask is None else self.mask[index]
         return TokenData(self.tokens[index], self.queries[index], self.labels[index], mask, values)
+
+    def _summary(self) -> Summary:
+        facts = [
+            ("tokens", f"{self.n:,} x {self.T:,}, dimension {self.d}"),
+            ("queries", f"{self.n:,}, dimension {self.dz}"),
+            ("trials", "x".join(map(str, self.batch_shape)) or "one"),
+            ("mask", "none" if self.mask is None else f"{float((~to_numpy('mask', self.mask)).mean()):.1%} hidden"),
+        ]
+        return Summary("TokenData", colour=MARKED, facts=facts, notes=["attsvm.train(data, head) trains on it."])
 
     def __repr__(self) -> str:
         kind = "torch" if is_tensor(self.tokens) else "numpy"

@@ -16,9 +16,10 @@ Points have trials of their own, and each adds a squared t of :math:`f_i = m_i -
 among many of a hundred costs little, and a figure of ten trials at every point is judged by ten.
 
 A variance estimated as 0 is no certainty: shares and counts take half a trial more, which differs by one, and counts
-vary at least as integers of the printed mean must; where the printed trials are known, both samples give the variance. Values on a logarithmic axis are compared as logarithms; where one
+vary at least as integers of the printed mean must. Values on a logarithmic axis are compared as logarithms; where one
 run in a hundred is twenty times the mean, the statistic has a longer tail than F, and is divided by what two bootstrap
-samples of ours show that tail to be (their quantile at :data:`TAIL` over the nominal one).
+samples of ours show that tail to be (their quantile at :data:`TAIL` over the nominal one). A few dozen trials may lack
+that run: where the printed scatter shows theirs, the variance is that of both.
 """
 
 from __future__ import annotations

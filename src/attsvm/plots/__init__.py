@@ -10,16 +10,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attsvm.plots.results import attention, margins, matrix, path, plane, shares, spectrum
+    from attsvm.plots.heads import controls, head
+    from attsvm.plots.results import attention, margins, matrix, path, plane, regularisation, shares, spectrum
 
-__all__ = ["attention", "margins", "matrix", "path", "plane", "shares", "spectrum"]
+__all__ = [
+    "attention",
+    "controls",
+    "head",
+    "margins",
+    "matrix",
+    "path",
+    "plane",
+    "regularisation",
+    "shares",
+    "spectrum",
+]
+_OF_HEADS = ("controls", "head")
 
 
 def __getattr__(name: str) -> Any:
     # Loaded when a name is used: reports that need the style only should not load training.
     if name not in __all__:
         raise AttributeError(f"module 'attsvm.plots' has no attribute {name!r}")
-    return getattr(import_module("attsvm.plots.results"), name)
+    return getattr(import_module(f"attsvm.plots.{'heads' if name in _OF_HEADS else 'results'}"), name)
 
 
 def __dir__() -> list[str]:

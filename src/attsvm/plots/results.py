@@ -14,6 +14,7 @@ from attsvm.core.interop import to_numpy
 from attsvm.plots.style import FIRST, QUIET, SECOND
 from attsvm.solution.solution import Solution
 from attsvm.theory.margin_report import MarginReport
+from attsvm.training.path import RegularizationPath
 from attsvm.training.trace import Trace
 
 COLOURS = (FIRST, SECOND, "#2f8f5b", "#8e5ea2", "#7a6a4f")
@@ -54,7 +55,7 @@ def margins(solution: Solution, ax: Axes | None = None) -> Axes:
     usable = np.isfinite(values) & (values > 0)
     if not np.isfinite(solution.objective) or not usable.any():
         raise ValueError(f"solution has status {solution.status.name} and no positive margin; a W was expected.")
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     ends = values[usable].min(), max(values[usable].max(), values[usable].min() * 1.01)
     edges = np.geomspace(*ends, BINS + 1)
     ax.hist(values[usable], edges, color=QUIET, alpha=0.5, label="other rejected tokens")
@@ -98,7 +99,7 @@ def plane(solution: Solution, sequences: Sequence[int] = (0, 1, 2), ax: Axes | N
     n, _, d, _ = problem.shape
     if d != 2:
         raise ValueError(f"solution has tokens of dimension {d}; dimension 2 was expected.")
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     support = np.asarray(to_numpy("support", solution.support))
     extent = float(np.abs(problem.tokens).max())
     for colour, i in zip(COLOURS, (i for i in sequences if i < n), strict=False):
@@ -150,7 +151,7 @@ def path(trace: Trace, solution: Solution | None = None, ax: Axes | None = None)
     'correlation with the frobenius SVM'
     """
     _single(trace)
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     if solution is None:
         curve, label = to_numpy("norm", trace.norm), "norm of W"
     else:
@@ -198,7 +199,7 @@ def attention(trace: Trace, query: int = 0, ax: Axes | None = None) -> Axes:
     _single(trace)
     if not 0 <= query < trace.data.n:
         raise ValueError(f"query is {query}; a number from 0 to {trace.data.n - 1} was expected.")
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     weights = to_numpy("attention", trace.attention)[..., query, :]
     for t, curve in enumerate(weights.T):
         ax.plot(np.maximum(trace.step, 0.5), curve, label=f"token {t}")
@@ -206,6 +207,48 @@ def attention(trace: Trace, query: int = 0, ax: Axes | None = None) -> Axes:
     ax.set(xlabel="step", ylabel="attention", ylim=(-0.02, 1.02), title=f"Attention of query {query}")
     if weights.shape[1] <= 8:
         ax.legend(frameon=False)
+    return ax
+
+
+def regularisation(path: RegularizationPath, solution: Solution | None = None, ax: Axes | None = None) -> Axes:
+    """Draw how far the minimiser in each ball is from the SVM's direction; without a solution, its risk.
+
+    Parameters
+    ----------
+    path : RegularizationPath
+        Of one trial.
+    solution : Solution, optional
+        In the norm of the path.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If the path is of several trials, or the solution does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> from attsvm import TokenData, plots, regularization_path
+    >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0]]), np.array([1.0]))
+    >>> minimisers = regularization_path(data, np.array([1.0, 0.0]), radii=[1.0, 10.0])
+    >>> ax = plots.regularisation(minimisers, ax=Figure().subplots())
+    >>> ax.get_ylabel()
+    'risk'
+    """
+    if path.loss.ndim > 1:
+        raise ValueError(f"path is of trials {tuple(path.loss.shape[:-1])}; one trial was expected.")
+    curve = path.loss if solution is None else path.distance(solution)
+    ax = axes_or_new(ax)
+    ax.plot(path.radius, to_numpy("path", curve), "o-", color=FIRST)
+    ax.set_xscale("log")
+    label = "risk" if solution is None else f"distance from the {path.norm.name} SVM's direction"
+    ax.set(xlabel=f"{path.norm.name} norm of W, at most", ylabel=label)
     return ax
 
 
@@ -234,7 +277,7 @@ def spectrum(W: Any, label: str | None = None, ax: Axes | None = None) -> Axes:
     matrix = to_numpy("W", W)
     values = np.linalg.svd(matrix, compute_uv=False)
     above = values > max(matrix.shape) * np.finfo(matrix.dtype).eps * values[0]
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     ax.semilogy(np.arange(1, len(values) + 1)[above], values[above], "o", label=label)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(xlabel="number", ylabel="singular value")
@@ -265,7 +308,7 @@ def matrix(W: Any, ax: Axes | None = None) -> Axes:
     1
     """
     entries = to_numpy("W", W)
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     largest = float(np.abs(entries).max()) or 1.0
     image = ax.imshow(entries, cmap="RdBu", vmin=-largest, vmax=largest)
     ax.figure.colorbar(image, ax=ax, shrink=0.8)
@@ -296,7 +339,7 @@ def shares(report: MarginReport, ax: Axes | None = None) -> Axes:
     >>> len(ax.patches)
     2
     """
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     names = [share.norm for share in report.shares]
     values = [share.share for share in report.shares]
     ax.barh(names, values, color=[FIRST if name == report.nearest else "0.75" for name in names])
@@ -305,7 +348,7 @@ def shares(report: MarginReport, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _axes(ax: Axes | None) -> Axes:
+def axes_or_new(ax: Axes | None) -> Axes:
     """Use the axes given, or make a figure that a notebook shows by itself."""
     if ax is not None:
         return ax

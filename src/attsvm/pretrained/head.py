@@ -16,10 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from attsvm.core.extras import drawing
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.pretrained.sources import Place
 
 
@@ -43,7 +46,7 @@ class Turns:
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionHead:
+class AttentionHead(Summarised):
     """A head of a model on given inputs; padding neither asks nor is seen.
 
     Attributes
@@ -53,13 +56,16 @@ class AttentionHead:
     name : str
         Path of the attention module in the model.
     layer, head : int
-        Number of the attention call in the forward pass, and of the head in it.
+        Number of the layer, the model's own where it has one stack of layers and otherwise that of the attention call
+        in the forward pass; and of the head in it.
     tokens : ndarray, shape (b, T, d)
         What keys are made from; with a last coordinate 1 under rotary positions with a key bias.
     queries : ndarray, shape (n, dz)
         What queries are made from; with a last coordinate 1 when the query map has a bias.
     sequence, position : ndarray of int, shape (n,)
-        Which sequence a query reads, and its own place in its sequence.
+        Which sequence a query reads, and its own row in its sequence, padding counted.
+    text_place : ndarray of int, shape (b, T)
+        Place of each token in its text, counted from 0 without padding; -1 for padding.
     mask : ndarray of bool, shape (n, T)
         Tokens a query sees.
     K : ndarray, shape (d, dh)
@@ -80,6 +86,8 @@ class AttentionHead:
         Where the key map and the query map are written in the model.
     self_attention : bool
         Whether queries are tokens of the same sequence, so that offsets mean something.
+    ids : ndarray of int, shape (b, T), or None
+        Token ids, where the model was given any.
     texts : tuple of tuple of str, or None
         The tokens' text, sequence by sequence.
     special : ndarray of bool, shape (b, T), or None
@@ -108,6 +116,7 @@ class AttentionHead:
     queries: np.ndarray
     sequence: np.ndarray
     position: np.ndarray
+    text_place: np.ndarray
     mask: np.ndarray
     K: np.ndarray
     Q: np.ndarray
@@ -118,6 +127,7 @@ class AttentionHead:
     error: float
     places: tuple[Place, Place]
     self_attention: bool
+    ids: np.ndarray | None = None
     texts: tuple[tuple[str, ...], ...] | None = None
     special: np.ndarray | None = None
     columns: np.ndarray | None = None
@@ -147,6 +157,16 @@ class AttentionHead:
     def selected(self) -> np.ndarray:
         """The token each query attends to most, int (n,)."""
         return np.where(self.mask, self.probabilities, -1.0).argmax(axis=1)
+
+    @property
+    def selected_place(self) -> np.ndarray:
+        """Place in its text of the token each query attends to most, int (n,)."""
+        return self.text_place[self.sequence, self.selected]
+
+    @property
+    def query_place(self) -> np.ndarray:
+        """Place of each query in its text, int (n,); of self-attention, whose queries are tokens."""
+        return self.text_place[self.sequence, self.position]
 
     def scores(self) -> np.ndarray:
         """Attention logits from the factors, (n, T); -inf where hidden."""
@@ -191,6 +211,8 @@ class AttentionHead:
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
         sequences, sequence = np.unique(self.sequence[rows], return_inverse=True)
         width = int(np.flatnonzero(self.mask[rows].any(axis=0)).max()) + 1
+        if self.self_attention:  # a query need not see itself, but its place must stay known
+            width = max(width, int(self.position[rows].max()) + 1)
         turns = self.turns
         if turns is not None:
             turns = Turns(turns.pairs, turns.tokens[sequences, :width], turns.queries[rows])
@@ -200,13 +222,46 @@ class AttentionHead:
             queries=self.queries[rows],
             sequence=sequence,
             position=self.position[rows],
+            text_place=self.text_place[sequences, :width],
             mask=self.mask[rows, :width],
             turns=turns,
             bias=None if self.bias is None else self.bias[rows, :width],
             probabilities=self.probabilities[rows, :width],
+            ids=None if self.ids is None else self.ids[sequences, :width],
             texts=None if self.texts is None else tuple(self.texts[j][:width] for j in sequences),
             special=None if self.special is None else self.special[sequences, :width],
         )
+
+    def plot(self, sequence: int = 0, ax: Any = None) -> Any:
+        """Draw the attention matrix of one sequence; see :func:`attsvm.plots.head`.
+
+        Parameters
+        ----------
+        sequence : int
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        """
+        return drawing("AttentionHead.plot").head(self, sequence, ax)
+
+    def _summary(self) -> Summary:
+        n, T = self.mask.shape
+        facts = [
+            ("model", f"{self.model}, {self.name}"),
+            ("head", f"{self.head} of layer {self.layer}{', rotary' if self.rotary else ''}"),
+            ("queries", f"{n:,} over {T:,} tokens of {len(self.tokens):,} sequences"),
+            ("W", f"{self.K.shape[0]} x {self.Q.shape[0]}, rank at most {self.K.shape[1]}"),
+            ("error", f"{self.error:.1e} against the model's own attention"),
+        ]
+        note = "selection_report says what it attends to, margin_audit holds it against its SVM."
+        return Summary("AttentionHead", colour=MARKED, facts=facts, notes=[note])
 
     def __repr__(self) -> str:
         n, T = self.mask.shape
@@ -222,6 +277,13 @@ def by_sequence(sequence: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     order = np.argsort(sequence, kind="stable")
     indices, first = np.unique(sequence[order], return_index=True)
     yield from zip(indices.tolist(), np.split(order, first[1:]), strict=True)
+
+
+def text_of(head: AttentionHead, sequence: int) -> tuple[str, ...]:
+    """Return the text of a sequence's tokens, padding left out; empty where the head has no text."""
+    if head.texts is None:
+        return ()
+    return tuple(head.texts[sequence][t] for t in np.flatnonzero(head.text_place[sequence] >= 0))
 
 
 def turned(vectors: np.ndarray, pairs: np.ndarray, turns: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.status import Status
+from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, histogram
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.rope import position_features
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
@@ -40,8 +41,8 @@ class Features:
     z: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class KernelSolution:
+@dataclass(frozen=True, eq=False, repr=False)
+class KernelSolution(Summarised):
     """A certified attention SVM in terms of its multipliers.
 
     Attributes
@@ -107,6 +108,21 @@ class KernelSolution:
         rows, columns = np.nonzero(self.dual)
         margins = self.margins[rows, columns]
         return float(np.sqrt(max(self.dual[rows, columns] @ margins, 0.0)))
+
+    def _summary(self) -> Summary:
+        colour = {Status.OPTIMAL: GOOD, Status.INFEASIBLE: BAD}.get(self.status, UNSURE)
+        rejected = np.isfinite(self.margins) & (np.arange(self.margins.shape[1]) != self.selected[:, None])
+        support = self.dual[rejected] > 0
+        facts = [
+            ("objective", f"{self.objective:.6g}"),
+            ("gap", f"{self.gap:.1e}"),
+            ("multipliers above zero", f"{int(support.sum()):,} of {int(rejected.sum()):,} constraints"),
+            ("margin", "hard" if self.C is None else f"soft, C = {self.C:g}"),
+            ("seconds", f"{self.seconds:.3g}"),
+        ]
+        picture = histogram(self.margins[rejected], support)
+        caption = "margins; blue: tokens with a multiplier"
+        return Summary("KernelSolution", self.status.name, colour, facts, picture, caption, [self.status.sentence])
 
 
 def solve_kernel(

@@ -24,6 +24,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from attsvm.core.summary import Listed
 from attsvm.pretrained.head import AttentionHead, Turns, by_sequence
 
 Method = Literal["svd", "whitened", "distilled"]
@@ -36,8 +37,8 @@ DISTILL_QUERIES, DISTILL_STEPS = 4000, 60
 VALIDATION, PULL = 5, 0.3
 
 
-@dataclass(frozen=True, eq=False)
-class CompressedHead:
+@dataclass(frozen=True, eq=False, repr=False)
+class CompressedHead(Listed):
     """A head with fewer query-key coordinates.
 
     Attributes

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.summary import Listed
 from attsvm.pretrained.extract import extract_heads
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.lowrank import coordinate_energy, query_root, token_root, triangle
@@ -22,8 +23,8 @@ from attsvm.pretrained.lowrank import coordinate_energy, query_root, token_root,
 ENERGY = 0.99
 
 
-@dataclass(frozen=True, eq=False)
-class HeadRank:
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadRank(Listed):
     """The spectrum of one head.
 
     Attributes

@@ -25,14 +25,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.summary import Listed
 from attsvm.pretrained.head import AttentionHead
 
 # Lifted tokens above this size are refused: the kernel form needs none.
 MOST_BYTES = 1 << 31
 
 
-@dataclass(frozen=True, eq=False)
-class Lifted:
+@dataclass(frozen=True, eq=False, repr=False)
+class Lifted(Listed):
     """A head in the space where its score is bilinear.
 
     Attributes

@@ -24,6 +24,7 @@ from attsvm.core.norms import frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, constraint_rows, reduce
 from attsvm.core.rounding import EPS, FEW, gamma
+from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.proofs.decision import decidable
 from attsvm.proofs.infeasible import prove_infeasible
 
@@ -37,8 +38,8 @@ EXACT_SYSTEM, EXACT_ENTRIES, EXACT_RATIO = 24, 40_000, 1.0
 NEARBY = 1e-12
 
 
-@dataclass(frozen=True, eq=False)
-class FarkasCertificate:
+@dataclass(frozen=True, eq=False, repr=False)
+class FarkasCertificate(Summarised):
     """Multipliers that prove a selection problem infeasible.
 
     Attributes
@@ -153,6 +154,10 @@ class FarkasCertificate:
         A problem that is small enough to be decided over the rationals is infeasible only with exact multipliers.
         """
         return self.exact or (self.ratio < 1.0 and self.perturbation < NEARBY and not decidable(self.problem))
+
+    def _summary(self) -> Summary:
+        facts = [("multipliers above zero", f"{np.count_nonzero(self.dual):,} of {int(self.problem.rejected.sum()):,}")]
+        return Summary("FarkasCertificate", colour=MARKED, facts=facts, notes=[self.statement])
 
 
 def existence_ratio(reduced: Reduced, dual: np.ndarray) -> float:

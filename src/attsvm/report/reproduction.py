@@ -12,6 +12,7 @@ from attsvm.core.files import replacing_files_in
 from attsvm.experiments.comparison import COMPARISONS
 from attsvm.experiments.experiment import Verdict
 from attsvm.experiments.joint import TESTS
+from attsvm.experiments.points import FEWEST
 from attsvm.experiments.published.ledger import PrintedCurve, ledger
 from attsvm.report.errata import ERRATA, HEAD
 from attsvm.report.finished import Finished
@@ -84,6 +85,7 @@ def render(finished: Sequence[Finished], command: str, unfinished: Sequence[str]
             kinds=KINDS,
             comparisons=COMPARISONS,
             family=TESTS,
+            fewest=FEWEST,
             ledger=ledger(),
             provenance=provenance(finished),
             count=count,

@@ -38,10 +38,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
+from attsvm.core.extras import frame
 from attsvm.core.norms.faces import face_directions
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
 from attsvm.core.rounding import EPS
+from attsvm.core.summary import MARKED, Summarised, Summary, bars
 from attsvm.proofs.certified import Certified
 
 if TYPE_CHECKING:
@@ -84,8 +86,8 @@ class InfluenceRow(NamedTuple):
     multiplier: float
 
 
-@dataclass(frozen=True, eq=False)
-class Influence:
+@dataclass(frozen=True, eq=False, repr=False)
+class Influence(Summarised):
     """Gradient of the largest margin in tokens and queries; a table of rows when printed or iterated.
 
     Attributes
@@ -114,7 +116,7 @@ class Influence:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         lines = [
             f"Influence: largest margin {self.margin:.6g} in the {self.norm} norm",
             "  kind   place     influence  multiplier",
@@ -125,6 +127,30 @@ class Influence:
         if len(self.rows) > SHOWN:
             lines.append(f"  ... {len(self.rows) - SHOWN} more")
         return "\n".join(lines)
+
+    def to_frame(self) -> Any:
+        """List tokens and queries, the most influential first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns kind, sequence, position (None for a query), influence and multiplier.
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        columns = {name: [getattr(row, name) for row in self.rows] for name in InfluenceRow._fields}
+        return frame("Influence.to_frame", columns)
+
+    def _summary(self) -> Summary:
+        first = self.rows[:SHOWN]
+        names = [f"{row.kind} {row.sequence}" + ("" if row.position is None else f", {row.position}") for row in first]
+        largest = first[0].influence or 1.0
+        facts = [("largest margin", f"{self.margin:.6g} in the {self.norm} norm"), ("most influential", names[0])]
+        picture = bars(names, [row.influence / largest for row in first], 0)
+        return Summary("Influence", "", MARKED, facts, picture, "influence on the margin, the largest as one")
 
 
 def influence(solution: Solution) -> Influence:

@@ -16,7 +16,7 @@ from attsvm.core.norms import Norm, distance_bound, entrywise, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
-from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, histogram
+from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, histogram, one_line
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.claim import Claim
@@ -244,7 +244,7 @@ class Solution(Summarised):
         --------
         >>> from attsvm import SelectionProblem, solve
         >>> problem = SelectionProblem([[[3.0, 0.0], [0.0, 0.0], [-3.0, 5.0]]], [[1.0]], [0])
-        >>> solve(problem).influence()
+        >>> print(solve(problem).influence())
         Influence: largest margin 3 in the frobenius norm
           kind   place     influence  multiplier
           query  0                 3           1
@@ -408,7 +408,6 @@ class Solution(Summarised):
         return Summary(title, self.status.name, colour, facts, picture, "margins; blue: support tokens", notes)
 
     def __repr__(self) -> str:
-        return (
-            f"Solution({self.status.name}, {self.norm.name} norm {self.objective:.6g}, gap {self.gap:.1e}, "
-            f"{self.method}, {self.iterations} iterations, {self.seconds:.3g} s)"
-        )
+        value, work = f"{self.norm.name} norm {self.objective:.6g}", f"{self.iterations} iterations"
+        parts = (self.status.name, value, f"gap {self.gap:.1e}", self.method, work, f"{self.seconds:.3g} s")
+        return one_line("Solution", parts)

@@ -18,7 +18,7 @@ from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import gamma
 from attsvm.core.status import Status
-from attsvm.core.summary import GOOD, UNSURE, Summarised, Summary
+from attsvm.core.summary import GOOD, UNSURE, Listed, Summarised, Summary
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT, certify
 from attsvm.solution.solution import Solution
@@ -35,8 +35,8 @@ BLOCK_ENTRIES, TOO_SHORT = 1 << 22, 1e-100
 PIECES = 8  # a core, so that an unlucky one does not keep the others waiting
 
 
-@dataclass(frozen=True, eq=False)
-class ProblemBatch:
+@dataclass(frozen=True, eq=False, repr=False)
+class ProblemBatch(Listed):
     """Selection problems of one shape, stacked.
 
     Parameters

@@ -19,13 +19,15 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.error_free import UNIT
 from attsvm.core.interop import to_numpy
 from attsvm.core.kernels import Stopwatch
 from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
-from attsvm.core.rounding import EPS
+from attsvm.core.rounding import EPS, growth
 from attsvm.core.status import Status
+from attsvm.core.summary import one_line
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.proof import Proof
@@ -225,11 +227,9 @@ class RegularisedSolution(Solution):
         return int(np.count_nonzero(sigma > reach))
 
     def __repr__(self) -> str:
-        return (
-            f"RegularisedSolution({self.status.name}, {self.norm.name} norm {self.objective:.6g}, "
-            f"primal {self.primal:.6g}, gap {self.gap:.1e}, {self.method}, {self.iterations} iterations, "
-            f"{self.seconds:.3g} s)"
-        )
+        value, work = f"{self.norm.name} norm {self.objective:.6g}", f"{self.iterations} iterations"
+        parts = (self.status.name, value, f"primal {self.primal:.6g}", f"gap {self.gap:.1e}", self.method, work)
+        return one_line("RegularisedSolution", (*parts, f"{self.seconds:.3g} s"))
 
 
 def solve_regularised(
@@ -279,6 +279,10 @@ def solve_regularised(
             status = Status.OPTIMAL
         else:
             status = control.stopped or Status.UNDECIDED
+        price = (
+            math.inf if status is not Status.UNDECIDED else _largest_price(problem, terms, pair, tol, regularisation)
+        )
+        note = "" if price == math.inf else f"Floats hold the multipliers of C up to {price:.2g} only on these data."
         seconds = watch.seconds + (0.0 if opening is None else opening.seconds)
         return RegularisedSolution(
             problem,
@@ -290,6 +294,7 @@ def solve_regularised(
             control.method,
             certificate,
             tol,
+            note,
             regularisation=regularisation,
         )
 
@@ -316,6 +321,26 @@ def solve_regularised(
         V, dual, loose = _in_memory(problem, terms, prior, control, method, warm_start, guess)
     constant = np.where(loose, terms.slope(terms.cost), 0.0)
     return answer(prior if V is None else prior + V, constant if dual is None else constant + dual)
+
+
+def _largest_price(
+    problem: SelectionProblem, terms: Terms, pair: CertifiedPair, tol: float, regularisation: Regularisation
+) -> float:
+    """Bound the C whose multipliers floats can hold, where the one that is asked for is larger; else infinite.
+
+    Rounding a multiplier of size C to a float moves A^T dual by u C |delta||z|, and all of them by as much as the root
+    of the sum of squares: that must be less than the unit ball of the dual norm is wide, or, for the norm that is
+    squared, half its square less than tol of the losses.
+    """
+    C = regularisation.C
+    if C is None:
+        return math.inf
+    reach = UNIT * np.sqrt(np.square(problem.lengths).sum(where=problem.rejected))
+    price = 1.0 / (reach * growth(terms.norm, pair.W.shape, True))
+    if terms.squared:
+        loss = pair.primal / C - 0.5 * pair.objective * (pair.objective / C)
+        price = 2.0 * tol * max(loss, 0.0) / reach / reach
+    return float(price) if price < C else math.inf
 
 
 def _in_memory(

@@ -1,5 +1,6 @@
 """The theory as checks: what its words mean on given data, which hypotheses hold, and what follows."""
 
+from attsvm.theory.alignment import condition_alignment
 from attsvm.theory.basins import Basins, map_basins
 from attsvm.theory.conditions import (
     Condition,
@@ -22,6 +23,7 @@ from attsvm.theory.constants import (
     smoothness,
 )
 from attsvm.theory.divergence import norm_bounded, norm_diverges
+from attsvm.theory.kkt import kkt_residual
 from attsvm.theory.landscape import Landscape, explore
 from attsvm.theory.search import End
 from attsvm.theory.separability import Separability, check_separability, separates
@@ -48,6 +50,7 @@ __all__ = [
     "check_conditions",
     "check_separability",
     "condition_a",
+    "condition_alignment",
     "condition_b1",
     "condition_b2",
     "condition_c",
@@ -55,6 +58,7 @@ __all__ = [
     "condition_e",
     "explore",
     "in_cone",
+    "kkt_residual",
     "local_constants",
     "local_optimality",
     "loss_constants",

@@ -13,14 +13,19 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.correlation import correlation
+from attsvm.core.extras import frame
 from attsvm.core.interop import to_numpy
+from attsvm.core.summary import MARKED, Summarised, Summary, bars
 from attsvm.theory.landscape import Landscape, explore
 from attsvm.theory.search import train_starts
 from attsvm.theory.tokens import SELECTED, Trial
 
+# Directions in a card.
+_SHOWN = 6
 
-@dataclass(frozen=True, eq=False)
-class Basins:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Basins(Summarised):
     """Where each start went.
 
     Attributes
@@ -58,6 +63,34 @@ class Basins:
         """Share of the starts that went to each direction; the last entry is that of none."""
         count = len(self.landscape.directions)
         return np.bincount(self.destination % (count + 1), minlength=count + 1) / len(self.destination)
+
+    def to_frame(self) -> Any:
+        """List the starts.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns start, destination (-1 for none) and correlation.
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        columns = {
+            "start": np.arange(len(self.starts)),
+            "destination": self.destination,
+            "correlation": self.correlation,
+        }
+        return frame("Basins.to_frame", columns)
+
+    def _summary(self) -> Summary:
+        shares = self.share
+        names = [*(f"direction {k}" for k in range(len(shares) - 1)), "none"]
+        order = [k for k in np.argsort(-shares) if shares[k] > 0][:_SHOWN]
+        picture = bars([names[k] for k in order], [float(shares[k]) for k in order], 0)
+        facts = [("starts", f"{len(self.starts):,}"), ("most went to", f"{names[order[0]]}, {shares[order[0]]:.1%}")]
+        return Summary("Basins", "", MARKED, facts, picture, "share of the starts, by locally optimal direction")
 
 
 def map_basins(

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.theory.landscape import Landscape
 from attsvm.theory.tokens import EPS, Trial
@@ -35,8 +36,8 @@ SLACK = 1.1
 _GRID = 2001
 
 
-@dataclass(frozen=True)
-class Condition:
+@dataclass(frozen=True, repr=False)
+class Condition(Listed):
     """One hypothesis and what became of it.
 
     Attributes
@@ -71,8 +72,8 @@ class Condition:
         return f"{self.name}: {word} ({self.how}); {self.detail}"
 
 
-@dataclass(frozen=True)
-class LossConstants:
+@dataclass(frozen=True, repr=False)
+class LossConstants(Listed):
     """Assumption A in numbers: M0, the Lipschitz constant of l', and M1, a bound of its size, on [-bound, bound].
 
     Examples

@@ -48,12 +48,13 @@ import numpy as np
 
 from attsvm.core.correlation import correlation
 from attsvm.core.interop import to_numpy
+from attsvm.core.summary import Listed
 from attsvm.theory.conditions import loss_constants, slope_range
 from attsvm.theory.tokens import LocalOptimality, Trial
 
 
-@dataclass(frozen=True)
-class Smoothness:
+@dataclass(frozen=True, repr=False)
+class Smoothness(Listed):
     """Lipschitz constants of the gradients; see the module's derivation.
 
     Attributes
@@ -116,8 +117,8 @@ def smoothness(
     return Smoothness(L_W, *(None if value is None else value * L_W for value in square))
 
 
-@dataclass(frozen=True)
-class LocalConstants:
+@dataclass(frozen=True, repr=False)
+class LocalConstants(Listed):
     r"""The constants of local convergence, named as in the paper; see the module.
 
     Attributes

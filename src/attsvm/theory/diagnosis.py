@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.extras import frame
 from attsvm.core.interop import to_numpy
 from attsvm.core.status import Status
 from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary
@@ -124,6 +125,24 @@ class Diagnosis(Summarised):
     def finding(self, signature: Signature) -> Finding | None:
         """Return the finding with that signature, if it applies."""
         return next((found for found in self.findings if found.signature is signature), None)
+
+    def to_frame(self) -> Any:
+        """List the hypotheses.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns hypothesis, holds (None where undecided), value and detail.
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        conditions = list(self.hypotheses.values())
+        columns = {"hypothesis": list(self.hypotheses)}
+        columns |= {name: [getattr(one, name) for one in conditions] for name in ("holds", "value", "detail")}
+        return frame("Diagnosis.to_frame", columns)
 
     def _summary(self) -> Summary:
         certain = any(found.certain for found in self.findings)

@@ -33,6 +33,7 @@ import numpy as np
 from attsvm.core.correlation import correlation
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.summary import Listed
 from attsvm.data.token_data import TokenData
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
@@ -52,8 +53,8 @@ class EquivalenceStatus(Enum):
     NO_SVM = "No matrix that ties the selected tokens and separates the others was found."
 
 
-@dataclass(frozen=True, eq=False)
-class Equivalence:
+@dataclass(frozen=True, eq=False, repr=False)
+class Equivalence(Listed):
     """The SVM equivalent of a trained W.
 
     Attributes

@@ -32,6 +32,7 @@ from scipy.sparse.csgraph import connected_components
 
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
@@ -62,8 +63,8 @@ class TokenGraph:
         return len(np.unique(self.component)) == len(self.component)
 
 
-@dataclass(frozen=True, eq=False)
-class GraphSVM:
+@dataclass(frozen=True, eq=False, repr=False)
+class GraphSVM(Listed):
     """The two parts of W that next-token prediction tends to.
 
     Attributes

@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.extras import frame
 from attsvm.core.status import Status
+from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.theory.search import STARTS, STEPS, End, random_starts, swaps, train_starts
 from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
 
@@ -27,9 +29,12 @@ from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
 ENUMERATE = 4096
 SAMPLES = 512
 
+# Ends of training in a card.
+_SHOWN = 5
 
-@dataclass(frozen=True, eq=False)
-class Landscape:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Landscape(Summarised):
     """What is known of the selections of a trial.
 
     Attributes
@@ -117,6 +122,34 @@ class Landscape:
             if (direction.selected == selected).all():
                 return position
         return -1
+
+    def to_frame(self) -> Any:
+        """List the selections that were looked at.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns selected (a tuple of tokens), status and local (locally optimal or not).
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        columns = {
+            "selected": [tuple(row) for row in self.selections.tolist()],
+            "status": [status.name for status in self.statuses],
+            "local": [self.index(row) >= 0 for row in self.selections],
+        }
+        return frame("Landscape.to_frame", columns)
+
+    def _summary(self) -> Summary:
+        facts = [
+            ("directions", self.counted),
+            ("selections", self.how),
+            ("feasible", f"{int(self.feasible.sum()):,} of {len(self.selections):,}"),
+        ]
+        return Summary("Landscape", colour=MARKED, facts=facts, notes=[str(end) for end in self.ends[:_SHOWN]])
 
 
 def explore(

@@ -57,7 +57,7 @@ class MarginShare:
         return 0.5 * (self.low + self.high)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MarginReport(Summarised):
     """Shares of the largest margins, one a norm.
 
@@ -117,7 +117,7 @@ class MarginReport(Summarised):
         picture = bars(names, values, names.index(self.nearest)) if np.isfinite(values).any() else ""
         return Summary("MarginReport", colour=MARKED, picture=picture, caption=caption, notes=[self.sentence])
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         rows = (f"  {share.norm:<10} {share.low:>9.6f} to {share.high:.6f}" for share in self.shares)
         return "\n".join((f"MarginReport: {self.sentence}", *rows))
 

@@ -27,6 +27,7 @@ from scipy.optimize import nnls
 
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
@@ -89,8 +90,8 @@ def v_svm(inputs: Any, labels: Any, *, tol: float = 1e-9) -> Solution:
     return solve(SelectionProblem(tokens, np.ones((len(tokens), 1)), np.zeros(len(tokens), dtype=int)), tol=tol)
 
 
-@dataclass(frozen=True, eq=False)
-class JointSVM:
+@dataclass(frozen=True, eq=False, repr=False)
+class JointSVM(Listed):
     """The directions of joint training of v and p.
 
     Attributes

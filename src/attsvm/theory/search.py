@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.correlation import correlation
+from attsvm.core.summary import Listed
 from attsvm.data.token_data import TokenData
 from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial
 
@@ -25,8 +26,8 @@ STEPS = 2000
 SIZES = (0.1, 1.0)
 
 
-@dataclass(frozen=True, eq=False)
-class End:
+@dataclass(frozen=True, eq=False, repr=False)
+class End(Listed):
     """A selection that training ended in.
 
     Attributes

@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.status import Status
+from attsvm.core.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.theory.landscape import Landscape
 from attsvm.theory.tokens import EPS, Trial
 
 
-@dataclass(frozen=True)
-class Separability:
+@dataclass(frozen=True, repr=False)
+class Separability(Listed):
     """What is known about whether selections are realisable.
 
     Attributes

@@ -1,8 +1,8 @@
 r"""How much norm a temperature for each query saves.
 
 Selective attention (arXiv 2411.12892) gives every query an inverse temperature, so that the logits are
-:math:`\tau_i x_{it}^\top W z_i`. Free ones would make any W as small as one likes, so they are given a budget here, a mean of one, which plain
-attention meets as well (the budget is ours, not the paper's):
+:math:`\tau_i x_{it}^\top W z_i`. Free ones would make any W as small as one likes, so they are given a budget here, a
+mean of one, which plain attention meets as well (the budget is ours, not the paper's):
 
 .. math:: \nu = \min\{\|W\| : \tau_i A_{it}(W) \ge 1,\ \tau \ge 0,\ \textstyle\sum_i\tau_i = m\}
 
@@ -28,6 +28,7 @@ import numpy as np
 from attsvm.core.norms import Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
+from attsvm.core.summary import Worded
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
@@ -38,8 +39,8 @@ _COLDEST = 1e-6
 _ROUNDING = 1e-10
 
 
-@dataclass(frozen=True, eq=False)
-class TemperatureSaving:
+@dataclass(frozen=True, eq=False, repr=False)
+class TemperatureSaving(Worded):
     """Temperatures of mean one that let W be smallest.
 
     Attributes
@@ -68,6 +69,14 @@ class TemperatureSaving:
     def high(self) -> float:
         """Certified upper bound on it."""
         return 1 - self.lower_bound / self.plain.objective if self.plain.objective else 0.0
+
+    @property
+    def sentence(self) -> str:
+        """Say what the temperatures save."""
+        return (
+            f"A temperature for each query saves between {100 * self.low:.3g} and {100 * self.high:.3g} % of the "
+            f"{self.plain.norm.name} norm."
+        )
 
 
 def temperature_saving(

@@ -23,6 +23,7 @@ import numpy as np
 
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.summary import Listed
 from attsvm.data.token_data import TokenData
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
@@ -32,8 +33,8 @@ EPS = float(np.finfo(float).eps)
 SELECTED = 0.99
 
 
-@dataclass(frozen=True, eq=False)
-class Trial:
+@dataclass(frozen=True, eq=False, repr=False)
+class Trial(Listed):
     """One trial as the theory sees it: arrays in float64, and a score for every token.
 
     Attributes
@@ -181,8 +182,8 @@ def predictions(head: Callable[..., Any], values: np.ndarray) -> np.ndarray:
         return predict(head, torch.as_tensor(values).to(like)).cpu().numpy().astype(np.float64)
 
 
-@dataclass(frozen=True, eq=False)
-class LocalOptimality:
+@dataclass(frozen=True, eq=False, repr=False)
+class LocalOptimality(Listed):
     """Whether the selected tokens beat their SVM-neighbours.
 
     Attributes

@@ -26,6 +26,7 @@ import numpy as np
 
 from attsvm.core.correlation import correlation
 from attsvm.core.interop import to_numpy
+from attsvm.core.summary import Listed
 from attsvm.theory.conditions import Condition, check_conditions, describe
 from attsvm.theory.constants import in_cone, local_constants
 from attsvm.theory.divergence import NAME_BOUNDED, NAME_DIVERGES, norm_bounded, norm_diverges
@@ -57,8 +58,8 @@ class Outcome(Enum):
     NO_GUARANTEE = "no guarantee"
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction(Listed):
     """What is predicted, and what it rests on.
 
     Attributes
@@ -100,8 +101,8 @@ class Prediction:
         return "\n".join([*lines, *(f"  {condition}" for condition in self.hypotheses.values())])
 
 
-@dataclass(frozen=True, eq=False)
-class Observation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Observation(Listed):
     """Where a trained W stands.
 
     Attributes

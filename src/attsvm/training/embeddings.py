@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from attsvm.core.interop import is_tensor, to_numpy
+from attsvm.core.summary import Listed
 from attsvm.data.token_data import TokenData
 from attsvm.nn.heads import predict
 from attsvm.training.objective import Objective
@@ -27,8 +28,8 @@ from attsvm.training.objective import Objective
 Array = Any
 
 
-@dataclass(frozen=True, eq=False)
-class Vocabulary:
+@dataclass(frozen=True, eq=False, repr=False)
+class Vocabulary(Listed):
     """A table of embeddings, and which of its rows every token and query is.
 
     Parameters

@@ -36,8 +36,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attsvm.core.extras import drawing, frame
 from attsvm.core.interop import is_tensor, to_numpy
 from attsvm.core.norms import Norm, get_norm
+from attsvm.core.summary import MARKED, Summarised, Summary, line
 from attsvm.data.token_data import TokenData
 from attsvm.nn.losses import Loss
 from attsvm.solution.solution import Solution
@@ -57,8 +59,8 @@ _CAUGHT = 1e-4
 _ESCAPES = 8
 
 
-@dataclass(frozen=True, eq=False)
-class RegularizationPath:
+@dataclass(frozen=True, eq=False, repr=False)
+class RegularizationPath(Summarised):
     """Minimisers of the risk in balls of growing radius.
 
     Attributes
@@ -125,6 +127,52 @@ class RegularizationPath:
             ]
         result = np.array(rows).reshape(W.shape[:-2])
         return torch.as_tensor(result).to(self.W) if is_tensor(self.W) else result
+
+    def to_frame(self) -> Any:
+        """List the radii of a path of one trial.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns radius, loss and stationarity.
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        columns = {name: to_numpy(name, getattr(self, name)) for name in ("radius", "loss", "stationarity")}
+        return frame("RegularizationPath.to_frame", columns)
+
+    def plot(self, solution: Solution | None = None, ax: Any = None) -> Any:
+        """Draw the risk over the radius, or the distance from a solution; see :func:`attsvm.plots.regularisation`.
+
+        Parameters
+        ----------
+        solution : Solution, optional
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        """
+        return drawing("RegularizationPath.plot").regularisation(self, solution, ax)
+
+    def _summary(self) -> Summary:
+        radius, stationarity = np.asarray(self.radius), to_numpy("stationarity", self.stationarity)
+        facts = [
+            ("norm", self.norm.name),
+            ("radii", f"{len(radius)}, from {radius[0]:.4g} to {radius[-1]:.4g}"),
+            ("largest stationarity", f"{stationarity.max():.1e}"),
+        ]
+        loss = to_numpy("loss", self.loss)
+        picture = line(radius, loss) if loss.ndim == 1 and radius[0] >= 1 else ""
+        return Summary("RegularizationPath", "", MARKED, facts, picture, "loss over the radius")
 
 
 @torch.no_grad()

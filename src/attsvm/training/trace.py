@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from torch import Tensor
 
 from attsvm.core.extras import drawing, frame
 from attsvm.core.interop import is_tensor, to_numpy
-from attsvm.core.summary import MARKED, Summarised, Summary, line
+from attsvm.core.summary import MARKED, Summarised, Summary, line, one_line
 from attsvm.data.token_data import TokenData
 from attsvm.training.embeddings import EmbeddingTraining
 from attsvm.training.objective import Objective
@@ -240,6 +242,63 @@ class Trace(Summarised):
             zero = self._objective.gradient(self._at(len(self.step) - 1)).W.flatten(1).eq(0).all(-1)
         return self._like_data(zero.reshape(self.data.batch_shape))
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the trace as a .npz file of plain arrays; nothing is pickled.
+
+        The file holds the data, the recorded parameters, and the head and loss where they are of attsvm. Of a head or
+        loss of one's own only the trained parameters are kept: give the same one to :meth:`load`.
+
+        Parameters
+        ----------
+        path : path
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> from attsvm import TokenData, Trace, train
+        >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0]]), np.array([1.0]))
+        >>> trace = train(data, np.array([1.0, 0.0]), steps=100)
+        >>> path = os.path.join(tempfile.mkdtemp(), "trace.npz")
+        >>> trace.save(path)
+        >>> again = Trace.load(path)
+        >>> np.array_equal(again.W, trace.W), np.array_equal(again.loss, trace.loss)
+        (True, True)
+        """
+        # The file's reader makes traces, so its module stands above this one.
+        import_module("attsvm.training.saved_trace").write_trace(path, self)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], *, head: Any = None, loss: Any = None) -> Trace:
+        """Read a trace that :meth:`save` wrote; tensors come back as arrays.
+
+        Parameters
+        ----------
+        path : path
+        head, loss : optional
+            Those given to :func:`attsvm.train`, where they are not of attsvm.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        ValueError
+            If it is no trace, or a head or loss of one's own is missing.
+
+        Examples
+        --------
+        >>> from attsvm import Trace
+        >>> Trace.load("missing.npz")
+        Traceback (most recent call last):
+        FileNotFoundError: missing.npz does not exist; a .npz file was expected.
+        """
+        return import_module("attsvm.training.saved_trace").read_trace(path, head, loss)
+
     def to_frame(self) -> Any:
         """List the records.
 
@@ -296,12 +355,10 @@ class Trace(Summarised):
         return Summary("Trace", "", MARKED, facts, picture, "norm of W over steps", [note])
 
     def __repr__(self) -> str:
-        return (
-            f"Trace({self.data!r}, {self.optimizer} on {'W' if self.K is None else 'K, Q'}, "
-            f"{int(self.step[-1])} steps, "
-            f"{len(self.step)} records, {self.numerics} numerics, {self.backend}, {self.seconds:.3g} s"
-            + (f"; {self.notice})" if self.notice else ")")
-        )
+        trained = f"{self.optimizer} on {'W' if self.K is None else 'K, Q'}"
+        length = f"{int(self.step[-1])} steps, {len(self.step)} records"
+        run = (f"{self.numerics} numerics", self.backend, f"{self.seconds:.3g} s")
+        return one_line("Trace", (repr(self.data), trained, length, *run, *([self.notice] if self.notice else [])))
 
 
 def _share_right(objective: Objective, W: Tensor) -> Tensor:

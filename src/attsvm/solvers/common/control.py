@@ -9,10 +9,11 @@ import numpy as np
 
 from attsvm.core.kernels import Stopwatch
 from attsvm.core.status import Status
+from attsvm.core.summary import Listed
 
 
-@dataclass(frozen=True)
-class IterationState:
+@dataclass(frozen=True, repr=False)
+class IterationState(Listed):
     """What a callback is told.
 
     Attributes

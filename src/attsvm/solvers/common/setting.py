@@ -102,17 +102,20 @@ class Terms:
         """Multipliers of the right sign and size, (n, T)."""
         return np.where(self.rejected, np.clip(dual, 0.0, self.upper), np.where(self.tied, dual, 0.0))
 
-    def bound(self, dual: np.ndarray, adjoint: np.ndarray, size: float | None = None) -> tuple[float, float]:
+    def bound(
+        self, dual: np.ndarray, adjoint: np.ndarray, size: float | None = None, *, gain: float = 0.0, top: float = 0.0
+    ) -> tuple[float, float]:
         """Scale admissible multipliers (n, T), with pull A^T dual, to the largest bound; returns (scale, bound).
 
-        ``size`` is the dual norm of the pull, or a bound on it, where the caller has one.
+        ``size`` is the dual norm of the pull, or a bound on it, where the caller has one; ``gain`` and ``top`` are the
+        gain and the largest of multipliers that are not listed but part of the pull.
         """
-        gain = float((self.cost * dual).sum())
+        gain += float((self.cost * dual).sum())
         if gain <= 0:
             return 0.0, 0.0
         size = self.norm.dual(adjoint) if size is None else size
         values = dual[self.rejected]
-        top = float(values.max(initial=0.0))
+        top = float(values.max(initial=top))
         # Squares of multipliers may leave the range of floats where their products with the shift do not.
         curvature = float((self.shift * values) @ values) + (size * size if self.squared else 0.0)
         limit = self.upper / top if top > 0 else np.inf
@@ -222,7 +225,8 @@ class Setting:
             V = self.on_ties(V)
             shortfall = terms.cost - reduced.apply(V)
             smallest = 1.0 - float(np.max(shortfall, where=terms.rejected, initial=-np.inf))
-        if not terms.hard:
+        # With a prior a W whose margins exceed one may be better as it is than scaled down.
+        if not terms.hard or smallest >= 1.0:
             control.offer(V, terms.size(V) + terms.loss(shortfall) + self.loose, None, 0.0)
         if (terms.hard and smallest > 0) or 0 < 1.0 - smallest < NEARLY_SEPARATED:
             # Scaled up, W has margin one everywhere and no loss.

@@ -24,6 +24,7 @@ Hessian is a diagonal less a rank-one matrix, and the system over the constraint
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,12 +32,15 @@ import numpy as np
 from scipy.linalg import LinAlgError
 
 from attsvm.core.normal_matrix import NormalMatrix
-from attsvm.core.norms import Smooth
+from attsvm.core.norms import Smooth, frobenius
 from attsvm.core.norms.smoothing import entrywise_parts, norm_gauge
+from attsvm.core.rounding import growth
+from attsvm.solvers.common.augmented import augmented
 from attsvm.solvers.common.cholesky import factor
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.schedule import SMOOTH_ENTRIES
 
 # The first mu, in parts of the objective a token.
 CENTRE = 1.0
@@ -55,6 +59,8 @@ MANY = 8
 # before this one, is so many times what the path promises.
 STALLED, LATE = 4, 10.0
 SMALLEST = 1e-17
+# What a step may leave of stationarity, in parts of the gap asked for, or to be expected of mu.
+LOST = 0.1
 # A hard margin begins this far inside, in parts of the margin.
 INSIDE = 0.1
 
@@ -92,6 +98,13 @@ class Point:
     theta: np.ndarray
     drift: np.ndarray
     gradient: np.ndarray
+
+
+def resume(setting: Setting, control: Control, V: np.ndarray) -> None:
+    """Follow the path from V (p, r), or from the best V so far, where other methods have ended with the gap open."""
+    if not (control.solved or control.stopped) and V.size <= SMOOTH_ENTRIES:
+        control.enter("smoothing path")
+        SmoothingPath(setting, control).run(V if control.W is None else control.W)
 
 
 class SmoothingPath:
@@ -152,7 +165,9 @@ class SmoothingPath:
         return (V + setting.prior) * ((1.0 + INSIDE) / margin) - setting.prior if 0 < margin < np.inf else V
 
     def _at(self, V: np.ndarray, mu: float) -> Point | None:
-        """Evaluate the smoothed problem at V; None outside the domain of a hard margin."""
+        """Evaluate the smoothed problem at V; None outside the domain of a hard margin, or of floats."""
+        if not np.isfinite(V).all():
+            return None
         terms, inner = self._terms, self._terms.rejected
         u = np.where(inner, terms.cost - self._reduced.apply(V), 0.0)
         half = 0.5 * u
@@ -214,13 +229,13 @@ class SmoothingPath:
             decrement = -float((move * point.gradient).sum())
             settled = not decrement > self._on_path * mu
             if settled or step == NEWTON_STEPS - 1:
-                self._report(point, move)
+                self._report(point, move, mu)
                 return point, solve, step
             if self.control.observe(None, np.inf, None, 0.0):
                 return point, None, step
             after = self._searched(point, move, decrement, mu)
             if after is None:
-                self._report(point, move)
+                self._report(point, move, mu)
                 return point, solve, NEWTON_STEPS
             point = after
         raise AssertionError
@@ -235,16 +250,42 @@ class SmoothingPath:
             length *= 0.5
         return None
 
-    def _report(self, point: Point, move: np.ndarray) -> None:
+    def _report(self, point: Point, move: np.ndarray, mu: float) -> None:
         """Tell the control the end of a Newton step, with the multipliers that it improves."""
-        setting = self.setting
-        dual = self._terms.clip(point.dual - point.theta * self._reduced.apply(move))
+        setting, terms, reduced = self.setting, self._terms, self._reduced
+        dual = point.dual - point.theta * reduced.apply(move)
         change = (point.norm.hessian @ move.ravel()).reshape(move.shape)
-        left = point.norm.gradient + change - self._reduced.adjoint(dual)
-        dual = dual + setting.ties.tie_multipliers(setting.ties.basis @ left.ravel())
-        pull = self._reduced.adjoint(dual)
-        size = self._terms.norm.dual_after(pull, point.norm, move)
+        left = point.norm.gradient + change - reduced.adjoint(dual)
+        tie = setting.ties.basis @ left.ravel()
+        left = left - setting.ties.adjoint(tie)
+        lost = growth(terms.norm, left.shape, True) * frobenius(left)
+        objective = point.norm.value + terms.loss(point.shortfall)
+        expected = mu * self._count / objective if objective > 0 else 0.0
+        if self._rows is None and LOST * max(self.control.tol, expected) < lost < np.inf:
+            with suppress(LinAlgError):
+                move, dual, tie = self._stiff_step(point)
+        dual = terms.clip(dual + setting.ties.tie_multipliers(tie))
+        pull = reduced.adjoint(dual)
+        if not np.isfinite(pull).all():
+            return
+        size = terms.norm.dual_after(pull, point.norm, move)
         setting.report(point.V + move, dual, self.control, adjoint=pull, size=size)
+
+    def _stiff_step(self, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Newton step (p, r) where theta A(move) has no digits left, with new multipliers (n, T) and the ties' (k,)."""
+        reduced, ties = self._reduced, self.setting.ties
+        weight = (point.theta * reduced.lengths**2).ravel()
+        first = np.argsort(weight)[max(0, weight.size - point.V.size) :]
+        rows, columns = np.unravel_index(first[weight[first] > 0], point.theta.shape)
+        soft = point.theta.copy()
+        soft[rows, columns] = 0.0
+        weights = np.append(point.theta[rows, columns], np.full(len(ties.basis), np.inf))
+        stiff = np.vstack([reduced.constraint_rows(rows, columns), ties.basis])
+        x, y = augmented(point.norm.hessian + self._normal.form(soft), stiff, weights)(-point.gradient.ravel())
+        move = x.reshape(point.V.shape)
+        dual = point.dual - soft * reduced.apply(move)
+        dual[rows, columns] -= y[: len(rows)]
+        return move, dual, -y[len(rows) :]
 
     def _predicted(
         self, point: Point, solve: Callable[[np.ndarray], np.ndarray], mu: float, careful: int

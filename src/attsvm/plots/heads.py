@@ -1,0 +1,103 @@
+"""Pictures of heads of transformers, on axes of the caller or on new ones of pyplot; each returns the axes."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from attsvm.plots.results import axes_or_new
+from attsvm.plots.style import FIRST
+from attsvm.pretrained.audit import MarginAudit
+from attsvm.pretrained.head import AttentionHead
+
+
+def head(head: AttentionHead, sequence: int = 0, ax: Axes | None = None) -> Axes:
+    """Draw the attention matrix of a head on one sequence: a row a query, a column a token.
+
+    Parameters
+    ----------
+    head : AttentionHead
+    sequence : int
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    ValueError
+        If no query reads such a sequence.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from matplotlib.figure import Figure
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import plots, pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+    >>> ax = plots.head(head, sequence=2, ax=Figure().subplots())
+    >>> ax.images[0].get_array().shape
+    (6, 6)
+    """
+    rows = np.flatnonzero(head.sequence == sequence)
+    if not len(rows):
+        raise ValueError(f"sequence is {sequence}; one of 0 to {len(head.tokens) - 1} that a query reads was expected.")
+    rows = rows[np.argsort(head.position[rows])]
+    width = int(np.flatnonzero(head.mask[rows].any(axis=0)).max()) + 1
+    ax = axes_or_new(ax)
+    image = ax.imshow(head.probabilities[rows, :width], cmap="Blues", vmin=0.0, vmax=1.0)
+    ax.figure.colorbar(image, ax=ax, shrink=0.8, label="attention")
+    ax.set(xlabel="token", ylabel="query", title=f"Layer {head.layer}, head {head.head}")
+    if head.texts is not None:
+        words = head.texts[sequence]
+        ax.set_xticks(range(width), words[:width], rotation=90)
+        if head.self_attention:
+            ax.set_yticks(range(len(rows)), [words[place] for place in head.position[rows]])
+    return ax
+
+
+def controls(audit: MarginAudit, ax: Axes | None = None) -> Axes:
+    """Draw the cosine of a trained W with the SVM of its own selection beside controls and the range of the null.
+
+    Parameters
+    ----------
+    audit : MarginAudit
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import torch
+    >>> from matplotlib.figure import Figure
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import plots, pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+    >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=4)
+    >>> ax = plots.controls(audit, Figure().subplots())
+    >>> len(ax.containers[0])
+    2
+    """
+    bars = [(f"own selection, {name}", direction.cosine) for name, direction in audit.directions.items()]
+    own = len(bars)
+    bars += [(f"another head {k + 1}", direction.cosine) for k, direction in enumerate(audit.others)]
+    bars.append(("Hebbian direction", audit.hebbian))
+    names, values = zip(*bars, strict=True)
+    ax = axes_or_new(ax)
+    ax.barh(names, values, color=[FIRST if k < own else "0.75" for k in range(len(bars))])
+    draws = audit.null["cosine"].draws
+    if len(draws):
+        ax.axvspan(
+            draws.min(), draws.max(), color="0.5", alpha=0.2, lw=0, label="re-drawn weights, with their own SVMs"
+        )
+        ax.legend(frameon=False)
+    ax.set(xlabel="cosine with the trained W")
+    ax.invert_yaxis()
+    return ax
