@@ -154,8 +154,8 @@ def _refuse_other_inputs(config: Any, name: str) -> None:
     needed = getattr(kind, "main_input_name", "input_ids")
     if needed != "input_ids":
         raise _NoText(
-            f"{name} is a {getattr(kind, '__name__', 'model')}, which reads {needed}; a model of text was expected. From "
-            f"Python, attsvm.pretrained.extract_heads(model, {{{needed!r}: ...}}) gives its heads."
+            f"{name} is a {getattr(kind, '__name__', 'model')}, which reads {needed}; a model of text was expected. "
+            f"From Python, attsvm.pretrained.extract_heads(model, {{{needed!r}: ...}}) gives its heads."
         )
 
 
