@@ -36,7 +36,10 @@ def picture_of(state: dict, **options) -> dict:
         ({"queries": [[0, 0], [1, 0]]}, "queries has shape (2, 2); nonzero rows of 1 to 8 were expected."),
         ({"labels": [1, 0]}, "labels is [1.0, 0.0]; -1 and +1 were expected."),
         ({"v": None}, "v has shape (); (2) was expected."),
-        ({"optimizer": "separately_normalized_gd"}, "optimizer is 'separately_normalized_gd'; one of 'gd', "),
+        (
+            {"optimizer": "separately_normalized_gd"},
+            "optimizer is 'separately_normalized_gd'; one of 'normalized_gd', ",
+        ),
         ({"norm": True}, "norm is True; one of 'frobenius', "),
         ({"steps": 10**6}, "steps is 1000000; a whole number from 1 to 5000 was expected."),
         ({"keep": [0, 5]}, "keep is [0, 5]; 'trained', 'best' or 2 tokens from 0 to 4 were expected."),
