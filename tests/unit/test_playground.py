@@ -116,6 +116,12 @@ def test_unfinished_training_is_under_way() -> None:
     assert "After 3 steps sequences 1 and 2 still share attention" in verdict["sentence"]
 
 
+def test_scores_that_are_all_equal_move_nothing() -> None:
+    found = picture_of({**FIVE, "v": [0.0, 0.0]})
+    assert found["verdict"]["word"] == "Under way"
+    assert not np.any(found["runs"]["W"]["path"])
+
+
 def test_other_tokens_than_those_asked_for_are_told() -> None:
     verdict = picture_of({**FIVE, "keep": [1, 0]})["verdict"]
     assert verdict["word"] == "Elsewhere"
