@@ -38,6 +38,7 @@ CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
 OPENING_SHARE = 1 / 3
 DOUBTFUL = 1e-3  # a rho that may be on its way to zero
 ATTEMPTS = 3
+EXPECTED = 6  # steps of most runs from a guess
 EXCHANGES = 0.02  # seconds of work after which other methods, and the clock, have their turn
 
 
@@ -79,7 +80,7 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray, share
             patience = max(8, int(EXCHANGES * COMPILED / (pricing + size * size)), size // 4)
             dual, rho, steps, ended = call(
                 exchange,
-                min(patience, 30) * (pricing + size * size) + size**3 / 3.0,
+                min(patience, EXPECTED) * (pricing + size * size) + size**3 / 3.0,
                 reduced.delta,
                 reduced.queries,
                 reduced.rejected,
