@@ -19,6 +19,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import gamma
 from attsvm.core.status import Status
 from attsvm.core.summary import GOOD, UNSURE, Listed, Summarised, Summary
+from attsvm.core.types import AnyNorm, Array
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT, certify
 from attsvm.solution.solution import Solution
@@ -133,9 +134,9 @@ class BatchSolution(Summarised):
 
     problems: Sequence[SelectionProblem] | ProblemBatch
     norm: Norm
-    W: Any
-    dual: Any
-    margins: Any
+    W: Array
+    dual: Array
+    margins: Array
     objective: np.ndarray
     gap: np.ndarray
     status: np.ndarray
@@ -170,7 +171,7 @@ class BatchSolution(Summarised):
 
 
 def solve_batch(
-    problems: ProblemBatch | Sequence[SelectionProblem], norm: Norm | str | float = "frobenius", *, tol: float = 1e-9
+    problems: ProblemBatch | Sequence[SelectionProblem], norm: AnyNorm = "frobenius", *, tol: float = 1e-9
 ) -> BatchSolution:
     """Solve many problems of one shape.
 

@@ -12,6 +12,7 @@ from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.core.status import Status
+from attsvm.core.types import AnyNorm, Shortfall, SolverMethod
 from attsvm.proofs.certified import LENIENT
 from attsvm.solution.solution import Solution
 from attsvm.solvers.answers import Answers
@@ -49,7 +50,7 @@ OPENING_TOL = 0.1
 
 def solve(
     problem: SelectionProblem,
-    norm: Norm | str | float = "frobenius",
+    norm: AnyNorm = "frobenius",
     *,
     tol: float = 1e-9,
     max_iter: int | None = None,
@@ -57,9 +58,9 @@ def solve(
     warm_start: Solution | None = None,
     callback: Callback | None = None,
     verbose: bool = False,
-    method: str | None = None,
+    method: SolverMethod | None = None,
     C: float | None = None,
-    loss: str = "hinge",
+    loss: Shortfall = "hinge",
     prior: Any = None,
 ) -> Solution:
     r"""Find the smallest W that selects the given tokens with margin one.
