@@ -6,7 +6,9 @@ size, C, a loss and a prior at random. Instances come in a random order that is 
 hundred are an even sample.
 With --out each instance is a line of JSON as it is done, and those in the file are left out.
 
-    python benchmarks/undecided.py powers|regularised [--count 300] [--limit 30] [--out FILE]
+--seed draws another order and, of *regularised*, other instances.
+
+    python benchmarks/undecided.py powers|regularised [--count 300] [--limit 30] [--seed 0] [--out FILE]
 """
 
 from __future__ import annotations
@@ -94,11 +96,12 @@ def main() -> None:
     parser.add_argument("sweep", choices=SWEEPS)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--limit", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     lines = options.out.read_text().splitlines() if options.out is not None and options.out.exists() else []
     done = {row["label"]: row for row in map(json.loads, lines)}
-    instances = SWEEPS[options.sweep](np.random.default_rng(0))
+    instances = SWEEPS[options.sweep](np.random.default_rng(options.seed))
     for _, (label, problem, norm, asked) in zip(range(options.count), instances, strict=False):
         if label in done:
             continue

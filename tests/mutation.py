@@ -50,6 +50,7 @@ EVERYTHING = CONDITIONS + CONSTANTS + COUNTEREXAMPLE + VERDICTS + PROPERTIES + S
 EXACT = ["tests/unit/test_exact.py"]
 PROOF = ["tests/unit/test_proofs.py"]
 CLAIMS = [*PROOF, "tests/unit/test_certified_claims.py"]
+FUNCTIONAL = ["tests/unit/test_functional.py", "tests/unit/test_multi_token.py", "-k", "not limit_of"]
 TESTS = {
     THEORY + "constants": CONSTANTS + CONDITIONS + SLOW,
     THEORY + "conditions": CONDITIONS + CONSTANTS + COUNTEREXAMPLE + SLOW,
@@ -81,7 +82,7 @@ TESTS = {
     PROOFS + "norm_bounds": PROOF + EXACT,
     PROOFS + "dyadic": PROOF + EXACT,
     PROOFS + "proof": PROOF + EXACT,
-    "attsvm.functional": ["tests/unit/test_functional.py", "tests/unit/test_multi_token.py", "-k", "not limit_of"],
+    **{f"attsvm.functional.{name}": FUNCTIONAL for name in ("softmax", "attention", "cross_entropy")},
     "attsvm.training.gradient": ["tests/unit/test_gradient.py"],
 }
 

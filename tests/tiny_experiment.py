@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from attsvm.experiments.comparison import corrected, mean_verdict, share_verdict
 from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
-from attsvm.experiments.joint import Point
+from attsvm.experiments.points import Point
 from attsvm.experiments.published.ledger import Printed
 from attsvm.experiments.readings import Reading
 

@@ -52,10 +52,12 @@ def column(key):
 
 
 figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
-left.plot(column("cosine_shuffled"), column("cosine"), "o", color=BLUE, ms=4, label="SVM of a permuted selection")
-left.plot(column("cosine_hebbian"), column("cosine"), "o", color=ORANGE, ms=4, label="Hebbian direction")
+null = [head["null"]["cosine"] for head in heads]
+median = np.array([one["null_median"] for one in null])
+left.plot(median, column("cosine"), "o", color=BLUE, ms=4, label="re-drawn weights, their own SVM (median)")
+left.plot(column("cosine_hebbian"), column("cosine"), "o", color=ORANGE, ms=4, label="trained, Hebbian direction")
 left.axline((0, 0), slope=1, color=GREY, lw=0.8)
-left.set(xlabel="cosine of the trained W with …", ylabel="… with the SVM of its own selection", title="Direction")
+left.set(xlabel="cosine of …", ylabel="cosine of the trained W with the SVM of its selection", title="Direction")
 left.legend(frameon=False, fontsize=8)
 
 middle.plot(column("rule"), column("probe"), "o", color=BLUE, ms=4)
@@ -86,10 +88,19 @@ figure.savefig(Path(__file__).with_suffix(".svg"), metadata={"Date": None})
 
 told = {
     "median own": np.nanmedian(column("cosine")),
-    "median permuted": np.nanmedian(column("cosine_shuffled")),
+    "median null": np.nanmedian(median),
+    "median added": np.nanmedian(column("cosine") - median),
+    "range added": np.nanquantile(column("cosine") - median, [0, 0.25, 0.75, 1]).round(3).tolist(),
+    "below the null's median": int((column("cosine") < median).sum()),
+    "hardness above null": sum(head["null"]["top1"]["outstanding"] for head in heads),
+    "efficiency above null": sum(head["null"]["efficiency"]["outstanding"] for head in heads),
+    "median hardness and null": [
+        np.median([head["null"]["top1"][key] for head in heads]) for key in ("trained", "null_median")
+    ],
+    "types": {f"{head['layer']}.{head['head']}": head["type_label"] for head in heads if head["type"]},
     "median Hebbian": np.nanmedian(column("cosine_hebbian")),
     "nearer own than Hebbian": int((column("cosine") > column("cosine_hebbian")).sum()),
-    "better than chance": sum(head["better_than_chance"] for head in heads),
+    "better than null": [f"{head['layer']}.{head['head']}" for head in heads if head["better_than_null"]],
     "hard": [f"{head['layer']}.{head['head']}" for head in heads if head["verdict"] == "hard"],
     "efficiency quartiles": np.nanquantile(column("efficiency"), [0.25, 0.5, 0.75, 1]).round(5).tolist(),
     "probe beyond rule": int((column("probe") > column("rule")).sum()),

@@ -36,6 +36,7 @@ _HOMES = {
     "functional": "attsvm.functional",
     "norms": "attsvm.norms",
     "plots": "attsvm.plots",
+    "Playground": "attsvm.playground.widget",
 }
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Diagnosis",
     "MarginClassifier",
     "MarginReport",
+    "Playground",
     "ProblemBatch",
     "Proof",
     "SelectionProblem",
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
     from attsvm.estimator import AttentionSVM
     from attsvm.margin_classifier import MarginClassifier
     from attsvm.nn.attention import Attention
+    from attsvm.playground.widget import Playground
     from attsvm.proofs import Proof
     from attsvm.solution.solution import Solution, UnsolvedError
     from attsvm.solvers.batching import BatchSolution, ProblemBatch, solve_batch

@@ -37,6 +37,8 @@ SHORTER: dict[str, dict[str, Any]] = {
     "basins": {"starts": 2},
     "atlas": {"trials": 1, "steps": 30},
     "overparameterisation": {"starts": 2},
+    "factor-flow": {"horizon": 4.0},
+    "parameter-margin": {"trials": 1, "steps": 30},
 }
 # Sizes that nobody has published, and cells that leave most of a sweep out.
 OTHER: dict[str, list[dict[str, Any]]] = {
@@ -63,6 +65,13 @@ OTHER: dict[str, list[dict[str, Any]]] = {
     "layers": [{"task": "chain", "T": 4, "between": "mlp", "layers": 2}],
     "token-similarity": [{"distance": 0.0}],
     "regularisation": [{"topic": "size", "strength": 0.0, "d": 1, "heads": 2}, {"topic": "early", "strength": 0.0}],
+    "query-temperature": [{"setting": "budget", "n": 2, "d": 1}, {"setting": "specificity", "d": 6, "T": 3}],
+    "factor-flow": [{"case": "diagonal, aligned", "n": 3, "d": 2, "T": 2}],
+    "adaptive-steps": [{"setting": "orthogonal", "rule": "polyak", "n": 1, "T": 2}],
+    "benign-overfitting": [{"setting": "two tokens", "ratio": 0.3, "d": 30, "n": 4}],
+    "parameter-margin": [{"optimiser": "Muon", "power": 0.8, "n": 2, "d": 3}],
+    "trained-embeddings": [{"start": 0.5, "n": 6, "d": 12}],
+    "weight-decay": [{"setting": "descent", "strength": 0.1}, {"d": 3, "setting": "margin", "strength": 1.0}],
 }
 # CSS pixels that a figure has at windows of 400 and 1280.
 SHOWN = {NARROW: 368.0, WIDE: 735.0}

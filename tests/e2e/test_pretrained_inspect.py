@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+import transformers as tf
 
 from attsvm.cli import main
-from pretrained_models import SENTENCES, minilm_path
+from attsvm.pretrained.inspection import inspect_model
+from attsvm.report.inspection import refusals
+from pretrained_models import SENTENCES, minilm, minilm_path
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +24,46 @@ def inspected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
+@pytest.mark.parametrize(
+    ("kind", "reads"), [("vit", "pixel_values"), ("deit", "pixel_values"), ("whisper", "input_features")]
+)
+def test_models_of_images_and_sound_are_refused(kind: str, reads: str, tmp_path: Path, capsys) -> None:
+    """Without a traceback, and with the way that remains."""
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = {
+        "vit": lambda: tf.ViTConfig(**small, image_size=16, patch_size=8),
+        "deit": lambda: tf.DeiTConfig(**small, image_size=16, patch_size=8),
+        "whisper": lambda: tf.WhisperConfig(
+            d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
+            encoder_ffn_dim=32, decoder_ffn_dim=32, vocab_size=60, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+            decoder_start_token_id=1,
+        ),
+    }[kind]()  # fmt: skip
+    tf.AutoModel.from_config(config).save_pretrained(tmp_path / "model")
+    (tmp_path / "two.txt").write_text("this\nand that\n")
+    assert main(["inspect", str(tmp_path / "model"), "--text", str(tmp_path / "two.txt"), "--out", str(tmp_path)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"which reads {reads}; a model of text was expected" in said
+    assert "Traceback" not in said
+
+
+def test_an_encoder_decoder_and_a_head_that_is_refused() -> None:
+    """T5 reads the text in both halves; a bent head is listed with its reason and the others are inspected."""
+    _, tokenizer = minilm()
+    torch.manual_seed(0)
+    config = tf.T5Config(d_model=32, d_kv=8, num_layers=1, num_heads=2, d_ff=32, vocab_size=tokenizer.vocab_size)
+    config.decoder_start_token_id = 0
+    model = tf.AutoModel.from_config(config)
+    bent = model.encoder.block[0].layer[0].SelfAttention.q
+    bent.register_forward_hook(
+        lambda module, arguments, output: torch.cat([output[..., :8], output[..., 8:].abs()], -1)
+    )
+    inspection = inspect_model(model, tokenizer, SENTENCES[:6], queries=6)
+    assert [(head.layer, head.head) for head in inspection.heads] == [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1)]
+    assert [(one.layer, one.head) for one in inspection.refused] == [(0, 1)]
+    assert [len(heads) for _, heads in refusals(inspection)] == [1]
+
+
 def test_pages_and_numbers(inspected: Path) -> None:
     record = json.loads((inspected / "inspect.json").read_text(encoding="utf-8"))
     assert record["texts"] == len(SENTENCES)
@@ -29,6 +73,9 @@ def test_pages_and_numbers(inspected: Path) -> None:
     assert all(head["error"] < 1e-5 for head in heads.values())
     # Known of MiniLM: head 2 of the first layer looks at the token before, and hardly anywhere else.
     assert heads[0, 2]["verdict"] == "hard"
+    assert heads[0, 2]["type"] == "previous"
+    assert heads[0, 2]["better_than_null"]
+    assert heads[0, 2]["null"]["cosine"]["draws"] == 12
     assert "token before" in (inspected / "heads" / "L00H02.html").read_text(encoding="utf-8")
     assert len(list((inspected / "heads").glob("*.html"))) == 24
     assert str(minilm_path().parent) not in (inspected / "heads" / "L00H02.html").read_text(encoding="utf-8")

@@ -187,7 +187,8 @@ def test_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     printed = capsys.readouterr()
     assert f"Report: {out / 'index.html'}" in printed.out
     assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == [
-        "index.html", "tiny/figure.pdf", "tiny/figure.png", "tiny/manifest.json", "tiny/rows.parquet", "verdicts.json",
+        "index.html", "tiny/figure.pdf", "tiny/figure.png", "tiny/index.html", "tiny/manifest.json",
+        "tiny/rows.parquet", "verdicts.json",
     ]  # fmt: skip
     made = json.loads((out / "verdicts.json").read_text(encoding="utf-8"))
     assert (made["attsvm"], made["complete"], made["unfinished"]) == (attsvm.__version__, True, [])

@@ -110,7 +110,9 @@ def test_text_stands_out_from_its_ground(page, scheme: str) -> None:
 
 def test_what_is_on_the_page_without_a_browser(report: Path, finished: list[Finished]) -> None:
     text = report.read_text(encoding="utf-8")
-    assert not re.search(r"""(src|href|srcset)=["'](?!data:|#)""", text)
+    links = set(re.findall(r"""(?:src|href|srcset)=["'](?!data:|#)([^"']*)""", text))
+    assert links == {"other/index.html", "tiny/index.html"}
+    assert all((report.parent / link).is_file() for link in links)
     assert "url(" not in text
     assert "@import" not in text
     assert "Tiny &lt;experiment&gt;" in text
@@ -121,7 +123,22 @@ def test_what_is_on_the_page_without_a_browser(report: Path, finished: list[Fini
     assert "attsvm reproduce tiny --quick" in re.sub("</?span[^>]*>", "", text)
     made = json.loads((report.parent / "verdicts.json").read_text(encoding="utf-8"))
     assert (made["complete"], made["unfinished"]) == (False, ["late"])
-    assert sorted(path.name for path in (report.parent / "tiny").iterdir()) == ["figure.pdf", "figure.png"]
+    beside = sorted(path.name for path in (report.parent / "tiny").iterdir())
+    assert beside == ["figure.pdf", "figure.png", "index.html"]
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_an_experiment_has_a_page_of_its_own(browser, report: Path, finished: list[Finished], width: int) -> None:
+    opened = browser.new_page(viewport={"width": width, "height": 800})
+    opened.goto((report.parent / "tiny" / "index.html").as_uri())
+    assert opened.locator("h1").inner_text() == EXPERIMENT.title
+    lines = opened.locator("#verdicts-tiny tbody tr").all_inner_texts()
+    assert all(verdict.quantity in line for verdict, line in zip(finished[0].verdicts, lines, strict=True))
+    assert opened.evaluate("document.images[0].naturalWidth") > 0
+    assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    opened.locator(".kicker a").click()
+    assert opened.url == report.as_uri()
+    opened.close()
 
 
 def test_nothing_published_is_said_so() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attsvm.experiments.joint import LEVEL, Point, by_key, curve_points, joint_test, notches, swapped
+from attsvm.experiments.joint import LEVEL, joint_test
+from attsvm.experiments.points import FEWEST, Point, by_key, curve_points, notches, swapped
 from attsvm.experiments.published.ledger import Printed, curve
 
 
@@ -92,10 +93,67 @@ def test_what_differs_is_called_so_and_the_power_says_how_surely() -> None:
 
 def test_few_trials_are_too_weak_to_tell() -> None:
     rng = np.random.default_rng(3)
-    test = joint_test("e", "f", points_of(walks(rng, 5), walks(rng, 100).mean(0), margin=0.2))
+    test = joint_test("e", "f", points_of(walks(rng, 12), walks(rng, 100).mean(0), margin=0.2))
     assert test is not None
     assert test.verdict == "too weak to tell"
-    assert joint_test("e", "f", points_of(walks(rng, 1), walks(rng, 100).mean(0))) is None
+    assert joint_test("e", "f", points_of(walks(rng, FEWEST - 1), walks(rng, 100).mean(0))) is None
+
+
+def ragged(rng: np.random.Generator, counts: tuple[int, ...], shift: float = 0.0) -> list[Point]:
+    """Points of so many trials each, over the same seeds, as where the other instances have no solution."""
+    ours, printed = walks(rng, max(counts), len(counts)), shift + walks(rng, 100, len(counts)).mean(0)
+    points = points_of(ours, printed)
+    return [
+        Point(one.published, {seed: v for seed, v in one.values.items() if seed < count}, one.margin, place=one.place)
+        for one, count in zip(points, counts, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("counts", [(100,) * 7 + (10,), (10, 10, 10, 100, 100, 100), (10,) * 6])
+def test_points_of_few_trials_are_rejected_as_often_as_stated(
+    monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr("attsvm.experiments.joint.DRAWS", 10)
+    share = rejected(lambda rng: ragged(rng, counts), 300, 0.05)
+    # Three standard errors of a share of 5 % in 300, about one hundredth each. The degrees of freedom of the point with
+    # the fewest trials, for all of them, would reject less than 1 % of the first kind.
+    assert 0.01 < share < 0.09
+
+
+def test_two_trials_do_not_decide_the_degrees_of_freedom() -> None:
+    """Ranks of 100 instances a point, all far from the printed ones, and one point where two are feasible."""
+    rng = np.random.default_rng(7)
+    far = [
+        Point(Printed(f"p @ {i}", 9.5, 100, 0.0), dict(enumerate(rng.integers(3, 5, 100).astype(float))), 0.5, "count")
+        for i in range(5)
+    ]
+    two = Point(Printed("q", 1.0, 100, 0.0), {0: 3.0, 1: 3.0}, 0.5, "count")
+    test, without = joint_test("e", "f", [*far, two]), joint_test("e", "f", far)
+    assert test is not None
+    assert without is not None
+    assert (test.verdict, test.values, test.left_out) == ("differs", 5, 1)
+    assert test.p == without.p < 1e-20
+
+
+def test_power_is_right_where_some_points_have_few_trials() -> None:
+    rng = np.random.default_rng(8)
+    counts = (100,) * 6 + (12, 12)
+    told = []
+    for _ in range(10):
+        right = ragged(rng, counts)
+        moved = {
+            one.published.key: Point(one.published, {s: v + 0.25 for s, v in one.values.items()}, one.margin)
+            for one in right
+        }
+        test = joint_test("e", "f", right, {"moved": moved})
+        assert test is not None
+        told.append(test.powers[0].power)
+    share = np.mean(
+        [(test := joint_test("e", "f", ragged(rng, counts, 0.25))) is not None and test.p < LEVEL for _ in range(100)]
+    )
+    # Three standard errors of either, where neither 0 nor 1 is told.
+    assert 0.2 < share < 0.98
+    assert abs(share - np.mean(told)) < 3 * math.sqrt(0.25 / 100) + 3 * float(np.std(told)) / math.sqrt(10)
 
 
 def test_no_variance_is_no_certainty() -> None:

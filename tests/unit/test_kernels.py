@@ -227,13 +227,48 @@ def test_small_problems_are_solved_before_anything_compiles(tmp_path: Path) -> N
     assert (done.stdout, done.stderr) == ("{'OPTIMAL'} 0 True\n", "")
 
 
+def test_first_problems_of_every_size_are_solved_before_anything_compiles(tmp_path: Path) -> None:
+    """Compiling takes 3 to 10 s here; what needs no kernel (interior points) has the same certificate in a tenth."""
+    script = """
+        import sys
+        import numpy as np
+        sys.path.insert(0, sys.argv[1])
+        import problems
+        from attsvm import solve, solve_batch
+        from attsvm.core.kernels import _DECLARED
+        for family, size in (("planted", (60, 10, 8)), ("planted", (400, 10, 10)), ("planted", (100, 32, 24))):
+            problem = problems.FAMILIES[family].make(np.random.default_rng(0), *size)
+            for norm, options in (("frobenius", {}), ("frobenius", {"C": 1.0}), (1, {}), ("nuclear", {})):
+                assert solve(problem, norm, **options).status.name == "OPTIMAL", (family, norm, options)
+        few = [problems.planted(np.random.default_rng(seed), 20, 8, 16) for seed in range(10)]
+        assert {status.name for status in solve_batch(few).status} == {"OPTIMAL"}
+        print(sum(len(function.overloads) for function in _DECLARED))
+    """
+    folder = str(Path(__file__).parents[1])
+    done = _run(script.replace("sys.argv[1]", repr(folder)), tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_a_kernel_is_spared_until_doing_without_costs_what_compiling_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    @kernels.kernel()
+    def square(x: float) -> float:
+        return x * x
+
+    monkeypatch.setattr(square, "_cache", kernels._NoCache())
+    dear = 10 * kernels.RATE  # ten seconds in the interpreter
+    assert not kernels.spares(square, 0.3 * kernels.RATE, 0.4, patience=1.0)  # which is faster than the other way
+    assert [kernels.spares(square, dear, 0.4, patience=1.0) for _ in range(3)] == [True, True, False]
+    assert not kernels.spares(square, dear, 0.1, patience=0.0)
+    assert square(3.0) == 9.0
+    assert not kernels.spares(square, dear, 0.1, patience=1.0)  # there is machine code now
+
+
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     @kernels.kernel()
     def square(x: float) -> float:
         return x * x
 
     monkeypatch.setattr(square, "_cache", kernels._NoCache())
-    monkeypatch.setattr(kernels._INTERPRETER, "seconds", 0.0)
     assert kernels.call(square, 1.0, 3.0) == 9.0
     assert not square.overloads
     assert kernels.call(square, kernels.RATE * kernels.PATIENCE * 2, 3.0) == 9.0

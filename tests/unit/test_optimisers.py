@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attsvm import TokenData, train
-from attsvm.data.synthetic import random_data
+from attsvm.data.synthetic import random_data, random_trial
 from attsvm.nn.heads import ValueHead
 from attsvm.training import OPTIMIZERS, Vocabulary
 from attsvm.training.adaptive import Adam, AdamW
@@ -312,6 +312,23 @@ def test_gradient_flow_keeps_the_balance_and_the_risk_falls_like_one_over_time()
     assert ((W.norm[:, 2] / W.norm[:, 1] > 1.5) & (W.norm[:, 2] / W.norm[:, 1] < 2.5)).all()
     with pytest.raises(ValueError, match="optimizer 'flow' has schedule='sqrt'"):
         train(DATA, V, optimizer="flow", schedule="sqrt", steps=1)
+
+
+def test_gradient_flow_cuts_its_steps_where_tokens_change_late():
+    # Of these trials one leaves a token for another near tau = 12, within exp(-12) of tau; equal steps of 0.1 multiply
+    # the imbalance by 1e6 there.
+    rng = np.random.default_rng(0)
+    trials = [random_trial(np.random.default_rng(seed), 4, 5, 6) for seed in range(8)]
+    tokens, queries, labels, v = (np.stack(parts) for parts in zip(*trials, strict=True))
+    data = TokenData(tokens, queries, labels)
+    K, Q = 0.1 * rng.standard_normal((2, 6, 6))
+    options = {"optimizer": "flow", "parameterization": "KQ", "loss": "exponential", "lr": 0.1, "init": (K, Q)}
+    trace = train(data, v, steps=150, **options)
+    # 150 steps of at most ten parts each, whose error is 1e-7 of norms of about ten.
+    assert np.abs(trace.imbalance[:, 1] - trace.imbalance[:, 0]).max() < 1e-3
+    # A trial's parts are its own.
+    alone = train(data[5], v[5], steps=150, **options)
+    np.testing.assert_allclose(alone.W[-1], trace.W[5, -1], rtol=0, atol=1e-6)
 
 
 def test_decay_shrinks_the_imbalance_at_its_rate():

@@ -89,8 +89,29 @@ def test_compressed_model_loads_and_runs(tmp_path: Path) -> None:
     for head in extract_heads(loaded, inputs, layers=[0, 3]):
         assert np.linalg.matrix_rank(head.W, tol=1e-5 * np.linalg.norm(head.W, 2)) == 6
     assert np.linalg.matrix_rank(extract_head(loaded, 1, 0, inputs).W) > 6
-    assert 0.5 < found.output_cosine < 1
-    assert "Rank 6 of 32 (whitened): 81 % fewer" in found.sentence
+    assert found.loss is None  # MiniLM predicts nothing
+    assert 0.0 < found.output_change < 1.0
+    assert "Rank 6 of 32 (whitened): the last hidden state changes by" in found.sentence
+    assert "saves 81 % of key-cache bytes" in found.sentence
+
+
+def test_compression_of_a_language_model_is_judged_by_its_loss() -> None:
+    """The loss is that of the next token where neither it nor the one before is padding."""
+    torch.manual_seed(0)
+    config = tf.GPT2Config(n_embd=32, n_layer=1, n_head=4, vocab_size=60, n_positions=16)
+    model, inputs = tf.AutoModelForCausalLM.from_config(config).eval(), batch("gpt2")
+    found = compress_model(model, 8, inputs)
+    losses = []
+    for ids, visible in zip(inputs["input_ids"], inputs["attention_mask"], strict=True):
+        text = ids[visible.bool()]
+        places = (visible.cumsum(0) - 1).clamp_min(0)[visible.bool()]
+        shift = int(visible.argmax())  # GPT-2 counts places in the padded row
+        with torch.no_grad():
+            logits = model(input_ids=text[None], position_ids=(places + shift)[None]).logits[0]
+        losses.append(torch.nn.functional.cross_entropy(logits[:-1], text[1:], reduction="none"))
+    assert found.loss_before == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)  # float32 logits
+    assert found.loss == pytest.approx(found.loss_before, rel=1e-5)  # all coordinates were kept
+    assert compress_model(model, 1, inputs).sentence.startswith("Rank 1 of 8 (whitened): the loss goes from 4.")
 
 
 def test_what_cannot_be_written_is_refused() -> None:

@@ -297,13 +297,41 @@ def test_norms_of_zero_of_one_entry_and_at_the_ends_of_the_range() -> None:
                 assert 1 <= value <= 1 + Fraction(1, 10**15)
 
 
-def test_other_norms_are_bounded_by_their_growth() -> None:
+class Opaque(Mahalanobis):
+    """A norm with no rational way to bound it."""
+
+    def exact_bound(self, M, exact, dual=False) -> None:
+        return None
+
+
+@pytest.mark.parametrize(("kind", "least", "most"), [(Mahalanobis, 0, 15), (Opaque, 10, 8)])
+def test_norms_in_other_coordinates_are_bounded(kind: type[Mahalanobis], least: int, most: int) -> None:
     """|A^(1/2) M| = 2 |M| for M along the first axis: the growth is attained, and its own rounding is allowed for."""
     M = np.array([[3.0, 4.0], [0.0, 0.0]])
-    stretched = Mahalanobis(np.diag([4.0, 1.0]), None)
-    assert 10 * (1 + Fraction(1, 10**10)) <= norm_above(stretched, Dyadic.of(M)) <= 10 * (1 + Fraction(1, 10**8))
-    shrunk = Mahalanobis(np.diag([0.25, 1.0]), None)
-    assert 10 * (1 + Fraction(1, 10**10)) <= dual_norm_above(shrunk, Dyadic.of(M)) <= 10 * (1 + Fraction(1, 10**8))
+    low = 10 * (1 + (Fraction(1, 10**least) if least else 0))
+    high = 10 * (1 + Fraction(1, 10**most))
+    assert low <= norm_above(kind(np.diag([4.0, 1.0]), None), Dyadic.of(M)) <= high
+    assert low <= dual_norm_above(kind(np.diag([0.25, 1.0]), None), Dyadic.of(M)) <= high
+
+
+def test_inverse_roots_are_not_taken_to_be_exact() -> None:
+    """The dual norm in other coordinates, with the inverse of the root over the rationals."""
+    B = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, 0.25], [0.0, 0.25, 3.0]])
+    norm = Mahalanobis(None, B, "max")
+    M = np.random.default_rng(4).standard_normal((2, 3))
+    root = [[Fraction(a) for a in row] for row in norm._right.T.tolist()]
+    # M R^-T, row by row: the x with R x = m (Cramer's rule on 3 x 3).
+    total = Fraction(0)
+    for m in M.tolist():
+        for column in range(3):
+            swapped = [[Fraction(m[i]) if j == column else root[j][i] for j in range(3)] for i in range(3)]
+            total += abs(determinant(swapped) / determinant([[root[j][i] for j in range(3)] for i in range(3)]))
+    assert total <= dual_norm_above(norm, Dyadic.of(M)) <= total * (1 + Fraction(1, 10**13))
+
+
+def determinant(m: list[list[Fraction]]) -> Fraction:
+    (a, b, c), (d, e, f), (g, h, i) = m
+    return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
 
 
 def test_dyadic_numbers_keep_their_digits_across_scales() -> None:

@@ -251,6 +251,25 @@ def test_members_of_a_group_share_what_its_first_is_given_and_add_up_to_it() -> 
     np.testing.assert_array_equal(plain.gather_sums(values), plain.gather(values))
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 9])
+def test_a_group_outside_the_working_set_enters_as_the_sum_of_its_tokens(
+    monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """However many queries are read at a time: three of them, of which the middle one has no group."""
+    problem = SelectionProblem(np.random.default_rng(9).standard_normal((3, 4, 3)), np.eye(3), [0, 0, 0])
+    groups = np.array([[0, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1]])
+    working = np.array([[False, True, False, False], [False, False, True, False], [False, False, True, False]])
+    monkeypatch.setattr(problem_module, "rows_in_chunk", lambda size: chunk)
+    reduced = reduce(problem, rotate=False, working=working, groups=groups)
+    delta = problem.tokens[:, :1] - problem.tokens
+    expected = [[delta[0, 1], delta[0, 2] + delta[0, 3]], [delta[1, 2]], [delta[2, 1] + delta[2, 3], delta[2, 2]]]
+    W = np.random.default_rng(10).standard_normal(reduced.shape)
+    margins = [[row @ reduced.lift(W)[:, i] for row in rows] for i, rows in enumerate(expected)]
+    applied = reduced.apply(W)
+    for i, own in enumerate(margins):
+        np.testing.assert_allclose(applied[i][reduced.rejected[i]], own, rtol=0, atol=CLOSE)
+
+
 def test_products_of_constraints_are_those_of_their_rows() -> None:
     rng = np.random.default_rng(9)
     delta, queries = rng.standard_normal((6, 3)), rng.standard_normal((6, 2))

@@ -11,9 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
 import oracle
-from attsvm import SelectionProblem, Status, soft_margin_path, solve
+from attsvm import SelectionProblem, Status, norms, soft_margin_path, solve
 from attsvm.solvers.regularised import LOSSES, RegularisedSolution
-from problems import correlated, one_duplicate_among_many, planted, published, several, single
+from problems import FAMILIES, contradicted, correlated, one_duplicate_among_many, planted, published, several, single
 
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5, 3)
 # A relative gap g bounds the error of W by sqrt(2 g) (strong convexity), 4.5e-5 at the default 1e-9.
@@ -282,6 +282,45 @@ def test_prices_at_the_ends_of_the_range_where_nothing_separates(norm: str | flo
     # Multipliers of size C must cancel to a sum of size one: to more digits than floats have, once C passes 1e15.
     solution = soft(overlapping(), norm, C=C, loss=loss)
     assert solution.status is (Status.OPTIMAL if C < 1.0 else Status.UNDECIDED)
+    assert ("Floats hold the multipliers of C up to " in solution.sentence) == (C > 1.0)
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "max"])
+def test_the_largest_price_that_is_named_is_not_far_from_what_is_decided(norm: str | float) -> None:
+    # The sentence counts one rounding a multiplier; that it is within a factor of 1000 is what this holds it to.
+    note = soft(overlapping(), norm, C=1e30).note
+    price = float(note.removeprefix("Floats hold the multipliers of C up to ").split()[0])
+    assert soft(overlapping(), norm, C=1e-3 * price).status is Status.OPTIMAL
+    assert soft(overlapping(), norm, C=1e3 * price).status is Status.UNDECIDED
+
+
+# --- where rounding ends a method before the gap is closed ---
+
+COLUMNS = norms.Mixed(np.inf, 1, "columns")
+WEIGHTED = norms.Weighted(np.linspace(0.5, 2.0, 64).reshape(8, 8), 1)
+STIFF = {
+    "multipliers that cancel to a ten thousandth": ("integers", (30, 10, 8), 910, WEIGHTED, {}, True),
+    "a prior that is shorter than what it is scaled to": ("badly_scaled", (8, 5, 5), 500, COLUMNS, {}, True),
+    "both interior points": ("badly_scaled", (15, 15, 20), 580, "nuclear", {}, True),
+    "power cones": ("masked", (15, 15, 20), 542, 8.0, {"C": 3089.3732321137945}, False),
+    "no vertex": ("contradicted", (15, 15, 20), 286, "max", {"C": 148.5}, True),
+    "a nuclear face": ("several", (30, 10, 8), 339, "nuclear", {"C": 1329.55}, True),
+    "squared hinge": ("badly_scaled", (12, 6, 6), 753, "max", {"C": 0.277, "loss": "squared_hinge"}, True),
+}
+
+
+@pytest.mark.parametrize(("family", "size", "seed", "norm", "options", "near"), STIFF.values(), ids=STIFF.keys())
+def test_rounding_leaves_no_instance_open(family, size, seed, norm, options, near) -> None:
+    problem = FAMILIES[family].make(np.random.default_rng([seed, *size]), *size)
+    prior = np.random.default_rng([seed, 0]).standard_normal(problem.shape[2:]) if near else None
+    assert soft(problem, norm, prior=prior, **options).status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_weights_far_apart_are_decided(seed: int) -> None:
+    # Without the augmented system 9 in 12 such problems end at gaps of 1e-9 to 8e-8.
+    problem = contradicted(np.random.default_rng([seed, 30, 10, 8]), 30, 10, 8)
+    assert soft(problem, norms.Mixed(2, 1), C=3600.0).status is Status.OPTIMAL
 
 
 # --- what a solution says ---

@@ -22,6 +22,7 @@ app.command("attsvm.cli.study:study", name="study", help="Train attention on a d
 app.command("attsvm.cli.reproduce:reproduce", name="reproduce", help="Run the published experiments, and ours.")
 app.command("attsvm.cli.list:list_experiments", name="list", help="List the experiments that reproduce runs.")
 app.command("attsvm.cli.inspect:inspect", name="inspect", help="Report on the heads of a pretrained model.")
+app.command("attsvm.cli.play:play", name="play", help="Drag tokens in a browser and see the SVM follow.")
 app.command("attsvm.cli.bench:bench", name="bench", help="Time attsvm beside other solvers (in a checkout).")
 app.register_install_completion_command(name="--install-completion")
 

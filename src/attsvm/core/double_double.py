@@ -113,6 +113,16 @@ class Rows:
         return Pair(value.high * left * right * unit, value.low * left * right * unit)
 
 
+def sharp_adjoint(problem: SelectionProblem, dual: np.ndarray) -> tuple[Pair, float] | None:
+    """Sum dual_it delta_it z_i^T (d, dz), and its error over that of |dual_it| |delta_it| |z_i|; None on overflow."""
+    rows, columns = np.nonzero(dual)
+    weights = dual[rows, columns]
+    top = _power_of_two(weights)
+    pull, error = Rows.of(problem, rows, columns).adjoint(Pair(weights / top, np.zeros(len(weights))))
+    pull = Pair(pull.high * top, pull.low * top)
+    return (pull, error) if np.isfinite(pull.high).all() and np.isfinite(pull.low).all() else None
+
+
 def _power_of_two(array: np.ndarray) -> float:
     top = float(np.abs(array).max(initial=0.0))
     return math.ldexp(1.0, math.frexp(top)[1]) if 0.0 < top < 2.0**1023 else 1.0

@@ -17,6 +17,10 @@ EXTRAS = {
     "pandas": "frames",
     "transformers": "pretrained",
     "safetensors": "pretrained",
+    "starlette": "playground",
+    "uvicorn": "playground",
+    "websockets": "playground",
+    "anywidget": "playground",
 }
 
 

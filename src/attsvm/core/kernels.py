@@ -5,7 +5,9 @@ cache can be written, it renews what is cached when code that a kernel calls has
 compiles while that lasts, and it keeps that time out of :class:`Stopwatch`.
 
 Compiling takes seconds where one small problem takes a few hundredths without: :func:`call` lets Python itself run a
-kernel until that has cost about as much as compiling is worth, and compiles then.
+kernel until that has cost about as much as compiling does, and compiles then, so that waiting costs twice the best at
+most. A caller with another way to its answer asks :func:`spares`. What doing without has cost is estimated from sizes,
+never read off a clock, so that runs repeat as long as the cache holds the same.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import pickle
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -34,8 +37,8 @@ ERASE_LINE = "\r\x1b[2K"
 
 # What reading a cache file that is not whole raises.
 SPOILED = (OSError, EOFError, pickle.UnpicklingError)
-# Seconds that kernels may run in the interpreter, in this process, before they are compiled (0: at once); and
-# multiplications and additions that the interpreter does in a second (2 to 5 million on the kernels of this package).
+# Seconds that doing without a kernel may take, in this process, before it is compiled (0: at once); and multiplications
+# and additions that the interpreter does in a second (2 to 5 million on the kernels of this package).
 PATIENCE, RATE = float(os.environ.get("ATTSVM_PATIENCE", "2")), 3e6
 
 _STAMPS: dict[str, str] = {}  # of each kernel's module, by its file
@@ -87,23 +90,33 @@ def call(function: Any, operations: float, *arguments: Any, patience: float = PA
     *arguments
         For the kernel.
     patience : float
-        Seconds that kernels may run in the interpreter before this one is compiled.
+        Seconds that doing without may take before the kernel is compiled.
     """
     if compiles(function, operations, patience):
         return function(*arguments)
-    start = time.thread_time()
-    try:
-        with np.errstate(all="ignore"):
-            return interpreted(function)(*arguments)
-    finally:
-        _INTERPRETER.seconds += time.thread_time() - start
+    _WITHOUT[function] += operations / RATE
+    with np.errstate(all="ignore"):
+        return interpreted(function)(*arguments)
 
 
 def compiles(function: Any, operations: float, patience: float = PATIENCE) -> bool:
     """Tell whether a call is to use machine code, compiled now if need be: it is at hand, or patience is at its end."""
-    if getattr(function, "overloads", True) or function._cache.filled:
-        return True
-    return _INTERPRETER.seconds + operations / RATE > patience
+    return _at_hand(function) or _WITHOUT[function] + operations / RATE > patience
+
+
+def spares(function: Any, operations: float, seconds: float, patience: float = PATIENCE) -> bool:
+    """Tell whether a caller is to go its other way, which takes so many seconds, instead of calling a kernel.
+
+    It is while there is no machine code, the interpreter would be slower, and patience lasts; the seconds are counted.
+    """
+    if _at_hand(function) or seconds >= operations / RATE or _WITHOUT[function] + seconds > patience:
+        return False
+    _WITHOUT[function] += seconds
+    return True
+
+
+def _at_hand(function: Any) -> bool:
+    return bool(getattr(function, "overloads", True)) or function._cache.filled
 
 
 def interpreted(function: Any) -> Callable[..., Any]:
@@ -111,9 +124,9 @@ def interpreted(function: Any) -> Callable[..., Any]:
     if (replacement := _DECLARED[function]) is not None:
         return replacement
     plain = function.py_func
-    names = _INTERPRETER.names.get(plain.__module__)
+    names = _NAMES.get(plain.__module__)
     if names is None:
-        names = _INTERPRETER.names[plain.__module__] = dict(plain.__globals__)
+        names = _NAMES[plain.__module__] = dict(plain.__globals__)
         for name, value in plain.__globals__.items():
             if isinstance(value, Dispatcher) and value in _DECLARED:
                 names[name] = interpreted(value)
@@ -174,14 +187,6 @@ class _Notice(event.Listener):
             print(ERASE_LINE, end="", file=sys.stderr, flush=True)
 
 
-class _Interpreter:
-    """Seconds spent in interpreted kernels, and the names that those of a module see."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.names: dict[str, dict[str, Any]] = {}
-
-
 class _NoCache(NullCache):
     filled = False
 
@@ -238,7 +243,8 @@ def _terminal() -> bool:
 
 
 _DECLARED: dict[Any, Callable[..., Any] | None] = {}
+_WITHOUT: defaultdict[Any, float] = defaultdict(float)  # estimated seconds that doing without a kernel has taken
+_NAMES: dict[str, dict[str, Any]] = {}  # that interpreted kernels of a module see
 _COMPILING = _Compiling()
-_INTERPRETER = _Interpreter()
 event.register("numba:compiler_lock", _COMPILING)
 event.register("numba:compile", _Notice())

@@ -15,7 +15,8 @@ from typing import Any
 
 from attsvm.experiments.compute import compute, cut, task_of
 from attsvm.experiments.experiment import Experiment, Row
-from attsvm.experiments.joint import JointTest, Point, joint_test
+from attsvm.experiments.joint import JointTest, joint_test
+from attsvm.experiments.points import FEWEST, Point
 
 Progress = Callable[[str, float], object]
 
@@ -100,7 +101,7 @@ def explain(experiment: Experiment, seed: int = 0, progress: Progress | None = N
     results: list[tuple[Reading, int, int, JointTest | None]] = []
     for reading in readings:
         points = reading.points([row for cell in dict.fromkeys(reading.cells) for row in rows[cell]])
-        there = [one for one in points if len(one.values) > 1]
+        there = [one for one in points if len(one.values) >= FEWEST]
         test = joint_test(experiment.name, reading.figure, there, reading=reading.name)
         results.append((reading, len(there), len(points), test))
     made = []

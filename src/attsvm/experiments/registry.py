@@ -35,6 +35,13 @@ BEYOND: dict[str, str] = {
     "layers": "attsvm.experiments.beyond.layers",
     "token-similarity": "attsvm.experiments.beyond.token_similarity",
     "regularisation": "attsvm.experiments.beyond.regularisation",
+    "weight-decay": "attsvm.experiments.beyond.weight_decay",
+    "query-temperature": "attsvm.experiments.beyond.query_temperature",
+    "factor-flow": "attsvm.experiments.beyond.factor_flow",
+    "adaptive-steps": "attsvm.experiments.beyond.adaptive_steps",
+    "benign-overfitting": "attsvm.experiments.beyond.benign_overfitting",
+    "parameter-margin": "attsvm.experiments.beyond.parameter_margin",
+    "trained-embeddings": "attsvm.experiments.beyond.trained_embeddings",
 }
 """What nobody has published."""
 

@@ -60,7 +60,7 @@ def head(head: AttentionHead, sequence: int = 0, ax: Axes | None = None) -> Axes
 
 
 def controls(audit: MarginAudit, ax: Axes | None = None) -> Axes:
-    """Draw the cosine of a trained W with the SVM of its own selection beside those of the controls.
+    """Draw the cosine of a trained W with the SVM of its own selection beside controls and the range of the null.
 
     Parameters
     ----------
@@ -80,21 +80,24 @@ def controls(audit: MarginAudit, ax: Axes | None = None) -> Axes:
     >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
     >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
-    >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), shuffles=2)
+    >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=4)
     >>> ax = plots.controls(audit, Figure().subplots())
     >>> len(ax.containers[0])
-    4
+    2
     """
     bars = [(f"own selection, {name}", direction.cosine) for name, direction in audit.directions.items()]
     own = len(bars)
-    bars += [(f"permuted selection {k + 1}", direction.cosine) for k, direction in enumerate(audit.shuffled)]
     bars += [(f"another head {k + 1}", direction.cosine) for k, direction in enumerate(audit.others)]
     bars.append(("Hebbian direction", audit.hebbian))
     names, values = zip(*bars, strict=True)
     ax = axes_or_new(ax)
     ax.barh(names, values, color=[FIRST if k < own else "0.75" for k in range(len(bars))])
-    ax.axvspan(-audit.noise, audit.noise, color="0.5", alpha=0.2, lw=0, label="noise")
+    draws = audit.null["cosine"].draws
+    if len(draws):
+        ax.axvspan(
+            draws.min(), draws.max(), color="0.5", alpha=0.2, lw=0, label="re-drawn weights, with their own SVMs"
+        )
+        ax.legend(frameon=False)
     ax.set(xlabel="cosine with the trained W")
-    ax.legend(frameon=False)
     ax.invert_yaxis()
     return ax

@@ -12,16 +12,21 @@ _HOMES = {
     "CompressedHead": "lowrank",
     "CompressedModel": "compress",
     "AttentionHead": "head",
+    "AttentionMonitor": "monitor",
+    "HeadTypes": "types",
     "HeadRank": "rank",
     "KernelSolution": "kernel",
     "Lifted": "rope",
     "MarginAudit": "audit",
     "SelectionProbe": "probe",
     "SelectionReport": "selectivity",
+    "Standing": "null",
+    "TypeScore": "types",
     "compress_head": "lowrank",
     "compress_model": "compress",
     "extract_head": "extract",
     "extract_heads": "extract",
+    "head_types": "types",
     "fit_selection": "probe",
     "margin_audit": "audit",
     "rank_profile": "rank",
@@ -32,19 +37,24 @@ _HOMES = {
 
 __all__ = [
     "AttentionHead",
+    "AttentionMonitor",
     "CompressedHead",
     "CompressedModel",
     "HeadRank",
+    "HeadTypes",
     "KernelSolution",
     "Lifted",
     "MarginAudit",
     "SelectionProbe",
     "SelectionReport",
+    "Standing",
+    "TypeScore",
     "compress_head",
     "compress_model",
     "extract_head",
     "extract_heads",
     "fit_selection",
+    "head_types",
     "margin_audit",
     "rank_profile",
     "rope_lift",
@@ -59,10 +69,13 @@ if TYPE_CHECKING:
     from attsvm.pretrained.head import AttentionHead
     from attsvm.pretrained.kernel import KernelSolution, solve_kernel
     from attsvm.pretrained.lowrank import CompressedHead, compress_head
+    from attsvm.pretrained.monitor import AttentionMonitor
+    from attsvm.pretrained.null import Standing
     from attsvm.pretrained.probe import SelectionProbe, fit_selection
     from attsvm.pretrained.rank import HeadRank, rank_profile
     from attsvm.pretrained.rope import Lifted, rope_lift
     from attsvm.pretrained.selectivity import SelectionReport, selection_report
+    from attsvm.pretrained.types import HeadTypes, TypeScore, head_types
 
 
 def __getattr__(name: str) -> Any:

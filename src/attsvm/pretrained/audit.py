@@ -2,16 +2,16 @@ r"""Whether a trained head is near the max-margin selector of what it selects.
 
 The attention SVM of the tokens that a head attends to most has the largest margin a W of its norm can have. The audit
 asks how much of that margin the trained W has, and whether it points the same way, both inside the span of the data. A
-cosine means nothing by itself, so it is held against controls: SVMs of the same queries with their selections permuted,
-SVMs of what other heads of the layer select from the same tokens, and the Hebbian direction, the sum of (selected token
-- mean of the others) z^T, which needs no optimisation. The verdict is "no better than chance" unless the trained W is
-nearer its own SVM than all permuted and foreign ones by more than noise.
+cosine means nothing by itself: the selection is W's own, so every W is near its SVM to some degree. It is held against
+heads with re-drawn weights and the selections that those make (:mod:`attsvm.pretrained.null`), and against the Hebbian
+direction, the sum of (selected token - mean of the others) z^T, which needs no optimisation. SVMs of what other heads
+of the layer select from the same tokens say whether the direction is that of this head's selection in particular.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,14 @@ import numpy as np
 from attsvm.core.extras import drawing, frame
 from attsvm.core.summary import Worded
 from attsvm.pretrained.head import AttentionHead
+from attsvm.pretrained.null import Standing, redrawn
 from attsvm.pretrained.selectivity import MASS, asking_heads_queries
-from attsvm.pretrained.span import Direction, span
-from attsvm.study.controls import shuffle
+from attsvm.pretrained.span import Direction, Space, span
 
-# Cosines of independent directions in D dimensions have standard deviation 1/sqrt(D); three of them is noise.
-NOISE = 3.0
-# A permutation that leaves more of the selections as they were than this is no other selection.
-UNCHANGED = 0.7
 NORMS = ("frobenius", "nuclear", "gen")
+# Constraints of one SVM. Where the queries drawn see more tokens than that, each chooses among some of them.
+MOST_CONSTRAINTS = 2048
+NUMBERS = ("cosine", "efficiency", "hebbian", "top1")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,21 +36,21 @@ class MarginAudit(Worded):
     Attributes
     ----------
     queries : int
+    among : int or None
+        How many tokens, drawn at random, each query chooses among here; None for all that it sees.
     efficiency : float or None
         Trained margin over the largest possible at the same norm, at most 1; None where no W makes the selection.
+        Negative where W alone does not make it: an additive bias of the scores or rounding decides a near tie.
     directions : dict of str to Direction
         "frobenius", "nuclear", and "gen": the Gen-SVM of the smallest sets with 99 % of the attention. For rotary heads
         the first only.
-    shuffled : tuple of Direction
-        Frobenius SVMs of permuted selections.
-    unchanged : tuple of float
-        Share of queries whose selection each permutation left as it was.
+    null : dict of str to Standing
+        Where the trained head stands among heads with re-drawn weights, by "cosine", "efficiency", "hebbian" (cosine
+        with the Hebbian direction) and "top1" (median of the largest probability).
     others : tuple of Direction
         Frobenius SVMs of what other heads select.
     hebbian : float
         Cosine with the Hebbian direction.
-    noise : float
-        What counts as noise in a cosine here.
 
     Examples
     --------
@@ -62,19 +61,18 @@ class MarginAudit(Worded):
     >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
     >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
     >>> head = pretrained.extract_head(model, 0, 1, inputs)
-    >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), shuffles=1)
-    >>> len(audit.shuffled), audit.noise > 0
-    (1, True)
+    >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=4)
+    >>> len(audit.null["cosine"].draws), audit.better_than_null
+    (4, False)
     """
 
     queries: int
+    among: int | None
     efficiency: float | None
     directions: dict[str, Direction]
-    shuffled: tuple[Direction, ...]
-    unchanged: tuple[float, ...]
+    null: dict[str, Standing]
     others: tuple[Direction, ...]
     hebbian: float
-    noise: float
 
     @property
     def cosine(self) -> float:
@@ -82,32 +80,9 @@ class MarginAudit(Worded):
         return self.directions["frobenius"].cosine
 
     @property
-    def chance(self) -> float:
-        """The largest cosine with an SVM that is not its own."""
-        return max((direction.cosine for direction in (*self.shuffled, *self.others)), default=0.0)
-
-    @property
-    def tellable(self) -> bool:
-        """Whether the controls are other selections at all."""
-        distinct = [
-            direction for direction, same in zip(self.shuffled, self.unchanged, strict=True) if same <= UNCHANGED
-        ]
-        return bool(distinct or self.others)
-
-    @property
-    def better_than_chance(self) -> bool:
-        """Whether the trained W is nearer its own SVM than every control SVM, by more than noise."""
-        return self.tellable and self.cosine > self.chance + self.noise
-
-    @property
-    def margin_ratio(self) -> float | None:
-        """Largest margin of the real selection over the largest of a permuted one (median); None if either is none."""
-        own = self.directions["frobenius"].objective
-        objectives = [direction.objective for direction in self.shuffled]
-        if not np.isfinite(own) or own == 0 or not objectives:
-            return None
-        ratio = float(np.median(objectives)) / own
-        return ratio if np.isfinite(ratio) else None
+    def better_than_null(self) -> bool:
+        """Whether the trained W is nearer its SVM than every re-drawn W is to its own, by more than those vary."""
+        return self.null["cosine"].outstanding
 
     @property
     def sentence(self) -> str:
@@ -117,22 +92,30 @@ class MarginAudit(Worded):
             begun = "No one W makes this selection for all queries (or none was found in time). "
         else:
             assert self.efficiency is not None
-            begun = f"The trained W has {_percent(self.efficiency)} of the largest margin of its norm. "
-        if not self.tellable:
-            return begun + "Permuting the selection hardly changes it, so a cosine with its SVM says nothing."
-        nearest = (
-            f"its cosine with the SVM of its own selection is {own.cosine:.3f}, with that of another {self.chance:.3f}"
-        )
-        if not self.better_than_chance:
-            return f"{begun}It points to the SVM no better than chance: {nearest}."
+            begun = (
+                f"The trained W has {_percent(self.efficiency)} of the largest margin of its norm. "
+                if self.efficiency > 0
+                else "The trained W alone does not make this selection: in a near tie, or by the additive bias of its "
+                "scores, another token wins. "
+            )
+        standing = self.null["cosine"]
+        if len(standing.draws) < 2:
+            return f"{begun}Its cosine with the SVM of its selection is {own.cosine:.3f}; no null was drawn."
+        draws = f"{len(standing.draws)} heads with re-drawn weights"
         hebbian = "nearer" if self.hebbian > own.cosine else "less near"
+        if not self.better_than_null:
+            return (
+                f"{begun}It points to the SVM of its selection no more than an untrained head does: cosine "
+                f"{own.cosine:.3f}, and {standing.median:.3f} (median) for {draws}."
+            )
         return (
-            f"{begun}It points towards the SVM more than chance would: {nearest}; the Hebbian direction is {hebbian}, "
-            f"{self.hebbian:.3f}."
+            f"{begun}It points to the SVM of its selection more than an untrained head does: cosine {own.cosine:.3f}, "
+            f"above all {draws}; training added {standing.added:.3f} to their median. The Hebbian direction is "
+            f"{hebbian}, {self.hebbian:.3f}."
         )
 
     def to_frame(self) -> Any:
-        """List the directions that the trained W is compared with.
+        """List the directions that the trained W is compared with, and heads of the null with the SVMs of theirs.
 
         Returns
         -------
@@ -144,11 +127,11 @@ class MarginAudit(Worded):
         ImportError
             Without pandas.
         """
-        rows = [*self.directions.items(), *(("permuted", one) for one in self.shuffled)]
-        rows += [("another head", one) for one in self.others]
+        rows = [*self.directions.items(), *(("another head", one) for one in self.others)]
+        draws = self.null["cosine"].draws
         columns = {
-            "direction": [*(name for name, _ in rows), "hebbian"],
-            "cosine": [*(one.cosine for _, one in rows), self.hebbian],
+            "direction": [*(name for name, _ in rows), "hebbian", *("re-drawn weights" for _ in draws)],
+            "cosine": [*(one.cosine for _, one in rows), self.hebbian, *draws],
         }
         return frame("MarginAudit.to_frame", columns)
 
@@ -172,7 +155,7 @@ class MarginAudit(Worded):
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if abs(share) >= 0.001 else "less than 0.1 %"
+    return f"{100 * share:.1f} %" if share >= 0.001 else "less than 0.1 %"
 
 
 def margin_audit(
@@ -181,7 +164,7 @@ def margin_audit(
     queries: int = 96,
     norms: Sequence[str] = NORMS,
     others: Sequence[AttentionHead] = (),
-    shuffles: int = 3,
+    draws: int = 40,
     seed: int = 0,
     time_limit: float | None = 10.0,
 ) -> MarginAudit:
@@ -191,13 +174,14 @@ def margin_audit(
     ----------
     head : AttentionHead
     queries : int
-        How many are drawn at random from those that see at least two tokens.
+        How many are drawn at random from those that see at least two tokens. Where they see more than 2048 tokens
+        together, each chooses among as many, drawn at random, as that allows.
     norms : sequence of {"frobenius", "nuclear", "gen"}
         Directions besides the Frobenius SVM, which is always solved; of a rotary head there is no other.
     others : sequence of AttentionHead
-        Heads with the same tokens and queries (of the same layer and inputs) as controls.
-    shuffles : int
-        Permuted selections among the controls.
+        Heads with the same tokens and queries (of the same layer and inputs), for the SVMs of their selections.
+    draws : int
+        Heads with re-drawn weights in the null, an SVM each.
     seed : int
     time_limit : float, optional
         Seconds that one SVM may take.
@@ -220,7 +204,7 @@ def margin_audit(
     >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
     >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
     >>> head = pretrained.extract_head(model, 0, 1, inputs)
-    >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), shuffles=1)
+    >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=0)
     >>> audit.queries, sorted(audit.directions)
     (8, ['frobenius'])
     """
@@ -235,6 +219,9 @@ def margin_audit(
         asking_heads_queries(head)
     rows = np.sort(rng.choice(several, min(queries, len(several)), replace=False))
     sample = head.take(rows)
+    among = _among(sample.mask)
+    if among is not None:
+        sample = _thinned(sample, among, rng)
     space = span(sample)
     directions = {"frobenius": space.svm(sample.selected, "frobenius", time_limit)}
     if not head.rotary:
@@ -242,13 +229,6 @@ def margin_audit(
             directions["nuclear"] = space.svm(sample.selected, "nuclear", time_limit)
         if "gen" in norms:
             directions["gen"] = space.svm(holding(sample, MASS), "frobenius", time_limit)
-    shuffled, unchanged = [], []
-    for _ in range(shuffles):
-        permuted = shuffle(sample.selected, sample.mask, rng)
-        if permuted is None:
-            break
-        shuffled.append(space.svm(permuted, "frobenius", time_limit))
-        unchanged.append(float((permuted == sample.selected).mean()))
     foreign = []
     for other in others:
         if other.mask.shape != head.mask.shape or other.layer != head.layer:
@@ -257,13 +237,56 @@ def margin_audit(
                 f"{head.layer}, mask {head.mask.shape}, were expected."
             )
         if other.head != head.head:
-            foreign.append(space.svm(other.selected[rows], "frobenius", time_limit))
-    own = directions["frobenius"]
-    efficiency = None if own.soft else space.trained_margin() * own.objective
-    noise = NOISE / float(np.sqrt(space.size))
-    return MarginAudit(
-        len(rows), efficiency, directions, tuple(shuffled), tuple(unchanged), tuple(foreign), space.hebbian(), noise
-    )
+            taken = replace(other.take(rows), mask=sample.mask)
+            foreign.append(space.svm(taken.selected, "frobenius", time_limit))
+    own = _numbers(space, directions["frobenius"])
+    null = _null(space, own, draws, rng, time_limit)
+    efficiency = None if directions["frobenius"].soft else own["efficiency"]
+    return MarginAudit(len(rows), among, efficiency, directions, null, tuple(foreign), own["hebbian"])
+
+
+def _among(mask: np.ndarray) -> int | None:
+    """Tokens that each query may choose among so that the constraints stay few; None when all may stay."""
+    if int(mask.sum()) - len(mask) <= MOST_CONSTRAINTS:
+        return None
+    return max(2, MOST_CONSTRAINTS // len(mask) + 1)
+
+
+def _thinned(head: AttentionHead, among: int, rng: np.random.Generator) -> AttentionHead:
+    """Leave each query some of its tokens, drawn without regard to attention, and what it pays them."""
+    order = np.where(head.mask, rng.random(head.mask.shape), np.inf).argsort(axis=1)
+    few = np.zeros_like(head.mask)
+    np.put_along_axis(few, order[:, :among], values=True, axis=1)
+    few &= head.mask
+    probability = np.where(few, head.probabilities, 0.0)
+    total = np.maximum(probability.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    bias = None if head.bias is None else np.where(few, head.bias, 0.0)
+    return replace(head, mask=few, probabilities=probability / total, bias=bias)
+
+
+def _numbers(space: Space, direction: Direction) -> dict[str, float]:
+    """Return the numbers in which a head is compared with its null."""
+    head = space.head
+    return {
+        "cosine": direction.cosine,
+        "efficiency": np.nan if direction.soft else space.trained_margin() * direction.objective,
+        "hebbian": space.hebbian(),
+        "top1": float(np.median(np.where(head.mask, head.probabilities, 0.0).max(axis=1))),
+    }
+
+
+def _null(
+    space: Space, trained: dict[str, float], draws: int, rng: np.random.Generator, time_limit: float | None
+) -> dict[str, Standing]:
+    """Draw the null and place the trained numbers in it."""
+    numbers: dict[str, list[dict[str, float]]] = {"rotated": [], "permuted": []}
+    for kind, head in redrawn(space.head, draws, rng):
+        fresh = space.redrawn(head)
+        numbers[kind].append(_numbers(fresh, fresh.svm(head.selected, "frobenius", time_limit)))
+    return {
+        name: Standing(trained[name], *(np.array([one[name] for one in drawn]) for drawn in numbers.values()))
+        for name in NUMBERS
+    }
 
 
 def holding(head: AttentionHead, mass: float) -> np.ndarray:

@@ -16,6 +16,7 @@ from attsvm.core.files import replacing_files_in
 from attsvm.core.summary import Worded
 from attsvm.pretrained.extract import extract_heads, tokenize
 from attsvm.pretrained.head import AttentionHead
+from attsvm.pretrained.layers import layer_numbers
 from attsvm.pretrained.lowrank import Method, compress_group, divergence
 from attsvm.pretrained.recording import record
 from attsvm.pretrained.sources import Place
@@ -56,8 +57,9 @@ class CompressedModel(Worded):
         On the evaluation inputs.
     kl, top1 : float
         Mean over heads with all of them compressed, each reading what the compressed layers before it put out.
-    output_cosine : float
-        Mean cosine of the mean-pooled last hidden state with the original's, over sequences.
+    loss, loss_before : float or None
+        Mean cross-entropy of the next token, in nats, of a causal language model, or the loss that the model returns
+        for evaluation inputs with labels. None for a model without either.
     output_change : float
         Norm of the change of the last hidden state over its norm.
     key_bytes, key_bytes_before : int
@@ -85,7 +87,8 @@ class CompressedModel(Worded):
     heads: tuple[HeadCost, ...]
     kl: float
     top1: float
-    output_cosine: float
+    loss: float | None
+    loss_before: float | None
     output_change: float
     key_bytes: int
     key_bytes_before: int
@@ -96,10 +99,13 @@ class CompressedModel(Worded):
     def sentence(self) -> str:
         """Say what it saves and costs."""
         saving = 100 * (1 - self.key_bytes / self.key_bytes_before)
+        outcome = f"the last hidden state changes by {100 * self.output_change:.0f} % of its norm"
+        if self.loss is not None and self.loss_before is not None:
+            outcome = f"the loss goes from {self.loss_before:.3f} to {self.loss:.3f}, and {outcome}"
         return (
-            f"Rank {self.rank} of {self.width} ({self.method}): {saving:.0f} % fewer key-cache bytes and query-key "
-            f"products; attention diverges by {self.kl:.2f} nats, its top token stays in {100 * self.top1:.0f} %, and "
-            f"the pooled output has cosine {self.output_cosine:.3f} with the original's."
+            f"Rank {self.rank} of {self.width} ({self.method}): {outcome}; attention diverges by {self.kl:.2f} "
+            f"nats, and its top token stays in {100 * self.top1:.0f} %. A kernel that skips the zeros saves "
+            f"{saving:.0f} % of key-cache bytes and query-key products; as written the model saves nothing."
         )
 
     def save(self, directory: str | Path, tokenizer: Any = None) -> Path:
@@ -239,7 +245,9 @@ def _measure(
     width, count = keys[0].width, len(factors)
     size = next(model.parameters()).dtype.itemsize
     costs, joint = [], []
-    probabilities = {call.index: call.probabilities for call in record(duplicate, test).calls}
+    recorder = record(duplicate, test)
+    numbers = layer_numbers(recorder.seen)
+    probabilities = {numbers[call.index]: call.probabilities for call in recorder.calls}
     for head in extract_heads(model, test, layers=layers):
         K, Q = factors[head.layer, head.head]
         costs.append(HeadCost(head.layer, head.head, *divergence(replace(head, K=K, Q=Q))))
@@ -247,7 +255,7 @@ def _measure(
             divergence(head, probabilities[head.layer][:, head.head].double().numpy()[head.sequence, head.position])
         )
     kl, top1 = np.mean(joint, axis=0).tolist()
-    cosine, change = _outputs(model, duplicate, test)
+    loss_before, loss, change = _outputs(model, duplicate, test)
     return CompressedModel(
         model=duplicate,
         rank=rank,
@@ -256,7 +264,8 @@ def _measure(
         heads=tuple(costs),
         kl=kl,
         top1=top1,
-        output_cosine=cosine,
+        loss=loss,
+        loss_before=loss_before,
         output_change=change,
         key_bytes=len(keys) * rank * size,
         key_bytes_before=len(keys) * width * size,
@@ -265,22 +274,32 @@ def _measure(
     )
 
 
-def _outputs(model: Any, duplicate: Any, batch: dict[str, Any]) -> tuple[float, float]:
-    """Mean cosine of pooled outputs, and the relative change of the last hidden state."""
-    outputs = []
+def _outputs(model: Any, duplicate: Any, batch: dict[str, Any]) -> tuple[float | None, float | None, float]:
+    """Loss of both models where they have one, and the relative change of the last hidden state."""
+    states, losses = [], []
     for one in (model, duplicate):
         mode = one.training
         one.eval()
         with torch.no_grad():
             output = one(**batch, output_hidden_states=True)
         one.train(mode)
-        states = getattr(output, "hidden_states", None) or output.decoder_hidden_states
-        outputs.append(states[-1].double())
-    before, after = outputs
+        losses.append(_loss(one, output, batch))
+        states.append((getattr(output, "hidden_states", None) or output.decoder_hidden_states)[-1].double())
+    before, after = states
     weight = batch.get("attention_mask")
     if not isinstance(weight, torch.Tensor) or weight.shape != before.shape[:2]:
         weight = torch.ones(before.shape[:2])
     weight = weight[..., None].double()
-    pooled = [(states * weight).sum(dim=1) / weight.sum(dim=1) for states in outputs]
-    cosine = torch.nn.functional.cosine_similarity(*pooled, dim=1).mean()
-    return float(cosine), float(((after - before) * weight).norm() / (before * weight).norm())
+    return losses[0], losses[1], float(((after - before) * weight).norm() / (before * weight).norm())
+
+
+def _loss(model: Any, output: Any, batch: dict[str, Any]) -> float | None:
+    """Return the loss that the model computed, or that of the next token where it predicts one."""
+    if getattr(output, "loss", None) is not None:
+        return float(output.loss)
+    ids, logits = batch.get("input_ids"), getattr(output, "logits", None)
+    if not type(model).__name__.endswith(("ForCausalLM", "LMHeadModel")) or ids is None or logits is None:
+        return None
+    visible = batch.get("attention_mask", torch.ones_like(ids)).bool()
+    counted = visible[:, 1:] & visible[:, :-1]
+    return float(torch.nn.functional.cross_entropy(logits[:, :-1][counted].double(), ids[:, 1:][counted]))

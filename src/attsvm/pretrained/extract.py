@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from attsvm.pretrained import tokens
 from attsvm.pretrained.head import AttentionHead, Turns
-from attsvm.pretrained.recording import AttentionCall, record
+from attsvm.pretrained.layers import absent_layers, layer_numbers, own_number, spelled
+from attsvm.pretrained.recording import AttentionCall, Recorder, Stream, record
 from attsvm.pretrained.sources import AffineMap, explain
 
 # Float32 probabilities of the models supported differ from the factors' by 1e-7 to 1e-6.
 TOLERANCE = 1e-5
+# A score q.k is wrong by the rounding of q, k and their product, less than ROUNDINGS eps |q||k| in all models tried;
+# half of that reaches a probability. Beyond LOOSEST that says nothing any more and the model is run again in float64.
+ROUNDINGS, LOOSEST = 8.0, 1e-3
 _OUTSIDE = {"softcap": "a soft cap on the scores, s tanh(a/s)", "s_aux": "attention sinks, a score without a token"}
 
 
@@ -28,8 +34,9 @@ def extract_head(
     model : PreTrainedModel
         Loaded in float32 or float64. It is left as it was found.
     layer : int or str
-        Number of the attention call in the forward pass (layers of an encoder or decoder in order; -1 is the last), or
-        the path of an attention module, such as "decoder.block.0.layer.1.EncDecAttention".
+        The model's own number of the layer (in a model of several stacks, such as an encoder and a decoder, the number
+        of the attention call in the forward pass); -1 is the last call. Or the path of an attention module, such as
+        "decoder.block.0.layer.1.EncDecAttention".
     head : int
         Number of the head.
     inputs : mapping or sequence of str
@@ -45,7 +52,8 @@ def extract_head(
     ------
     ValueError
         If the model, the layer or the head is none that can be extracted, or the extracted head disagrees with the
-        model's own attention by more than 1e-5; one sentence says what was found.
+        model's own attention by more than 1e-5 or, where logits are large, than the rounding of its dtype explains,
+        in float32 and in float64; one sentence says what was found.
 
     Examples
     --------
@@ -93,13 +101,67 @@ def extract_heads(
     >>> [(head.layer, head.head) for head in pretrained.extract_heads(model, inputs)]
     [(0, 0), (0, 1)]
     """
+    for result in examine_heads(model, inputs, layers=layers, heads=heads, tokenizer=tokenizer):
+        if isinstance(result, RefusedHead):
+            raise ValueError(result.reason)
+        yield result
+
+
+@dataclass(frozen=True)
+class RefusedHead:
+    """A head that cannot be extracted, and the sentence that says why.
+
+    Attributes
+    ----------
+    layer, head : int
+    name : str
+        Path of the attention module.
+    reason : str
+    """
+
+    layer: int
+    head: int
+    name: str
+    reason: str
+
+
+def examine_heads(
+    model: Any,
+    inputs: Mapping[str, Any] | Sequence[str],
+    *,
+    layers: Iterable[int | str] | None = None,
+    heads: Iterable[int] | None = None,
+    tokenizer: Any = None,
+) -> Iterator[AttentionHead | RefusedHead]:
+    """Extract heads as :func:`extract_heads` does, with a sentence in place of each that cannot be."""
     batch = tokenize(inputs, tokenizer)
     _check_precision(model)
     layer_names = None if layers is None else list(layers)
     head_indices = None if heads is None else list(heads)
     recorder = record(model, batch, _inclusion(layer_names))
-    for call in _calls(recorder.calls, recorder.seen, layer_names, type(model).__name__):
-        yield from _heads_of(call, model, batch, head_indices, tokenizer)
+    numbers = layer_numbers(recorder.seen)
+    for call in _calls(recorder, numbers, layer_names, model):
+        reader = _Reader(call, numbers[call.index], model, recorder.streams, tokenizer)
+        precise: list[_Reader] | None = None  # not run yet; empty where the model does not run in float64
+        for h in reader.heads(head_indices):
+            try:
+                yield reader.read(h)
+                continue
+            except _OutsideForm as error:
+                yield RefusedHead(reader.layer, h, call.path, str(error))
+                continue
+            except ValueError as error:
+                reason = str(error)
+            if precise is None:
+                precise = reader.in_float64(batch)
+            try:
+                yield from [double.read(h) for double in precise] or [RefusedHead(reader.layer, h, call.path, reason)]
+            except ValueError:
+                yield RefusedHead(reader.layer, h, call.path, reason)
+
+
+class _OutsideForm(ValueError):
+    """Attention that no precision makes bilinear."""
 
 
 def tokenize(inputs: Mapping[str, Any] | Sequence[str], tokenizer: Any) -> dict[str, Any]:
@@ -133,7 +195,7 @@ def _inclusion(layer_names: list[int | str] | None) -> Callable[[int, str], bool
     """Tell which calls to keep; a number from the end may turn out to be any of them."""
     if layer_names is None or any(not isinstance(layer, str) and layer < 0 for layer in layer_names):
         return lambda index, path: True
-    return lambda index, path: index in layer_names or path in layer_names
+    return lambda index, path: index in layer_names or own_number(path) in layer_names or path in layer_names
 
 
 def _check_precision(model: Any) -> None:
@@ -149,60 +211,92 @@ def _check_precision(model: Any) -> None:
 
 
 def _calls(
-    calls: list[AttentionCall], paths: list[str], layer_names: list[int | str] | None, model: str
+    recorder: Recorder, numbers: list[int], layer_names: list[int | str] | None, model: Any
 ) -> Iterator[AttentionCall]:
     if layer_names is None:
-        yield from calls
+        yield from recorder.calls
         return
-    by_index = {call.index: call for call in calls}
+    paths, kind = recorder.seen, type(model).__name__
     for layer in layer_names:
         if isinstance(layer, str):
-            matches = [call for call in calls if call.path == layer]
+            matches = [call for call in recorder.calls if call.path == layer]
             if not matches:
-                raise ValueError(f"layer {layer!r} is no attention module of {model}; it has {', '.join(paths)}.")
+                raise ValueError(f"layer {layer!r} is no attention module of {kind}; it has {', '.join(paths)}.")
             yield from matches
             continue
-        if not -len(paths) <= layer < len(paths):
-            raise ValueError(f"layer is {layer}; a number from 0 to {len(paths) - 1} was expected for this {model}.")
-        yield by_index[layer % len(paths)]
+        number = numbers[layer] if -len(numbers) <= layer < 0 else layer
+        if number not in numbers:
+            absent = {one.number: one.kind for one in absent_layers(model, paths)}
+            why = f", whose layer {layer} computes no attention ({absent[layer]})" if layer in absent else ""
+            raise ValueError(f"layer is {layer}; {spelled(numbers)} was expected for this {kind}{why}.")
+        yield next(call for call in recorder.calls if numbers[call.index] == number)
 
 
-def _heads_of(
-    call: AttentionCall, model: Any, batch: dict[str, Any], head_indices: list[int] | None, tokenizer: Any
-) -> Iterator[AttentionHead]:
-    _refuse_extras(call)
-    count = call.query.shape[1]
-    visible, additive = _read_mask(call)  # (B, H or 1, Tq, Tk) each
-    ids = _identifiers(call, model, batch)
-    asking = _asking(call, visible, ids, batch)
-    where = np.nonzero(asking)
-    texts, special = _texts(ids, tokenizer)
-    shared = _Shared()
-    for head in range(count) if head_indices is None else head_indices:
-        if not -count <= head < count:
-            raise ValueError(f"head is {head}; a number from 0 to {count - 1} was expected in layer {call.index}.")
-        h = head % count
-        own = min(h, visible.shape[1] - 1)
+class _Reader:
+    """Reads the heads of one attention call."""
+
+    def __init__(self, call: AttentionCall, layer: int, model: Any, streams: list[Stream], tokenizer: Any) -> None:
+        self.call = call
+        self.layer = layer
+        self._model = model
+        self._streams = streams
+        self._tokenizer = tokenizer
+        self._visible, self._additive = tokens.read_mask(call)  # (B, H or 1, Tq, Tk) each
+        self._shared = tokens.Shared()
+
+    def heads(self, asked: list[int] | None) -> list[int]:
+        """Check numbers of heads; from the end they are negative."""
+        count = self.call.query.shape[1]
+        for head in asked or ():
+            if not -count <= head < count:
+                raise ValueError(f"head is {head}; a number from 0 to {count - 1} was expected in layer {self.layer}.")
+        return list(range(count)) if asked is None else [head % count for head in asked]
+
+    def in_float64(self, batch: dict[str, Any]) -> list[_Reader]:
+        """Read the same call of a run in float64; nothing for a model that runs in its own dtype only."""
+        model = copy.deepcopy(self._model).double()
+        floats = (torch.float16, torch.bfloat16, torch.float32)
+        inputs = {
+            name: value.double() if isinstance(value, torch.Tensor) and value.dtype in floats else value
+            for name, value in batch.items()
+        }
+        try:
+            recorder = record(model, inputs, lambda index, path: index == self.call.index)
+        except RuntimeError:
+            return []
+        return [_Reader(recorder.calls[0], self.layer, self._model, recorder.streams, self._tokenizer)]
+
+    def read(self, h: int) -> AttentionHead:
+        """Explain a head and check it against the model."""
+        call, shared = self.call, self._shared
+        _refuse_extras(call)
         query, key, rotation = explain(call, h)
+        self_attention = query.reads_like(key)
+        asking = tokens.asking(call, self._visible, self_attention=self_attention)
+        where = np.nonzero(asking)
+        stream = tokens.key_stream(call, self._streams, self_attention=self_attention)
+        ids = tokens.identifiers(stream, (call.key.shape[0], call.key.shape[2]))
+        texts, special = tokens.token_texts(ids, self._tokenizer)
         asks = query.bias is not None
         reads = rotation is not None and key.bias is not None
         turns = None
         if rotation is not None:
             table = rotation.turns.numpy()
             turns = Turns(rotation.pairs.numpy(), table, table[where])
-        mask = visible[:, own][where]
+        mask = self._visible[:, min(h, self._visible.shape[1] - 1)][where]
         bias = None
-        if additive is not None:
-            bias = np.where(mask, additive[:, min(h, additive.shape[1] - 1)][where], 0.0)
+        if self._additive is not None:
+            bias = np.where(mask, self._additive[:, min(h, self._additive.shape[1] - 1)][where], 0.0)
         result = AttentionHead(
-            model=type(model).__name__,
+            model=type(self._model).__name__,
             name=call.path,
-            layer=call.index,
+            layer=self.layer,
             head=h,
             tokens=shared.tokens(key, reads),
             queries=shared.queries(query, asks, where),
             sequence=where[0],
             position=where[1],
+            text_place=tokens.text_places(self._visible, asking, stream),
             mask=mask,
             K=_factor(key, reads),
             Q=_factor(query, asks) * call.scaling,
@@ -212,111 +306,39 @@ def _heads_of(
             scale=call.scaling,
             error=0.0,
             places=(key.place, query.place),
-            self_attention=call.query.shape[2] == call.key.shape[2],
+            self_attention=self_attention,
+            ids=ids,
             texts=texts,
             special=special,
         )
         error = float(np.abs(result.attention() - result.probabilities).max())
-        if not error <= TOLERANCE:
+        tolerance = _tolerance(call, h)
+        if not error <= min(tolerance, LOOSEST):
             raise ValueError(
                 f"head {h} of {call.path} was extracted with an error of {error:.1e} against the model's own "
-                f"attention, above {TOLERANCE:g}: there is more to it than a (rotated) bilinear form and a bias."
+                f"attention, above {min(tolerance, LOOSEST):.0e}: there is more to it than a (rotated) bilinear form "
+                "and a bias."
             )
-        yield replace(result, error=error)
+        return replace(result, error=error)
+
+
+def _tolerance(call: AttentionCall, h: int) -> float:
+    """Return the error that rounding explains: of scores in the call's dtype, and of a softmax computed in float32."""
+    query, key = call.query[:, h].double(), call.key[:, h * call.key.shape[1] // call.query.shape[1]].double()
+    lengths = query.norm(dim=-1).amax(dim=1) * key.norm(dim=-1).amax(dim=1) * abs(call.scaling)
+    largest = ((query @ key.mT).abs().amax() * abs(call.scaling)).item()
+    of_scores = ROUNDINGS * torch.finfo(call.query.dtype).eps * float(lengths.max())
+    return max(TOLERANCE, 0.5 * (of_scores + torch.finfo(torch.float32).eps * largest))
 
 
 def _refuse_extras(call: AttentionCall) -> None:
     if call.extras:
         name = next((name for name in call.extras if name in _OUTSIDE), next(iter(call.extras)))
         what = _OUTSIDE.get(name, f"an argument {name!r}")
-        raise ValueError(
+        raise _OutsideForm(
             f"{call.path} ({type(call.module).__name__}) computes attention with {what}, which is outside the bilinear "
             "form x^T W z that an attention SVM speaks of."
         )
-
-
-def _read_mask(call: AttentionCall) -> tuple[np.ndarray, np.ndarray | None]:
-    """Split what is added to the scores into visible tokens and an additive term, (B, H or 1, Tq, Tk) each."""
-    B, _, Tq, _ = call.query.shape
-    Tk = call.key.shape[2]
-    visible = torch.ones(B, 1, Tq, Tk, dtype=torch.bool)
-    additive = None
-    if call.bias is not None:
-        additive = call.bias.detach().double().expand(B, -1, -1, -1)
-    if call.mask is not None:
-        call_mask = call.mask[..., :Tk].detach()
-        if call_mask.dtype == torch.bool:
-            visible = call_mask
-        else:
-            visible = call_mask > torch.finfo(call_mask.dtype).min / 2
-            rest = torch.where(visible, call_mask, 0.0).double()
-            if rest.any():
-                additive = rest if additive is None else additive + rest
-        visible = visible.expand(B, -1, Tq, -1)
-    spread = None if additive is None or not additive.any() else additive.expand(B, -1, Tq, -1).numpy()
-    return visible.numpy(), spread
-
-
-def _asking(call: AttentionCall, visible: np.ndarray, ids: torch.Tensor | None, batch: dict[str, Any]) -> np.ndarray:
-    """Tell which positions ask: no padding, and at least one token seen; (B, Tq)."""
-    asking = np.asarray(visible.any(axis=(1, 3)))
-    Tq, Tk = visible.shape[2:]
-    for name in ("attention_mask", "decoder_attention_mask"):
-        attention_mask = batch.get(name)
-        mine = ids is batch.get("decoder_input_ids" if name.startswith("decoder") else "input_ids")
-        if (
-            isinstance(attention_mask, torch.Tensor)
-            and tuple(attention_mask.shape) == asking.shape
-            and Tq == Tk
-            and mine
-        ):
-            return asking & attention_mask.bool().numpy()
-    return asking & np.diagonal(visible.any(axis=1), axis1=1, axis2=2) if Tq == Tk else asking
-
-
-def _identifiers(call: AttentionCall, model: Any, batch: dict[str, Any]) -> torch.Tensor | None:
-    """Token ids of the keys: the decoder's for self-attention in the decoder of an encoder-decoder model."""
-    name = "input_ids"
-    if getattr(model.config, "is_encoder_decoder", False):
-        inside = any(module is call.module for module in model.get_decoder().modules())
-        query, key, _ = explain(call, 0)
-        if inside and query.tokens is key.tokens:
-            name = "decoder_input_ids"
-    ids = batch.get(name)
-    fits = isinstance(ids, torch.Tensor) and tuple(ids.shape) == (call.key.shape[0], call.key.shape[2])
-    return ids if fits else None
-
-
-def _texts(ids: torch.Tensor | None, tokenizer: Any) -> tuple[tuple[tuple[str, ...], ...] | None, np.ndarray | None]:
-    if tokenizer is None or ids is None:
-        return None, None
-    texts = tuple(tuple(tokenizer.convert_ids_to_tokens(row.tolist())) for row in ids)
-    return texts, np.isin(ids.numpy(), list(tokenizer.all_special_ids))
-
-
-class _Shared:
-    """Arrays of tokens and queries, made once for all heads of a layer that read the same tensor."""
-
-    def __init__(self) -> None:
-        self._tokens: dict[tuple[int, bool], tuple[torch.Tensor, np.ndarray]] = {}
-        self._queries: dict[int, np.ndarray] = {}
-
-    def tokens(self, side: AffineMap, homogeneous: bool) -> np.ndarray:
-        """Return x, with a last coordinate 1 when asked, (B, T, d)."""
-        slot = (id(side.tokens), homogeneous)
-        if slot not in self._tokens:
-            x = side.tokens.detach().double().numpy()
-            if homogeneous:
-                x = np.concatenate([x, np.ones((*x.shape[:2], 1))], axis=2)
-            self._tokens[slot] = (side.tokens, x)  # the tensor is kept so that its id stays its own
-        return self._tokens[slot][1]
-
-    def queries(self, side: AffineMap, homogeneous: bool, where: tuple[np.ndarray, ...]) -> np.ndarray:
-        """Return z of the positions that ask, (n, dz)."""
-        z = self.tokens(side, homogeneous)
-        if id(z) not in self._queries:
-            self._queries[id(z)] = z[where]
-        return self._queries[id(z)]
 
 
 def _factor(side: AffineMap, homogeneous: bool) -> np.ndarray:

@@ -56,13 +56,16 @@ class AttentionHead(Summarised):
     name : str
         Path of the attention module in the model.
     layer, head : int
-        Number of the attention call in the forward pass, and of the head in it.
+        Number of the layer, the model's own where it has one stack of layers and otherwise that of the attention call
+        in the forward pass; and of the head in it.
     tokens : ndarray, shape (b, T, d)
         What keys are made from; with a last coordinate 1 under rotary positions with a key bias.
     queries : ndarray, shape (n, dz)
         What queries are made from; with a last coordinate 1 when the query map has a bias.
     sequence, position : ndarray of int, shape (n,)
-        Which sequence a query reads, and its own place in its sequence.
+        Which sequence a query reads, and its own row in its sequence, padding counted.
+    text_place : ndarray of int, shape (b, T)
+        Place of each token in its text, counted from 0 without padding; -1 for padding.
     mask : ndarray of bool, shape (n, T)
         Tokens a query sees.
     K : ndarray, shape (d, dh)
@@ -83,6 +86,8 @@ class AttentionHead(Summarised):
         Where the key map and the query map are written in the model.
     self_attention : bool
         Whether queries are tokens of the same sequence, so that offsets mean something.
+    ids : ndarray of int, shape (b, T), or None
+        Token ids, where the model was given any.
     texts : tuple of tuple of str, or None
         The tokens' text, sequence by sequence.
     special : ndarray of bool, shape (b, T), or None
@@ -111,6 +116,7 @@ class AttentionHead(Summarised):
     queries: np.ndarray
     sequence: np.ndarray
     position: np.ndarray
+    text_place: np.ndarray
     mask: np.ndarray
     K: np.ndarray
     Q: np.ndarray
@@ -121,6 +127,7 @@ class AttentionHead(Summarised):
     error: float
     places: tuple[Place, Place]
     self_attention: bool
+    ids: np.ndarray | None = None
     texts: tuple[tuple[str, ...], ...] | None = None
     special: np.ndarray | None = None
     columns: np.ndarray | None = None
@@ -150,6 +157,16 @@ class AttentionHead(Summarised):
     def selected(self) -> np.ndarray:
         """The token each query attends to most, int (n,)."""
         return np.where(self.mask, self.probabilities, -1.0).argmax(axis=1)
+
+    @property
+    def selected_place(self) -> np.ndarray:
+        """Place in its text of the token each query attends to most, int (n,)."""
+        return self.text_place[self.sequence, self.selected]
+
+    @property
+    def query_place(self) -> np.ndarray:
+        """Place of each query in its text, int (n,); of self-attention, whose queries are tokens."""
+        return self.text_place[self.sequence, self.position]
 
     def scores(self) -> np.ndarray:
         """Attention logits from the factors, (n, T); -inf where hidden."""
@@ -194,6 +211,8 @@ class AttentionHead(Summarised):
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
         sequences, sequence = np.unique(self.sequence[rows], return_inverse=True)
         width = int(np.flatnonzero(self.mask[rows].any(axis=0)).max()) + 1
+        if self.self_attention:  # a query need not see itself, but its place must stay known
+            width = max(width, int(self.position[rows].max()) + 1)
         turns = self.turns
         if turns is not None:
             turns = Turns(turns.pairs, turns.tokens[sequences, :width], turns.queries[rows])
@@ -203,10 +222,12 @@ class AttentionHead(Summarised):
             queries=self.queries[rows],
             sequence=sequence,
             position=self.position[rows],
+            text_place=self.text_place[sequences, :width],
             mask=self.mask[rows, :width],
             turns=turns,
             bias=None if self.bias is None else self.bias[rows, :width],
             probabilities=self.probabilities[rows, :width],
+            ids=None if self.ids is None else self.ids[sequences, :width],
             texts=None if self.texts is None else tuple(self.texts[j][:width] for j in sequences),
             special=None if self.special is None else self.special[sequences, :width],
         )
@@ -256,6 +277,13 @@ def by_sequence(sequence: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     order = np.argsort(sequence, kind="stable")
     indices, first = np.unique(sequence[order], return_index=True)
     yield from zip(indices.tolist(), np.split(order, first[1:]), strict=True)
+
+
+def text_of(head: AttentionHead, sequence: int) -> tuple[str, ...]:
+    """Return the text of a sequence's tokens, padding left out; empty where the head has no text."""
+    if head.texts is None:
+        return ()
+    return tuple(head.texts[sequence][t] for t in np.flatnonzero(head.text_place[sequence] >= 0))
 
 
 def turned(vectors: np.ndarray, pairs: np.ndarray, turns: np.ndarray) -> np.ndarray:

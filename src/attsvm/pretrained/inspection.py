@@ -17,16 +17,20 @@ import numpy as np
 from attsvm.core.threads import one_thread
 from attsvm.pretrained.audit import MarginAudit, margin_audit
 from attsvm.pretrained.backend import transformers
-from attsvm.pretrained.extract import extract_heads
-from attsvm.pretrained.head import AttentionHead
+from attsvm.pretrained.extract import RefusedHead, examine_heads, tokenize
+from attsvm.pretrained.head import AttentionHead, text_of
+from attsvm.pretrained.layers import AbsentLayer, absent_layers
 from attsvm.pretrained.probe import SelectionProbe, fit_selection
 from attsvm.pretrained.rank import HeadRank, head_ranks
 from attsvm.pretrained.selectivity import SelectionReport, asking_heads_queries, selection_report
+from attsvm.pretrained.types import HeadTypes, head_types
 
 Progress = Callable[[str, float], object]
 EXAMPLES = 6
 # Seconds for one SVM; what is not solved by then is said to be undecided.
 TIME_LIMIT = 4.0
+# Heads with re-drawn weights, an SVM each.
+DRAWS = 12
 
 
 @dataclass(frozen=True)
@@ -48,16 +52,21 @@ class Example:
 
 @dataclass(frozen=True, eq=False)
 class HeadFinding:
-    """What was found about one head."""
+    """What was found about one head.
+
+    Its `shows` are queries that show the type it is named by, its `examples` are drawn at random.
+    """
 
     layer: int
     head: int
     name: str
     error: float
+    types: HeadTypes
     report: SelectionReport
     audit: MarginAudit
     probe: SelectionProbe | None
     rank: HeadRank
+    shows: tuple[Example, ...]
     examples: tuple[Example, ...]
 
 
@@ -73,6 +82,10 @@ class Inspection:
         Class of the model.
     texts : int
     heads : tuple of HeadFinding
+    refused : tuple of RefusedHead
+        Heads that could not be extracted or inspected, and why.
+    absent : tuple of AbsentLayer
+        Layers without attention, of a hybrid.
     queries, seed : int
     complete : bool
         False when stopped early.
@@ -83,6 +96,8 @@ class Inspection:
     kind: str
     texts: int
     heads: tuple[HeadFinding, ...]
+    refused: tuple[RefusedHead, ...]
+    absent: tuple[AbsentLayer, ...]
     queries: int
     seed: int
     complete: bool
@@ -109,8 +124,11 @@ def load(name: str) -> tuple[Any, Any]:
         raise ValueError(f"{name} holds no config.json; a folder that save_pretrained wrote was expected.")
     source = str(folder) if local else name
     try:
+        _refuse_other_inputs(tf.AutoConfig.from_pretrained(source), name)
         tokenizer = tf.AutoTokenizer.from_pretrained(source)
         model = tf.AutoModel.from_pretrained(source, dtype="float32")
+    except _NoText:
+        raise
     except (OSError, ValueError, ImportError, KeyError) as error:
         reason = " ".join(str(error).split()).split(". ")[0]
         if local:
@@ -122,6 +140,23 @@ def load(name: str) -> tuple[Any, Any]:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer
+
+
+class _NoText(ValueError):
+    """A model of images or sound."""
+
+
+def _refuse_other_inputs(config: Any, name: str) -> None:
+    """Refuse models that read no text."""
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING
+
+    kind = MODEL_MAPPING.get(type(config), None)
+    needed = getattr(kind, "main_input_name", "input_ids")
+    if needed != "input_ids":
+        raise _NoText(
+            f"{name} is a {kind.__name__}, which reads {needed}; a model of text was expected. From Python, "
+            f"attsvm.pretrained.extract_heads(model, {{{needed!r}: ...}}) gives its heads."
+        )
 
 
 def inspect_model(
@@ -160,18 +195,47 @@ def inspect_model(
     tell("Recording the model's attention", 0.0)
     total = _count(model) if layers is None else len(layers)
     findings: list[HeadFinding] = []
+    refused: list[RefusedHead] = []
+    paths: dict[str, None] = {}
     interrupted = False
     # The BLAS of several heads at once would fight over the cores; one thread each and a head for every core does not.
     with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
-        pending = extract_heads(model, texts, layers=layers, tokenizer=tokenizer)
+        batch = _with_decoder_inputs(model, tokenize(texts, tokenizer))
+        pending = examine_heads(model, batch, layers=layers, tokenizer=tokenizer)
         for count, (layer, heads) in enumerate(groupby(pending, key=lambda head: head.layer)):
             if tell(f"Inspecting layer {layer}", min(1.0, count / max(total, 1))):
                 interrupted = True
                 break
-            findings += pool.map(lambda head: inspect_head(head, queries=queries, seed=seed), heads)
+            for result in pool.map(lambda head: _inspect_or_refuse(head, queries, seed), heads):
+                paths[result.name] = None
+                if isinstance(result, RefusedHead):
+                    refused.append(result)
+                else:
+                    findings.append(result)
     kind = type(model).__name__
     seconds = time.perf_counter() - began
-    return Inspection(name or kind, kind, len(texts), tuple(findings), queries, seed, not interrupted, seconds)
+    absent = absent_layers(model, list(paths)) if layers is None and not interrupted else ()
+    return Inspection(
+        name or kind, kind, len(texts), tuple(findings), tuple(refused), absent, queries, seed, not interrupted, seconds
+    )
+
+
+def _with_decoder_inputs(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
+    """Let the decoder of an encoder-decoder that makes no inputs by itself read the text too, shifted by one."""
+    shift = getattr(model, "_shift_right", None)
+    if getattr(model.config, "is_encoder_decoder", False) and shift is not None and "decoder_input_ids" not in batch:
+        return {**batch, "decoder_input_ids": shift(batch["input_ids"])}
+    return batch
+
+
+def _inspect_or_refuse(head: AttentionHead | RefusedHead, queries: int, seed: int) -> HeadFinding | RefusedHead:
+    """Inspect a head; one that cannot be does not end the inspection of the others."""
+    if isinstance(head, RefusedHead):
+        return head
+    try:
+        return inspect_head(head, queries=queries, seed=seed)
+    except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+        return RefusedHead(head.layer, head.head, head.name, str(error))
 
 
 def inspect_head(head: AttentionHead, *, queries: int, seed: int) -> HeadFinding:
@@ -180,16 +244,19 @@ def inspect_head(head: AttentionHead, *, queries: int, seed: int) -> HeadFinding
     probe = None
     if sequences > 1:
         probe = fit_selection(head, queries=2 * queries, seed=seed, time_limit=TIME_LIMIT)
+    types = head_types(head, seed=seed)
     return HeadFinding(
         layer=head.layer,
         head=head.head,
         name=head.name,
         error=head.error,
+        types=types,
         report=selection_report(head),
-        audit=margin_audit(head, queries=queries, norms=(), shuffles=1, seed=seed, time_limit=TIME_LIMIT),
+        audit=margin_audit(head, queries=queries, norms=(), draws=DRAWS, seed=seed, time_limit=TIME_LIMIT),
         probe=probe,
         rank=next(head_ranks([head])),
-        examples=_examples(head, seed),
+        shows=_examples(head, types.shows),
+        examples=_examples(head, _drawn(head, seed)),
     )
 
 
@@ -197,10 +264,8 @@ def _count(model: Any) -> int:
     return int(getattr(model.config, "num_hidden_layers", 1) or 1)
 
 
-def _examples(head: AttentionHead, seed: int) -> tuple[Example, ...]:
+def _drawn(head: AttentionHead, seed: int) -> np.ndarray:
     """Draw queries of different sequences, special tokens apart where there are others."""
-    if head.texts is None:
-        return ()
     asking = head.mask.sum(axis=1) > 1
     if head.special is not None and head.self_attention:
         ordinary = asking & ~head.special[head.sequence, head.position]
@@ -208,12 +273,17 @@ def _examples(head: AttentionHead, seed: int) -> tuple[Example, ...]:
     rng = np.random.default_rng((seed, 1))
     rows = rng.permutation(np.flatnonzero(asking))
     _, first = np.unique(head.sequence[rows], return_index=True)
+    return rows[np.sort(first)[:EXAMPLES]]
+
+
+def _examples(head: AttentionHead, rows: np.ndarray) -> tuple[Example, ...]:
+    """Put queries into words; none where the head has no text."""
     examples = []
-    for i in rows[np.sort(first)[:EXAMPLES]]:
-        visible = np.flatnonzero(head.mask[i])
-        words = head.texts[head.sequence[i]]
-        query = int(head.position[i]) if head.self_attention else None
-        positions = range(int(visible.max() if query is None else max(visible.max(), query)) + 1)
-        attention = tuple(round(float(head.probabilities[i, t]) if head.mask[i, t] else 0.0, 4) for t in positions)
-        examples.append(Example(tuple(words[t] for t in positions), attention, query))
+    for i in rows if head.texts is not None else ():
+        words = text_of(head, head.sequence[i])
+        query = int(head.query_place[i]) if head.self_attention else None
+        attention = np.zeros(len(words))
+        attention[head.text_place[head.sequence[i], head.mask[i]]] = head.probabilities[i, head.mask[i]]
+        length = int(max(np.flatnonzero(attention).max(initial=0), query or 0)) + 1
+        examples.append(Example(words[:length], tuple(attention[:length].round(4).tolist()), query))
     return tuple(examples)

@@ -2,22 +2,24 @@ r"""Whether a selection can be learnt from a few hundred queries: a probe of it,
 
 A W is fitted to the tokens that a head attends to most on some sequences, by the attention SVM (with a soft margin so
 steep that it is nearly the hard one where there is one) or by logistic regression (softmax cross-entropy, in which the
-head's own softmax is the model), and asked for the token attended to most on sequences it has not seen. The agreement
-means something only beside what needs no fit, the best rule of place (one offset, or one place in the sequence), and
-beside a probe of permuted selections, the Hebbian direction, and a guess. The SVM's multipliers single out support
-tokens: the rejected tokens that came closest, which hold the solution in place.
+head's own softmax is the model), and asked for the token attended to most on sequences it has not seen. Of queries with
+the same context (the tokens they see, and their place among them) one is kept, so that a prefix that all texts share,
+as that of a chat template, is not in both halves. The agreement means something only beside what needs no fit, the best
+rule of place (one offset, or one place in the text), and beside a probe of permuted selections, the Hebbian direction,
+and a guess. Of a rotary head the probe sees distance as well as content; a probe of each alone says which it was. The
+SVM's multipliers single out support tokens: the rejected tokens that came closest, which hold the solution in place.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from scipy.optimize import minimize
 
 from attsvm.core.summary import Worded
-from attsvm.pretrained.head import AttentionHead, by_sequence, softmax
+from attsvm.pretrained.head import AttentionHead, by_sequence, softmax, text_of
 from attsvm.pretrained.kernel import hebbian_scores, solve_kernel
 from attsvm.pretrained.rope import position_features
 from attsvm.pretrained.selectivity import asking_heads_queries
@@ -43,7 +45,7 @@ class SupportToken:
     sequence : int
         Which sequence of the head's inputs.
     query, selected, token : int
-        Places in it: who asks, what the head attends to most, and the token that came close.
+        Places in its text: who asks, what the head attends to most, and the token that came close.
     texts : tuple of str
         The texts of the three; empty where the head has none.
     context : tuple of str
@@ -75,8 +77,13 @@ class SelectionProbe(Worded):
     rule_name : str
     hebbian, shuffled, guess : float
         Held-out agreement of the Hebbian direction, of a probe of permuted selections, and of a blind guess.
+    content, distance : float or None
+        Of a rotary head: held-out agreement of a probe that is not told distances, and of one that is told nothing
+        else.
     train, held_out : int
         Numbers of queries.
+    repeated : int
+        Queries left out because another has the same context.
     support : tuple of SupportToken
         With the largest multipliers, the largest first; empty for the logistic probe.
 
@@ -102,8 +109,11 @@ class SelectionProbe(Worded):
     hebbian: float
     shuffled: float
     guess: float
+    content: float | None
+    distance: float | None
     train: int
     held_out: int
+    repeated: int
     support: tuple[SupportToken, ...]
 
     @property
@@ -115,7 +125,8 @@ class SelectionProbe(Worded):
     @property
     def better_than_rule(self) -> bool:
         """Whether it finds more than every control does, by more than sampling noise."""
-        return self.agreement > max(self.rule, self.shuffled, self.guess) + self.noise
+        controls = max(self.rule, self.shuffled, self.guess, 0.0 if self.distance is None else self.distance)
+        return self.agreement > controls + self.noise
 
     @property
     def sentence(self) -> str:
@@ -123,6 +134,8 @@ class SelectionProbe(Worded):
         share = f"{100 * self.agreement:.0f} % of {self.held_out}"
         finding = f"A probe fitted to {self.train} queries finds the token of {share} others"
         rule = f"{self.rule_name} finds {100 * self.rule:.0f} %"
+        if self.content is not None and self.distance is not None:
+            rule += f", a probe of content alone {100 * self.content:.0f} %, of distance {100 * self.distance:.0f} %"
         if self.better_than_rule:
             return f"{finding}; {rule}, a probe of permuted selections {100 * self.shuffled:.0f} %."
         return f"{finding}, no better than a rule that needs no fit: {rule}."
@@ -182,7 +195,8 @@ def fit_selection(
     if not 0 < held_out < 1:
         raise ValueError(f"held_out is {held_out!r}; a number between 0 and 1 was expected.")
     rng = np.random.default_rng(seed)
-    asking = asking_heads_queries(head)
+    several = asking_heads_queries(head)
+    asking = several.take(distinct_contexts(several))
     sequences = rng.permutation(np.unique(asking.sequence))
     if len(sequences) < 2:
         raise ValueError(
@@ -197,6 +211,12 @@ def fit_selection(
     fit = _logistic if method == "logistic" else _svm
     scores, own, dual = fit(train, train.selected, test, time_limit)
     control = np.nan if permuted is None else _agreement(fit(train, permuted, test, time_limit)[0], test.selected)
+    content = distance = None
+    if head.rotary:
+        content, distance = (
+            _agreement(_svm(part(train), train.selected, part(test), time_limit)[0], test.selected)
+            for part in (_content, _distance)
+        )
     return SelectionProbe(
         method=method,
         agreement=_agreement(scores, test.selected),
@@ -206,10 +226,42 @@ def fit_selection(
         hebbian=_agreement(_hebbian(train, test), test.selected),
         shuffled=float(np.nan_to_num(control)),
         guess=float((1.0 / test.mask.sum(axis=1)).mean()),
+        content=content,
+        distance=distance,
         train=len(train_rows),
         held_out=len(test_rows),
+        repeated=len(several.queries) - len(asking.queries),
         support=() if dual is None else _support(asking, train_rows, train, dual),
     )
+
+
+def distinct_contexts(head: AttentionHead) -> np.ndarray:
+    """Return one query of each context, ascending; a context is the place of a query and the tokens it sees.
+
+    Tokens are told apart by their ids, or by their vectors where the head has no ids.
+    """
+    ids = head.ids
+    if ids is None:
+        size = float(np.abs(head.tokens).max()) or 1.0
+        rounded = np.round(head.tokens / size, 3)
+        ids = np.unique(rounded.reshape(-1, rounded.shape[2]), axis=0, return_inverse=True)[1].reshape(
+            rounded.shape[:2]
+        )
+    contexts = {}
+    for i, (j, mask) in enumerate(zip(head.sequence, head.mask, strict=True)):
+        place = head.text_place[j, head.position[i]] if head.self_attention else head.queries[i].tobytes()
+        contexts.setdefault((place, ids[j, mask].tobytes(), head.text_place[j, mask].tobytes()), i)
+    return np.array(sorted(contexts.values()))
+
+
+def _content(head: AttentionHead) -> AttentionHead:
+    """Hide distances."""
+    return replace(head, turns=None)
+
+
+def _distance(head: AttentionHead) -> AttentionHead:
+    """Hide everything but distances: one token, one query."""
+    return replace(head, tokens=np.ones((*head.tokens.shape[:2], 1)), queries=np.ones((len(head.queries), 1)))
 
 
 def _draw(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
@@ -272,35 +324,39 @@ def _length(head: AttentionHead, selected: np.ndarray) -> float:
     """Root mean square length of a constraint, |token difference| |query| (lifted, when the head is rotary)."""
     total, count = 0.0, 0
     size = np.square(head.queries).sum(axis=1)
-    weight = 1.0 if head.turns is None else float(position_features(head)[0, 0] @ position_features(head)[0, 0])
+    rho = position_features(head)
+    weight = float(rho[0, 0] @ rho[0, 0])
     for j, rows in by_sequence(head.sequence):
-        tokens = head.tokens[j]
-        squared = np.square(tokens[selected[rows]][:, None] - tokens).sum(axis=2) * head.mask[rows]
-        total += float(squared.sum(axis=1) @ size[rows])
+        products = head.tokens[j] @ head.tokens[j].T
+        lengths = np.diag(products)
+        between = np.einsum("if,itf->it", rho[rows, selected[rows]], rho[rows]) * products[selected[rows]]
+        squared = weight * (lengths[selected[rows]][:, None] + lengths) - 2.0 * between
+        total += float((squared * head.mask[rows]).sum(axis=1) @ size[rows])
         count += int(head.mask[rows].sum()) - len(rows)
-    return float(np.sqrt(weight * total / max(count, 1)))
+    return float(np.sqrt(total / max(count, 1)))
 
 
 def _rule(train: AttentionHead, test: AttentionHead) -> tuple[str, float]:
     """Best rule of place on the training queries, and its held-out agreement."""
-    places, counts = np.unique(train.selected, return_counts=True)
+    chosen, asked = train.selected_place, test.selected_place
+    places, counts = np.unique(chosen, return_counts=True)
     place = int(places[counts.argmax()])
-    best, name, prediction = counts.max(), f"place {place} of the sequence", np.full(len(test.selected), place)
+    best, name, prediction = counts.max(), f"place {place} of the text", np.full(len(asked), place)
     if train.self_attention:
-        offsets, counts = np.unique(train.selected - train.position, return_counts=True)
+        offsets, counts = np.unique(chosen - train.query_place, return_counts=True)
         if counts.max() > best:
             offset = int(offsets[counts.argmax()])
-            best, name, prediction = counts.max(), f"offset {offset:+d} from the query", test.position + offset
-    from_end, counts = np.unique(_last(train) - train.selected, return_counts=True)
+            best, name, prediction = counts.max(), f"offset {offset:+d} from the query", test.query_place + offset
+    from_end, counts = np.unique(_last(train) - chosen, return_counts=True)
     if counts.max() > best:
         back = int(from_end[counts.argmax()])
         name, prediction = f"place {back} before the end", _last(test) - back
-    return name, float((prediction == test.selected).mean())
+    return name, float((prediction == asked).mean())
 
 
 def _last(head: AttentionHead) -> np.ndarray:
-    """Last place that each query sees, (n,)."""
-    return head.mask.shape[1] - 1 - head.mask[:, ::-1].argmax(axis=1)
+    """Last place in the text that each query sees, (n,)."""
+    return np.where(head.mask, head.text_place[head.sequence], -1).max(axis=1)
 
 
 def _support(
@@ -312,10 +368,12 @@ def _support(
         i, t = np.unravel_index(flat, dual.shape)
         if dual[i, t] <= 0:
             break
+        share = float(dual[i, t] / total)
         sequence, q, s = int(asking.sequence[rows[i]]), int(train.position[i]), int(train.selected[i])
-        length = int(np.flatnonzero(asking.mask[asking.sequence == sequence].any(axis=0)).max()) + 1
-        words = None if asking.texts is None else asking.texts[sequence][:length]
+        in_text = asking.text_place[sequence]
+        words = None if asking.texts is None else text_of(asking, sequence)
+        q, s, t = int(in_text[q]) if asking.self_attention else q, int(in_text[s]), int(in_text[t])
         texts = () if words is None else ((words[q] if asking.self_attention else ""), words[s], words[t])
         context = () if words is None or not asking.self_attention else words[max(0, q - AROUND) : q + AROUND + 1]
-        tokens.append(SupportToken(float(dual[i, t] / total), sequence, q, s, int(t), texts, tuple(context)))
+        tokens.append(SupportToken(share, sequence, q, s, t, texts, tuple(context)))
     return tuple(tokens)

@@ -10,6 +10,7 @@ and keys. Nothing here knows one architecture from another. Hooks, names and set
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -23,10 +24,31 @@ from torch import nn
 from attsvm.pretrained.backend import transformers
 
 # Arguments of an attention function that say nothing about the scores.
-_SILENT = {"dropout", "sliding_window", "is_causal", "output_attentions", "use_cache", "position_ids", "cu_seq_lens_q"}
+_SILENT = {
+    "dropout", "sliding_window", "is_causal", "output_attentions", "use_cache", "position_ids", "cu_seq_lens_q",
+    "token_type_ids",
+}  # fmt: skip
 # The attention module and the one around it: what made queries and keys is called in one of them.
 _FRAMES = 2
 _COUNTER = itertools.count()
+# What models read that is no text; a tower of one of these has no token ids.
+_OTHER_INPUTS = ("pixel_values", "input_features", "input_values")
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """What a part of a model (encoder, decoder, the tower of one modality) was called with.
+
+    Attributes
+    ----------
+    ids : Tensor of int, shape (B, T), or None
+        Token ids; None for images, sound and embeddings given as such.
+    padding : Tensor, shape (B, T), or None
+        Its attention mask: zero for padding.
+    """
+
+    ids: torch.Tensor | None
+    padding: torch.Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +95,8 @@ class AttentionCall:
         What the model's own eager attention returned.
     calls : tuple of ModuleCall
         Calls made before, inside the attention module and the module around it; the latest first.
+    stream : Stream
+        Of the innermost part of the model that the attention module lies in: what the queries belong to.
     """
 
     index: int
@@ -86,17 +110,19 @@ class AttentionCall:
     extras: dict[str, Any]
     probabilities: torch.Tensor
     calls: tuple[ModuleCall, ...]
+    stream: Stream
 
 
 @dataclass(eq=False)
 class _Frame:
-    """A module whose forward is under way, and the calls finished inside it."""
+    """A module whose forward is under way, what it reads, and the calls finished inside it."""
 
     module: nn.Module
+    stream: Stream
     calls: list[ModuleCall] = field(default_factory=list)
 
 
-def _own_eager(module: nn.Module) -> Callable[..., Any]:
+def own_eager(module: nn.Module) -> Callable[..., Any]:
     """Find the eager attention function of the file that defines the module."""
     for kind in type(module).__mro__:
         function = getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None)
@@ -107,19 +133,49 @@ def _own_eager(module: nn.Module) -> Callable[..., Any]:
     )
 
 
+def _stream(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], around: Stream) -> Stream:
+    """Tell what a module reads: its own inputs where it is a model by itself, otherwise those of the module around."""
+    if not hasattr(module, "main_input_name"):
+        return around
+    given = inspect.signature(module.forward).bind_partial(*arguments, **keywords).arguments
+    given |= given.pop("kwargs", {})
+    padding = given.get("attention_mask")
+    padding = padding if isinstance(padding, torch.Tensor) and padding.ndim == 2 else None
+    if isinstance(given.get("input_ids"), torch.Tensor):
+        return Stream(given["input_ids"], padding)
+    if any(isinstance(given.get(name), torch.Tensor) for name in _OTHER_INPUTS):
+        return Stream(None, None)
+    return around if padding is None else Stream(around.ids, padding)
+
+
 class Recorder:
-    """Notes the attention calls of a model's forward passes; made by :func:`recording`."""
+    """Notes the attention calls of a model's forward passes; made by :func:`recording`.
+
+    Attributes
+    ----------
+    calls : list of AttentionCall
+        Those that were wanted.
+    seen : list of str
+        Paths of the modules of all attention calls, in order.
+    streams : list of Stream
+        Everything that parts of the model were called with, in order.
+    """
 
     def __init__(self, model: nn.Module, include: Callable[[int, str], bool]) -> None:
         self.calls: list[AttentionCall] = []
         self.seen: list[str] = []
+        self.streams: list[Stream] = []
         self._wanted = include
         self._paths = {module: path for path, module in model.named_modules()}
         self._stack: list[_Frame] = []
 
-    def enter(self, module: nn.Module, arguments: Any) -> None:
+    def enter(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Forward pre-hook."""
-        self._stack.append(_Frame(module))
+        around = self._stack[-1].stream if self._stack else Stream(None, None)
+        stream = _stream(module, arguments, keywords, around)
+        if stream is not around:
+            self.streams.append(stream)
+        self._stack.append(_Frame(module, stream))
 
     def leave(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         """Forward hook."""
@@ -127,6 +183,21 @@ class Recorder:
         argument = arguments[0] if arguments else next(iter(keywords.values()), None)
         if self._stack and isinstance(argument, torch.Tensor) and isinstance(output, torch.Tensor):
             self._stack[-1].calls.append(ModuleCall(self._paths.get(module, ""), module, argument, output))
+
+    def path_of(self, module: nn.Module) -> str:
+        """Return where a module is in the model."""
+        return self._paths.get(module, type(module).__name__)
+
+    def _calls_inside(self) -> tuple[ModuleCall, ...]:
+        return tuple(call for frame in reversed(self._stack[-_FRAMES:]) for call in reversed(frame.calls))
+
+    def call_of(self, module: nn.Module, query: torch.Tensor, key: torch.Tensor, scaling: float) -> AttentionCall:
+        """Describe a call under way by its queries and keys alone, which is enough to explain them."""
+        empty = query.new_zeros(0)
+        return AttentionCall(
+            0, self.path_of(module), module, query, key, None, scaling, None, {}, empty, self._calls_inside(),
+            Stream(None, None),
+        )  # fmt: skip
 
     def attend(
         self,
@@ -139,19 +210,18 @@ class Recorder:
         **keywords: Any,
     ) -> Any:
         """Stand in for the attention function: note, then do what the model does."""
-        path = self._paths.get(module, type(module).__name__)
-        result = _own_eager(module)(module, query, key, value, attention_mask, scaling=scaling, **keywords)
+        path = self.path_of(module)
+        result = own_eager(module)(module, query, key, value, attention_mask, scaling=scaling, **keywords)
         index = len(self.seen)
         self.seen.append(path)
         if self._wanted(index, path):
             bias = keywords.pop("position_bias", None)
             extras = {name: value for name, value in keywords.items() if name not in _SILENT and _says_something(value)}
-            inner_calls = tuple(call for frame in reversed(self._stack[-_FRAMES:]) for call in reversed(frame.calls))
             self.calls.append(
                 AttentionCall(
                     index, path, module, query.detach(), key.detach(), attention_mask,
                     query.shape[-1] ** -0.5 if scaling is None else float(scaling),
-                    bias, extras, result[1].detach(), inner_calls,
+                    bias, extras, result[1].detach(), self._calls_inside(), self._stack[-1].stream,
                 )
             )  # fmt: skip
         return result
@@ -161,7 +231,7 @@ def _says_something(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
-def _configurations(model: nn.Module) -> list[Any]:
+def configurations(model: nn.Module) -> list[Any]:
     """Every configuration in the model that names an attention implementation, each once."""
     configurations: dict[int, Any] = {}
     for module in model.modules():
@@ -180,7 +250,7 @@ def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda ind
     Parameters
     ----------
     model : PreTrainedModel
-    wanted : callable
+    include : callable
         Which calls to keep, from their number and the path of their module; the others cost nothing.
     """
     transformers()
@@ -189,24 +259,24 @@ def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda ind
 
     name = f"attsvm_recording_{next(_COUNTER)}"
     recorder = Recorder(model, include)
-    configurations = _configurations(model)
-    before = [config._attn_implementation_internal for config in configurations]
+    configs = configurations(model)
+    before = [config._attn_implementation_internal for config in configs]
     training = [module for module in model.modules() if module.training]
     handles = []
     try:
         ALL_ATTENTION_FUNCTIONS.register(name, recorder.attend)
         ALL_MASK_ATTENTION_FUNCTIONS.register(name, eager_mask)
-        for config in configurations:
+        for config in configs:
             config._attn_implementation_internal = name
         for module in model.modules():
-            handles.append(module.register_forward_pre_hook(recorder.enter))
+            handles.append(module.register_forward_pre_hook(recorder.enter, with_kwargs=True))
             handles.append(module.register_forward_hook(recorder.leave, with_kwargs=True))
         model.eval()
         yield recorder
     finally:
         for handle in handles:
             handle.remove()
-        for config, implementation in zip(configurations, before, strict=True):
+        for config, implementation in zip(configs, before, strict=True):
             config._attn_implementation_internal = implementation
         for module in training:
             module.training = True

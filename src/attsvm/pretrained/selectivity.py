@@ -2,7 +2,7 @@ r"""What a head selects, and how sharply, from its attention alone.
 
 Hardness is measured by the median over queries of the largest probability, and by the size of the smallest set of
 tokens that holds 99 % of the attention. Whether a head attends to content or to a place is read from the offset of the
-token attended to most (place relative to the query), from how often it is the same place in its sequence, and from the
+token attended to most (place relative to the query), from how often it is the same place in its text, and from the
 share of attention on tokens that the tokenizer adds ([CLS], [SEP]), beside the share uniform attention would give them.
 Queries that see one token only say nothing and are left out.
 """
@@ -47,7 +47,7 @@ class SelectionReport(Worded):
     offset_shares : ndarray, shape (m,)
         Share of queries with that offset.
     place : int
-        The most common place of the token attended to most.
+        The most common place in its text of the token attended to most.
     place_share : float
     verdict : {"hard", "soft", "between"}
 
@@ -89,10 +89,11 @@ class SelectionReport(Worded):
     def sentence(self) -> str:
         """Say it in one sentence."""
         how = {
-            "hard": f"Hard: the token attended to most has a median of {100 * self.top1:.0f} % of the attention",
-            "soft": f"Soft: 99 % of the attention takes {self.set99:.0f} of {self.visible:.0f} tokens",
-            "between": f"Neither hard nor soft: the token attended to most has {100 * self.top1:.0f} % of the "
-            f"attention, and 99 % takes {self.set99:.0f} of {self.visible:.0f} tokens",
+            "hard": f"Hard: the token that a query attends to most has {100 * self.top1:.0f} % of its attention "
+            "(median)",
+            "soft": f"Soft: 99 % of a query's attention takes {self.set99:.0f} of {self.visible:.0f} tokens (median)",
+            "between": f"Neither hard nor soft: the token that a query attends to most has {100 * self.top1:.0f} % of "
+            f"its attention, and 99 % takes {self.set99:.0f} of {self.visible:.0f} tokens (medians)",
         }[self.verdict]
         return f"{how}; {self.rule}."
 
@@ -102,11 +103,12 @@ class SelectionReport(Worded):
         if self.offset is not None and self.offset[1] >= MOSTLY:
             offset, share = self.offset
             where = {-1: "the token before", 0: "itself", 1: "the token after"}.get(offset, f"the token at {offset:+d}")
-            return f"{100 * share:.0f} % of queries choose {where}"
+            return f"{100 * share:.0f} % of queries attend most to {where}"
         if self.special is not None and self.special >= MOSTLY:
             return f"{100 * self.special:.0f} % of the attention lies on special tokens"
         if self.place_share >= MOSTLY:
-            return f"{100 * self.place_share:.0f} % of queries choose place {self.place}"
+            where = "the first token of the text" if self.place == 0 else f"place {self.place} of the text"
+            return f"{100 * self.place_share:.0f} % of queries attend most to {where}"
         return "no rule of place covers most queries"
 
 
@@ -154,9 +156,9 @@ def selection_report(head: AttentionHead) -> SelectionReport:
         uniform = float((special_tokens.sum(axis=1) / visible).mean())
     offsets, shares = np.zeros(0, dtype=int), np.zeros(0)
     if head.self_attention:
-        offsets, counts = np.unique(head.selected - head.position, return_counts=True)
+        offsets, counts = np.unique(head.selected_place - head.query_place, return_counts=True)
         shares = counts / n
-    places, counts = np.unique(head.selected, return_counts=True)
+    places, counts = np.unique(head.selected_place, return_counts=True)
     median_top, median_set = float(np.median(top)), float(np.median(set99))
     hard, soft = median_top >= HARD, float(np.median(set99 / visible)) >= SOFT
     return SelectionReport(

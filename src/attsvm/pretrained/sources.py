@@ -100,12 +100,20 @@ class AffineMap:
         A, with the constant factor in it.
     bias : Tensor of float64, shape (dh,), or None
     place : Place
+    source : Tensor
+        The hidden states that were projected: x itself, or, behind a norm, what its projection read.
     """
 
     tokens: torch.Tensor
     weight: torch.Tensor
     bias: torch.Tensor | None
     place: Place
+    source: torch.Tensor
+
+    def reads_like(self, other: AffineMap) -> bool:
+        """Tell whether both read the same hidden states, as queries and keys of self-attention do."""
+        a, b = self.source, other.source
+        return a is b or (a.shape == b.shape and torch.equal(a, b))
 
 
 def _as_columns(output: torch.Tensor, heads_first: bool) -> torch.Tensor:
@@ -186,7 +194,7 @@ def explain(call: AttentionCall, head: int) -> tuple[AffineMap, AffineMap, Rotat
     """
     group = head * call.key.shape[1] // call.query.shape[1]
     for query_block, read, rotation in _candidate_pairs(call, head, group):
-        query, key = _affine(query_block), _affine(read)
+        query, key = _affine(query_block, call.calls), _affine(read, call.calls)
         if query is not None and key is not None:
             return query, key, rotation
     names = ", ".join(
@@ -199,12 +207,12 @@ def explain(call: AttentionCall, head: int) -> tuple[AffineMap, AffineMap, Rotat
     )
 
 
-def _affine(block: Block) -> AffineMap | None:
+def _affine(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
     """Read the module behind a block as an affine map; None when it is neither linear nor a norm."""
     module = block.call.module
     weight = getattr(module, "weight", None)
     if not isinstance(weight, torch.Tensor) or weight.ndim != 2:
-        return _norm(block)
+        return _norm(block, calls)
     for rows in (True, False):
         matrix = weight.T if rows else weight
         if matrix.shape != (block.call.input.shape[-1], block.call.output.shape[-1]):
@@ -215,11 +223,18 @@ def _affine(block: Block) -> AffineMap | None:
         image = block.call.input[SAMPLE].double() @ A + (0.0 if b is None else b)
         if relative_difference(image, block.vectors(SAMPLE)) < AGREE:
             place = Place(block.call.path, block.start, block.width, rows, block.factor, "linear")
-            return AffineMap(block.call.input, A, b, place)
+            return AffineMap(block.call.input, A, b, place, block.call.input)
     return None
 
 
-def _norm(block: Block) -> AffineMap | None:
+def _projected(normalised: torch.Tensor, calls: tuple[ModuleCall, ...]) -> torch.Tensor:
+    """Follow what a norm read back to the input of the call that put it out; views share its storage."""
+    storage = normalised.untyped_storage().data_ptr()
+    makers = (call.input for call in calls if call.output.untyped_storage().data_ptr() == storage)
+    return next(makers, normalised)
+
+
+def _norm(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
     """Divide the gain out of a normalisation's output."""
     module = block.call.module
     if block.call.input.shape != block.call.output.shape or any(p.ndim != 1 for p in module.parameters()):
@@ -240,7 +255,7 @@ def _norm(block: Block) -> AffineMap | None:
             b = None if bias is None else shift[index] * block.factor
             tokens = (block.vectors() - (0.0 if b is None else b)) / A
             place = Place(block.call.path, block.start, block.width, True, block.factor, "norm")
-            return AffineMap(tokens, torch.diag(A), b, place)
+            return AffineMap(tokens, torch.diag(A), b, place, _projected(block.call.input, calls))
     return None
 
 

@@ -3,8 +3,10 @@ r"""Directions inside the span of the data, where a trained W and an SVM can be 
 Margins see W only through the differences of tokens and the queries. Whatever a trained W does outside
 span{token differences} x span{queries} no SVM can or should match, so it is projected there first. Both spaces below
 answer the same questions: :class:`ExplicitSpace` with matrices, for heads with one W; :class:`KernelSpace` with inner
-products, for rotary heads, where the projected norm is :math:`\mathrm{tr}(V^\top G^+ V)` with G the Gram matrix of the
-lifted differences and the rows of V the trained matrix applied to them.
+products, for rotary heads, where the squared projected norm is :math:`\mathrm{tr}(V^\top G^{-1} V)` with G the Gram
+matrix of the lifted differences and the rows of V the trained matrix applied to them. V has rank d_h, so with one
+Cholesky factor of G, which depends on the tokens alone and serves all weights, a norm costs O(m^2 d_h) for m
+differences.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+from scipy.linalg import cholesky, solve_triangular
 
 from attsvm.core.correlation import correlation
 from attsvm.core.reduction import reduce
@@ -26,9 +29,10 @@ from attsvm.study.controls import PRICE, hebbian
 
 # A direction is off by up to sqrt(2 gap), here a thousandth of its length.
 GAP = 1e-6
-# Eigenvalues of a Gram matrix are squares: directions along which the lifted differences reach less than 1e-5 of their
-# largest extent cannot be told from rounding, and count as outside the span.
-RANK = 1e-10
+# Added to the diagonal of a Gram matrix, relative to its largest eigenvalue. Eigenvalues are squares: directions along
+# which the lifted differences reach less than 1e-5 of their largest extent cannot be told from rounding, and fade.
+RIDGE = 1e-10
+POWER_STEPS = 20
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,8 @@ class Space(Protocol):
 
     head: AttentionHead
 
-    @property
-    def size(self) -> int:
-        """Dimension of the space in which directions are compared."""
+    def redrawn(self, head: AttentionHead) -> Space:
+        """Return the space of the same tokens under other weights."""
         ...
 
     def trained_margin(self) -> float:
@@ -87,10 +90,9 @@ class ExplicitSpace:
         self._reduced = reduce(self._problem)
         self._trained = self._reduced.lift(self._reduced.lower(head.W))
 
-    @property
-    def size(self) -> int:
-        """Product of the dimensions of both spans."""
-        return int(np.prod(self._reduced.shape))
+    def redrawn(self, head: AttentionHead) -> ExplicitSpace:
+        """Return the space of the same tokens under other weights."""
+        return ExplicitSpace(head)
 
     def trained_margin(self) -> float:
         """Smallest margin over the norm; the additive term of the scores plays no part."""
@@ -126,44 +128,26 @@ class KernelSpace:
         own_scores = head.scores() - (0.0 if head.bias is None else head.bias)
         self._margins = own_scores[self._rows, head.selected[self._rows]] - own_scores[self._rows, self._columns]
 
-    @cached_property
-    def _products(self) -> np.ndarray:
-        """Inner products of the lifted differences, (m, m), without those of the queries."""
-        ups = features(self.head, self._rows, self.head.selected[self._rows])
-        downs = features(self.head, self._rows, self._columns)
-        return inner_products(ups, downs, queries=False)
+    def redrawn(self, head: AttentionHead) -> KernelSpace:
+        """Return the space of the same tokens under other weights; what is known of the tokens goes with it."""
+        fresh = KernelSpace(head)
+        fresh.__dict__["_differences"] = self._differences
+        return fresh
 
     @cached_property
-    def _spectrum(self) -> tuple[np.ndarray, np.ndarray]:
-        values, vectors = np.linalg.eigh(self._products)
-        keep = values > RANK * values[-1]
-        return values[keep], vectors[:, keep]
-
-    @cached_property
-    def _query_basis(self) -> np.ndarray:
-        _, sigma, basis = np.linalg.svd(self.head.queries, full_matrices=False)
-        return basis[sigma > 1e-12 * sigma[0]]
-
-    @property
-    def size(self) -> int:
-        """Product of the dimensions of both spans."""
-        return len(self._spectrum[0]) * len(self._query_basis)
+    def _differences(self) -> _Differences:
+        return _Differences(self.head)
 
     @cached_property
     def _norm(self) -> float:
         """Norm of the trained W inside the span."""
-        values, vectors = self._spectrum
-        projection = (vectors.T @ self._trained_rows()) @ self._query_basis.T
-        return float(np.sqrt((projection**2 / values[:, None]).sum()))
-
-    def _trained_rows(self) -> np.ndarray:
-        """Trained W^T applied to the lifted differences, (m, dz)."""
-        head = self.head
+        head, differences = self.head, self._differences
         assert head.turns is not None
         relative = head.turns.queries[:, None] * head.turns.tokens[head.sequence].conj()  # (n, T, P)
         keys = turned((head.tokens @ head.K)[head.sequence], head.turns.pairs, relative.conj())  # (n, T, dh)
-        difference = keys[self._rows, head.selected[self._rows]] - keys[self._rows, self._columns]
-        return difference @ head.Q.T
+        rows, columns, first = differences.rows, differences.columns, differences.first
+        whitened = solve_triangular(differences.root, keys[rows, columns] - keys[rows, first[rows]], lower=True)
+        return float(np.linalg.norm(whitened @ (head.Q.T @ differences.query_basis.T)))
 
     def trained_margin(self) -> float:
         """Smallest margin over the norm; the additive term of the scores plays no part."""
@@ -182,8 +166,8 @@ class KernelSpace:
         solution = solve_kernel(self.head, selected, tol=GAP, time_limit=time_limit)
         soft = not np.isfinite(solution.objective)
         if soft:
-            length = float(np.mean(np.diag(self._products)) * np.mean(np.square(self.head.queries).sum(axis=1)))
-            solution = solve_kernel(self.head, selected, C=PRICE / length, tol=1e-3, time_limit=time_limit)
+            squared = self._differences.mean_square(selected) * np.mean(np.square(self.head.queries).sum(axis=1))
+            solution = solve_kernel(self.head, selected, C=PRICE / squared, tol=1e-3, time_limit=time_limit)
         cosine = solution.product_with_trained() / (solution.norm * self._norm)
         objective = np.inf if soft else solution.objective
         status = Status.UNDECIDED if soft else solution.status
@@ -192,9 +176,80 @@ class KernelSpace:
     def hebbian(self) -> float:
         """Cosine with the Hebbian direction."""
         weights = 1.0 / np.bincount(self._rows, minlength=len(self.head.queries))[self._rows]
-        queries = self.head.queries[self._rows]
-        squared = weights @ (self._products * (queries @ queries.T)) @ weights
+        means = self._differences.mean_products(self.head.selected)  # of selected token - mean of the others
+        squared = (means * (self.head.queries @ self.head.queries.T)).sum()
         return float(weights @ self._margins) / (float(np.sqrt(squared)) * self._norm)
+
+
+class _Differences:
+    """Lifted differences of each query's tokens from the first one it sees, which span those of any selection.
+
+    Attributes
+    ----------
+    rows, columns : ndarray of int, shape (m,)
+        The query, and the token less the first.
+    first : ndarray of int, shape (n,)
+    products : ndarray, shape (m, m)
+        Inner products, without those of the queries.
+    root : ndarray, shape (m, m)
+        Lower Cholesky factor of the products, with a ridge.
+    query_basis : ndarray, shape (r, dz)
+        Orthonormal basis of the span of the queries.
+    """
+
+    def __init__(self, head: AttentionHead) -> None:
+        self.first = head.mask.argmax(axis=1)
+        others = head.mask.copy()
+        others[np.arange(len(others)), self.first] = False
+        self.rows, self.columns = np.nonzero(others)
+        ups = features(head, self.rows, self.columns)
+        downs = features(head, self.rows, self.first[self.rows])
+        self.products = inner_products(ups, downs, queries=False)
+        ridged = self.products.copy()
+        ridged[np.diag_indices(len(ridged))] += RIDGE * _largest_eigenvalue(self.products)
+        self.root = cholesky(ridged, lower=True, overwrite_a=True)
+        _, sigma, basis = np.linalg.svd(head.queries, full_matrices=False)
+        self.query_basis = basis[sigma > 1e-12 * sigma[0]]
+
+    def _at(self, selected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of the selected tokens among the differences, and which queries selected the first token."""
+        place = np.full((len(self.first), int(self.columns.max(initial=0)) + 1), -1)
+        place[self.rows, self.columns] = np.arange(len(self.rows))
+        index = place[np.arange(len(self.first)), np.minimum(selected, place.shape[1] - 1)]
+        return index, selected == self.first
+
+    def mean_square(self, selected: np.ndarray) -> float:
+        """Mean squared length of selected token less another."""
+        index, is_first = self._at(selected)
+        own = np.where(is_first, 0.0, np.diag(self.products)[index])[self.rows]
+        cross = np.where(is_first[self.rows], 0.0, self.products[np.arange(len(self.rows)), index[self.rows]])
+        squared = np.diag(self.products) - 2.0 * cross + own  # zero for the selected token itself
+        return float((squared.sum() + own[np.unique(self.rows, return_index=True)[1]].sum()) / len(self.rows))
+
+    def mean_products(self, selected: np.ndarray) -> np.ndarray:
+        """Inner products of (selected token - mean of the others), query by query, (n, n)."""
+        n, m = len(self.first), len(self.rows)
+        index, is_first = self._at(selected)
+        count = np.bincount(self.rows, minlength=n).astype(float)
+        # The others are the visible tokens but the selected one: their sum is that of all less the selected one.
+        weights = np.zeros((n, m))
+        weights[self.rows, np.arange(m)] = -1.0 / count[self.rows]
+        chose = np.flatnonzero(~is_first)
+        weights[chose, index[chose]] += 1.0 + 1.0 / count[chose]
+        return weights @ self.products @ weights.T
+
+
+def _largest_eigenvalue(matrix: np.ndarray) -> float:
+    """Estimate the largest eigenvalue of a positive matrix by power steps, from below."""
+    vector = np.ones(len(matrix))
+    size = 0.0
+    for _ in range(POWER_STEPS):
+        vector = matrix @ vector
+        size = float(np.linalg.norm(vector))
+        if size == 0:
+            return float(np.trace(matrix))
+        vector /= size
+    return size
 
 
 def span(head: AttentionHead) -> Space:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.double_double import Rows
+from attsvm.core.double_double import Rows, sharp_adjoint
 from attsvm.core.error_free import UNIT, Pair
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
@@ -214,14 +214,11 @@ def lower_bound(
     terms = n + T if n + T < 64 else min(n + T, int(np.count_nonzero(dual)))
     error = gamma(terms + 8) * weight
     if sharp:
-        rows, columns = np.nonzero(dual)
-        weights = dual[rows, columns]
-        top = math.ldexp(1.0, math.frexp(float(np.abs(weights).max()))[1])
-        pulled, relative = Rows.of(problem, rows, columns).adjoint(Pair(weights / top, np.zeros(len(weights))))
-        if np.isfinite(pulled.low).all() and np.isfinite(pulled.high).all():
-            adjoint, length = pulled.high * top, norm.dual(pulled.high * top)
-            total = sum_below(values / top) * top
-            error = (relative * weight + frobenius(pulled.low) * top) * (1 + FEW)
+        exact = sharp_adjoint(problem, dual)
+        if exact is not None:
+            pull, relative = exact
+            adjoint, length = pull.high, norm.dual(pull.high)
+            error = (relative * weight + frobenius(pull.low)) * (1 + FEW)
     above = norm_above(norm, adjoint, length, dual=True, sharp=sharp) * (1 + FEW)
     above += error * growth(norm, adjoint.shape, True)
     if tie_residual > 0:

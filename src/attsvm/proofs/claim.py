@@ -83,14 +83,15 @@ class Claim(Listed):
         value = self.norm.value(certified.W)
         if abs(certified.objective - value) > value * gamma(8 * (certified.W.size + 8)):
             return f"the objective is said to be {certified.objective:.17g} where W has norm {value:.17g}."
-        if not claimed_low * (1 - AGREEMENT) <= low:
+        agreement = AGREEMENT + self.norm.dual_resolution
+        if not claimed_low * (1 - agreement) <= low:
             return f"the bound is said to be {claimed_low:.17g} where the multipliers prove {float(low):.17g}."
         if not claimed_high * (1 + AGREEMENT) >= high:
             return f"W is said to prove {claimed_high:.17g} where it proves {float(high):.17g}."
         wrong = self._margins_fault() or self._dual_fault()
         if wrong is None and self.status is Status.OPTIMAL:
             gap = max(float(high / low - 1), certified.gap)
-            if not gap <= self.tol + AGREEMENT:
+            if not gap <= self.tol + agreement:
                 return f"the gap is {gap:.3g} where an optimum promises {self.tol:.3g}."
         return wrong
 
@@ -115,7 +116,7 @@ class Claim(Listed):
         length = self.norm.dual(problem.adjoint(dual))
         weight = float(np.vdot(np.abs(dual), problem.lengths))
         reach = 4 * gamma(sum(dual.shape) + 16) * weight * growth(self.norm, self.certified.W.shape, True)
-        reach += gamma(16 * (self.certified.W.size + 8)) * length
+        reach += (gamma(16 * (self.certified.W.size + 8)) + self.norm.dual_resolution) * length
         scales = (1.0, self.certified.lower_bound) if self.norm is FROBENIUS else (1.0,)
         if any(abs(length - scale) <= reach + self.certified.rounding * scale for scale in scales):
             return None

@@ -48,7 +48,7 @@ def _above(norm: Norm, M: Dyadic, *, dual: bool) -> Fraction:
         return _singular(norm, profile, M, dual=dual)
     if norm.power is not None:
         return _entrywise(M, _exponent(norm.power, dual=dual))
-    bound = norm.exact_bound(_fractions(M), _power_of_fractions, dual)
+    bound = norm.exact_bound(_fractions(M), _Rational(), dual)
     return _by_growth(norm, M, dual=dual) if bound is None else bound
 
 
@@ -65,14 +65,25 @@ def _fractions(M: Dyadic) -> np.ndarray:
     return out
 
 
-def _power_of_fractions(values: list[Fraction], p: float) -> Fraction:
-    """Bound l_p of nonnegative fractions, each rounded up to a part 2^-FRACTION_BITS of the largest."""
-    top = max(values, default=Fraction(0))
-    if top == 0:
-        return top
-    shift = FRACTION_BITS - top.numerator.bit_length() + top.denominator.bit_length()
-    numbers = np.array([math.ceil(value * Fraction(2) ** shift) for value in values], dtype=object)
-    return _entrywise(Dyadic(numbers, -shift), _exponent(p))
+class _Rational:
+    """The bounds of :class:`attsvm.core.norms.norm.Exact`."""
+
+    def power(self, values: list[Fraction], p: float) -> Fraction:
+        """Round each value up to a part 2^-FRACTION_BITS of the largest."""
+        top = max(values, default=Fraction(0))
+        if top == 0:
+            return top
+        shift = FRACTION_BITS - top.numerator.bit_length() + top.denominator.bit_length()
+        numbers = np.array([math.ceil(value * Fraction(2) ** shift) for value in values], dtype=object)
+        return _entrywise(Dyadic(numbers, -shift), _exponent(p))
+
+    def norm(self, norm: Norm, M: np.ndarray, dual: bool) -> Fraction:
+        """Write dyadic fractions over their largest denominator."""
+        values = M.ravel().tolist()
+        denominator = max(value.denominator for value in values)
+        numbers = np.empty(M.shape, dtype=object)
+        numbers.ravel()[:] = [int(value * denominator) for value in values]
+        return _above(norm, Dyadic(numbers, 1 - denominator.bit_length()), dual=dual)
 
 
 def _by_growth(norm: Norm, M: Dyadic, *, dual: bool) -> Fraction:
@@ -125,7 +136,7 @@ def _nearly_diagonal(norm: Norm, profile: Norm, C: Dyadic, *, dual: bool) -> Fra
     if p is None:
         return root_above(C.value(int(entries.sum(axis=1).max())) * C.value(int(entries.sum(axis=0).max())))
     diagonal = Dyadic(np.array(np.diagonal(C.numbers))[None], C.exponent)
-    bound = profile.exact_bound(_fractions(diagonal), _power_of_fractions, dual)
+    bound = profile.exact_bound(_fractions(diagonal), _Rational(), dual)
     rest = C.numbers.copy()
     np.fill_diagonal(rest, 0)
     return None if bound is None else bound + _by_growth(norm, Dyadic(rest, C.exponent), dual=dual)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from attsvm.core.files import replacing_files_in
+from attsvm.pretrained.extract import RefusedHead
 from attsvm.pretrained.inspection import HeadFinding, Inspection
+from attsvm.pretrained.null import Standing
 from attsvm.report.page import environment, versions
 
 
@@ -50,6 +53,17 @@ class Measure:
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
+# Three letters and a colour for each named type, in the map of types.
+SHORT = {
+    "previous": "prv", "offset": "off", "duplicate": "dup", "induction": "ind", "first": "1st", "delimiter": "del",
+    "content": "con",
+}  # fmt: skip
+HUES = {
+    "previous": "#9ecae1", "offset": "#c6dbef", "duplicate": "#c7e9c0", "induction": "#74c476", "first": "#fdd0a2",
+    "delimiter": "#fdae6b", "content": "#dadaeb",
+}  # fmt: skip
+
+
 def measures(inspection: Inspection) -> tuple[Measure, ...]:
     """List the maps; ranks are scaled by the width of a head."""
     width = max((head.rank.width for head in inspection.heads), default=1)
@@ -76,12 +90,13 @@ def measures(inspection: Inspection) -> tuple[Measure, ...]:
         ),
         Measure(
             "cosine",
-            "Cosine with its SVM",
-            "Of the trained W, inside the span of the data, with the SVM of what it selects.",
-            lambda head: head.audit.cosine,
-            lambda value: f"{value:.2f}",
+            "Cosine with its SVM, above the null",
+            "Of the trained W, inside the span of the data, with the SVM of what it selects, less the median of the "
+            "same for heads with re-drawn weights: what training added.",
+            lambda head: head.audit.null["cosine"].added,
+            lambda value: f"{value:+.2f}",
             0.0,
-            0.5,
+            0.3,
         ),
         Measure(
             "gain",
@@ -119,6 +134,8 @@ def page_name(finding: HeadFinding) -> str:
 def headline(inspection: Inspection) -> str:
     """Say what the heads have in common."""
     total = len(inspection.heads)
+    if not total and inspection.refused:
+        return f"No head of {inspection.model} could be inspected: {inspection.refused[0].reason}"
     if not total:
         return f"The inspection of {inspection.model} was stopped before its first head."
     hard = sum(head.report.verdict == "hard" for head in inspection.heads)
@@ -127,11 +144,21 @@ def headline(inspection: Inspection) -> str:
         if hard
         else f"No head of {total} selects hard"
     )
-    probes = [head.probe for head in inspection.heads if head.probe is not None]
-    beyond = sum(probe.better_than_rule for probe in probes)
-    if not probes:
-        return f"{kinds}."
-    return f"{kinds}; in {beyond} of {len(probes)} a probe of content beats every rule of place."
+    named = Counter(head.types.name for head in inspection.heads if head.types.name is not None)
+    types = ", ".join(f"{count} {name}" for name, count in named.most_common(3))
+    above = sum(head.audit.better_than_null for head in inspection.heads)
+    return (
+        f"{kinds}; {sum(named.values())} have a named type{f' ({types})' if types else ''}; {above} "
+        f"{'is' if above == 1 else 'are'} nearer the SVM of their selection than untrained heads are."
+    )
+
+
+def refusals(inspection: Inspection) -> list[tuple[str, list[str]]]:
+    """Group refused heads by the layer's sentence: reasons that differ in the head's number alone count as one."""
+    groups: dict[tuple[int, str], list[RefusedHead]] = {}
+    for one in inspection.refused:
+        groups.setdefault((one.layer, one.reason.replace(f"head {one.head} ", "head ")), []).append(one)
+    return [(heads[0].reason, [f"{head.layer}.{head.head}" for head in heads]) for heads in groups.values()]
 
 
 def numbers(inspection: Inspection, command: str) -> dict[str, Any]:
@@ -149,6 +176,8 @@ def numbers(inspection: Inspection, command: str) -> dict[str, Any]:
         "versions": versions(),
         "headline": headline(inspection),
         "heads": [_numbers(head) for head in inspection.heads],
+        "refused": [asdict(one) for one in inspection.refused],
+        "layers_without_attention": [asdict(one) for one in inspection.absent],
     }
 
 
@@ -166,16 +195,37 @@ def _numbers(head: HeadFinding) -> dict[str, Any]:
         "special": head.report.special,
         "efficiency": head.audit.efficiency,
         "cosine": head.audit.cosine,
-        "cosine_shuffled": head.audit.chance,
         "cosine_hebbian": head.audit.hebbian,
-        "better_than_chance": head.audit.better_than_chance,
+        "better_than_null": head.audit.better_than_null,
+        "null": {name: _standing(standing) for name, standing in head.audit.null.items()},
+        "type": head.types.name,
+        "type_label": head.types.label,
+        "types": {
+            name: {"queries": one.queries, "uniform": one.uniform, **_standing(one.standing)}
+            for name, one in head.types.scores.items()
+        },
         "probe": None if probe is None else probe.agreement,
         "rule": None if probe is None else probe.rule,
         "rule_name": None if probe is None else probe.rule_name,
+        "probe_content": None if probe is None else probe.content,
+        "probe_distance": None if probe is None else probe.distance,
         "rank_weights": head.rank.weights,
         "rank_scores": head.rank.scores,
         "width": head.rank.width,
     }
+
+
+def _standing(standing: Standing) -> dict[str, Any]:
+    """Numbers of a standing, None for what is not defined."""
+    shown = {
+        "trained": standing.trained,
+        "null_median": standing.median,
+        "null_highest": float(standing.draws.max()) if len(standing.draws) else float("nan"),
+        "share_below": standing.share_below,
+        "added": standing.added,
+    }
+    numbers = {name: float(value) if math.isfinite(value) else None for name, value in shown.items()}
+    return {**numbers, "draws": len(standing.draws), "outstanding": standing.outstanding}
 
 
 def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], command: str) -> Path:
@@ -198,7 +248,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
         pages = environment()
         index = pages.get_template("inspection.html.j2").render(
             found=inspection, record=record, measures=shown, page_name=page_name, percent=percent,
-            version=record["attsvm"], grid=_grid(inspection),
+            version=record["attsvm"], grid=_grid(inspection), refusals=refusals(inspection), short=SHORT, hues=HUES,
         )  # fmt: skip
         (beside / "index.html").write_text(index, encoding="utf-8")
         template = pages.get_template("head.html.j2")

@@ -1,4 +1,4 @@
-"""Write a reproduction: index.html, verdicts.json, and per experiment its figure."""
+"""Write a reproduction: index.html, verdicts.json, and per experiment its page and figure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from attsvm.core.files import replacing_files_in
 from attsvm.experiments.comparison import COMPARISONS
 from attsvm.experiments.experiment import Verdict
 from attsvm.experiments.joint import TESTS
+from attsvm.experiments.points import FEWEST
 from attsvm.experiments.published.ledger import PrintedCurve, ledger
 from attsvm.report.errata import ERRATA, HEAD
 from attsvm.report.finished import Finished
@@ -65,13 +66,13 @@ def as_document(finished: Sequence[Finished], command: str, unfinished: Sequence
 
 
 def render(finished: Sequence[Finished], command: str, unfinished: Sequence[str]) -> str:
-    """Return the report as one HTML document that needs no other file."""
+    """Return the report as one HTML document that needs no other file; its links to the experiments' own pages do."""
     verdicts = [verdict for one in finished for verdict in one.verdicts]
     return (
         environment()
         .get_template("reproduction.html.j2")
         .render(
-            version=versions()["attsvm"],
+            _shared(),
             versions=versions(),
             headline=headline(verdicts),
             lede=_lede(finished, unfinished),
@@ -82,22 +83,35 @@ def render(finished: Sequence[Finished], command: str, unfinished: Sequence[str]
             errata=ERRATA,
             errata_head=HEAD.replace("*", ""),
             kinds=KINDS,
-            classes=CLASSES,
             comparisons=COMPARISONS,
             family=TESTS,
+            fewest=FEWEST,
             ledger=ledger(),
             provenance=provenance(finished),
-            noticed=noticed,
-            percent=percent,
             count=count,
-            number=number,
-            deviation=deviation,
-            by_figure=by_figure,
-            conclusion=conclusion,
-            likelihood=likelihood,
-            readings_shown=READINGS_SHOWN,
         )
     )
+
+
+def render_experiment(one: Finished) -> str:
+    """Return the page of one experiment: its figure, every number with its verdict, and the setting."""
+    return environment().get_template("experiment.html.j2").render(_shared(), one=one)
+
+
+def _shared() -> dict[str, Any]:
+    """Collect what the tables of experiments are drawn with."""
+    return {
+        "version": versions()["attsvm"],
+        "classes": CLASSES,
+        "noticed": noticed,
+        "percent": percent,
+        "number": number,
+        "deviation": deviation,
+        "by_figure": by_figure,
+        "conclusion": conclusion,
+        "likelihood": likelihood,
+        "readings_shown": READINGS_SHOWN,
+    }
 
 
 def write_reproduction(
@@ -121,7 +135,7 @@ def write_reproduction(
     Returns
     -------
     Path
-        index.html; beside it lie verdicts.json and NAME/figure.png and .pdf.
+        index.html; beside it lie verdicts.json and for every experiment NAME/index.html, figure.png and figure.pdf.
 
     Raises
     ------
@@ -133,6 +147,7 @@ def write_reproduction(
             place = beside / one.experiment.name
             place.mkdir()
             one.picture.save(place, "figure")
+            (place / "index.html").write_text(render_experiment(one), encoding="utf-8")
         (beside / "verdicts.json").write_text(
             json.dumps(as_document(finished, command, unfinished), indent=1, ensure_ascii=False, allow_nan=False)
             + "\n",

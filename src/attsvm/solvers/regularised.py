@@ -19,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.error_free import UNIT
 from attsvm.core.interop import to_numpy
 from attsvm.core.kernels import Stopwatch
 from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
-from attsvm.core.rounding import EPS
+from attsvm.core.rounding import EPS, growth
 from attsvm.core.status import Status
 from attsvm.core.summary import one_line
 from attsvm.core.types import Array
@@ -279,6 +280,10 @@ def solve_regularised(
             status = Status.OPTIMAL
         else:
             status = control.stopped or Status.UNDECIDED
+        price = (
+            math.inf if status is not Status.UNDECIDED else _largest_price(problem, terms, pair, tol, regularisation)
+        )
+        note = "" if price == math.inf else f"Floats hold the multipliers of C up to {price:.2g} only on these data."
         seconds = watch.seconds + (0.0 if opening is None else opening.seconds)
         return RegularisedSolution(
             problem,
@@ -290,6 +295,7 @@ def solve_regularised(
             control.method,
             certificate,
             tol,
+            note,
             regularisation=regularisation,
         )
 
@@ -297,10 +303,12 @@ def solve_regularised(
         control.iterations, control.method = opening.iterations, opening.method
         return answer(np.zeros((d, dz)), none, opening.certificate)
     # The prior itself, when it satisfies everything or nothing is worth a step away from it.
-    control.method = "closed form"
-    first = answer(prior, terms.slope(terms.cost))
-    if first.status is Status.OPTIMAL:
-        return first
+    slope = terms.slope(terms.cost)
+    if terms.may_stay(problem.adjoint(slope)):
+        control.method = "closed form"
+        first = answer(prior, slope)
+        if first.status is Status.OPTIMAL:
+            return first
     control.method = ""
     method = solve_setting if norm.euclidean else solve_soft_general
     guess = None if warm_start is None else _adapted(warm_start, terms)
@@ -314,6 +322,26 @@ def solve_regularised(
         V, dual, loose = _in_memory(problem, terms, prior, control, method, warm_start, guess)
     constant = np.where(loose, terms.slope(terms.cost), 0.0)
     return answer(prior if V is None else prior + V, constant if dual is None else constant + dual)
+
+
+def _largest_price(
+    problem: SelectionProblem, terms: Terms, pair: CertifiedPair, tol: float, regularisation: Regularisation
+) -> float:
+    """Bound the C whose multipliers floats can hold, where the one that is asked for is larger; else infinite.
+
+    Rounding a multiplier of size C to a float moves A^T dual by u C |delta||z|, and all of them by as much as the root
+    of the sum of squares: that must be less than the unit ball of the dual norm is wide, or, for the norm that is
+    squared, half its square less than tol of the losses.
+    """
+    C = regularisation.C
+    if C is None:
+        return math.inf
+    reach = UNIT * np.sqrt(np.square(problem.lengths).sum(where=problem.rejected))
+    price = 1.0 / (reach * growth(terms.norm, pair.W.shape, True))
+    if terms.squared:
+        loss = pair.primal / C - 0.5 * pair.objective * (pair.objective / C)
+        price = 2.0 * tol * max(loss, 0.0) / reach / reach
+    return float(price) if price < C else math.inf
 
 
 def _in_memory(

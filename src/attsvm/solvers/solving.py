@@ -20,7 +20,7 @@ from attsvm.solvers.common import farkas
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.setting import Setting, Terms
-from attsvm.solvers.compiled.frobenius import solve_compiled
+from attsvm.solvers.compiled.frobenius import solve_compiled, spared
 from attsvm.solvers.frobenius.portfolio import FORCED as FROBENIUS_METHODS
 from attsvm.solvers.interior_point.general import solve_hard_margin
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
@@ -221,7 +221,7 @@ def _small(problem: SelectionProblem, warm_start: Solution | None) -> bool:
     n, T, d, dz = problem.shape
     few = n * T <= (SMALL if warm_start is None else WARM) and d * dz <= FEW_ENTRIES
     few = few and n * T * d * dz <= SMALL_PRODUCTS and 8 * n * T * d <= STREAM_BYTES
-    return n * T <= GRAM_LIMIT or few
+    return (n * T <= GRAM_LIMIT or few) and not spared(problem)
 
 
 def _large(problem: SelectionProblem) -> bool:

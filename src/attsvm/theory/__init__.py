@@ -1,5 +1,6 @@
 """The theory as checks: what its words mean on given data, which hypotheses hold, and what follows."""
 
+from attsvm.theory.alignment import condition_alignment
 from attsvm.theory.basins import Basins, map_basins
 from attsvm.theory.conditions import (
     Condition,
@@ -22,9 +23,11 @@ from attsvm.theory.constants import (
     smoothness,
 )
 from attsvm.theory.divergence import norm_bounded, norm_diverges
+from attsvm.theory.kkt import kkt_residual
 from attsvm.theory.landscape import Landscape, explore
 from attsvm.theory.search import End
 from attsvm.theory.separability import Separability, check_separability, separates
+from attsvm.theory.temperature import TemperatureSaving, temperature_saving
 from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
 from attsvm.theory.verdict import Observation, Outcome, Prediction, agrees, observe, predict
 
@@ -41,11 +44,13 @@ __all__ = [
     "Prediction",
     "Separability",
     "Smoothness",
+    "TemperatureSaving",
     "Trial",
     "agrees",
     "check_conditions",
     "check_separability",
     "condition_a",
+    "condition_alignment",
     "condition_b1",
     "condition_b2",
     "condition_c",
@@ -53,6 +58,7 @@ __all__ = [
     "condition_e",
     "explore",
     "in_cone",
+    "kkt_residual",
     "local_constants",
     "local_optimality",
     "loss_constants",
@@ -64,4 +70,5 @@ __all__ = [
     "relative_margin",
     "separates",
     "smoothness",
+    "temperature_saving",
 ]

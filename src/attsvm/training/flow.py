@@ -1,9 +1,11 @@
 r"""Gradient flow in logarithmic time.
 
 On separable problems :math:`\dot\theta = -\nabla L(\theta)` reaches a margin m at a time of size :math:`e^m`. In
-:math:`\tau = \log(1 + t)` it is :math:`\theta' = -(1 + t)\,\nabla L`, whose right side stays of size one: the norm
-grows like :math:`\tau`, and the risk's curvature times 1 + t, which limits explicit methods, stays bounded too. Four
-gradients make one step of the classical Runge-Kutta method, of error O(step^5).
+:math:`\tau = \log(1 + t)` it is :math:`\theta' = -(1 + t)\,\nabla L`, under which the norm grows like :math:`\tau`.
+Four gradients make one step of the classical Runge-Kutta method; a fifth, with which the next step begins, tells the
+error of third order. Steps are cut into parts, for each trial apart, until that error is small: on factors the flow
+grows stiff with their squared norm, and where a sequence leaves one token for another late in training, all happens
+within a time of order one, in :math:`\tau` an instant.
 
 The flow on factors keeps :math:`K^\top K - Q^\top Q` for ever; its change measures the error of the integration
 (``Trace.imbalance``). It is the flow that arXiv 2403.08699 studies.
@@ -17,10 +19,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attsvm.training.descent import Optimizer, State, per_trial
+from attsvm.training.descent import Optimizer, State, global_norm, per_trial
 from attsvm.training.objective import Gradient, Objective
 
 _NODES, _WEIGHTS = (0.5, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)
+# Error of third order that a part may leave, over the larger of one and the norm of the parameters.
+_ERROR = 1e-7
+# What the length of a part may change by from one to the next.
+_SHRINK, _GROW = 0.2, 4.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class GradientFlow(Optimizer):
     Parameters
     ----------
     lr : float
-        Step in tau.
+        Step in tau, cut into parts where the flow asks for it.
     schedule, relative, weight_decay
         Not used: they must keep their defaults.
 
@@ -53,24 +59,48 @@ class GradientFlow(Optimizer):
             )
 
     def start(self, params: list[Tensor], objective: Objective) -> State:
-        """Keep the objective, whose gradient is taken four times a step."""
-        return {"objective": objective}
+        """Keep the objective, whose gradient is taken four times a part, and the length of each trial's next part."""
+        return {"objective": objective, "length": params[0].new_full((len(params[0]),), self.lr)}
 
     def step(
         self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
     ) -> None:
         """Make one step in place."""
-        start = [param.clone() for param in params]
-        slopes = [_slopes(grads, scaled, k * size)]
-        for node in _NODES:
-            moved = [p + node * size * slope for p, slope in zip(start, slopes[-1], strict=True)]
-            grads, scaled = state["objective"].gradients(moved)
-            slopes.append(_slopes(grads, scaled, (k + node) * size))
-        for j, param in enumerate(params):
-            param += size * sum(weight * slope[j] for weight, slope in zip(_WEIGHTS, slopes, strict=True))
+        objective, length = state["objective"], state["length"]
+        left = torch.full_like(length, size)
+        slopes = _slopes(grads, scaled, (k + 1) * size - left)
+        while bool((left > 0).any()):
+            part = torch.minimum(length, left)
+            moved, fourth, fifth = _part(params, slopes, objective, (k + 1) * size - left, part)
+            error = global_norm([(last - one) / 6 for last, one in zip(fifth, fourth, strict=True)]).flatten()
+            share = part * error / (_ERROR * global_norm(params).flatten().clamp(min=1.0))
+            good = (share <= 1) & (left > 0)
+            params_and_slopes = zip([*params, *slopes], [*moved, *fifth], strict=True)
+            for old, new in params_and_slopes:
+                old.copy_(torch.where(per_trial(good, old), new, old))
+            factor = torch.where(share.isfinite(), 0.9 * share.clamp(min=1e-6) ** -0.25, _SHRINK).clamp(_SHRINK, _GROW)
+            # The last part of a step is cut short by its end, which says nothing against longer ones.
+            longer = torch.where(good, torch.maximum(length, part * factor), part * factor)
+            length = torch.where(left > 0, longer, length).clamp(max=size)
+            # Parameters that are not finite have no error that is: their parts shrink to nothing, and they stay.
+            left = torch.where((good & (part == left)) | (part == 0), 0.0, torch.where(good, left - part, left))
+        state["length"] = length
 
 
-def _slopes(grads: list[Tensor], scaled: Gradient, tau: float) -> list[Tensor]:
+def _part(
+    params: list[Tensor], slopes: list[Tensor], objective: Objective, tau: Tensor, part: Tensor
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Return parameters after a part of the step, and the slopes of its fourth stage and at its end."""
+    stages = [slopes]
+    for node in _NODES:
+        moved = [p + per_trial(node * part, p) * slope for p, slope in zip(params, stages[-1], strict=True)]
+        stages.append(_slopes(*objective.gradients(moved), tau + node * part))
+    sums = [sum(weight * stage[j] for weight, stage in zip(_WEIGHTS, stages, strict=True)) for j in range(len(params))]
+    moved = [p + per_trial(part, p) * slope for p, slope in zip(params, sums, strict=True)]
+    return moved, stages[-1], _slopes(*objective.gradients(moved), tau + part)
+
+
+def _slopes(grads: list[Tensor], scaled: Gradient, tau: Tensor) -> list[Tensor]:
     """Return -(1 + t) times the true gradients, the exponents added before they are taken."""
     factor = torch.exp(scaled.log_mean + tau)
     return [-per_trial(factor, grad) * grad for grad in grads]

@@ -15,14 +15,18 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Hashable
+from fractions import Fraction
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
 from attsvm.core.norms.lookup import get_norm
-from attsvm.core.norms.norm import Norm, Smooth
+from attsvm.core.norms.norm import Exact, Norm, Smooth, fractions
 from attsvm.core.norms.smoothing import largest_smoothing
 from attsvm.core.norms.splitting import optimal_split
+
+Number = TypeVar("Number", float, Fraction)
 
 
 class _Composite(Norm):
@@ -39,13 +43,14 @@ class _Composite(Norm):
         self.invariant = self.a.invariant and self.b.invariant
 
     _word = ""
+    dual_resolution = 1e-11
 
     @abstractmethod
-    def _combined(self, first: float, second: float) -> float:
+    def _combined(self, first: Number, second: Number) -> Number:
         """Combine the parts' values."""
 
     @abstractmethod
-    def _dual_combined(self, first: float, second: float) -> float:
+    def _dual_combined(self, first: Number, second: Number) -> Number:
         """Combine the dual norms of the two parts of a split."""
 
     def value(self, M: np.ndarray) -> float:
@@ -73,10 +78,22 @@ class _Composite(Norm):
         first, second = self.split(M)
         return self._dual_of(first, second)
 
+    def dual_after(self, M: np.ndarray, smooth: Smooth, step: np.ndarray) -> float:
+        """Split M as the gradient of the smoothing is: a bound that costs next to nothing, and optimal in the limit."""
+        parts = [part + (bent @ step.ravel()).reshape(M.shape) for part, bent in smooth.parts]
+        return min(self._dual_of(parts[0], M - parts[0]), self._dual_of(M - parts[1], parts[1]))
+
     def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Combine the parts' bounds; one part alone is a split."""
         first, second = self.a.growth(shape, dual), self.b.growth(shape, dual)
         return min(first, second) if dual else self._combined(first, second)
+
+    def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
+        """Combine exact bounds of the parts; for the dual those of a split in floats, whose second part is exact."""
+        if not dual:
+            return self._combined(exact.norm(self.a, M, False), exact.norm(self.b, M, False))
+        first = fractions(self.split(M.astype(np.float64))[0])
+        return self._dual_combined(exact.norm(self.a, first, True), exact.norm(self.b, M - first, True))
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Add to the larger of the parts' one sum, and for the dual the rounding of the second part of a split."""
@@ -116,10 +133,10 @@ class Sum(_Composite):
 
     _word = "sum"
 
-    def _combined(self, first: float, second: float) -> float:
+    def _combined(self, first: Number, second: Number) -> Number:
         return first + second
 
-    def _dual_combined(self, first: float, second: float) -> float:
+    def _dual_combined(self, first: Number, second: Number) -> Number:
         return max(first, second)
 
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
@@ -151,10 +168,10 @@ class Largest(_Composite):
 
     _word = "largest"
 
-    def _combined(self, first: float, second: float) -> float:
+    def _combined(self, first: Number, second: Number) -> Number:
         return max(first, second)
 
-    def _dual_combined(self, first: float, second: float) -> float:
+    def _dual_combined(self, first: Number, second: Number) -> Number:
         return first + second
 
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:

@@ -14,7 +14,7 @@ import numpy as np
 
 from attsvm.core.interop import to_numpy
 from attsvm.core.norms.frobenius import FROBENIUS
-from attsvm.core.norms.norm import Norm, PowerBound, Smooth, conjugate, exponent
+from attsvm.core.norms.norm import Exact, Norm, Smooth, conjugate, exponent
 from attsvm.core.norms.smoothing import entrywise_smoothing, norm_gauge, top_gauge
 
 
@@ -75,9 +75,9 @@ class Entrywise(Norm):
         p = self.q if dual else self.p
         return 1.0 if p >= 2 else math.prod(shape) ** (1.0 / p - 0.5)
 
-    def exact_bound(self, M: np.ndarray, lp: PowerBound, dual: bool = False) -> Fraction | None:
+    def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
         """Bound l_p."""
-        return lp([abs(a) for a in M.ravel().tolist()], self.q if dual else self.p)
+        return exact.power([abs(a) for a in M.ravel().tolist()], self.q if dual else self.p)
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Count those of l_p."""
@@ -154,12 +154,12 @@ class Weighted(Norm):
         """Count those of l_p, and one for the weight of an entry."""
         return power_roundings(math.prod(shape), self.q if dual else self.p) + 1
 
-    def exact_bound(self, M: np.ndarray, lp: PowerBound, dual: bool = False) -> Fraction | None:
+    def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
         """Weigh the entries exactly."""
         weights = [Fraction(w) for w in self.weights.ravel().tolist()]
         sizes = [abs(a) for a in M.ravel().tolist()]
-        pairs = zip(sizes, weights, strict=True)
-        return lp([a / w for a, w in pairs], self.q) if dual else lp([a * w for a, w in pairs], self.p)
+        weighted = [a / w if dual else a * w for a, w in zip(sizes, weights, strict=True)]
+        return exact.power(weighted, self.q if dual else self.p)
 
     def mismatch(self, shape: tuple[int, int]) -> str | None:
         """Compare the shape of the weights with that of W."""
@@ -199,7 +199,7 @@ class LargestEntries(Norm):
         k = min(self.k, entries)
         return max(1.0, math.sqrt(entries) / k) if dual else math.sqrt(k)
 
-    def exact_bound(self, M: np.ndarray, lp: PowerBound, dual: bool = False) -> Fraction | None:
+    def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
         """Sort and add exactly."""
         sizes = sorted((abs(a) for a in M.ravel().tolist()), reverse=True)
         k = min(self.k, len(sizes))

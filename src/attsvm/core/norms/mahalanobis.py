@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
 from attsvm.core.interop import to_numpy
-from attsvm.core.norms.norm import Norm, Smooth
+from attsvm.core.norms.norm import Exact, Norm, Smooth, fractions
 
 # An eigenvalue below this part of the largest is rounding: the form is not definite.
 DEFINITE = 1e-14
@@ -56,6 +57,7 @@ class Mahalanobis(Norm):
         self._right, self._right_inverse = (None, None) if B is None else _roots("B", B)
         self.name = f"mahalanobis {self._base.name}"
         self.smooth, self.euclidean = self._base.smooth, self._base.euclidean
+        self.dual_resolution = self._base.dual_resolution
 
     def value(self, M: np.ndarray) -> float:
         """Evaluate the base norm of A^(1/2) M B^(1/2)."""
@@ -97,6 +99,28 @@ class Mahalanobis(Norm):
         moved = 4.0 * (sum(shape) + 8) * math.sqrt(max(shape)) * stretch
         spread = self._base.growth(shape) * self._base.growth(shape, True)
         return self._base.roundings(shape, dual) + moved * spread
+
+    def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
+        r"""Multiply exactly; L and R are the floats that the roots are.
+
+        The dual norm takes :math:`L^{-\top} M R^{-\top}`, while the floats for the inverses have :math:`L^\top L' =
+        I - E` with a small E: :math:`L^{-\top} = L'(I - E)^{-1}`, so that they miss by at most
+        :math:`\|L'\|\|M\|\|R'\|(\tfrac{1}{(1-e)(1-f)} - 1)` in length, which the base's growth turns into its norm.
+        """
+        roots = (self._left_inverse, self._right_inverse) if dual else (self._left, self._right)
+        left, right = (None if root is None else fractions(root) for root in roots)
+        bound = exact.norm(self._base, _times(left, M, right), dual)
+        if not dual:
+            return bound
+        missing, room = exact.power([abs(a) for a in M.ravel().tolist()], 2.0), Fraction(1)
+        for root, inverse in ((self._left, self._left_inverse), (self._right, self._right_inverse)):
+            if root is not None and inverse is not None:
+                close = fractions(root).T @ fractions(inverse) - np.eye(len(root), dtype=int)
+                room *= 1 - sum((abs(a) for a in close.ravel().tolist()), Fraction(0))
+                missing *= exact.power([abs(a) for a in fractions(inverse).ravel().tolist()], 2.0)
+        if room <= 0:
+            return None
+        return bound + missing * (1 / room - 1) * Fraction(2.0 * self._base.growth(M.shape, True))
 
     def mismatch(self, shape: tuple[int, int]) -> str | None:
         """Compare the shapes of A and B with that of W."""

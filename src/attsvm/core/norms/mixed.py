@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from attsvm.core.norms.entrywise import entrywise, entrywise_norm, power_roundings
-from attsvm.core.norms.norm import Norm, PowerBound, Smooth, conjugate, exponent
+from attsvm.core.norms.norm import Exact, Norm, Smooth, conjugate, exponent
 from attsvm.core.norms.smoothing import composed, entrywise_smoothing, norm_gauge
 
 AXES = ("rows", "columns")
@@ -74,11 +74,11 @@ class Mixed(Norm):
         inner = [(group, entrywise_smoothing(within, flat[group][None], mu)) for group in groups]
         return composed(norm_gauge(self.q), inner, V.shape, mu)
 
-    def exact_bound(self, M: np.ndarray, lp: PowerBound, dual: bool = False) -> Fraction | None:
+    def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
         """Bound each row, or column, and then the norm of the bounds."""
         p, q = (conjugate(self.p), conjugate(self.q)) if dual else (self.p, self.q)
         rows = M if self.axis == "rows" else M.T
-        return lp([lp([abs(a) for a in row], p) for row in rows.tolist()], q)
+        return exact.power([exact.power([abs(a) for a in row], p) for row in rows.tolist()], q)
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Count those of l_p of a row, whose size is one entry of the l_q norm outside."""

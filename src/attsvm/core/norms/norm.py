@@ -15,15 +15,25 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
-# Bounds l_p of a list of nonnegative fractions from above.
-PowerBound = Callable[[list[Fraction], float], Fraction]
+
+class Exact(Protocol):
+    """Upper bounds in rational arithmetic, of what an exact norm is made of."""
+
+    def power(self, values: list[Fraction], p: float) -> Fraction:
+        """Bound l_p of a list of nonnegative fractions, p in [1, inf]."""
+        ...
+
+    def norm(self, norm: Norm, M: np.ndarray, dual: bool) -> Fraction:
+        """Bound a norm, or its dual norm, of dyadic fractions (d, dz)."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,8 @@ class Norm(ABC):
     euclidean : bool
         Whether it is the Frobenius norm of W, or of W in other coordinates: a soft margin is then added to half the
         square, and at the optimum W is :math:`A^\top\lambda` in those coordinates.
+    dual_resolution : float
+        How far, relatively, two bounds of :meth:`dual` on nearly the same matrix may be apart: zero for closed forms.
 
     Examples
     --------
@@ -87,6 +99,7 @@ class Norm(ABC):
     power: float | None = None
     smooth: bool = False
     euclidean: bool = False
+    dual_resolution: float = 0.0
 
     @abstractmethod
     def value(self, M: np.ndarray) -> float:
@@ -99,6 +112,10 @@ class Norm(ABC):
     @abstractmethod
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Evaluate the smooth approximation of the module's derivation at V (p, r)."""
+
+    def dual_after(self, M: np.ndarray, smooth: Smooth, step: np.ndarray) -> float:
+        """Evaluate the dual norm of M (d, dz), nearly the gradient of a smoothing a short step (d, dz) further on."""
+        return self.dual(M)
 
     @property
     def profile(self) -> Norm | None:
@@ -132,14 +149,13 @@ class Norm(ABC):
             square += measure(corner.reshape(shape)) ** 2
         return math.sqrt(square)
 
-    def exact_bound(self, M: np.ndarray, lp: PowerBound, dual: bool = False) -> Fraction | None:
+    def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
         """Bound the norm (or the dual norm) of exact entries from above; None where there is no rational way to.
 
         Parameters
         ----------
         M : ndarray of Fraction, shape (d, dz)
-        lp : callable
-            Bounds l_p of a list of nonnegative fractions from above, p in [1, inf].
+        exact : Exact
         dual : bool
         """
         return None
@@ -192,6 +208,11 @@ class Norm(ABC):
 def distance_bound(norm: Norm, gap: float) -> tuple[float, float]:
     """Return :meth:`Norm.distance_bound`."""
     return norm.distance_bound(gap)
+
+
+def fractions(M: np.ndarray) -> np.ndarray:
+    """Return the floats of M (d, dz) as exact fractions."""
+    return np.array([Fraction(a) for a in M.ravel().tolist()], dtype=object).reshape(M.shape)
 
 
 def conjugate(p: float) -> float:

@@ -125,18 +125,26 @@ def norm_gauge(p: float) -> Gauge:
     return top_gauge(1) if math.isinf(p) else power_gauge(p)
 
 
-def entrywise_smoothing(gauge: Gauge, V: np.ndarray, mu: float, weights: np.ndarray | float = 1.0) -> Smooth:
-    """Smooth the gauge of the absolute entries of V (p, r), times positive weights."""
+def entrywise_parts(
+    gauge: Gauge, V: np.ndarray, mu: float, weights: np.ndarray | float = 1.0
+) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+    """Smooth the gauge of the absolute entries of V (p, r), times positive weights.
+
+    Returns (value, gradient (p, r), h (p r,), b (p r,)): the Hessian is diag(h) - b b^T.
+    """
     scale = np.broadcast_to(weights, V.shape).ravel()
     absolute, slope, curvature = smooth_absolute(scale * V.ravel(), mu)
     outer = gauge(absolute, mu)
     slope = slope * scale
     diagonal = outer.weight * curvature * scale**2 + outer.diagonal * slope**2
-    bent = outer.u * slope
-    hessian = np.diag(diagonal)
-    if outer.coefficient:
-        hessian -= outer.coefficient * np.outer(bent, bent)
-    return Smooth(outer.value, (outer.weight * slope).reshape(V.shape), hessian)
+    gradient = (outer.weight * slope).reshape(V.shape)
+    return outer.value, gradient, diagonal, math.sqrt(outer.coefficient) * (outer.u * slope)
+
+
+def entrywise_smoothing(gauge: Gauge, V: np.ndarray, mu: float, weights: np.ndarray | float = 1.0) -> Smooth:
+    """Smooth the same, with the Hessian written out."""
+    value, gradient, diagonal, bent = entrywise_parts(gauge, V, mu, weights)
+    return Smooth(value, gradient, np.diag(diagonal) - np.outer(bent, bent))
 
 
 def composed(gauge: Gauge, inner: list[tuple[np.ndarray, Smooth]], shape: tuple[int, int], mu: float) -> Smooth:

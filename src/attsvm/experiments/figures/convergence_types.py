@@ -18,7 +18,8 @@ from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attsvm.experiments.joint import JointTest, Point
+    from attsvm.experiments.joint import JointTest
+    from attsvm.experiments.points import Point
     from attsvm.experiments.published.ledger import Printed
     from attsvm.experiments.readings import Reading
 
@@ -220,7 +221,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 def points(rows: Sequence[Row], ended: Callable[[Row], bool]) -> list[Point]:
     """Pair the printed shares of outcomes with our trials; a run that has not `ended` counts as not local."""
     from attsvm.experiments.grouping import by, having
-    from attsvm.experiments.joint import curve_points
+    from attsvm.experiments.points import curve_points
 
     values: dict[str, Callable[[Row], bool]] = {
         "not local": lambda row: not (row["local"] and ended(row)),
@@ -239,7 +240,8 @@ def points(rows: Sequence[Row], ended: Callable[[Row], bool]) -> list[Point]:
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the shares of outcomes as published and trained to the end, and those of assumption B.1."""
     from attsvm.experiments.grouping import having
-    from attsvm.experiments.joint import by_key, joint_test, notches, swapped
+    from attsvm.experiments.joint import joint_test
+    from attsvm.experiments.points import by_key, notches, swapped
 
     known = points(having(rows, numerics="published"), lambda row: row["saturated"])
     exact = points(having(rows, numerics="exact"), lambda row: True)
@@ -255,7 +257,9 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
             NAME, FIGURE, known, alternatives,
             reading=f"published arithmetic, ended at a mean top probability of {STOP_ATTENTION} by step {STOP_STEP}",
         ),
-        joint_test(NAME, FIGURE, exact, reading="exact arithmetic, trained to the end"),
+        joint_test(
+            NAME, FIGURE, exact, {"d off by one notch": notches(exact)}, reading="exact arithmetic, trained to the end"
+        ),
         joint_test(
             NAME, FIGURE, slack, {"d off by one notch": notches(slack)}, reading="B.1 as an average margin of 1.1"
         ),
@@ -265,7 +269,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
 
 def _slack_points(rows: Sequence[Row]) -> list[Point]:
     from attsvm.experiments.grouping import by, having
-    from attsvm.experiments.joint import curve_points
+    from attsvm.experiments.points import curve_points
 
     made = []
     for (p,), cell in by(having(rows, n=PUBLISHED_SIZE[0], T=PUBLISHED_SIZE[1]), "parameterization").items():

@@ -15,7 +15,8 @@ from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attsvm.experiments.joint import JointTest, Point
+    from attsvm.experiments.joint import JointTest
+    from attsvm.experiments.points import Point
     from attsvm.experiments.readings import Reading
 
 NAME = "global-probability"
@@ -143,7 +144,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def points(rows: Sequence[Row], counts: Callable[[Row], bool] | None = None, beside: int = 0) -> list[Point]:
     """Pair every printed probability with our trials, `beside` dimensions further; `counts` leaves trials out."""
-    from attsvm.experiments.joint import curve_points
+    from attsvm.experiments.points import curve_points
 
     def value(row: Row) -> float | None:
         return float(row["global"]) if counts is None or counts(row) else None
@@ -160,7 +161,8 @@ def points(rows: Sequence[Row], counts: Callable[[Row], bool] | None = None, bes
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the whole figure, and say what the test would notice."""
     from attsvm.experiments.grouping import having
-    from attsvm.experiments.joint import by_key, joint_test, notches, swapped
+    from attsvm.experiments.joint import joint_test
+    from attsvm.experiments.points import by_key, notches, swapped
 
     stated = having(rows, gap=GAP, numerics="published")
     known = points(stated)

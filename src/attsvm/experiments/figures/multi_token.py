@@ -14,7 +14,7 @@ such queries.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +23,7 @@ from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attsvm.experiments.joint import JointTest, Point
+    from attsvm.experiments.joint import JointTest
     from attsvm.experiments.readings import Reading
 
 NAME = "multi-token"
@@ -44,8 +44,6 @@ FULL_DRAWS = {4: 2300, 6: 4500, 8: 11_400, 10: 24_000}
 QUICK_DRAWS = {4: 400, 6: 600, 8: 800, 10: 1000}
 # Where the scatter's axis begins: smaller probabilities are drawn there.
 TINY = 10**-17.4
-# Trials below which a mean of skewed distances is not compared.
-FEWEST = 10
 Numerics = Literal["exact", "published"]
 NUMERICS: tuple[Numerics, ...] = ("exact", "published")
 STATES = ("accepted", "undecided", "finite", "infeasible")
@@ -136,224 +134,34 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     return rows
 
 
-def _printed(d: int, what: str) -> Any:
-    """Return the printed curve of a distance, None if there is none."""
-    from attsvm.experiments.published.ledger import curve
-
-    return curve(f"Fig. 8 upper: d={d}, {WORDS[what]}") if d in DIMENSIONS else None
-
-
-def _scatter(d: int) -> Mapping[str, list[float]]:
-    """Return the printed scatter of a dimension: decimal logarithms of masked probability and distance."""
-    from attsvm.experiments.published.ledger import curve
-
-    return curve(f"Fig. 8 lower: d={d}").scatter or {"x": [], "y": []}
-
-
-def _theirs_below(d: int, threshold: int) -> dict[str, Any]:
-    """Return trials and standard deviation behind a mean of Fig. 11b, from the scatter of Fig. 8."""
-    import numpy as np
-
-    scatter = _scatter(d)
-    below = [10.0**y for x, y in zip(scatter["x"], scatter["y"], strict=True) if x < threshold]
-    return {"assumed_trials": len(below), "published_deviation": float(np.std(below, ddof=1))}
-
-
-def _error(row: Row, what: str, iteration: int) -> float | None:
-    if row[what] is None or iteration + 1 not in row["step"]:
-        return None
-    return row[what][row["step"].index(iteration + 1)]
-
-
-def _end(row: Row, what: str = "equivalent") -> float | None:
-    return None if row[what] is None else row[what][-1]
-
-
-def _below(row: Row, threshold: int) -> float | None:
-    """Return the final distance of a trial whose masked probabilities lie below a power of ten."""
-    return _end(row) if row["masked"] is not None and row["masked"] < 10.0**threshold else None
-
-
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Hold the means over accepted draws against the published ones, and say how many were accepted."""
-    from attsvm.experiments.comparison import mean_verdict, share_verdict
-    from attsvm.experiments.grouping import by, having
-    from attsvm.experiments.published.ledger import curve
+    """Hold distances against the published ones, see :mod:`attsvm.experiments.figures.multi_token_verdicts`."""
+    from attsvm.experiments.figures.multi_token_verdicts import verdicts
 
-    results = []
-    for (numerics, d), cell in by(rows, "numerics", "d").items():
-        kept = having(cell, state="accepted")
-        infeasible = len(having(cell, state="infeasible"))
-        counts = {state: len(having(cell, state=state)) for state in STATES}
-        alive = having(kept, dead=0)
-        # The printed curve depends on a choice of 500 runs in the arithmetic that froze them.
-        same = (cell[0]["n"], cell[0]["T"]) == SIZE and numerics == "published"
-
-        def compare(
-            quantity: str, values: list[float], printed: Any, note: str = "", left: Any = None, **theirs: Any
-        ) -> Verdict:
-            cell, kept, infeasible = left
-            return mean_verdict(
-                NAME, quantity, values, published=printed, interval="bootstrap", trials=len(cell), **theirs,
-                margin=LOG_MARGIN * (printed.value if printed is not None else 1.0),
-                discarded=len(cell) - len(kept) - infeasible, infeasible=infeasible, note=note,
-            )  # fmt: skip
-
-        left = (cell, kept, infeasible)
-        for what, title in TITLES.items():
-            line = _printed(d, what) if same else None
-            for mark in MARKS:
-                values = [value for row in kept if (value := _error(row, what, mark)) is not None]
-                if values or mark == MARKS[-1]:
-                    name = f"1 - correlation with the {title}, d={d}, iteration {mark}, {numerics} numerics"
-                    note = "" if numerics == "published" else _drift(alive, what)
-                    results.append(compare(name, values, None if line is None else line.at(mark), note, left))
-        masked = [row["masked"] for row in kept]
-        for threshold in THRESHOLDS[:-1] if same and d in DIMENSIONS and kept else ():
-            name = f"share of accepted draws with all masked probabilities below 1e{threshold}, d={d}"
-            below = sum(probability < 10.0**threshold for probability in masked)
-            printed = curve(f"Fig. 8 lower: d={d}").at(threshold)
-            results.append(share_verdict(NAME, name, below, len(kept), published=printed))
-        for threshold in THRESHOLDS if same and d in DIMENSIONS else ():
-            values = [value for row in kept if (value := _below(row, threshold)) is not None]
-            if values:
-                printed = curve(f"Fig. 11b: d={d}").at(threshold)
-                name = f"1 - correlation with the SVM equivalent, d={d}, masked below 1e{threshold}"
-                results.append(compare(name, values, printed, "", left, **_theirs_below(d, threshold)))
-        results.append(
-            share_verdict(
-                NAME,
-                f"draws accepted, d={d}, {numerics} numerics",
-                len(kept),
-                len(cell),
-                infeasible=infeasible,
-                note=f"{counts['undecided']} undecided, {counts['finite']} finite, {infeasible} infeasible. "
-                f"{len(kept) - len(alive)} of {len(kept)} accepted draws have a query without gradient.",
-            )
-        )
-    return results
-
-
-def _drift(alive: Sequence[Row], what: str) -> str:
-    import numpy as np
-
-    if not alive:
-        return "Queries in the flat part of the ReLU have no gradient and drift."
-    return (
-        "Queries in the flat part of the ReLU have no gradient and drift; without them the mean at the end is "
-        f"{np.mean([end for row in alive if (end := _end(row, what)) is not None]):.3g} ({len(alive)} draws)."
-    )
-
-
-def points(rows: Sequence[Row]) -> list[Point]:
-    """Pair the printed numbers of Fig. 8 with our accepted draws."""
-    from attsvm.experiments.grouping import by, having
-    from attsvm.experiments.joint import curve_points
-
-    made = []
-    for (d,), cell in by(having(rows, state="accepted", n=SIZE[0], T=SIZE[1]), "d").items():
-        for what in WORDS if d in DIMENSIONS else ():
-            for mark in MARKS:
-                made += curve_points(
-                    _printed(d, what), {mark: cell}, lambda row, w=what, m=mark: _error(row, w, m), LOG_MARGIN, "log"
-                )
-    return [one for one in made if len(one.values) > 1]
-
-
-def threshold_points(rows: Sequence[Row]) -> list[Point]:
-    """Pair the printed numbers of Fig. 11b with our accepted draws."""
-    from attsvm.experiments.grouping import by, having
-    from attsvm.experiments.joint import curve_points
-    from attsvm.experiments.published.ledger import curve
-
-    made = []
-    for (d,), cell in by(having(rows, state="accepted", n=SIZE[0], T=SIZE[1]), "d").items():
-        for threshold in THRESHOLDS if d in DIMENSIONS else ():
-            # Of a few trials with skewed distances the mean says little.
-            own = [row for row in cell if _below(row, threshold) is not None]
-            if len(own) >= FEWEST:
-                line, theirs = curve(f"Fig. 11b: d={d}"), _theirs_below(d, threshold)["assumed_trials"]
-                made += curve_points(line, {threshold: own}, lambda row: _end(row), LOG_MARGIN, "log", theirs)
-    return made
-
-
-def scatter_points(rows: Sequence[Row]) -> list[Point]:
-    """Pair the shares that the scatter of Fig. 8 has below each threshold with our accepted draws."""
-    from attsvm.experiments.comparison import SHARE_MARGIN
-    from attsvm.experiments.grouping import by, having
-    from attsvm.experiments.joint import curve_points
-    from attsvm.experiments.published.ledger import curve
-
-    made = []
-    for (d,), cell in by(having(rows, state="accepted", n=SIZE[0], T=SIZE[1]), "d").items():
-        for threshold in THRESHOLDS[:-1] if d in DIMENSIONS and len(cell) > 1 else ():
-            made += curve_points(
-                curve(f"Fig. 8 lower: d={d}"), {threshold: cell},
-                lambda row, t=threshold: float(row["masked"] < 10.0**t), SHARE_MARGIN, "share",
-            )  # fmt: skip
-    return made
+    return verdicts(rows)
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
-    """Test both parts of Fig. 8 and Fig. 11b as wholes, and say what the tests would notice."""
-    from attsvm.experiments.grouping import having
-    from attsvm.experiments.joint import joint_test, notches, swapped
+    """Test the figures as wholes."""
+    from attsvm.experiments.figures.multi_token_verdicts import joint
 
-    plain = having(rows, numerics="published")
-    known, below, masked = points(plain), threshold_points(plain), scatter_points(plain)
-    dense = {f"Fig. 8 lower: d={d}": f"Fig. 8 lower: d={d + 2}" for d in (4, 6, 8)}
-    next_d = {
-        f"Fig. 8 upper: d={d}, {word}": f"Fig. 8 upper: d={d + 2}, {word}" for d in (4, 6, 8) for word in WORDS.values()
-    }
-    other = {}
-    for d in DIMENSIONS:
-        a, b = (f"Fig. 8 upper: d={d}, {word}" for word in ("W^SVMeq", "W^mm"))
-        other |= {a: b, b: a}
-    tests = [
-        joint_test(
-            NAME, FIGURE, known,
-            {
-                "d off by one notch of 2": swapped(known, next_d),
-                "iteration off by one notch": notches(known),
-                "W^SVMeq and W^mm exchanged": swapped(known, other),
-            },
-            reading="published arithmetic and filter",
-        ),
-        joint_test(
-            NAME, "Fig. 11b", below, {"threshold off by one notch": notches(below)},
-            reading="published arithmetic and filter",
-            note="The trials below a threshold are those of the scatter of Fig. 8.",
-        ),
-        joint_test(
-            NAME, "Fig. 8, lower", masked,
-            {"d off by one notch of 2": swapped(masked, dense), "threshold off by one notch": notches(masked)},
-            reading="published arithmetic and filter",
-        ),
-    ]  # fmt: skip
-    return [test for test in tests if test is not None]
+    return joint(rows)
 
 
 def readings() -> list[Reading]:
-    """Return the protocols tried: arithmetic, which undecided draws are left out, and queries without gradient."""
-    from attsvm.experiments.readings import Reading
+    """Return the protocols tried."""
+    from attsvm.experiments.figures.multi_token_verdicts import readings
 
-    made = []
-    for numerics in NUMERICS:
-        cells = tuple(Config(d, numerics, trials=count) for d, count in ((4, 400), (6, 600)))
-        for name, dead in (("kept", True), ("left out", False)):
-
-            def read(rows: Sequence[Row], dead: bool = dead) -> list[Point]:
-                return points([row for row in rows if dead or not row["dead"]])
-
-            made.append(Reading(FIGURE, {"arithmetic": numerics, "draws with a dead query": name}, cells, read))
-    return made
+    return readings()
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw distances along training for every dimension, what became of the draws, and the masking threshold."""
     import numpy as np
 
+    from attsvm.experiments.figures.multi_token_verdicts import below, end, printed_curve, printed_scatter
     from attsvm.experiments.grouping import by, having
+    from attsvm.experiments.points import FEWEST
     from attsvm.experiments.published.ledger import curve
     from attsvm.experiments.statistics import bootstrap_interval, wilson_interval
     from attsvm.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, own_legend, value_axis
@@ -365,7 +173,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             low, high = zip(*(bootstrap_interval(part, resamples=400) for part in table.T), strict=True)
             label = TITLES[what] if style == "-" else ""
             ours = Curve(label, kept[0]["step"], table.mean(0).tolist(), low, high, look, None, style)
-            line = _printed(d, what)
+            line = printed_curve(d, what)
             if printed and line is not None:
                 x, y = (np.array(part, dtype=float) for part in line.drawn)
                 ax.plot(x[x > 0] + 1, y[x > 0], "--", color=SERIES[look][0], lw=1.3, zorder=2)
@@ -374,7 +182,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     def scatter(ax: Any, kept: Sequence[Row], d: int, printed: bool) -> None:
         look = {"s": 7, "linewidths": 0.6, "rasterized": True}
         if printed and d in DIMENSIONS:
-            theirs = _scatter(d)
+            theirs = printed_scatter(d)
             ax.scatter(
                 theirs["x"],
                 [10.0**y for y in theirs["y"]],
@@ -383,7 +191,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 label="published draw",
                 **look,
             )
-        ours = [(math.log10(max(row["masked"], TINY)), _end(row)) for row in kept]
+        ours = [(math.log10(max(row["masked"], TINY)), end(row)) for row in kept]
         if ours:
             ax.scatter(*zip(*ours, strict=True), color=SERIES[0][0], alpha=0.6, label="accepted draw of ours", **look)
         log_axis(ax, "y")
@@ -428,7 +236,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         value_axis(fates, list(cells), "dimension d", log=False)
         for look, (d, cell) in enumerate(cells.items()):
             look = look % len(SERIES)
-            known = {t: [_end(row) for row in cell if _below(row, t) is not None] for t in THRESHOLDS}
+            known = {t: [end(row) for row in cell if below(row, t) is not None] for t in THRESHOLDS}
             known = {t: np.array(values, dtype=float) for t, values in known.items() if len(values) >= FEWEST}
             line = curve(f"Fig. 11b: d={d}").drawn if d in DIMENSIONS and (n, T) == SIZE else None
             bounds = [bootstrap_interval(values) for values in known.values()]

@@ -15,7 +15,8 @@ from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attsvm.experiments.joint import JointTest, Point
+    from attsvm.experiments.joint import JointTest
+    from attsvm.experiments.points import Point
     from attsvm.experiments.readings import Reading
 
 NAME = "rank-budget"
@@ -158,7 +159,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 def points(rows: Sequence[Row]) -> list[Point]:
     """Pair every printed number with our trials."""
     from attsvm.experiments.grouping import by
-    from attsvm.experiments.joint import curve_points
+    from attsvm.experiments.points import curve_points
 
     made = []
     for (n, T, d), cells in by(rows, "n", "T", "d").items():
@@ -166,13 +167,14 @@ def points(rows: Sequence[Row]) -> list[Point]:
         if line is not None:
             widths = {m: cell for (m,), cell in by(cells, "m").items()}
             made += curve_points(line, widths, lambda row: row["error"], LOG_MARGIN, "log", ASSUMED_TRIALS)
-    return [one for one in made if len(one.values) > 1]
+    return made
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the whole figure, and say what the test would notice."""
     from attsvm.experiments.grouping import having
-    from attsvm.experiments.joint import by_key, joint_test, notches, swapped
+    from attsvm.experiments.joint import joint_test
+    from attsvm.experiments.points import by_key, notches, swapped
 
     known = points(having(rows, numerics="published", gap=GAP))
     other = {"Fig. 10 lower: n=10": "Fig. 10 lower: n=15", "Fig. 10 lower: n=15": "Fig. 10 lower: n=10"}

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.double_double import Rows
-from attsvm.core.error_free import UNIT, Pair
+from attsvm.core.double_double import Rows, sharp_adjoint
+from attsvm.core.error_free import UNIT, Pair, error_of, sum_pairs, two_product
 from attsvm.core.norms import FROBENIUS, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS, FEW, gamma, growth, norm_above
@@ -49,6 +49,25 @@ class CertifiedPair(Certified):
         return max((self.upper_bound - self.lower_bound) / self.primal, 0.0)
 
 
+@dataclass(frozen=True)
+class Bulk:
+    """Multipliers of constraints that are known by their sum only.
+
+    Attributes
+    ----------
+    gain : float
+        Sum of multipliers times what V itself must reach.
+    weight : float
+        Sum of multipliers times lengths.
+    depth : int
+        Additions that a term of the sums passed through at most.
+    """
+
+    gain: float
+    weight: float
+    depth: int
+
+
 def certify_pair(
     problem: SelectionProblem,
     terms: Terms,
@@ -68,7 +87,7 @@ def certify_pair(
     prior, W : ndarray, shape (d, dz)
     dual : ndarray, shape (n, T)
     sharp : bool
-        Take the margins that cost something in twice the working precision.
+        Take the margins that cost something, and the multipliers' pull, in twice the working precision.
 
     Returns
     -------
@@ -88,9 +107,10 @@ def certify_pair(
         high, residual = _primal_above(problem, terms, W, V, margins, sharp=sharp) if feasible else (np.inf, 0.0)
         # A large C makes much of the rounding of margins, which a slightly longer W does not have.
         primal = min(primal, high)
-        scale, plain = terms.bound(dual, adjoint)
+        length = terms.norm.dual(adjoint)
+        scale, plain = terms.bound(dual, adjoint, length)
         dual = terms.clip(dual * scale)
-        bound = _dual_below(problem, terms, prior, dual, adjoint * scale, residual)
+        bound = dual_below(problem, terms, prior, dual, adjoint * scale, length * scale, residual, sharp=sharp)
         if terms.hard and terms.norm is FROBENIUS and bound > 0:
             dual = dual * bound  # W - W0 = A^T dual
     for array in (W, dual, margins):
@@ -128,7 +148,8 @@ def recheck_pair(problem: SelectionProblem, terms: Terms, prior: np.ndarray, pai
     low, high = again.lower_bound, again.upper_bound
     fault = None
     # Multipliers were scaled and rounded since: what that costs is part of the rounding.
-    reach = AGREEMENT * abs(pair.primal) + 0.5 * again.rounding * again.primal + again.resolution
+    agreement = AGREEMENT + terms.norm.dual_resolution
+    reach = agreement * abs(pair.primal) + 0.5 * again.rounding * again.primal + again.resolution
     if not np.isfinite(high):
         fault = "W does not satisfy the constraints beyond rounding."
     elif (
@@ -142,7 +163,7 @@ def recheck_pair(problem: SelectionProblem, terms: Terms, prior: np.ndarray, pai
         fault = f"the objective at W is said to be {pair.primal:.17g} where it is {again.primal:.17g}."
     elif not (pair.lower_bound - reach <= low and pair.upper_bound + reach >= high):
         fault = f"[{pair.lower_bound:.17g}, {pair.upper_bound:.17g}] is said where [{low:.17g}, {high:.17g}] is proven."
-    elif not (pair.gap <= tol + AGREEMENT and again.gap <= tol + AGREEMENT + again.rounding):
+    elif not (pair.gap <= tol + agreement and again.gap <= tol + agreement + again.rounding):
         fault = f"the gap is {max(again.gap, pair.gap):.3g} where an optimum promises {tol:.3g}."
     if fault is not None:
         return unproven(fault, METHOD, low=low, high=high)
@@ -172,21 +193,22 @@ def _primal_above(
     largest = float(shortfall.max(initial=0.0))
     if terms.hard:
         # The feasible matrix is W / floor, further from the prior than W by what it grows.
-        return (_grown(terms, value, grown, largest), residual) if largest < 1 else (math.inf, residual)
+        return (grown_above(terms, value, grown, largest), residual) if largest < 1 else (math.inf, residual)
     loss = terms.loss(shortfall) * (1 + gamma(int(rejected.sum()) + 4))
-    high = (_size(terms, value) + loss) * (1 + FEW)
+    high = (size_of(terms, value) + loss) * (1 + FEW)
     if 0 < largest < NEARLY_SEPARATED:
-        high = min(high, _grown(terms, value, grown, largest))
+        high = min(high, grown_above(terms, value, grown, largest))
     return high, residual
 
 
-def _size(terms: Terms, value: float) -> float:
+def size_of(terms: Terms, value: float) -> float:
+    """Return what a norm of V adds to the objective."""
     return 0.5 * value * value if terms.squared else value
 
 
-def _grown(terms: Terms, value: float, length: float, shortfall: float) -> float:
+def grown_above(terms: Terms, value: float, length: float, shortfall: float) -> float:
     """Bound the objective of a W scaled up until nothing falls short; ``length`` is its norm, ``value`` that of V."""
-    return _size(terms, value + shortfall / (1.0 - shortfall) * length * (1 + FEW)) * (1 + FEW)
+    return size_of(terms, value + shortfall / (1.0 - shortfall) * length * (1 + FEW)) * (1 + FEW)
 
 
 def _sharp_shortfall(problem: SelectionProblem, W: np.ndarray, shortfall: np.ndarray) -> np.ndarray:
@@ -202,28 +224,53 @@ def _sharp_shortfall(problem: SelectionProblem, W: np.ndarray, shortfall: np.nda
     return shortfall
 
 
-def _dual_below(
+def dual_below(
     problem: SelectionProblem,
     terms: Terms,
     prior: np.ndarray,
     dual: np.ndarray,
     adjoint: np.ndarray,
+    length: float,
     residual: float,
+    *,
+    sharp: bool = False,
+    bulk: Bulk | None = None,
 ) -> float:
-    """Bound the objective from below with multipliers that :meth:`Terms.bound` has scaled to be admissible."""
+    """Bound the objective from below with multipliers that :meth:`Terms.bound` has scaled to be admissible.
+
+    ``length`` is the dual norm of ``adjoint`` as computed, both for these multipliers or ones they round. ``adjoint``
+    includes the pull of the ``bulk``, which is beside the multipliers (n, T) and known in floats only.
+    """
     n, T = dual.shape
     d, dz = adjoint.shape
     size = np.abs(dual)
-    if not size.any():
+    if not size.any() and bulk is None:
         return 0.0
     weight = float(np.vdot(size, problem.lengths)) * (1 + gamma(n * T + 4))
-    # Multipliers were rounded once after A^T dual was taken.
-    error = gamma(min(n + T, int(np.count_nonzero(dual))) + 8) * weight
-    length = terms.norm.dual(adjoint)
-    above = norm_above(terms.norm, adjoint, length, dual=True) * (1 + FEW) + error * growth(terms.norm, (d, dz), True)
-    products = terms.cost * dual
-    gain = float(products.sum()) - gamma(min(n * T, 4000) + 4) * float(np.abs(products).sum())
-    gain -= gamma(d + dz + 6) * frobenius(prior) * weight
+    exact = sharp_adjoint(problem, dual) if sharp and bulk is None else None
+    if exact is not None:
+        # With the pull M = A^T dual, the cost is sum(dual) - <prior, M>.
+        pull, relative = exact
+        adjoint, length = pull.high, terms.norm.dual(pull.high)
+        error = (relative * weight + frobenius(pull.low)) * (1 + FEW)
+        high, low = two_product(prior, pull.high)
+        parts = np.concatenate([dual[problem.rejected], -high.ravel(), -low.ravel()])
+        total = sum_pairs(Pair(parts, np.zeros(len(parts))), 0)
+        gain = float(total.high + total.low) * (1 - FEW) - error_of(len(parts), 4) * float(np.abs(parts).sum())
+        gain -= frobenius(prior) * error
+    else:
+        # Multipliers were rounded once after A^T dual was taken.
+        error = gamma(min(n + T, int(np.count_nonzero(dual))) + 8) * weight
+        if bulk is not None:
+            error += gamma(bulk.depth + 8) * bulk.weight
+        products = terms.cost * dual
+        gain = float(products.sum()) - gamma(min(n * T, 4000) + 4) * float(np.abs(products).sum())
+        gain -= gamma(d + dz + 6) * frobenius(prior) * weight
+        if bulk is not None:
+            gain += bulk.gain * (1.0 - math.copysign(FEW, bulk.gain))
+            gain -= gamma(bulk.depth + d * dz + 8) * frobenius(prior) * bulk.weight
+    above = norm_above(terms.norm, adjoint, length, dual=True, sharp=sharp) * (1 + 2 * FEW)
+    above += error * growth(terms.norm, (d, dz), True)
     if residual > 0:
         gain -= residual * float(size.sum(where=problem.tied)) * (1 + gamma(n * T))
     values = dual[problem.rejected]

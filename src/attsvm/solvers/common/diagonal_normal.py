@@ -15,6 +15,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+from scipy.linalg import LinAlgError
 
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
@@ -34,6 +35,11 @@ class DiagonalNormal(Ties):
     fewer : float
         How many times fewer than entries of W the constraints must be for the system over them to be factored. That
         over the entries is more accurate near the end, where theta spans twenty decades and h nearly as many.
+
+    Attributes
+    ----------
+    few : bool
+        Whether they are.
     """
 
     def __init__(self, reduced: Reduced, fewer: float = FEWER_ROWS) -> None:
@@ -41,19 +47,23 @@ class DiagonalNormal(Ties):
         size = int(np.prod(reduced.shape))
         count = int(reduced.rejected.sum())
         self._rows = np.nonzero(reduced.rejected)
-        self._few = size > ROW_ENTRIES and (count + len(self.basis)) * fewer < size
-        if not self._few:
+        self.few = size > ROW_ENTRIES and (count + len(self.basis)) * fewer < size
+        if not self.few:
             self._normal = NormalMatrix(reduced)
 
-    def factor(self, h: np.ndarray, theta: np.ndarray) -> Solver:
+    def factor(self, h: np.ndarray, theta: np.ndarray, bent: np.ndarray | None = None) -> Solver:
         """Factor for h (p, r) > 0 and theta (n, T) >= 0; the result maps r (p, r) to x (p, r) and nu (k,).
+
+        The rank-one matrix bent bent^T, where given, is taken off diag(h) (Sherman and Morrison).
 
         Raises
         ------
         scipy.linalg.LinAlgError
             When rounding makes the matrix indefinite.
         """
-        once = self._factor_rows(h, theta) if self._few else self._factor_entries(h, theta)
+        once = self._factor_rows(h, theta) if self.few else self._factor_entries(h, theta)
+        if bent is not None:
+            once = _less_rank_one(once, bent)
         reduced = self._reduced
 
         def solve(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -61,6 +71,8 @@ class DiagonalNormal(Ties):
             best = np.inf
             for _ in range(REFINEMENTS):
                 left = r - h * x - reduced.adjoint(theta * reduced.apply(x)) + self.adjoint(tie)
+                if bent is not None:
+                    left += bent * float((bent * x).sum())
                 error = float(np.abs(left).max())
                 if not error < 0.5 * best:
                     break
@@ -110,3 +122,18 @@ class DiagonalNormal(Ties):
             weights = (queries * queries[i]) @ compliance.T  # (n, p)
             gram[first:last] = delta[first:last] @ (delta * weights[rows]).T
         return gram
+
+
+def _less_rank_one(inverse: Solver, bent: np.ndarray) -> Solver:
+    """Solve with the matrix of another solver less bent bent^T, bent (p, r)."""
+    along, along_tie = inverse(bent)
+    pivot = 1.0 - float((bent * along).sum())
+    if not pivot > 0.0:
+        raise LinAlgError("the matrix is not positive definite to rounding")
+
+    def solve(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x, tie = inverse(r)
+        weight = float((bent * x).sum()) / pivot
+        return x + weight * along, tie + weight * along_tie
+
+    return solve

@@ -15,6 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from attsvm.core.norms import FROBENIUS
 from attsvm.core.problem import SelectionProblem
 from attsvm.proofs.claim import AGREEMENT
 from attsvm.proofs.dyadic import Dyadic
@@ -49,17 +50,20 @@ def prove_pair(problem: SelectionProblem, terms: Terms, prior: np.ndarray, pair:
         return unproven(f"the arithmetic failed ({error}).", METHOD)
     if isinstance(high, str):
         return unproven(high, METHOD, low=low)
-    fault = _fault(pair, low, high, tol, terms.norm.value(pair.W - prior))
+    agreement = AGREEMENT + terms.norm.dual_resolution
+    fault = _fault(pair, low, high, tol, terms.norm.value(pair.W - prior), agreement)
     if fault is not None:
         return unproven(fault, METHOD, low=low, high=high)
     statement = f"The smallest objective lies in [{float(low):.17g}, {float(high):.17g}]."
     return Proof(True, low, high, statement, METHOD)
 
 
-def _fault(pair: CertifiedPair, low: Fraction, high: Fraction, tol: float, length: float) -> str | None:
+def _fault(
+    pair: CertifiedPair, low: Fraction, high: Fraction, tol: float, length: float, agreement: float
+) -> str | None:
     """Say what a pair says that the interval does not bear out; None for nothing."""
     # What the floats of the claim were rounded by, and a prior's distance that is below the rounding of W.
-    reach = (AGREEMENT + 0.5 * pair.rounding) * abs(pair.primal) + pair.resolution
+    reach = (agreement + 0.5 * pair.rounding) * abs(pair.primal) + pair.resolution
     if not abs(pair.objective - length) <= AGREEMENT * length + pair.resolution:
         return f"the objective is said to be {pair.objective:.17g} where it is {length:.17g}."
     if not float(low) - reach <= pair.primal <= float(high) + reach:
@@ -67,7 +71,7 @@ def _fault(pair: CertifiedPair, low: Fraction, high: Fraction, tol: float, lengt
     if not (pair.lower_bound - reach <= low and pair.upper_bound + reach >= high):
         said = f"[{pair.lower_bound:.17g}, {pair.upper_bound:.17g}]"
         return f"{said} is said where [{float(low):.17g}, {float(high):.17g}] is proven."
-    if not float(high - low) <= (tol + AGREEMENT) * abs(pair.primal) + pair.resolution:
+    if not float(high - low) <= (tol + agreement) * abs(pair.primal) + pair.resolution:
         return f"the gap is {float(high - low) / pair.primal:.3g} where an optimum promises {tol:.3g}."
     return None
 
@@ -106,10 +110,12 @@ def objective_below(problem: SelectionProblem, terms: Terms, prior: np.ndarray, 
     if gain <= 0:
         return Fraction(0)
     curvature = Fraction(terms.shift) * weights.value(1) ** 2 * int((values * values).sum())
-    if terms.squared:
+    if terms.norm is FROBENIUS and terms.squared:
         curvature += adjoint.value(1) ** 2 * int((adjoint.numbers * adjoint.numbers).sum())
         return max(gain - curvature / 2, Fraction(0))
     length = dual_norm_above(terms.norm, adjoint)
+    if terms.squared:
+        return max(gain - (curvature + length * length) / 2, Fraction(0))
     if terms.hard:
         return gain / length if length > 0 else Fraction(0)
     scale = 1 / max(length, Fraction(1))

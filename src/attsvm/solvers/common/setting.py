@@ -93,18 +93,29 @@ class Terms:
         deficit = np.where(self.rejected, np.maximum(shortfall, 0.0), 0.0)
         return deficit / self.shift if self.shift > 0 else np.where(deficit > 0, self.upper, 0.0)
 
+    def may_stay(self, pull: np.ndarray) -> bool:
+        """Whether V = 0 may be optimal, given the pull (d, dz) of its multipliers: their dual norm is one at most."""
+        # <M, M> / |M| bounds the dual norm of M from below, at less cost than itself.
+        return self.squared or not float(np.vdot(pull, pull)) > 2.0 * self.norm.value(pull)
+
     def clip(self, dual: np.ndarray) -> np.ndarray:
         """Multipliers of the right sign and size, (n, T)."""
         return np.where(self.rejected, np.clip(dual, 0.0, self.upper), np.where(self.tied, dual, 0.0))
 
-    def bound(self, dual: np.ndarray, adjoint: np.ndarray) -> tuple[float, float]:
-        """Scale admissible multipliers (n, T), with pull A^T dual, to the largest bound; returns (scale, bound)."""
-        gain = float((self.cost * dual).sum())
+    def bound(
+        self, dual: np.ndarray, adjoint: np.ndarray, size: float | None = None, *, gain: float = 0.0, top: float = 0.0
+    ) -> tuple[float, float]:
+        """Scale admissible multipliers (n, T), with pull A^T dual, to the largest bound; returns (scale, bound).
+
+        ``size`` is the dual norm of the pull, or a bound on it, where the caller has one; ``gain`` and ``top`` are the
+        gain and the largest of multipliers that are not listed but part of the pull.
+        """
+        gain += float((self.cost * dual).sum())
         if gain <= 0:
             return 0.0, 0.0
-        size = self.norm.dual(adjoint)
+        size = self.norm.dual(adjoint) if size is None else size
         values = dual[self.rejected]
-        top = float(values.max(initial=0.0))
+        top = float(values.max(initial=top))
         # Squares of multipliers may leave the range of floats where their products with the shift do not.
         curvature = float((self.shift * values) @ values) + (size * size if self.squared else 0.0)
         limit = self.upper / top if top > 0 else np.inf
@@ -214,7 +225,8 @@ class Setting:
             V = self.on_ties(V)
             shortfall = terms.cost - reduced.apply(V)
             smallest = 1.0 - float(np.max(shortfall, where=terms.rejected, initial=-np.inf))
-        if not terms.hard:
+        # With a prior a W whose margins exceed one may be better as it is than scaled down.
+        if not terms.hard or smallest >= 1.0:
             control.offer(V, terms.size(V) + terms.loss(shortfall) + self.loose, None, 0.0)
         if (terms.hard and smallest > 0) or 0 < 1.0 - smallest < NEARLY_SEPARATED:
             # Scaled up, W has margin one everywhere and no loss.
@@ -229,20 +241,21 @@ class Setting:
         *,
         margins: np.ndarray | None = None,
         adjoint: np.ndarray | None = None,
+        size: float | None = None,
         steps: int = 1,
     ) -> bool:
         """Evaluate V (p, r) and multipliers (n, T), tell the control; True when it is time to stop.
 
         The control's objective and bound are primal and dual value; its W is V. ``margins`` (n, T) are those of V where
         the method has them, and ``adjoint`` is A^T dual, (p, r), where it has that and the multipliers have the right
-        signs and sizes.
+        signs and sizes; ``size`` is as for :meth:`Terms.bound`.
         """
         self.offer(V, control, margins=margins)
         terms = self.terms
         if adjoint is None:
             dual = terms.clip(dual)
             adjoint = self.reduced.adjoint(dual)
-        scale, bound = terms.bound(dual, adjoint)
+        scale, bound = terms.bound(dual, adjoint, size)
         if terms.hard and terms.norm.euclidean:
             scale *= bound  # W - W0 = A^T dual
         return control.observe(None, np.inf, dual * scale, bound + self.loose, steps=steps)

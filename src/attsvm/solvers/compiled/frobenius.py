@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.kernels import FAST, call, kernel
+from attsvm.core.kernels import FAST, PATIENCE, call, kernel, spares
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
 from attsvm.solvers.frobenius.priced_active_set import OPEN, RESIDUE, SOLVED, VANISHED, least_multipliers_by_prices
-from attsvm.solvers.schedule import GRAM_LIMIT
+from attsvm.solvers.interior_point.euclidean import work_at
+from attsvm.solvers.schedule import GRAM_LIMIT, INTERIOR_STEPS, ONE_CALL_PATIENCE
 
 PASSES = 10
+ONE_CALL = ONE_CALL_PATIENCE * PATIENCE  # seconds that doing without these kernels may take
 INFEASIBLE = 3  # beside the states of the active-set method
 # Part of the trace of the support's normal matrix below which no eigenvalue may lie for a certificate of infeasibility.
 FLOOR = 1e-10
@@ -360,6 +362,17 @@ def work(n: int, T: int, d: int, dz: int) -> float:
     return m * m * (d / 2 + 12) if m <= GRAM_LIMIT else 100 * m * d + 60 * n * d * dz
 
 
+def work_alone(n: int, T: int, d: int, dz: int) -> float:
+    """Estimate the seconds that an instance takes the interior point, which needs no kernel."""
+    return INTERIOR_STEPS * work_at((n, T, min(d, n * T), min(dz, n)), n * (T - 1), 0)
+
+
+def spared(problem: SelectionProblem) -> bool:
+    """Tell whether the call is better left to methods that need not be compiled; that is counted."""
+    kernel_of_size = solve_stack if np.prod(problem.shape[:2]) <= GRAM_LIMIT else solve_by_prices_at_once
+    return spares(kernel_of_size, work(*problem.shape), work_alone(*problem.shape), ONE_CALL)
+
+
 def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndarray, np.ndarray, np.ndarray]:
     """Solve one small problem by the same compiled call.
 
@@ -380,7 +393,9 @@ def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndar
     data = tokens[None], problem.queries[None].copy(), problem.selected[None].copy(), problem.mask[None].copy()
     if n * T <= GRAM_LIMIT:
         state, norm, gap = np.empty(1, dtype=np.int64), np.empty(1), np.empty(1)
-        call(solve_stack, work(n, T, d, dz), *data, tol, False, W, dual, margins, norm, gap, state)
+        answers = (W, dual, margins, norm, gap, state)
+        call(solve_stack, work(n, T, d, dz), *data, tol, False, *answers, patience=ONE_CALL)
         return state[0] == SOLVED, W[0], dual[0], margins[0]
     one = (*(array[0] for array in data), tol, W[0], dual[0], margins[0])
-    return call(solve_by_prices_at_once, work(n, T, d, dz), *one) == SOLVED, W[0], dual[0], margins[0]
+    state = call(solve_by_prices_at_once, work(n, T, d, dz), *one, patience=ONE_CALL)
+    return state == SOLVED, W[0], dual[0], margins[0]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.core.kernels import FAST, call, kernel
+from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.schedule import COMPILED, LOOK_OPERATIONS, STREAMED, UPDATES
 
@@ -128,6 +129,11 @@ def sweeps(problem, dual, W, orders, alive, repeats):
         sweep(problem, dual, W, orders[k], alive, k == 0, repeats)
 
 
+def operations(reduced: Reduced, passes: int) -> float:
+    """Estimate the multiplications and additions of so many passes."""
+    return 4.0 * passes * reduced.delta.size
+
+
 class CoordinateDescent:
     """Passes of dual coordinate descent on one problem, with shrinking.
 
@@ -171,8 +177,7 @@ class CoordinateDescent:
         step = max(1, int(UNHEARD * COMPILED / (4.0 * data.delta.size + 4.0 * len(data.delta) * self.V.size)))
         for start in range(0, passes, step):
             part = orders[start : start + step]
-            operations = 4.0 * len(part) * data.delta.size
-            call(sweeps, operations, self._problem, self.dual, self.V, part, self._alive, INNER_SWEEPS)
+            call(sweeps, operations(data, len(part)), self._problem, self.dual, self.V, part, self._alive, INNER_SWEEPS)
         self.V = data.adjoint(self.dual)
         n, T, p = data.delta.shape
         visits = n * T + (INNER_SWEEPS * passes - 1) * int(self._alive.sum())

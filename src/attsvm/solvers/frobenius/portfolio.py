@@ -13,12 +13,13 @@ from functools import partial
 
 import numpy as np
 
+from attsvm.core.kernels import spares
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.coordinate_descent import CoordinateDescent
+from attsvm.solvers.frobenius.coordinate_descent import CoordinateDescent, operations, sweeps
 from attsvm.solvers.frobenius.newton import newton, onto_bounds
 from attsvm.solvers.frobenius.priced_active_set import solve_by_prices
 from attsvm.solvers.interior_point.engine import CENTRE
@@ -35,6 +36,7 @@ from attsvm.solvers.schedule import (
     SECOND,
     SLOW,
     SMALL_FACTOR,
+    UNCOMPILED,
     WARM_ROUNDS,
     Steps,
     Turn,
@@ -95,19 +97,25 @@ def solve_setting(
     if method is not None:
         name, run = METHODS[method]
         return take_turns([Turn(name, run(setting, control, dual), np.inf)], control)
+    work = INTERIOR_STEPS * work_of_a_step(setting.reduced)
     order = ["coordinate_newton", "interior_point"]
-    if start is not None and not setting.terms.hard:
-        order.reverse()  # Newton from there, and so passes, have just been tried
-    if setting.terms.hard:
+    uncompiled = spares(sweeps, operations(setting.reduced, OPENING), work)
+    if uncompiled or (start is not None and not setting.terms.hard):
+        order.reverse()  # with a start Newton from there, and so passes, have just been tried
+    if uncompiled:
+        if _takes_exchanges(setting):
+            order.append("active_set")
+    elif setting.terms.hard:
         CoordinateDescent(setting, dual).run(OPENING)
         if _takes_exchanges(setting):
             order.insert(0 if _suits_exchanges(setting, dual) else 1, "active_set")
-    work = INTERIOR_STEPS * work_of_a_step(setting.reduced)
     turns = []
     # The first method's own second turn comes after the others'.
     for key in [*order[1:], order[0]]:
         name, run = METHODS[key]
         share, waits = INTERIOR if key == "interior_point" else FIRST if key == order[0] else SECOND
+        if uncompiled and key == "interior_point":
+            share = UNCOMPILED
         turns.append(Turn(name, run(setting, control, dual.copy()), share * work, 0 if key == order[0] else waits))
     return take_turns(turns, control)
 

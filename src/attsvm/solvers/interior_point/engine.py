@@ -26,6 +26,8 @@ from attsvm.solvers.common.setting import Setting
 MAX_STEPS = 120
 STEP_BACK = 0.97
 STALLED = 20
+# Products and residuals this far below the gap asked for, in parts of it: what keeps the gap open is rounding.
+SETTLED = 1e-6
 CENTRE = 10.0
 HARD_CENTRE = 1.0  # from a feasible start with multipliers inside the dual ball
 ROUNDING = 8.0 * float(np.finfo(float).eps)
@@ -337,7 +339,8 @@ def run(
             return
         distance = method.distance()
         best, waited = (distance, 0) if distance < 0.9 * best else (best, waited + 1)
-        if waited > STALLED or not method.step():
+        below = SETTLED * control.tol * method.terms.size(method.term.V)
+        if waited > STALLED or distance < below or not method.step():
             break
     if attempt is not None:
         attempt(method, True)

@@ -183,10 +183,15 @@ def in_dual_space(reduced: Reduced) -> bool:
 def work_of_a_step(reduced: Reduced) -> float:
     """Estimate the work of one step from sizes (see :mod:`attsvm.solvers.schedule`)."""
     n, T, p = reduced.delta.shape
-    r = reduced.shape[1]
+    return work_at((n, T, p, reduced.shape[1]), int(reduced.rejected.sum()), int(reduced.tied.sum()))
+
+
+def work_at(shape: tuple[int, int, int, int], rejected: int, tied: int) -> float:
+    """Estimate the same for a problem of shape (n, T, p, r) with so many constraints of both kinds."""
+    n, T, p, r = shape
     passes = (STEP_OPERATIONS + COORDINATE_OPERATIONS * p) * n * T / STREAMED
-    if in_dual_space(reduced):
-        return OVERHEAD + passes + int(reduced.rejected.sum()) ** 3 / 3.0 / BLOCKED
+    if rejected < p * r:
+        return OVERHEAD + passes + rejected**3 / 3.0 / BLOCKED
     form = n * T * p * p + n * p * p * r * r / 2.0
-    ties = min(int(reduced.tied.sum()), p * r)
+    ties = min(tied, p * r)
     return OVERHEAD + passes + (form + (p * r) ** 3 / 3.0 + 2.0 * ties * (p * r) ** 2) / BLOCKED

@@ -1,10 +1,12 @@
 r"""Every norm but Frobenius, hard and soft margins, with and without a prior: which methods, in which order.
 
 The Frobenius solution decides feasibility, which no norm changes, and opens the run. The interior point starts there,
-and again, further from all bounds, should rounding end it early. A hard margin in l_p, 1 < p < inf, is first tried by
-a barrier on the smooth side of the duality (:mod:`attsvm.solvers.interior_point.hard_power`), five to eight times as
-fast as power cones where it arrives. Newton on the face of the nuclear norm (:mod:`attsvm.solvers.nuclear.face_newton`)
-finishes what the interior point began.
+and again, further from all bounds, should rounding end it early; then the path of smoothed norms, whose Newton systems
+are another set of equations, has a try. A hard margin in l_p, 1 < p < inf, is first tried by a barrier on the smooth side
+of the duality (:mod:`attsvm.solvers.interior_point.hard_power`), twice as fast as the path of
+:mod:`attsvm.solvers.interior_point.smoothing_path` where it arrives. That path serves soft margins in l_p and the norms
+that have no interior point of their own; a second run follows it closely. Newton on the face of the nuclear norm
+(:mod:`attsvm.solvers.nuclear.face_newton`) finishes what the interior point began.
 """
 
 from __future__ import annotations
@@ -23,9 +25,8 @@ from attsvm.solvers.frobenius.portfolio import solve_setting
 from attsvm.solvers.interior_point.alignment import aligned_multipliers, vertex
 from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, NormTerm, SoftInteriorPoint, run
 from attsvm.solvers.interior_point.hard_power import solve_power
-from attsvm.solvers.interior_point.power_cone import PowerConeTerm
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
-from attsvm.solvers.interior_point.smoothing_path import SmoothingPath
+from attsvm.solvers.interior_point.smoothing_path import SmoothingPath, resume
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.schedule import FEWER_ROWS_LINEAR, MANY_CONSTRAINTS
@@ -95,8 +96,10 @@ def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | N
 def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
     """Run interior points from V (p, r), the answer in the Frobenius norm or near it."""
     control.method += ", interior point"
-    if setting.terms.norm.power is None and setting.terms.norm not in (NUCLEAR, SPECTRAL):
+    if setting.terms.norm not in (NUCLEAR, SPECTRAL) and setting.terms.norm.power not in (1, math.inf):
         SmoothingPath(setting, control).run(V)
+        if not (control.solved or control.stopped):
+            SmoothingPath(setting, control, closely=True).run(V)
         return
     unit = setting.terms.norm.value(V) or 1.0
     near = HARD_CENTRE if setting.terms.hard else CENTRE
@@ -104,6 +107,7 @@ def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
     if control.solved or control.stopped:
         return
     _run(setting, np.zeros_like(V), unit, FURTHER * CENTRE, control, again=True)
+    resume(setting, control, V)
 
 
 def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
@@ -151,8 +155,6 @@ def _term(setting: Setting, *, again: bool = False) -> NormTerm:
         return NuclearTerm(setting, MANY_CONSTRAINTS) if again else NuclearTerm(setting)
     if norm is SPECTRAL:
         return SpectralTerm(setting)
-    if norm.power is not None and 1 < norm.power < math.inf:
-        return PowerConeTerm(setting)
     return LinearTerm(setting, norm.power != 1, math.inf if again else FEWER_ROWS_LINEAR)
 
 

@@ -16,42 +16,65 @@ As :math:`\nabla f_\mu(V)` depends on :math:`V/\mu` only, the tangent of the pat
 K^{-1}\big(\nabla^2 f_\mu V + A^\top\mu\,\partial_\mu\lambda\big)`, with K the Hessian: one more solution with the
 matrix of the last Newton step. Predictor steps along it and Newton steps back to
 the path alternate (Nesterov and Nemirovskii, *Interior-Point Polynomial Algorithms in Convex Programming*, 1994).
-Newton systems are dense in the entries of V.
+Newton systems are dense in the entries of V, but for l_p norms with few constraints beside so many entries: their
+Hessian is a diagonal less a rank-one matrix, and the system over the constraints takes its place
+(:mod:`attsvm.solvers.common.diagonal_normal`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError
 
 from attsvm.core.normal_matrix import NormalMatrix
-from attsvm.core.norms import Smooth
+from attsvm.core.norms import Smooth, frobenius
+from attsvm.core.norms.smoothing import entrywise_parts, norm_gauge
+from attsvm.core.rounding import growth
+from attsvm.solvers.common.augmented import augmented
 from attsvm.solvers.common.cholesky import factor
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.schedule import SMOOTH_ENTRIES
 
 # The first mu, in parts of the objective a token.
 CENTRE = 1.0
 STAGES, NEWTON_STEPS, HALVINGS = 80, 40, 40
-# Newton decrement, in units of mu, at which V counts as on the path.
-ON_PATH = 1e-3
+# Newton decrement, in units of mu, at which V counts as on the path. Following it closely takes 1.8 times the steps
+# (soft margins in l_p, (10, 5, 4) to (50, 20, 20)), and arrives where rounding ends a loose run.
+ON_PATH, CLOSELY_ON_PATH = 4.0, 1e-3
 # What mu is multiplied with by a predictor step, tried in turn; the part of the slack that it must leave; and how near
 # the path it must end, in squared Newton decrements.
 FALLS = (0.05, 0.2, 0.5, 0.8)
 LEFT = 0.1
-NEAR = 10.0
+NEAR, CLOSELY_NEAR = 300.0, 10.0
 # Newton steps after which the next predictor step is a more careful one.
 MANY = 8
-# Stages without a smaller gap before rounding has the last word.
-STALLED = 4
+# Stages without a smaller gap before rounding has the last word, counted where the gap, which may be that of a method
+# before this one, is so many times what the path promises.
+STALLED, LATE = 4, 10.0
 SMALLEST = 1e-17
-# A pair is judged when the gap should have fallen by this factor, or is within this factor of the one asked for.
-FEWER, WIDE = 1e-2, 100.0
+# What a step may leave of stationarity, in parts of the gap asked for, or to be expected of mu.
+LOST = 0.1
 # A hard margin begins this far inside, in parts of the margin.
 INSIDE = 0.1
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """The Hessian diag(diagonal) - bent bent^T of an entrywise norm, not written out; both (p r,)."""
+
+    diagonal: np.ndarray
+    bent: np.ndarray
+
+    def __matmul__(self, V: np.ndarray) -> np.ndarray:
+        """Apply it to V (p r,)."""
+        return self.diagonal * V - self.bent * float(self.bent @ V)
 
 
 @dataclass(frozen=True)
@@ -77,6 +100,13 @@ class Point:
     gradient: np.ndarray
 
 
+def resume(setting: Setting, control: Control, V: np.ndarray) -> None:
+    """Follow the path from V (p, r), or from the best V so far, where other methods have ended with the gap open."""
+    if not (control.solved or control.stopped) and V.size <= SMOOTH_ENTRIES:
+        control.enter("smoothing path")
+        SmoothingPath(setting, control).run(V if control.W is None else control.W)
+
+
 class SmoothingPath:
     """The path of one problem.
 
@@ -84,25 +114,27 @@ class SmoothingPath:
     ----------
     setting : Setting
     control : Control
+    closely : bool
+        Follow the path closely, on systems over the entries of V.
     """
 
-    def __init__(self, setting: Setting, control: Control) -> None:
+    def __init__(self, setting: Setting, control: Control, *, closely: bool = False) -> None:
         self.setting, self.control = setting, control
         self._terms, self._reduced = setting.terms, setting.reduced
-        self._normal = NormalMatrix(setting.reduced)
-        basis = setting.ties.basis
+        basis, power = setting.ties.basis, self._terms.norm.power
+        self._on_path, self._near = (CLOSELY_ON_PATH, CLOSELY_NEAR) if closely else (ON_PATH, NEAR)
+        rows = None if power is None or closely else DiagonalNormal(setting.reduced)
+        self._rows = rows if rows is not None and rows.few else None
         self._count = max(1, int(self._terms.rejected.sum()))
-        self._expected = np.inf
-        self._unjudged: tuple[Point, np.ndarray] | None = None
-        self._free = np.linalg.qr(basis.T, mode="complete")[0][:, len(basis) :] if len(basis) else None
+        self._free = None
+        if self._rows is None:
+            self._normal = NormalMatrix(setting.reduced)
+            if len(basis):
+                self._free = np.linalg.qr(basis.T, mode="complete")[0][:, len(basis) :]
 
     def run(self, V: np.ndarray) -> None:
         """Follow the path from V (p, r), which a hard margin needs feasible, until the control is satisfied."""
-        self._follow(self._interior(V))
-        if self._unjudged is not None:
-            self._judge(*self._unjudged)
-
-    def _follow(self, V: np.ndarray) -> None:
+        V = self._interior(V)
         shortfall = np.where(self._terms.rejected, self._terms.cost - self._reduced.apply(V), 0.0)
         mu = CENTRE * (self._terms.norm.value(V) + self._terms.loss(shortfall)) / self._count or 1.0
         last = SMALLEST * mu
@@ -115,7 +147,7 @@ class SmoothingPath:
             if solve is None or self.control.stopped is not None or self.control.solved:
                 return
             gap = self.control.state.gap
-            if self._unjudged is None and self._expected < gap:
+            if LATE * mu * self._count < gap * (point.norm.value + self._terms.loss(point.shortfall)):
                 best, waited = (gap, 0) if gap < 0.9 * best else (best, waited + 1)
             if waited > STALLED:
                 return
@@ -133,7 +165,9 @@ class SmoothingPath:
         return (V + setting.prior) * ((1.0 + INSIDE) / margin) - setting.prior if 0 < margin < np.inf else V
 
     def _at(self, V: np.ndarray, mu: float) -> Point | None:
-        """Evaluate the smoothed problem at V; None outside the domain of a hard margin."""
+        """Evaluate the smoothed problem at V; None outside the domain of a hard margin, or of floats."""
+        if not np.isfinite(V).all():
+            return None
         terms, inner = self._terms, self._terms.rejected
         u = np.where(inner, terms.cost - self._reduced.apply(V), 0.0)
         half = 0.5 * u
@@ -159,11 +193,24 @@ class SmoothingPath:
             theta = 1.0 / (slack * (slack / mu) + loss * (loss / mu))
             drift = -theta * u
         dual, theta, drift = (np.where(inner, value, 0.0) for value in (dual, theta, drift))
-        norm = terms.norm.smoothing(V, mu)
+        norm = self._smoothing(V, mu)
         return Point(V, norm, u, dual, theta, drift, norm.gradient - self._reduced.adjoint(dual))
+
+    def _smoothing(self, V: np.ndarray, mu: float) -> Smooth:
+        norm = self._terms.norm
+        if self._rows is None or norm.power is None:
+            return norm.smoothing(V, mu)
+        value, gradient, *curvature = entrywise_parts(norm_gauge(norm.power), V, mu)
+        hessian: Any = Curvature(*curvature)
+        return Smooth(value, gradient, hessian)
 
     def _factor(self, point: Point) -> Callable[[np.ndarray], np.ndarray]:
         """Factor the Hessian on the ties' null space; the result maps (p, r) to (p, r)."""
+        if self._rows is not None:
+            curvature: Any = point.norm.hessian
+            diagonal, bent = curvature.diagonal.reshape(point.V.shape), curvature.bent.reshape(point.V.shape)
+            inverse = self._rows.factor(diagonal, point.theta, bent)
+            return lambda rhs: inverse(rhs)[0]
         matrix = point.norm.hessian + self._normal.form(point.theta)
         free, shape = self._free, point.V.shape
         solve = factor(matrix if free is None else free.T @ matrix @ free)
@@ -180,7 +227,7 @@ class SmoothingPath:
                 return point, None, step
             move = solve(-point.gradient)
             decrement = -float((move * point.gradient).sum())
-            settled = not decrement > ON_PATH * mu
+            settled = not decrement > self._on_path * mu
             if settled or step == NEWTON_STEPS - 1:
                 self._report(point, move, mu)
                 return point, solve, step
@@ -204,27 +251,41 @@ class SmoothingPath:
         return None
 
     def _report(self, point: Point, move: np.ndarray, mu: float) -> None:
-        """Tell the control the end of a Newton step, or put it off where that costs more than a step.
-
-        The dual norm of a composed norm does: while the gap is sure to be wide, few steps are judged.
-        """
-        objective = point.norm.value + self._terms.loss(point.shortfall)
-        expected = mu * self._count / objective if objective > 0 else 0.0
-        if point.norm.parts and expected > max(FEWER * self._expected, WIDE * self.control.tol):
-            self._unjudged = point, move
-            self.control.observe(None, np.inf, None, 0.0)
-            return
-        self._expected, self._unjudged = expected, None
-        self._judge(point, move)
-
-    def _judge(self, point: Point, move: np.ndarray) -> None:
         """Tell the control the end of a Newton step, with the multipliers that it improves."""
-        setting = self.setting
-        dual = self._terms.clip(point.dual - point.theta * self._reduced.apply(move))
+        setting, terms, reduced = self.setting, self._terms, self._reduced
+        dual = point.dual - point.theta * reduced.apply(move)
         change = (point.norm.hessian @ move.ravel()).reshape(move.shape)
-        left = point.norm.gradient + change - self._reduced.adjoint(dual)
+        left = point.norm.gradient + change - reduced.adjoint(dual)
         tie = setting.ties.basis @ left.ravel()
-        setting.report(point.V + move, dual + setting.ties.tie_multipliers(tie), self.control)
+        left = left - setting.ties.adjoint(tie)
+        lost = growth(terms.norm, left.shape, True) * frobenius(left)
+        objective = point.norm.value + terms.loss(point.shortfall)
+        expected = mu * self._count / objective if objective > 0 else 0.0
+        if self._rows is None and LOST * max(self.control.tol, expected) < lost < np.inf:
+            with suppress(LinAlgError):
+                move, dual, tie = self._stiff_step(point)
+        dual = terms.clip(dual + setting.ties.tie_multipliers(tie))
+        pull = reduced.adjoint(dual)
+        if not np.isfinite(pull).all():
+            return
+        size = terms.norm.dual_after(pull, point.norm, move)
+        setting.report(point.V + move, dual, self.control, adjoint=pull, size=size)
+
+    def _stiff_step(self, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Newton step (p, r) where theta A(move) has no digits left, with new multipliers (n, T) and the ties' (k,)."""
+        reduced, ties = self._reduced, self.setting.ties
+        weight = (point.theta * reduced.lengths**2).ravel()
+        first = np.argsort(weight)[max(0, weight.size - point.V.size) :]
+        rows, columns = np.unravel_index(first[weight[first] > 0], point.theta.shape)
+        soft = point.theta.copy()
+        soft[rows, columns] = 0.0
+        weights = np.append(point.theta[rows, columns], np.full(len(ties.basis), np.inf))
+        stiff = np.vstack([reduced.constraint_rows(rows, columns), ties.basis])
+        x, y = augmented(point.norm.hessian + self._normal.form(soft), stiff, weights)(-point.gradient.ravel())
+        move = x.reshape(point.V.shape)
+        dual = point.dual - soft * reduced.apply(move)
+        dual[rows, columns] -= y[: len(rows)]
+        return move, dual, -y[len(rows) :]
 
     def _predicted(
         self, point: Point, solve: Callable[[np.ndarray], np.ndarray], mu: float, careful: int
@@ -239,6 +300,6 @@ class SmoothingPath:
             ratio = after.shortfall[self._terms.rejected] / point.shortfall[self._terms.rejected]
             if self._terms.hard and float(ratio.min(initial=1.0)) <= LEFT * fall:
                 continue
-            if float((after.gradient * solve(after.gradient)).sum()) <= NEAR * fall * mu:
+            if float((after.gradient * solve(after.gradient)).sum()) <= self._near * fall * mu:
                 return after, fall * mu
         return self._at(point.V, FALLS[-1] * mu), FALLS[-1] * mu

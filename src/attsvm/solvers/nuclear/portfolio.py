@@ -20,6 +20,7 @@ from attsvm.solvers.common.phase_one import Opening, open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import HARD_CENTRE, SoftInteriorPoint
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm
+from attsvm.solvers.interior_point.smoothing_path import resume
 from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.nuclear.first_order import FirstOrder
 from attsvm.solvers.nuclear.pursuit import pursue
@@ -84,7 +85,10 @@ def solve_nuclear(reduced: Reduced, control: Control, start: np.ndarray | None) 
         Turn(INTERIOR_POINT, interior, NUCLEAR_INTERIOR * work, waits=int(early)),
         Turn(FIRST_ORDER, _first_order(reduced, method, FORCED_STEPS, control), NUCLEAR_FIRST * work, int(not early)),
     ]
-    return take_turns(turns, control)
+    certificate = take_turns(turns, control)
+    if certificate is None:
+        resume(Setting.hard_margin(reduced, NUCLEAR), control, opening.W)
+    return certificate
 
 
 def _restart(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) -> bool:

@@ -26,14 +26,14 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.face import CUTOFFS, face_at, matrix_of, newton_step
 from attsvm.solvers.nuclear.matrices import FEW, gathered, right_singular, total
 from attsvm.solvers.nuclear.steps import Constraints, apply_adjoint, copy, divide, margins_of, smallest_margin
+from attsvm.solvers.schedule import NUCLEAR_PATIENCE
 
 STEPS = 9
 # A first step that changes multipliers by more than this part of the largest, or a face that changes by more than this
 # part of its constraints, was taken too early: from there the steps went astray in nearly all runs.
 FAR = 0.2
-# Constraints and, in FEW, rows up to which loops are faster than NumPy and LAPACK; and how much longer than others the
-# interpreter may take before those loops are compiled, which takes longer than all others together.
-MOST_CONSTRAINTS, COMPILED_AFTER = 250, 6.0
+# Constraints and, in FEW, rows up to which loops are faster than NumPy and LAPACK.
+MOST_CONSTRAINTS = 250
 # A change of multipliers below this part of the largest is rounding.
 LEVEL = 1e-15
 # Equalities hold to this part of the smallest margin.
@@ -68,8 +68,8 @@ def pursue(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) 
     values, signed = np.empty(len(multipliers)), np.zeros(dual.shape)
     setting, step = Setting.hard_margin(reduced, NUCLEAR), interpreted(approach)
     if fits(len(multipliers), min(W.shape)):
-        # Products in the interpreter are calls of NumPy: as dear as a thousand multiplications, a hundred of them.
-        step = partial(call, approach, 1e5, patience=COMPILED_AFTER * kernels.PATIENCE)
+        # In the interpreter a millisecond: products are calls of NumPy.
+        step = partial(call, approach, 3e3, patience=NUCLEAR_PATIENCE * kernels.PATIENCE)
     for _ in range(STEPS):
         gap, further = step(constraints, W, multipliers, active, on_face, values, control.tol)
         signed[place] = values

@@ -1,0 +1,40 @@
+"""`attsvm play`: the playground in a browser, served to this machine only."""
+
+from __future__ import annotations
+
+from attsvm.cli.console import BadInput, Exit
+
+
+def play(*, port: int | None = None, no_browser: bool = False) -> int:
+    """Open a page on which tokens, scores and settings can be dragged and the SVM follows. Ctrl-C ends it.
+
+    The page is served on 127.0.0.1, and nothing it needs comes from anywhere else.
+
+    Parameters
+    ----------
+    port
+        Port to listen on; by default 8377, so that a page left open finds the next server.
+    no_browser
+        Print the address and leave opening it to you.
+    """
+    import webbrowser
+
+    from attsvm.playground.server import ADDRESS, PORT, serve
+
+    if port is not None and not 0 < port < 1 << 16:
+        raise BadInput(f"--port is {port}; a number from 1 to {(1 << 16) - 1} was expected.")
+    chosen = PORT if port is None else port
+    address = f"http://{ADDRESS}:{chosen}/"
+
+    def started() -> None:
+        print(f"The playground is at {address} (Ctrl-C ends it).", flush=True)
+        if not no_browser:
+            webbrowser.open(address)
+
+    try:
+        serve(chosen, started)
+    except OSError as error:
+        raise BadInput(f"port {chosen} cannot be used: {error.strerror or error}; --port chooses another.") from error
+    except KeyboardInterrupt:
+        pass
+    return Exit.DONE

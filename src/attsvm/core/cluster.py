@@ -1,0 +1,218 @@
+"""A dask cluster to work on: started here, or running elsewhere; what happens when it goes away.
+
+dask.distributed moves tasks and data, and runs again what a lost worker had. Nothing of it is imported before a cluster
+is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import Any
+
+from attsvm.core.extras import missing_extra
+
+CONNECT_SECONDS = 10.0
+# A run without any worker waits so long for one before it says so and ends.
+ALONE_SECONDS = 20.0
+POLL_SECONDS = 0.2
+
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+_CHATTY = ("distributed", "tornado", "asyncio")
+
+
+class ClusterLost(Exception):
+    """The scheduler or all workers are gone, or work has killed several workers; what is done is kept."""
+
+
+def _distributed() -> Any:
+    try:
+        return import_module("distributed")
+    except ModuleNotFoundError as error:
+        raise ImportError(missing_extra("A cluster", error), name=error.name) from None
+
+
+@contextmanager
+def local_client(workers: int) -> Iterator[Any]:
+    """Start worker processes of one thread each, and end them; yields a client.
+
+    Parameters
+    ----------
+    workers : int
+        At least 1.
+    """
+    if workers < 1:
+        raise ValueError(f"workers is {workers}; an integer of at least 1 was expected.")
+    distributed = _distributed()
+    with ExitStack() as stack:
+        stack.enter_context(quiet())
+        cluster = stack.enter_context(
+            distributed.LocalCluster(
+                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None,
+                host="127.0.0.1", memory_limit=0, env=_ONE_THREAD, silence_logs=logging.CRITICAL + 1,
+            )
+        )  # fmt: skip
+        client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
+        client.register_plugin(_deaf_to_interrupts(distributed))
+        yield client
+
+
+@contextmanager
+def remote_client(address: str) -> Iterator[Any]:
+    """Connect to a running scheduler, and leave it and its workers running; yields a client.
+
+    Parameters
+    ----------
+    address : str
+        Such as ``tcp://10.0.0.5:8786``.
+
+    Raises
+    ------
+    ValueError
+        If nothing answers there, there are no workers, or the cluster does not have this version of attsvm; a sentence.
+        The scheduler has to have it as well: it reads the tasks that it hands on.
+    """
+    from attsvm import __version__
+
+    distributed = _distributed()
+    with ExitStack() as stack:
+        stack.enter_context(quiet())
+        try:
+            client = stack.enter_context(distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"no dask scheduler answers at {address!r} within {CONNECT_SECONDS:.0f} s.") from error
+        try:
+            client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+        except TimeoutError as error:
+            raise ValueError(
+                f"the dask scheduler at {address!r} has no workers; start some with `dask worker`."
+            ) from error
+        try:
+            workers: Any = client.run(_version)
+            scheduler: Any = client.run_on_scheduler(_version)
+        except Exception as error:
+            raise ValueError(
+                f"the dask cluster at {address!r} cannot import attsvm; install attsvm {__version__} there."
+            ) from error
+        versions = sorted({*workers.values(), scheduler})
+        if versions != [__version__]:
+            raise ValueError(
+                f"the dask cluster at {address!r} has attsvm {' and '.join(versions)}; {__version__} was expected."
+            )
+        yield client
+
+
+def gathered(client: Any, futures: Sequence[Any], tasks: Sequence[Any]) -> list[Any]:
+    """Wait for futures and return their results.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    futures : sequence of Future
+    tasks : sequence of Future
+        Everything that is cancelled should the wait end early.
+
+    Raises
+    ------
+    ClusterLost
+        If the scheduler is gone, there has been no worker for :data:`ALONE_SECONDS`, or a task has killed several
+        workers.
+    """
+    distributed = _distributed()
+    watch = Watch(client)
+    try:
+        left = set(futures)
+        with losses_told():
+            while left:
+                try:
+                    left = set(distributed.wait(left, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED").not_done)
+                except TimeoutError:
+                    watch.look()
+            return client.gather(list(futures))
+    except BaseException:
+        with quiet():
+            client.cancel(list(tasks))
+        raise
+
+
+@contextmanager
+def losses_told() -> Iterator[None]:
+    """Turn what dask raises when the cluster goes away into :class:`ClusterLost`, a sentence."""
+    distributed = _distributed()
+    cancelled = import_module("distributed.client").FutureCancelledError
+    try:
+        yield
+    except distributed.KilledWorker as error:
+        raise ClusterLost(
+            "the same task killed several workers, perhaps for want of memory; what is done is kept."
+        ) from error
+    except (cancelled, distributed.comm.CommClosedError) as error:
+        raise ClusterLost("the dask cluster is gone; what is done is kept, and the same command continues there.") from error
+
+
+class Watch:
+    """Notices that a cluster has lost its scheduler, or its last worker.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._alone_since: float | None = None
+
+    def look(self) -> None:
+        """Raise :class:`ClusterLost` once there has been no worker for :data:`ALONE_SECONDS`, or no scheduler."""
+        if self._client.status not in ("running", "connecting"):
+            raise ClusterLost("the dask scheduler is gone; what is done is kept, and the same command continues there.")
+        if self._client.scheduler_info(n_workers=-1)["workers"]:
+            self._alone_since = None
+            return
+        now = time.monotonic()
+        if self._alone_since is None:
+            self._alone_since = now
+        elif now - self._alone_since > ALONE_SECONDS:
+            raise ClusterLost(
+                f"no worker of the dask cluster has been there for {ALONE_SECONDS:.0f} s; what is done is kept, and the "
+                "same command continues there."
+            )
+
+
+def _deaf_to_interrupts(distributed: Any) -> Any:
+    """Plugin of workers that leave Ctrl-C to the asking process: in a terminal it reaches all of them."""
+
+    class Deaf(distributed.WorkerPlugin):
+        def setup(self, worker: Any) -> None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    return Deaf()
+
+
+def _version() -> str:
+    from attsvm import __version__
+
+    return __version__
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep dask's chatter about workers that come and go off the terminal; what matters is raised as an error."""
+    # Many of dask's loggers have a level of their own.
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _CHATTY]
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,186 @@
+"""What the page sends: a scene with its data and settings, as JSON, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attsvm.training import OPTIMIZERS
+
+MOST_SEQUENCES = 3
+MOST_TOKENS = 8
+MOST_STEPS = 5000
+MOST_POINTS = 60
+# Beyond this nothing of the plane can be seen, and squares of coordinates still have no overflow to fear.
+FARTHEST = 1e3
+NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 3)
+NUMERICS = ("exact", "float32")
+HEADS = ("linear", "relu")
+KEEPS = ("trained", "best")
+TRAINERS = tuple(name for name, entry in OPTIMIZERS.items() if callable(entry.W))
+CLASSES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """One to three sequences of tokens in the plane, and how they are trained on.
+
+    Attributes
+    ----------
+    tokens : ndarray, shape (n, T, 2)
+    queries : ndarray, shape (n, dz)
+    labels : ndarray, shape (n,)
+        Each -1 or +1.
+    v : ndarray, shape (2,)
+        Of the linear head v^T x, or the output weights of the ReLU head v^T ReLU(x).
+    head : {"linear", "relu"}
+    optimizer : str
+        Of W. K and Q are trained by gradient descent, plain if that is chosen for W and else normalised.
+    norm : str or number
+        Of the SVM that W is compared with; K Q^T is compared with the nuclear one.
+    steps : int
+    numerics : {"exact", "float32"}
+        "float32" differentiates plain softmax in single precision.
+    keep : {"trained", "best"} or tuple of int
+        The tokens that the SVM keeps: those training ends on, those that score best, or one for each sequence.
+    start : ndarray, shape (2,), or None
+        W(0) z for the direction z of the first query; None for W(0) = 0.
+    basins : bool
+        Whether to paint where starts end.
+    """
+
+    tokens: np.ndarray
+    queries: np.ndarray
+    labels: np.ndarray
+    v: np.ndarray
+    head: str
+    optimizer: str
+    norm: str | int
+    steps: int
+    numerics: str
+    keep: str | tuple[int, ...]
+    start: np.ndarray | None
+    basins: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """Points of three classes in the plane, for linear classifiers with an intercept.
+
+    Attributes
+    ----------
+    points : ndarray, shape (n, 2)
+    classes : ndarray of int, shape (n,)
+    steps : int
+    """
+
+    points: np.ndarray
+    classes: np.ndarray
+    steps: int
+
+
+def read_state(raw: Any) -> Plane | Classes:
+    """Check what the page sent.
+
+    Parameters
+    ----------
+    raw : dict
+        Decoded JSON; see :class:`Plane` and :class:`Classes` for its keys, and `scene` for which of them is meant.
+
+    Raises
+    ------
+    ValueError
+        One sentence that names the key and what was expected.
+    """
+    if not isinstance(raw, Mapping):
+        raise ValueError(f"state has type {type(raw).__name__}; an object was expected.")
+    scene = _one_of(raw, "scene", ("plane", "classes"), "plane")
+    return _read_classes(raw) if scene == "classes" else _read_plane(raw)
+
+
+def _read_plane(raw: Mapping[str, Any]) -> Plane:
+    tokens = _array(raw, "tokens", (None, None, 2))
+    n, T = tokens.shape[:2]
+    if not (1 <= n <= MOST_SEQUENCES and 2 <= T <= MOST_TOKENS):
+        raise ValueError(
+            f"tokens has shape {tokens.shape}; one to {MOST_SEQUENCES} sequences of two to {MOST_TOKENS} tokens in the "
+            "plane were expected."
+        )
+    queries = _array(raw, "queries", (n, None))
+    if not 1 <= queries.shape[1] <= MOST_TOKENS or not queries.any(axis=1).all():
+        raise ValueError(f"queries has shape {queries.shape}; nonzero rows of 1 to {MOST_TOKENS} were expected.")
+    labels = _array(raw, "labels", (n,))
+    if not (np.abs(labels) == 1).all():
+        raise ValueError(f"labels is {labels.tolist()}; -1 and +1 were expected.")
+    start = raw.get("start")
+    return Plane(
+        tokens,
+        queries,
+        labels,
+        _array(raw, "v", (2,)),
+        _one_of(raw, "head", HEADS, "linear"),
+        _one_of(raw, "optimizer", TRAINERS, "normalized_gd"),
+        _one_of(raw, "norm", NORMS, "frobenius"),
+        _steps(raw),
+        _one_of(raw, "numerics", NUMERICS, "exact"),
+        _read_keep(raw.get("keep", "trained"), n, T),
+        None if start is None else _array(raw, "start", (2,)),
+        bool(raw.get("basins", False)),
+    )
+
+
+def _read_classes(raw: Mapping[str, Any]) -> Classes:
+    points = _array(raw, "points", (None, 2))
+    if not 1 <= len(points) <= MOST_POINTS:
+        raise ValueError(f"points has shape {points.shape}; one to {MOST_POINTS} points were expected.")
+    classes = _array(raw, "classes", (len(points),))
+    if not np.isin(classes, range(CLASSES)).all():
+        raise ValueError(f"classes is {classes.tolist()}; numbers from 0 to {CLASSES - 1} were expected.")
+    return Classes(points, classes.astype(int), _steps(raw))
+
+
+def _read_keep(value: Any, n: int, T: int) -> str | tuple[int, ...]:
+    if isinstance(value, str) and value in KEEPS:
+        return value
+    fits = isinstance(value, Sequence) and not isinstance(value, str) and len(value) == n
+    if not fits or not all(type(token) is int and 0 <= token < T for token in value):
+        raise ValueError(f"keep is {value!r}; 'trained', 'best' or {n} tokens from 0 to {T - 1} were expected.")
+    return tuple(value)
+
+
+def _one_of(raw: Mapping[str, Any], name: str, choices: Sequence[Any], default: Any) -> Any:
+    value = raw.get(name, default)
+    for choice in choices:
+        if type(value) is type(choice) and value == choice:
+            return choice
+    raise ValueError(f"{name} is {value!r}; one of {', '.join(map(repr, choices))} was expected.")
+
+
+def _steps(raw: Mapping[str, Any]) -> int:
+    value = raw.get("steps", 2000)
+    if type(value) is not int or not 1 <= value <= MOST_STEPS:
+        raise ValueError(f"steps is {value!r}; a whole number from 1 to {MOST_STEPS} was expected.")
+    return value
+
+
+def _array(raw: Mapping[str, Any], name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+    """Read finite numbers of that shape; None stands for any length."""
+    try:
+        array = np.array(raw.get(name), dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is no array of numbers; shape {_said(shape)} was expected.") from None
+    fits = array.ndim == len(shape) and all(
+        asked in (None, size) for asked, size in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise ValueError(f"{name} has shape {array.shape}; {_said(shape)} was expected.")
+    if not (np.abs(array) <= FARTHEST).all():  # also false for NaN
+        raise ValueError(f"{name} of shape {array.shape} leaves the plane; numbers up to {FARTHEST:g} were expected.")
+    return array
+
+
+def _said(shape: tuple[int | None, ...]) -> str:
+    return f"({', '.join('any' if size is None else str(size) for size in shape)})"

@@ -1,0 +1,192 @@
+"""The sentence under the picture: what training did, and what the theory says of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.core.status import Status
+from attsvm.playground.runs import Run, attention_of
+from attsvm.playground.state import Plane
+from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial, compare_with_neighbours
+
+GOOD, UNSURE, BAD = "good", "unsure", "bad"
+# Loss of correlation that shows in the picture.
+VISIBLE = 1e-3
+
+
+def plane_verdict(state: Plane, trial: Trial, run: Run, exact: Run | None) -> dict[str, str]:
+    """Say in a word and a sentence or two what the picture shows.
+
+    Parameters
+    ----------
+    state : Plane
+    trial : Trial
+    run : Run
+        Of W.
+    exact : Run or None
+        The same training in exact arithmetic, where `run` is in float32.
+
+    Returns
+    -------
+    dict
+        `tone` ("good", "unsure" or "bad"), `word` and `sentence`.
+    """
+    tone, word, sentence = _composed(run) if state.head == "relu" else _selected(trial, run)
+    if exact is not None:
+        lost = _lost(run, exact)
+        tone, word, sentence = (
+            (BAD, "Direction lost", lost) if lost else (tone, word, f"{sentence} Nothing is lost yet.")
+        )
+    if run.trace.notice:
+        sentence = f"{sentence} {run.trace.notice}"
+    return {"tone": tone, "word": word, "sentence": sentence}
+
+
+def _selected(trial: Trial, run: Run) -> tuple[str, str, str]:
+    """Judge the tokens that a linear head keeps."""
+    attention = attention_of(trial, np.asarray(run.trace.W, dtype=np.float64)[-1:])[0]
+    shared = [i for i, row in enumerate(attention) if row.max() < SELECTED]
+    if run.solution.status is Status.INFEASIBLE:
+        return BAD, "Infeasible", f"{_contradiction(run)} {_instead(shared, attention, run)}"
+    if run.solution.status is not Status.OPTIMAL:
+        return UNSURE, "Undecided", run.solution.sentence
+    locality = compare_with_neighbours(trial, run.solution)
+    on_target = (attention.argmax(axis=1) == run.selected).all()
+    if shared and on_target:
+        where = _sequences(shared)
+        most = min(float(attention[i].max()) for i in shared)
+        return UNSURE, "Under way", (
+            f"After {run.trace.step[-1]:,} steps {where} still {'shares' if len(shared) == 1 else 'share'} attention: "
+            f"{most:.0%} on the kept token. {_angle(run)}"
+        )  # fmt: skip
+    if not on_target:
+        return (
+            UNSURE,
+            "Elsewhere",
+            (
+                f"Training ends on other tokens than those the SVM keeps: on {_tokens(attention.argmax(axis=1))}. "
+                f"{_angle(run)}"
+            ),
+        )
+    if (run.selected == trial.optimal).all():
+        return GOOD, "Globally optimal", f"Every sequence keeps its best-scoring token. {_angle(run)}"
+    return _judge_locality(trial, run, locality)
+
+
+def _judge_locality(trial: Trial, run: Run, locality: LocalOptimality) -> tuple[str, str, str]:
+    lower = [i for i in range(len(run.selected)) if run.selected[i] != trial.optimal[i]]
+    if locality.holds:
+        reasons = "; ".join(_reason(trial, run, locality, i) for i in lower)
+        return GOOD, "Locally optimal", f"{reasons[0].upper()}{reasons[1:]}. {_angle(run)}"
+    i, t = (int(at) for at in np.argwhere(locality.violations)[0])
+    return (
+        BAD,
+        "Not locally optimal",
+        (
+            f"In sequence {i + 1} token {t + 1} is at margin one and scores no less than the kept token "
+            f"{run.selected[i] + 1}: longer training may leave it. {_angle(run)}"
+        ),
+    )
+
+
+def _reason(trial: Trial, run: Run, locality: LocalOptimality, i: int) -> str:
+    """Say why sequence i keeps a token that does not score best."""
+    kept, best = run.selected[i] + 1, trial.optimal[i] + 1
+    keeps = f"sequence {i + 1} keeps token {kept} although token {best} scores higher, because"
+    near = np.flatnonzero(locality.neighbours[i])
+    if not len(near):
+        return f"{keeps} none of its other tokens is at margin one: none is near enough to pull"
+    if len(near) == 1:
+        return f"{keeps} only token {near[0] + 1} is at margin one, and it scores lower"
+    return f"{keeps} only tokens {_listed([str(t + 1) for t in near])} are at margin one, and they score lower"
+
+
+def _contradiction(run: Run) -> str:
+    """Say why no W keeps the tokens: which sequences the multipliers of the proof name."""
+    certificate = run.solution.certificate
+    weight = np.zeros(len(run.selected)) if certificate is None else np.asarray(certificate.dual).sum(axis=1)
+    named = np.flatnonzero(weight > 1e-9 * max(weight.max(initial=0.0), 1e-300))
+    if len(named) == 1:
+        i = int(named[0])
+        return (
+            f"No W keeps token {run.selected[i] + 1} of sequence {i + 1}: it lies inside the hull of the others, so "
+            "whatever the direction, one of them gets as much attention or more (Farkas multipliers prove it)."
+        )
+    return (
+        f"No single W keeps {_tokens(run.selected)}: what {_sequences(named.tolist())} ask for adds up to 0 ≥ 1 "
+        "(Farkas multipliers prove it)."
+    )
+
+
+def _instead(shared: list[int], attention: np.ndarray, run: Run) -> str:
+    if shared:
+        verb = "shares" if len(shared) == 1 else "share"
+        return f"After {run.trace.step[-1]:,} steps {_sequences(shared)} {verb} attention."
+    return f"Training ends on {_tokens(attention.argmax(axis=1))}."
+
+
+def _composed(run: Run) -> tuple[str, str, str]:
+    """Judge the sets of tokens that a nonlinear head keeps."""
+    found = run.equivalence
+    assert found is not None
+    if found.solution is None or not np.isfinite(found.solution.objective):
+        return UNSURE, "Under way", "No matrix ties the tokens that hold attention now and separates the others."
+    sets = [np.flatnonzero(row) for row in found.selected]
+    if bool(run.trace.stationary):
+        return UNSURE, "At rest", (
+            "The output lies where the head is flat: the gradient is zero, training has ended, and the tokens keep the "
+            "attention they had there."
+        )  # fmt: skip
+    if not run.solution.problem.has_rejected:
+        return UNSURE, "Under way", "Every token still holds attention; there is nothing to separate yet."
+    attention = np.asarray(run.trace.attention)[-1]
+    parts = [
+        f"sequence {i + 1} mixes tokens {_listed([str(t + 1) for t in kept])} "
+        f"({_listed([f'{attention[i, t]:.0%}' for t in kept])})"
+        if len(kept) > 1
+        else f"sequence {i + 1} keeps token {kept[0] + 1}"
+        for i, kept in enumerate(sets)
+    ]
+    sentence = _listed(parts)
+    word = "Composition" if any(len(kept) > 1 for kept in sets) else "Selection"
+    return GOOD, word, (
+        f"{sentence[0].upper()}{sentence[1:]}: W approaches a finite part, which sets the shares, plus the SVM "
+        f"that ties the kept tokens. {_angle(run, 'that SVM equivalent')}"
+    )  # fmt: skip
+
+
+def _lost(run: Run, exact: Run) -> str:
+    """Say what single precision lost against exact arithmetic; empty for nothing that can be seen."""
+    ours, theirs = run.correlation[-1], exact.correlation[-1]
+    if not (run.selected == exact.selected).all():
+        return f"In single precision training ends on {_tokens(run.selected)}, exactly on {_tokens(exact.selected)}."
+    if not theirs - ours > VISIBLE:  # also of NaN
+        return ""
+    return (
+        f"Plain float32 ends {_degrees(ours)} from the max-margin direction: softmax is saturated and its gradient is "
+        f"rounding. Exact gradients end {_degrees(theirs)} from it."
+    )
+
+
+def _angle(run: Run, what: str = "the max-margin direction") -> str:
+    last = run.correlation[-1]
+    if not np.isfinite(last):
+        return ""
+    return f"W is {_degrees(last)} from {what}."
+
+
+def _degrees(cosine: float) -> str:
+    return f"{np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0))):.2g}°"
+
+
+def _tokens(selected: np.ndarray) -> str:
+    parts = [f"token {token + 1} of sequence {i + 1}" for i, token in enumerate(selected)]
+    return _listed(parts)
+
+
+def _sequences(indices: list[int]) -> str:
+    return f"sequence{'s' if len(indices) > 1 else ''} {_listed([str(i + 1) for i in indices])}"
+
+
+def _listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -1,0 +1,128 @@
+r"""Heads with re-drawn weights: what a number says of an untrained head on the same tokens.
+
+What a head attends to is chosen by its own W, so any W, trained or not, points towards the SVM of its own selection,
+and a permuted selection is no null for that. The null here is a *model*: the same tokens, mask and additive bias, and
+weights drawn anew, each draw with the selection that *it* makes. Two kinds of draws take turns.
+
+* **rotated**: :math:`K \to U K,\; Q \to V Q` with U and V Haar-distributed: the spectra and norms of K, Q and W are the
+  trained ones (and, of a rotary head, those of the product for every distance), the directions are not.
+* **permuted**: the entries of K are permuted, and those of Q: the norms and the distribution of entries are the trained
+  ones, the spectrum is that of noise.
+
+The bias of a query or key map, which is the last row of its factor, becomes a random direction of the same length, or
+is permuted by itself. Behind a query/key norm the factors are diagonal gains, and what is drawn anew is a rotation of
+the normalised vectors, or the order of the gains; the projection before the norm stays trained. The weights of an
+untrained model are draws of the null themselves, up to the law of their entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attsvm.core.summary import Listed
+from attsvm.pretrained.head import AttentionHead
+
+# A trained number stands out above all draws when it is also this many of their standard deviations above their mean:
+# of N heads a share 1/(draws + 1) exceeds all draws by luck alone.
+OUTSTANDING = 3.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Standing(Listed):
+    """A number of the trained head among the same number of heads with re-drawn weights.
+
+    Attributes
+    ----------
+    trained : float
+    rotated, permuted : ndarray
+        Of the draws of each kind; nan where a draw has no such number.
+    """
+
+    trained: float
+    rotated: np.ndarray
+    permuted: np.ndarray
+
+    @property
+    def draws(self) -> np.ndarray:
+        """Numbers of the draws of both kinds that have one."""
+        both = np.concatenate([self.rotated, self.permuted])
+        return both[np.isfinite(both)]
+
+    @property
+    def median(self) -> float:
+        """Median of the draws; nan without any."""
+        return float(np.median(self.draws)) if len(self.draws) else float("nan")
+
+    @property
+    def added(self) -> float:
+        """What training added to the median of the draws."""
+        return self.trained - self.median
+
+    @property
+    def share_below(self) -> float:
+        """Share of the draws that lie below the trained number; nan without any."""
+        return float((self.draws < self.trained).mean()) if len(self.draws) else float("nan")
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether the trained number is above all draws, and by more than they vary."""
+        draws = self.draws
+        if len(draws) < 2:
+            return False
+        return bool(self.trained > max(draws.max(), draws.mean() + OUTSTANDING * draws.std(ddof=1)))
+
+
+def redrawn(head: AttentionHead, count: int, rng: np.random.Generator) -> Iterator[tuple[str, AttentionHead]]:
+    """Draw heads with weights anew, on the same tokens.
+
+    Parameters
+    ----------
+    head : AttentionHead
+    count : int
+        Kinds of draws take turns: "rotated", "permuted", "rotated", ...
+    rng : Generator
+
+    Yields
+    ------
+    kind : str
+    head : AttentionHead
+        With its own attention, and thereby its own selection.
+    """
+    for number in range(count):
+        kind, draw = ("permuted", _permuted) if number % 2 else ("rotated", _rotated)
+        biases = _bias_rows(head)
+        K, Q = (draw(factor, bias, rng) for factor, bias in zip((head.K, head.Q), biases, strict=True))
+        fresh = replace(head, K=K, Q=Q)
+        yield kind, replace(fresh, probabilities=fresh.attention())
+
+
+def _bias_rows(head: AttentionHead) -> tuple[bool, bool]:
+    """Tell which factors end in the row of a bias: those whose vectors end in a coordinate that is always 1."""
+    return bool((head.tokens[..., -1] == 1).all()), bool((head.queries[:, -1] == 1).all())
+
+
+def _rotated(factor: np.ndarray, bias: bool, rng: np.random.Generator) -> np.ndarray:
+    weights, last = (factor[:-1], factor[-1:]) if bias else (factor, factor[:0])
+    d, width = weights.shape
+    if d <= width:
+        rotation, triangle = np.linalg.qr(rng.standard_normal((d, d)))
+        image = (rotation * np.sign(np.diag(triangle))) @ weights
+    else:  # a Haar frame times the triangle of the weights is their image under a Haar rotation, which is not formed
+        frame, triangle = np.linalg.qr(rng.standard_normal((d, width)))
+        image = (frame * np.sign(np.diag(triangle))) @ np.linalg.qr(weights, mode="r")
+    if len(last):
+        direction = rng.standard_normal(last.shape)
+        last = direction * (np.linalg.norm(last) / np.linalg.norm(direction))
+    return np.concatenate([image, last])
+
+
+def _permuted(factor: np.ndarray, bias: bool, rng: np.random.Generator) -> np.ndarray:
+    weights, last = (factor[:-1], factor[-1:]) if bias else (factor, factor[:0])
+    if weights.shape[0] == weights.shape[1] and np.count_nonzero(weights - np.diag(np.diag(weights))) == 0:
+        image = np.diag(rng.permutation(np.diag(weights)))  # the gain of a norm has no other entries
+    else:
+        image = rng.permutation(weights.ravel()).reshape(weights.shape)
+    return np.concatenate([image, rng.permutation(last, axis=1)])

@@ -1,0 +1,105 @@
+"""What the tokens of a recorded attention call are: which ask, which are padding, their places and their text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from attsvm.pretrained.recording import AttentionCall, Stream
+from attsvm.pretrained.sources import AffineMap
+
+
+def read_mask(call: AttentionCall) -> tuple[np.ndarray, np.ndarray | None]:
+    """Split what is added to the scores into visible tokens and an additive term, (B, H or 1, Tq, Tk) each."""
+    B, _, Tq, _ = call.query.shape
+    Tk = call.key.shape[2]
+    visible = torch.ones(B, 1, Tq, Tk, dtype=torch.bool)
+    additive = None
+    if call.bias is not None:
+        additive = call.bias.detach().double().expand(B, -1, -1, -1)
+    if call.mask is not None:
+        call_mask = call.mask[..., :Tk].detach()
+        if call_mask.dtype == torch.bool:
+            visible = call_mask
+        else:
+            visible = call_mask > torch.finfo(call_mask.dtype).min / 2
+            rest = torch.where(visible, call_mask, 0.0).double()
+            if rest.any():
+                additive = rest if additive is None else additive + rest
+        visible = visible.expand(B, -1, Tq, -1)
+    spread = None if additive is None or not additive.any() else additive.expand(B, -1, Tq, -1).numpy()
+    return visible.numpy(), spread
+
+
+def _padding(stream: Stream, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Tokens that are no padding, bool (B, T), where the stream says so."""
+    if stream.padding is None or tuple(stream.padding.shape) != shape:
+        return None
+    return stream.padding.bool().numpy()
+
+
+def asking(call: AttentionCall, visible: np.ndarray, *, self_attention: bool) -> np.ndarray:
+    """Tell which positions ask: no padding, and at least one token seen; (B, Tq)."""
+    sees = np.asarray(visible.any(axis=(1, 3)))
+    own = _padding(call.stream, sees.shape)
+    if own is not None:
+        return sees & own
+    return sees & np.diagonal(visible.any(axis=1), axis1=1, axis2=2) if self_attention else sees
+
+
+def key_stream(call: AttentionCall, streams: list[Stream], *, self_attention: bool) -> Stream:
+    """Find what the keys belong to: under cross-attention, another part of the model with tokens of that number."""
+    if self_attention:
+        return call.stream
+    shape = call.key.shape[0], call.key.shape[2]
+    others = [stream for stream in streams if stream.ids is not None and stream.ids is not call.stream.ids]
+    return next((stream for stream in others if tuple(stream.ids.shape) == shape), Stream(None, None))
+
+
+def text_places(visible: np.ndarray, asks: np.ndarray, stream: Stream) -> np.ndarray:
+    """Count the tokens of each text from 0, padding left out (-1); int (B, Tk)."""
+    shape = visible.shape[0], visible.shape[3]
+    own = (visible.any(axis=1) & asks[:, :, None]).any(axis=1)
+    told = _padding(stream, shape)
+    own = own if told is None else own | told
+    return np.where(own, np.cumsum(own, axis=1) - 1, -1)
+
+
+def identifiers(stream: Stream, shape: tuple[int, int]) -> np.ndarray | None:
+    """Token ids of the keys, int (B, Tk)."""
+    return stream.ids.numpy() if stream.ids is not None and tuple(stream.ids.shape) == shape else None
+
+
+def token_texts(ids: np.ndarray | None, tokenizer: Any) -> tuple[tuple[tuple[str, ...], ...] | None, np.ndarray | None]:
+    """Text of every token, and which of them the tokenizer adds."""
+    if tokenizer is None or ids is None:
+        return None, None
+    texts = tuple(tuple(tokenizer.convert_ids_to_tokens(row.tolist())) for row in ids)
+    return texts, np.isin(ids, list(tokenizer.all_special_ids))
+
+
+class Shared:
+    """Arrays of tokens and queries, made once for all heads of a layer that read the same tensor."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[tuple[int, bool], tuple[torch.Tensor, np.ndarray]] = {}
+        self._queries: dict[int, np.ndarray] = {}
+
+    def tokens(self, side: AffineMap, homogeneous: bool) -> np.ndarray:
+        """Return x, with a last coordinate 1 when asked, (B, T, d)."""
+        slot = (id(side.tokens), homogeneous)
+        if slot not in self._tokens:
+            x = side.tokens.detach().double().numpy()
+            if homogeneous:
+                x = np.concatenate([x, np.ones((*x.shape[:2], 1))], axis=2)
+            self._tokens[slot] = (side.tokens, x)  # the tensor is kept so that its id stays its own
+        return self._tokens[slot][1]
+
+    def queries(self, side: AffineMap, homogeneous: bool, where: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Return z of the positions that ask, (n, dz)."""
+        z = self.tokens(side, homogeneous)
+        if id(z) not in self._queries:
+            self._queries[id(z)] = z[where]
+        return self._queries[id(z)]

@@ -1,0 +1,273 @@
+r"""Named types of heads, from where all of the attention lies.
+
+A type is a set of tokens that each query has by a rule, and its score the mean share of attention on that set, over the
+queries that have one: the token before (*previous*); the token at one other offset (*offset*); other tokens of the same
+word (*duplicate*); tokens that follow another occurrence of the query's word (*induction*, Elhage et al. 2021,
+Olsson et al., arXiv 2209.11895); the first token of the text (*first*, a sink); punctuation and the tokens that the
+tokenizer adds (*delimiter*). *Content* is what no rule of place explains: the total variation between a query's
+attention and the mean attention by offset or by place, whichever is nearer.
+
+Uniform attention gives every set its share, and a head with re-drawn weights (:mod:`attsvm.pretrained.null`) gives it
+more or less than that. A head is named by the set of which it has the most beyond both, if its score stands out among
+the re-drawn heads' and is at least :data:`NAMED`; failing that "content", if only that stands out; failing that it has
+no name.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.core.summary import Listed, Worded
+from attsvm.pretrained.head import AttentionHead, by_sequence
+from attsvm.pretrained.null import Standing, redrawn
+from attsvm.pretrained.selectivity import asking_heads_queries
+
+TYPES = ("previous", "offset", "duplicate", "induction", "first", "delimiter", "content")
+# Share of attention below which a set names no head.
+NAMED = 0.3
+# Offsets tried for the positional type.
+REACH = 8
+SHOWN = 6
+_PHRASES = {
+    "previous": "the token before",
+    "duplicate": "other occurrences of the same token",
+    "induction": "tokens that followed the same token elsewhere",
+    "first": "the first token of the text",
+    "delimiter": "punctuation and special tokens",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TypeScore(Listed):
+    """How much of a head's attention one rule explains.
+
+    Attributes
+    ----------
+    queries : int
+        Queries to which the rule gives a token.
+    uniform : float
+        What uniform attention would score.
+    standing : Standing
+        The score, and those of heads with re-drawn weights.
+    """
+
+    queries: int
+    uniform: float
+    standing: Standing
+
+    @property
+    def score(self) -> float:
+        """Mean share of attention (content: mean total variation)."""
+        return self.standing.trained
+
+    @property
+    def excess(self) -> float:
+        """Score beyond what uniform attention and the median re-drawn head have."""
+        return self.score - max(self.uniform, self.standing.median)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadTypes(Worded):
+    """The scores of a head's types, and its name.
+
+    Attributes
+    ----------
+    scores : dict of str to TypeScore
+        By type; missing are those of which the inputs say nothing (no token ids; offsets of cross-attention).
+    offset : int or None
+        The one of the type "offset".
+    name : str or None
+        The type it is named by.
+    shows : ndarray of int
+        Queries of the head (rows) with the most of their attention where the name says, of different sequences.
+    """
+
+    scores: dict[str, TypeScore]
+    offset: int | None
+    name: str | None
+    shows: np.ndarray
+
+    @property
+    def label(self) -> str:
+        """The name in words; a dash without one."""
+        return f"offset {self.offset:+d}" if self.name == "offset" else self.name or "–"
+
+    @property
+    def sentence(self) -> str:
+        """Say it in one sentence."""
+        if self.name is None:
+            return (
+                "No named type: no rule has a large share of the attention "
+                "and more than a head with re-drawn weights pays."
+            )
+        own = self.scores[self.name]
+        draws = len(own.standing.draws)
+        null = f"uniform attention would pay {_percent(own.uniform)}, {draws} heads with re-drawn weights pay"
+        null += f" {_percent(own.standing.median)} (median), {_percent(float(own.standing.draws.max()))} at most"
+        if self.name == "content":
+            return (
+                f"Content head: {_percent(own.score)} of its attention is not where its mean by place would put it; of "
+                f"{draws} heads with re-drawn weights {_percent(own.standing.median)} (median)."
+            )
+        what = f"the token at {self.offset:+d}" if self.name == "offset" else _PHRASES[self.name]
+        return (
+            f"{self.label.capitalize()} head: {own.queries} queries pay {_percent(own.score)} of their attention to "
+            f"{what}; {null}."
+        )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def head_types(head: AttentionHead, *, draws: int = 30, queries: int = 1000, seed: int = 0) -> HeadTypes:
+    """Score a head's types and name it.
+
+    Parameters
+    ----------
+    head : AttentionHead
+        With token ids (from texts or `input_ids`) for duplicates and induction, and texts for delimiters.
+    draws : int
+        Heads with re-drawn weights in the null.
+    queries : int
+        About how many are drawn, sequence by sequence.
+    seed : int
+
+    Returns
+    -------
+    HeadTypes
+
+    Raises
+    ------
+    ValueError
+        If no query sees two tokens, or there are fewer than two draws.
+    """
+    if draws < 2:
+        raise ValueError(f"draws is {draws}; at least 2 were expected.")
+    rng = np.random.default_rng((seed, 2))
+    asking_heads_queries(head)
+    rows = _sample(head, queries, rng)
+    sample = head.take(rows)
+    sets = _sets(sample)
+    trained, offset = _scores(sample, sets)
+    null: dict[str, dict[str, list[float]]] = {name: {"rotated": [], "permuted": []} for name in trained}
+    for kind, fresh in redrawn(sample, draws, rng):
+        for name, score in _scores(fresh, sets)[0].items():
+            null[name][kind].append(score)
+    visible = sample.mask.sum(axis=1)
+    scores = {}
+    for name, score in trained.items():
+        uniform, count = (1.0 / visible).mean() if name == "offset" else 0.0, len(visible)
+        if name in sets:
+            has = sets[name].any(axis=1)
+            uniform, count = float((sets[name].sum(axis=1) / visible)[has].mean()), int(has.sum())
+        standing = Standing(score, *(np.array(null[name][kind]) for kind in ("rotated", "permuted")))
+        scores[name] = TypeScore(count, float(uniform), standing)
+    name = _name(scores)
+    return HeadTypes(scores, offset, name, rows[_showing(sample, sets, name, offset)])
+
+
+def _sample(head: AttentionHead, queries: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw sequences until they have enough queries, and thin what is too much; ascending."""
+    several = head.mask.sum(axis=1) > 1
+    sequences = rng.permutation(np.unique(head.sequence[several]))
+    counts = np.bincount(head.sequence[several])[sequences]
+    enough = sequences[: int(np.searchsorted(np.cumsum(counts), queries)) + 1]
+    rows = np.flatnonzero(several & np.isin(head.sequence, enough))
+    return rows if len(rows) <= 2 * queries else np.sort(rng.choice(rows, 2 * queries, replace=False))
+
+
+def _sets(head: AttentionHead) -> dict[str, np.ndarray]:
+    """Tokens that each rule gives each query, bool (n, T); without the rules that give none a token."""
+    places = head.text_place[head.sequence]  # (n, T)
+    sets = {"first": places == 0}
+    if head.texts is not None:
+        ends = np.array([[_delimits(text) for text in row] for row in head.texts])
+        if head.special is not None:
+            ends |= head.special
+        sets["delimiter"] = ends[head.sequence] & (places > 0)
+    if head.self_attention:
+        own = head.query_place[:, None]
+        sets["first"] &= own > 0
+        sets["previous"] = places == own - 1
+        if head.ids is not None:
+            # Numbered by place, so that padding between or before the tokens plays no part.
+            before = np.full(head.ids.shape, -1)
+            for j, row in enumerate(head.text_place):
+                tokens = np.flatnonzero(row >= 0)
+                before[j, tokens[1:]] = head.ids[j, tokens[:-1]]
+            asked = head.ids[head.sequence, head.position][:, None]
+            sets["duplicate"] = (head.ids[head.sequence] == asked) & (places != own)
+            sets["induction"] = (before[head.sequence] == asked) & (places != own + 1) & (places != own)
+    sets = {name: tokens & head.mask for name, tokens in sets.items()}
+    return {name: tokens for name, tokens in sets.items() if tokens.any()}
+
+
+def _delimits(text: str) -> bool:
+    bare = text.replace("##", "").strip("Ġ▁Ċ \n\t")
+    return not bare or all(character in string.punctuation for character in bare)
+
+
+def _scores(head: AttentionHead, sets: dict[str, np.ndarray]) -> tuple[dict[str, float], int | None]:
+    """Score every type; return the best offset beside."""
+    attention = np.where(head.mask, head.probabilities, 0.0)
+    scores = {name: float((attention * tokens).sum(axis=1)[tokens.any(axis=1)].mean()) for name, tokens in sets.items()}
+    offset = None
+    if head.self_attention:
+        tried = {k: _at(head, attention, k) for k in range(-REACH, REACH + 1) if k != -1}
+        shares = {k: share for k, share in tried.items() if share is not None}
+        if shares:
+            offset = max(shares, key=lambda k: shares[k])
+            scores["offset"] = shares[offset]
+    scores["content"] = _content(head, attention)
+    return scores, offset
+
+
+def _at(head: AttentionHead, attention: np.ndarray, offset: int) -> float | None:
+    """Mean attention to the token at an offset, over the queries that see one; None where fewer than half do."""
+    there = (head.text_place[head.sequence] == head.query_place[:, None] + offset) & head.mask
+    has = there.any(axis=1)
+    return float((attention * there).sum(axis=1)[has].mean()) if has.mean() >= 0.5 else None
+
+
+def _content(head: AttentionHead, attention: np.ndarray) -> float:
+    """Mean total variation from the mean attention by place or by offset, whichever is nearer."""
+    places = head.text_place[head.sequence]
+    keys = [places]
+    if head.self_attention:
+        keys.append(places - head.query_place[:, None])
+    distances = []
+    for key in keys:
+        index = key - key.min()
+        total = np.bincount(index[head.mask], weights=attention[head.mask])
+        count = np.bincount(index[head.mask])
+        mean = np.where(head.mask, (total / np.maximum(count, 1))[np.minimum(index, len(total) - 1)], 0.0)
+        mean /= np.maximum(mean.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        distances.append(0.5 * np.abs(attention - mean).sum(axis=1).mean())
+    return float(min(distances))
+
+
+def _name(scores: dict[str, TypeScore]) -> str | None:
+    """Name the type with the most beyond its null, among those that stand out."""
+    standing_out = {name: one for name, one in scores.items() if one.standing.outstanding and one.score >= NAMED}
+    rules = {name: one.excess for name, one in standing_out.items() if name != "content" and one.excess > 0}
+    if rules:
+        return max(rules, key=lambda name: rules[name])
+    return "content" if "content" in standing_out else None
+
+
+def _showing(head: AttentionHead, sets: dict[str, np.ndarray], name: str | None, offset: int | None) -> np.ndarray:
+    """Find the queries with the most attention where the name says, one a sequence."""
+    if name is None:
+        return np.zeros(0, dtype=int)
+    attention = np.where(head.mask, head.probabilities, 0.0)
+    if name == "content":
+        mass = attention.max(axis=1)
+    else:
+        there = head.text_place[head.sequence] == head.query_place[:, None] + offset if name == "offset" else sets[name]
+        mass = (attention * there).sum(axis=1)
+    best = [rows[mass[rows].argmax()] for _, rows in by_sequence(head.sequence)]
+    return np.array(sorted(best, key=lambda i: -mass[i])[:SHOWN])

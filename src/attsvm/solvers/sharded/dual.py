@@ -1,0 +1,76 @@
+"""What multipliers of a working set prove of the whole problem: all others are zero, or known by their sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.solvers.common.certified_pair import Bulk, dual_below
+from attsvm.solvers.sharded.pricing import Settled
+from attsvm.solvers.sharded.restriction import Restriction
+
+
+@dataclass(frozen=True, eq=False)
+class Dual:
+    """Multipliers, scaled to be admissible, and the bound they prove.
+
+    Attributes
+    ----------
+    restriction : Restriction
+    values : ndarray, shape (J,)
+        Of the restriction's table.
+    settled : Settled or None
+    anchor : ndarray, shape (d, dz), or None
+        Which constraints those are.
+    lower_bound : float
+        On the smallest objective, every rounding counted.
+    """
+
+    restriction: Restriction
+    values: np.ndarray
+    settled: Settled | None
+    anchor: np.ndarray | None
+    lower_bound: float
+
+    @classmethod
+    def of(
+        cls,
+        restriction: Restriction,
+        values: np.ndarray,
+        settled: Settled | None,
+        anchor: np.ndarray | None,
+        empty: int,
+        residual: float,
+    ) -> Dual:
+        """Scale multipliers (J,) to the best bound they prove.
+
+        Parameters
+        ----------
+        restriction : Restriction
+        values : ndarray, shape (J,)
+        settled : Settled or None
+            Multipliers at C.
+        anchor : ndarray, shape (d, dz), or None
+        empty : int
+            Rejected tokens of a soft margin that no W moves: each adds its loss to both sides.
+        residual : float
+            How far scores of tied tokens may differ.
+        """
+        problem, terms, prior = restriction.problem, restriction.terms, restriction.prior
+        dual = terms.clip(restriction.scattered(values))
+        adjoint = problem.adjoint(dual)
+        bulk, gain, top = None, 0.0, 0.0
+        if settled is not None and settled.count:
+            top = terms.upper
+            gain = top * (settled.count - float(np.vdot(settled.pull, prior)))
+            adjoint = adjoint + top * settled.pull
+        length = terms.norm.dual(adjoint)
+        scale, _ = terms.bound(dual, adjoint, length, gain=gain, top=top)
+        if settled is not None and settled.count:
+            bulk = Bulk(scale * gain, scale * top * settled.weight, settled.depth)
+        dual = terms.clip(dual * scale)
+        low = dual_below(problem, terms, prior, dual, adjoint * scale, length * scale, residual, bulk=bulk)
+        if empty and not terms.hard:
+            low += terms.charge(np.ones(1)) * empty * (1 - 1e-15)
+        return cls(restriction, dual[restriction.row, restriction.column], settled, anchor, low)

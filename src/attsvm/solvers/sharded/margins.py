@@ -1,0 +1,191 @@
+r"""Margins of a shard, block by block: one read of the tokens, and nothing of their size is formed.
+
+Where every query has tokens of its own, differences are taken number by number as the tokens stream through. Where all
+queries read the same V tokens (next-token prediction) scores of a block of queries are one matrix product, and margins
+their differences: n V d multiplications without n V d numbers. A difference of scores is off by more than a score of
+differences; its length is taken to be :math:`(|x_\alpha| + |x_t|)|z|`, which covers that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.core.kernels import FAST, call, kernel
+from attsvm.core.paging import Pages, rows_in_chunk
+from attsvm.core.rounding import gamma, lengths_above, row_lengths, squares_of
+from attsvm.data.shards import Shard
+
+# Arrays of the size of a block's margins that are alive at once, beside its tokens.
+ALIVE = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some queries of a shard, and their margins under one or more W.
+
+    Attributes
+    ----------
+    rows : slice
+    margins : ndarray, shape (k, rows, T)
+        Under each of k matrices.
+    lengths : ndarray, shape (rows, T)
+        Of the constraints, from above.
+    rejected, tied : ndarray of bool, shape (rows, T)
+    reference : ndarray, shape (rows,)
+    tokens : ndarray, shape (rows, T, d), or (T, d)
+        float64 or float32; of two axes where all queries read the same.
+    """
+
+    rows: slice
+    margins: np.ndarray
+    lengths: np.ndarray
+    rejected: np.ndarray
+    tied: np.ndarray
+    reference: np.ndarray
+    tokens: np.ndarray
+
+    def pick(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """Tokens at (row, column), each (k,): (k, d) float64."""
+        x = self.tokens[column] if self.tokens.ndim == 2 else self.tokens[row, column]
+        return x.astype(np.float64)
+
+    def pull(self, weights: np.ndarray, queries: np.ndarray) -> np.ndarray:
+        """Sum of weights_it delta_it z_i^T over the block, (d, dz); queries (rows, dz)."""
+        if self.tokens.ndim == 2:
+            chosen = weights.sum(axis=1)[:, None] * self.tokens[self.reference]  # (rows, d)
+            return chosen.T @ queries - self.tokens.T @ (weights.T @ queries)
+        moved = np.empty((len(weights), self.tokens.shape[2]))
+        call(_pulls, 2.0 * np.count_nonzero(weights) * moved.shape[1], self.tokens, self.reference, weights, moved)
+        return moved.T @ queries
+
+
+def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
+    """Evaluate a shard under matrices (k, d, dz).
+
+    Parameters
+    ----------
+    shard : Shard
+    matrices : ndarray, shape (k, d, dz)
+        k may be zero.
+
+    Yields
+    ------
+    Block
+
+    Raises
+    ------
+    ValueError
+        If tokens are not finite.
+    """
+    b, T, d = shard.tokens.shape
+    dz = shard.queries.shape[1]
+    row_bytes = 8 * ALIVE * T if shard.shared else T * max(8 * ALIVE, shard.tokens.dtype.itemsize * d)
+    step, pages = rows_in_chunk(row_bytes), Pages(shard.tokens)
+    words = _real(shard.tokens[0]).astype(np.float64) if shard.shared else None
+    word_lengths = None if words is None else row_lengths(words) * (1 + gamma(d + 8))
+    for start in range(0, len(shard.queries), step):
+        rows = slice(start, min(start + step, len(shard.queries)))
+        queries = shard.queries[rows]
+        selection, visible = shard.selection(rows), shard.visible(rows)
+        reference = selection.argmax(axis=1)
+        if (selection & ~visible).any():
+            raise ValueError("selected has a token hidden by mask; a visible one was expected.")
+        u = np.matmul(queries, np.swapaxes(matrices, 1, 2))  # (k, rows, d)
+        own = np.arange(len(queries))
+        if words is None or word_lengths is None:
+            tokens = _real(shard.tokens[_places(shard.sequence[rows])])
+            margins, squares = np.empty((len(u), *selection.shape)), np.empty(selection.shape)
+            call(_margins, float(tokens.size) * (2 + len(u)), tokens, reference, u, margins, squares)
+            lengths = _lengths(squares, queries, d + dz, tokens, reference)
+            pages.release()
+        else:
+            tokens = words
+            scores = np.matmul(u, words.T)  # (k, rows, V)
+            margins = np.take_along_axis(scores, reference[None, :, None], axis=2) - scores
+            longest = row_lengths(queries) * (1 + gamma(dz + 8))
+            lengths = (word_lengths[reference][:, None] + word_lengths) * longest[:, None] * (1 + gamma(8))
+        if not np.isfinite(lengths).all():
+            raise ValueError("tokens has NaN or infinity, or numbers whose squares are; finite numbers were expected.")
+        tied = selection.copy()
+        tied[own, reference] = False
+        yield Block(rows, margins, lengths, visible & ~selection, tied & visible, reference, tokens)
+
+
+def _places(sequence: np.ndarray) -> slice | np.ndarray:
+    """Consecutive sequences as a slice, which copies nothing."""
+    first, last = int(sequence[0]), int(sequence[-1])
+    consecutive = last - first == len(sequence) - 1 and bool((np.diff(sequence) == 1).all())
+    return slice(first, last + 1) if consecutive else sequence
+
+
+def _real(tokens: np.ndarray) -> np.ndarray:
+    """Single and double precision as they are, all else as double, contiguous."""
+    plain = np.asarray(tokens)
+    return np.ascontiguousarray(plain if plain.dtype in (np.float32, np.float64) else plain.astype(np.float64))
+
+
+def _lengths(
+    squares: np.ndarray, queries: np.ndarray, roundings: int, tokens: np.ndarray, reference: np.ndarray
+) -> np.ndarray:
+    """Lengths of the constraints from above, (rows, T), from the squares of their differences, which are overwritten."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = lengths_above(squares, squares_of(queries), roundings)
+        if lengths is None:
+            x = tokens.astype(np.float64)
+            delta = x[np.arange(len(x)), reference][:, None] - x
+            lengths = row_lengths(delta) * row_lengths(queries)[:, None] * (1.0 + 1e-12)
+    return lengths
+
+
+def _margins_plain(
+    tokens: np.ndarray, reference: np.ndarray, u: np.ndarray, margins: np.ndarray, squares: np.ndarray
+) -> None:
+    x = tokens.astype(np.float64)
+    delta = x[np.arange(len(x)), reference][:, None] - x
+    margins[:] = np.matmul(delta[None], u[..., None])[..., 0]
+    squares[:] = squares_of(delta)
+
+
+@kernel(fastmath=FAST, plain=_margins_plain)
+def _margins(
+    tokens: np.ndarray, reference: np.ndarray, u: np.ndarray, margins: np.ndarray, squares: np.ndarray
+) -> None:
+    """Margins (k, rows, T) of tokens (rows, T, d) under u = W z (k, rows, d), and squares of their differences."""
+    rows, T, d = tokens.shape
+    k = len(u)
+    for i in range(rows):
+        chosen = reference[i]
+        for t in range(T):
+            square = 0.0
+            for m in range(k):
+                total = 0.0
+                for j in range(d):
+                    total += (np.float64(tokens[i, chosen, j]) - np.float64(tokens[i, t, j])) * u[m, i, j]
+                margins[m, i, t] = total
+            for j in range(d):
+                gap = np.float64(tokens[i, chosen, j]) - np.float64(tokens[i, t, j])
+                square += gap * gap
+            squares[i, t] = square
+
+
+def _pulls_plain(tokens: np.ndarray, reference: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
+    x = tokens.astype(np.float64)
+    out[:] = np.matmul(weights[:, None, :], x[np.arange(len(x)), reference][:, None] - x)[:, 0]
+
+
+@kernel(fastmath=FAST, plain=_pulls_plain)
+def _pulls(tokens: np.ndarray, reference: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
+    """Sums over t of weights_it (x_{i alpha_i} - x_it), (rows, d)."""
+    rows, T, d = tokens.shape
+    for i in range(rows):
+        chosen = reference[i]
+        for j in range(d):
+            out[i, j] = 0.0
+        for t in range(T):
+            weight = weights[i, t]
+            if weight != 0.0:
+                for j in range(d):
+                    out[i, j] += weight * (np.float64(tokens[i, chosen, j]) - np.float64(tokens[i, t, j]))

@@ -1,0 +1,372 @@
+r"""What a shard is asked in a round, and what it answers: a W out, the smallest margin and a few constraints back.
+
+Answers add up (:func:`merged`), so that they are joined in pairs on the way and what arrives has the size of W and of
+the constraints that are new, however many shards there are. A shard keeps nothing between rounds: a worker that is
+lost costs the pass it was at.
+
+With a hinge, constraints that fall short have their multipliers at C. Those that do so clearly at an earlier W, the
+*anchor*, are not brought back but enter as a sum (:class:`Settled`); which they are follows from the anchor, so that a
+shard need not remember them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from attsvm.core.rounding import FEW, PAIRWISE, gamma
+from attsvm.data.shards import Shard, ShardArrays, ShardFile
+from attsvm.solvers.sharded.margins import Block, blocks
+
+# Settled constraints fall short by more than this of the margin at the anchor: those nearer may be anywhere.
+DEEP = 0.02
+# Shards of which a worker keeps the opened file.
+OPEN = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """Constraints that were brought here, with the numbers they are made of.
+
+    Attributes
+    ----------
+    shard, query, token : ndarray of int, shape (J,)
+        Where they are from; queries are counted within their shard.
+    x : ndarray, shape (J, d)
+        The token that is to lose, or to tie.
+    tied : ndarray of bool, shape (J,)
+    settled : ndarray of bool, shape (J,)
+        Whether the constraint was one of a sum.
+    key : ndarray, shape (J,)
+        The smaller, the more urgent.
+    owner : ndarray of int, shape (J,)
+        The constraint's row in the next three.
+    asking : ndarray of int, shape (m, 3)
+        Shard, query and reference token.
+    z, reference : ndarray, shapes (m, dz) and (m, d)
+    """
+
+    shard: np.ndarray
+    query: np.ndarray
+    token: np.ndarray
+    x: np.ndarray
+    tied: np.ndarray
+    settled: np.ndarray
+    key: np.ndarray
+    owner: np.ndarray
+    asking: np.ndarray
+    z: np.ndarray
+    reference: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.token)
+
+    @staticmethod
+    def joined(parts: Sequence[Constraints]) -> Constraints:
+        """Put several tables below one another."""
+        offsets = np.cumsum([0, *(len(part.asking) for part in parts)])
+        owner = np.concatenate([part.owner + offset for part, offset in zip(parts, offsets, strict=False)])
+        own = ("shard", "query", "token", "x", "tied", "settled", "key")
+        values = {name: np.concatenate([getattr(part, name) for part in parts]) for name in own}
+        rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("asking", "z", "reference")}
+        return Constraints(**values, owner=owner, **rows)
+
+    def where(self, keep: np.ndarray) -> Constraints:
+        """Keep some of them, and the queries these need."""
+        used, owner = np.unique(self.owner[keep], return_inverse=True)
+        own = ("shard", "query", "token", "x", "tied", "settled", "key")
+        values = {name: getattr(self, name)[keep] for name in own}
+        return Constraints(
+            **values, owner=owner, asking=self.asking[used], z=self.z[used], reference=self.reference[used]
+        )
+
+    def most_urgent(self, room: int) -> Constraints:
+        """Keep ties, and of the others at most ``room``; first come, first served where keys are equal."""
+        free = np.flatnonzero(~self.tied)
+        if len(free) <= room:
+            return self
+        keep = self.tied.copy()
+        keep[free[np.argsort(self.key[free], kind="stable")[:room]]] = True
+        return self.where(keep)
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """Constraints that enter as a sum.
+
+    Attributes
+    ----------
+    pull : ndarray, shape (d, dz)
+        Sum of delta z^T.
+    count : int
+    weight : float
+        Sum of their lengths.
+    depth : int
+        Additions that a term of the sum passes through at most.
+    """
+
+    pull: np.ndarray
+    count: int
+    weight: float
+    depth: int
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What every shard is asked.
+
+    Attributes
+    ----------
+    W : ndarray, shape (d, dz)
+    allowance : float
+        Times its length it is counted against every margin.
+    each, room : int
+        Most constraints of a query, and of all queries, that may come back.
+    nearest : bool
+        Bring back smallest margins, whatever they are, and all ties.
+    anchor : ndarray, shape (d, dz), or None
+    sums : bool
+        Add up what is settled.
+    hinge, hard : bool
+    """
+
+    W: np.ndarray
+    allowance: float
+    each: int
+    room: int
+    nearest: bool = False
+    anchor: np.ndarray | None = None
+    sums: bool = False
+    hinge: bool = False
+    hard: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What shards say of a W.
+
+    Attributes
+    ----------
+    smallest, floor : float
+        Smallest margin of a rejected token, and the same with the allowance counted against each.
+    shortfall, shortfall_above, square, square_above : float
+        Sums of what rejected tokens fall short of one by, and of its square; with the allowance counted.
+    largest : float
+        The largest shortfall, the allowance counted.
+    rejected, empty, misplaced : int
+        How many rejected tokens there are; how many of them no W moves; and how many are on the wrong side of one.
+    fresh : Constraints
+    settled : Settled or None
+    """
+
+    smallest: float
+    floor: float
+    shortfall: float
+    shortfall_above: float
+    square: float
+    square_above: float
+    largest: float
+    rejected: int
+    empty: int
+    misplaced: int
+    fresh: Constraints
+    settled: Settled | None
+
+
+Source = ShardFile | ShardArrays
+
+
+def opened(source: Source) -> Shard:
+    """Open a shard; a mapped file stays open."""
+    return _mapped(source) if isinstance(source, ShardFile) else source.open()
+
+
+@lru_cache(maxsize=OPEN)
+def _file(path: str, start: int, stop: int, words: str | None) -> Shard:
+    return ShardFile(path, start, stop, words).open()
+
+
+def _mapped(source: ShardFile) -> Shard:
+    if source.path.endswith((".parquet", ".zarr")):
+        return source.open()
+    return _file(source.path, source.start, source.stop, source.words)
+
+
+def direction(source: Source) -> np.ndarray:
+    """Sum all constraints of a shard, (d, dz): a first guess of W. Reads and checks every number of the shard."""
+    shard = opened(source)
+    d, dz = shard.tokens.shape[2], shard.queries.shape[1]
+    out = np.zeros((d, dz))
+    for block in blocks(shard, np.zeros((0, d, dz))):
+        out += block.pull(block.rejected.astype(float), shard.queries[block.rows])
+    return out
+
+
+def added(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Sum arrays in their order."""
+    return np.sum(parts, axis=0)
+
+
+def price(source: Source, number: int, known: np.ndarray, request: Request) -> Answer:
+    """Evaluate all constraints of a shard at W.
+
+    Parameters
+    ----------
+    source : ShardFile or ShardArrays
+    number : int
+        Of the shard.
+    known : ndarray of int, shape (K, 2)
+        Queries and tokens of the constraints that stand for themselves already.
+    request : Request
+
+    Returns
+    -------
+    Answer
+    """
+    shard = opened(source)
+    d, dz = request.W.shape
+    matrices = request.W[None] if request.anchor is None else np.stack([request.W, request.anchor])
+    parts = [_of_block(block, shard, number, request, known) for block in blocks(shard, matrices)]
+    return merged(parts or [_nothing(d, dz)], request.room)
+
+
+def merged(parts: Sequence[Answer], room: int) -> Answer:
+    """Join answers, keeping the most urgent constraints."""
+    sums = [part.settled for part in parts if part.settled is not None]
+    return Answer(
+        smallest=min(part.smallest for part in parts),
+        floor=min(part.floor for part in parts),
+        shortfall=math.fsum(part.shortfall for part in parts),
+        shortfall_above=math.fsum(part.shortfall_above for part in parts),
+        square=math.fsum(part.square for part in parts),
+        square_above=math.fsum(part.square_above for part in parts),
+        largest=max(part.largest for part in parts),
+        rejected=sum(part.rejected for part in parts),
+        empty=sum(part.empty for part in parts),
+        misplaced=sum(part.misplaced for part in parts),
+        fresh=Constraints.joined([part.fresh for part in parts]).most_urgent(room),
+        settled=None
+        if not sums
+        else Settled(
+            pull=added([part.pull for part in sums]),
+            count=sum(part.count for part in sums),
+            weight=math.fsum(part.weight for part in sums) * (1 + FEW),
+            depth=max(part.depth for part in sums) + len(sums),
+        ),
+    )
+
+
+def fetch(source: Source, number: int, places: np.ndarray) -> Constraints:
+    """Read constraints at known places, (K, 2) queries and tokens of a shard, as a checkpoint lists them."""
+    shard = opened(source)
+    T = shard.tokens.shape[1]
+    if len(places) and not (places[:, 0].max() < len(shard.queries) and places[:, 1].max() < T):
+        raise ValueError("the checkpoint names constraints that the shards do not have; it is of another problem.")
+    asking, owner = np.unique(places[:, 0], return_inverse=True)
+    selection = [shard.selection(slice(i, i + 1))[0] for i in asking.tolist()]
+    reference = np.array([marks.argmax() for marks in selection], dtype=np.int64)
+    sequence = shard.sequence[asking]
+    tied = np.array([selection[k][t] for k, t in zip(owner, places[:, 1], strict=True)], dtype=bool)
+    return Constraints(
+        shard=np.full(len(places), number),
+        query=places[:, 0],
+        token=places[:, 1],
+        x=np.asarray(shard.tokens[sequence[owner], places[:, 1]], dtype=np.float64),
+        tied=tied,
+        settled=np.zeros(len(places), dtype=bool),
+        key=np.zeros(len(places)),
+        owner=owner,
+        asking=np.column_stack([np.full(len(asking), number), asking, reference]),
+        z=shard.queries[asking],
+        reference=np.asarray(shard.tokens[sequence, reference], dtype=np.float64),
+    )
+
+
+def _of_block(block: Block, shard: Shard, number: int, request: Request, known: np.ndarray) -> Answer:
+    margins, lengths, rejected = block.margins[0], block.lengths, block.rejected
+    queries = shard.queries[block.rows]
+    least = margins - request.allowance * lengths
+    short, above = (np.maximum(1.0 - values[rejected], 0.0) for values in (margins, least))
+    empty = rejected & (lengths == 0.0)
+    outside = np.ones(margins.shape, dtype=bool)
+    here = known[(known[:, 0] >= block.rows.start) & (known[:, 0] < block.rows.stop)]
+    outside[here[:, 0] - block.rows.start, here[:, 1]] = False
+    candidates = rejected & outside if request.hard else rejected & outside & ~empty
+    settled = np.zeros(margins.shape, dtype=bool)
+    if request.anchor is not None:
+        settled = candidates & (block.margins[1] < 1.0 - DEEP)
+    if request.nearest:
+        joining, key = candidates, margins / np.where(lengths > 0, lengths, 1.0)
+    else:
+        joining = np.where(settled, margins > 1.0, candidates & (margins < 1.0))
+        short_by = (margins - 1.0) / np.where(lengths > 0, lengths, 1.0)
+        key = np.abs(short_by) if request.hinge else short_by
+    misplaced = int(joining.sum())
+    joining = _smallest(key, joining, request.each)
+    if joining.sum() > request.room:
+        limit = np.partition(key[joining], request.room - 1)[request.room - 1]
+        joining &= key <= limit
+    if request.nearest:
+        joining |= block.tied
+    row, column = np.nonzero(joining)
+    asking, owner = np.unique(row, return_inverse=True)
+    T = margins.shape[1]
+    fresh = Constraints(
+        shard=np.full(len(row), number),
+        query=row + block.rows.start,
+        token=column,
+        x=block.pick(row, column),
+        tied=block.tied[row, column],
+        settled=settled[row, column],
+        key=key[row, column],
+        owner=owner,
+        asking=np.column_stack([np.full(len(asking), number), asking + block.rows.start, block.reference[asking]]),
+        z=queries[asking],
+        reference=block.pick(asking, block.reference[asking]),
+    )
+    rows = len(margins)
+    return Answer(
+        smallest=float(np.min(margins, where=rejected, initial=np.inf)),
+        floor=float(np.min(least, where=rejected, initial=np.inf)),
+        shortfall=float(short.sum()),
+        shortfall_above=float(above.sum()),
+        square=float((short * short).sum()),
+        square_above=float((above * above).sum()),
+        largest=float(above.max(initial=0.0)),
+        rejected=int(rejected.sum()),
+        empty=int(empty.sum()),
+        misplaced=misplaced,
+        fresh=fresh,
+        settled=_sum_of(block, settled, queries, T + rows + 8) if request.sums else None,
+    )
+
+
+def _sum_of(block: Block, settled: np.ndarray, queries: np.ndarray, depth: int) -> Settled:
+    weight = float(block.lengths[settled].sum()) * (1 + gamma(PAIRWISE + 4))
+    return Settled(block.pull(settled.astype(float), queries), int(settled.sum()), weight, depth)
+
+
+def _smallest(values: np.ndarray, among: np.ndarray, count: int) -> np.ndarray:
+    """Mark the smallest ``count`` of the marked values of each row, (rows, T)."""
+    busy = np.flatnonzero(among.sum(axis=1) > count)
+    if not len(busy):
+        return among
+    keep = among.copy()
+    inside = np.where(among[busy], values[busy], np.inf)
+    nearest = np.argpartition(inside, count - 1, axis=1)[:, :count]
+    marks = np.zeros(inside.shape, dtype=bool)
+    np.put_along_axis(marks, nearest, True, axis=1)
+    keep[busy] &= marks
+    return keep
+
+
+def _nothing(d: int, dz: int) -> Answer:
+    none, whole = np.zeros(0), np.zeros(0, dtype=np.int64)
+    marks = np.zeros(0, dtype=bool)
+    rows = {"asking": np.zeros((0, 3), dtype=np.int64), "z": np.zeros((0, dz)), "reference": np.zeros((0, d))}
+    fresh = Constraints(whole, whole, whole, np.zeros((0, d)), marks, marks, none, whole, **rows)
+    return Answer(math.inf, math.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0, fresh, None)

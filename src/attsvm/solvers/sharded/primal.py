@@ -1,0 +1,110 @@
+"""What a W is worth on all shards, rounding counted: one pass, with the bounds of :mod:`attsvm.proofs.certified`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.core.norms import frobenius
+from attsvm.core.rounding import FEW, PAIRWISE, gamma, growth, norm_above
+from attsvm.core.error_free import UNIT
+from attsvm.proofs.certified import TIE_TOLERANCE
+from attsvm.proofs.ties import tie_move
+from attsvm.solvers.common.certified_pair import grown_above, size_of
+from attsvm.solvers.common.setting import NEARLY_SEPARATED, Terms
+from attsvm.solvers.sharded.pricing import Answer
+from attsvm.solvers.sharded.restriction import Restriction
+
+# Additions that a term of a loss passes through: pairwise within a block, then exactly rounded sums of sums.
+SUMMED = PAIRWISE + 100
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What is counted against every margin of a W, in parts of the constraint's length.
+
+    Attributes
+    ----------
+    whole : float
+        Rounding of a margin, and the move that makes ties exact.
+    move : float
+        That move, in the Frobenius norm.
+    residual : float
+        Largest margin of a tie from above, where no move is known; zero otherwise.
+    """
+
+    whole: float
+    move: float
+    residual: float
+
+    @classmethod
+    def of(cls, W: np.ndarray, restriction: Restriction | None) -> Allowance:
+        """Bound what rounding does to margins of W (d, dz); all ties are in the restriction."""
+        size = frobenius(W)
+        # Differences, their products with W z, the scaling of W and margins, and the product with the length.
+        rounding = gamma(sum(W.shape) + 8) * size * (1 + FEW)
+        problem = None if restriction is None else restriction.problem
+        if problem is None or not problem.has_ties:
+            return cls(rounding, 0.0, 0.0)
+        move = tie_move(problem, W, size)
+        if move <= TIE_TOLERANCE * size:
+            return cls((rounding + move) * (1 + FEW), move, 0.0)
+        margins = np.abs(problem.apply(W)) + rounding * problem.lengths
+        return cls(rounding, 0.0, float(margins.max(where=problem.tied, initial=0.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class Primal:
+    """A W, scaled to margin one where the margin is hard, and what it proves.
+
+    Attributes
+    ----------
+    W : ndarray, shape (d, dz)
+    norm, objective : float
+        The norm of W less the prior, and the objective, as computed; infinite where W is not feasible.
+    upper_bound : float
+        On the smallest objective, every rounding counted.
+    tie_residual : float
+        How far, at a margin of one, the scores of tied tokens may differ.
+    """
+
+    W: np.ndarray
+    norm: float
+    objective: float
+    upper_bound: float
+    tie_residual: float
+
+    @classmethod
+    def of(cls, W: np.ndarray, prior: np.ndarray, terms: Terms, allowance: Allowance, answer: Answer) -> Primal:
+        """Judge W (d, dz) by what all shards say of it, the allowance counted there."""
+        unit, nothing = 1.0, answer.smallest == math.inf
+        if terms.hard and not nothing:
+            if not answer.smallest > 0:
+                return cls(W, math.inf, math.inf, math.inf, 0.0)
+            # A prior is as far as it is: there W is scaled up only.
+            unit = answer.smallest if not prior.any() else min(answer.smallest, 1.0)
+        W = W / unit
+        V = W - prior
+        norm = terms.norm
+        size = norm.value(V)
+        objective = size_of(terms, size) + _loss(terms, answer.shortfall, answer.square)
+        value = norm_above(norm, V, size) + UNIT * frobenius(V) * growth(norm, W.shape)
+        value += allowance.move / unit * growth(norm, W.shape) * (1 + FEW)
+        length = norm_above(norm, W, norm.value(W))
+        short = max(1.0 - answer.floor / unit * (1 - math.copysign(4 * FEW, answer.floor)), 0.0) if not nothing else 0.0
+        high = math.inf
+        if short < (1.0 if terms.hard else NEARLY_SEPARATED):
+            high = grown_above(terms, value, length, short)
+        if not terms.hard:
+            loss = _loss(terms, answer.shortfall_above, answer.square_above) * (1 + gamma(SUMMED))
+            high = min(high, (size_of(terms, value) + loss) * (1 + FEW))
+        return cls(W, size, min(objective, high), high, allowance.residual / unit)
+
+
+def _loss(terms: Terms, shortfall: float, square: float) -> float:
+    """Price the sums of shortfalls and of their squares."""
+    if terms.shift > 0:
+        return square / (2.0 * terms.shift)
+    return 0.0 if terms.hard else terms.upper * shortfall

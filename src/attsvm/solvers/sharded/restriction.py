@@ -1,0 +1,117 @@
+r"""The working set of a problem in pieces: constraints that were brought here, as a selection problem of their own.
+
+Constraints that a hinge has settled enter as their sum M, whose loss is linear while all of them fall short. A matrix
+is no constraint of one query; its singular vectors :math:`M = \sum_k s_k u_k v_k^\top` are, each with a demand so large
+that it falls short as well. They are the extra rows below the queries that were brought here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attsvm.core.norms import Norm, frobenius
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.reduction import reduce
+from attsvm.solvers.common.setting import Setting, Terms
+from attsvm.solvers.regularised import Regularisation
+from attsvm.solvers.sharded.pricing import Constraints, Settled
+
+# Singular values of a sum below this part of the largest are rounding.
+RESOLUTION = 1e-15
+
+
+@dataclass(frozen=True, eq=False)
+class Restriction:
+    """A working set.
+
+    Attributes
+    ----------
+    table : Constraints
+    problem : SelectionProblem
+        One row a query, the reference in the first place.
+    row, column : ndarray of int, shape (J,)
+        Where the constraints of the table are in it.
+    terms : Terms
+        Of that problem.
+    prior : ndarray, shape (d, dz)
+    """
+
+    table: Constraints
+    problem: SelectionProblem
+    row: np.ndarray
+    column: np.ndarray
+    terms: Terms
+    prior: np.ndarray
+
+    @classmethod
+    def of(cls, table: Constraints, norm: Norm, regularisation: Regularisation) -> Restriction:
+        """Write a table as a problem; it has one constraint at least."""
+        d, dz = table.x.shape[1], table.z.shape[1]
+        _, first, group = np.unique(table.asking[:, :2], axis=0, return_index=True, return_inverse=True)
+        row = group.ravel()[table.owner]
+        order = np.lexsort((~table.tied, row))
+        column = np.empty(len(table), dtype=np.int64)
+        starts = np.searchsorted(row[order], np.arange(len(first)))
+        column[order] = np.arange(len(order)) - starts[row[order]] + 1
+        tokens = np.zeros((len(first), int(column.max()) + 1, d))
+        tokens[:, 0], tokens[row, column] = table.reference[first], table.x
+        mask = np.zeros(tokens.shape[:2], dtype=bool)
+        mask[:, 0], mask[row, column] = True, True
+        selected = np.zeros(mask.shape, dtype=bool)
+        selected[:, 0], selected[row, column] = True, table.tied
+        problem = SelectionProblem(tokens, table.z[first], selected, mask=mask)
+        prior = np.zeros((d, dz)) if regularisation.prior is None else regularisation.prior
+        return cls(table, problem, row, column, regularisation.terms(problem, norm), prior)
+
+    def scattered(self, values: np.ndarray) -> np.ndarray:
+        """Put values (J,) of the table in their places, (m, T)."""
+        out = np.zeros(self.problem.mask.shape)
+        out[self.row, self.column] = values
+        return out
+
+    def setting(self, settled: Settled | None, centre: np.ndarray, reach: float) -> Setting:
+        """Set up what a method solves: this problem, and rows for a sum around W = ``centre`` (d, dz).
+
+        ``reach`` says how far from there, in the Frobenius norm, the sum's loss must be linear.
+        """
+        problem, terms = self.problem, self.terms
+        if settled is not None and settled.count:
+            problem, demands = _with_rows(problem, settled, centre - self.prior, reach)
+            extra = len(demands)
+            cost = np.zeros(problem.mask.shape)
+            cost[:-extra], cost[-extra:, 1] = terms.cost, demands
+            terms = replace(terms, rejected=problem.rejected, tied=problem.tied, cost=cost)
+        reduced = reduce(problem, rotate=terms.norm.base.invariant, transform=terms.norm.transform)
+        return Setting.of(reduced, terms, self.prior)
+
+    def start(self, setting: Setting, dual: np.ndarray) -> np.ndarray:
+        """Multipliers (J,) as a method takes them; those of the extra rows at their bound."""
+        whole = np.zeros(setting.reduced.size)
+        whole[: len(self.problem.mask)] = self.scattered(dual)
+        whole[len(self.problem.mask) :, 1] = self.terms.upper if np.isfinite(self.terms.upper) else 0.0
+        return setting.reduced.gather(whole) * setting.unit
+
+
+def without(settled: Settled, gone: Constraints) -> Settled:
+    """Take constraints that stand for themselves from now on out of a sum; its rounding stays, and theirs is added."""
+    delta, z = gone.reference[gone.owner] - gone.x, gone.z[gone.owner]
+    weight = settled.weight + float((np.linalg.norm(delta, axis=1) * np.linalg.norm(z, axis=1)).sum())
+    return Settled(settled.pull - delta.T @ z, settled.count - len(gone), weight, settled.depth + len(gone))
+
+
+def _with_rows(
+    problem: SelectionProblem, settled: Settled, centre: np.ndarray, reach: float
+) -> tuple[SelectionProblem, np.ndarray]:
+    """Add a query for each singular vector of a sum; returns what V must reach on each, (k,), beside the problem."""
+    U, sigma, Vt = np.linalg.svd(settled.pull, full_matrices=False)
+    keep = sigma > RESOLUTION * frobenius(settled.pull)
+    rows, queries = (U[:, keep] * sigma[keep]).T, Vt[keep]
+    demands = np.einsum("kd,de,ke->k", rows, centre, queries) + sigma[keep] * reach
+    m, T, d, _ = problem.shape
+    tokens, mask = np.zeros((m + len(rows), T, d)), np.zeros((m + len(rows), T), dtype=bool)
+    tokens[:m], tokens[m:, 0], mask[:m], mask[m:, :2] = problem.tokens, rows, problem.mask, True
+    selected = np.zeros(mask.shape, dtype=bool)
+    selected[:m], selected[m:, 0] = problem.selected, True
+    return SelectionProblem(tokens, np.vstack([problem.queries, queries]), selected, mask=mask), demands

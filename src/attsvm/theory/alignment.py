@@ -1,0 +1,77 @@
+r"""Whether the data have common singular spaces, which the theorem on gradient flow of K and Q asks for.
+
+arXiv 2403.08699 extends its result from diagonal K and Q to general ones "given proper alignment of the weight
+matrices' singular spaces with the data features at initialization" (abstract; the full text was not at hand). K and Q
+stay in given singular spaces only if the gradient does, hence if every constraint matrix
+:math:`(x_{i\alpha_i}-x_{it})z_i^\top` is diagonal in one pair of orthonormal bases. A combination of them with generic
+positive coefficients has distinct singular values, so its singular vectors are the only candidates.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.core.problem import SelectionProblem
+from attsvm.theory.conditions import Condition
+
+# Share of a squared norm that rounding may put off the diagonal: squares of errors of 1e-8, the worst that close
+# singular values of a generic combination leave.
+_NEGLIGIBLE = 1e-12
+
+
+def singular_spaces(problem: SelectionProblem, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return bases U (d, k) and V (dz, k), k = min(d, dz), in which aligned constraint matrices are diagonal.
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+    seed : int
+        Of the coefficients.
+    """
+    coefficients = np.random.default_rng(seed).uniform(1.0, 2.0, problem.mask.shape)
+    U, _, Vh = np.linalg.svd(problem.adjoint(np.where(problem.rejected, coefficients, 0.0)), full_matrices=False)
+    return U, Vh.T
+
+
+def off_diagonal(W: np.ndarray, U: np.ndarray, V: np.ndarray) -> float:
+    """Return the share of ||W||^2 that lies off the diagonal in the bases U and V; zero for W = 0."""
+    whole = float(np.linalg.norm(W)) ** 2
+    return max(1 - float((np.einsum("dk,de,ek->k", U, W, V) ** 2).sum()) / whole, 0.0) if whole else 0.0
+
+
+def condition_alignment(problem: SelectionProblem, seed: int = 0) -> Condition:
+    """Check whether one pair of bases makes every constraint matrix diagonal.
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+    seed : int
+        Of the combination whose singular vectors are tried.
+
+    Returns
+    -------
+    Condition
+        Its value is the largest share of a constraint's squared norm that lies off the diagonal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import SelectionProblem, theory
+    >>> tokens = np.array([[[2.0, 0.0], [0.0, 0.0]], [[0.0, 1.0], [0.0, 0.0]]])
+    >>> theory.condition_alignment(SelectionProblem(tokens, np.eye(2), [0, 0])).holds
+    True
+    >>> theory.condition_alignment(SelectionProblem(tokens, np.ones((2, 2)), [0, 0])).holds
+    False
+    """
+    U, V = singular_spaces(problem, seed)
+    right = problem.queries @ V  # (n, k)
+    worst = 0.0
+    for rows, delta in problem.differences():
+        own = np.einsum("ntd,dk->ntk", delta, U) * right[rows, None]  # the diagonals
+        whole = (delta**2).sum(-1) * (problem.queries[rows] ** 2).sum(-1)[:, None]
+        asked = problem.rejected[rows] & (whole > 0)
+        if asked.any():
+            worst = max(worst, float((1 - (own**2).sum(-1)[asked] / whole[asked]).max()))
+    holds = worst <= _NEGLIGIBLE
+    word = "diagonal" if holds else f"off the diagonal by up to {worst:.2g} of their squared norm"
+    return Condition("alignment", holds, f"constraint matrices are {word} in their best common bases", worst)

@@ -1,0 +1,175 @@
+r"""How much norm a temperature for each query saves.
+
+Selective attention (arXiv 2411.12892) gives every query an inverse temperature, so that the logits are
+:math:`\tau_i x_{it}^\top W z_i`. Free ones would make any W as small as one likes, so they are given a budget here, a
+mean of one, which plain attention meets as well (the budget is ours, not the paper's):
+
+.. math:: \nu = \min\{\|W\| : \tau_i A_{it}(W) \ge 1,\ \tau \ge 0,\ \textstyle\sum_i\tau_i = m\}
+
+over the m queries that have a rejected token. With :math:`r_i = 1/\tau_i` this is convex in (W, r). For multipliers
+:math:`\lambda \ge 0` with :math:`\|A^\top\lambda\|_* \le 1` and :math:`\lambda_i = \sum_t\lambda_{it}`, by Cauchy's
+inequality,
+
+.. math:: \|W\| \ge \langle A^\top\lambda, W\rangle \ge \sum_i \frac{\lambda_i}{\tau_i}
+   \ge \frac{1}{m}\Big(\sum_i\sqrt{\lambda_i}\Big)^2,
+
+with equality for :math:`\tau_i \propto \sqrt{\lambda_i}`. The problem is solved by cutting planes: temperatures are
+scaled queries, so :func:`attsvm.solve` gives W and multipliers for given ones; the best mixture of all multipliers so
+far gives the bound, and the next temperatures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attsvm.core.norms import Norm, get_norm
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.status import Status
+from attsvm.core.summary import Worded
+from attsvm.solution.solution import Solution
+from attsvm.solvers.solving import solve
+
+_MIXING = 300
+# Temperatures below this share of the mean would cost their queries all accuracy.
+_COLDEST = 1e-6
+# Sums of n products and roots in double precision, n below a million.
+_ROUNDING = 1e-10
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TemperatureSaving(Worded):
+    """Temperatures of mean one that let W be smallest.
+
+    Attributes
+    ----------
+    temperatures : ndarray, shape (n,)
+        Inverse temperatures tau; one for queries without a rejected token.
+    solution : Solution
+        Of the problem whose queries are scaled by them; its W is the smallest found.
+    plain : Solution
+        Of the problem itself.
+    lower_bound : float
+        No W does with less norm, whatever the temperatures of mean one; up to rounding of the multipliers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import SelectionProblem, theory
+    >>> problem = SelectionProblem(np.array([[[1.0], [0.0]], [[8.0], [0.0]]]), np.eye(2), [0, 0])
+    >>> saving = theory.temperature_saving(problem)
+    >>> saving.low <= 1 - 5**1.5 / (2 * 65**0.5) <= saving.high
+    True
+    """
+
+    temperatures: np.ndarray
+    solution: Solution
+    plain: Solution
+    lower_bound: float
+
+    @property
+    def low(self) -> float:
+        """Certified lower bound on the share of the norm that the best temperatures save."""
+        return max(1 - self.solution.objective / self.plain.lower_bound, 0.0) if self.plain.lower_bound else 0.0
+
+    @property
+    def high(self) -> float:
+        """Certified upper bound on it."""
+        return 1 - self.lower_bound / self.plain.objective if self.plain.objective else 0.0
+
+    @property
+    def sentence(self) -> str:
+        """Say what the temperatures save."""
+        return (
+            f"A temperature for each query saves between {100 * self.low:.3g} and {100 * self.high:.3g} % of the "
+            f"{self.plain.norm.name} norm."
+        )
+
+
+def temperature_saving(
+    problem: SelectionProblem, norm: str | float | Norm = "frobenius", *, tol: float = 1e-4, max_iter: int = 200
+) -> TemperatureSaving:
+    """Find the temperatures of mean one that let W be smallest, and bound what they save.
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+    norm : str, float or Norm
+    tol : float
+        Relative gap between the norm of W and the bound at which to stop.
+    max_iter : int
+        Temperatures tried.
+
+    Returns
+    -------
+    TemperatureSaving
+
+    Raises
+    ------
+    UnsolvedError
+        If the problem has no solution, or none was found.
+    ValueError
+        If tol is not positive or max_iter is below one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import SelectionProblem, theory
+    >>> problem = SelectionProblem(np.array([[[1.0], [0.0]], [[8.0], [0.0]]]), np.eye(2), [0, 0])
+    >>> theory.temperature_saving(problem).temperatures.round(2).tolist()
+    [1.6, 0.4]
+    """
+    if not tol > 0:
+        raise ValueError(f"tol is {tol!r}; a positive number was expected.")
+    if max_iter < 1:
+        raise ValueError(f"max_iter is {max_iter!r}; a positive integer was expected.")
+    measure = get_norm(norm)
+    plain = solve(problem, measure).raise_for_status()
+    asked = problem.rejected.any(-1)
+    m = int(asked.sum())
+    best, bound, tau = plain, plain.lower_bound if m == 0 else 0.0, np.ones(problem.shape[0])
+    current, cuts = plain, np.empty((0, m))
+    kept, mixture = tau, np.empty(0)
+    for _ in range(max_iter if m else 0):
+        cuts = np.vstack([cuts, _cut(problem, measure, current, tau)[asked]])
+        mixture = _mix(cuts, np.append(mixture * (1 - 1 / len(cuts)), 1 / len(cuts)))
+        roots = np.sqrt(mixture @ cuts)
+        bound = max(bound, float(roots.sum()) ** 2 / m * (1 - _ROUNDING))
+        if best.objective - bound <= tol * best.objective:
+            break
+        shares = np.maximum(roots / roots.mean(), _COLDEST)
+        tau = np.ones(problem.shape[0])
+        tau[asked] = shares / shares.mean()
+        current = solve(_scaled(problem, tau), measure)
+        if current.status is not Status.OPTIMAL:
+            break
+        if current.objective < best.objective:
+            best, kept = current, tau
+    return TemperatureSaving(kept, best, plain, bound)
+
+
+def _scaled(problem: SelectionProblem, tau: np.ndarray) -> SelectionProblem:
+    return SelectionProblem(
+        problem.tokens, problem.queries * tau[:, None], problem.selected, mask=problem.mask, sequence=problem.sequence
+    )
+
+
+def _cut(problem: SelectionProblem, measure: Norm, solution: Solution, tau: np.ndarray) -> np.ndarray:
+    """Return sums over tokens of multipliers of the problem itself, scaled to the unit ball of the dual norm, (n,)."""
+    dual: Any = np.asarray(solution.dual) * tau[:, None]
+    size = measure.dual(problem.adjoint(dual))
+    return np.where(problem.rejected, np.maximum(dual, 0.0), 0.0).sum(-1) / size
+
+
+def _mix(cuts: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Maximise the sum of roots of a mixture of cuts (k, m) over shares (k,), by multiplicative steps, which rise."""
+    shares = start
+    for _ in range(_MIXING):
+        roots = np.sqrt(np.maximum(shares @ cuts, np.finfo(float).tiny))
+        slope = (cuts / roots).sum(-1)
+        shares = shares * slope / roots.sum()
+        if slope.max() <= roots.sum() * (1 + 1e-12):
+            break
+    return shares / shares.sum()

@@ -1,0 +1,318 @@
+"""The playground as a visitor meets it: a server, a browser, and real pointers and keys."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attsvm import SelectionProblem, solve
+
+pytest.importorskip("starlette", reason="the extra playground is not installed")
+
+from attsvm.playground.picture import answer
+from attsvm.playground.plane import Memory
+from attsvm.playground.presets import PRESETS
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start(port: int) -> subprocess.Popen[str]:
+    code = f"from attsvm.cli import main; raise SystemExit(main(['play', '--no-browser', '--port', '{port}']))"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ)
+    assert process.stdout is not None
+    assert f"http://127.0.0.1:{port}/" in process.stdout.readline()
+    return process
+
+
+class Server:
+    """A server that a test may kill and start again."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.process = start(self.port)
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+
+    def restart(self) -> None:
+        self.process = start(self.port)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.kill()
+
+
+class Visit:
+    """A page, and what went over its WebSocket."""
+
+    def __init__(self, browser, port: int, preset: str, width: int = 1280, **options) -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        self.page = self.context.new_page()
+        self.sent: list[dict] = []
+        self.got: list[dict] = []
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("websocket", self._listen)
+        self.page.goto(f"http://127.0.0.1:{port}/#{preset}")
+        self.settled()
+
+    def _listen(self, opened) -> None:
+        self.asked.append(opened.url)
+        opened.on("framesent", lambda frame: self.sent.append(json.loads(frame)))
+        opened.on("framereceived", lambda frame: self.got.append(json.loads(frame)))
+
+    def settled(self) -> None:
+        """Wait until what was asked last, at rest, is drawn."""
+        self.page.wait_for_function(
+            "seq => { const at = document.querySelector('.attsvm-play').dataset;"
+            " return at.draft === 'false' && Number(at.answered) >= seq; }",
+            arg=self.sent[-1]["seq"] if self.sent else 1,
+        )
+
+    @property
+    def state(self) -> dict:
+        return self.sent[-1]["state"]
+
+    @property
+    def picture(self) -> dict:
+        return next(one for one in reversed(self.got) if one["seq"] == self.sent[-1]["seq"])
+
+    def centre(self, token: str) -> tuple[float, float]:
+        box = self.page.locator(f'[aria-label^="{token}"] .touch').bounding_box()
+        return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+@pytest.fixture
+def visit(browser, server):
+    opened = []
+
+    def open_page(preset: str = "preset=five-tokens", width: int = 1280, **options) -> Visit:
+        opened.append(Visit(browser, server.port, preset, width, **options))
+        return opened[-1]
+
+    yield open_page
+    for one in opened:
+        one.context.close()
+
+
+def test_a_drag_changes_the_picture_and_its_numbers_are_those_of_solve(visit) -> None:
+    here = visit()
+    before, path = here.picture, here.page.locator(".path.W").first.get_attribute("d")
+    x, y = here.centre("Sequence 1, token 1")
+    here.page.mouse.move(x, y)
+    here.page.mouse.down()
+    for step in range(1, 25):
+        here.page.mouse.move(x - 3 * step, y + 4 * step)
+    here.page.mouse.up()
+    here.settled()
+    assert sum(message["draft"] for message in here.sent) >= 2  # answered while dragged, not only at the end
+    now, state = here.picture, here.state
+    assert state["tokens"][0][0] != PRESETS["five-tokens"]["state"]["tokens"][0][0]
+    assert here.page.locator(".path.W").first.get_attribute("d") != path
+    for name, norm in (("W", "frobenius"), ("KQ", "nuclear")):
+        run = now["runs"][name]
+        assert run["objective"] != before["runs"][name]["objective"]
+        solution = solve(SelectionProblem(state["tokens"], state["queries"], run["kept"]), norm)
+        # Both answers are certified to 1e-9 of the optimum, and both come from the same arithmetic.
+        assert run["objective"] == pytest.approx(solution.objective, rel=1e-9)
+        np.testing.assert_allclose(run["margins"], solution.margins, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(run["W"], solution.W, rtol=1e-9, atol=1e-9)
+        assert run["support"] == solution.support.tolist()
+    shown = here.page.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('.facts div')].map(e => e.innerText.split('\\n')))"
+    )
+    assert float(shown["SVM, Frobenius norm"]) == pytest.approx(now["runs"]["W"]["objective"], abs=1e-6)
+    assert float(shown["Certified gap"]) == pytest.approx(now["runs"]["W"]["gap"], rel=0.05)
+    assert here.page.inner_text(".verdict").startswith(now["verdict"]["word"])
+
+
+def test_one_request_is_under_way_at_a_time_and_the_last_is_the_newest(visit) -> None:
+    here = visit()
+    x, y = here.centre("Sequence 2, token 2")
+    here.page.mouse.move(x, y)
+    here.page.mouse.down()
+    here.page.mouse.move(x + 60, y - 40, steps=120)
+    here.page.mouse.up()
+    here.settled()
+    drafts = [message["seq"] for message in here.sent if message["draft"]]
+    answered = {one["seq"] for one in here.got}
+    assert len(drafts) < 120  # positions that came while an answer was awaited were never sent
+    assert set(drafts) <= answered
+    assert here.sent[-1]["draft"] is False
+    assert here.sent[-1]["state"] == here.sent[-2]["state"]
+
+
+def test_touch_moves_a_token_on_a_narrow_screen(visit) -> None:
+    here = visit(width=400, has_touch=True, is_mobile=True, device_scale_factor=2)
+    assert here.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    x, y = here.centre("Sequence 1, token 1")
+    session = here.context.new_cdp_session(here.page)
+
+    def touch(kind: str, *points: tuple[float, float]) -> None:
+        where = [{"x": at[0], "y": at[1]} for at in points]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": where})
+
+    touch("touchStart", (x, y))
+    for step in range(1, 9):
+        touch("touchMove", (x - 5 * step, y + 6 * step))
+    touch("touchEnd")
+    here.settled()
+    assert here.state["tokens"][0][0][0] < 1.0
+    assert here.page.evaluate("window.scrollY") == 0  # the page did not scroll under the finger
+
+
+def test_keys_move_keep_and_are_told(visit) -> None:
+    here = visit()
+    here.page.locator('[aria-label^="Sequence 1, token 2"]').focus()
+    here.page.keyboard.press("Shift+ArrowRight")
+    here.page.wait_for_function("() => location.hash.includes('tokens')")
+    here.settled()
+    assert here.state["tokens"][0][1][0] == pytest.approx(-0.19 + 0.25)
+    assert here.page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Sequence 1, token 2")
+    here.page.keyboard.press("Enter")
+    here.page.wait_for_function("() => location.hash.includes('keep')")
+    here.settled()
+    assert here.state["keep"] == [1, 0]
+    assert here.page.evaluate("document.querySelector('.verdict').ariaLive") == "polite"
+    assert here.page.locator("select[name=keep]").input_value() == "hand"
+
+
+def test_the_address_holds_the_state(visit) -> None:
+    here = visit("preset=three-tokens")
+    here.page.select_option("select[name=norm]", "max")
+    here.page.wait_for_function("() => location.hash.includes('norm')")
+    here.page.select_option("select[name=sequences]", "3")
+    here.page.wait_for_function("() => location.hash.includes('queries')")
+    here.settled()
+    address = urllib.parse.urlparse(here.page.url).fragment
+    there = visit(address)
+    assert there.state == here.state
+    assert there.picture["runs"] == here.picture["runs"]
+    assert urllib.parse.urlparse(there.page.url).fragment == address
+
+
+def test_every_preset_is_listed_and_answers(visit) -> None:
+    here = visit()
+    options = here.page.locator("select[name=preset] option").all_inner_texts()
+    assert options == [preset["title"] for preset in PRESETS.values()]
+    for name, preset in PRESETS.items():
+        here.page.select_option("select[name=preset]", name)
+        here.page.wait_for_function(
+            "scene => document.querySelector('.attsvm-play').dataset.scene === scene", arg=preset["state"]["scene"]
+        )
+        here.page.wait_for_timeout(20)
+        here.settled()
+        assert here.state == preset["state"]
+        assert here.page.inner_text(".about") == preset["about"]
+    assert here.said == []
+    assert {urllib.parse.urlparse(url).hostname for url in here.asked if not url.startswith("data:")} == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize(("preset", "width", "scheme"), [("counterexample", 1280, "light"), ("classes", 400, "dark")])
+def test_axe_finds_nothing(visit, preset: str, width: int, scheme: str) -> None:
+    import axe_playwright_python
+
+    here = visit(f"preset={preset}", width, color_scheme=scheme, bypass_csp=True)
+    here.page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    here.page.add_script_tag(path=Path(axe_playwright_python.__file__).parent / "axe.min.js")
+    result = here.page.evaluate("axe.run(document)")
+    assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in result["violations"]] == []
+    assert here.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_page_whose_server_is_killed_says_so_and_goes_on_when_it_is_back(visit, server) -> None:
+    here = visit()
+    server.kill()
+    here.page.wait_for_function("() => document.querySelector('.notice').textContent.includes('server has stopped')")
+    here.page.locator('[aria-label^="Sequence 2, token 1"]').focus()
+    here.page.keyboard.press("ArrowUp")
+    server.restart()
+    here.page.wait_for_function("() => document.querySelector('.notice').hidden")
+    here.page.wait_for_function("() => location.hash.includes('tokens')")
+    here.page.wait_for_timeout(50)
+    here.settled()
+    assert here.state["tokens"][1][0] == [1.0, -0.45]
+    assert here.picture["runs"]["W"]["status"] == "OPTIMAL"
+
+
+def test_the_server_answers_this_machine_and_its_own_pages_only(server) -> None:
+    from websockets.exceptions import InvalidStatus
+    from websockets.sync.client import connect
+
+    port = server.port
+    with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.2", port)):
+        pass
+    with pytest.raises(InvalidStatus):
+        connect(f"ws://127.0.0.1:{port}/model", origin="http://example.org")  # pyright: ignore[reportArgumentType]
+    with connect(f"ws://127.0.0.1:{port}/model") as mine:
+        mine.send("not JSON")
+        assert json.loads(mine.recv())["error"] == "state has type NoneType; an object was expected."
+
+
+def test_a_taken_port_is_told_in_one_line(server) -> None:
+    code = f"from attsvm.cli import main; raise SystemExit(main(['play', '--no-browser', '--port', '{server.port}']))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert run.returncode == 2
+    assert run.stderr.startswith(f"attsvm: port {server.port} cannot be used: ")
+    assert run.stderr.count("\n") == 1
+
+
+def test_an_interrupt_ends_the_server_quietly() -> None:
+    process = start(free_port())
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert (process.returncode, said) == (0, "")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_script_prints_the_numbers_of_the_page(name: str) -> None:
+    state = PRESETS[name]["state"]
+    picture = answer({"seq": 1, "state": {**state, "steps": min(state["steps"], 300)}}, Memory())
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(picture["script"], {})
+    lines = [line.split() for line in printed.getvalue().splitlines()]
+    values = {
+        key: [float(line[-1]) for line in lines if line[0] == key and len(line) == 2] for key in ("loss", "correlation")
+    }
+    solved = [line[1:] for line in lines if line[0] == "SVM"]
+    runs = (
+        picture["races"]
+        if name == "classes"
+        else [picture["runs"][key] for key in ("W", "KQ") if key in picture["runs"]]
+    )
+    assert len(solved) == len(runs)
+    for run, (status, *numbers) in zip(runs, solved, strict=True):
+        assert run["status"] == status
+        if run["objective"] is not None:
+            assert float(numbers[1]) == pytest.approx(run["objective"], rel=1e-9)
+            assert float(numbers[3]) == pytest.approx(run["gap"], abs=1e-9)
+    # A script of float32 training computes its loss in float32.
+    rel = 1e-5 if name == "float32" else 1e-12
+    assert values["loss"] == pytest.approx([run["loss"][-1] for run in runs if "loss" in run], rel=rel)
+    ends = [run["correlation"] if name == "classes" else run["correlation"][-1] for run in runs]
+    ends = [end for end in ends if end is not None]
+    assert values["correlation"] == pytest.approx(ends, abs=1e-9)

@@ -1,0 +1,26 @@
+"""Common singular spaces of the constraints: where they are, and where they are not."""
+
+import numpy as np
+import pytest
+
+from attsvm import SelectionProblem
+from attsvm.theory import condition_alignment
+from attsvm.theory.alignment import off_diagonal
+
+
+def test_one_direction_a_sequence_and_orthogonal_queries_are_aligned():
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
+    tokens = np.array([[[1, 0, 0, 0], [3, 0, 0, 0], [2, 0, 0, 0]], [[0, 1, 1, 0], [0, 1, 5, 0], [0, 1, 2, 0]]]) @ turn
+    aligned = SelectionProblem(tokens, np.eye(3)[:2], [1, 0])
+    assert condition_alignment(aligned).holds
+    # Two queries that are not orthogonal have no bases in common, though each sequence has one direction.
+    oblique = SelectionProblem(tokens, np.array([[1.0, 0, 0], [0.6, 0.8, 0]]), [1, 0])
+    found = condition_alignment(oblique)
+    assert not found.holds
+    assert "off the diagonal" in str(found)
+
+
+def test_what_lies_off_the_diagonal():
+    W = np.array([[3.0, 4.0], [0.0, 0.0]])
+    assert off_diagonal(W, np.eye(2), np.eye(2)) == pytest.approx(16 / 25)
+    assert off_diagonal(np.zeros((2, 2)), np.eye(2), np.eye(2)) == 0

@@ -1,0 +1,144 @@
+"""Named types: by hand on built attention, and on a model trained here until its second layer does induction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as tf
+
+from attsvm.pretrained import AttentionHead, extract_head, extract_heads, head_types
+from pretrained_models import SENTENCES, batch, minilm, tiny
+
+WORDS, LENGTH = 40, 32
+
+
+def _repeating(rng: np.random.Generator, count: int) -> torch.Tensor:
+    """Texts in which a random passage of 8 to 13 words, after a start of its own, repeats to the end."""
+    ids = rng.integers(0, WORDS, size=(count, LENGTH))
+    for row in ids:
+        start, period = rng.integers(0, 6), rng.integers(8, 14)
+        row[start + period :] = np.resize(row[start : start + period], LENGTH - start - period)
+    return torch.from_numpy(ids)
+
+
+@cache
+def _induction_model() -> tuple[Any, torch.Tensor]:
+    """Two layers of four rotary heads, trained until the repeated half is predicted; a few seconds."""
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    config = tf.LlamaConfig(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, intermediate_size=64,
+        vocab_size=WORDS, max_position_embeddings=64,
+    )  # fmt: skip
+    model = tf.AutoModelForCausalLM.from_config(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, betas=(0.9, 0.95), weight_decay=0.01)
+    for step in range(400):
+        optimizer.param_groups[0]["lr"] = 5e-3 * min(1.0, (step + 1) / 30)
+        ids = _repeating(rng, 48)
+        logits = model(input_ids=ids).logits[:, 15:-1]
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 16:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if loss.item() < 0.35:
+            return model.eval(), _repeating(rng, 24)
+    raise AssertionError(f"induction was not learnt in 400 steps: the loss is {loss.item():.2f}")
+
+
+def test_a_model_trained_to_induction_shows_its_heads() -> None:
+    """A uniform guess among 40 words has loss 3.7; at 0.35 something copies, and it is the second layer."""
+    model, ids = _induction_model()
+    types = {(head.layer, head.head): head_types(head) for head in extract_heads(model, {"input_ids": ids})}
+    named = {place: one.name for place, one in types.items()}
+    assert "induction" in [named[1, head] for head in range(4)]
+    assert "previous" in [named[0, head] for head in range(4)]
+    assert "induction" not in [named[0, head] for head in range(4)]
+    best = max((types[1, head] for head in range(4)), key=lambda one: one.scores["induction"].score)
+    own = best.scores["induction"]
+    assert own.score > 0.6
+    assert own.standing.outstanding
+    assert own.standing.draws.max() < 0.2
+    assert best.sentence.startswith("Induction head: ")
+    assert len(best.shows) == 6
+
+
+def test_redrawing_the_weights_of_an_induction_head_ends_it() -> None:
+    model, ids = _induction_model()
+    fresh = tf.AutoModelForCausalLM.from_config(model.config)
+    assert {head_types(head).name for head in extract_heads(fresh, {"input_ids": ids}, layers=[1])} == {None}
+
+
+def _attending(head: AttentionHead, tokens: np.ndarray, share: float = 0.9) -> AttentionHead:
+    """The head with a share of its attention spread on a set of tokens, where there are any, and the rest anywhere."""
+    marked = tokens & head.mask
+    uniform = head.mask / head.mask.sum(axis=1, keepdims=True)
+    on = marked / np.maximum(marked.sum(axis=1, keepdims=True), 1)
+    return replace(
+        head, probabilities=np.where(marked.any(axis=1)[:, None], share * on + (1 - share) * uniform, uniform)
+    )
+
+
+def _sets(head: AttentionHead) -> dict[str, np.ndarray]:
+    """What each name means, token by token, from the definitions."""
+    assert head.ids is not None
+    assert head.texts is not None
+    sets = {
+        name: np.zeros(head.mask.shape, dtype=bool)
+        for name in ("previous", "offset", "duplicate", "induction", "first", "delimiter")
+    }
+    for i, (j, p) in enumerate(zip(head.sequence, head.position, strict=True)):
+        for t in range(head.mask.shape[1]):
+            sets["previous"][i, t] = t == p - 1
+            sets["offset"][i, t] = t == p + 2
+            sets["first"][i, t] = t == 0
+            sets["duplicate"][i, t] = t != p and head.ids[j, t] == head.ids[j, p]
+            sets["induction"][i, t] = t > 0 and t not in (p, p + 1) and head.ids[j, t - 1] == head.ids[j, p]
+            sets["delimiter"][i, t] = t > 0 and head.texts[j][t] in ("[SEP]", ".", ",")
+    return sets
+
+
+@pytest.mark.parametrize("name", ["previous", "offset", "duplicate", "induction", "first", "delimiter"])
+def test_each_type_is_named(name: str) -> None:
+    """Attention built by the definition gets that name, at the share it was built with."""
+    model, tokenizer = minilm()
+    texts = [f"{text} {text}" for text in SENTENCES[:6]]
+    head = extract_head(model, 0, 5, texts, tokenizer=tokenizer)
+    tokens = _sets(head)[name]
+    built = _attending(head, tokens)
+    types = head_types(built, queries=10_000, draws=8)
+    assert types.name == name
+    assert types.offset == 2 if name == "offset" else True
+    own = types.scores[name]
+    has = (tokens & head.mask & ((head.position > 0)[:, None] | (name != "first"))).any(axis=1)
+    if name != "offset":
+        assert own.queries == has.sum()
+    uniform = (tokens & head.mask).sum(axis=1)[has] / head.mask.sum(axis=1)[has]
+    assert own.uniform == pytest.approx(uniform.mean(), rel=0.05 if name == "offset" else 1e-9)
+    assert own.score == pytest.approx(0.9 + 0.1 * uniform.mean(), rel=1e-6)
+    shown = built.probabilities[types.shows] * tokens[types.shows]
+    assert (shown.sum(axis=1) > 0.9).all()
+
+
+def test_a_head_of_content() -> None:
+    """Each query attends to one token of its own liking: no rule of place, and more than fresh weights concentrate."""
+    head = extract_head(
+        tiny("bert"), 0, 0, {"input_ids": torch.randint(3, 60, (60, 9), generator=torch.Generator().manual_seed(0))}
+    )
+    liking = np.argmax(head.ids[head.sequence], axis=1)  # the largest token id of the text
+    types = head_types(_attending(head, np.arange(9) == liking[:, None], 0.98))
+    assert types.name == "content"
+    assert types.scores["content"].score > 0.6
+    assert types.sentence.startswith("Content head: ")
+
+
+def test_what_cannot_be_known_is_left_out() -> None:
+    inputs = batch("bart")
+    crossing = next(head for head in extract_heads(tiny("bart"), inputs, heads=[0]) if not head.self_attention)
+    assert set(head_types(crossing, draws=2).scores) == {"first", "content"}
+    with pytest.raises(ValueError, match="draws is 1; at least 2"):
+        head_types(crossing, draws=1)
