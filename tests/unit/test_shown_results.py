@@ -36,7 +36,7 @@ LARGEST_CARD = 20_000
 GIVEN = {
     "Status", "UnsolvedError", "AttentionSVM", "MarginClassifier", "Attention", "Entrywise", "Weighted", "Schatten",
     "KyFan", "Mixed", "Mahalanobis", "Sum", "Largest", "Norm", "Smooth", "PredictionHead", "LinearHead", "ReLUHead",
-    "LambdaHead", "Loss", "Outcome", "AttentionMonitor", "Playground", "AttentionMonitor",
+    "LambdaHead", "Loss", "Outcome", "Playground", "AttentionMonitor",
 }  # fmt: skip
 
 
@@ -56,8 +56,6 @@ def _results() -> dict[str, Any]:
     head = pretrained.extract_head(model, 0, 0, inputs)
     small = SelectionProblem(tokens[:2, :3], queries[:2], [0, 0])
     rank = pretrained.rank_profile(model, inputs)[0]
-    types = pretrained.head_types(head, draws=2)
-    score = next(iter(types.scores.values()))
     claim = proofs.Claim(problem, solution.norm, solution.status, solution.certified, None, 1e-9)
     types = pretrained.head_types(head, draws=2)
     compressed = pretrained.compress_model(model, 2, inputs)
@@ -79,7 +77,7 @@ def _results() -> dict[str, Any]:
             head, pretrained.compress_head(head, 2), compressed, rank,
             pretrained.solve_kernel(head, C=1.0), pretrained.rope_lift(head),
             pretrained.margin_audit(head, queries=8, draws=2), pretrained.fit_selection(head, queries=12),
-            pretrained.selection_report(head), types, score, score.standing, types, *types.scores.values(), types.scores["content"].standing,
+            pretrained.selection_report(head), types, *types.scores.values(), types.scores["content"].standing,
         )
     }  # fmt: skip
 
