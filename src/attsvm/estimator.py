@@ -10,8 +10,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm.core.interop import to_numpy
-from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.types import AnyNorm, Shortfall
 from attsvm.solvers.solving import solve
 
 
@@ -67,12 +67,12 @@ class AttentionSVM(BaseEstimator):
     __metadata_request__score: ClassVar = {"queries": True, "mask": True}
 
     def __init__(
-        self, norm: Norm | str | float = "frobenius", *, tol: float = 1e-9, C: float | None = None, loss: str = "hinge"
+        self, norm: AnyNorm = "frobenius", *, tol: float = 1e-9, C: float | None = None, loss: Shortfall = "hinge"
     ) -> None:
-        self.norm = norm
+        self.norm: AnyNorm = norm
         self.tol = tol
         self.C = C
-        self.loss = loss
+        self.loss: Shortfall = loss
 
     def __sklearn_tags__(self) -> Tags:
         """Say that X has three dimensions (n, T, d)."""

@@ -9,8 +9,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.types import AnyNorm, Shortfall
 from attsvm.solvers.solving import solve
 
 
@@ -56,17 +56,17 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        norm: str | float | Norm = "frobenius",
+        norm: AnyNorm = "frobenius",
         *,
         C: float | None = 1.0,
-        loss: str = "hinge",
+        loss: Shortfall = "hinge",
         fit_intercept: bool = True,
         tol: float = 1e-6,
         time_limit: float | None = None,
     ) -> None:
-        self.norm = norm
+        self.norm: AnyNorm = norm
         self.C = C
-        self.loss = loss
+        self.loss: Shortfall = loss
         self.fit_intercept = fit_intercept
         self.tol = tol
         self.time_limit = time_limit

@@ -134,7 +134,8 @@ def solve(
 
         options: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "time_limit": time_limit, "method": method}
         with refusing():
-            solution = solve_problem(problem, norm, **options, C=C, loss=loss, prior=origin, callback=watch)
+            measure: Any = norm  # as typed; solve says what it expects
+            solution = solve_problem(problem, measure, **options, C=C, loss=loss, prior=origin, callback=watch)
     proof = solution.verify(exact=True) if exact else None
     if json:
         print(dumps(numbers(solution, proof)))

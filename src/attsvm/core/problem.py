@@ -23,6 +23,7 @@ from attsvm.core.paging import Pages, rows_in_chunk
 from attsvm.core.reading import read_mask, read_matrix, read_selected, read_sequence, read_tokens
 from attsvm.core.rounding import lengths_above, row_lengths, squares_of
 from attsvm.core.summary import MARKED, Summarised, Summary
+from attsvm.core.types import Array
 
 
 class SelectionProblem(Summarised):
@@ -317,7 +318,7 @@ class SelectionProblem(Summarised):
             self.lengths = self._lengths(squares)
         return margins, adjoint.T @ self.queries if dual is not None else np.empty((0, dz))
 
-    def scores(self, W: Any) -> Any:
+    def scores(self, W: Any) -> Array:
         """Attention logits x_it^T W z_i, shape (n, T); -inf where the mask hides the token."""
         matrix = self._read_weights(W)
         u = self.queries @ matrix.T  # (n, d)
@@ -329,7 +330,7 @@ class SelectionProblem(Summarised):
             self._pages.release()
         return self.kind.restore(np.where(self.mask, out, -np.inf))
 
-    def margins(self, W: Any) -> Any:
+    def margins(self, W: Any) -> Array:
         """Score of the (first) selected token less every token's, shape (n, T); +inf where the mask hides the token.
 
         Computed from token differences, so that a large offset common to all tokens costs no accuracy.

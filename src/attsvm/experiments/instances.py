@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from attsvm.core.types import AnyNorm
 from attsvm.data.synthetic import gapped_trial, random_trial
 from attsvm.data.token_data import TokenData
 from attsvm.solvers.batching import BatchSolution, ProblemBatch, solve_batch
@@ -41,7 +42,7 @@ class Instances:
         """Pose the selection of given tokens, int (B, n) or bool (B, n, T)."""
         return ProblemBatch(self.data.tokens, self.data.queries, selected)
 
-    def solve(self, selected: np.ndarray, norm: str | float = "frobenius", tol: float = 1e-9) -> BatchSolution:
+    def solve(self, selected: np.ndarray, norm: AnyNorm = "frobenius", tol: float = 1e-9) -> BatchSolution:
         """Solve the SVM of given tokens in every trial."""
         return solve_batch(self.problems(selected), norm, tol=tol)
 

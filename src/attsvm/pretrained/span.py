@@ -21,6 +21,7 @@ from scipy.linalg import cholesky, solve_triangular
 from attsvm.core.correlation import correlation
 from attsvm.core.reduction import reduce
 from attsvm.core.status import Status
+from attsvm.core.types import FactorNorm
 from attsvm.pretrained.head import AttentionHead, turned
 from attsvm.pretrained.kernel import features, inner_products, solve_kernel
 from attsvm.solvers.solving import solve
@@ -71,7 +72,7 @@ class Space(Protocol):
         """Smallest margin of the selected tokens under the trained W, over its norm inside the span."""
         ...
 
-    def svm(self, selected: np.ndarray, norm: str, time_limit: float | None) -> Direction:
+    def svm(self, selected: np.ndarray, norm: FactorNorm, time_limit: float | None) -> Direction:
         """Compare the trained W with the SVM of a selection, (n,) int, or (n, T) bool for the Gen-SVM."""
         ...
 
@@ -98,7 +99,7 @@ class ExplicitSpace:
         margins = self._problem.apply(self.head.W)[self._problem.rejected]
         return float(margins.min()) / float(np.linalg.norm(self._trained))
 
-    def svm(self, selected: np.ndarray, norm: str = "frobenius", time_limit: float | None = None) -> Direction:
+    def svm(self, selected: np.ndarray, norm: FactorNorm = "frobenius", time_limit: float | None = None) -> Direction:
         """Solve the SVM of a selection; a squared hinge stands for it where there is none."""
         problem = self.head.problem(selected)
         tol = GAP if norm == "frobenius" else 1e-3
@@ -152,7 +153,7 @@ class KernelSpace:
         """Smallest margin over the norm; the additive term of the scores plays no part."""
         return float(self._margins.min()) / self._norm
 
-    def svm(self, selected: np.ndarray, norm: str = "frobenius", time_limit: float | None = None) -> Direction:
+    def svm(self, selected: np.ndarray, norm: FactorNorm = "frobenius", time_limit: float | None = None) -> Direction:
         """Solve the Frobenius SVM of a selection; a squared hinge stands for it where there is none.
 
         Raises

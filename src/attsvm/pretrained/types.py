@@ -52,6 +52,19 @@ class TypeScore(Listed):
         What uniform attention would score.
     standing : Standing
         The score, and those of heads with re-drawn weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> score = next(iter(pretrained.head_types(head, draws=2).scores.values()))
+    >>> 0 <= score.uniform <= 1
+    True
     """
 
     queries: int
@@ -83,6 +96,19 @@ class HeadTypes(Worded):
         The type it is named by.
     shows : ndarray of int
         Queries of the head (rows) with the most of their attention where the name says, of different sequences.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> types = pretrained.head_types(head, draws=2)
+    >>> len(types.scores) > 0
+    True
     """
 
     scores: dict[str, TypeScore]
@@ -144,6 +170,19 @@ def head_types(head: AttentionHead, *, draws: int = 30, queries: int = 1000, see
     ------
     ValueError
         If no query sees two tokens, or there are fewer than two draws.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import BertConfig, BertModel
+    >>> from attsvm import pretrained
+    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> types = pretrained.head_types(head, draws=2)
+    >>> types.name is None or types.name in types.scores
+    True
     """
     if draws < 2:
         raise ValueError(f"draws is {draws}; at least 2 were expected.")

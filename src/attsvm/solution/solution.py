@@ -17,6 +17,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
 from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, histogram, one_line
+from attsvm.core.types import Array
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.claim import Claim
@@ -121,18 +122,18 @@ class Solution(Summarised):
         return " ".join(parts)
 
     @property
-    def W(self) -> Any:
+    def W(self) -> Array:
         """The attention matrix, (d, dz), smallest margin one; NaN when none was found."""
         found = self.certified.W
         return self.problem.kind.restore(found if np.isfinite(self.objective) else np.full_like(found, np.nan))
 
     @property
-    def dual(self) -> Any:
+    def dual(self) -> Array:
         """Multipliers, (n, T): W = A^T dual for the Frobenius norm, dual norm of A^T dual one for the others."""
         return self.problem.kind.restore(self.certified.dual)
 
     @property
-    def margins(self) -> Any:
+    def margins(self) -> Array:
         """Margin of the selected token over each token, (n, T); +inf where the mask hides the token."""
         return self.problem.kind.restore(np.where(self.problem.mask, self.certified.margins, np.inf))
 
@@ -171,7 +172,7 @@ class Solution(Summarised):
         return lengths * (distance * entrywise(self.certified.W, p))
 
     @property
-    def support(self) -> Any:
+    def support(self) -> Array:
         """SVM-neighbours: rejected tokens whose margin is one to within :attr:`margin_tolerance`, bool (n, T)."""
         close = self.certified.margins <= 1.0 + self.margin_tolerance
         found = close & self.problem.rejected & bool(np.isfinite(self.objective))
@@ -192,7 +193,7 @@ class Solution(Summarised):
             reach = max(self.certified.W.shape) * EPS * float(sigma[0])
         return int(np.count_nonzero(sigma > reach))
 
-    def factors(self, rank: int | None = None) -> tuple[Any, Any]:
+    def factors(self, rank: int | None = None) -> tuple[Array, Array]:
         r"""Split W into K Q^T with balanced factors, :math:`K = U\sqrt{S}` and :math:`Q = V\sqrt{S}`.
 
         Of all factorisations these have the smallest :math:`\|K\|_F^2 + \|Q\|_F^2`, twice the nuclear norm of W.

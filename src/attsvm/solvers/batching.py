@@ -20,6 +20,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import gamma
 from attsvm.core.status import Status
 from attsvm.core.summary import GOOD, UNSURE, Listed, Summarised, Summary
+from attsvm.core.types import AnyNorm, Array
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT, certify
 from attsvm.solution.solution import Solution
@@ -135,9 +136,9 @@ class BatchSolution(Summarised):
 
     problems: Sequence[SelectionProblem] | ProblemBatch
     norm: Norm
-    W: Any
-    dual: Any
-    margins: Any
+    W: Array
+    dual: Array
+    margins: Array
     objective: np.ndarray
     gap: np.ndarray
     status: np.ndarray
@@ -173,7 +174,7 @@ class BatchSolution(Summarised):
 
 def solve_batch(
     problems: ProblemBatch | Sequence[SelectionProblem],
-    norm: Norm | str | float = "frobenius",
+    norm: AnyNorm = "frobenius",
     *,
     tol: float = 1e-9,
     scheduler: str | None = None,

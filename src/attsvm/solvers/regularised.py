@@ -28,6 +28,7 @@ from attsvm.core.reduction import reduce
 from attsvm.core.rounding import EPS, growth
 from attsvm.core.status import Status
 from attsvm.core.summary import one_line
+from attsvm.core.types import Array
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.proof import Proof
@@ -164,12 +165,12 @@ class RegularisedSolution(Solution):
         return self.tol if self.status is Status.OPTIMAL else math.inf
 
     @property
-    def W(self) -> Any:
+    def W(self) -> Array:
         """The attention matrix, (d, dz); NaN when none was found."""
         return super().W
 
     @property
-    def dual(self) -> Any:
+    def dual(self) -> Array:
         """Multipliers, (n, T), at most C for the hinge: W - W0 = A^T dual for the Frobenius norm at the optimum."""
         return super().dual
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.types import AnyNorm, Shortfall
 from attsvm.solvers.regularised import RegularisedSolution
 from attsvm.solvers.solving import solve
 
@@ -15,8 +15,8 @@ def soft_margin_path(
     problem: SelectionProblem,
     Cs: Iterable[float],
     *,
-    norm: Norm | str | float = "frobenius",
-    loss: str = "hinge",
+    norm: AnyNorm = "frobenius",
+    loss: Shortfall = "hinge",
     prior: Any = None,
     tol: float = 1e-9,
 ) -> list[RegularisedSolution]:

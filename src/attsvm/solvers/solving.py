@@ -13,6 +13,7 @@ from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.core.status import Status
+from attsvm.core.types import AnyNorm, Shortfall, SolverMethod
 from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certified import LENIENT
 from attsvm.solution.solution import Solution
@@ -59,7 +60,7 @@ Folder = str | os.PathLike[str]
 @overload
 def solve(
     problem: SelectionProblem,
-    norm: Norm | str | float = "frobenius",
+    norm: AnyNorm = "frobenius",
     *,
     tol: float = 1e-9,
     max_iter: int | None = None,
@@ -67,9 +68,9 @@ def solve(
     warm_start: Solution | None = None,
     callback: Callback | None = None,
     verbose: bool = False,
-    method: str | None = None,
+    method: SolverMethod | None = None,
     C: float | None = None,
-    loss: str = "hinge",
+    loss: Shortfall = "hinge",
     prior: Any = None,
 ) -> Solution: ...
 
@@ -77,7 +78,7 @@ def solve(
 @overload
 def solve(
     problem: ShardedProblem | Folder,
-    norm: Norm | str | float = "frobenius",
+    norm: AnyNorm = "frobenius",
     *,
     tol: float = 1e-9,
     max_iter: int | None = None,
@@ -85,7 +86,7 @@ def solve(
     callback: Callback | None = None,
     verbose: bool = False,
     C: float | None = None,
-    loss: str = "hinge",
+    loss: Shortfall = "hinge",
     prior: Any = None,
     scheduler: str | None = None,
     workers: int | None = None,
@@ -95,7 +96,7 @@ def solve(
 
 def solve(
     problem: SelectionProblem | ShardedProblem | Folder,
-    norm: Norm | str | float = "frobenius",
+    norm: AnyNorm = "frobenius",
     *,
     tol: float = 1e-9,
     max_iter: int | None = None,
@@ -103,9 +104,9 @@ def solve(
     warm_start: Solution | None = None,
     callback: Callback | None = None,
     verbose: bool = False,
-    method: str | None = None,
+    method: SolverMethod | None = None,
     C: float | None = None,
-    loss: str = "hinge",
+    loss: Shortfall = "hinge",
     prior: Any = None,
     scheduler: str | None = None,
     workers: int | None = None,

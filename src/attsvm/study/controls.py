@@ -19,6 +19,7 @@ import numpy as np
 from attsvm.core.correlation import correlation
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
+from attsvm.core.types import FactorNorm
 from attsvm.solvers.solving import solve
 from attsvm.study.results import Control, Setup
 from attsvm.study.watch import Watch
@@ -35,7 +36,9 @@ def hebbian(problem: SelectionProblem) -> np.ndarray:
     return problem.adjoint(problem.rejected / np.maximum(others, 1))
 
 
-def direction_of(problem: SelectionProblem, norm: str, time_limit: float, watch: Watch) -> tuple[np.ndarray, str]:
+def direction_of(
+    problem: SelectionProblem, norm: FactorNorm, time_limit: float, watch: Watch
+) -> tuple[np.ndarray, str]:
     """Return the SVM of a selection, or its soft margin with the reason why there is no SVM: (W, reason or "")."""
     found = solve(problem, norm, time_limit=time_limit, callback=watch.asked)
     if np.isfinite(found.objective):
@@ -59,7 +62,7 @@ def shuffle(selected: np.ndarray, mask: np.ndarray, rng: np.random.Generator) ->
 
 
 def _shuffled(
-    setup: Setup, selected: np.ndarray, norm: str, count: int, seed: int, time_limit: float, watch: Watch
+    setup: Setup, selected: np.ndarray, norm: FactorNorm, count: int, seed: int, time_limit: float, watch: Watch
 ) -> tuple[list[np.ndarray], str]:
     rng = np.random.default_rng((seed, 2))
     directions: list[np.ndarray] = []
@@ -79,7 +82,14 @@ def _shuffled(
 
 
 def controls(
-    setup: Setup, W: np.ndarray, selected: np.ndarray, norm: str, count: int, seed: int, time_limit: float, watch: Watch
+    setup: Setup,
+    W: np.ndarray,
+    selected: np.ndarray,
+    norm: FactorNorm,
+    count: int,
+    seed: int,
+    time_limit: float,
+    watch: Watch,
 ) -> tuple[Control, ...]:
     """Compute the controls of a run and the correlation of its recorded matrices with each.
 

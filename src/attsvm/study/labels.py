@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from attsvm.core.types import Parameterization
 from attsvm.data.token_data import TokenData
 from attsvm.study.accuracy import share_right, soft_attention
 from attsvm.study.head import fit_head
@@ -27,7 +28,9 @@ from attsvm.theory.tokens import Trial
 STEPS = 500
 
 
-def shuffled_labels(setup: Setup, settings: Settings, parameterization: str, watch: Watch) -> ShuffledLabels | None:
+def shuffled_labels(
+    setup: Setup, settings: Settings, parameterization: Parameterization, watch: Watch
+) -> ShuffledLabels | None:
     """Fit the head and train attention on permuted labels, several times, and test each on the rows held out.
 
     Parameters

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attsvm.core.types import FactorNorm, Parameterization
 from attsvm.data.dataset import Dataset
 from attsvm.solution.solution import Solution
 from attsvm.study.head import Head
@@ -162,7 +163,7 @@ class Run:
     controls : tuple of Control
     """
 
-    parameterization: str
+    parameterization: Parameterization
     trace: Trace
     selected: np.ndarray
     solutions: dict[str, Solution]
@@ -171,7 +172,7 @@ class Run:
     controls: tuple[Control, ...] = ()
 
     @property
-    def own(self) -> str:
+    def own(self) -> FactorNorm:
         """The norm paired with this parameterisation: Frobenius with W, nuclear with (K, Q)."""
         return "frobenius" if self.parameterization == "W" else "nuclear"
 

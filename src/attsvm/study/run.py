@@ -9,6 +9,7 @@ import numpy as np
 
 from attsvm.core.correlation import correlation
 from attsvm.core.threads import one_thread
+from attsvm.core.types import Numerics, Parameterization
 from attsvm.data.dataset import Dataset
 from attsvm.solvers.solving import solve
 from attsvm.study.accuracy import accuracies
@@ -23,7 +24,7 @@ from attsvm.theory.tokens import Trial
 # Sentence and usual share of the time of each stage.
 FEASIBILITY = "Asking whether the best tokens can all be selected"
 LABELS = {"W": "Training W on shuffled labels", "KQ": "Training K and Q on shuffled labels"}
-PRECISION = {
+PRECISION: dict[tuple[str, Numerics], str] = {
     ("float32", "exact"): "Training W again in float32 with the exact gradient",
     ("float64", "autograd"): "Training W again in float64 with plain autograd",
     ("float32", "autograd"): "Training W again in float32 with plain autograd",
@@ -73,7 +74,7 @@ def prepare(data: Dataset, settings: Settings) -> Setup:
     return Setup(train, test, token_scale, query_scale, data.centre, head, Trial.of(train.tokens, head.v))
 
 
-def train_and_compare(setup: Setup, settings: Settings, parameterization: str, watch: Watch) -> Run:
+def train_and_compare(setup: Setup, settings: Settings, parameterization: Parameterization, watch: Watch) -> Run:
     """Train, solve the SVMs of the realised tokens, and compare with controls.
 
     When stopped during training, what was trained so far is compared and the controls are left out.
@@ -85,7 +86,9 @@ def train_and_compare(setup: Setup, settings: Settings, parameterization: str, w
     return replace(run, controls=controls(setup, run.trace.W, run.selected, run.own, *arguments))
 
 
-def train_in(setup: Setup, settings: Settings, dtype: str, numerics: str, reference: Run, watch: Watch) -> PrecisionRun:
+def train_in(
+    setup: Setup, settings: Settings, dtype: str, numerics: Numerics, reference: Run, watch: Watch
+) -> PrecisionRun:
     """Repeat the training of W in another arithmetic; needs the Frobenius SVM of the reference run."""
     from attsvm.training import train
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.core.correlation import correlation
+from attsvm.core.types import Parameterization
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.study.convergence import climbing
@@ -44,7 +45,7 @@ def _more_steps(made: int, until: int) -> list[int]:
 
 
 def _round(
-    setup: Setup, settings: Settings, parameterization: str, before: Trace | None, steps: int, watch: Watch
+    setup: Setup, settings: Settings, parameterization: Parameterization, before: Trace | None, steps: int, watch: Watch
 ) -> Trace:
     """Train to step `steps`, from the start or from where the trace `before` ends."""
     from attsvm.training import train
@@ -80,7 +81,7 @@ def _unfinished(trace: Trace, curve: np.ndarray | None) -> bool:
     return curve is not None and curve[-1] < ARRIVED and climbing(trace.step, curve)
 
 
-def train_and_solve(setup: Setup, settings: Settings, parameterization: str, watch: Watch) -> Run:
+def train_and_solve(setup: Setup, settings: Settings, parameterization: Parameterization, watch: Watch) -> Run:
     """Train, find the realised tokens, solve their SVM in both norms, and compare; controls are left to be added.
 
     When stopped during training, what was trained so far is compared.

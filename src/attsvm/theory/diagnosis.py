@@ -18,6 +18,7 @@ from attsvm.core.extras import frame
 from attsvm.core.interop import to_numpy
 from attsvm.core.status import Status
 from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary
+from attsvm.core.types import FactorNorm
 from attsvm.data.token_data import TokenData
 from attsvm.theory.conditions import Condition, condition_e
 from attsvm.theory.landscape import ENUMERATE, SAMPLES, Landscape, explore
@@ -181,7 +182,7 @@ def diagnose(
     *,
     init: Any = None,
     loss: str | Callable[..., Any] = "logistic",
-    norm: str = "frobenius",
+    norm: FactorNorm = "frobenius",
     limit: int = ENUMERATE,
     samples: int = SAMPLES,
     seed: int = 0,

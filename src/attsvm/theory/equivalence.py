@@ -34,6 +34,7 @@ from attsvm.core.correlation import correlation
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.summary import Listed
+from attsvm.core.types import CoefficientChoice, FactorNorm
 from attsvm.data.token_data import TokenData
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
@@ -94,9 +95,9 @@ def svm_equivalent(
     data: TokenData,
     attention: Any,
     W: Any,
-    norm: str = "frobenius",
+    norm: FactorNorm = "frobenius",
     *,
-    coefficient: str = "correlation",
+    coefficient: CoefficientChoice = "correlation",
     selected_above: float = SELECTED,
     masked_below: float = MASKED,
 ) -> Equivalence:

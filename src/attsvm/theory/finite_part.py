@@ -23,6 +23,7 @@ import numpy as np
 
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
+from attsvm.core.types import FactorNorm
 
 NORMS = ("frobenius", "nuclear")
 
@@ -55,7 +56,7 @@ class FinitePart:
     gap: float
 
 
-def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: str = "frobenius") -> FinitePart:
+def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: FactorNorm = "frobenius") -> FinitePart:
     """Find the smallest matrix whose tied tokens trail the reference token by given amounts.
 
     Parameters

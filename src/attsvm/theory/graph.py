@@ -33,6 +33,7 @@ from scipy.sparse.csgraph import connected_components
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.summary import Listed
+from attsvm.core.types import FactorNorm
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
@@ -134,7 +135,7 @@ def next_token_graphs(vocabulary: int, sequences: Sequence[Any], labels: Any) ->
 
 
 def graph_svm(
-    embeddings: Any, sequences: Sequence[Any], labels: Any, *, norm: str = "frobenius", tol: float = 1e-9
+    embeddings: Any, sequences: Sequence[Any], labels: Any, *, norm: FactorNorm = "frobenius", tol: float = 1e-9
 ) -> GraphSVM:
     """Solve the Graph-SVM of a next-token data set, and its finite part.
 

@@ -19,10 +19,11 @@ import numpy as np
 
 from attsvm.core.extras import drawing, frame
 from attsvm.core.interop import to_numpy
-from attsvm.core.norms import Norm, get_norm
+from attsvm.core.norms import get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
 from attsvm.core.summary import MARKED, Summarised, Summary, bars
+from attsvm.core.types import AnyNorm
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
@@ -78,7 +79,7 @@ class MarginReport(Summarised):
 
     shares: tuple[MarginShare, ...]
 
-    def __getitem__(self, norm: str | float | Norm) -> MarginShare:
+    def __getitem__(self, norm: AnyNorm) -> MarginShare:
         name = get_norm(norm).name
         for share in self.shares:
             if share.norm == name:
@@ -93,7 +94,8 @@ class MarginReport(Summarised):
     @property
     def sentence(self) -> str:
         """The report in words."""
-        best = self[self.nearest]
+        nearest: Any = self.nearest
+        best = self[nearest]
         if best.solution.status is Status.INFEASIBLE:
             return "No W satisfies the constraints, so no margin is the largest."
         if not np.isfinite(best.share):
@@ -125,7 +127,7 @@ class MarginReport(Summarised):
 def margin_report(
     W: Any,
     problem: SelectionProblem,
-    norms: Iterable[str | float | Norm] = NORMS,
+    norms: Iterable[AnyNorm] = NORMS,
     *,
     tol: float = TOL,
     time_limit: float | None = None,

@@ -24,6 +24,7 @@ import numpy as np
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.summary import Listed
+from attsvm.core.types import AnyNorm
 from attsvm.data.token_data import TokenData
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
@@ -227,7 +228,7 @@ class LocalOptimality(Listed):
         return np.asarray(self.solution.W)
 
 
-def local_optimality(trial: Trial, selected: Any, norm: str = "frobenius") -> LocalOptimality:
+def local_optimality(trial: Trial, selected: Any, norm: AnyNorm = "frobenius") -> LocalOptimality:
     """Solve the SVM of the selected tokens and compare their scores with their neighbours'.
 
     Parameters
@@ -275,5 +276,5 @@ def compare_with_neighbours(trial: Trial, solution: Solution) -> LocalOptimality
     return LocalOptimality(selected, solution, neighbours, violations)
 
 
-def _is_optimal(trial: Trial, problem: SelectionProblem, norm: str) -> bool:
+def _is_optimal(trial: Trial, problem: SelectionProblem, norm: AnyNorm) -> bool:
     return norm == "frobenius" and bool((problem.reference == trial.optimal).all())

@@ -27,6 +27,7 @@ import numpy as np
 from attsvm.core.correlation import correlation
 from attsvm.core.interop import to_numpy
 from attsvm.core.summary import Listed
+from attsvm.core.types import AnyNorm
 from attsvm.theory.conditions import Condition, check_conditions, describe
 from attsvm.theory.constants import in_cone, local_constants
 from attsvm.theory.divergence import NAME_BOUNDED, NAME_DIVERGES, norm_bounded, norm_diverges
@@ -135,7 +136,7 @@ class Observation(Listed):
     correlation: float
 
 
-def observe(trial: Trial, W: Any, norm: str = "frobenius", *, selected_above: float = SELECTED) -> Observation:
+def observe(trial: Trial, W: Any, norm: AnyNorm = "frobenius", *, selected_above: float = SELECTED) -> Observation:
     """Say where a trained W stands.
 
     Parameters

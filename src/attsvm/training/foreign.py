@@ -88,7 +88,7 @@ class ForeignEngine:
         batches: Batches | None = None,
     ) -> None:
         self.objective, self.params, self.batches = objective, params, batches
-        self.schedule = "constant" if schedule is None else schedule
+        self.schedule: Schedule = "constant" if schedule is None else schedule
         trials = range(len(params[0]))
         self.optimizers = [_make(factory, [param[b].clone() for param in params]) for b in trials]
         self.own = [_own_parameters(optimizer) for optimizer in self.optimizers]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attsvm.core.interop import is_tensor, to_numpy
 from attsvm.core.kernels import Stopwatch
+from attsvm.core.types import Array, Backend, LossName, Numerics, OptimizerName, Parameterization
 from attsvm.data.token_data import TokenData
 from attsvm.nn.losses import Loss
 from attsvm.training.batches import Batches, entropy_of, flips
@@ -27,8 +28,6 @@ from attsvm.training.recording import record_steps, run
 from attsvm.training.registry import make_optimizer
 from attsvm.training.schedule import Schedule
 from attsvm.training.trace import Trace
-
-Array = Any
 
 
 def _working_dtype(dtype: Any, data: TokenData) -> tuple[torch.dtype, Any]:
@@ -80,14 +79,14 @@ def train(
     data: TokenData,
     head: Any,
     *,
-    parameterization: str = "W",
+    parameterization: Parameterization = "W",
     rank: int | None = None,
     heads: int = 1,
     head_lr: float | None = None,
     vocabulary: Vocabulary | None = None,
     embedding_lr: float | None = None,
-    loss: str | Loss | Callable[[Tensor], Tensor] = "logistic",
-    optimizer: str | Optimizer | Factory = "normalized_gd",
+    loss: LossName | Loss | Callable[[Tensor], Tensor] = "logistic",
+    optimizer: OptimizerName | Optimizer | Factory = "normalized_gd",
     steps: int = 1000,
     lr: float | None = None,
     schedule: Schedule | None = None,
@@ -101,8 +100,8 @@ def train(
     record_every: int | Sequence[int] | None = None,
     seed: int | Sequence[int] | np.ndarray = 0,
     dtype: Any = None,
-    numerics: str = "exact",
-    backend: str = "auto",
+    numerics: Numerics = "exact",
+    backend: Backend = "auto",
     callback: Callable[[int, int], bool | None] | None = None,
 ) -> Trace:
     r"""Train one attention layer on every trial of `data` at once.

@@ -17,6 +17,7 @@ from torch.autograd import Function
 
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.status import Status
+from attsvm.core.types import AnyNorm
 from attsvm.solution.influence import margin_gradient
 from attsvm.solution.solution import Solution
 from attsvm.solvers.batching import ProblemBatch, solve_batch
@@ -33,7 +34,7 @@ def max_margin(
     tokens: Tensor,
     queries: Tensor,
     selected: Any,
-    norm: str | float | Norm = "frobenius",
+    norm: AnyNorm = "frobenius",
     *,
     mask: Any = None,
     tol: float = TOL,
@@ -132,7 +133,7 @@ def margin(
     queries: Tensor,
     selected: Any,
     W: Tensor,
-    norm: str | float | Norm = "frobenius",
+    norm: AnyNorm = "frobenius",
     *,
     mask: Any = None,
 ) -> Tensor:

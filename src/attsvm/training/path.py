@@ -40,6 +40,7 @@ from attsvm.core.extras import drawing, frame
 from attsvm.core.interop import is_tensor, to_numpy
 from attsvm.core.norms import Norm, get_norm
 from attsvm.core.summary import MARKED, Summarised, Summary, line
+from attsvm.core.types import AnyNorm, Array, LossName
 from attsvm.data.token_data import TokenData
 from attsvm.nn.losses import Loss
 from attsvm.solution.solution import Solution
@@ -48,8 +49,6 @@ from attsvm.training.balls import Ball, ball_of
 from attsvm.training.initial import initial_parameters
 from attsvm.training.minimize import minimize
 from attsvm.training.objective import Objective
-
-Array = Any
 
 # The minimiser at radius R is a good start for 2 R: its logits are then off by a few units only.
 _LARGEST_GROWTH = 2.0
@@ -126,7 +125,7 @@ class RegularizationPath(Summarised):
                 for path, target in zip(flat, targets.reshape(-1, *W.shape[-2:]), strict=True)
             ]
         result = np.array(rows).reshape(W.shape[:-2])
-        return torch.as_tensor(result).to(self.W) if is_tensor(self.W) else result
+        return torch.as_tensor(result).to(torch.as_tensor(self.W)) if is_tensor(self.W) else result
 
     def to_frame(self) -> Any:
         """List the radii of a path of one trial.
@@ -181,9 +180,9 @@ def regularization_path(
     head: Any,
     radii: Sequence[float] | np.ndarray,
     *,
-    norm: str | float = "frobenius",
+    norm: AnyNorm = "frobenius",
     rank: int | None = None,
-    loss: str | Loss | Callable[[Tensor], Tensor] = "logistic",
+    loss: LossName | Loss | Callable[[Tensor], Tensor] = "logistic",
     tokens: Array | None = None,
     epsilon: float = 1e-3,
     init: Any = None,

@@ -11,7 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-Schedule = str | Callable[[np.ndarray], np.ndarray]
+from attsvm.core.types import ScheduleName
+
+Schedule = ScheduleName | Callable[[np.ndarray], np.ndarray]
 
 # 1 % a step is a factor e^10 in 1000 steps and leaves the float64 range only after 70 000.
 GROWTH = 1.01

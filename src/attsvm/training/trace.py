@@ -16,11 +16,10 @@ from torch import Tensor
 from attsvm.core.extras import drawing, frame
 from attsvm.core.interop import is_tensor, to_numpy
 from attsvm.core.summary import MARKED, Summarised, Summary, line, one_line
+from attsvm.core.types import Array
 from attsvm.data.token_data import TokenData
 from attsvm.training.embeddings import EmbeddingTraining
 from attsvm.training.objective import Objective
-
-Array = Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +111,7 @@ class Trace(Summarised):
             if end.shape != start.shape or not torch.equal(end, start):
                 raise ValueError(f"later begins at another {name}; the end of the earlier run was expected.")
 
-        def joined(first: Array, second: Array, axis: int) -> Array:
+        def joined(first: Any, second: Any, axis: int) -> Array:
             rest = second[(slice(None),) * axis + (slice(1, None),)]
             return torch.cat([first, rest], axis) if is_tensor(first) else np.concatenate([first, rest], axis)
 
@@ -155,10 +154,11 @@ class Trace(Summarised):
         return self._records["W"][:, record]
 
     def _like_data(self, tensor: Tensor) -> Array:
+        dtype: Any = self.W.dtype
         if not is_tensor(self.W):
             array = tensor.cpu().numpy()
-            return array.astype(self.W.dtype) if tensor.is_floating_point() else array
-        return tensor.to(self.W.dtype) if tensor.is_floating_point() else tensor
+            return array.astype(dtype) if tensor.is_floating_point() else array
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
     @cached_property
     def loss(self) -> Array:

@@ -10,9 +10,10 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attsvm.training.descent import Optimizer
+    from attsvm.core.types import AnyNorm, Parameterization
+from attsvm.training.descent import Optimizer
 
-NORMS: dict[str, str | float] = {
+NORMS: dict[str, AnyNorm] = {
     "nuclear": "nuclear", "frobenius": "frobenius", "spectral": "spectral", "l_1": 1.0, "l_3": 3.0, "max": "max",
     "rows": "rows:2:inf", "columns": "columns:2:inf",
 }  # fmt: skip
@@ -76,7 +77,7 @@ OPTIMISERS: dict[str, tuple[str, ...]] = {
 """Names for each parameterisation, in the order shown."""
 
 
-def parameterization_of(model: str) -> str:
+def parameterization_of(model: str) -> Parameterization:
     """Return "W" or "KQ"."""
     return KQ if model == "factors" else W
 

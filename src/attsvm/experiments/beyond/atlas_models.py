@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.types import LossName
 from attsvm.data.token_data import TokenData
 from attsvm.experiments.beyond.atlas_cells import NORMS
 from attsvm.experiments.instances import draw
@@ -60,7 +61,7 @@ class TrainingSet:
 
     data: TokenData
     head: np.ndarray
-    loss: str
+    loss: LossName
     weight: np.ndarray | None
 
 

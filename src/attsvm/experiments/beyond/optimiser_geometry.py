@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from attsvm.core.types import AnyNorm
 from attsvm.experiments.beyond.optimisers import RULES, rule_of
 from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "optimiser-geometry"
-NORMS: dict[str, str | float] = {
+NORMS: dict[str, AnyNorm] = {
     "nuclear": "nuclear", "l1.75": 1.75, "frobenius": "frobenius", "l3": 3.0, "spectral": "spectral", "max": "max",
 }  # fmt: skip
 SHOWN = (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import numpy as np
 
+    from attsvm.core.types import AnyNorm, ScheduleName
     from attsvm.experiments.instances import Instances
     from attsvm.solvers.batching import BatchSolution
     from attsvm.training.descent import Optimizer
@@ -37,8 +38,8 @@ class Rule:
 
     name: str
     lr: float
-    schedule: str
-    norm: str | float
+    schedule: ScheduleName
+    norm: AnyNorm
     parameterization: Literal["W", "KQ"] = "W"
     slow: bool = False
     experimental: bool = False

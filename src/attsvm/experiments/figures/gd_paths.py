@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from attsvm.core.types import FactorNorm
 from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ STEPS = 2000
 DENSE = 60
 # What can be told in the printed pictures, in degrees.
 READABLE = 2.0
-NORMS = {"W": "frobenius", "KQ": "nuclear"}
+NORMS: dict[str, FactorNorm] = {"W": "frobenius", "KQ": "nuclear"}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,34 @@
+"""The arrays and words of public signatures, one alias each; what a word means is said where it is used."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from attsvm.core.norms.norm import Norm
+
+Array: TypeAlias = np.ndarray | Any
+"""NumPy in, NumPy out; torch in, torch out. A union of ndarray and Tensor would refuse either where one is asked for,
+so a checker sees an array that may be passed on as anything; ``W: Tensor = solution.W`` makes it a tensor."""
+
+NormName: TypeAlias = Literal["frobenius", "nuclear", "spectral", "max"]
+AnyNorm: TypeAlias = Norm | NormName | float
+"""An object of :mod:`attsvm.norms`, a name, or the exponent of an entrywise norm."""
+FactorNorm: TypeAlias = Literal["frobenius", "nuclear"]
+"""Of training W, and of training K and Q."""
+SolverMethod: TypeAlias = Literal[
+    "auto", "active_set", "coordinate_newton", "interior_point", "first_order", "streamed"
+]
+CoefficientChoice: TypeAlias = Literal["correlation", "least-squares"]
+Shortfall: TypeAlias = Literal["hinge", "squared_hinge"]
+LossName: TypeAlias = Literal["logistic", "exponential", "correlation", "log"]
+OptimizerName: TypeAlias = Literal[
+    "gd", "normalized_gd", "separately_normalized_gd", "momentum", "polyak", "mirror", "sign", "spectral",
+    "coordinate", "rows", "columns", "adam", "adamw", "signum", "lion", "muon", "compositional_muon", "shampoo",
+    "soap", "flow",
+]  # fmt: skip
+ScheduleName: TypeAlias = Literal["constant", "sqrt", "linear", "exponential"]
+Parameterization: TypeAlias = Literal["W", "KQ"]
+Numerics: TypeAlias = Literal["exact", "autograd"]
+Backend: TypeAlias = Literal["auto", "torch", "compiled"]
