@@ -38,6 +38,7 @@ SHORTER: dict[str, dict[str, Any]] = {
     "atlas": {"trials": 1, "steps": 30},
     "overparameterisation": {"starts": 2},
     "factor-flow": {"horizon": 4.0},
+    "parameter-margin": {"trials": 1, "steps": 30},
 }
 # Sizes that nobody has published, and cells that leave most of a sweep out.
 OTHER: dict[str, list[dict[str, Any]]] = {

@@ -34,6 +34,7 @@ def test_published_count_and_certified_rank():
 def test_the_whole_figure_tells_both_ways_of_counting():
     rows = run("svm-rank", *(Config(n, 5, d, trials=12) for n in (5, 10) for d in (4, 5, 10)))
     tests = {test.reading: test for test in svm_rank.joint(rows)}
+    assert all(test.powers for test in tests.values())
     counted, certified = (tests[f"{name}, score gap 0.1"] for name in COUNTED)
     assert counted.verdict != "differs"
     assert certified.verdict == "differs"

@@ -36,7 +36,7 @@ LARGEST_CARD = 20_000
 GIVEN = {
     "Status", "UnsolvedError", "AttentionSVM", "MarginClassifier", "Attention", "Entrywise", "Weighted", "Schatten",
     "KyFan", "Mixed", "Mahalanobis", "Sum", "Largest", "Norm", "Smooth", "PredictionHead", "LinearHead", "ReLUHead",
-    "LambdaHead", "Loss", "Outcome", "Playground",
+    "LambdaHead", "Loss", "Outcome", "Playground", "AttentionMonitor",
 }  # fmt: skip
 
 
@@ -57,6 +57,7 @@ def _results() -> dict[str, Any]:
     small = SelectionProblem(tokens[:2, :3], queries[:2], [0, 0])
     rank = pretrained.rank_profile(model, inputs)[0]
     claim = proofs.Claim(problem, solution.norm, solution.status, solution.certified, None, 1e-9)
+    types = pretrained.head_types(head, draws=2)
     compressed = pretrained.compress_model(model, 2, inputs)
     return {
         type(result).__name__: result
@@ -68,14 +69,15 @@ def _results() -> dict[str, Any]:
             margin_report(trace.W[-1], data.problem(trace.selected), ("frobenius", "max")), trial,
             theory.map_basins(trial, random.normal(size=(3, 50, 50)), found=landscape, steps=20),
             prediction.hypotheses["A"], landscape, landscape.ends[0], theory.local_constants(trial, direction),
-            theory.temperature_saving(small, max_iter=3), direction, theory.loss_constants("logistic", 1.0), theory.observe(trial, trace.W[-1]), prediction,
+            theory.temperature_saving(small, max_iter=3), direction,
+            theory.loss_constants("logistic", 1.0), theory.observe(trial, trace.W[-1]), prediction,
             theory.check_separability(trial), theory.smoothness(trial), graph_svm(np.eye(3), [[0, 1, 2]], [0]),
             joint_svm(tokens[:4, :5], tokens[:4, :5], [1, -1, 1, 1], [0, 0, 0, 0]),
             svm_equivalent(data, trace.attention[-1], trace.W[-1]), solve(small).influence(),
             head, pretrained.compress_head(head, 2), compressed, rank,
             pretrained.solve_kernel(head, C=1.0), pretrained.rope_lift(head),
             pretrained.margin_audit(head, queries=8, draws=2), pretrained.fit_selection(head, queries=12),
-            pretrained.selection_report(head),
+            pretrained.selection_report(head), types, *types.scores.values(), types.scores["content"].standing,
         )
     }  # fmt: skip
 

@@ -12,7 +12,8 @@ import pytest
 
 from attsvm import TokenData
 from attsvm.data.dataset import Dataset
-from attsvm.data.text import read_texts, word_dataset
+from attsvm.data.table import read_texts
+from attsvm.data.text import word_dataset
 from attsvm.report.study import verdict
 from attsvm.study import Settings, Study, study
 from attsvm.study.headline import cautions, headline, outcomes

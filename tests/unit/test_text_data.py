@@ -7,17 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attsvm.data.dataset import Dataset
+from attsvm.data.digits import digits
 from attsvm.data.docstrings import LEAST_WORDS, docstrings
+from attsvm.data.table import read_texts
 from attsvm.data.text import (
     WORD,
     LabelledTexts,
     fit_vectors,
     from_vectors,
     principal_components,
-    read_texts,
     word_dataset,
 )
+from attsvm.data.token_data import TokenData
 from attsvm.study import Settings, study
+from attsvm.study.headline import cautions
+from attsvm.study.run import default_train
 
 
 def _file(tmp_path: Path, content: str) -> Path:
@@ -37,8 +42,11 @@ def test_texts_and_labels_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("what,kind\nx,a\n", "'kind' of .* has 1 values, 'a'; two were expected"),
-        ("what,kind\nx,a\ny,b\nz,c\n", "has 3 values, 'a', 'b', 'c'"),
+        ("what,kind\nx,a\n", r"'kind' of .* has 1 values, 'a' \(1 rows\); two were expected\."),
+        (
+            "what,kind\nx,a\ny,b\nz,c\n",
+            r"has 3 values, 'a' \(1 rows\), .*; two were expected; --classes a,b keeps two of them",
+        ),
         ("text,kind\nx,a\n", "no column 'what' for --text; it has text, kind"),
         ("what,kind\nx\n", "a row that ends before"),
         ("", "it has no rows"),
@@ -47,6 +55,73 @@ def test_texts_and_labels_are_read(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_said(content: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=sentence):
         read_texts(_file(tmp_path, content), "what", "kind")
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "note"),
+    [
+        ("a.tsv", "id\twhat\tkind\n1\tcafé, au lait\ta\n2\tthé\tb\n".encode(), None),
+        ("a.csv", "id;what;kind\n1;café, au lait;a\n2;thé;b\n".encode(), "separated by semicolons"),
+        ("a.csv", "id\twhat\tkind\r\n1\tcafé, au lait\ta\r\n2\tthé\tb\r\n".encode("latin-1"), "separated by tabs"),
+        ("a.csv", 'id,what,kind\n1,"café, au lait",a\n2,thé,b\n'.encode("latin-1"), "Windows-1252"),
+        ("a.csv", 'id,what,kind\n1,"café, au lait",a\n2,thé,b\n'.encode("utf-16"), None),
+    ],
+)
+def test_files_as_people_have_them(name: str, raw: bytes, note: str | None, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(raw)
+    read = read_texts(path, "what", "kind")
+    assert read.texts == ("café, au lait", "thé")
+    assert read.labels.tolist() == [-1.0, 1.0]
+    assert note is None or note in " ".join(read.notes)
+
+
+def test_gaps_and_repeats_are_said(tmp_path: Path) -> None:
+    path = _file(tmp_path, "what,kind\nx,a\ny,b\nx,a\ny,a\n,a\nz,\nw,NA\nv,b\n")
+    read = read_texts(path, "what", "kind")
+    assert read.texts == ("x", "y", "x", "y", "v")
+    said = " ".join(read.notes)
+    assert "without a text are left out, 1 in all" in said
+    assert "without a label are left out, 2 in all" in said
+    assert "2 of 5 rows repeat the text of another; 1 of these texts have both labels" in said
+
+
+def test_two_of_three_classes(tmp_path: Path) -> None:
+    path = _file(tmp_path, "what,kind\nx,good\ny,bad\nz,neither\nw,good\n")
+    read = read_texts(path, "what", "kind", ("good", "bad"))
+    assert read.texts == ("x", "y", "w")
+    assert read.classes == ("good", "bad")
+    assert read.notes == ("Rows with another label are left out, 1 in all.",)
+    with pytest.raises(ValueError, match="--classes is good,worse; two of the labels in 'kind'"):
+        read_texts(path, "what", "kind", ("good", "worse"))
+
+
+def test_long_files_are_drawn_from_and_the_rest_is_said() -> None:
+    """Vectors come from all rows, the data set holds some; what is not trained on is named."""
+    rng = np.random.default_rng(0)
+    texts = tuple(" ".join(f"w{word}" for word in rng.integers(0, 9, size=6)) for _ in range(900))
+    read = LabelledTexts("long.csv", texts, np.where(np.arange(900) % 50, 1.0, -1.0), ("yes", "no"))
+    data = word_dataset(read, most=600)
+    assert data.tokens.n == 600
+    assert any("Of 900 texts 600 were drawn at random" in note for note in data.notes)
+    full = word_dataset(read)
+    assert full.tokens.n == 900
+    # Three quarters fit: 900 rows of 6 tokens and 8 coordinates are 43,200 entries.
+    assert default_train(full) == 675
+    result = study(full, Settings(train=120, steps=20, shuffles=0, max_steps=20))
+    said = " ".join(cautions(result))
+    assert "98 % of the" in said
+    assert "'yes'" in said
+    assert "--train takes more" not in said
+
+
+def test_the_default_trains_on_what_the_time_allows() -> None:
+    """A million entries: 488 texts of 64 tokens and 32 coordinates; digits keep their 100."""
+    tokens = np.zeros((3000, 64, 32))
+    tokens[..., 0] = 1.0
+    data = Dataset("long", TokenData(tokens, tokens[:, 0], np.where(np.arange(3000) % 2, 1.0, -1.0), None))
+    assert default_train(data) == 1_000_000 // (64 * 32)
+    assert default_train(digits()) == 100
 
 
 def test_vectors_of_words_in_the_same_company_are_close() -> None:

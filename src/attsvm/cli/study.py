@@ -11,6 +11,7 @@ from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusin
 from attsvm.core.threads import one_thread
 from attsvm.data.dataset import Dataset
 from attsvm.data.npz import read_dataset
+from attsvm.data.table import TABLES
 from attsvm.study.files import holds_study
 from attsvm.study.results import Settings, Study
 
@@ -48,14 +49,16 @@ def study(
     ----------
     data
         "digits" (scikit-learn's 8x8 images, cut into 2x2-pixel patches); a .npz file with tokens (n, T, d), queries
-        (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T) and head (d,); or a .csv file of labelled texts.
+        (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T) and head (d,); or a .csv or .tsv file of labelled
+        texts.
     out
         The directory to write, which must not hold a study already. By default attsvm-study, or attsvm-study-2 and so
         on where that holds one: no study is lost, and none is mixed with the figures of another.
     overwrite
         Replace the study that the directory holds.
     train
-        Rows to train on, drawn at random; the rest is held out. By default three quarters, at most 100.
+        Rows to train on, drawn at random; the rest is held out. By default three quarters, at most what about two
+        minutes allow (of the digits 100).
     steps
         Training steps. Training that still climbs then goes on by itself.
     max_steps
@@ -69,7 +72,7 @@ def study(
     time_limit
         Seconds that a single SVM may take.
     classes
-        Digits only: two digits such as 3-8, or odd-even.
+        Digits: two digits such as 3-8, or odd-even. Texts: two of the labels, such as good,bad, where there are more.
     query
         Digits only: mean (the image's mean token), patch (self-attention) or prompt (one for all images).
     patch
@@ -77,18 +80,18 @@ def study(
     positions
         Digits only: place (each patch in its place on a blank image) or append (pixels, then position).
     text
-        CSV only, and needed there: the name of the column of texts.
+        Texts only, and needed there: the name of the column of texts.
     label
-        CSV only, and needed there: the name of the column of labels, which has two values.
+        Texts only, and needed there: the name of the column of labels, which has two values.
     model
-        CSV only: folder or hub name of a transformers model whose last hidden states are the tokens. By default words
+        Texts only: folder or hub name of a transformers model whose last hidden states are the tokens. By default words
         are tokens, with vectors fitted on the file.
     """
     columns = {"text": text, "label": label, "model": model}
     options = {"classes": classes, "query": query, "patch": patch, "positions": positions}
     with refusing():
         settings = Settings(train, steps, lr, seed, shuffles, time_limit, max_steps)
-        dataset = _read(data, options, columns)
+        dataset = _read(data, options, columns, train)
         directory = _choose_directory(out, overwrite)
     with refusing():
         from attsvm.study.run import prepare, run
@@ -123,19 +126,21 @@ def _choose_directory(out: Path | None, overwrite: bool) -> Path:
     return next(path for i in count(2) if not holds_study(path := Path(f"{DEFAULT}-{i}")))
 
 
-def _read(data: str, options: dict[str, str | int], columns: dict[str, str | None]) -> Dataset:
-    if Path(data).suffix == ".csv":
-        _refuse_foreign(options)
-        return _read_csv(data, **columns)
+def _read(data: str, options: dict[str, str | int], columns: dict[str, str | None], train: int | None) -> Dataset:
+    if Path(data).suffix.lower() in TABLES:
+        named = options | {"classes": DIGITS["classes"]}
+        _refuse_foreign(named)
+        classes = None if options["classes"] == DIGITS["classes"] else str(options["classes"])
+        return _read_table(data, classes, train, **columns)
     given = [f"--{name}" for name, value in columns.items() if value is not None]
     if given:
-        raise BadInput(f"{' and '.join(given)} can only be given with a .csv file.")
+        raise BadInput(f"{' and '.join(given)} can only be given with a .csv or .tsv file.")
     if data == "digits":
         from attsvm.data.digits import digits
 
         return digits(**options)  # type: ignore[arg-type]
     if Path(data).suffix != ".npz":
-        raise BadInput(f"{data!r} is no data set; 'digits' or the path of a .npz or .csv file was expected.")
+        raise BadInput(f"{data!r} is no data set; 'digits' or the path of a .npz, .csv or .tsv file was expected.")
     _refuse_foreign(options)
     return read_dataset(data)
 
@@ -146,14 +151,27 @@ def _refuse_foreign(options: dict[str, str | int]) -> None:
         raise BadInput(f"{' and '.join(foreign)} can only be given with 'digits'.")
 
 
-def _read_csv(data: str, text: str | None, label: str | None, model: str | None) -> Dataset:
-    from attsvm.data.text import MOST_DIMENSIONS, from_vectors, principal_components, read_texts, word_dataset
+def _read_table(
+    data: str, classes: str | None, train: int | None, text: str | None, label: str | None, model: str | None
+) -> Dataset:
+    from attsvm.data.table import read_texts
+    from attsvm.data.text import MOST_DIMENSIONS, MOST_ROWS, from_vectors, principal_components, word_dataset
 
     if text is None or label is None:
         raise BadInput(f"{data} needs --text and --label, the names of its columns of texts and labels.")
-    read = read_texts(data, text, label)
+    pair = None
+    if classes is not None:
+        first, comma, second = classes.partition(",")
+        if not comma or "," in second:
+            raise BadInput(
+                f"--classes is {classes!r}; two labels with a comma between, such as good,bad, were expected."
+            )
+        pair = first.strip(), second.strip()
+    read = read_texts(data, text, label, pair)
+    most = MOST_ROWS if train is None else max(MOST_ROWS, 2 * train)
     if model is None:
-        return word_dataset(read)
+        return word_dataset(read, most=most)
+    _, read = read.drawn(most)
     from attsvm.pretrained.backend import MissingExtra
 
     try:

@@ -44,6 +44,8 @@ class Dataset:
         A head given with the data; otherwise one is fitted.
     centre : bool
         Whether queries are to be centred before use, as :meth:`centred` does.
+    default_train : int, optional
+        Rows that a study trains on unless told otherwise; by default as many as fit its time.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Dataset:
     patches: Patches | None = None
     head: np.ndarray | None = None
     centre: bool = False
+    default_train: int | None = None
 
     @property
     def mask(self) -> np.ndarray:

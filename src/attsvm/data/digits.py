@@ -124,4 +124,5 @@ def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, posit
         notes=(description, query_text),
         patches=Patches(images, np.array(corners)),
         centre=query == "mean",
+        default_train=100,  # as in every number printed of them
     )

@@ -12,12 +12,11 @@ Vectors of another origin, such as the hidden states of a model, enter by :func:
 
 from __future__ import annotations
 
-import csv
 import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +33,10 @@ MOST_DIMENSIONS = 64
 LEAST_COUNT = 2
 
 
+# Rows of one data set: what a study trains on and some thousands held out. More would fill memory and change nothing.
+MOST_ROWS = 8000
+
+
 @dataclass(frozen=True)
 class LabelledTexts:
     """Texts with one of two labels.
@@ -47,56 +50,31 @@ class LabelledTexts:
         -1 and +1.
     classes : tuple of str
         What +1 and -1 stand for.
+    notes : tuple of str
+        Sentences on what was left out, repeats, or had to be guessed of the file.
     """
 
     name: str
     texts: tuple[str, ...]
     labels: np.ndarray
     classes: tuple[str, str]
+    notes: tuple[str, ...] = ()
+
+    def take(self, rows: np.ndarray) -> LabelledTexts:
+        """Keep the given rows, in that order."""
+        return replace(self, texts=tuple(self.texts[i] for i in rows), labels=self.labels[rows])
+
+    def drawn(self, most: int) -> tuple[np.ndarray, LabelledTexts]:
+        """Draw at most so many rows at random, always the same of one file; return them and what is left, noted."""
+        n = len(self.texts)
+        if n <= most:
+            return np.arange(n), self
+        rows = np.sort(np.random.default_rng(n).choice(n, most, replace=False))
+        note = f"Of {n:,} texts {most:,} were drawn at random; the others are neither trained on nor held out."
+        return rows, replace(self.take(rows), notes=(*self.notes, note))
 
 
-def read_texts(path: str | Path, text: str, label: str) -> LabelledTexts:
-    """Read two columns of a CSV file.
-
-    Parameters
-    ----------
-    path : path
-        With a header line.
-    text, label : str
-        Names of the columns. The label has two values; the later one in the alphabet is +1.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If a column is missing, rows are ragged, or the labels are not two.
-    """
-    file = Path(path)
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} does not exist; a .csv file was expected.")
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{file} is no CSV file in UTF-8: {error}.") from error
-    columns = list(rows[0]) if rows else []
-    for column, name in (("text", text), ("label", label)):
-        if name not in columns:
-            names = ", ".join(map(str, columns)) or "no rows"
-            raise ValueError(f"{file} has no column {name!r} for --{column}; it has {names}.")
-    if any(row[text] is None or row[label] is None for row in rows):
-        raise ValueError(f"{file} has a row that ends before the columns {text!r} and {label!r}.")
-    pairs = [(row[text].strip(), row[label].strip()) for row in rows if row[text].strip()]
-    values = sorted({value for _, value in pairs})
-    if len(values) != 2:
-        some = ", ".join(map(repr, values[:5])) or "none"
-        raise ValueError(f"column {label!r} of {file} has {len(values)} values, {some}; two were expected.")
-    labels = np.array([1.0 if value == values[1] else -1.0 for _, value in pairs])
-    return LabelledTexts(file.name, tuple(words for words, _ in pairs), labels, (values[1], values[0]))
-
-
-def word_dataset(read: LabelledTexts, dimensions: int = DIMENSIONS) -> Dataset:
+def word_dataset(read: LabelledTexts, dimensions: int = DIMENSIONS, most: int = MOST_ROWS) -> Dataset:
     """Turn texts into sequences of word vectors fitted on them.
 
     Parameters
@@ -104,13 +82,15 @@ def word_dataset(read: LabelledTexts, dimensions: int = DIMENSIONS) -> Dataset:
     read : LabelledTexts
     dimensions : int
         Of the vectors, if there are as many words.
+    most : int
+        Rows of the data set; vectors are fitted on all texts.
 
     Raises
     ------
     ValueError
         If the texts share too few words to say anything of their company.
     """
-    words = [[match.group().lower() for match in WORD.finditer(text)] for text in read.texts]
+    words = [[sys.intern(match.group().lower()) for match in WORD.finditer(text)] for text in read.texts]
     counts = Counter(word for text in words for word in text)
     vocabulary = sorted(word for word, count in counts.items() if count >= LEAST_COUNT)
     if len(vocabulary) < 3:
@@ -120,13 +100,14 @@ def word_dataset(read: LabelledTexts, dimensions: int = DIMENSIONS) -> Dataset:
     number = {word: i for i, word in enumerate(vocabulary)}
     known = [[number[word] for word in text if word in number] for text in words]
     vectors = fit_vectors(known, len(vocabulary), dimensions)
-    sequences = [vectors[list(dict.fromkeys(text))] for text in known]
+    rows, kept = read.drawn(most)
+    sequences = [vectors[list(dict.fromkeys(known[i]))] for i in rows]
     notes = (
         f"Tokens are the different words of a text, as {vectors.shape[1]}-dimensional vectors of length one fitted on "
         f"the file (positive pointwise mutual information within {WINDOW} words, truncated SVD); words that occur once "
         "are left out.",
     )
-    return from_vectors(read, sequences, notes)
+    return from_vectors(kept, sequences, notes)
 
 
 def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> np.ndarray:
@@ -146,8 +127,11 @@ def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> 
     from scipy.sparse import coo_array
     from scipy.sparse.linalg import svds
 
-    near = [(a, b) for text in texts for i, a in enumerate(text) for b in text[i + 1 : i + 1 + WINDOW]]
-    first, second = np.array(near, dtype=int).reshape(-1, 2).T
+    flat = np.array([word for text in texts for word in text], dtype=np.int32)
+    owner = np.repeat(np.arange(len(texts), dtype=np.int32), [len(text) for text in texts])
+    apart = [(flat[:-k], flat[k:], owner[:-k] == owner[k:]) for k in range(1, WINDOW + 1)]
+    first = np.concatenate([before[same] for before, _, same in apart])
+    second = np.concatenate([after[same] for _, after, same in apart])
     ones = np.ones(2 * len(first))
     pairs = (np.concatenate([first, second]), np.concatenate([second, first]))
     table = coo_array((ones, pairs), shape=(words, words)).tocsr().tocoo()
@@ -224,6 +208,6 @@ def from_vectors(read: LabelledTexts, sequences: Sequence[np.ndarray], notes: Se
         name=f"{read.name}, {read.classes[0]} against {read.classes[1]}",
         tokens=TokenData(tokens, queries, labels, mask),
         classes=read.classes,
-        notes=(*notes, *remarks),
+        notes=(*notes, *remarks, *read.notes),
         centre=True,
     )

@@ -20,6 +20,7 @@ NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 3)
 NUMERICS = ("exact", "float32")
 HEADS = ("linear", "relu")
 KEEPS = ("trained", "best")
+TRAINERS = tuple(name for name, entry in OPTIMIZERS.items() if callable(entry.W))
 CLASSES = 3
 
 
@@ -121,9 +122,7 @@ def _read_plane(raw: Mapping[str, Any]) -> Plane:
         labels,
         _array(raw, "v", (2,)),
         _one_of(raw, "head", HEADS, "linear"),
-        _one_of(
-            raw, "optimizer", tuple(name for name, entry in OPTIMIZERS.items() if callable(entry.W)), "normalized_gd"
-        ),
+        _one_of(raw, "optimizer", TRAINERS, "normalized_gd"),
         _one_of(raw, "norm", NORMS, "frobenius"),
         _steps(raw),
         _one_of(raw, "numerics", NUMERICS, "exact"),

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from attsvm.core.summary import Listed
 from attsvm.pretrained.head import AttentionHead
 
 # A trained number stands out above all draws when it is also this many of their standard deviations above their mean:
@@ -29,8 +30,8 @@ from attsvm.pretrained.head import AttentionHead
 OUTSTANDING = 3.0
 
 
-@dataclass(frozen=True, eq=False)
-class Standing:
+@dataclass(frozen=True, eq=False, repr=False)
+class Standing(Listed):
     """A number of the trained head among the same number of heads with re-drawn weights.
 
     Attributes

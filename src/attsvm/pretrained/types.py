@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.summary import Worded
+from attsvm.core.summary import Listed, Worded
 from attsvm.pretrained.head import AttentionHead, by_sequence
 from attsvm.pretrained.null import Standing, redrawn
 from attsvm.pretrained.selectivity import asking_heads_queries
@@ -40,8 +40,8 @@ _PHRASES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class TypeScore:
+@dataclass(frozen=True, eq=False, repr=False)
+class TypeScore(Listed):
     """How much of a head's attention one rule explains.
 
     Attributes

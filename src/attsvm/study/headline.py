@@ -21,6 +21,8 @@ from attsvm.study.words import counted, nouns, share_text
 
 # Fewer training rows than this, and a caution stands under the headline.
 FEW = 20
+# From this share of one label on, an accuracy must be held against always naming it.
+IMBALANCED = 0.9
 
 # What became of a run where the direction alone does not decide it.
 SHARED, LEAVING = "shared", "leaving"
@@ -133,6 +135,18 @@ def cautions(found: Study) -> list[str]:
             f"and what holds for them need not hold for the next {n}."
         )
     test = found.setup.test
+    if found.settings.train is None and test is not None and test.tokens.n > n:
+        said.append(
+            f"Trained on {n:,} of {n + test.tokens.n:,} {words.rows}, about what two minutes allow; --train takes more."
+        )
+    labels = found.setup.train.tokens.labels
+    larger = float(max((labels > 0).mean(), (labels < 0).mean()))
+    if larger >= IMBALANCED:
+        which = found.setup.train.classes[0 if (labels > 0).mean() == larger else 1]
+        said.append(
+            f"{100 * larger:.0f} % of the {words.rows} trained on are {which!r}: always saying so is right as often, "
+            "and an accuracy near that says nothing. A file with as many of both would."
+        )
     if test is not None and test.tokens.n < FEW_HELD_OUT:
         m = test.tokens.n
         said.append(

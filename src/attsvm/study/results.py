@@ -31,7 +31,8 @@ class Settings:
     Parameters
     ----------
     train : int, optional
-        Rows to train on; by default three quarters of them, at most 100. The rest is the test set.
+        Rows to train on; by default three quarters of them, at most what about two minutes allow (of the digits 100).
+        The rest is the test set.
     steps : int
         Steps of normalised gradient descent, for W and for (K, Q).
     lr : float

@@ -34,9 +34,18 @@ for _name, _training, _solving, _labels in (("W", 5.0, 3.0, 1.0), ("KQ", 8.0, 6.
     STAGES |= {TRAINING[_name]: _training, LONGER[_name]: 0.0, SOLVING[_name]: _solving, LABELS[_name]: _labels}
 STAGES |= dict.fromkeys(PRECISION.values(), 3.0)
 
-DEFAULT_SHARE, DEFAULT_MOST = 0.75, 100
+# Entries (rows x tokens x d) that the default trains on, at least LEAST_TRAIN rows: a study of 20,000 steps a run takes
+# about two minutes of one core then, if training need not go on.
+DEFAULT_SHARE, DEFAULT_ENTRIES, LEAST_TRAIN = 0.75, 1_000_000, 100
 # Float32 loses the direction within a few hundred steps and float64 within a thousand.
 PRECISION_STEPS = 5000
+
+
+def default_train(data: Dataset) -> int:
+    """Return how many rows a study trains on unless told otherwise: three quarters, or what two minutes allow."""
+    n, T, d = data.tokens.tokens.shape
+    most = max(LEAST_TRAIN, DEFAULT_ENTRIES // (T * d)) if data.default_train is None else data.default_train
+    return min(max(1, int(DEFAULT_SHARE * n)), most)
 
 
 def prepare(data: Dataset, settings: Settings) -> Setup:
@@ -47,8 +56,7 @@ def prepare(data: Dataset, settings: Settings) -> Setup:
     ValueError
         If there are fewer rows than asked for, or tokens or queries are all zero.
     """
-    n = data.tokens.n
-    count = min(max(1, int(DEFAULT_SHARE * n)), DEFAULT_MOST) if settings.train is None else settings.train
+    count = default_train(data) if settings.train is None else settings.train
     train, test = data.split(count, np.random.default_rng((settings.seed, 0)))
     if data.centre:
         mean = train.tokens.queries.mean(axis=0)

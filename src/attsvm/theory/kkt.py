@@ -59,8 +59,6 @@ def kkt_residual(
 
     Examples
     --------
-    Balanced factors are a KKT point of one margin, others are none:
-
     >>> import numpy as np
     >>> from attsvm import SelectionProblem, theory
     >>> problem = SelectionProblem(np.array([[[1.0], [0.0]]]), np.ones((1, 1)), [0])

@@ -53,6 +53,15 @@ class TemperatureSaving(Worded):
         Of the problem itself.
     lower_bound : float
         No W does with less norm, whatever the temperatures of mean one; up to rounding of the multipliers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import SelectionProblem, theory
+    >>> problem = SelectionProblem(np.array([[[1.0], [0.0]], [[8.0], [0.0]]]), np.eye(2), [0, 0])
+    >>> saving = theory.temperature_saving(problem)
+    >>> saving.low <= 1 - 5**1.5 / (2 * 65**0.5) <= saving.high
+    True
     """
 
     temperatures: np.ndarray
@@ -103,6 +112,14 @@ def temperature_saving(
         If the problem has no solution, or none was found.
     ValueError
         If tol is not positive or max_iter is below one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import SelectionProblem, theory
+    >>> problem = SelectionProblem(np.array([[[1.0], [0.0]], [[8.0], [0.0]]]), np.eye(2), [0, 0])
+    >>> theory.temperature_saving(problem).temperatures.round(2).tolist()
+    [1.6, 0.4]
     """
     if not tol > 0:
         raise ValueError(f"tol is {tol!r}; a positive number was expected.")

@@ -257,7 +257,9 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
             NAME, FIGURE, known, alternatives,
             reading=f"published arithmetic, ended at a mean top probability of {STOP_ATTENTION} by step {STOP_STEP}",
         ),
-        joint_test(NAME, FIGURE, exact, reading="exact arithmetic, trained to the end"),
+        joint_test(
+            NAME, FIGURE, exact, {"d off by one notch": notches(exact)}, reading="exact arithmetic, trained to the end"
+        ),
         joint_test(
             NAME, FIGURE, slack, {"d off by one notch": notches(slack)}, reading="B.1 as an average margin of 1.1"
         ),

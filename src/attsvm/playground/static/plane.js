@@ -22,6 +22,7 @@ function reachOf(state) {
 function makePlane(parent, moved, kept) {
   const svg = d3.select(parent).append("svg").attr("class", "plane").attr("role", "group")
     .attr("aria-label", "Tokens in the plane; Tab goes from one to the next, arrow keys move it, Enter keeps it");
+  svg.append("rect").attr("class", "sheet").attr("width", "100%").attr("height", "100%").attr("rx", 9);
   const layers = {};
   for (const name of ["basins", "grid", "hulls", "margins", "rays", "paths", "handles", "tokens"]) {
     layers[name] = svg.append("g").attr("class", name);

@@ -27,6 +27,11 @@ PRICE_TOL = 1e-11  # in units of the margin asked for
 RESIDUE, PROGRESS = 1e-12, 1e-14
 # One violated constraint enters at a time, and another for every so many that are held.
 SHARE = 8
+# Queries whose best price is above minus this part of rho are looked at again before all are priced anew, where pricing
+# costs more than so many times what the factor of the constraints held does. With half the supports as the guess:
+# 1000 queries of one direction in 20 dimensions 2.9 ms instead of 5.1, planted (5000, 16, 4) 14 instead of 22; as
+# much with .1 and .02.
+CLOSE, DEAR = 0.5, 4
 CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
 # Of the constraints that may be held, the part that a guess opens with: what enters by price is fewer than what would
 # have to leave (planted (200, 32, 24) seed 2, 439 of 577 held in the end: 21 ms instead of 45, 13 steps instead of 10).
@@ -195,6 +200,7 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity, patience):
     idle, blocked = np.ones((n, T), dtype=np.bool_), np.zeros((n, T), dtype=np.bool_)
     adjoint, W, u = np.empty((n, p)), np.empty((p, r)), np.empty(p)
     prices, places = np.empty(n), np.empty(n, dtype=np.int64)
+    candidates, near = np.empty(n, dtype=np.int64), np.int64(0)
     size, steps, rho = np.int64(0), 0, 1.0  # for a literal 0 numba would compile the callees once more
     for equalities in (True, False):
         for i in range(n):
@@ -232,35 +238,50 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity, patience):
             for b in range(p):
                 for c in range(r):
                     W[b, c] += adjoint[i, b] * queries[i, c]
-        for i in range(n):
-            for b in range(p):
-                u[b] = 0.0
-                for c in range(r):
-                    u[b] += W[b, c] * queries[i, c]
-            prices[i], places[i] = PRICE_TOL * rho, -1
-            for t in range(T):
-                if rejected[i, t] and idle[i, t] and not blocked[i, t]:
-                    margin = 0.0
-                    for b in range(p):
-                        margin += delta[i, t, b] * u[b]
-                    if rho - weight * margin > prices[i]:
-                        prices[i], places[i] = rho - weight * margin, t
         wanted, entered = 1 + size // SHARE, 0
-        while entered < wanted and size < capacity:
-            i = np.int64(0)
-            for j in range(1, n):
-                if prices[j] > prices[i]:
-                    i = j
-            t = places[i]
-            if t < 0:
+        if n * T * p < DEAR * size * size:
+            near = np.int64(0)
+        while entered == 0:
+            full = near == 0
+            asked, near = n if full else near, np.int64(0)
+            for k in range(asked):
+                i = np.int64(k) if full else candidates[k]
+                for b in range(p):
+                    u[b] = 0.0
+                    for c in range(r):
+                        u[b] += W[b, c] * queries[i, c]
+                prices[i], places[i] = PRICE_TOL * rho, -1
+                highest = -1.0
+                for t in range(T):
+                    if rejected[i, t] and idle[i, t] and not blocked[i, t]:
+                        margin = 0.0
+                        for b in range(p):
+                            margin += delta[i, t, b] * u[b]
+                        highest = max(highest, rho - weight * margin)
+                        if rho - weight * margin > prices[i]:
+                            prices[i], places[i] = rho - weight * margin, t
+                if highest > -CLOSE * rho:
+                    candidates[near] = i
+                    near += 1
+            while entered < wanted and size < capacity:
+                best = np.int64(-1)
+                for k in range(near):
+                    j = candidates[k]
+                    if places[j] >= 0 and (best < 0 or prices[j] > prices[best]):
+                        best = j
+                if best < 0:
+                    break
+                t = places[best]
+                places[best] = -1
+                if _enter(passive, size, delta, queries, tied, weight, best, t):
+                    members[size], free[size], values[size] = best * T + t, False, 0.0
+                    size += 1
+                    entered += 1
+                else:
+                    blocked[best, t] = True
+            if full:
                 break
-            prices[i], places[i] = 0.0, -1
-            if _enter(passive, size, delta, queries, tied, weight, i, t):
-                members[size], free[size], values[size] = i * T + t, False, 0.0
-                size += 1
-                entered += 1
-            else:
-                blocked[i, t] = True
+            near = near if entered > 0 else np.int64(0)
         if entered == 0:
             break
     dual = np.zeros((n, T))
