@@ -154,8 +154,8 @@ def _refuse_other_inputs(config: Any, name: str) -> None:
     needed = getattr(kind, "main_input_name", "input_ids")
     if needed != "input_ids":
         raise _NoText(
-            f"{name} is a {kind.__name__}, which reads {needed}; a model of text was expected. From Python, "
-            f"attsvm.pretrained.extract_heads(model, {{{needed!r}: ...}}) gives its heads."
+            f"{name} is a {getattr(kind, '__name__', 'model')}, which reads {needed}; a model of text was expected. "
+            f"From Python, attsvm.pretrained.extract_heads(model, {{{needed!r}: ...}}) gives its heads."
         )
 
 
@@ -280,7 +280,7 @@ def _examples(head: AttentionHead, rows: np.ndarray) -> tuple[Example, ...]:
     """Put queries into words; none where the head has no text."""
     examples = []
     for i in rows if head.texts is not None else ():
-        words = text_of(head, head.sequence[i])
+        words = text_of(head, int(head.sequence[i]))
         query = int(head.query_place[i]) if head.self_attention else None
         attention = np.zeros(len(words))
         attention[head.text_place[head.sequence[i], head.mask[i]]] = head.probabilities[i, head.mask[i]]

@@ -110,7 +110,8 @@ class AttentionMonitor:
         self.records: list[dict[str, Any]] = []
         self._svm_inputs = svm_inputs
         self._tokenizer = tokenizer
-        self._factors: dict[str, Factors] | None = None
+        self._factors: dict[str, Factors] = {}
+        self._located = False
         self._measured: dict[str, dict[str, torch.Tensor]] = {}
         self._undo: list[Callable[[], object]] = []
 
@@ -183,7 +184,7 @@ class AttentionMonitor:
                 lambda name=name: ALL_MASK_ATTENTION_FUNCTIONS._global_mapping.pop(name, None),
             ]
             config._attn_implementation_internal = name
-        if self._factors is None:  # the first time, hooks show where the weights of each head are
+        if not self._located:  # the first time, hooks show where the weights of each head are
             for module in self.model.modules():
                 handles = (
                     module.register_forward_pre_hook(recorder.enter, with_kwargs=True),
@@ -193,8 +194,6 @@ class AttentionMonitor:
 
     def _standing_in(self, original: str, recorder: Recorder) -> Callable[..., Any]:
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-        found: dict[str, Factors] = {}
 
         def attend(
             module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: Any = None, **keywords: Any
@@ -206,9 +205,8 @@ class AttentionMonitor:
                 causal = getattr(module, "is_causal", True) if causal is None else causal
                 with torch.no_grad():
                     self._measured[path] = _measure(query, key, attention_mask, scale, causal=bool(causal))
-                    if self._factors is None:
-                        found[path] = _places(recorder.call_of(module, query, key, scale))
-                        self._found = found
+                    if not self._located:
+                        self._factors[path] = _places(recorder.call_of(module, query, key, scale))
             function = own_eager(module) if original == "eager" else ALL_ATTENTION_FUNCTIONS[original]
             return function(module, query, key, value, attention_mask, scaling=scaling, **keywords)
 
@@ -222,8 +220,7 @@ class AttentionMonitor:
         if not self._undo:
             return
         self._restore()
-        if self._factors is None:
-            self._factors = self.__dict__.pop("_found", {})
+        self._located = bool(self._measured)
         numbers = dict(zip(self._measured, layer_numbers(list(self._measured)), strict=True))
         heads = []
         for path, measured in self._measured.items():
@@ -323,7 +320,8 @@ def _weights(model: Any, factors: Factors) -> dict[str, torch.Tensor]:
     """Norm and stable rank of W, and imbalance of K and Q, of a layer's heads; (H,) each."""
     if not factors:
         return {}
-    keys, queries = (torch.stack([_gram(model, pair[side]) for pair in factors]) for side in (0, 1))  # (H, dh, dh)
+    keys = torch.stack([_gram(model, place) for place, _, _ in factors])  # (H, dh, dh)
+    queries = torch.stack([_gram(model, place) for _, place, _ in factors])
     scale = factors[0][2]
     product = keys @ queries
     squared = product.diagonal(dim1=-2, dim2=-1).sum(dim=-1).clamp_min(0.0)

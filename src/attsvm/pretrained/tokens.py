@@ -54,8 +54,10 @@ def key_stream(call: AttentionCall, streams: list[Stream], *, self_attention: bo
     if self_attention:
         return call.stream
     shape = call.key.shape[0], call.key.shape[2]
-    others = [stream for stream in streams if stream.ids is not None and stream.ids is not call.stream.ids]
-    return next((stream for stream in others if tuple(stream.ids.shape) == shape), Stream(None, None))
+    for stream in streams:
+        if stream.ids is not None and stream.ids is not call.stream.ids and tuple(stream.ids.shape) == shape:
+            return stream
+    return Stream(None, None)
 
 
 def text_places(visible: np.ndarray, asks: np.ndarray, stream: Stream) -> np.ndarray:

@@ -351,14 +351,16 @@ class Trace(Summarised):
             norm = np.asarray(to_numpy("norm", self.norm), dtype=float)
             facts.append(("norm of W", f"{norm[0]:.4g} to {norm[-1]:.4g}"))
             picture = line(self.step, norm)
-        note = "correlation(trace.W[-1], solve(problem).W) compares the direction with the SVM's."
-        return Summary("Trace", "", MARKED, facts, picture, "norm of W over steps", [note])
+        notes = [self.notice] if self.notice else []
+        notes.append("correlation(trace.W[-1], solve(problem).W) compares the direction with the SVM's.")
+        return Summary("Trace", "", MARKED, facts, picture, "norm of W over steps", notes)
 
     def __repr__(self) -> str:
         trained = f"{self.optimizer} on {'W' if self.K is None else 'K, Q'}"
         length = f"{int(self.step[-1])} steps, {len(self.step)} records"
         run = (f"{self.numerics} numerics", self.backend, f"{self.seconds:.3g} s")
-        return one_line("Trace", (repr(self.data), trained, length, *run, *([self.notice] if self.notice else [])))
+        end = ("ended early, see .notice",) if self.notice else ()
+        return one_line("Trace", (repr(self.data), trained, *end, length, *run))
 
 
 def _share_right(objective: Objective, W: Tensor) -> Tensor:
