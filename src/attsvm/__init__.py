@@ -10,6 +10,8 @@ __version__ = "0.1.0"
 # Where each public name lives; modules load when a name is first used, so that ``import attsvm`` stays quick.
 _HOMES = {
     "SelectionProblem": "attsvm.core.problem",
+    "ShardedProblem": "attsvm.data.shards",
+    "ShardedSolution": "attsvm.solvers.sharded.solution",
     "Solution": "attsvm.solution.solution",
     "Status": "attsvm.core.status",
     "UnsolvedError": "attsvm.solution.solution",
@@ -50,6 +52,8 @@ __all__ = [
     "ProblemBatch",
     "Proof",
     "SelectionProblem",
+    "ShardedProblem",
+    "ShardedSolution",
     "Solution",
     "Status",
     "TokenData",
@@ -76,6 +80,7 @@ if TYPE_CHECKING:
     from attsvm.core.correlation import correlation
     from attsvm.core.problem import SelectionProblem
     from attsvm.core.status import Status
+    from attsvm.data.shards import ShardedProblem
     from attsvm.data.token_data import TokenData
     from attsvm.estimator import AttentionSVM
     from attsvm.margin_classifier import MarginClassifier
@@ -84,6 +89,7 @@ if TYPE_CHECKING:
     from attsvm.proofs import Proof
     from attsvm.solution.solution import Solution, UnsolvedError
     from attsvm.solvers.batching import BatchSolution, ProblemBatch, solve_batch
+    from attsvm.solvers.sharded.solution import ShardedSolution
     from attsvm.solvers.soft_margin_path import soft_margin_path
     from attsvm.solvers.solving import solve
     from attsvm.theory.diagnosis import Diagnosis, diagnose

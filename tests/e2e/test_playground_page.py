@@ -24,6 +24,7 @@ pytest.importorskip("starlette", reason="the extra playground is not installed")
 from attsvm.playground.picture import answer
 from attsvm.playground.plane import Memory
 from attsvm.playground.presets import PRESETS
+from attsvm.playground.state import TRAINERS
 
 
 def free_port() -> int:
@@ -218,6 +219,10 @@ def test_every_preset_is_listed_and_answers(visit) -> None:
     here = visit()
     options = here.page.locator("select[name=preset] option").all_inner_texts()
     assert options == [preset["title"] for preset in PRESETS.values()]
+    offered = here.page.evaluate(
+        "() => [...document.querySelector('select[name=optimizer]').options].map(o => o.value)"
+    )
+    assert sorted(offered) == sorted(TRAINERS)
     for name, preset in PRESETS.items():
         here.page.select_option("select[name=preset]", name)
         here.page.wait_for_function(

@@ -17,6 +17,8 @@ from distributed import LocalCluster
 
 import attsvm
 from attsvm.cli import main
+from attsvm.core import cluster as dask_cluster
+from attsvm.core.cluster import quiet
 from attsvm.experiments import registry, workers
 from attsvm.experiments.runner import prepare, run
 from attsvm.experiments.store import Store
@@ -133,7 +135,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path, options: tuple[str, ...]) -> 
 
 def test_a_running_cluster_gives_the_same_rows_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = ["--set", "trials=5", "--full"]
-    with workers._quiet(), LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+    with quiet(), LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
         address = cluster.scheduler_address
         assert main(["reproduce", "tiny", "--out", str(tmp_path / "a"), "--scheduler", address, *settings]) == 0
         assert len(cluster.scheduler_info["workers"]) == 1
@@ -146,13 +148,13 @@ def test_a_running_cluster_gives_the_same_rows_and_stays(tmp_path: Path, capsys:
 def test_a_cluster_that_goes_away_or_is_of_another_version_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with workers._quiet(), LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+    with quiet(), LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
         arguments = ["reproduce", "tiny", "--out", str(tmp_path), "--scheduler", cluster.scheduler_address]
         monkeypatch.setattr(attsvm, "__version__", "9.9")
         assert main(arguments) == 2
         assert "9.9 was expected" in one_sentence(capsys.readouterr())
         monkeypatch.undo()
-        monkeypatch.setattr(workers, "CONNECT_SECONDS", 2.0)
+        monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 2.0)
         monkeypatch.setitem(registry.FIGURES, "tiny", "tiny_experiment")
         add = Store.add
 
@@ -168,15 +170,34 @@ def test_a_cluster_that_goes_away_or_is_of_another_version_is_one_sentence(
     assert shards(tmp_path)
 
 
+def test_a_cluster_that_loses_its_workers_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(registry.FIGURES, "tiny", "tiny_experiment")
+    monkeypatch.setattr(dask_cluster, "ALONE_SECONDS", 1.0)
+    with quiet(), LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        arguments = ["reproduce", "tiny", "--out", str(tmp_path), "--scheduler", cluster.scheduler_address]
+        add = Store.add
+
+        def add_and_lose(*given) -> None:
+            add(*given)
+            cluster.scale(0)
+
+        monkeypatch.setattr(Store, "add", add_and_lose)
+        assert main([*arguments, "--set", "pause=0.02", "--set", "trials=20"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("attsvm: no worker of the dask cluster has been")
+    assert shards(tmp_path)
+
+
 def test_an_empty_cluster_and_a_missing_one_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(workers, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 1.0)
     out = ["--out", str(tmp_path / "a")]
     for address in ("tcp://127.0.0.1:1", "nowhere", "carrier-pigeon://x:1"):
         assert main(["reproduce", "tiny", "--scheduler", address, *out]) == 2
         assert "no dask scheduler answers" in one_sentence(capsys.readouterr())
-    with workers._quiet(), LocalCluster(n_workers=0, dashboard_address=None) as cluster:
+    with quiet(), LocalCluster(n_workers=0, dashboard_address=None) as cluster:
         assert main(["reproduce", "tiny", "--scheduler", cluster.scheduler_address, *out]) == 2
     assert "has no workers" in one_sentence(capsys.readouterr())
 

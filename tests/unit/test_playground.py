@@ -36,7 +36,10 @@ def picture_of(state: dict, **options) -> dict:
         ({"queries": [[0, 0], [1, 0]]}, "queries has shape (2, 2); nonzero rows of 1 to 8 were expected."),
         ({"labels": [1, 0]}, "labels is [1.0, 0.0]; -1 and +1 were expected."),
         ({"v": None}, "v has shape (); (2) was expected."),
-        ({"optimizer": "separately_normalized_gd"}, "optimizer is 'separately_normalized_gd'; one of 'gd', "),
+        (
+            {"optimizer": "separately_normalized_gd"},
+            "optimizer is 'separately_normalized_gd'; one of 'normalized_gd', ",
+        ),
         ({"norm": True}, "norm is True; one of 'frobenius', "),
         ({"steps": 10**6}, "steps is 1000000; a whole number from 1 to 5000 was expected."),
         ({"keep": [0, 5]}, "keep is [0, 5]; 'trained', 'best' or 2 tokens from 0 to 4 were expected."),
@@ -111,6 +114,12 @@ def test_unfinished_training_is_under_way() -> None:
     verdict = picture_of({**FIVE, "steps": 3})["verdict"]
     assert (verdict["tone"], verdict["word"]) == ("unsure", "Under way")
     assert "After 3 steps sequences 1 and 2 still share attention" in verdict["sentence"]
+
+
+def test_scores_that_are_all_equal_move_nothing() -> None:
+    found = picture_of({**FIVE, "v": [0.0, 0.0]})
+    assert found["verdict"]["word"] == "Under way"
+    assert not np.any(found["runs"]["W"]["path"])
 
 
 def test_other_tokens_than_those_asked_for_are_told() -> None:

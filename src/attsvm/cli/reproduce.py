@@ -193,14 +193,15 @@ def _crew(workers: int | None, scheduler: str | None) -> Iterator[Crew | None]:
     if workers is None and scheduler is None:
         yield None
         return
-    from attsvm.experiments.workers import CrewLost, cluster_crew, local_crew
+    from attsvm.core.cluster import ClusterLost
+    from attsvm.experiments.workers import cluster_crew, local_crew
 
     try:
         with ExitStack() as stack:
             with refusing():
                 crew = stack.enter_context(local_crew(workers or 1) if scheduler is None else cluster_crew(scheduler))
             yield crew
-    except CrewLost as error:
+    except ClusterLost as error:
         raise BadInput(str(error)) from error
 
 

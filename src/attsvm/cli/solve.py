@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from attsvm import __version__
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+from attsvm.cli.solve_folder import CODES, Folder, solve_folder
 from attsvm.core.norms import get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
@@ -23,8 +24,6 @@ from attsvm.solvers.common.control import IterationState
 from attsvm.solvers.solving import solve as solve_problem
 from attsvm.study.spectrum import certified_rank
 from attsvm.study.words import counted, small_text
-
-CODES = {Status.OPTIMAL: Exit.DONE, Status.INFEASIBLE: Exit.INFEASIBLE, Status.CANCELLED: Exit.INTERRUPTED}
 
 
 def read_problem(path: Path) -> SelectionProblem:
@@ -57,6 +56,9 @@ def solve(
     max_iter: int | None = None,
     time_limit: Annotated[float | None, Parameter(help="In seconds.")] = None,
     json: bool = False,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    checkpoint: Path | None = None,
 ) -> int:
     """Find the smallest W that selects given tokens, with a certificate.
 
@@ -66,7 +68,7 @@ def solve(
     ----------
     file
         A .npz file with tokens (n, T, d), queries (n, dz), selected (n,) or (n, T), and optionally mask (n, T) and
-        sequence (n,).
+        sequence (n,); or a folder of shards, each with such arrays.
     norm
         The norm of W to minimise: frobenius, nuclear, spectral, max, a number p >= 1 for the entrywise l_p norm, or
         one of schatten:p, ky-fan:k, rows:p:q, columns:p:q.
@@ -93,7 +95,23 @@ def solve(
         Limit on time.
     json
         Print one line of JSON instead of a table.
+    workers
+        For a folder: processes that look at the shards.
+    scheduler
+        For a folder: address of a running dask scheduler, whose workers look at the shards.
+    checkpoint
+        For a folder: the file to go on from and to write after every round; by default beside the folder.
     """
+    if file.is_dir():
+        if certificate is not None or exact or method is not None:
+            raise BadInput("--certificate, --exact and --method are for files; none was expected with a folder.")
+        limits = {"tol": tol, "max_iter": max_iter, "time_limit": time_limit}
+        place = checkpoint or file.resolve().with_name(f"{file.resolve().name}.checkpoint.npz")
+        return solve_folder(
+            Folder(file, place, scheduler, workers), norm, out, prior, limits | {"C": C, "loss": loss}, json=json
+        )
+    if (workers, scheduler, checkpoint) != (None, None, None):
+        raise BadInput("--workers, --scheduler and --checkpoint are for a folder of shards; a file was given.")
     if exact and (C is not None or prior is not None):
         raise BadInput("--exact proves hard margins without a prior; neither --C nor --prior was expected with it.")
     with refusing():

@@ -22,6 +22,8 @@ CONNECT_SECONDS = 10.0
 ALONE_SECONDS = 20.0
 POLL_SECONDS = 0.2
 
+GONE = "the dask cluster is gone; what is done is kept, and the same command continues there."
+
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 _CHATTY = ("distributed", "tornado", "asyncio")
 
@@ -127,17 +129,34 @@ def gathered(client: Any, futures: Sequence[Any], tasks: Sequence[Any]) -> list[
     watch = Watch(client)
     try:
         left = set(futures)
-        with losses_told():
+        with losses_told(), client.as_current():
             while left:
                 try:
                     left = set(distributed.wait(left, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED").not_done)
                 except TimeoutError:
                     watch.look()
-            return client.gather(list(futures))
+            return [fetched(future, watch) for future in futures]
     except BaseException:
         with quiet():
             client.cancel(list(tasks))
         raise
+
+
+def fetched(future: Any, watch: Watch) -> Any:
+    """Return a future's result; one that went with its worker is waited for as long as there are others.
+
+    Raises
+    ------
+    ClusterLost
+        As :meth:`Watch.look`.
+    """
+    patience = 1.0
+    while True:
+        try:
+            return future.result(timeout=patience)
+        except TimeoutError:
+            watch.look()
+            patience = min(2.0 * patience, 8.0)  # a large result takes longer, and a loss is to be told soon
 
 
 @contextmanager
@@ -152,7 +171,7 @@ def losses_told() -> Iterator[None]:
             "the same task killed several workers, perhaps for want of memory; what is done is kept."
         ) from error
     except (cancelled, distributed.comm.CommClosedError) as error:
-        raise ClusterLost("the dask cluster is gone; what is done is kept, and the same command continues there.") from error
+        raise ClusterLost(GONE) from error
 
 
 class Watch:
@@ -170,7 +189,7 @@ class Watch:
     def look(self) -> None:
         """Raise :class:`ClusterLost` once there has been no worker for :data:`ALONE_SECONDS`, or no scheduler."""
         if self._client.status not in ("running", "connecting"):
-            raise ClusterLost("the dask scheduler is gone; what is done is kept, and the same command continues there.")
+            raise ClusterLost(GONE)
         if self._client.scheduler_info(n_workers=-1)["workers"]:
             self._alone_since = None
             return
@@ -179,8 +198,8 @@ class Watch:
             self._alone_since = now
         elif now - self._alone_since > ALONE_SECONDS:
             raise ClusterLost(
-                f"no worker of the dask cluster has been there for {ALONE_SECONDS:.0f} s; what is done is kept, and the "
-                "same command continues there."
+                f"no worker of the dask cluster has been there for {ALONE_SECONDS:.0f} s; what is done is kept, and "
+                "the same command continues there."
             )
 
 

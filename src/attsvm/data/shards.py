@@ -60,9 +60,7 @@ class Shard:
     def visible(self, rows: slice) -> np.ndarray:
         """Mark the tokens that some queries see, bool (rows, T)."""
         count = len(self.queries[rows])
-        return (
-            np.ones((count, self.tokens.shape[1]), dtype=bool) if self.mask is None else np.asarray(self.mask[rows])
-        )
+        return np.ones((count, self.tokens.shape[1]), dtype=bool) if self.mask is None else np.asarray(self.mask[rows])
 
     @property
     def shared(self) -> bool:
@@ -70,7 +68,7 @@ class Shard:
         return len(self.tokens) == 1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class ShardFile:
     """Queries ``start`` to ``stop`` of a file; with ``words``, the file of the tokens that all queries read."""
 
@@ -89,7 +87,7 @@ class ShardFile:
         """
         arrays = open_arrays(Path(self.path))
         if self.words is not None:
-            arrays = {**arrays, "tokens": open_arrays(Path(self.words))["tokens"][None]}
+            arrays = {**arrays, "tokens": np.load(self.words, mmap_mode="r")[None]}
         return shard_of(arrays, slice(self.start, self.stop), self.path)
 
 
@@ -226,6 +224,37 @@ class ShardedProblem:
             start += count
         return cls(shards, (int(shape[0]), int(shape[1]), int(shape[2]), asked.shape[1]))
 
+    @classmethod
+    def from_vocabulary(cls, contexts: Any, selected: Any, words: Any, *, chunk: int | None = None) -> ShardedProblem:
+        """Next-token prediction: all queries read the same words, and nothing of size n x V is formed.
+
+        Parameters
+        ----------
+        contexts : array_like, shape (n, dz)
+        selected : array_like of int, shape (n,) or (n, k)
+            The word, or the words, that follow; rows are filled up with -1.
+        words : array_like, shape (V, d)
+        chunk : int, optional
+            Contexts in a piece.
+
+        See Also
+        --------
+        attsvm.SelectionProblem.from_contexts
+        """
+        asked = to_numpy("contexts", contexts).astype(np.float64)
+        chosen, vectors = to_numpy("selected", selected), to_numpy("words", words)
+        if asked.ndim != 2 or vectors.ndim != 2 or len(chosen) != len(asked):
+            raise ValueError(
+                f"contexts has shape {asked.shape}, selected {chosen.shape}, words {vectors.shape}; (n, dz), (n,) and "
+                "(V, d) were expected."
+            )
+        step = chunk or max(1, PIECE_BYTES // (8 * len(vectors)))
+        shards = [
+            ShardArrays(vectors[None], asked[rows], chosen[rows], sequence=np.zeros(len(asked[rows]), dtype=np.int64))
+            for rows in (slice(start, start + step) for start in range(0, len(asked), step))
+        ]
+        return cls(shards, (len(asked), *vectors.shape, asked.shape[1]))
+
     def __repr__(self) -> str:
         n, T, d, dz = self.shape
         return f"ShardedProblem(n={n}, T={T}, d={d}, dz={dz}, {len(self.shards)} shards)"
@@ -248,17 +277,21 @@ def shard_of(arrays: dict[str, Any], rows: slice, name: str) -> Shard:
     n = len(queries)
     if "sequence" in arrays:
         sequence = np.asarray(arrays["sequence"][rows], dtype=np.int64)
-    elif len(tokens) == 1 and n != 1:
+    elif tokens.shape[0] == 1 and n != 1:
         sequence = np.zeros(n, dtype=np.int64)
     else:
         tokens, sequence = tokens[rows], np.arange(n)
     tokens = np.asanyarray(tokens)
     mask = None if mask is None else np.asarray(mask[rows]).astype(bool)
     if tokens.ndim != 3 or 0 in tokens.shape or tokens.dtype.kind not in "fiu":
-        raise ValueError(f"tokens of {name} has {tokens.dtype} of shape {tokens.shape}; numbers (b, T, d) were expected.")
+        raise ValueError(
+            f"tokens of {name} has {tokens.dtype} of shape {tokens.shape}; numbers (b, T, d) were expected."
+        )
     T = tokens.shape[1]
     if queries.ndim != 2 or sequence.shape != (n,) or (n and not 0 <= sequence.min() <= sequence.max() < len(tokens)):
-        raise ValueError(f"queries of {name} has shape {queries.shape} for {len(tokens)} sequences; (n, dz) was expected.")
+        raise ValueError(
+            f"queries of {name} has shape {queries.shape} for {len(tokens)} sequences; (n, dz) was expected."
+        )
     integral = selected.dtype.kind in "iu" and selected.ndim in (1, 2) and len(selected) == n
     if selected.dtype == bool:
         fits = selected.shape == (n, T) and bool(selected.any(axis=1).all())

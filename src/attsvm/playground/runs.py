@@ -42,7 +42,7 @@ def correlations(trace: Trace, target: np.ndarray) -> np.ndarray:
     W = np.asarray(trace.W, dtype=np.float64)
     found = np.full(len(W), np.nan)
     moved = W.reshape(len(W), -1).any(axis=1)
-    if np.isfinite(target).all() and target.any():
+    if moved.any() and np.isfinite(target).all() and target.any():
         found[moved] = correlation(W[moved], target)
     return found
 

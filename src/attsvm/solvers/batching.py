@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numba import get_num_threads
 
+from attsvm.core.cluster import gathered, remote_client
 from attsvm.core.extras import frame
 from attsvm.core.interop import Kind, to_numpy
 from attsvm.core.kernels import PATIENCE, Stopwatch, call, compiles, spares
@@ -172,7 +173,11 @@ class BatchSolution(Summarised):
 
 
 def solve_batch(
-    problems: ProblemBatch | Sequence[SelectionProblem], norm: AnyNorm = "frobenius", *, tol: float = 1e-9
+    problems: ProblemBatch | Sequence[SelectionProblem],
+    norm: AnyNorm = "frobenius",
+    *,
+    tol: float = 1e-9,
+    scheduler: str | None = None,
 ) -> BatchSolution:
     """Solve many problems of one shape.
 
@@ -188,6 +193,8 @@ def solve_batch(
         As for :func:`attsvm.solve`.
     tol : float
         Certified relative gap.
+    scheduler : str, optional
+        Address of a running dask scheduler, among whose workers the batch is shared out.
 
     Returns
     -------
@@ -215,6 +222,8 @@ def solve_batch(
     if not 0 < tol < 1:
         raise ValueError(f"tol is {tol!r}; a number between 0 and 1 was expected.")
     stack = problems if isinstance(problems, ProblemBatch) else _stack(problems)
+    if scheduler is not None:
+        return _on_cluster(problems, stack, measure, tol, scheduler, watch)
     B, n, T, d = stack.tokens.shape
     dz = stack.queries.shape[2]
     W, dual, margins = np.empty((B, d, dz)), np.empty((B, n, T)), np.empty((B, n, T))
@@ -286,6 +295,56 @@ def solve_batch(
         seconds=watch.seconds,
         certified=certified,
     )
+
+
+def _on_cluster(
+    problems: ProblemBatch | Sequence[SelectionProblem],
+    stack: ProblemBatch,
+    norm: Norm,
+    tol: float,
+    scheduler: str,
+    watch: Stopwatch,
+) -> BatchSolution:
+    """Share a batch out among the workers of a cluster, in several pieces each."""
+    with remote_client(scheduler) as client:
+        workers = len(client.scheduler_info(n_workers=-1)["workers"])
+        count = min(len(stack), max(1, PIECES * workers))
+        bounds = np.linspace(0, len(stack), count + 1).astype(int)
+        data = stack.tokens, stack.queries, stack.selected, stack.mask
+        futures = [
+            client.submit(_piece, tuple(array[first:last] for array in data), norm, tol, pure=False)
+            for first, last in pairwise(bounds)
+        ]
+        solutions = [solution for piece in gathered(client, futures, futures) for solution in piece]
+    kind = stack.kind if isinstance(problems, ProblemBatch) else problems[0].kind
+
+    def certified(b: int) -> Solution:
+        # A norm is told by what it is, which a copy from another process is not.
+        return replace(solutions[b], problem=problems[b], norm=norm)
+
+    proofs = [solution.certificate for solution in solutions]
+    pairs = [solution.certified for solution in solutions]
+    solved = [np.isfinite(pair.objective) for pair in pairs]
+    return BatchSolution(
+        problems=problems,
+        norm=norm,
+        W=kind.restore(
+            np.stack([p.W if s else np.full(p.W.shape, np.nan) for p, s in zip(pairs, solved, strict=True)])
+        ),
+        dual=kind.restore(np.stack([p.dual if f is None else f.dual for p, f in zip(pairs, proofs, strict=True)])),
+        margins=kind.restore(np.where(stack.mask, np.stack([pair.margins for pair in pairs]), np.inf)),
+        objective=np.array([solution.objective for solution in solutions]),
+        gap=np.array([solution.gap for solution in solutions]),
+        status=np.array([solution.status for solution in solutions], dtype=object),
+        seconds=watch.seconds,
+        certified=certified,
+    )
+
+
+def _piece(data: tuple[np.ndarray, ...], norm: Norm, tol: float) -> list[Solution]:
+    """Solve part of a batch where a worker is."""
+    named = next((own for own in (FROBENIUS, NUCLEAR) if own.name == norm.name), norm)
+    return list(solve_batch(ProblemBatch(*data), named, tol=tol))
 
 
 def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, objective: np.ndarray) -> np.ndarray:

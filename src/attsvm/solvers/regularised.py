@@ -81,7 +81,7 @@ class Regularisation:
         )
 
 
-def read_regularisation(problem: SelectionProblem, norm: Norm, C: Any, loss: Any, prior: Any) -> Regularisation | None:
+def read_regularisation(shape: tuple[int, int, int, int], C: Any, loss: Any, prior: Any) -> Regularisation | None:
     """Check the arguments of :func:`attsvm.solve` that this module serves.
 
     Returns
@@ -104,7 +104,7 @@ def read_regularisation(problem: SelectionProblem, norm: Norm, C: Any, loss: Any
             raise ValueError(f"C is {C!r}; a positive, finite number, or None for the hard margin, was expected.")
         C = float(C)
     if prior is not None:
-        _, _, d, dz = problem.shape
+        _, _, d, dz = shape
         matrix = to_numpy("prior", prior).astype(np.float64)
         if matrix.shape != (d, dz):
             raise ValueError(f"prior has shape {matrix.shape}; (d, dz) = {(d, dz)} was expected.")

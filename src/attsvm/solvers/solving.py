@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm, Shortfall, SolverMethod
+from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certified import LENIENT
 from attsvm.solution.solution import Solution
 from attsvm.solvers.answers import Answers
@@ -22,9 +24,10 @@ from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.setting import Setting, Terms
 from attsvm.solvers.compiled.frobenius import solve_compiled, spared
 from attsvm.solvers.frobenius.portfolio import FORCED as FROBENIUS_METHODS
-from attsvm.solvers.interior_point.general import solve_hard_margin
+from attsvm.solvers.frobenius.portfolio import solve_setting
+from attsvm.solvers.interior_point.general import solve_hard_margin, solve_soft_general
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
-from attsvm.solvers.regularised import read_regularisation, solve_regularised
+from attsvm.solvers.regularised import Regularisation, read_regularisation, solve_regularised
 from attsvm.solvers.schedule import (
     FEW_ENTRIES,
     GRAM_LIMIT,
@@ -34,6 +37,9 @@ from attsvm.solvers.schedule import (
     STREAM_BYTES,
     WARM,
 )
+from attsvm.solvers.sharded.solution import ShardedSolution
+from attsvm.solvers.sharded.solving import pool_of, solve_shards
+from attsvm.solvers.working_set import Method as Restricted
 from attsvm.solvers.working_set import solve_on_working_sets
 
 Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
@@ -48,6 +54,10 @@ AIM = 0.5
 OPENING_TOL = 0.1
 
 
+Folder = str | os.PathLike[str]
+
+
+@overload
 def solve(
     problem: SelectionProblem,
     norm: AnyNorm = "frobenius",
@@ -62,7 +72,46 @@ def solve(
     C: float | None = None,
     loss: Shortfall = "hinge",
     prior: Any = None,
-) -> Solution:
+) -> Solution: ...
+
+
+@overload
+def solve(
+    problem: ShardedProblem | Folder,
+    norm: AnyNorm = "frobenius",
+    *,
+    tol: float = 1e-9,
+    max_iter: int | None = None,
+    time_limit: float | None = None,
+    callback: Callback | None = None,
+    verbose: bool = False,
+    C: float | None = None,
+    loss: Shortfall = "hinge",
+    prior: Any = None,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    checkpoint: Folder | None = None,
+) -> ShardedSolution: ...
+
+
+def solve(
+    problem: SelectionProblem | ShardedProblem | Folder,
+    norm: AnyNorm = "frobenius",
+    *,
+    tol: float = 1e-9,
+    max_iter: int | None = None,
+    time_limit: float | None = None,
+    warm_start: Solution | None = None,
+    callback: Callback | None = None,
+    verbose: bool = False,
+    method: SolverMethod | None = None,
+    C: float | None = None,
+    loss: Shortfall = "hinge",
+    prior: Any = None,
+    scheduler: str | None = None,
+    workers: int | None = None,
+    checkpoint: Folder | None = None,
+) -> Solution | ShardedSolution:
     r"""Find the smallest W that selects the given tokens with margin one.
 
     Solves min ||W|| subject to :math:`(x_{i\alpha_i} - x_{it})^\top W z_i \ge 1` for every visible rejected token, and
@@ -70,7 +119,8 @@ def solve(
 
     Parameters
     ----------
-    problem : SelectionProblem
+    problem : SelectionProblem, ShardedProblem or path
+        A path is that of a folder of shards, see :meth:`attsvm.ShardedProblem.from_folder`.
     norm : {"frobenius", "nuclear", "spectral", "max"}, float or Norm
         A number p >= 1 is the entrywise l_p norm; "max" is the largest absolute entry. Others are objects of
         :mod:`attsvm.norms`.
@@ -97,10 +147,16 @@ def solve(
         With ``C``: the second charges ``C u**2``.
     prior : array_like, shape (d, dz), optional
         A W0 to stay near: the norm of ``W - prior`` is minimised.
+    scheduler : str, optional
+        Address of a running dask scheduler, whose workers look at the shards.
+    workers : int, optional
+        Processes to start here for that instead.
+    checkpoint : path, optional
+        With shards: the file that a run which was cut short goes on from; written after every round.
 
     Returns
     -------
-    Solution
+    Solution or ShardedSolution
         Never raises for an unsolved problem: see ``.status``, and ``.raise_for_status()``. With ``C`` or ``prior`` it
         is a :class:`attsvm.solvers.regularised.RegularisedSolution`.
 
@@ -118,12 +174,31 @@ def solve(
     >>> solution.status.name, solution.objective
     ('OPTIMAL', 1.0)
     """
+    if isinstance(problem, (str, os.PathLike)):
+        problem = ShardedProblem.from_folder(problem)
+    if isinstance(problem, ShardedProblem):
+        measure = get_norm(norm)
+        _check_options(tol, max_iter, time_limit, problem.shape, measure)
+        if method is not None or warm_start is not None:
+            raise ValueError("method and warm_start are for problems in memory; neither was expected with shards.")
+        control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
+        regularisation = read_regularisation(problem.shape, C, loss, prior) or Regularisation(None, loss, None)
+        with pool_of(problem, scheduler, workers) as pool:
+            inner = _restricted(measure, regularisation)
+            return solve_shards(problem, measure, regularisation, control, tol, inner, pool, checkpoint)
+    if (scheduler, workers, checkpoint) != (None, None, None):
+        raise ValueError("scheduler, workers and checkpoint are for shards; a ShardedProblem or a folder was expected.")
     if not isinstance(problem, SelectionProblem):
         raise ValueError(f"problem has type {type(problem).__name__}; a SelectionProblem was expected.")
     measure = get_norm(norm)
-    _check_options(tol, max_iter, time_limit, warm_start, problem, measure)
+    _check_options(tol, max_iter, time_limit, problem.shape, measure)
+    if warm_start is not None and warm_start.certified.dual.shape != problem.mask.shape:
+        raise ValueError(
+            f"warm_start has multipliers of shape {warm_start.certified.dual.shape}; a solution of the same shape, "
+            f"{problem.mask.shape}, was expected."
+        )
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
-    regularisation = read_regularisation(problem, measure, C, loss, prior)
+    regularisation = read_regularisation(problem.shape, C, loss, prior)
     if regularisation is not None:
         if method not in (None, "streamed"):
             raise ValueError(f"method is {method!r}; None or 'streamed' was expected with C or prior.")
@@ -176,17 +251,19 @@ def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) 
     return answers.infeasible(dual / dual[problem.rejected].sum(), dual, exact=True)
 
 
+def _restricted(measure: Norm, regularisation: Regularisation) -> Restricted:
+    """Choose what solves a working set that fits into memory."""
+    if regularisation.C is None and regularisation.prior is None:
+        inner = _choose(measure.base, None)
+        return lambda setting, part, start: inner(setting.reduced, part, start)
+    return solve_setting if measure.euclidean else solve_soft_general
+
+
 def _streamed(problem: SelectionProblem, measure: Norm, control: Control) -> Outcome:
     """Solve on working sets of constraints, reading the tokens where they lie."""
-    inner = _choose(measure.base, None)
+    inner = _restricted(measure, Regularisation(None, "hinge", None))
     with np.errstate(**LENIENT):
-        certificate = solve_on_working_sets(
-            problem,
-            Terms.hard_margin(measure, problem),
-            None,
-            control,
-            lambda setting, part, start: inner(setting.reduced, part, start),
-        )
+        certificate = solve_on_working_sets(problem, Terms.hard_margin(measure, problem), None, control, inner)
     return certificate, control.W, control.dual
 
 
@@ -260,11 +337,10 @@ def _check_options(
     tol: float,
     max_iter: int | None,
     time_limit: float | None,
-    warm_start: Solution | None,
-    problem: SelectionProblem,
+    shape: tuple[int, int, int, int],
     norm: Norm,
 ) -> None:
-    _, _, d, dz = problem.shape
+    _, _, d, dz = shape
     mismatch = norm.mismatch((d, dz))
     if mismatch is not None:
         raise ValueError(mismatch)
@@ -274,8 +350,3 @@ def _check_options(
         raise ValueError(f"max_iter is {max_iter!r}; at least 1 was expected.")
     if time_limit is not None and not time_limit > 0:
         raise ValueError(f"time_limit is {time_limit!r}; a positive number was expected.")
-    if warm_start is not None and warm_start.certified.dual.shape != problem.mask.shape:
-        raise ValueError(
-            f"warm_start has multipliers of shape {warm_start.certified.dual.shape}; a solution of the same shape, "
-            f"{problem.mask.shape}, was expected."
-        )

@@ -57,15 +57,12 @@ class Bulk:
     ----------
     gain : float
         Sum of multipliers times what V itself must reach.
-    weight : float
-        Sum of multipliers times lengths.
-    depth : int
-        Additions that a term of the sums passed through at most.
+    error : float
+        What rounding did to their pull at most, in the Frobenius norm.
     """
 
     gain: float
-    weight: float
-    depth: int
+    error: float
 
 
 def certify_pair(
@@ -262,13 +259,13 @@ def dual_below(
         # Multipliers were rounded once after A^T dual was taken.
         error = gamma(min(n + T, int(np.count_nonzero(dual))) + 8) * weight
         if bulk is not None:
-            error += gamma(bulk.depth + 8) * bulk.weight
+            error += bulk.error * (1 + FEW)
         products = terms.cost * dual
         gain = float(products.sum()) - gamma(min(n * T, 4000) + 4) * float(np.abs(products).sum())
         gain -= gamma(d + dz + 6) * frobenius(prior) * weight
         if bulk is not None:
             gain += bulk.gain * (1.0 - math.copysign(FEW, bulk.gain))
-            gain -= gamma(bulk.depth + d * dz + 8) * frobenius(prior) * bulk.weight
+            gain -= (bulk.error + gamma(d * dz + 8) * frobenius(adjoint)) * frobenius(prior)
     above = norm_above(terms.norm, adjoint, length, dual=True, sharp=sharp) * (1 + 2 * FEW)
     above += error * growth(terms.norm, (d, dz), True)
     if residual > 0:

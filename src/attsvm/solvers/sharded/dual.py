@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.solvers.common.certified_pair import Bulk, dual_below
-from attsvm.solvers.sharded.pricing import Settled
+from attsvm.solvers.sharded.pricing import Anchor, Settled
 from attsvm.solvers.sharded.restriction import Restriction
 
 
@@ -21,7 +21,7 @@ class Dual:
     values : ndarray, shape (J,)
         Of the restriction's table.
     settled : Settled or None
-    anchor : ndarray, shape (d, dz), or None
+    anchor : Anchor or None
         Which constraints those are.
     lower_bound : float
         On the smallest objective, every rounding counted.
@@ -30,7 +30,7 @@ class Dual:
     restriction: Restriction
     values: np.ndarray
     settled: Settled | None
-    anchor: np.ndarray | None
+    anchor: Anchor | None
     lower_bound: float
 
     @classmethod
@@ -39,7 +39,7 @@ class Dual:
         restriction: Restriction,
         values: np.ndarray,
         settled: Settled | None,
-        anchor: np.ndarray | None,
+        anchor: Anchor | None,
         empty: int,
         residual: float,
     ) -> Dual:
@@ -51,7 +51,7 @@ class Dual:
         values : ndarray, shape (J,)
         settled : Settled or None
             Multipliers at C.
-        anchor : ndarray, shape (d, dz), or None
+        anchor : Anchor or None
         empty : int
             Rejected tokens of a soft margin that no W moves: each adds its loss to both sides.
         residual : float
@@ -68,7 +68,7 @@ class Dual:
         length = terms.norm.dual(adjoint)
         scale, _ = terms.bound(dual, adjoint, length, gain=gain, top=top)
         if settled is not None and settled.count:
-            bulk = Bulk(scale * gain, scale * top * settled.weight, settled.depth)
+            bulk = Bulk(scale * gain, scale * top * settled.error)
         dual = terms.clip(dual * scale)
         low = dual_below(problem, terms, prior, dual, adjoint * scale, length * scale, residual, bulk=bulk)
         if empty and not terms.hard:

@@ -33,6 +33,8 @@ class Block:
         Under each of k matrices.
     lengths : ndarray, shape (rows, T)
         Of the constraints, from above.
+    fixed : ndarray of bool, shape (rows, T)
+        Constraints whose margin is zero under every W.
     rejected, tied : ndarray of bool, shape (rows, T)
     reference : ndarray, shape (rows,)
     tokens : ndarray, shape (rows, T, d), or (T, d)
@@ -42,6 +44,7 @@ class Block:
     rows: slice
     margins: np.ndarray
     lengths: np.ndarray
+    fixed: np.ndarray
     rejected: np.ndarray
     tied: np.ndarray
     reference: np.ndarray
@@ -80,11 +83,12 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
     ValueError
         If tokens are not finite.
     """
-    b, T, d = shard.tokens.shape
+    _, T, d = shard.tokens.shape
     dz = shard.queries.shape[1]
     row_bytes = 8 * ALIVE * T if shard.shared else T * max(8 * ALIVE, shard.tokens.dtype.itemsize * d)
     step, pages = rows_in_chunk(row_bytes), Pages(shard.tokens)
     words = _real(shard.tokens[0]).astype(np.float64) if shard.shared else None
+    kinds = np.zeros(0) if words is None else np.unique(words, axis=0, return_inverse=True)[1].ravel()
     word_lengths = None if words is None else row_lengths(words) * (1 + gamma(d + 8))
     for start in range(0, len(shard.queries), step):
         rows = slice(start, min(start + step, len(shard.queries)))
@@ -99,19 +103,24 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
             tokens = _real(shard.tokens[_places(shard.sequence[rows])])
             margins, squares = np.empty((len(u), *selection.shape)), np.empty(selection.shape)
             call(_margins, float(tokens.size) * (2 + len(u)), tokens, reference, u, margins, squares)
+            fixed = squares == 0.0
+            row, column = np.nonzero(fixed)  # squares of the smallest differences vanish as well
+            fixed[row, column] = (tokens[row, reference[row]] == tokens[row, column]).all(axis=1)
             lengths = _lengths(squares, queries, d + dz, tokens, reference)
             pages.release()
         else:
             tokens = words
             scores = np.matmul(u, words.T)  # (k, rows, V)
             margins = np.take_along_axis(scores, reference[None, :, None], axis=2) - scores
+            fixed = kinds[reference][:, None] == kinds
             longest = row_lengths(queries) * (1 + gamma(dz + 8))
             lengths = (word_lengths[reference][:, None] + word_lengths) * longest[:, None] * (1 + gamma(8))
         if not np.isfinite(lengths).all():
             raise ValueError("tokens has NaN or infinity, or numbers whose squares are; finite numbers were expected.")
         tied = selection.copy()
         tied[own, reference] = False
-        yield Block(rows, margins, lengths, visible & ~selection, tied & visible, reference, tokens)
+        fixed |= ~queries.any(axis=1, keepdims=True)
+        yield Block(rows, margins, lengths, fixed, visible & ~selection, tied & visible, reference, tokens)
 
 
 def _places(sequence: np.ndarray) -> slice | np.ndarray:
@@ -130,7 +139,7 @@ def _real(tokens: np.ndarray) -> np.ndarray:
 def _lengths(
     squares: np.ndarray, queries: np.ndarray, roundings: int, tokens: np.ndarray, reference: np.ndarray
 ) -> np.ndarray:
-    """Lengths of the constraints from above, (rows, T), from the squares of their differences, which are overwritten."""
+    """Bound lengths of the constraints from above, (rows, T), from the squares of their differences (overwritten)."""
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = lengths_above(squares, squares_of(queries), roundings)
         if lengths is None:
@@ -178,7 +187,7 @@ def _pulls_plain(tokens: np.ndarray, reference: np.ndarray, weights: np.ndarray,
 
 @kernel(fastmath=FAST, plain=_pulls_plain)
 def _pulls(tokens: np.ndarray, reference: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
-    """Sums over t of weights_it (x_{i alpha_i} - x_it), (rows, d)."""
+    """Sum weights_it (x_{i alpha_i} - x_it) over t, (rows, d)."""
     rows, T, d = tokens.shape
     for i in range(rows):
         chosen = reference[i]

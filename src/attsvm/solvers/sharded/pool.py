@@ -14,6 +14,7 @@ from attsvm.solvers.sharded.pricing import Source
 JOINED = 8
 
 Join = Callable[..., Any]
+Own = Sequence[tuple[Any, ...]]
 
 
 class Pool(Protocol):
@@ -21,34 +22,30 @@ class Pool(Protocol):
 
     Attributes
     ----------
-    workers : int
     sent, received : int
         Bytes that went to the shards and came back so far.
     """
 
-    workers: int
     sent: int
     received: int
 
-    def joined(self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Sequence[tuple[Any, ...]]) -> Any:
+    def joined(self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Own) -> Any:
         """Call ``task(source, *own[k], *common)`` on every shard k, and join the answers, ``join(answers)``."""
         ...
 
-    def each(self, task: Callable[..., Any], chosen: Sequence[int], own: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def each(self, task: Callable[..., Any], chosen: Sequence[int], own: Own) -> list[Any]:
         """Call ``task(source, *own)`` on chosen shards."""
         ...
 
 
 class Here:
-    """This process, one shard after the other."""
-
-    workers = 1
+    """Looks at one shard after the other, in the process that asks."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = sources
         self.sent = self.received = 0
 
-    def joined(self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Sequence[tuple[Any, ...]]) -> Any:
+    def joined(self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Own) -> Any:
         """Join as the answers come, so that few are held at a time."""
         answers: list[Any] = []
         for source, parts in zip(self._sources, own, strict=True):
@@ -57,7 +54,7 @@ class Here:
                 answers = [join(answers)]
         return join(answers)
 
-    def each(self, task: Callable[..., Any], chosen: Sequence[int], own: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def each(self, task: Callable[..., Any], chosen: Sequence[int], own: Own) -> list[Any]:
         """Look at one chosen shard after the other."""
         return [task(self._sources[k], *parts) for k, parts in zip(chosen, own, strict=True)]
 
@@ -77,11 +74,6 @@ class OnCluster:
         self._tokens = [self._placed(source) for source in sources]
         self.sent = self.received = 0
 
-    @property
-    def workers(self) -> int:
-        """How many there are now."""
-        return len(self._client.scheduler_info(n_workers=-1)["workers"])
-
     def _placed(self, source: Source) -> Any:
         tokens = getattr(source, "tokens", None)
         if tokens is None:
@@ -97,7 +89,7 @@ class OnCluster:
         bare: Any = replace(source, tokens=None)  # type: ignore[arg-type]
         return self._client.submit(_with_tokens, tokens, task, bare, *arguments, pure=False)
 
-    def joined(self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Sequence[tuple[Any, ...]]) -> Any:
+    def joined(self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Own) -> Any:
         """Join answers on the workers, so that one arrives here."""
         # What all are sent leaves this process once; workers hand it on, and make it again if it is lost.
         shared = [self._client.submit(_same, value, pure=False) for value in common]
@@ -105,15 +97,13 @@ class OnCluster:
         level = [self._submit(task, k, *parts, *shared) for k, parts in enumerate(own)]
         tasks = [*shared, *level]
         while len(level) > 1:
-            level = [
-                self._client.submit(join, level[k : k + JOINED], pure=False) for k in range(0, len(level), JOINED)
-            ]
+            level = [self._client.submit(join, level[k : k + JOINED], pure=False) for k in range(0, len(level), JOINED)]
             tasks += level
         answer = join(gathered(self._client, level, tasks))
         self.received += _size(answer)
         return answer
 
-    def each(self, task: Callable[..., Any], chosen: Sequence[int], own: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def each(self, task: Callable[..., Any], chosen: Sequence[int], own: Own) -> list[Any]:
         """Look at all chosen shards at once."""
         futures = [self._submit(task, k, *parts) for k, parts in zip(chosen, own, strict=True)]
         answers = gathered(self._client, futures, futures)

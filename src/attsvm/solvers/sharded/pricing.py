@@ -4,9 +4,9 @@ Answers add up (:func:`merged`), so that they are joined in pairs on the way and
 the constraints that are new, however many shards there are. A shard keeps nothing between rounds: a worker that is
 lost costs the pass it was at.
 
-With a hinge, constraints that fall short have their multipliers at C. Those that do so clearly at an earlier W, the
-*anchor*, are not brought back but enter as a sum (:class:`Settled`); which they are follows from the anchor, so that a
-shard need not remember them.
+With a hinge, constraints that fall short have their multipliers at C. Those that do so by more than a band at an
+earlier W, the *anchor*, are not brought back but enter as a sum (:class:`Settled`); which they are follows from the
+anchor, so that a shard need not remember them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from attsvm.core.norms import frobenius
 from attsvm.core.rounding import FEW, PAIRWISE, gamma
 from attsvm.data.shards import Shard, ShardArrays, ShardFile
 from attsvm.solvers.sharded.margins import Block, blocks
 
-# Settled constraints fall short by more than this of the margin at the anchor: those nearer may be anywhere.
-DEEP = 0.02
+# How far margins are from one, in bins of equal ratio: what a band of a certain count is chosen by.
+DISTANCES = np.concatenate([[0.0], 10.0 ** np.arange(-9.0, 5.0, 0.1), [np.inf]])
+NO_DISTANCES = np.zeros(len(DISTANCES) - 1, dtype=np.int64)
 # Shards of which a worker keeps the opened file.
 OPEN = 256
 
@@ -95,6 +97,21 @@ class Constraints:
 
 
 @dataclass(frozen=True, eq=False)
+class Anchor:
+    """A W whose margins tell which constraints are settled.
+
+    Attributes
+    ----------
+    W : ndarray, shape (d, dz)
+    band : float
+        Margins there below one by more than this are.
+    """
+
+    W: np.ndarray
+    band: float
+
+
+@dataclass(frozen=True, eq=False)
 class Settled:
     """Constraints that enter as a sum.
 
@@ -103,16 +120,20 @@ class Settled:
     pull : ndarray, shape (d, dz)
         Sum of delta z^T.
     count : int
-    weight : float
-        Sum of their lengths.
-    depth : int
-        Additions that a term of the sum passes through at most.
+    error : float
+        What rounding did to the pull at most, in the Frobenius norm.
     """
 
     pull: np.ndarray
     count: int
-    weight: float
-    depth: int
+    error: float
+
+    @staticmethod
+    def joined(parts: Sequence[Settled]) -> Settled:
+        """Add sums up."""
+        sizes = math.fsum(frobenius(part.pull) for part in parts)
+        error = math.fsum(part.error for part in parts) * (1 + FEW) + gamma(len(parts)) * sizes * (1 + FEW)
+        return Settled(added([part.pull for part in parts]), sum(part.count for part in parts), error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,9 +149,11 @@ class Request:
         Most constraints of a query, and of all queries, that may come back.
     nearest : bool
         Bring back smallest margins, whatever they are, and all ties.
-    anchor : ndarray, shape (d, dz), or None
+    anchor : Anchor or None
     sums : bool
         Add up what is settled.
+    sample : int or None
+        Bring back constraints within the band, drawn at random with this seed, and all ties.
     hinge, hard : bool
     """
 
@@ -139,8 +162,9 @@ class Request:
     each: int
     room: int
     nearest: bool = False
-    anchor: np.ndarray | None = None
+    anchor: Anchor | None = None
     sums: bool = False
+    sample: int | None = None
     hinge: bool = False
     hard: bool = True
 
@@ -159,6 +183,8 @@ class Answer:
         The largest shortfall, the allowance counted.
     rejected, empty, misplaced : int
         How many rejected tokens there are; how many of them no W moves; and how many are on the wrong side of one.
+    distances : ndarray of int, shape (bins,)
+        How many margins are how far from one, in bins of :data:`DISTANCES`; for a hinge.
     fresh : Constraints
     settled : Settled or None
     """
@@ -173,6 +199,7 @@ class Answer:
     rejected: int
     empty: int
     misplaced: int
+    distances: np.ndarray
     fresh: Constraints
     settled: Settled | None
 
@@ -182,18 +209,13 @@ Source = ShardFile | ShardArrays
 
 def opened(source: Source) -> Shard:
     """Open a shard; a mapped file stays open."""
-    return _mapped(source) if isinstance(source, ShardFile) else source.open()
+    mapped = isinstance(source, ShardFile) and not source.path.endswith((".parquet", ".zarr"))
+    return _kept_open(source) if mapped else source.open()
 
 
 @lru_cache(maxsize=OPEN)
-def _file(path: str, start: int, stop: int, words: str | None) -> Shard:
-    return ShardFile(path, start, stop, words).open()
-
-
-def _mapped(source: ShardFile) -> Shard:
-    if source.path.endswith((".parquet", ".zarr")):
-        return source.open()
-    return _file(source.path, source.start, source.stop, source.words)
+def _kept_open(source: ShardFile) -> Shard:
+    return source.open()
 
 
 def direction(source: Source) -> np.ndarray:
@@ -229,9 +251,9 @@ def price(source: Source, number: int, known: np.ndarray, request: Request) -> A
     """
     shard = opened(source)
     d, dz = request.W.shape
-    matrices = request.W[None] if request.anchor is None else np.stack([request.W, request.anchor])
+    matrices = request.W[None] if request.anchor is None else np.stack([request.W, request.anchor.W])
     parts = [_of_block(block, shard, number, request, known) for block in blocks(shard, matrices)]
-    return merged(parts or [_nothing(d, dz)], request.room)
+    return merged(parts or [nothing(d, dz)], request.room)
 
 
 def merged(parts: Sequence[Answer], room: int) -> Answer:
@@ -248,15 +270,9 @@ def merged(parts: Sequence[Answer], room: int) -> Answer:
         rejected=sum(part.rejected for part in parts),
         empty=sum(part.empty for part in parts),
         misplaced=sum(part.misplaced for part in parts),
+        distances=added([part.distances for part in parts]),
         fresh=Constraints.joined([part.fresh for part in parts]).most_urgent(room),
-        settled=None
-        if not sums
-        else Settled(
-            pull=added([part.pull for part in sums]),
-            count=sum(part.count for part in sums),
-            weight=math.fsum(part.weight for part in sums) * (1 + FEW),
-            depth=max(part.depth for part in sums) + len(sums),
-        ),
+        settled=Settled.joined(sums) if sums else None,
     )
 
 
@@ -291,30 +307,32 @@ def _of_block(block: Block, shard: Shard, number: int, request: Request, known: 
     queries = shard.queries[block.rows]
     least = margins - request.allowance * lengths
     short, above = (np.maximum(1.0 - values[rejected], 0.0) for values in (margins, least))
-    empty = rejected & (lengths == 0.0)
+    empty = rejected & block.fixed
     outside = np.ones(margins.shape, dtype=bool)
     here = known[(known[:, 0] >= block.rows.start) & (known[:, 0] < block.rows.stop)]
     outside[here[:, 0] - block.rows.start, here[:, 1]] = False
     candidates = rejected & outside if request.hard else rejected & outside & ~empty
     settled = np.zeros(margins.shape, dtype=bool)
     if request.anchor is not None:
-        settled = candidates & (block.margins[1] < 1.0 - DEEP)
-    if request.nearest:
+        settled = candidates & (block.margins[1] < 1.0 - request.anchor.band)
+    apart = np.abs(margins - 1.0)
+    if request.sample is not None and request.anchor is not None:
+        joining = candidates & ~settled & (block.margins[1] <= 1.0 + request.anchor.band)
+        key = np.random.default_rng([request.sample, number, block.rows.start]).random(margins.shape)
+    elif request.nearest:
         joining, key = candidates, margins / np.where(lengths > 0, lengths, 1.0)
     else:
         joining = np.where(settled, margins > 1.0, candidates & (margins < 1.0))
-        short_by = (margins - 1.0) / np.where(lengths > 0, lengths, 1.0)
-        key = np.abs(short_by) if request.hinge else short_by
+        key = apart if request.hinge else (margins - 1.0) / np.where(lengths > 0, lengths, 1.0)
     misplaced = int(joining.sum())
     joining = _smallest(key, joining, request.each)
     if joining.sum() > request.room:
         limit = np.partition(key[joining], request.room - 1)[request.room - 1]
         joining &= key <= limit
-    if request.nearest:
-        joining |= block.tied
+    if request.nearest or request.sample is not None:
+        joining = joining | block.tied
     row, column = np.nonzero(joining)
     asking, owner = np.unique(row, return_inverse=True)
-    T = margins.shape[1]
     fresh = Constraints(
         shard=np.full(len(row), number),
         query=row + block.rows.start,
@@ -328,7 +346,6 @@ def _of_block(block: Block, shard: Shard, number: int, request: Request, known: 
         z=queries[asking],
         reference=block.pick(asking, block.reference[asking]),
     )
-    rows = len(margins)
     return Answer(
         smallest=float(np.min(margins, where=rejected, initial=np.inf)),
         floor=float(np.min(least, where=rejected, initial=np.inf)),
@@ -340,14 +357,17 @@ def _of_block(block: Block, shard: Shard, number: int, request: Request, known: 
         rejected=int(rejected.sum()),
         empty=int(empty.sum()),
         misplaced=misplaced,
+        distances=np.histogram(apart[rejected], DISTANCES)[0] if request.hinge else NO_DISTANCES,
         fresh=fresh,
-        settled=_sum_of(block, settled, queries, T + rows + 8) if request.sums else None,
+        settled=_sum_of(block, settled, queries) if request.sums else None,
     )
 
 
-def _sum_of(block: Block, settled: np.ndarray, queries: np.ndarray, depth: int) -> Settled:
+def _sum_of(block: Block, settled: np.ndarray, queries: np.ndarray) -> Settled:
     weight = float(block.lengths[settled].sum()) * (1 + gamma(PAIRWISE + 4))
-    return Settled(block.pull(settled.astype(float), queries), int(settled.sum()), weight, depth)
+    # The terms of a query, then queries: a difference, its product with the query, and the sums of both.
+    error = gamma(sum(settled.shape) + 8) * weight
+    return Settled(block.pull(settled.astype(float), queries), int(settled.sum()), error)
 
 
 def _smallest(values: np.ndarray, among: np.ndarray, count: int) -> np.ndarray:
@@ -364,9 +384,10 @@ def _smallest(values: np.ndarray, among: np.ndarray, count: int) -> np.ndarray:
     return keep
 
 
-def _nothing(d: int, dz: int) -> Answer:
+def nothing(d: int, dz: int) -> Answer:
+    """Answer of no shard."""
     none, whole = np.zeros(0), np.zeros(0, dtype=np.int64)
     marks = np.zeros(0, dtype=bool)
     rows = {"asking": np.zeros((0, 3), dtype=np.int64), "z": np.zeros((0, dz)), "reference": np.zeros((0, d))}
     fresh = Constraints(whole, whole, whole, np.zeros((0, d)), marks, marks, none, whole, **rows)
-    return Answer(math.inf, math.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0, fresh, None)
+    return Answer(math.inf, math.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0, NO_DISTANCES, fresh, None)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.error_free import UNIT
 from attsvm.core.norms import frobenius
 from attsvm.core.rounding import FEW, PAIRWISE, gamma, growth, norm_above
-from attsvm.core.error_free import UNIT
 from attsvm.proofs.certified import TIE_TOLERANCE
 from attsvm.proofs.ties import tie_move
 from attsvm.solvers.common.certified_pair import grown_above, size_of

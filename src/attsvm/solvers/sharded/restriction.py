@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.sparse.linalg import LinearOperator, lsqr
 
 from attsvm.core.norms import Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
+from attsvm.core.rounding import gamma, row_lengths
 from attsvm.solvers.common.setting import Setting, Terms
 from attsvm.solvers.regularised import Regularisation
 from attsvm.solvers.sharded.pricing import Constraints, Settled
@@ -71,20 +73,23 @@ class Restriction:
         out[self.row, self.column] = values
         return out
 
-    def setting(self, settled: Settled | None, centre: np.ndarray, reach: float) -> Setting:
+    def setting(
+        self, settled: Settled | None, centre: np.ndarray, reach: float, weight: float
+    ) -> tuple[Setting, SelectionProblem]:
         """Set up what a method solves: this problem, and rows for a sum around W = ``centre`` (d, dz).
 
-        ``reach`` says how far from there, in the Frobenius norm, the sum's loss must be linear.
+        ``reach`` says how far from there, in the Frobenius norm, the sum's loss must be linear. Each constraint of the
+        table stands for ``weight`` of its kind. Beside the setting the problem with those rows is returned.
         """
-        problem, terms = self.problem, self.terms
+        problem, terms = self.problem, replace(self.terms, upper=self.terms.upper * weight)
         if settled is not None and settled.count:
-            problem, demands = _with_rows(problem, settled, centre - self.prior, reach)
+            problem, demands = _with_rows(problem, settled.pull / weight, centre - self.prior, reach)
             extra = len(demands)
             cost = np.zeros(problem.mask.shape)
             cost[:-extra], cost[-extra:, 1] = terms.cost, demands
             terms = replace(terms, rejected=problem.rejected, tied=problem.tied, cost=cost)
         reduced = reduce(problem, rotate=terms.norm.base.invariant, transform=terms.norm.transform)
-        return Setting.of(reduced, terms, self.prior)
+        return Setting.of(reduced, terms, self.prior), problem
 
     def start(self, setting: Setting, dual: np.ndarray) -> np.ndarray:
         """Multipliers (J,) as a method takes them; those of the extra rows at their bound."""
@@ -94,19 +99,55 @@ class Restriction:
         return setting.reduced.gather(whole) * setting.unit
 
 
+def balanced(
+    restriction: Restriction, values: np.ndarray, settled: Settled, whole: SelectionProblem, lifted: np.ndarray
+) -> np.ndarray:
+    """Correct multipliers (J,) for those of a sum's rows, which end just below the bound that the sum is counted at.
+
+    A norm's dual ball does not forgive what sticks out of it: the rest of the sum's pull is taken back by multipliers
+    between their bounds, each in proportion to its room (least squares).
+
+    Parameters
+    ----------
+    restriction : Restriction
+    values : ndarray, shape (J,)
+    settled : Settled
+    whole : SelectionProblem
+        The restriction with the rows of the sum.
+    lifted : ndarray, shape (m + k, T)
+        Multipliers of that problem.
+    """
+    own, upper = len(restriction.problem.mask), restriction.terms.upper
+    rows = np.where(np.arange(len(lifted))[:, None] < own, 0.0, lifted)
+    missing = upper * settled.pull - whole.adjoint(rows)
+    room = np.minimum(values, upper - values)
+    room[restriction.table.tied | ~(room > 0)] = 0.0
+    share = restriction.scattered(room)
+    problem = restriction.problem
+    size = missing.size
+    operator = LinearOperator(
+        (size, len(values)),
+        matvec=lambda x: problem.adjoint(share * restriction.scattered(x.ravel())).ravel(),
+        rmatvec=lambda y: (share * problem.apply(y.reshape(missing.shape)))[restriction.row, restriction.column],
+    )
+    taken = lsqr(operator, missing.ravel(), atol=1e-13, btol=1e-13, iter_lim=4 * size)[0]
+    return np.clip(values - room * taken, np.where(restriction.table.tied, -np.inf, 0.0), upper)
+
+
 def without(settled: Settled, gone: Constraints) -> Settled:
-    """Take constraints that stand for themselves from now on out of a sum; its rounding stays, and theirs is added."""
+    """Take constraints that stand for themselves from now on out of a sum."""
     delta, z = gone.reference[gone.owner] - gone.x, gone.z[gone.owner]
-    weight = settled.weight + float((np.linalg.norm(delta, axis=1) * np.linalg.norm(z, axis=1)).sum())
-    return Settled(settled.pull - delta.T @ z, settled.count - len(gone), weight, settled.depth + len(gone))
+    weight = float((row_lengths(delta) * row_lengths(z)).sum())
+    error = gamma(len(gone) + 8) * (weight + frobenius(settled.pull)) + settled.error
+    return Settled(settled.pull - delta.T @ z, settled.count - len(gone), error)
 
 
 def _with_rows(
-    problem: SelectionProblem, settled: Settled, centre: np.ndarray, reach: float
+    problem: SelectionProblem, pull: np.ndarray, centre: np.ndarray, reach: float
 ) -> tuple[SelectionProblem, np.ndarray]:
     """Add a query for each singular vector of a sum; returns what V must reach on each, (k,), beside the problem."""
-    U, sigma, Vt = np.linalg.svd(settled.pull, full_matrices=False)
-    keep = sigma > RESOLUTION * frobenius(settled.pull)
+    U, sigma, Vt = np.linalg.svd(pull, full_matrices=False)
+    keep = sigma > RESOLUTION * frobenius(pull)
     rows, queries = (U[:, keep] * sigma[keep]).T, Vt[keep]
     demands = np.einsum("kd,de,ke->k", rows, centre, queries) + sigma[keep] * reach
     m, T, d, _ = problem.shape

@@ -2,12 +2,15 @@ r"""The outer loop over shards: solve the working set here, price all constraint
 
 As in :mod:`attsvm.solvers.working_set`, but nothing here has the size of the tokens, nor of one number a query: the
 state is the working set's table, its multipliers and a W. Each round solves the restriction with the norm's own method,
-sends W out, and gets back what all constraints say of it and the few most violated. The bound of a restriction is one of
-the whole problem, and multipliers that prove a restriction infeasible prove the whole so.
+sends W out, and gets back what all constraints say of it and the few most violated. The bound of a restriction is one
+of the whole problem, and multipliers that prove a restriction infeasible prove the whole so.
 
-A hinge has as many multipliers at C as constraints that fall short. Those clearly short at an anchor enter as their sum,
-with a linear loss (:mod:`attsvm.solvers.sharded.restriction`); constraints that turn out to be on the wrong side join
-the working set one by one, or, where they are many, the anchor moves to the W at hand.
+A hinge has as many multipliers at C as constraints that fall short. Those short by more than a band at an *anchor*
+enter as their sum, with a linear loss (:mod:`attsvm.solvers.sharded.restriction`); those above the band are left out.
+While the band holds more constraints than there is room for, a random sample stands for them, each with the weight of
+its share: p entries of W are known from K of them to a part sqrt(p/K), so that around the new W a band of a third is
+enough. Once all of the band is here the restriction is one of the dual and bounds the problem; what is then on the
+wrong side joins one by one, or, where that is much, the anchor moves and there is more room.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from attsvm.solvers.regularised import Regularisation
 from attsvm.solvers.sharded.dual import Dual
 from attsvm.solvers.sharded.pool import Pool
 from attsvm.solvers.sharded.pricing import (
-    DEEP,
+    DISTANCES,
+    Anchor,
     Answer,
     Constraints,
     Request,
@@ -35,17 +39,23 @@ from attsvm.solvers.sharded.pricing import (
     direction,
     fetch,
     merged,
+    nothing,
     price,
 )
 from attsvm.solvers.sharded.primal import Allowance, Primal
-from attsvm.solvers.sharded.restriction import Restriction, without
+from attsvm.solvers.sharded.restriction import Restriction, balanced, without
 from attsvm.solvers.working_set import FINER, FIRST, JOINING, ROOM, ROUGH, ROUNDS, SHRINKING, SLACK
 
 Method = Callable[[Setting, Control, np.ndarray | None], np.ndarray | None]
 
-# How far from the anchor, in parts of its length, a sum's loss is taken to be linear; divided by this where that failed.
-REACH, NEARER = 2.0, 4.0
+# How far from the anchor, in parts of its length, a sum's loss is taken to be linear.
+REACH, NEAR = 2.0, 0.05
+# More than any query has: all of them may join.
 EVERY = 1 << 40
+# What a band holds of the one before, and the gap its sample is solved to, in squares of its share of all constraints.
+NARROWER, SAMPLED_GAP = 1 / 3, 0.1
+# Fewest constraints of a sample.
+SAMPLE = 2000
 
 
 @dataclass(frozen=True)
@@ -90,10 +100,16 @@ class State:
     target : float
         Gap that the next restriction is solved to.
     rounds : int
-    anchor : ndarray, shape (d, dz), or None
+    anchor : Anchor or None
     reach : float
     room : int
     settled : Settled or None
+    band : int
+        Constraints that those of the table stand for.
+    weight : float
+        How many each stands for.
+    distances : ndarray or None
+        How many margins of the best W are how far from one.
     """
 
     table: Constraints
@@ -102,9 +118,12 @@ class State:
     target: float
     rounds: int
     room: int
-    anchor: np.ndarray | None = None
+    anchor: Anchor | None = None
     reach: float = 0.0
     settled: Settled | None = None
+    band: int = 0
+    weight: float = 1.0
+    distances: np.ndarray | None = None
 
 
 @dataclass(eq=False)
@@ -140,6 +159,7 @@ class Shards:
     dual: Dual | None = None
     certificate: FarkasCertificate | None = None
     empty: int = 0
+    constant: float = 0.0
 
     @property
     def hinge(self) -> bool:
@@ -159,12 +179,17 @@ class Shards:
 
     def begin(self) -> State:
         """Choose the first working set: the smallest margins of the sum of all constraints, and all ties."""
-        none = [()] * self.count
-        W = self.pool.joined(direction, added, (), none)
-        request = Request(W, 0.0, FIRST, self._room, nearest=True, hard=self.hard)
-        answer = self._priced(request, None)
         target = max(ROUGH, 0.5 * self.control.tol)
-        return State(answer.fresh, np.zeros(len(answer.fresh)), np.zeros(self.shape), target, 0, self._room)
+        zero = np.zeros(self.shape)
+        if self.hinge:
+            state = State(nothing(*self.shape).fresh, np.zeros(0), zero, target, 0, self._room)
+            self._anchored(state, Anchor(zero, np.inf))
+            return state
+        W = self.pool.joined(direction, added, (), [()] * self.count)
+        answer = self._priced(Request(W, 0.0, FIRST, self._room, nearest=True, hard=self.hard), None)
+        # Ties alone ask for nothing that the zero matrix does not have.
+        table = answer.fresh if answer.rejected or self.prior.any() else nothing(*self.shape).fresh
+        return State(table, np.zeros(len(table)), zero, target, 0, self._room)
 
     def brought(self, places: np.ndarray) -> Constraints:
         """Bring constraints here, (J, 3) shard, query and token, in that order."""
@@ -179,11 +204,25 @@ class Shards:
         control = self.control
         control.method = "shards"
         while state.rounds < ROUNDS and self._round(state):
-            self.keep(state)
+            pass
+
+    def without_constraints(self) -> None:
+        """Answer where no token is rejected that a W could move, and none tied: the prior."""
+        self.control.method = "closed form"
+        answer = self._priced(Request(self.prior, 0.0, 1, 1, hard=self.hard), None)
+        loss = 0.0 if self.hard else float(self.regularisation.C or 0.0) * answer.empty
+        self.primal = Primal(self.prior, 0.0, loss, loss, 0.0)
+        self.constant = loss
+
+    @property
+    def lower_bound(self) -> float:
+        """The best bound so far."""
+        return self.constant if self.dual is None else self.dual.lower_bound
 
     @property
     def _room(self) -> int:
-        return ROOM * self.shape[0] * self.shape[1]
+        room = ROOM * self.shape[0] * self.shape[1]
+        return max(room, SAMPLE) if self.hinge else room
 
     def _priced(self, request: Request, table: Constraints | None) -> Answer:
         """Ask all shards."""
@@ -200,11 +239,19 @@ class Shards:
         control, before = self.control, self._traffic()
         began = control.seconds
         restriction = Restriction.of(state.table, self.norm, self.regularisation)
-        centre = self.prior if state.anchor is None else state.anchor
-        setting = restriction.setting(state.settled, centre, state.reach)
+        centre = self.prior if state.anchor is None else state.anchor.W
+        table = state.table
+        same = (table.x == table.reference[table.owner]).all(axis=1) | ~table.z[table.owner].any(axis=1)
+        fixed = restriction.scattered(same & ~table.tied)
+        if fixed.any():  # of a hard margin: no W moves their margins from zero
+            self.certificate = FarkasCertificate(restriction.problem, fixed / fixed.sum())
+            return False
+        setting, whole = restriction.setting(state.settled, centre, state.reach, state.weight)
         inner = control.inner(state.target)
         inner.unit = setting.value_unit
-        start = restriction.start(setting, state.dual) if state.dual.any() else None
+        # From a start Newton goes on first, which rows of a sum beside those of constraints slow to a crawl.
+        warm = state.dual.any() and state.settled is None
+        start = restriction.start(setting, state.dual) if warm else None
         certificate = self.method(setting, inner, start)
         if certificate is not None:
             multipliers = setting.reduced.lift_dual(certificate)[: len(restriction.problem.mask)]
@@ -227,11 +274,13 @@ class Shards:
         answer = self._priced(request, state.table)
         self.empty = answer.empty
         primal = Primal.of(W, self.prior, restriction.terms, allowance, answer)
-        dual = Dual.of(restriction, values, state.settled, state.anchor, answer.empty, primal.tie_residual)
+        # A sample bounds nothing.
+        known = values if state.weight == 1.0 else np.zeros(len(values))
+        if state.settled is not None and state.weight == 1.0 and not restriction.terms.squared:
+            known = balanced(restriction, values, state.settled, whole, lifted)
+        dual = Dual.of(restriction, known, state.settled, state.anchor, answer.empty, primal.tie_residual)
         gap = control.state.gap
-        done = control.observe(
-            primal.W, primal.upper_bound, values, dual.lower_bound, steps=max(1, inner.iterations)
-        )
+        done = control.observe(primal.W, primal.upper_bound, values, dual.lower_bound, steps=max(1, inner.iterations))
         if self.primal is None or primal.upper_bound < self.primal.upper_bound:
             self.primal = primal
         if self.dual is None or dual.lower_bound > self.dual.lower_bound:
@@ -251,13 +300,16 @@ class Shards:
             )
         )
         state.W, state.dual, state.rounds = W, values, state.rounds + 1
-        if done:
+        if done and control.solved:
             return False
-        if self.hinge and answer.misplaced > len(answer.fresh):
-            self._move_anchor(state, restriction, primal, answer)
+        if self.hinge and (state.weight > 1.0 or answer.misplaced > len(answer.fresh)):
+            self._narrow(state, answer, better=self.primal is primal)
+            more = True
         else:
             self._join(state, restriction, answer)
-        return self._sharpen(state, grown=bool(len(answer.fresh)), before=gap)
+            more = self._sharpen(state, grown=bool(len(answer.fresh)), before=gap)
+        self.keep(state)
+        return more and not done
 
     def _each(self, state: State) -> int:
         """Most constraints of a query that may join: all that fall short end up there with a squared hinge."""
@@ -276,27 +328,56 @@ class Shards:
             table, dual = table.where(stay), dual[stay]
         if state.settled is not None and answer.fresh.settled.any():
             state.settled = without(state.settled, answer.fresh.where(answer.fresh.settled))
+        if state.anchor is not None:
+            # The nearer, the less of the restriction's objective is the demands of the sum, and the finer its gap.
+            moved, length = (frobenius(state.W - origin) for origin in (state.anchor.W, self.prior))
+            state.reach = max(REACH * moved, NEAR * length)
         state.table = Constraints.joined([table, answer.fresh])
         state.dual = np.concatenate([dual, np.where(answer.fresh.settled, restriction.terms.upper, 0.0)])
 
-    def _move_anchor(self, state: State, restriction: Restriction, primal: Primal, answer: Answer) -> None:
-        """Settle what is clearly short at the best W; what is near margin one there stands for itself."""
+    def _narrow(self, state: State, answer: Answer, *, better: bool) -> None:
+        """Move the anchor to the best W, with a band of so many constraints as are in doubt there."""
         assert self.primal is not None
-        margins = restriction.problem.apply(state.W)[restriction.row, restriction.column]
-        inner = (state.dual > 0) & (state.dual < restriction.terms.upper)
-        stay = state.table.tied | inner | (np.abs(margins - 1.0) <= DEEP)
-        better = primal.upper_bound <= self.primal.upper_bound
-        state.anchor = self.primal.W
-        longest = REACH * max(frobenius(state.anchor - self.prior), 1e-3)
-        state.reach = longest if better or state.settled is None else state.reach / NEARER
-        state.room *= 2
-        state.table = Constraints.joined([state.table.where(stay), answer.fresh])
-        state.dual = np.concatenate([state.dual[stay], np.zeros(len(answer.fresh))])
-        state.settled = self._summed(state.table, state.anchor)
+        before, wanted = state.band, float(state.band)
+        if better:
+            state.distances = answer.distances
+        if state.weight == 1.0 or not better:
+            state.room *= 2
+        if state.weight == 1.0:
+            wanted = state.room
+        elif better:
+            wanted = max(state.room, NARROWER * state.band)
+        assert state.distances is not None
+        inside = np.cumsum(state.distances)
+        places = np.flatnonzero(inside <= wanted)
+        anchor = Anchor(self.primal.W, float(DISTANCES[places[-1] + 1 if len(places) else 1]))
+        self._anchored(state, anchor)
+        if better and state.weight > 1.0 and state.band > 0.5 * before:
+            # Many margins are equal: no band is narrow enough, and all of it has to be here.
+            state.room = state.band
+            self._anchored(state, anchor)
+        share = state.band / max(answer.rejected, 1)
+        state.target = max(0.5 * self.control.tol, min(ROUGH, SAMPLED_GAP * share * share))
 
-    def _summed(self, table: Constraints, anchor: np.ndarray) -> Settled | None:
-        """Add up what falls clearly short at an anchor, less what stands for itself."""
-        request = Request(anchor, 0.0, 1, 1, anchor=anchor, sums=True, hinge=True, hard=False)
+    def _anchored(self, state: State, anchor: Anchor) -> None:
+        """Bring a sample of the band around an anchor here, and the sum of what is settled."""
+        whole = np.isinf(anchor.band)
+        answer = self._priced(
+            Request(
+                anchor.W, 0.0, EVERY, state.room, anchor=anchor, sums=not whole, sample=state.rounds, hinge=True,
+                hard=False,
+            ),
+            None,
+        )  # fmt: skip
+        state.anchor, state.table = None if whole else anchor, answer.fresh
+        state.dual = np.zeros(len(answer.fresh))
+        state.settled, state.band = answer.settled, answer.misplaced
+        state.weight = max(1.0, answer.misplaced / max(int((~answer.fresh.tied).sum()), 1))
+        state.reach = REACH * max(frobenius(anchor.W - self.prior), 1e-3)
+
+    def _summed(self, table: Constraints, anchor: Anchor) -> Settled | None:
+        """Add up what an anchor settles, less what stands for itself."""
+        request = Request(anchor.W, 0.0, 1, 1, anchor=anchor, sums=True, hinge=True, hard=False)
         return self._priced(request, table).settled
 
     def _sharpen(self, state: State, *, grown: bool, before: float) -> bool:

@@ -1,0 +1,149 @@
+"""`attsvm solve` for a folder of shards: many machines, and a checkpoint to go on from."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from json import dumps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attsvm import __version__
+from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+from attsvm.core.cluster import ClusterLost
+from attsvm.core.status import Status
+from attsvm.data.npz import read_arrays, write_arrays
+from attsvm.solvers.common.control import IterationState
+from attsvm.solvers.sharded.solution import ShardedSolution
+from attsvm.solvers.solving import solve as solve_problem
+from attsvm.study.words import counted, small_text
+
+CODES = {Status.OPTIMAL: Exit.DONE, Status.INFEASIBLE: Exit.INFEASIBLE, Status.CANCELLED: Exit.INTERRUPTED}
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of shards, where its checkpoint is, and who looks at it."""
+
+    path: Path
+    checkpoint: Path
+    scheduler: str | None
+    workers: int | None
+
+
+def solve_folder(
+    folder: Folder, norm: str, out: Path | None, prior: Path | None, options: dict[str, Any], *, json: bool
+) -> int:
+    """Solve, print and write; returns the exit code.
+
+    Raises
+    ------
+    BadInput
+        If the folder, the checkpoint or an option is not as expected, or the cluster went away; a sentence.
+    """
+    if out is not None:
+        if out.suffix != ".npz":
+            raise BadInput(f"--out {out} would be written as .npz; a name that ends in .npz was expected.")
+        check_writable(out, directory=False)
+    check_writable(folder.checkpoint, directory=False, option="--checkpoint")
+    if folder.checkpoint.exists():
+        print(f"going on from {folder.checkpoint}", file=sys.stderr)
+    with Progress() as progress:
+
+        def watch(state: IterationState) -> bool:
+            return progress(f"Solving, {state.method}", 0.0)
+
+        with refusing():
+            origin = None if prior is None else read_arrays(prior, ("W",))["W"]
+            try:
+                solution = solve_problem(
+                    folder.path,
+                    norm,
+                    **options,
+                    prior=origin,
+                    callback=watch,
+                    scheduler=folder.scheduler,
+                    workers=folder.workers,
+                    checkpoint=folder.checkpoint,
+                )
+            except (ClusterLost, ImportError) as error:
+                raise BadInput(str(error)) from error
+    print(dumps(numbers(solution)) if json else summary(solution))
+    if out is not None:
+        with refusing():
+            write_arrays(out, saved(solution))
+        if not json:
+            print(f"written to {out}")
+    if folder.checkpoint.exists() and not json:
+        print(f"the same command goes on from {folder.checkpoint}")
+    return CODES.get(solution.status, Exit.UNDECIDED)
+
+
+def numbers(solution: ShardedSolution) -> dict[str, Any]:
+    """Collect what --json prints; null where there is no finite number."""
+
+    def finite(value: float) -> float | None:
+        return float(value) if np.isfinite(value) else None
+
+    n, T, d, dz = solution.problem.shape
+    return {
+        "attsvm": __version__,
+        "shape": {"n": n, "T": T, "d": d, "dz": dz},
+        "shards": len(solution.problem.shards),
+        "status": solution.status.name,
+        "sentence": solution.sentence,
+        "norm": solution.norm.name,
+        "objective": finite(solution.objective),
+        "primal": finite(solution.primal),
+        "lower_bound": finite(solution.lower_bound),
+        "gap": finite(solution.gap),
+        "method": solution.method,
+        "rounds": len(solution.rounds),
+        "bytes_sent": sum(one.sent for one in solution.rounds),
+        "bytes_received": sum(one.received for one in solution.rounds),
+        "iterations": int(solution.iterations),
+        "seconds": float(solution.seconds),
+    }
+
+
+def summary(solution: ShardedSolution) -> str:
+    """Describe a solution in a few aligned lines."""
+    n, T, d, dz = solution.problem.shape
+    shards = counted(len(solution.problem.shards), "shard", "shards")
+    lines = [
+        ("problem", f"{counted(n, 'query', 'queries')} of dimension {dz}, up to {T} tokens of dimension {d}, {shards}"),
+        ("status", f"{solution.status.name.lower()}: {solution.sentence}"),
+    ]
+    if np.isfinite(solution.objective):
+        lines.append(("norm", f"{solution.objective:.10g} ({solution.norm.name}), gap {small_text(solution.gap)}"))
+    elif solution.certificate is not None:
+        used = int((solution.certificate.dual > 0).sum())
+        lines.append(("proof", counted(used, "multiplier", "multipliers")))
+    else:
+        lines.append(("bound", f"the objective of every W is above {solution.lower_bound:.6g}"))
+    sent, received = sum(one.sent for one in solution.rounds), sum(one.received for one in solution.rounds)
+    lines.append(("method", f"{solution.method}, {counted(len(solution.rounds), 'round', 'rounds')}"))
+    lines.append(("traffic", f"{sent:,} bytes out, {received:,} back, {solution.seconds:.3g} s"))
+    return "\n".join(f"{name:8} {text}" for name, text in lines)
+
+
+def saved(solution: ShardedSolution) -> dict[str, np.ndarray]:
+    """Collect what the output file holds: multipliers are those of the constraints listed beside them."""
+    supports = solution.supports
+    return {
+        "W": solution.W,
+        "shard": supports.shard,
+        "query": supports.query,
+        "token": supports.token,
+        "multiplier": supports.multiplier,
+        "status": np.array(solution.status.name),
+        "norm": np.array(solution.norm.name),
+        "objective": np.array(solution.objective),
+        "lower_bound": np.array(solution.lower_bound),
+        "gap": np.array(solution.gap),
+        "method": np.array(solution.method),
+        "seconds": np.array(solution.seconds),
+        "attsvm": np.array(__version__),
+    }

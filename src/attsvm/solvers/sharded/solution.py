@@ -1,0 +1,115 @@
+"""The answer to a problem in pieces, with what its rounds took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.core.norms import Norm
+from attsvm.core.status import Status
+from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary
+from attsvm.data.shards import ShardedProblem
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import TIE_TOLERANCE
+from attsvm.solvers.sharded.rounds import Round
+
+
+@dataclass(frozen=True, eq=False)
+class Supports:
+    """Constraints of the last working set, and their multipliers; all others have none, or are counted in a sum.
+
+    Attributes
+    ----------
+    shard, query, token : ndarray of int, shape (J,)
+        Queries are counted within their shard.
+    multiplier : ndarray, shape (J,)
+    settled : int
+        Constraints of a hinge whose multipliers are C and that are known by their sum.
+    """
+
+    shard: np.ndarray
+    query: np.ndarray
+    token: np.ndarray
+    multiplier: np.ndarray
+    settled: int = 0
+
+    def __len__(self) -> int:
+        return len(self.token)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShardedSolution(Summarised):
+    """The answer to :func:`attsvm.solve` for a :class:`attsvm.ShardedProblem`.
+
+    Attributes
+    ----------
+    problem : ShardedProblem
+    norm : Norm
+    status : Status
+    W : ndarray, shape (d, dz)
+        Smallest margin one where the margin is hard; NaN where none was found.
+    objective : float
+        The norm of W less the prior; infinite where no W was found.
+    primal : float
+        The objective with the price of the losses; the norm again for a hard margin.
+    lower_bound, upper_bound : float
+        On the smallest ``primal``, every rounding counted: one from a pass over all shards, the other from the
+        multipliers of the working set.
+    tie_residual : float
+        How far scores of tied tokens may differ, in parts of the margin.
+    supports : Supports
+    rounds : tuple of Round
+        What each round took and exchanged.
+    iterations : int
+    seconds : float
+    method : str
+    tol : float
+    certificate : FarkasCertificate or None
+        Multipliers on the working set, as a problem of its own, that prove that no W exists.
+    """
+
+    problem: ShardedProblem
+    norm: Norm
+    status: Status
+    W: np.ndarray
+    objective: float
+    primal: float
+    lower_bound: float
+    upper_bound: float
+    tie_residual: float
+    supports: Supports
+    rounds: tuple[Round, ...]
+    iterations: int
+    seconds: float
+    method: str
+    tol: float
+    certificate: FarkasCertificate | None = None
+
+    @property
+    def gap(self) -> float:
+        """Certified relative gap between the bounds."""
+        return relative_gap(self.lower_bound, self.upper_bound, self.tie_residual)
+
+    @property
+    def sentence(self) -> str:
+        """What the status means, in words."""
+        return self.status.sentence
+
+    def _summary(self) -> Summary:
+        n, T, d, dz = self.problem.shape
+        colour = {Status.OPTIMAL: GOOD, Status.INFEASIBLE: BAD}.get(self.status, UNSURE)
+        facts = [("problem", f"{n:,} x {T:,}, W {d} x {dz}, {len(self.problem.shards)} shards")]
+        if np.isfinite(self.objective):
+            facts += [(f"{self.norm.name} norm", f"{self.objective:.9g}"), ("certified gap", f"{self.gap:.1e}")]
+        facts.append(("method", f"{self.method}, {len(self.rounds)} rounds, {self.seconds:.3g} s"))
+        return Summary("ShardedSolution", self.status.name, colour, facts, notes=[self.sentence])
+
+
+def relative_gap(low: float, high: float, residual: float) -> float:
+    """Relative gap of two bounds; infinite where they prove nothing."""
+    if not np.isfinite(high) or residual > TIE_TOLERANCE:
+        return np.inf
+    if high == 0.0:
+        return 0.0
+    return max(high / low - 1.0, 0.0) if low > 0 else np.inf

@@ -1,0 +1,420 @@
+"""Problems in pieces: the files they come from, every norm and margin, bytes, checkpoints, workers that die."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask.array
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from attsvm import SelectionProblem, ShardedProblem, ShardedSolution, Status, solve, solve_batch
+from attsvm.cli import main
+from attsvm.core import cluster as dask_cluster
+from attsvm.core.cluster import ClusterLost, quiet
+from attsvm.data import shards as shards_module
+from attsvm.data.shards import ShardFile
+from attsvm.solvers.sharded import rounds
+from attsvm.solvers.sharded.margins import blocks
+from attsvm.solvers.sharded.pool import OnCluster
+from attsvm.solvers.sharded.pricing import Request, merged, price
+from problems import FAMILIES, NAMED
+
+TOL = 1e-9
+NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5)
+
+
+def make(name: str, *sizes: int) -> SelectionProblem:
+    return FAMILIES[name].make(np.random.default_rng([3, *sizes]), *sizes)
+
+
+def cut(problem: SelectionProblem, chunk: int) -> ShardedProblem:
+    tokens = problem.tokens[problem.sequence]
+    return ShardedProblem.from_arrays(tokens, problem.queries, problem.selected, mask=problem.mask, chunk=chunk)
+
+
+def noisy(n: int, T: int, d: int) -> SelectionProblem:
+    """A random matrix selects, but for a fifth of the queries: nothing can meet all of them."""
+    rng = np.random.default_rng([1, n, T, d])
+    tokens, queries = rng.standard_normal((n, T, d)), rng.standard_normal((n, d))
+    selected = np.matmul(tokens, (queries @ rng.standard_normal((d, d)))[:, :, None])[..., 0].argmax(axis=1)
+    astray = rng.random(n) < 0.2
+    selected[astray] = rng.integers(T, size=int(astray.sum()))
+    return SelectionProblem(tokens, queries, selected)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        quiet(),
+        LocalCluster(n_workers=4, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "hard": {},
+    "C": {"C": 2.0},
+    "squared hinge": {"C": 2.0, "loss": "squared_hinge"},
+    "prior": {"prior": True},
+    "C and prior": {"C": 0.5, "prior": True},
+}
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_shards_agree_with_the_problem_in_memory(kind: str, norm: str | float) -> None:
+    # Three tied tokens a query, and masks, in "several"; "published" cannot be met as a whole.
+    problem = make("published", 25, 8, 4) if "C" in OPTIONS[kind] else make("several", 8, 8, 6)
+    options = dict(OPTIONS[kind])
+    if "prior" in options:
+        options["prior"] = 0.3 * np.random.default_rng(1).standard_normal(problem.shape[2:])
+    whole, pieces = solve(problem, norm, tol=TOL, **options), solve(cut(problem, 7), norm, tol=TOL, **options)
+    assert pieces.status is whole.status is Status.OPTIMAL
+    assert pieces.gap <= TOL
+    # Two certified answers differ by both their gaps at most.
+    value = getattr(whole, "primal", whole.objective)
+    assert pieces.primal == pytest.approx(value, rel=2.5 * TOL)
+    assert pieces.lower_bound <= value * (1 + TOL)
+    assert pieces.upper_bound >= value * (1 - TOL)
+
+
+# The solver in memory closes the gap of these by sums in twice the precision, which a pass over shards does not take.
+SHARP = {"queries_of_many_lengths", "very_nearly_between"}
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMED) - SHARP))
+def test_named_problems_have_their_answers_in_pieces(name: str) -> None:
+    named = NAMED[name]()
+    solution = solve(cut(named.problem, 1))
+    if not named.feasible:
+        assert solution.status is Status.INFEASIBLE
+        assert solution.certificate is not None
+        assert solution.certificate.verify()
+    elif named.frobenius is not None:
+        assert solution.status is Status.OPTIMAL
+        assert solution.objective == pytest.approx(named.frobenius, rel=2 * TOL)
+
+
+@pytest.mark.parametrize(("norm", "C"), [("frobenius", 1.0), ("nuclear", 1.0)])
+def test_a_hinge_leaves_what_is_clearly_short_where_it_lies(
+    norm: str, C: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "SAMPLE", 400)
+    problem = noisy(800, 32, 4)
+    solution = solve(cut(problem, 200), norm, C=C, tol=1e-6)
+    whole = solve(problem, norm, C=C, tol=1e-6)
+    assert solution.status is Status.OPTIMAL
+    assert solution.primal == pytest.approx(whole.primal, rel=2.5e-6)
+    assert solution.supports.settled > 0
+    assert max(one.working for one in solution.rounds) < 0.75 * problem.rejected.sum()
+
+
+def test_bounds_of_a_restriction_hold_for_the_whole() -> None:
+    problem = make("planted", 60, 8, 5)
+    optimum = solve(problem)
+    cancelled = solve(cut(problem, 9), "frobenius", max_iter=1)
+    assert cancelled.lower_bound <= optimum.objective <= cancelled.upper_bound
+
+
+def test_margins_of_shared_words_agree_with_those_of_copies() -> None:
+    rng = np.random.default_rng(0)
+    contexts, words = rng.standard_normal((40, 5)), rng.standard_normal((30, 4))
+    supports = np.array([rng.permutation(30)[:2] for _ in range(40)])
+    chosen = np.zeros((40, 30), dtype=bool)
+    np.put_along_axis(chosen, supports, True, axis=1)
+    problem = SelectionProblem.from_contexts(contexts, chosen, embeddings=words)
+    pieces = ShardedProblem.from_vocabulary(contexts, supports, words, chunk=11)
+    W = rng.standard_normal((4, 5))
+    margins = np.concatenate([b.margins[0] for s in pieces.shards for b in blocks(s.open(), W[None])])
+    lengths = np.concatenate([b.lengths for s in pieces.shards for b in blocks(s.open(), W[None])])
+    np.testing.assert_allclose(margins, problem.apply(W), atol=1e-13)
+    assert (lengths >= problem.lengths * (1 - 1e-12)).all()
+    pulls = sum(
+        b.pull(b.rejected.astype(float), s.open().queries[b.rows])
+        for s in pieces.shards
+        for b in blocks(s.open(), W[None])
+    )
+    np.testing.assert_allclose(pulls, problem.adjoint(problem.rejected.astype(float)), atol=1e-11)
+    assert solve(pieces, C=1.0).primal == pytest.approx(solve(problem, C=1.0).primal, rel=2.5 * TOL)
+
+
+# --- files ---
+
+
+def write(folder: Path, name: str, kind: str, arrays: dict[str, np.ndarray]) -> None:
+    folder.mkdir(exist_ok=True)
+    if kind == "npz":
+        np.savez(folder / f"{name}.npz", allow_pickle=False, **arrays)
+    elif kind == "compressed npz":
+        np.savez_compressed(folder / f"{name}.npz", allow_pickle=False, **arrays)
+    elif kind == "npy":
+        (folder / name).mkdir()
+        for key, array in arrays.items():
+            np.save(folder / name / f"{key}.npy", array)
+    elif kind == "safetensors":
+        from safetensors.numpy import save_file
+
+        save_file(arrays, folder / f"{name}.safetensors")
+    elif kind == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        pa.parquet.write_table(
+            pa.table({key: pa.array(array.tolist()) for key, array in arrays.items()}), folder / f"{name}.parquet"
+        )
+    else:
+        import zarr
+
+        group = zarr.open_group(str(folder / f"{name}.zarr"), mode="w")
+        for key, array in arrays.items():
+            group.create_array(key, data=array)
+
+
+KINDS = ("npz", "compressed npz", "npy", "safetensors", "parquet", "zarr")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_format_gives_the_same_answer(kind: str, tmp_path: Path) -> None:
+    problem = make("planted", 20, 6, 4)
+    reference = problem.selected.argmax(axis=1)
+    for k, rows in enumerate((slice(0, 8), slice(8, 20))):
+        arrays = {"tokens": problem.tokens[rows], "queries": problem.queries[rows], "selected": reference[rows]}
+        write(tmp_path / "shards", f"part-{k}", kind, arrays)
+    solution = solve(tmp_path / "shards")
+    assert len(solution.problem.shards) == 2
+    assert solution.objective == pytest.approx(solve(problem).objective, rel=2 * TOL)
+
+
+def test_large_files_are_cut_and_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make("planted", 20, 6, 4)
+    arrays = {"tokens": problem.tokens, "queries": problem.queries, "selected": problem.reference}
+    write(tmp_path, "whole", "npz", arrays)
+    monkeypatch.setattr(shards_module, "PIECE_BYTES", problem.tokens[0].nbytes * 6)
+    pieces = ShardedProblem.from_folder(tmp_path)
+    assert [(s.start, s.stop) for s in pieces.shards] == [(0, 6), (6, 12), (12, 18), (18, 20)]
+    opened = [s.open() for s in pieces.shards]
+    assert all(isinstance(s.tokens, np.memmap) for s in opened)
+    np.testing.assert_array_equal(np.concatenate([s.tokens for s in opened]), problem.tokens)
+
+
+def test_a_folder_whose_shards_share_words(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    words, contexts = rng.standard_normal((12, 3)), rng.standard_normal((30, 3))
+    selected = (contexts @ rng.standard_normal((3, 3)) @ words.T).argmax(axis=1)
+    np.save(tmp_path / "tokens.npy", words)
+    for k in range(3):
+        rows = slice(10 * k, 10 * k + 10)
+        write(tmp_path, f"part-{k}", "npz", {"queries": contexts[rows], "selected": selected[rows]})
+    chosen = np.eye(12, dtype=bool)[selected]
+    expected = solve(SelectionProblem.from_contexts(contexts, chosen, embeddings=words))
+    assert solve(tmp_path).objective == pytest.approx(expected.objective, rel=2 * TOL)
+
+
+def test_bad_folders_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"is no folder; a folder of shards was expected\.$"):
+        ShardedProblem.from_folder(tmp_path / "none")
+    with pytest.raises(ValueError, match=r"holds no shards; files .* were expected\.$"):
+        ShardedProblem.from_folder(tmp_path)
+    (tmp_path / "a.npz").write_bytes(b"PK broken")
+    with pytest.raises(ValueError, match=r"a\.npz is damaged or truncated and cannot be read as \.npz\.$"):
+        ShardedProblem.from_folder(tmp_path)
+    (tmp_path / "a.npz").unlink()
+    (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", 1 << 40))
+    with pytest.raises(ValueError, match=r"a\.safetensors is damaged"):
+        ShardedProblem.from_folder(tmp_path)
+    (tmp_path / "a.safetensors").unlink()
+    write(tmp_path, "b", "npz", {"tokens": np.zeros((2, 3, 2)), "selected": np.zeros(2, dtype=int)})
+    with pytest.raises(ValueError, match=r"b\.npz lacks queries \(n, dz\); it holds selected, tokens\.$"):
+        ShardedProblem.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"selected": np.array([0, 9])}, r"^selected of .* indices of 3 tokens"),
+        ({"tokens": np.full((2, 3, 2), np.nan)}, r"^tokens has NaN or infinity"),
+        ({"queries": np.array([[np.inf, 1.0], [1.0, 1.0]])}, r"^queries of .* has NaN or infinity"),
+        ({"mask": np.array([[False, True, True]] * 2)}, r"^selected has a token hidden by mask"),
+    ],
+)
+def test_bad_shards_are_one_sentence(change: dict[str, np.ndarray], sentence: str) -> None:
+    arrays = {"tokens": np.ones((2, 3, 2)), "queries": np.ones((2, 2)), "selected": np.zeros(2, dtype=int)} | change
+    with pytest.raises(ValueError, match=sentence):
+        solve(ShardedProblem.from_arrays(**arrays))
+
+
+# --- clusters ---
+
+
+def solved_on(problem: ShardedProblem, client: Client, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
+    monkeypatch.setattr("attsvm.solvers.solving.pool_of", lambda *given: _entered(OnCluster(client, given[0].shards)))
+    return solve(problem, **options)
+
+
+class _entered:
+    def __init__(self, pool: OnCluster) -> None:
+        self.pool = pool
+
+    def __enter__(self) -> OnCluster:
+        return self.pool
+
+    def __exit__(self, *error: Any) -> None:
+        return None
+
+
+def test_dask_arrays_and_workers_give_the_same(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make("planted", 60, 8, 5)
+    alone = solve(cut(problem, 10))
+    array = dask.array.from_array(problem.tokens, chunks=(10, 8, 5))
+    blocks = ShardedProblem.from_arrays(array, problem.queries, problem.reference)
+    assert len(blocks.shards) == 6
+    for pieces in (cut(problem, 10), blocks):
+        solution = solved_on(pieces, client, monkeypatch)
+        assert solution.objective == pytest.approx(alone.objective, rel=1e-9)
+        assert len(solution.rounds) == len(alone.rounds)
+
+
+def test_a_round_exchanges_w_and_the_new_constraints(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    d, frame = 5, 4000  # pickled objects, dtypes and names of what is sent and received
+    for n in (60, 480):
+        solution = solved_on(cut(make("planted", n, 8, d), n // 6), client, monkeypatch)
+        for one in solution.rounds:
+            # W out, and two numbers for each constraint that is here; back, the numbers of the new ones: a token, its
+            # place (three), its key, its owner and two marks, and a query (with its place and reference) each at most.
+            assert one.sent <= 8 * (d * d + 2 * one.working) + frame
+            assert one.received <= 8 * one.new * (d + 6 + 2 * d + 3) + frame
+    request = Request(np.zeros((d, d)), 0.0, 4, 100)
+    one, none = cut(make("planted", 480, 8, d), 80).shards[0], np.zeros((0, 2), dtype=np.int64)
+    answer = price(one, 0, none, request)
+    assert len(pickle.dumps(merged([answer] * 6, 10))) < len(pickle.dumps(answer))
+
+
+def test_a_batch_on_a_cluster_is_the_batch(client: Client) -> None:
+    problems = [make("planted", 6, 5, 4) for _ in range(3)] + [make("contradicted", 6, 5, 4)]
+    here = solve_batch(problems)
+    there = solve_batch(problems, scheduler=client.scheduler.address)
+    assert [status.name for status in there.status] == [status.name for status in here.status]
+    np.testing.assert_allclose(there.W, here.W, rtol=1e-7)
+    assert all(solution.verify() for solution in there)
+
+
+def test_no_worker_left_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_cluster, "ALONE_SECONDS", 0.5)
+    with (
+        quiet(),
+        LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        pieces = cut(make("planted", 20, 6, 4), 5)
+        pool = OnCluster(client, pieces.shards)
+        with pytest.raises(ClusterLost, match=r"^no worker of the dask cluster has been there for"):
+            pool.joined(price, merged_all, (Request(np.zeros((4, 4)), 0.0, 4, 10),), _places(pieces))
+
+
+def merged_all(parts: Any) -> Any:
+    return merged(parts, 10)
+
+
+def _places(pieces: ShardedProblem) -> list[tuple[int, np.ndarray]]:
+    return [(k, np.zeros((0, 2), dtype=np.int64)) for k in range(len(pieces.shards))]
+
+
+# --- checkpoints ---
+
+
+@pytest.mark.parametrize("options", [{}, {"C": 1.0}], ids=["hard", "hinge"])
+def test_a_run_goes_on_from_its_checkpoint(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "SAMPLE", 100)
+    monkeypatch.setattr(rounds, "ROOM", 1)
+    problem = cut(noisy(200, 8, 4) if options else make("planted", 200, 8, 6), 50)
+    whole = solve(problem, **options)
+    file, after = tmp_path / "run.npz", len(whole.rounds) - 2
+    assert after > 0
+    seen: list[int] = []
+
+    def stop(state: Any) -> bool:
+        seen.append(state.iteration)
+        return len(seen) == after
+
+    first = solve(problem, checkpoint=file, callback=stop, **options)
+    assert first.status is Status.CANCELLED
+    # Places and multipliers, and a few matrices: no tokens.
+    assert file.stat().st_size < 50 * len(first.supports) + 20_000
+    second = solve(problem, checkpoint=file, **options)
+    assert second.status is Status.OPTIMAL
+    assert second.primal == pytest.approx(whole.primal, rel=2 * TOL)
+    assert len(second.rounds) <= len(whole.rounds) - after + 1
+    assert not file.exists()
+
+
+def test_a_checkpoint_of_another_problem_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "run.npz"
+    monkeypatch.setattr(rounds, "ROOM", 1)
+    problem = cut(make("planted", 60, 8, 5), 10)
+    solve(problem, checkpoint=file, callback=lambda state: True)
+    with pytest.raises(ValueError, match=r"is the checkpoint of another problem, norm, C, loss or prior"):
+        solve(problem, "nuclear", checkpoint=file)
+    other = cut(make("planted", 60, 8, 5), 10)
+    moved = [type(s)(s.tokens + 1e-3, s.queries, s.selected, s.mask) for s in other.shards]
+    with pytest.raises(ValueError, match=r"was written for other data in the same places"):
+        solve(ShardedProblem(moved, other.shape), checkpoint=file)
+    file.write_bytes(b"no")
+    with pytest.raises(ValueError, match=r"is damaged or no checkpoint; remove it to begin anew\.$"):
+        solve(problem, checkpoint=file)
+
+
+# --- the command, and a worker that is killed ---
+
+
+def test_the_command_on_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problem = make("planted", 20, 6, 4)
+    arrays = {"tokens": problem.tokens, "queries": problem.queries, "selected": problem.reference}
+    write(tmp_path / "shards", "whole", "npz", arrays)
+    out = tmp_path / "out.npz"
+    assert main(["solve", str(tmp_path / "shards"), "--out", str(out)]) == 0
+    assert "1 shard" in capsys.readouterr().out
+    with np.load(out) as saved:
+        assert float(saved["objective"]) == pytest.approx(solve(problem).objective, rel=2 * TOL)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out.npz", "shards"]
+    assert main(["solve", str(tmp_path / "shards"), "--max-iter", "1", "--tol", "1e-12"]) in (0, 4)
+    assert main(["solve", str(out), "--workers", "2"]) == 2
+    assert "are for a folder of shards" in capsys.readouterr().err
+
+
+class _Deadly(ShardFile):
+    """A shard whose first reader is killed."""
+
+    def open(self) -> Any:
+        mark = Path(self.path).with_suffix(".killed")
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().open()
+
+
+def test_a_killed_worker_costs_its_pass(tmp_path: Path) -> None:
+    problem = make("planted", 60, 8, 5)
+    for k in range(6):
+        rows = slice(10 * k, 10 * k + 10)
+        arrays = {"tokens": problem.tokens[rows], "queries": problem.queries[rows], "selected": problem.reference[rows]}
+        write(tmp_path / "shards", f"part-{k}", "npz", arrays)
+    pieces = ShardedProblem.from_folder(tmp_path / "shards")
+    alone = solve(pieces)
+    first, *rest = pieces.shards
+    deadly = ShardedProblem([_Deadly(first.path, first.start, first.stop), *rest], pieces.shape)
+    solution = solve(deadly, workers=2)
+    assert isinstance(solution, ShardedSolution)
+    assert Path(first.path).with_suffix(".killed").exists()
+    assert solution.objective == pytest.approx(alone.objective, rel=1e-9)
+    assert len(solution.rounds) == len(alone.rounds)
