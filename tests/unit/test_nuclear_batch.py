@@ -20,7 +20,8 @@ COMPILED = "batched first order + face Newton"
 @pytest.fixture(autouse=True)
 def _compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever ran before in this process, stacks are not left to the interpreter."""
-    monkeypatch.setattr("attsvm.solvers.nuclear.pursuit.COMPILED_AFTER", 0.0)
+    monkeypatch.setattr("attsvm.solvers.nuclear.pursuit.NUCLEAR_PATIENCE", 0.0)
+    monkeypatch.setattr("attsvm.solvers.batching.STACK_PATIENCE", 0.0)
 
 
 def planted(count: int, size: tuple[int, int, int]) -> list[SelectionProblem]:

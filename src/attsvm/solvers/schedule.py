@@ -91,8 +91,8 @@ MANY_JOIN, LARGE_SUPPORT = 0.01, 400
 # it costs more and ends closer to the solution. The second is for the second run, which begins far from all bounds.
 FEW_CONSTRAINTS, MANY_CONSTRAINTS = 1500, 5000
 # Entries of W up to which the path of smoothed norms takes over where other methods leave the gap open, some 150 dense
-# factors, and up to which its last steps are taken on twice as large a system, half a second each at most. Of 960 soft or
-# prior problems 11 are open without these, 2 with them (0 of 480 others on which nothing was chosen).
+# factors, and up to which its last steps are taken on twice as large a system, half a second each at most. Of 960 soft
+# or prior problems 2 are open with these, of 480 others, on which nothing was chosen, none; without them 10 of 720.
 SMOOTH_ENTRIES = 1100
 # Nuclear: steps of its interior point in general, and the shares of that work which it and first-order steps have at
 # first; the one that is expected to need less does not wait for the other.

@@ -369,8 +369,11 @@ def work_alone(n: int, T: int, d: int, dz: int) -> float:
 
 def spared(problem: SelectionProblem) -> bool:
     """Tell whether the call is better left to methods that need not be compiled; that is counted."""
-    kernel_of_size = solve_stack if np.prod(problem.shape[:2]) <= GRAM_LIMIT else solve_by_prices_at_once
-    return spares(kernel_of_size, work(*problem.shape), work_alone(*problem.shape), ONE_CALL)
+    n, T, d, dz = problem.shape
+    entry = solve_stack if n * T <= GRAM_LIMIT else solve_by_prices_at_once
+    if entry.overloads:
+        return False
+    return spares(entry, work(n, T, d, dz), work_alone(n, T, d, dz), ONE_CALL)
 
 
 def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndarray, np.ndarray, np.ndarray]:

@@ -99,7 +99,7 @@ def solve_setting(
         return take_turns([Turn(name, run(setting, control, dual), np.inf)], control)
     work = INTERIOR_STEPS * work_of_a_step(setting.reduced)
     order = ["coordinate_newton", "interior_point"]
-    uncompiled = spares(sweeps, operations(setting.reduced, OPENING), work)
+    uncompiled = start is None and spares(sweeps, operations(setting.reduced, OPENING), work)
     if uncompiled or (start is not None and not setting.terms.hard):
         order.reverse()  # with a start Newton from there, and so passes, have just been tried
     if uncompiled:

@@ -104,7 +104,7 @@ def resume(setting: Setting, control: Control, V: np.ndarray) -> None:
     """Follow the path from V (p, r), or from the best V so far, where other methods have ended with the gap open."""
     if not (control.solved or control.stopped) and V.size <= SMOOTH_ENTRIES:
         control.enter("smoothing path")
-        SmoothingPath(setting, control).run(V if control.W is None else control.W)
+        SmoothingPath(setting, control, closely=True).run(V if control.W is None else control.W)
 
 
 class SmoothingPath:
@@ -261,7 +261,8 @@ class SmoothingPath:
         lost = growth(terms.norm, left.shape, True) * frobenius(left)
         objective = point.norm.value + terms.loss(point.shortfall)
         expected = mu * self._count / objective if objective > 0 else 0.0
-        if self._rows is None and LOST * max(self.control.tol, expected) < lost < np.inf:
+        small = self._rows is None and move.size <= SMOOTH_ENTRIES
+        if small and LOST * max(self.control.tol, expected) < lost < np.inf:
             with suppress(LinAlgError):
                 move, dual, tie = self._stiff_step(point)
         dual = terms.clip(dual + setting.ties.tie_multipliers(tie))
