@@ -12,6 +12,7 @@ from test_docstrings import public_callables
 from attsvm import (
     ProblemBatch,
     SelectionProblem,
+    ShardedProblem,
     TokenData,
     diagnose,
     margin_report,
@@ -36,7 +37,7 @@ LARGEST_CARD = 20_000
 GIVEN = {
     "Status", "UnsolvedError", "AttentionSVM", "MarginClassifier", "Attention", "Entrywise", "Weighted", "Schatten",
     "KyFan", "Mixed", "Mahalanobis", "Sum", "Largest", "Norm", "Smooth", "PredictionHead", "LinearHead", "ReLUHead",
-    "LambdaHead", "Loss", "Outcome", "Playground", "AttentionMonitor",
+    "ShardedProblem", "LambdaHead", "Loss", "Outcome", "Playground", "AttentionMonitor",
 }  # fmt: skip
 
 
@@ -62,7 +63,9 @@ def _results() -> dict[str, Any]:
     return {
         type(result).__name__: result
         for result in (
-            problem, solution, soft, ProblemBatch(tokens[None], queries[None], np.zeros((1, 30), int)),
+            problem, solution, soft,
+            solve(ShardedProblem.from_arrays(tokens[:4], queries[:4], np.zeros(4, int), chunk=2)),
+            ProblemBatch(tokens[None], queries[None], np.zeros((1, 30), int)),
             solve_batch([problem] * 3), IterationState(3, 1.0, 0.5, 0.1, "interior point"), solution.verify(),
             solve(impossible).certificate, claim, data, trace, Vocabulary(np.eye(3), np.zeros((2, 2), int)),
             regularization_path(data, v, [1.0, 2.0]), diagnose(data, v, trace, starts=2, samples=20),

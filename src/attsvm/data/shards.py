@@ -125,6 +125,16 @@ class ShardedProblem:
     See Also
     --------
     from_folder, from_arrays
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import ShardedProblem, solve
+    >>> random = np.random.default_rng(0)
+    >>> tokens, queries = random.normal(size=(6, 4, 8)), random.normal(size=(6, 8))
+    >>> pieces = ShardedProblem.from_arrays(tokens, queries, np.zeros(6, int), chunk=2)
+    >>> len(pieces.shards), pieces.shape
+    (3, (6, 4, 8, 8))
     """
 
     def __init__(self, shards: Any, shape: tuple[int, int, int, int]) -> None:

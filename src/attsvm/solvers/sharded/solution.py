@@ -67,6 +67,17 @@ class ShardedSolution(Summarised):
     tol : float
     certificate : FarkasCertificate or None
         Multipliers on the working set, as a problem of its own, that prove that no W exists.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import ShardedProblem, solve
+    >>> random = np.random.default_rng(0)
+    >>> tokens, queries = random.normal(size=(6, 4, 8)), random.normal(size=(6, 8))
+    >>> pieces = ShardedProblem.from_arrays(tokens, queries, np.zeros(6, int), chunk=2)
+    >>> solution = solve(pieces)
+    >>> solution.status.name, solution.W.shape
+    ('OPTIMAL', (8, 8))
     """
 
     problem: ShardedProblem
