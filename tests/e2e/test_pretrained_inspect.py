@@ -123,3 +123,20 @@ def test_refusals(arguments: list[str], sentence: str, tmp_path: Path, monkeypat
     assert sentence in said
     assert "Traceback" not in said
     assert not (tmp_path / "out" / "index.html").exists()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_axe_finds_nothing(violations, report: Path, width: int, scheme: str) -> None:
+    for file in (report, report.parent / "heads" / "L00H02.html"):
+        assert violations(file, width, scheme) == [], file
+
+
+def test_every_column_is_on_the_screen(page) -> None:
+    outside = """[...document.querySelectorAll('#heads tbody td')].filter(
+        (cell) => cell.getBoundingClientRect().right > window.innerWidth || !cell.getBoundingClientRect().width)"""
+    if page.viewport_size["width"] == 400:
+        assert page.evaluate(f"{outside}.map((cell) => cell.dataset.name)") == []
+        named = "[...document.querySelectorAll('#heads tbody tr:first-child td')].map((cell) => cell.dataset.name)"
+        heads = "[...document.querySelectorAll('#heads thead th')].map((cell) => cell.innerText || cell.textContent)"
+        assert page.evaluate(named) == [name.strip() for name in page.evaluate(heads)]
