@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from attsvm.core.types import OptimizerName
 from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 NAME = "adaptive-steps"
 SETTINGS = ("orthogonal", "gaussian")
-RULES = {"plain": "gd", "normalised": "normalized_gd", "polyak": "polyak"}
+Rule: TypeAlias = Literal["plain", "normalised", "polyak"]
+RULES: dict[Rule, OptimizerName] = {"plain": "gd", "normalised": "normalized_gd", "polyak": "polyak"}
 SIGNAL, NOISE = 2.0, 1.0
 # The norm of the SVM is certified to 1e-9; smaller shortfalls are not known.
 FLOOR = 1e-8
@@ -39,7 +41,7 @@ class Config:
     """A data setting and a rule; `d` is the dimension of the gaussian setting, n T that of the other."""
 
     setting: Literal["orthogonal", "gaussian"]
-    rule: Literal["plain", "normalised", "polyak"]
+    rule: Rule
     n: int = 6
     T: int = 5
     d: int = 40

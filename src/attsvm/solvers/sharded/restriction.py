@@ -125,7 +125,7 @@ def balanced(
     share = restriction.scattered(room)
     problem = restriction.problem
     size = missing.size
-    operator = LinearOperator(
+    operator = LinearOperator(  # pyright: ignore[reportCallIssue]
         (size, len(values)),
         matvec=lambda x: problem.adjoint(share * restriction.scattered(x.ravel())).ravel(),
         rmatvec=lambda y: (share * problem.apply(y.reshape(missing.shape)))[restriction.row, restriction.column],
