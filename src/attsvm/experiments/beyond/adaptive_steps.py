@@ -159,6 +159,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         ("rate", "rate", "slope over log steps"),
         ("sparsification", "sparsification", "slope over the norm"),
     )
+    places: list[str] = list(RULES)
     with house_style():
         result, axes = grid(1, 3, 2.5, "Adaptive steps from random starts", width)
         for ax, (field, title, label) in zip(axes.ravel(), panels, strict=True):
@@ -170,12 +171,12 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                     if (rule,) in cells and len(column(cells[rule,], field)) > 1
                 }
                 bounds = [bootstrap_interval(values) for values in known.values()]
-                x = [list(RULES).index(rule) + 0.16 * (look - 0.5) for rule in known]
+                x = [places.index(rule) + 0.16 * (look - 0.5) for rule in known]
                 middle = [float(values.mean()) for values in known.values()]
                 if known:
                     lows, highs = zip(*bounds, strict=True)
                     draw_curve(ax, Curve(f"{setting} data", x, middle, lows, highs, look, style=" "))
-            ax.set_xticks(range(len(RULES)), list(RULES))
+            ax.set_xticks(range(len(places)), places)
             ax.set_xlim(-0.5, len(RULES) - 0.5)
             ax.set_title(title)
             ax.set_xlabel("steps")

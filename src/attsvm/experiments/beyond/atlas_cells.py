@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attsvm.core.types import Parameterization
-from attsvm.training.descent import Optimizer
+    from attsvm.training.descent import Optimizer
 
 NORMS: dict[str, str | float] = {
     "nuclear": "nuclear", "frobenius": "frobenius", "spectral": "spectral", "l_1": 1.0, "l_3": 3.0, "max": "max",
