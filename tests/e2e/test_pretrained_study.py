@@ -46,7 +46,7 @@ def test_hidden_states_are_those_of_the_words() -> None:
     [
         (["texts.csv", "--text", "sentence"], "texts.csv needs --text and --label"),
         (["texts.csv", "--text", "sentence", "--label", "other"], "no column 'other' for --label"),
-        (["digits", "--label", "half"], "--label can only be given with a .csv file"),
+        (["digits", "--label", "half"], "--label can only be given with a .csv or .tsv file"),
         (["texts.csv", "--text", "sentence", "--label", "half", "--patch", "2"], "--patch can only be given with"),
         (["absent.csv", "--text", "a", "--label", "b"], "absent.csv does not exist"),
         (["texts.csv", "--text", "sentence", "--label", "half", "--model", "./no"], "./no is no folder of a model"),

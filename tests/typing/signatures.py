@@ -38,8 +38,8 @@ assert_type(trace.W, np.ndarray | Any)
 assert_type(trace.loss, np.ndarray | Any)
 
 # Words that are none are refused: pyright reports each of these lines, and reports the comment where it does not.
-solve(problem, "frobenious")  # pyright: ignore[reportArgumentType]
-solve(problem, C=1.0, loss="square")  # pyright: ignore[reportArgumentType]
+solve(problem, "frobenious")  # pyright: ignore[reportCallIssue, reportArgumentType]
+solve(problem, C=1.0, loss="square")  # pyright: ignore[reportCallIssue, reportArgumentType]
 solve(problem, method="simplex")  # pyright: ignore[reportArgumentType]
 train(data, np.ones(4), optimizer="adagrad")  # pyright: ignore[reportArgumentType]
 train(data, np.ones(4), parameterization="QK")  # pyright: ignore[reportArgumentType]

@@ -268,7 +268,7 @@ def test_influence_is_a_table_of_the_gradient() -> None:
         assert row.influence == pytest.approx(float(gradient.norm()), rel=1e-7, abs=1e-9)
     assert sum(row.multiplier for row in table if row.kind == "token") == pytest.approx(1)
     assert [row.influence for row in table] == sorted((row.influence for row in table), reverse=True)
-    lines = repr(table).splitlines()
+    lines = str(table).splitlines()
     assert lines[0] == f"Influence: largest margin {1 / solution.objective:.6g} in the nuclear norm"
     assert lines[-1] == "  ... 3 more"
 

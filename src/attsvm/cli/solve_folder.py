@@ -13,6 +13,7 @@ import numpy as np
 from attsvm import __version__
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
 from attsvm.core.cluster import ClusterLost
+from attsvm.core.norms import get_norm
 from attsvm.core.status import Status
 from attsvm.data.npz import read_arrays, write_arrays
 from attsvm.solvers.common.control import IterationState
@@ -60,7 +61,7 @@ def solve_folder(
             try:
                 solution = solve_problem(
                     folder.path,
-                    norm,
+                    get_norm(norm),
                     **options,
                     prior=origin,
                     callback=watch,

@@ -14,6 +14,7 @@ import numpy as np
 
 from attsvm.core.correlation import correlation
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.types import NormName, OptimizerName
 from attsvm.data.token_data import TokenData
 from attsvm.playground.plane import DRAFT_STEPS, Memory, Superseded, interruptible, plain
 from attsvm.playground.state import CLASSES, Classes
@@ -23,7 +24,11 @@ from attsvm.training import train
 from attsvm.training.compiled import RULE_CODES
 
 # The three optimisers, and the norm whose largest margin each is known or conjectured to reach.
-RACES = (("normalized_gd", "frobenius"), ("sign", "max"), ("spectral", "spectral"))
+RACES: tuple[tuple[OptimizerName, NormName], ...] = (
+    ("normalized_gd", "frobenius"),
+    ("sign", "max"),
+    ("spectral", "spectral"),
+)
 
 
 def training_data(state: Classes) -> TokenData:

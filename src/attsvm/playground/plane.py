@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.types import AnyNorm, OptimizerName
 from attsvm.data.token_data import TokenData
 from attsvm.playground.runs import Run, attention_of, correlations
 from attsvm.playground.state import Plane
@@ -46,7 +47,7 @@ class Memory:
     solutions: dict[str, Solution] = field(default_factory=dict)
     basins: tuple[bytes, dict[str, Any] | None] = (b"", None)
 
-    def recall(self, name: str, problem: SelectionProblem, norm: str | int) -> Solution | None:
+    def recall(self, name: str, problem: SelectionProblem, norm: AnyNorm) -> Solution | None:
         """Return a solution to start from, or None; in the Frobenius norm a start costs more than it saves."""
         last = self.solutions.get(name)
         if last is None or norm == "frobenius" or not np.isfinite(last.objective):
@@ -80,7 +81,7 @@ def start_of(state: Plane) -> np.ndarray | None:
     return np.outer(state.start, z / (z @ z))
 
 
-def factor_optimizer(state: Plane) -> str:
+def factor_optimizer(state: Plane) -> OptimizerName:
     """Return what K and Q are trained by."""
     return "gd" if state.optimizer == "gd" else "normalized_gd"
 
@@ -129,7 +130,7 @@ def plane_picture(
     data, head = TokenData(state.tokens, state.queries, state.labels), head_of(state)
     trial = Trial.of(data, head)
 
-    def trained(optimizer: str, **options: Any) -> Trace:
+    def trained(optimizer: OptimizerName, **options: Any) -> Trace:
         compiled = optimizer in RULE_CODES and state.head == "linear" and "numerics" not in options
         steps = min(state.steps, DRAFT_STEPS) if draft and not compiled else state.steps
         trace = train(
@@ -162,7 +163,7 @@ def plane_picture(
 
 def _compare(state: Plane, trial: Trial, trace: Trace, name: str, draft: bool, memory: Memory) -> Run:
     """Solve the SVM of the tokens kept and correlate the trained matrices with it."""
-    norm = "nuclear" if name == "KQ" else state.norm
+    norm: AnyNorm = "nuclear" if name == "KQ" else state.norm
     equivalence = None
     if state.head == "relu":
         attention = attention_of(trial, np.asarray(trace.W, dtype=np.float64)[-1:])[0]

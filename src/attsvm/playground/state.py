@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.types import AnyNorm, OptimizerName
+
 MOST_SEQUENCES = 3
 MOST_TOKENS = 8
 MOST_STEPS = 5000
@@ -59,8 +61,8 @@ class Plane:
     labels: np.ndarray
     v: np.ndarray
     head: str
-    optimizer: str
-    norm: str | int
+    optimizer: OptimizerName
+    norm: AnyNorm
     steps: int
     numerics: str
     keep: str | tuple[int, ...]

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from attsvm.core.types import OptimizerName
 from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 NAME = "adaptive-steps"
 SETTINGS = ("orthogonal", "gaussian")
-RULES = {"plain": "gd", "normalised": "normalized_gd", "polyak": "polyak"}
+Rule: TypeAlias = Literal["plain", "normalised", "polyak"]
+RULES: dict[Rule, OptimizerName] = {"plain": "gd", "normalised": "normalized_gd", "polyak": "polyak"}
 SIGNAL, NOISE = 2.0, 1.0
 # The norm of the SVM is certified to 1e-9; smaller shortfalls are not known.
 FLOOR = 1e-8
@@ -39,7 +41,7 @@ class Config:
     """A data setting and a rule; `d` is the dimension of the gaussian setting, n T that of the other."""
 
     setting: Literal["orthogonal", "gaussian"]
-    rule: Literal["plain", "normalised", "polyak"]
+    rule: Rule
     n: int = 6
     T: int = 5
     d: int = 40
@@ -157,6 +159,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         ("rate", "rate", "slope over log steps"),
         ("sparsification", "sparsification", "slope over the norm"),
     )
+    places: list[str] = list(RULES)
     with house_style():
         result, axes = grid(1, 3, 2.5, "Adaptive steps from random starts", width)
         for ax, (field, title, label) in zip(axes.ravel(), panels, strict=True):
@@ -168,12 +171,12 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                     if (rule,) in cells and len(column(cells[rule,], field)) > 1
                 }
                 bounds = [bootstrap_interval(values) for values in known.values()]
-                x = [list(RULES).index(rule) + 0.16 * (look - 0.5) for rule in known]
+                x = [places.index(rule) + 0.16 * (look - 0.5) for rule in known]
                 middle = [float(values.mean()) for values in known.values()]
                 if known:
                     lows, highs = zip(*bounds, strict=True)
                     draw_curve(ax, Curve(f"{setting} data", x, middle, lows, highs, look, style=" "))
-            ax.set_xticks(range(len(RULES)), list(RULES))
+            ax.set_xticks(range(len(places)), places)
             ax.set_xlim(-0.5, len(RULES) - 0.5)
             ax.set_title(title)
             ax.set_xlabel("steps")

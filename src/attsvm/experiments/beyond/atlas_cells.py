@@ -10,10 +10,10 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attsvm.core.types import AnyNorm, Parameterization
-from attsvm.training.descent import Optimizer
+    from attsvm.core.types import Parameterization
+    from attsvm.training.descent import Optimizer
 
-NORMS: dict[str, AnyNorm] = {
+NORMS: dict[str, str | float] = {
     "nuclear": "nuclear", "frobenius": "frobenius", "spectral": "spectral", "l_1": 1.0, "l_3": 3.0, "max": "max",
     "rows": "rows:2:inf", "columns": "columns:2:inf",
 }  # fmt: skip

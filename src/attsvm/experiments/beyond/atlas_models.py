@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from attsvm.core.norms import get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.types import LossName
 from attsvm.data.token_data import TokenData
@@ -124,7 +125,7 @@ def _smallest_norms(seed: int, sizes: Sizes, selected: bytes) -> dict[str, tuple
     problem = problem_of(seed, sizes, np.frombuffer(selected, dtype=np.int64))
     bounds = {}
     for name, norm in NORMS.items():
-        certified = solve(problem, norm, tol=_TOL).certified
+        certified = solve(problem, get_norm(norm), tol=_TOL).certified
         bounds[name] = (certified.lower_bound, certified.upper_bound)
     return bounds
 

@@ -125,11 +125,14 @@ def balanced(
     share = restriction.scattered(room)
     problem = restriction.problem
     size = missing.size
-    operator = LinearOperator(
-        (size, len(values)),
-        matvec=lambda x: problem.adjoint(share * restriction.scattered(x.ravel())).ravel(),
-        rmatvec=lambda y: (share * problem.apply(y.reshape(missing.shape)))[restriction.row, restriction.column],
-    )
+
+    def pull(x: np.ndarray) -> np.ndarray:
+        return problem.adjoint(share * restriction.scattered(x.ravel())).ravel()
+
+    def margins(y: np.ndarray) -> np.ndarray:
+        return (share * problem.apply(y.reshape(missing.shape)))[restriction.row, restriction.column]
+
+    operator = LinearOperator((size, len(values)), matvec=pull, rmatvec=margins)  # pyright: ignore[reportCallIssue]
     taken = lsqr(operator, missing.ravel(), atol=1e-13, btol=1e-13, iter_lim=4 * size)[0]
     return np.clip(values - room * taken, np.where(restriction.table.tied, -np.inf, 0.0), upper)
 
