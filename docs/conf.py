@@ -14,8 +14,9 @@ warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
 
 project = "attsvm"
 author = "The attsvm developers"
-copyright = "2026, The attsvm developers"
 version = release = attsvm.__version__
+# The theme prints this at the foot of every page.
+copyright = f"2026, The attsvm developers. Version {release}, MIT licence"
 
 extensions = [
     "myst_parser",
