@@ -46,4 +46,6 @@ sphinx_gallery_conf = {
 
 html_math_renderer = "mathml"
 html_theme = "furo"
+html_static_path = ["_static"]
+html_js_files = ["accessible.js"]
 html_title = f"attsvm {release}"
