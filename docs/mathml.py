@@ -9,12 +9,15 @@ from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 
+# A bar that may stretch is centred on the subscript it carries, and so sinks into it.
+UPRIGHT_BAR = "<mo>‖</mo>", '<mo stretchy="false">‖</mo>'
+
 
 def _convert(node: nodes.Element, *, block: bool) -> str:
     """Convert one formula; what docutils cannot read is a warning, which a build with -W turns into a failure."""
     tex = node.astext()
     try:
-        return latex2mathml.tex2mathml(tex, as_block=block)
+        return latex2mathml.tex2mathml(tex, as_block=block).replace(*UPRIGHT_BAR)
     except MathError as error:
         logger.warning("%s In the formula %s", error, tex, location=node)
         return f"<code>{escape(tex)}</code>"

@@ -48,3 +48,11 @@ def test_the_readme_example_prints_what_it_says(capsys: pytest.CaptureFixture[st
     assert (status, objective[:5]) == ("OPTIMAL", "3.162")
     assert abs(float(gap)) < 1e-12
     assert correlation.startswith("0.999")
+
+
+def test_the_bar_of_a_norm_stays_on_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sphinx")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    formula = import_module("docutils.nodes").math(r"\|A^\top \lambda\|_*", r"\|A^\top \lambda\|_*")
+    markup = import_module("mathml")._convert(formula, block=False)
+    assert markup.count('<mo stretchy="false">‖</mo>') == markup.count("‖") == 2
