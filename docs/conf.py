@@ -14,8 +14,9 @@ warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
 
 project = "attsvm"
 author = "The attsvm developers"
-copyright = "2026, The attsvm developers"
 version = release = attsvm.__version__
+# The theme prints this at the foot of every page.
+copyright = f"2026, The attsvm developers. Version {release}, MIT licence"
 
 extensions = [
     "myst_parser",
@@ -45,4 +46,6 @@ sphinx_gallery_conf = {
 
 html_math_renderer = "mathml"
 html_theme = "furo"
+html_static_path = ["_static"]
+html_js_files = ["accessible.js"]
 html_title = f"attsvm {release}"

@@ -178,12 +178,28 @@ class AttentionSVM(BaseEstimator):
         """Pick the token of the largest score for each query, (n,); arguments as for :meth:`decision_function`."""
         return self.decision_function(X, queries, mask=mask).argmax(-1)
 
-    def score(self, X: Any, y: Any, queries: Any = None, *, mask: Any = None) -> float:
-        """Compute the share of queries whose predicted token is (one of) the selected; arguments as for :meth:`fit`."""
+    def score(self, X: Any, y: Any, queries: Any = None, *, mask: Any = None, sample_weight: Any = None) -> float:
+        """Compute the share of queries whose predicted token is (one of) the selected.
+
+        Parameters
+        ----------
+        X, y, queries, mask
+            As for :meth:`fit`.
+        sample_weight : array_like, shape (n,), optional
+            What each query counts; all count alike by default.
+
+        Raises
+        ------
+        ValueError
+            As for :meth:`decision_function`, or if there is not one weight a query.
+        """
         tokens, asked, seen = self._inputs(X, queries, mask)
         problem = SelectionProblem(tokens, asked, y, mask=seen)
         picked = np.asarray(problem.scores(self.W_)).argmax(-1)
-        return float(np.asarray(problem.selected)[np.arange(len(picked)), picked].mean())
+        right = np.asarray(problem.selected)[np.arange(len(picked)), picked]
+        if sample_weight is not None and np.shape(sample_weight) != right.shape:
+            raise ValueError(f"sample_weight has shape {np.shape(sample_weight)}; {right.shape} was expected.")
+        return float(np.average(right, weights=sample_weight))
 
     def _inputs(self, X: Any, queries: Any, mask: Any) -> tuple[Any, Any, Any]:
         """Return tokens, queries and mask to predict from, refusing those that the fitted W does not fit."""

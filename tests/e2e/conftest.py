@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,3 +36,20 @@ def page(request: pytest.FixtureRequest, browser, report: Path) -> Iterator:
     opened.wait_for_load_state("load")
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def violations(browser) -> Callable[[Path, int, str], list[tuple[str, list[str]]]]:
+    """Tell what axe-core has against a file, everything on it opened."""
+    axe_playwright_python = pytest.importorskip("axe_playwright_python")
+
+    def found(file: Path, width: int, scheme: str) -> list[tuple[str, list[str]]]:
+        opened = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True)
+        opened.goto(file.as_uri())
+        opened.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+        opened.add_script_tag(path=Path(axe_playwright_python.__file__).parent / "axe.min.js")
+        result = opened.evaluate("axe.run(document)")
+        opened.close()
+        return [(one["id"], [node["html"] for node in one["nodes"]]) for one in result["violations"]]
+
+    return found

@@ -11,10 +11,13 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
 import zipfile
+from importlib import import_module
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import numpy as np
@@ -325,6 +328,130 @@ def test_a_reader_that_leaves_and_a_full_disk_get_no_traceback(tmp_path: Path) -
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False)
         assert done.returncode == 2
         assert done.stderr == "attsvm: the output cannot be written: No space left on device.\n"
+
+
+def test_help_for_a_reader_that_leaves_and_streams_that_are_closed_or_full() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    gone = subprocess.run([*SCRIPT, "--help"], stdout=writing, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
+    os.close(writing)
+    assert (gone.returncode, gone.stderr) == (141, b"")
+    command = " ".join(f"'{part}'" for part in SCRIPT)
+    for redirected, code in ((f"{command} --version >&-", 0), (f"{command} solve none.npz 2>/dev/full", 2)):
+        done = subprocess.run(["sh", "-c", redirected], capture_output=True, text=True, env=ENVIRONMENT, check=False)
+        assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_ctrl_c_in_a_command_that_shows_no_progress_has_its_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attsvm.cli.list.get_terminal_size", lambda fallback: interrupted())
+    assert main(["list"]) == 130
+    assert capsys.readouterr().err == "Interrupted; nothing was written.\n"
+
+
+def interrupting(function):
+    """Press Ctrl-C twice before a function does its work, once."""
+    presses = [signal.SIGINT] * 2
+
+    def pressed(*arguments: object, **options: object):
+        while presses:
+            signal.raise_signal(presses.pop())
+        return function(*arguments, **options)
+
+    return pressed
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("study.training", "solve"), ("study.run", "controls"), ("report.study", "pictures")]
+)
+def test_a_second_ctrl_c_keeps_the_training_that_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, module: str, name: str
+) -> None:
+    place = import_module(f"attsvm.{module}")
+    monkeypatch.setattr(place, name, interrupting(getattr(place, name)))
+    out = tmp_path / "out"
+    assert main(["study", str(write(tmp_path / "mine.npz", data_set())), "--out", str(out), *STUDY]) == 130
+    made = json.loads((out / "verdict.json").read_text(encoding="utf-8"))
+    assert made["quantities"]["steps_W"]["value"] == 60
+    assert (out / "report.html").exists() == (name != "pictures")
+    captured = capsys.readouterr()
+    assert made["headline"] in captured.out
+    assert "nothing was written" not in captured.err
+
+
+def test_a_reproduction_says_what_a_second_ctrl_c_leaves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = import_module("attsvm.cli.reproduce")
+    monkeypatch.setattr(place, "finish", interrupting(place.finish))
+    assert main(["reproduce", "svm-rank", "--out", str(tmp_path)]) == 130
+    assert "the same command continues there" in capsys.readouterr().err
+
+
+def test_a_folder_that_may_not_be_looked_into_is_not_called_an_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", forbidden)
+    assert main(["solve", "locked/in.npz"]) == 2
+    assert one_sentence(capsys.readouterr()) == "attsvm: locked/in.npz: permission denied.\n"
+
+
+@pytest.mark.parametrize("suffix", ["npz", "safetensors"])
+@pytest.mark.parametrize("kept", [0.5, 0.01])
+def test_a_truncated_shard_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str, kept: float
+) -> None:
+    from safetensors.numpy import save_file
+
+    shard = tmp_path / "shards" / f"0.{suffix}"
+    shard.parent.mkdir()
+    (np.savez if suffix == "npz" else lambda path, **arrays: save_file(arrays, path))(shard, **problem())
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[: int(kept * len(whole))])
+    assert main(["solve", str(shard.parent)]) == 2
+    assert f"{shard} " in (said := one_sentence(capsys.readouterr()))
+    assert "cannot be read as" in said
+
+
+def test_a_shard_that_declares_petabytes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "shards").mkdir()
+    write_header(tmp_path / "shards" / "0.npz", (10**6, 10**4, 10**4), 64)
+    assert main(["solve", str(tmp_path / "shards")]) == 2
+    assert "declares 800,000,000,000,000 bytes and holds" in one_sentence(capsys.readouterr())
+
+
+def test_a_port_in_use_is_refused_by_play(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["play", "--no-browser", "--port", str(port)]) == 2
+    assert f"port {port} cannot be used" in one_sentence(capsys.readouterr())
+
+
+def test_play_names_the_extra_it_lacks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "attsvm.playground.server", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Without("uvicorn"), *sys.meta_path])
+    for name in [name for name in sys.modules if name.split(".")[0] == "uvicorn"]:
+        monkeypatch.delitem(sys.modules, name)
+    assert main(["play", "--no-browser"]) == 2
+    assert "pip install 'attsvm[playground]'" in one_sentence(capsys.readouterr())
+
+
+class Without(MetaPathFinder):
+    """An installation that lacks a package."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname.split(".")[0] == self.package:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
 @pytest.mark.parametrize(

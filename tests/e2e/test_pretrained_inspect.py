@@ -64,6 +64,27 @@ def test_an_encoder_decoder_and_a_head_that_is_refused() -> None:
     assert [len(heads) for _, heads in refusals(inspection)] == [1]
 
 
+def test_a_second_ctrl_c_keeps_the_heads_of_finished_layers() -> None:
+    _, tokenizer = minilm()
+    torch.manual_seed(0)
+    config = tf.BertConfig(
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+        vocab_size=tokenizer.vocab_size,
+    )
+
+    def progress(sentence: str, share: float) -> bool:
+        if sentence == "Inspecting layer 1":
+            raise KeyboardInterrupt
+        return False
+
+    inspection = inspect_model(tf.BertModel(config), tokenizer, SENTENCES[:6], queries=6, progress=progress)
+    assert [(head.layer, head.head) for head in inspection.heads] == [(0, 0), (0, 1)]
+    assert not inspection.complete
+
+
 def test_pages_and_numbers(inspected: Path) -> None:
     record = json.loads((inspected / "inspect.json").read_text(encoding="utf-8"))
     assert record["texts"] == len(SENTENCES)
@@ -123,3 +144,20 @@ def test_refusals(arguments: list[str], sentence: str, tmp_path: Path, monkeypat
     assert sentence in said
     assert "Traceback" not in said
     assert not (tmp_path / "out" / "index.html").exists()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_axe_finds_nothing(violations, report: Path, width: int, scheme: str) -> None:
+    for file in (report, report.parent / "heads" / "L00H02.html"):
+        assert violations(file, width, scheme) == [], file
+
+
+def test_every_column_is_on_the_screen(page) -> None:
+    outside = """[...document.querySelectorAll('#heads tbody td')].filter(
+        (cell) => cell.getBoundingClientRect().right > window.innerWidth || !cell.getBoundingClientRect().width)"""
+    if page.viewport_size["width"] == 400:
+        assert page.evaluate(f"{outside}.map((cell) => cell.dataset.name)") == []
+        named = "[...document.querySelectorAll('#heads tbody tr:first-child td')].map((cell) => cell.dataset.name)"
+        heads = "[...document.querySelectorAll('#heads thead th')].map((cell) => cell.innerText || cell.textContent)"
+        assert page.evaluate(named) == [name.strip() for name in page.evaluate(heads)]

@@ -82,3 +82,9 @@ def test_names_from_a_file_are_text_and_not_markup(tmp_path: Path) -> None:
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     assert "<b>'" not in text
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_axe_finds_nothing(violations, report: Path, width: int, scheme: str) -> None:
+    assert violations(report, width, scheme) == []

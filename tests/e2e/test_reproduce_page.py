@@ -164,3 +164,10 @@ def test_readings_end_in_a_conclusion() -> None:
     none = conclusion([reading(1.0, "differs", 1e-9, gap="0.1"), reading(0.0, "differs", 1e-20, gap="0")])
     assert none == "No reading fits; the likeliest, gap 0.1, differs too (p = 1e−09)."
     assert conclusion([reading(0.0, p=None, gap="0")]) == "No reading gives numbers for this figure."
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_axe_finds_nothing(violations, report: Path, width: int, scheme: str) -> None:
+    for file in (report, *report.parent.glob("*/index.html")):
+        assert violations(file, width, scheme) == [], file

@@ -136,3 +136,22 @@ def test_input_that_does_not_fit_is_named() -> None:
     ):
         with pytest.raises(ValueError, match=named):
             call()
+
+
+def test_a_pipeline_routes_what_its_model_asks_for() -> None:
+    tokens, queries, selected = planted(60)
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = make_pipeline(AttentionSVM(C=10.0)).fit(tokens, selected, queries=queries)
+        shared = model.score(tokens, selected, queries=queries)
+    assert shared == AttentionSVM(C=10.0).fit(tokens, selected, queries).score(tokens, selected, queries)
+
+
+def test_queries_count_by_their_weight() -> None:
+    tokens, queries, selected = planted(40)
+    model = AttentionSVM().fit(tokens, selected, queries)
+    wrong = np.where(np.arange(40) < 10, (selected + 1) % tokens.shape[1], selected)
+    assert model.score(tokens, wrong, queries) == 0.75
+    weight = np.where(np.arange(40) < 10, 3.0, 1.0)
+    assert model.score(tokens, wrong, queries, sample_weight=weight) == 0.5
+    with pytest.raises(ValueError, match=r"sample_weight has shape \(3,\); \(40,\) was expected"):
+        model.score(tokens, selected, queries, sample_weight=np.ones(3))

@@ -21,10 +21,10 @@ def main(arguments: list[str] | None = None) -> int:
         from attsvm.cli.commands import run
 
         return run(arguments)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         import sys
 
-        print("Interrupted; nothing was written.", file=sys.stderr)
+        print(*error.args or ("Interrupted; nothing was written.",), file=sys.stderr)
         return 130
     except ModuleNotFoundError as error:
         import sys

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+from typing import TextIO
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -15,6 +17,7 @@ app = App(
     help="Attention as a support vector machine: certified solvers, exact training, and a verdict on your data.",
     version=__version__,
     default_parameter=Parameter(negative=()),  # --no-quick and its like turn off what is off already
+    suppress_keyboard_interrupt=False,  # main says that it was interrupted
 )
 app.command("attsvm.cli.solve:solve", name="solve", help="Find the smallest W that selects given tokens, certified.")
 app.command("attsvm.cli.check:check", name="check", help="Check a certificate in exact arithmetic.")
@@ -35,6 +38,7 @@ def run(arguments: list[str] | None = None) -> int:
     arguments : list of str, optional
         Default: those of the process.
     """
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         prepare_stream(stream)
     try:
@@ -42,11 +46,11 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader, such as `head -1`, has what it wanted
-        _discard_output()
+        _discard(sys.stdout)
         return Exit.PIPE_CLOSED
     except OSError as error:
-        _discard_output()
-        return refuse(f"the output cannot be written: {error.strerror or error}.")
+        _discard(sys.stdout)
+        return _refuse(f"the output cannot be written: {error.strerror or error}.")
 
 
 def _command(arguments: list[str] | None) -> int:
@@ -54,8 +58,28 @@ def _command(arguments: list[str] | None) -> int:
         _check_environment()
         code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except (BadInput, CycloptsError) as error:
-        return refuse(str(error))
+        return _refuse(str(error))
+    except SystemExit as error:  # so rich, which writes the help, answers a reader that left
+        if isinstance(error.__context__, BrokenPipeError):
+            return Exit.PIPE_CLOSED
+        raise
     return int(code) if isinstance(code, int) else Exit.DONE
+
+
+def _refuse(message: str) -> int:
+    """Say why, if stderr takes it."""
+    try:
+        return refuse(message)
+    except OSError:
+        _discard(sys.stderr)
+        return Exit.BAD_INPUT
+
+
+def _open_streams() -> None:
+    """Give output a place to go where the shell closed it, as `>&-` does."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (for the process)
 
 
 def _check_environment() -> None:
@@ -72,10 +96,10 @@ def _check_environment() -> None:
         raise BadInput(f"NUMBA_NUM_THREADS is {threads!r}; a positive integer was expected.")
 
 
-def _discard_output() -> None:
-    """Point stdout nowhere, so that the interpreter's own flush at exit cannot fail."""
+def _discard(stream: TextIO) -> None:
+    """Point a stream nowhere, so that the interpreter's own flush at exit cannot fail."""
     try:
-        descriptor = sys.stdout.fileno()
+        descriptor = stream.fileno()
     except (OSError, ValueError):  # captured, not a file
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -125,15 +125,17 @@ def check_writable(target: Path, *, directory: bool, option: str = "--out") -> N
         If the file's directory, or the directory itself, cannot be made or written.
     """
     parent = target if directory else target.parent
+    probe = parent / ".attsvm-probe"
     try:
         if not directory and target.is_dir():
             raise BadInput(f"{target} is a directory; the name of a file was expected for {option}.")
         parent.mkdir(parents=True, exist_ok=True)
-        probe = parent / ".attsvm-probe"
         with replacing_file(probe):
             pass
         probe.unlink()
     except OSError as error:
+        if probe.name in Path(str(error.filename)).name:
+            error.filename = str(parent)
         raise BadInput(f"{option} {target} cannot be written: {_sentence(error)}") from error
 
 
@@ -142,10 +144,16 @@ class Progress:
 
     Call it with the sentence of the stage under way and the share done; it returns True once Ctrl-C was pressed. A
     second Ctrl-C interrupts at once.
+
+    Parameters
+    ----------
+    kept : str, optional
+        What a second Ctrl-C leaves, a sentence. Default: nothing is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: str = "nothing was written.") -> None:
         self.interrupted = False
+        self._kept = kept
         self._terminal = sys.stderr.isatty()
         self._began = time.perf_counter()
         self._stage = ""
@@ -191,6 +199,6 @@ class Progress:
 
     def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.interrupted:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(f"Interrupted; {self._kept}")
         self.interrupted = True
         print("Stopping: what is done will be kept. Ctrl-C again quits at once.", file=sys.stderr, flush=True)

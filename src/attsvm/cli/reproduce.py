@@ -80,7 +80,7 @@ def reproduce(
         runs = [prepare(one, effort, out / one.name, seed, overrides, fresh) for one in chosen]
     check_writable(out, directory=True)
     command = shlex.join(["attsvm", *sys.argv[1:]])
-    with Progress() as progress:
+    with Progress("trials that were stored are kept, and the same command continues there.") as progress:
         undone = _work(runs, workers, scheduler, progress)
         unfinished = [run.experiment.name for run in undone]
         page, complaints = _report(out, unfinished, command, progress)

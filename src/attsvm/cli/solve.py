@@ -102,7 +102,9 @@ def solve(
     checkpoint
         For a folder: the file to go on from and to write after every round; by default beside the folder.
     """
-    if file.is_dir():
+    with refusing():
+        folder = file.is_dir()
+    if folder:
         if certificate is not None or exact or method is not None:
             raise BadInput("--certificate, --exact and --method are for files; none was expected with a folder.")
         limits = {"tol": tol, "max_iter": max_iter, "time_limit": time_limit}

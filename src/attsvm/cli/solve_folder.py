@@ -51,7 +51,7 @@ def solve_folder(
     check_writable(folder.checkpoint, directory=False, option="--checkpoint")
     if folder.checkpoint.exists():
         print(f"going on from {folder.checkpoint}", file=sys.stderr)
-    with Progress() as progress:
+    with Progress("rounds that were done are kept, and the same command continues there.") as progress:
 
         def watch(state: IterationState) -> bool:
             return progress(f"Solving, {state.method}", 0.0)

@@ -94,23 +94,28 @@ def study(
         dataset = _read(data, options, columns, train)
         directory = _choose_directory(out, overwrite)
     with refusing():
+        # Before training: a Ctrl-C in the middle of an import would leave nothing to write the result with.
+        from attsvm.report.study import write_numbers, write_study
         from attsvm.study.run import prepare, run
 
         setup = prepare(dataset, settings)
     check_writable(directory, directory=True)
+    command = shlex.join(["attsvm", *sys.argv[1:]])
     with Progress() as progress:
         result = run(setup, settings, progress)
         stopped = progress.interrupted
-        progress("Drawing the report", 1.0)
-        from attsvm.report.study import write_study
-
         try:
+            progress("Drawing the report", 1.0)
             with one_thread():
-                page = write_study(result, directory, shlex.join(["attsvm", *sys.argv[1:]]))
+                page = write_study(result, directory, command)
         except OSError as error:  # such as a full disk: what was found is on the terminal at least
             _say(result)
             with refusing():
                 raise error from None
+        except KeyboardInterrupt:  # a second Ctrl-C gives up the pictures and not the numbers
+            _say(result)
+            print(f"Numbers: {write_numbers(result, directory, command)}")
+            return Exit.INTERRUPTED
     _say(result)
     print(f"Report: {page}")
     return Exit.INTERRUPTED if stopped else Exit.DONE

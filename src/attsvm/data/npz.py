@@ -69,12 +69,17 @@ def read_arrays(
     return arrays
 
 
-def _check_size(archive: np.lib.npyio.NpzFile, name: str, path: Path) -> None:
-    """Refuse an array whose header declares more than its member holds, or than the machine has memory for."""
-    assert archive.zip is not None
-    member = archive.zip.getinfo(f"{name}.npy" if f"{name}.npy" in archive.zip.namelist() else name)
+def check_size(archive: zipfile.ZipFile, name: str, path: Path) -> None:
+    """Refuse an array whose header declares more than its member holds, or than the machine has memory for.
+
+    Raises
+    ------
+    ValueError
+        With the sizes.
+    """
+    member = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name)
     try:
-        with archive.zip.open(member) as stream:
+        with archive.open(member) as stream:
             first = np.lib.format.read_magic(stream) == (1, 0)
             read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
             shape, _, dtype = read(stream)
@@ -92,7 +97,8 @@ def _check_size(archive: np.lib.npyio.NpzFile, name: str, path: Path) -> None:
 
 
 def _read_member(archive: np.lib.npyio.NpzFile, name: str, path: Path) -> np.ndarray:
-    _check_size(archive, name, path)
+    assert archive.zip is not None
+    check_size(archive.zip, name, path)
     try:
         array = archive[name]
     except ValueError as error:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.extras import missing_extra
+from attsvm.data.npz import check_size
 
 # What safetensors calls the dtypes that NumPy has.
 _SAFE_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
@@ -33,6 +34,10 @@ def open_arrays(path: Path) -> dict[str, Any]:
         return reader(path)
     except (zipfile.BadZipFile, struct.error, json.JSONDecodeError, EOFError) as error:
         raise ValueError(f"{path} is damaged or truncated and cannot be read as {path.suffix}.") from error
+    except ValueError as error:
+        if str(path) in str(error):
+            raise
+        raise ValueError(f"{path} cannot be read as {path.suffix or 'a folder of .npy'}: {error}.") from error
     except ModuleNotFoundError as error:
         sentence = missing_extra(f"{path.suffix} files", error)
         if sentence is None:
@@ -55,6 +60,7 @@ def _open_npz(path: Path) -> dict[str, Any]:
                 stream.seek(member.header_offset + _ZIP_HEADER + sum(struct.unpack("<HH", stream.read(4))))
                 arrays[name] = _map_npy(path, stream)
             else:
+                check_size(archive, name, path)
                 with archive.open(member) as content:
                     arrays[name] = np.lib.format.read_array(content, allow_pickle=False)
     return arrays

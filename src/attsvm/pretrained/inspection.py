@@ -202,16 +202,20 @@ def inspect_model(
     with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
         batch = _with_decoder_inputs(model, tokenize(texts, tokenizer))
         pending = examine_heads(model, batch, layers=layers, tokenizer=tokenizer)
-        for count, (layer, heads) in enumerate(groupby(pending, key=lambda head: head.layer)):
-            if tell(f"Inspecting layer {layer}", min(1.0, count / max(total, 1))):
-                interrupted = True
-                break
-            for result in pool.map(lambda head: _inspect_or_refuse(head, queries, seed), heads):
-                paths[result.name] = None
-                if isinstance(result, RefusedHead):
-                    refused.append(result)
-                else:
-                    findings.append(result)
+        try:
+            for count, (layer, heads) in enumerate(groupby(pending, key=lambda head: head.layer)):
+                if tell(f"Inspecting layer {layer}", min(1.0, count / max(total, 1))):
+                    interrupted = True
+                    break
+                for result in pool.map(lambda head: _inspect_or_refuse(head, queries, seed), heads):
+                    paths[result.name] = None
+                    if isinstance(result, RefusedHead):
+                        refused.append(result)
+                    else:
+                        findings.append(result)
+        except KeyboardInterrupt:  # a second Ctrl-C gives up the heads under way and not those before them
+            interrupted = True
+            pool.shutdown(wait=False, cancel_futures=True)
     kind = type(model).__name__
     seconds = time.perf_counter() - began
     absent = absent_layers(model, list(paths)) if layers is None and not interrupted else ()

@@ -98,12 +98,27 @@ def write_study(found: Study, directory: str | os.PathLike[str], command: str) -
         shown = pictures(found)
         for picture in shown.values():
             picture.save(beside / FIGURES)
-        (beside / NUMBERS).write_text(
-            json.dumps(verdict(found, command), indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        (beside / NUMBERS).write_text(_numbers(found, command), encoding="utf-8")
         (beside / PAGE).write_text(render(found, command, shown), encoding="utf-8")
         written = {path.relative_to(beside) for path in beside.rglob("*")}
-    for path in files_of_study(Path(directory)):
-        if path.relative_to(directory) not in written:  # a figure that only an earlier study drew
-            path.unlink()
+    _remove_earlier(Path(directory), written)
     return Path(directory) / PAGE
+
+
+def write_numbers(found: Study, directory: str | os.PathLike[str], command: str) -> Path:
+    """Write verdict.json alone, for want of time to draw; parameters and errors as for :func:`write_study`."""
+    with replacing_files_in(directory) as beside:
+        (beside / NUMBERS).write_text(_numbers(found, command), encoding="utf-8")
+    _remove_earlier(Path(directory), {Path(NUMBERS)})
+    return Path(directory) / NUMBERS
+
+
+def _numbers(found: Study, command: str) -> str:
+    return json.dumps(verdict(found, command), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _remove_earlier(directory: Path, written: set[Path]) -> None:
+    """Remove what only an earlier study wrote, such as a figure that this one does not draw."""
+    for path in files_of_study(directory):
+        if path.relative_to(directory) not in written:
+            path.unlink()

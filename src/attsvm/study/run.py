@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -83,7 +84,11 @@ def train_and_compare(setup: Setup, settings: Settings, parameterization: Parame
     if watch.inside(0.3):
         return run
     arguments = (settings.shuffles, settings.seed, settings.time_limit, watch)
-    return replace(run, controls=controls(setup, run.trace.W, run.selected, run.own, *arguments))
+    try:
+        return replace(run, controls=controls(setup, run.trace.W, run.selected, run.own, *arguments))
+    except KeyboardInterrupt:  # a second Ctrl-C gives the controls up and not the training before them
+        watch.interrupt()
+        return run
 
 
 def train_in(
@@ -150,7 +155,8 @@ def run(setup: Setup, settings: Settings, progress: Progress | None = None) -> S
         except KeyboardInterrupt:  # a second Ctrl-C ends the stage under way at once; those done are kept
             watch.interrupt()
         found.complete, found.stopped_in = not watch.stopped, watch.stopped_in
-        found.accuracies = accuracies(found)
+        with suppress(KeyboardInterrupt):
+            found.accuracies = accuracies(found)
     found.seconds = time.perf_counter() - began
     return found
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.core.correlation import correlation
-from attsvm.core.types import Parameterization
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.types import FactorNorm, Parameterization
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.study.convergence import climbing
@@ -95,7 +96,7 @@ def train_and_solve(setup: Setup, settings: Settings, parameterization: Paramete
         problem = setup.trial.problem(selected)
         if own not in solutions or (solutions[own].problem.reference != selected).any():
             watch.enter(SOLVING[parameterization])
-            solutions[own] = solve(problem, own, time_limit=settings.time_limit, callback=asked)
+            solutions[own] = _solved(problem, own, settings.time_limit, asked, watch)
         curve = _curve(trace, solutions[own])
         made = int(trace.step[-1])
         if watch.stopped or made >= settings.budget or not _unfinished(trace, curve):
@@ -103,11 +104,26 @@ def train_and_solve(setup: Setup, settings: Settings, parameterization: Paramete
         watch.enter(LONGER[parameterization])
         trace = _round(setup, settings, parameterization, trace, min(2 * made, settings.budget), watch)
     watch.enter(SOLVING[parameterization])
-    solutions[other] = solve(problem, other, time_limit=settings.time_limit, callback=asked)
+    solutions[other] = _solved(problem, other, settings.time_limit, asked, watch)
     both = {norm: _curve(trace, solutions[norm]) for norm in ("frobenius", "nuclear")}
     curves = {norm: curve for norm, curve in both.items() if curve is not None}
     near = compare_with_neighbours(setup.trial, solutions[own]) if own in curves else None
     return Run(parameterization, trace, selected, solutions, curves, near)
+
+
+def _solved(
+    problem: SelectionProblem,
+    norm: FactorNorm,
+    time_limit: float,
+    asked: Callable[[object], bool] | None,
+    watch: Watch,
+) -> Solution:
+    """Solve; a second Ctrl-C gives the SVM up and not the training before it."""
+    try:
+        return solve(problem, norm, time_limit=time_limit, callback=asked)
+    except KeyboardInterrupt:
+        watch.interrupt()
+        return solve(problem, norm, max_iter=1, callback=lambda _: True)
 
 
 def _curve(trace: Trace, solution: Solution) -> np.ndarray | None:
