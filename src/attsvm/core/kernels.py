@@ -40,6 +40,8 @@ SPOILED = (OSError, EOFError, pickle.UnpicklingError)
 # Seconds that doing without a kernel may take, in this process, before it is compiled (0: at once); and multiplications
 # and additions that the interpreter does in a second (2 to 5 million on the kernels of this package).
 PATIENCE, RATE = float(os.environ.get("ATTSVM_PATIENCE", "2")), 3e6
+# Entering a kernel of a few NumPy calls costs the interpreter about .2 ms, however small the arrays.
+LEAST = 600.0
 
 _STAMPS: dict[str, str] = {}  # of each kernel's module, by its file
 
@@ -78,7 +80,7 @@ def kernel(
     return declare
 
 
-def call(function: Any, operations: float, *arguments: Any, patience: float = PATIENCE) -> Any:
+def call(function: Any, operations: float, *arguments: Any, patience: float = 1.0) -> Any:
     """Call a kernel: its machine code if that is at hand or the call is long, else the same code in the interpreter.
 
     Parameters
@@ -90,29 +92,35 @@ def call(function: Any, operations: float, *arguments: Any, patience: float = PA
     *arguments
         For the kernel.
     patience : float
-        Seconds that doing without may take before the kernel is compiled.
+        How many times PATIENCE doing without may take before the kernel is compiled. (A number of seconds in a kernel's
+        own module would be part of its stamp, and a change of PATIENCE would discard the machine code that is kept.)
     """
     if compiles(function, operations, patience):
         return function(*arguments)
-    _WITHOUT[function] += operations / RATE
+    _WITHOUT[function] += _alone(operations)
     with np.errstate(all="ignore"):
         return interpreted(function)(*arguments)
 
 
-def compiles(function: Any, operations: float, patience: float = PATIENCE) -> bool:
+def compiles(function: Any, operations: float, patience: float = 1.0) -> bool:
     """Tell whether a call is to use machine code, compiled now if need be: it is at hand, or patience is at its end."""
-    return _at_hand(function) or _WITHOUT[function] + operations / RATE > patience
+    return _at_hand(function) or _WITHOUT[function] + _alone(operations) > patience * PATIENCE
 
 
-def spares(function: Any, operations: float, seconds: float, patience: float = PATIENCE) -> bool:
+def spares(function: Any, operations: float, seconds: float, patience: float = 1.0) -> bool:
     """Tell whether a caller is to go its other way, which takes so many seconds, instead of calling a kernel.
 
     It is while there is no machine code, the interpreter would be slower, and patience lasts; the seconds are counted.
     """
-    if _at_hand(function) or seconds >= operations / RATE or _WITHOUT[function] + seconds > patience:
+    if _at_hand(function) or seconds >= _alone(operations) or _WITHOUT[function] + seconds > patience * PATIENCE:
         return False
     _WITHOUT[function] += seconds
     return True
+
+
+def _alone(operations: float) -> float:
+    """Seconds that a call takes the interpreter."""
+    return max(operations, LEAST) / RATE
 
 
 def _at_hand(function: Any) -> bool:

@@ -14,7 +14,7 @@ from numba import get_num_threads
 from attsvm.core.cluster import gathered, remote_client
 from attsvm.core.extras import frame
 from attsvm.core.interop import Kind, to_numpy
-from attsvm.core.kernels import PATIENCE, Stopwatch, call, compiles, spares
+from attsvm.core.kernels import Stopwatch, call, compiles, spares
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import gamma
@@ -29,7 +29,7 @@ from attsvm.solvers.compiled import nuclear as nuclear_batch
 from attsvm.solvers.compiled.frobenius import INFEASIBLE, prove_stack
 from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
 from attsvm.solvers.nuclear import pursuit
-from attsvm.solvers.schedule import NUCLEAR_INTERIOR_STEPS, STACK_PATIENCE, nuclear_interior_work
+from attsvm.solvers.schedule import NUCLEAR_INTERIOR_STEPS, ONE_CALL_PATIENCE, STACK_PATIENCE, nuclear_interior_work
 from attsvm.solvers.solving import AIM, solve
 
 # Entries of token differences held at once; a length below which squares may have lost digits.
@@ -231,14 +231,14 @@ def solve_batch(
     state = np.zeros(B, dtype=np.int64)
     arrays = (W, dual, margins, objective, gap, state)
     data = stack.tokens, stack.queries, stack.selected, stack.mask
-    solve_stack, entry, work, patience, alone_work = None, None, frobenius_batch.work, PATIENCE, 0.0
+    solve_stack, entry, work, patience, alone_work = None, None, frobenius_batch.work, 1.0, 0.0
     if measure is FROBENIUS:
         solve_stack, work, method = frobenius_batch.solve_stack, frobenius_batch.work, "batched active set"
-        entry, patience, options = solve_stack, frobenius_batch.ONE_CALL, (AIM * tol, True)
+        entry, patience, options = solve_stack, ONE_CALL_PATIENCE, (AIM * tol, True)
         alone_work = frobenius_batch.work_alone(n, T, d, dz)
     elif measure is NUCLEAR and pursuit.fits(n * (T - 1), min(n, dz)):
         solve_stack, work, method = nuclear_batch.solve_stack, nuclear_batch.work, "batched first order + face Newton"
-        entry, patience, options = nuclear_batch.solve_one, STACK_PATIENCE * PATIENCE, (AIM * tol,)
+        entry, patience, options = nuclear_batch.solve_one, STACK_PATIENCE, (AIM * tol,)
         alone_work = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work((min(d, n * T), min(dz, n)), n * (T - 1))
     operations = B * work(n, T, d, dz)
     if (

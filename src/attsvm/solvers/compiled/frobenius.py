@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.kernels import FAST, PATIENCE, call, kernel, spares
+from attsvm.core.kernels import FAST, call, kernel, spares
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
 from attsvm.solvers.frobenius.priced_active_set import OPEN, RESIDUE, SOLVED, VANISHED, least_multipliers_by_prices
@@ -19,7 +19,6 @@ from attsvm.solvers.interior_point.euclidean import work_at
 from attsvm.solvers.schedule import GRAM_LIMIT, INTERIOR_STEPS, ONE_CALL_PATIENCE
 
 PASSES = 10
-ONE_CALL = ONE_CALL_PATIENCE * PATIENCE  # seconds that doing without these kernels may take
 INFEASIBLE = 3  # beside the states of the active-set method
 # Part of the trace of the support's normal matrix below which no eigenvalue may lie for a certificate of infeasibility.
 FLOOR = 1e-10
@@ -373,7 +372,7 @@ def spared(problem: SelectionProblem) -> bool:
     entry = solve_stack if n * T <= GRAM_LIMIT else solve_by_prices_at_once
     if entry.overloads:
         return False
-    return spares(entry, work(n, T, d, dz), work_alone(n, T, d, dz), ONE_CALL)
+    return spares(entry, work(n, T, d, dz), work_alone(n, T, d, dz), ONE_CALL_PATIENCE)
 
 
 def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndarray, np.ndarray, np.ndarray]:
@@ -397,8 +396,8 @@ def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndar
     if n * T <= GRAM_LIMIT:
         state, norm, gap = np.empty(1, dtype=np.int64), np.empty(1), np.empty(1)
         answers = (W, dual, margins, norm, gap, state)
-        call(solve_stack, work(n, T, d, dz), *data, tol, False, *answers, patience=ONE_CALL)
+        call(solve_stack, work(n, T, d, dz), *data, tol, False, *answers, patience=ONE_CALL_PATIENCE)
         return state[0] == SOLVED, W[0], dual[0], margins[0]
     one = (*(array[0] for array in data), tol, W[0], dual[0], margins[0])
-    state = call(solve_by_prices_at_once, work(n, T, d, dz), *one, patience=ONE_CALL)
+    state = call(solve_by_prices_at_once, work(n, T, d, dz), *one, patience=ONE_CALL_PATIENCE)
     return state == SOLVED, W[0], dual[0], margins[0]

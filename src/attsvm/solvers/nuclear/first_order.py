@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.kernels import PATIENCE, call, compiles
+from attsvm.core.kernels import call, compiles
 from attsvm.core.norms import spectral
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.nuclear.steps import BEST, LOOK, Constraints, advance, begin
@@ -14,7 +14,6 @@ from attsvm.solvers.schedule import NUCLEAR_PATIENCE, STEPS_TO_FACE
 WEIGHT = 2.5
 # Steps at a time while they run in the interpreter.
 PORTION = 3 * LOOK
-WAIT = NUCLEAR_PATIENCE * PATIENCE  # seconds that doing without the compiled steps may take
 
 
 class FirstOrder:
@@ -53,7 +52,7 @@ class FirstOrder:
         start = np.ascontiguousarray(W, dtype=float), np.ascontiguousarray(dual[self._place])
         # What is not in NumPy when a step is interpreted: loops over W and the multipliers.
         self._step = 5.0 * (W.size + len(self._place[0]))
-        self._memory = call(begin, self._step, self._constraints, *start, weight, patience=WAIT)
+        self._memory = call(begin, self._step, self._constraints, *start, weight, patience=NUCLEAR_PATIENCE)
         pairs, _, self._state = self._memory
         self._W, self._dual = np.split(pairs[BEST], [W.size])  # views
 
@@ -87,7 +86,7 @@ class FirstOrder:
         count = 0
         while count < limit and (count == 0 or self.gap >= target):
             left = limit - count
-            steps = left if compiles(advance, self._step * left, WAIT) else min(PORTION, left)
+            steps = left if compiles(advance, self._step * left, NUCLEAR_PATIENCE) else min(PORTION, left)
             arguments = self._constraints, self._memory, target, steps
-            count += call(advance, self._step * steps, *arguments, patience=WAIT)
+            count += call(advance, self._step * steps, *arguments, patience=NUCLEAR_PATIENCE)
         return count

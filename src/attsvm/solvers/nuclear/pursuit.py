@@ -17,7 +17,6 @@ from functools import partial
 
 import numpy as np
 
-from attsvm.core import kernels
 from attsvm.core.kernels import FAST, call, interpreted, kernel
 from attsvm.core.norms import NUCLEAR, spectral
 from attsvm.core.reduction import Reduced
@@ -69,7 +68,7 @@ def pursue(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) 
     setting, step = Setting.hard_margin(reduced, NUCLEAR), interpreted(approach)
     if fits(len(multipliers), min(W.shape)):
         # In the interpreter a millisecond: products are calls of NumPy.
-        step = partial(call, approach, 3e3, patience=NUCLEAR_PATIENCE * kernels.PATIENCE)
+        step = partial(call, approach, 3e3, patience=NUCLEAR_PATIENCE)
     for _ in range(STEPS):
         gap, further = step(constraints, W, multipliers, active, on_face, values, control.tol)
         signed[place] = values
