@@ -1,0 +1,61 @@
+"""What the first call of a process costs while nothing is compiled: processor seconds, importing left out.
+
+    OMP_NUM_THREADS=1 python first_use.py
+
+Every call runs in a process of its own with an empty cache; the second column has the same call once more in a process
+that finds what the first one left, and the third how many kernels the first compiled.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+CALLS = {
+    "solve": "solve(problem, norm)",
+    "solve, C = 1": "solve(problem, norm, C=1.0)",
+    "batch of 10": "solve_batch([problem] * 10, norm)",
+}
+SIZES = ((4, 5, 6), (60, 10, 8), (100, 32, 24), (400, 10, 10))
+NORMS = ("frobenius", "nuclear", 1.0)
+SCRIPT = """
+import sys, time
+import numpy as np
+from instances import planted
+from attsvm import SelectionProblem, solve, solve_batch
+from attsvm.core import kernels
+problem, norm = SelectionProblem(**planted(*{sizes})), {norm!r}
+start = time.process_time()
+{call}
+print(time.process_time() - start, sum(bool(one.overloads) for one in kernels._DECLARED))
+"""
+
+
+def measured(sizes: tuple[int, int, int], norm: str | float, call: str, cache: str) -> tuple[float, int]:
+    """Processor seconds of a call in a process of its own, and the kernels with machine code at its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(sizes=sizes, norm=norm, call=call)],
+        env=os.environ | {"NUMBA_CACHE_DIR": cache}, cwd=Path(__file__).parent,
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    seconds, compiled = done.stdout.split()
+    return float(seconds), int(compiled)
+
+
+def main() -> None:
+    """Print the table."""
+    print("| (n, T, d) | norm | call | first, s | next process, s | compiled |\n|---|---|---|---:|---:|---:|")
+    for sizes in SIZES:
+        for norm in NORMS:
+            for name, call in CALLS.items():
+                with tempfile.TemporaryDirectory() as cache:
+                    first, compiled = measured(sizes, norm, call, cache)
+                    later, _ = measured(sizes, norm, call, cache)
+                print(f"| {sizes} | {norm} | {name} | {first:.2f} | {later:.2f} | {compiled} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
