@@ -18,9 +18,9 @@ _HOMES = {
     "solve": "attsvm.solvers.solving",
     "soft_margin_path": "attsvm.solvers.soft_margin_path",
     "solve_batch": "attsvm.solvers.batching",
-    "ProblemBatch": "attsvm.solvers.batching",
+    "ProblemBatch": "attsvm.solvers.problem_batch",
     "Proof": "attsvm.proofs",
-    "BatchSolution": "attsvm.solvers.batching",
+    "BatchSolution": "attsvm.solvers.problem_batch",
     "Diagnosis": "attsvm.theory.diagnosis",
     "diagnose": "attsvm.theory.diagnosis",
     "svm_equivalent": "attsvm.theory.equivalence",
@@ -88,7 +88,8 @@ if TYPE_CHECKING:
     from attsvm.playground.widget import Playground
     from attsvm.proofs import Proof
     from attsvm.solution.solution import Solution, UnsolvedError
-    from attsvm.solvers.batching import BatchSolution, ProblemBatch, solve_batch
+    from attsvm.solvers.batching import solve_batch
+    from attsvm.solvers.problem_batch import BatchSolution, ProblemBatch
     from attsvm.solvers.sharded.solution import ShardedSolution
     from attsvm.solvers.soft_margin_path import soft_margin_path
     from attsvm.solvers.solving import solve
