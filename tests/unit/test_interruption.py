@@ -54,8 +54,11 @@ while True:
 """,
 }
 PREAMBLE = """
+import signal
 import numpy as np
 import attsvm
+# A shell without job control starts what runs in the background with Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 rng = np.random.default_rng(0)
 def ready():
     print("ready", flush=True)
