@@ -14,7 +14,8 @@ from attsvm.data.synthetic import random_data
 from attsvm.experiments.published_numerics import descent
 from attsvm.functional import sparsemax
 from attsvm.nn.heads import ReLUHead
-from attsvm.solvers.batching import ProblemBatch, solve_batch
+from attsvm.solvers.batching import solve_batch
+from attsvm.solvers.problem_batch import ProblemBatch
 from attsvm.training.descent import NormalizedGD, SeparatelyNormalizedGD
 
 

@@ -20,7 +20,8 @@ from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
 from attsvm.solution.influence import margin_gradient
 from attsvm.solution.solution import Solution
-from attsvm.solvers.batching import ProblemBatch, solve_batch
+from attsvm.solvers.batching import solve_batch
+from attsvm.solvers.problem_batch import ProblemBatch
 from attsvm.solvers.solving import solve
 
 # The multipliers of a gap this small are known to some eight digits where they are unique.
