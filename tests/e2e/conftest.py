@@ -41,7 +41,9 @@ def page(request: pytest.FixtureRequest, browser, report: Path) -> Iterator:
 @pytest.fixture
 def violations(browser) -> Callable[[Path, int, str], list[tuple[str, list[str]]]]:
     """Tell what axe-core has against a file, everything on it opened."""
-    axe_playwright_python = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+    axe_playwright_python = pytest.importorskip(
+        "axe_playwright_python", reason="axe-playwright-python is not installed"
+    )
 
     def found(file: Path, width: int, scheme: str) -> list[tuple[str, list[str]]]:
         opened = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True)
