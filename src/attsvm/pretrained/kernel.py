@@ -34,11 +34,15 @@ CHUNK_ENTRIES = 4_000_000
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Factors of feature vectors: phi = rho kron x, and the query each is seen by; (S, F), (S, d), (S, dz)."""
+    """Factors of feature vectors, and the query each is seen by: phi = (rho kron x, c).
+
+    Shapes are (S, F), (S, d), (S, dz) and (S,); c is None where the head has no additive term.
+    """
 
     rho: np.ndarray
     x: np.ndarray
     z: np.ndarray
+    c: np.ndarray | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,7 +102,7 @@ class KernelSolution(Summarised):
 
     def product_with_trained(self) -> float:
         """Inner product <W, trained W> in the lifted space: multipliers times the trained margins."""
-        own_scores = self.head.scores() - (0.0 if self.head.bias is None else self.head.bias)
+        own_scores = self.head.scores()
         rows, columns = np.nonzero(self.dual)
         return float(self.dual[rows, columns] @ (own_scores[rows, self.selected[rows]] - own_scores[rows, columns]))
 
@@ -249,14 +253,16 @@ def features(head: AttentionHead, rows: np.ndarray, columns: np.ndarray) -> Feat
 
 
 def _pick(head: AttentionHead, rho: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> Features:
-    return Features(rho[rows, columns], head.tokens[head.sequence[rows], columns], head.queries[rows])
+    c = None if head.bias is None else head.bias[rows, columns]
+    return Features(rho[rows, columns], head.tokens[head.sequence[rows], columns], head.asking_vectors()[rows], c)
 
 
 def inner_products(ups: Features, downs: Features, *, queries: bool = True) -> np.ndarray:
     """Inner products of the constraints (up - down) z^T, or of up - down alone, (S, S)."""
 
     def between(a: Features, b: Features) -> np.ndarray:
-        return (a.rho @ b.rho.T) * (a.x @ b.x.T)
+        products = (a.rho @ b.rho.T) * (a.x @ b.x.T)
+        return products if a.c is None or b.c is None else products + np.outer(a.c, b.c)
 
     cross = between(ups, downs)
     products = between(ups, ups) - cross - cross.T + between(downs, downs)
@@ -273,11 +279,14 @@ def _scores(head: AttentionHead, ups: Features, downs: Features, weights: np.nda
     signed = np.concatenate([weights, -weights])
     side = np.concatenate([ups.rho, downs.rho]), np.concatenate([ups.x, downs.x])
     tokens = head.tokens @ side[1].T  # (b, T, 2S)
-    query_products = np.tile(head.queries @ ups.z.T, (1, 2)) * signed  # (n, 2S)
+    query_products = np.tile(head.asking_vectors() @ ups.z.T, (1, 2)) * signed  # (n, 2S)
+    c = None if ups.c is None or downs.c is None else np.concatenate([ups.c, downs.c])
     step = max(1, CHUNK_ENTRIES // (T * len(signed)))
     for start in range(0, n, step):
         rows = slice(start, start + step)
         kernel = tokens[head.sequence[rows]] * (rho[rows] @ side[0].T)  # (rows, T, 2S)
+        if c is not None and head.bias is not None:
+            kernel += head.bias[rows, :, None] * c
         out[rows] = np.matmul(kernel, query_products[rows, :, None])[..., 0]
     return out
 
