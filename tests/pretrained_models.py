@@ -26,6 +26,7 @@ _GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 60, "n_positions
 _FALCON = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 60, "alibi": False,
 }  # fmt: skip
+_DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 16}
 _VISION = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "image_size": 16,
     "patch_size": 4,
@@ -88,6 +89,11 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "openai-gpt": ("OpenAIGPTConfig", _GPT2),
     "mpnet": ("MPNetConfig", _BASE),
+    "deberta": ("DebertaConfig", {**_BASE, **_DISENTANGLED}),
+    "deberta-v2": (
+        "DebertaV2Config", {**_BASE, **_DISENTANGLED, "position_buckets": 4, "share_att_key": True}
+    ),
+    "deberta-v2-tables": ("DebertaV2Config", {**_BASE, **_DISENTANGLED}),
     "resnet": ("ResNetConfig", {"embedding_size": 8, "hidden_sizes": [8], "depths": [1]}),
 }  # fmt: skip
 

@@ -31,9 +31,7 @@ def test_heads_agree_with_the_model(family: str) -> None:
         assert head.error <= 1e-5
         assert head.rotary == (family in ROTARY)
         np.testing.assert_allclose(head.attention(), head.probabilities, atol=1e-5)
-        if not family.startswith(
-            "falcon"
-        ):  # asked for attentions, it adds a boolean mask or ALiBi twice
+        if not family.startswith("falcon"):  # asked for attentions, it adds a boolean mask or ALiBi twice
             null = head.sink is not None  # stands before the tokens of which the model returns the attention
             theirs = own[head.layer][:, head.head].double().numpy()[head.sequence, head.position - null]
             np.testing.assert_allclose(head.attention()[:, int(null) :], theirs, atol=1e-5)
@@ -188,6 +186,27 @@ def test_a_traced_model_computes_what_it_always_does(family: str) -> None:
     visible = inputs["attention_mask"].bool()
     # A fused kernel sums in another order: some roundings of states of size 10.
     torch.testing.assert_close(traced[visible], own[visible], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["deberta", "deberta-v2", "deberta-v2-tables"])
+def test_disentangled_attention_is_three_bilinear_forms(family: str) -> None:
+    """Content to content, content to position, position to content; by the matrices r^T P Q^T z and x^T K P^T r."""
+    model = tiny(family)
+    head = extract_head(model, 1, 3, batch(family))
+    assert [form.name for form in head.relative] == ["content to position", "position to content"]
+    by_hand = head.tokens[head.sequence] @ (head.K @ head.Q.T) @ head.queries[..., None]
+    rows = np.arange(len(head.queries))[:, None]
+    for form in head.relative:
+        distance = head.position[:, None] - np.arange(head.mask.shape[1])
+        assert len(set(form.index[distance == 1].tolist())) == 1
+        if form.of_tokens:
+            products = head.tokens @ (head.K @ form.P.T) @ form.table.T  # (b, T, R)
+            by_hand[..., 0] += products[head.sequence[:, None], np.arange(head.mask.shape[1]), form.index]
+        else:
+            by_hand[..., 0] += (head.queries @ (head.Q @ form.P.T) @ form.table.T)[rows, form.index]
+    np.testing.assert_allclose(by_hand[..., 0][head.mask], head.scores()[head.mask], rtol=1e-10, atol=1e-10)
+    some = head.take(rows[3:9, 0])
+    np.testing.assert_array_equal(some.relative[0].index, head.relative[0].index[3:9, : some.mask.shape[1]])
 
 
 def test_bias_of_tokens_needs_no_copy_for_each_query() -> None:

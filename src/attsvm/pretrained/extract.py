@@ -14,6 +14,7 @@ from attsvm.pretrained import tokens
 from attsvm.pretrained.head import AttentionHead, Turns
 from attsvm.pretrained.layers import absent_layers, layer_numbers, own_number, spelled
 from attsvm.pretrained.recording import AttentionCall, Recorder, Stream
+from attsvm.pretrained.relative import RelativeForm, relative_forms
 from attsvm.pretrained.sources import AffineMap, explain
 from attsvm.pretrained.tracing import record
 
@@ -281,7 +282,8 @@ class _Reader:
         ids = tokens.identifiers(stream, (call.key.shape[0], call.key.shape[2]))
         texts, special = tokens.token_texts(ids, self._tokenizer)
         asks = query.bias is not None
-        reads = rotation is not None and key.bias is not None
+        # A key bias adds one number to all scores of a query, but for what depends on place.
+        reads = key.bias is not None and (rotation is not None or bool(call.relative))
         turns = None
         if rotation is not None:
             table = rotation.turns.numpy()
@@ -316,6 +318,8 @@ class _Reader:
             special=special,
             softcap=call.extras.get(_SOFT_CAP),
         )
+        if call.relative:
+            result = with_relative_forms(result, relative_forms(call, h, where))
         if sinks is not None:
             result = with_null_token(result, float(sinks.detach().flatten()[h]), shared)
         error = float(np.abs(result.attention() - result.probabilities).max())
@@ -345,6 +349,14 @@ def _refuse_extras(call: AttentionCall) -> None:
             f"{call.path} ({type(call.module).__name__}) computes attention with an argument {unknown[0]!r}, which is "
             "outside the bilinear form x^T W z that an attention SVM speaks of."
         )
+
+
+def with_relative_forms(head: AttentionHead, forms: tuple[RelativeForm, ...]) -> AttentionHead:
+    """Add forms of content and relative position to the additive term."""
+    keys, asked = head.tokens @ head.K, head.queries @ head.Q
+    added = sum(form.scores(keys, asked, head.sequence) for form in forms)
+    bias = np.where(head.mask, added, 0.0) + (0.0 if head.bias is None else head.bias)
+    return replace(head, bias=bias, relative=forms)
 
 
 def with_null_token(head: AttentionHead, score: float, shared: tokens.Shared) -> AttentionHead:

@@ -12,8 +12,8 @@ normalised vectors and K, Q diagonal gains. Under multi-head latent attention (D
 beside the hidden state, and W the matrix that its authors call absorbed.
 
 c is an additive term: a position bias (T5, ALiBi), or what the model computes from content and relative position
-(DeBERTa, :class:`RelativeForm`). A margin is then :math:`(x_s - x_t)^\top W z + c_s - c_t`, whose offset does not
-grow with W. In a selection problem c is one more coordinate of the token, that meets a constant 1 of the query:
+(DeBERTa, :mod:`attsvm.pretrained.relative`). A margin is then :math:`(x_s - x_t)^\top W z + c_s - c_t`, whose offset
+does not grow with W. In a selection problem c is one more coordinate of the token, that meets a constant 1 of the query:
 
 .. math:: \tilde x_{it} = (x_t, c_{it}),\quad \tilde z_i = (z_i, 1),\quad
     \tilde W = \begin{pmatrix} W & 0\\ 0 & 1\end{pmatrix},
@@ -38,6 +38,7 @@ import numpy as np
 from attsvm.core.extras import drawing
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.summary import MARKED, Summarised, Summary
+from attsvm.pretrained.relative import RelativeForm
 from attsvm.pretrained.sources import Place
 
 # Tokens that each query has for itself are refused above this size: the kernel form needs none.
@@ -63,31 +64,6 @@ class Turns:
     pairs: np.ndarray
     tokens: np.ndarray
     queries: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class RelativeForm:
-    """A bilinear form of content and relative position, a part of the additive term (DeBERTa).
-
-    Attributes
-    ----------
-    name : {"content to position", "position to content"}
-        Which side of the score is content: the query, or the token.
-    table : ndarray, shape (R, dr)
-        A vector for each relative position; with a last coordinate 1 when its map has a bias.
-    index : ndarray of int, shape (n, T)
-        Row of the table that is read for each query and token.
-    P : ndarray, shape (dr, dh)
-        Factor on the side of the table; the factor on the side of the content is the head's K or Q.
-    factor : float
-        What the product is multiplied by beside the head's own scale.
-    """
-
-    name: str
-    table: np.ndarray
-    index: np.ndarray
-    P: np.ndarray
-    factor: float
 
 
 @dataclass(frozen=True, eq=False)
