@@ -36,7 +36,7 @@ lint: $(VENV)/.dev
 	exit $$status
 
 packaging: $(VENV)/.dev
-	$(BIN)/python tests/packaging.py $(ARGS)
+	$(BIN)/python tests/clean_install.py $(ARGS)
 
 bench: $(VENV)/.bench
 	$(BIN)/attsvm bench $(ARGS)
