@@ -1,6 +1,6 @@
 """Build the sdist and the wheel, install the wheel in clean environments, and run tests and demo from outside the tree.
 
-``python tests/clean_install.py`` visits every Python from 3.11 on that this machine has; ``--newest`` only the newest one.
+``python tests/clean_install.py`` visits every Python from 3.11 on that this machine has; ``--newest`` only the newest.
 Each gets the core with its reference solvers, and the tests that need no extra. ``--demo VERSION`` also installs
 ``attsvm[cli]`` for that version and runs ``attsvm study digits``.
 """
