@@ -42,7 +42,7 @@ class MarginAudit(Worded):
         How many tokens, drawn at random, each query chooses among here; None for all that it sees.
     efficiency : float or None
         Trained margin over the largest possible at the same norm, at most 1; None where no W makes the selection.
-        Negative where W alone does not make it: an additive bias of the scores or rounding decides a near tie.
+        Negative where W does not make it: rounding decides a near tie.
     directions : dict of str to Direction
         "frobenius", "nuclear", and "gen": the Gen-SVM of the smallest sets with 99 % of the attention. For rotary heads
         the first only.
@@ -97,8 +97,7 @@ class MarginAudit(Worded):
             begun = (
                 f"The trained W has {_percent(self.efficiency)} of the largest margin of its norm. "
                 if self.efficiency > 0
-                else "The trained W alone does not make this selection: in a near tie, or by the additive bias of its "
-                "scores, another token wins. "
+                else "The trained W does not make this selection: in a near tie another token wins. "
             )
         standing = self.null["cosine"]
         if len(standing.draws) < 2:

@@ -18,8 +18,8 @@ from attsvm.pretrained.extract import extract_heads, tokenize
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.layers import layer_numbers
 from attsvm.pretrained.lowrank import Method, compress_group, divergence
-from attsvm.pretrained.recording import record
 from attsvm.pretrained.sources import Place
+from attsvm.pretrained.tracing import record
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,19 @@ import torch
 from attsvm.pretrained import tokens
 from attsvm.pretrained.head import AttentionHead, Turns
 from attsvm.pretrained.layers import absent_layers, layer_numbers, own_number, spelled
-from attsvm.pretrained.recording import AttentionCall, Recorder, Stream, record
+from attsvm.pretrained.recording import AttentionCall, Recorder, Stream
+from attsvm.pretrained.relative import RelativeForm, relative_forms
 from attsvm.pretrained.sources import AffineMap, explain
+from attsvm.pretrained.tracing import record
 
 # Float32 probabilities of the models supported differ from the factors' by 1e-7 to 1e-6.
 TOLERANCE = 1e-5
 # A score q.k is wrong by the rounding of q, k and their product, less than ROUNDINGS eps |q||k| in all models tried;
 # half of that reaches a probability. Beyond LOOSEST that says nothing any more and the model is run again in float64.
 ROUNDINGS, LOOSEST = 8.0, 1e-3
-_OUTSIDE = {"softcap": "a soft cap on the scores, s tanh(a/s)", "s_aux": "attention sinks, a score without a token"}
+# Arguments of an attention function that a head has a place for: a soft cap, and the scores of null tokens.
+_SOFT_CAP, _SINKS = "softcap", "s_aux"
+NULL_TOKEN = "[null]"
 
 
 def extract_head(
@@ -278,7 +282,8 @@ class _Reader:
         ids = tokens.identifiers(stream, (call.key.shape[0], call.key.shape[2]))
         texts, special = tokens.token_texts(ids, self._tokenizer)
         asks = query.bias is not None
-        reads = rotation is not None and key.bias is not None
+        # A key bias adds one number to all scores of a query, but for what depends on place.
+        reads = key.bias is not None and (rotation is not None or bool(call.relative))
         turns = None
         if rotation is not None:
             table = rotation.turns.numpy()
@@ -287,6 +292,7 @@ class _Reader:
         bias = None
         if self._additive is not None:
             bias = np.where(mask, self._additive[:, min(h, self._additive.shape[1] - 1)][where], 0.0)
+        sinks = call.extras.get(_SINKS)
         result = AttentionHead(
             model=type(self._model).__name__,
             name=call.path,
@@ -310,7 +316,12 @@ class _Reader:
             ids=ids,
             texts=texts,
             special=special,
+            softcap=call.extras.get(_SOFT_CAP),
         )
+        if call.relative:
+            result = with_relative_forms(result, relative_forms(call, h, where))
+        if sinks is not None:
+            result = with_null_token(result, float(sinks.detach().flatten()[h]), shared)
         error = float(np.abs(result.attention() - result.probabilities).max())
         tolerance = _tolerance(call, h)
         if not error <= min(tolerance, LOOSEST):
@@ -332,13 +343,48 @@ def _tolerance(call: AttentionCall, h: int) -> float:
 
 
 def _refuse_extras(call: AttentionCall) -> None:
-    if call.extras:
-        name = next((name for name in call.extras if name in _OUTSIDE), next(iter(call.extras)))
-        what = _OUTSIDE.get(name, f"an argument {name!r}")
+    unknown = [name for name in call.extras if name not in (_SOFT_CAP, _SINKS)]
+    if unknown:
         raise _OutsideForm(
-            f"{call.path} ({type(call.module).__name__}) computes attention with {what}, which is outside the bilinear "
-            "form x^T W z that an attention SVM speaks of."
+            f"{call.path} ({type(call.module).__name__}) computes attention with an argument {unknown[0]!r}, which is "
+            "outside the bilinear form x^T W z that an attention SVM speaks of."
         )
+
+
+def with_relative_forms(head: AttentionHead, forms: tuple[RelativeForm, ...]) -> AttentionHead:
+    """Add forms of content and relative position to the additive term."""
+    keys, asked = head.tokens @ head.K, head.queries @ head.Q
+    added = sum(form.scores(keys, asked, head.sequence) for form in forms)
+    bias = np.where(head.mask, added, 0.0) + (0.0 if head.bias is None else head.bias)
+    return replace(head, bias=bias, relative=forms)
+
+
+def with_null_token(head: AttentionHead, score: float, shared: tokens.Shared) -> AttentionHead:
+    """Put a token of vector 0 and a fixed score before each sequence; it gets the attention that the others lack."""
+
+    def before(array: np.ndarray, value: float) -> np.ndarray:
+        return np.pad(array, [(0, 0), (1, 0)], constant_values=value)
+
+    n, T = head.mask.shape
+    turns = head.turns
+    if turns is not None:
+        turns = Turns(turns.pairs, np.pad(turns.tokens, [(0, 0), (1, 0), (0, 0)], constant_values=1.0), turns.queries)
+    bias = np.zeros((n, T)) if head.bias is None else head.bias
+    lacking = np.maximum(1.0 - head.probabilities.sum(axis=1), 0.0)
+    return replace(
+        head,
+        tokens=shared.with_null(head.tokens),
+        position=head.position + head.self_attention,
+        text_place=before(np.where(head.text_place < 0, -1, head.text_place + 1), 0),
+        mask=before(head.mask, value=True),
+        turns=turns,
+        bias=before(bias, score),
+        probabilities=np.concatenate([lacking[:, None], head.probabilities], axis=1),
+        ids=None if head.ids is None else before(head.ids, -1),
+        texts=None if head.texts is None else tuple((NULL_TOKEN, *text) for text in head.texts),
+        special=None if head.special is None else before(head.special, value=False),
+        sink=score,
+    )
 
 
 def _factor(side: AffineMap, homogeneous: bool) -> np.ndarray:

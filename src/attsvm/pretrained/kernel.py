@@ -41,11 +41,15 @@ CHUNK_ENTRIES = 4_000_000
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Factors of feature vectors: phi = rho kron x, and the query each is seen by; (S, F), (S, d), (S, dz)."""
+    """Factors of feature vectors, and the query each is seen by: phi = (rho kron x, c).
+
+    Shapes are (S, F), (S, d), (S, dz) and (S,); c is None where the head has no additive term.
+    """
 
     rho: np.ndarray
     x: np.ndarray
     z: np.ndarray
+    c: np.ndarray | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,7 +106,7 @@ class KernelSolution(Summarised):
 
     def product_with_trained(self) -> float:
         """Inner product <W, trained W> in the lifted space: multipliers times the trained margins."""
-        own_scores = self.head.scores() - (0.0 if self.head.bias is None else self.head.bias)
+        own_scores = self.head.scores()
         rows, columns = np.nonzero(self.dual)
         return float(self.dual[rows, columns] @ (own_scores[rows, self.selected[rows]] - own_scores[rows, columns]))
 
@@ -223,7 +227,7 @@ class Formed:
 
     def __init__(self, head: AttentionHead) -> None:
         self._mask = head.mask
-        self._queries = head.queries
+        self._queries = head.asking_vectors()
         self.rows, self.columns = np.nonzero(head.mask)
         self._place = np.full(head.mask.shape, -1)
         self._place[head.mask] = np.arange(len(self.rows))
@@ -322,13 +326,17 @@ def _first(rejected: np.ndarray) -> np.ndarray:
 def features(head: AttentionHead, rows: np.ndarray, columns: np.ndarray) -> Features:
     """Return the factors of the features of tokens (rows, columns)."""
     return Features(
-        position_features(head, rows, columns), head.tokens[head.sequence[rows], columns], head.queries[rows]
+        position_features(head, rows, columns),
+        head.tokens[head.sequence[rows], columns],
+        head.asking_vectors()[rows],
+        None if head.bias is None else head.bias[rows, columns],
     )
 
 
 def _between(a: Features, b: Features) -> np.ndarray:
     """Inner products of lifted tokens, without those of the queries."""
-    return (a.rho @ b.rho.T) * (a.x @ b.x.T)
+    products = (a.rho @ b.rho.T) * (a.x @ b.x.T)
+    return products if a.c is None or b.c is None else products + np.outer(a.c, b.c)
 
 
 def _signed(dual: np.ndarray, selected: np.ndarray) -> np.ndarray:
@@ -348,7 +356,9 @@ def _scores(head: AttentionHead, source: AttentionHead, signed: np.ndarray) -> n
     step = max(1, CHUNK_ENTRIES // size)
     chunks = [holders[start : start + step] for start in range(0, len(holders), step)]
     first = _held(source, signed, chunks[0])
-    products = head.queries @ source.queries.T
+    products = head.asking_vectors() @ source.asking_vectors().T
+    if head.bias is not None and source.bias is not None:
+        out += head.bias * (products @ (signed * source.bias).sum(axis=1))[:, None]
     for start in range(0, len(out), step):
         rows = slice(start, start + step)
         W = products[rows, chunks[0]] @ first.reshape(len(first), -1)
@@ -358,7 +368,7 @@ def _scores(head: AttentionHead, source: AttentionHead, signed: np.ndarray) -> n
             seen = np.flatnonzero(head.mask[i])
             rho = position_features(head, np.full(len(seen), i), seen)
             keys = head.tokens[head.sequence[i], seen] @ map_of_query.T  # (seen, F)
-            out[i, seen] = np.einsum("tf,tf->t", rho, keys)
+            out[i, seen] += np.einsum("tf,tf->t", rho, keys)
     return out
 
 

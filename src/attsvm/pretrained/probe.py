@@ -305,9 +305,7 @@ def _agreement(scores: np.ndarray, selected: np.ndarray) -> float:
     return float((scores.argmax(axis=1) == selected).mean())
 
 
-def _fitted(
-    train: AttentionHead, permuted: np.ndarray, rng: np.random.Generator
-) -> tuple[AttentionHead, np.ndarray]:
+def _fitted(train: AttentionHead, permuted: np.ndarray, rng: np.random.Generator) -> tuple[AttentionHead, np.ndarray]:
     """Leave the training queries few enough tokens; return them and which columns these are, (n, count)."""
     among = choices(train.mask, MOST_REJECTED, DRAWN_REJECTED)
     if among is None:
@@ -397,9 +395,7 @@ def _last(head: AttentionHead) -> np.ndarray:
     return np.where(head.mask, head.text_place[head.sequence], -1).max(axis=1)
 
 
-def _support(
-    head: AttentionHead, rows: np.ndarray, train: AttentionHead, dual: np.ndarray
-) -> tuple[SupportToken, ...]:
+def _support(head: AttentionHead, rows: np.ndarray, train: AttentionHead, dual: np.ndarray) -> tuple[SupportToken, ...]:
     total = float(dual.sum()) or 1.0
     tokens = []
     for flat in np.argsort(-dual.ravel(), kind="stable")[:SHOWN]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,6 +71,29 @@ class ModuleCall:
 
 
 @dataclass(frozen=True, eq=False)
+class RelativeProduct:
+    """Products of vectors with a table of relative positions, one of them read for each query and token.
+
+    Attributes
+    ----------
+    vectors : Tensor, shape (B, H, T, dh)
+        Of the queries, or of the keys.
+    table : Tensor, shape (B or 1, H, R, dh)
+    index : Tensor of int, shape (B, H, Tq, Tk)
+        Row of the table.
+    factor : float
+    of_keys : bool
+        Whether the vectors are those of the keys.
+    """
+
+    vectors: torch.Tensor
+    table: torch.Tensor
+    index: torch.Tensor
+    factor: float
+    of_keys: bool
+
+
+@dataclass(frozen=True, eq=False)
 class AttentionCall:
     """One call of the attention function.
 
@@ -97,6 +120,8 @@ class AttentionCall:
         Calls made before, inside the attention module and the module around it; the latest first.
     stream : Stream
         Of the innermost part of the model that the attention module lies in: what the queries belong to.
+    relative : tuple of RelativeProduct
+        Products that the model adds to the scores (DeBERTa).
     """
 
     index: int
@@ -111,14 +136,16 @@ class AttentionCall:
     probabilities: torch.Tensor
     calls: tuple[ModuleCall, ...]
     stream: Stream
+    relative: tuple[RelativeProduct, ...] = ()
 
 
 @dataclass(eq=False)
-class _Frame:
-    """A module whose forward is under way, what it reads, and the calls finished inside it."""
+class Frame:
+    """A module whose forward is under way, what it reads, how many sequences, and the calls finished inside it."""
 
     module: nn.Module
     stream: Stream
+    batch: int | None
     calls: list[ModuleCall] = field(default_factory=list)
 
 
@@ -167,35 +194,46 @@ class Recorder:
         self.streams: list[Stream] = []
         self._wanted = include
         self._paths = {module: path for path, module in model.named_modules()}
-        self._stack: list[_Frame] = []
+        self.frames: list[Frame] = []
 
     def enter(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Forward pre-hook."""
-        around = self._stack[-1].stream if self._stack else Stream(None, None)
+        around = self.frames[-1].stream if self.frames else Stream(None, None)
         stream = _stream(module, arguments, keywords, around)
         if stream is not around:
             self.streams.append(stream)
-        self._stack.append(_Frame(module, stream))
+        first = arguments[0] if arguments else next(iter(keywords.values()), None)
+        batch = len(first) if isinstance(first, torch.Tensor) and first.ndim else None
+        self.frames.append(Frame(module, stream, batch))
 
     def leave(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         """Forward hook."""
-        self._stack.pop()
+        self.frames.pop()
         argument = arguments[0] if arguments else next(iter(keywords.values()), None)
-        if self._stack and isinstance(argument, torch.Tensor) and isinstance(output, torch.Tensor):
-            self._stack[-1].calls.append(ModuleCall(self._paths.get(module, ""), module, argument, output))
+        if self.frames and isinstance(argument, torch.Tensor) and isinstance(output, torch.Tensor):
+            self.frames[-1].calls.append(ModuleCall(self._paths.get(module, ""), module, argument, output))
 
     def path_of(self, module: nn.Module) -> str:
         """Return where a module is in the model."""
         return self._paths.get(module, type(module).__name__)
 
-    def _calls_inside(self) -> tuple[ModuleCall, ...]:
-        return tuple(call for frame in reversed(self._stack[-_FRAMES:]) for call in reversed(frame.calls))
+    def calls_inside(self, frames: list[Frame] | None = None) -> tuple[ModuleCall, ...]:
+        """List the calls made in the innermost modules, the latest first."""
+        frames = self.frames if frames is None else frames
+        return tuple(call for frame in reversed(frames[-_FRAMES:]) for call in reversed(frame.calls))
+
+    def note(self, module: nn.Module, call: Callable[[int, str], AttentionCall]) -> None:
+        """Count an attention call of a module, and keep it if it is wanted."""
+        path, index = self.path_of(module), len(self.seen)
+        self.seen.append(path)
+        if self._wanted(index, path):
+            self.calls.append(call(index, path))
 
     def call_of(self, module: nn.Module, query: torch.Tensor, key: torch.Tensor, scaling: float) -> AttentionCall:
         """Describe a call under way by its queries and keys alone, which is enough to explain them."""
         empty = query.new_zeros(0)
         return AttentionCall(
-            0, self.path_of(module), module, query, key, None, scaling, None, {}, empty, self._calls_inside(),
+            0, self.path_of(module), module, query, key, None, scaling, None, {}, empty, self.calls_inside(),
             Stream(None, None),
         )  # fmt: skip
 
@@ -210,20 +248,17 @@ class Recorder:
         **keywords: Any,
     ) -> Any:
         """Stand in for the attention function: note, then do what the model does."""
-        path = self.path_of(module)
         result = own_eager(module)(module, query, key, value, attention_mask, scaling=scaling, **keywords)
-        index = len(self.seen)
-        self.seen.append(path)
-        if self._wanted(index, path):
-            bias = keywords.pop("position_bias", None)
-            extras = {name: value for name, value in keywords.items() if name not in _SILENT and _says_something(value)}
-            self.calls.append(
-                AttentionCall(
-                    index, path, module, query.detach(), key.detach(), attention_mask,
-                    query.shape[-1] ** -0.5 if scaling is None else float(scaling),
-                    bias, extras, result[1].detach(), self._calls_inside(), self._stack[-1].stream,
-                )
-            )  # fmt: skip
+        bias = keywords.pop("position_bias", None)
+        extras = {name: value for name, value in keywords.items() if name not in _SILENT and _says_something(value)}
+        self.note(
+            module,
+            lambda index, path: AttentionCall(
+                index, path, module, query.detach(), key.detach(), attention_mask,
+                query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+                bias, extras, result[1].detach(), self.calls_inside(), self.frames[-1].stream,
+            ),
+        )  # fmt: skip
         return result
 
 
@@ -261,44 +296,33 @@ def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda ind
     recorder = Recorder(model, include)
     configs = configurations(model)
     before = [config._attn_implementation_internal for config in configs]
-    training = [module for module in model.modules() if module.training]
-    handles = []
     try:
         ALL_ATTENTION_FUNCTIONS.register(name, recorder.attend)
         ALL_MASK_ATTENTION_FUNCTIONS.register(name, eager_mask)
         for config in configs:
             config._attn_implementation_internal = name
-        for module in model.modules():
-            handles.append(module.register_forward_pre_hook(recorder.enter, with_kwargs=True))
-            handles.append(module.register_forward_hook(recorder.leave, with_kwargs=True))
-        model.eval()
-        yield recorder
+        with hooked(model, recorder):
+            yield recorder
     finally:
-        for handle in handles:
-            handle.remove()
         for config, implementation in zip(configs, before, strict=True):
             config._attn_implementation_internal = implementation
-        for module in training:
-            module.training = True
         ALL_ATTENTION_FUNCTIONS._global_mapping.pop(name, None)
         ALL_MASK_ATTENTION_FUNCTIONS._global_mapping.pop(name, None)
 
 
-def record(
-    model: nn.Module, inputs: Mapping[str, Any], include: Callable[[int, str], bool] = lambda index, path: True
-) -> Recorder:
-    """Run the model on inputs without gradients and return what was recorded.
-
-    Raises
-    ------
-    ValueError
-        If no attention went through transformers' attention interface.
-    """
-    with recording(model, include) as recorder, torch.no_grad():
-        model(**inputs)
-    if not recorder.seen:
-        raise ValueError(
-            f"{type(model).__name__} computes attention without transformers' attention interface "
-            "(ALL_ATTENTION_FUNCTIONS), so nothing could be recorded."
-        )
-    return recorder
+@contextmanager
+def hooked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Let a recorder see every module of the model, in evaluation mode, inside the block."""
+    training = [module for module in model.modules() if module.training]
+    handles = []
+    try:
+        for module in model.modules():
+            handles.append(module.register_forward_pre_hook(recorder.enter, with_kwargs=True))
+            handles.append(module.register_forward_hook(recorder.leave, with_kwargs=True))
+        model.eval()
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        for module in training:
+            module.training = True

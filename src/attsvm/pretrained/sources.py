@@ -6,7 +6,8 @@ the calls recorded inside the attention module by what it put out:
 
 * a call whose module holds a weight matrix and whose output *is* input times weight plus bias (torch's Linear and
   GPT-2's Conv1D differ by a transpose only): the head's queries are a block of consecutive columns of its output, so
-  fused and interleaved projections need no special case, and x is the call's input;
+  fused and interleaved projections need no special case, and x is the call's input; a bias that is a parameter beside
+  the module (DeBERTa) is the constant that all vectors differ by;
 * or a normalisation with elementwise gain (query/key norm): then the head is not bilinear in the hidden state, and x is
   the *normalised* vector, A the diagonal gain.
 
@@ -26,7 +27,6 @@ from torch import nn
 from attsvm.pretrained.recording import AttentionCall, ModuleCall
 from attsvm.pretrained.rotation import AGREE, Rotation, fit_rotation, relative_difference
 
-Side = Literal["query", "key"]
 # Sequences that a block is recognised by; the probabilities check all of them in the end.
 SAMPLE = slice(0, 4)
 
@@ -44,6 +44,8 @@ class Block:
         What the vectors that reached attention are longer by.
     heads_first : bool
         Whether the output is (B, heads, T, dh) and not (B, T, ...).
+    offset : Tensor of float64, shape (dh,), or None
+        What is added to the columns beside.
     """
 
     call: ModuleCall
@@ -51,6 +53,7 @@ class Block:
     width: int
     factor: float
     heads_first: bool
+    offset: torch.Tensor | None = None
 
     @property
     def columns(self) -> slice:
@@ -58,9 +61,10 @@ class Block:
         return slice(self.start, self.start + self.width)
 
     def vectors(self, sequences: slice = slice(None)) -> torch.Tensor:
-        """Return the columns, times the factor, of some sequences: (B, T, dh), float64."""
+        """Return the columns, times the factor, plus the offset, of some sequences: (B, T, dh), float64."""
         columns = _as_columns(self.call.output[sequences], self.heads_first)
-        return columns[..., self.columns].double() * self.factor
+        scaled = columns[..., self.columns].double() * self.factor
+        return scaled if self.offset is None else scaled + self.offset
 
 
 @dataclass(frozen=True)
@@ -130,17 +134,25 @@ def _readings(output: torch.Tensor, vectors: torch.Tensor) -> Iterator[bool]:
         yield True
 
 
-def _blocks(call: AttentionCall, side: Side, head: int) -> Iterator[Block]:
-    """Blocks of recorded outputs whose lengths are those of the head's vectors, up to one factor."""
-    vectors = getattr(call, side)
+def _blocks(
+    calls: tuple[ModuleCall, ...], vectors: torch.Tensor, head: int, *, centred: bool = False
+) -> Iterator[Block]:
+    """Blocks of recorded outputs whose lengths are those of a head's vectors, up to one factor.
+
+    Centred, the mean over all tokens is taken off first, so that a constant may lie between.
+    """
     width = vectors.shape[-1]
-    target_lengths = vectors[SAMPLE, head].float().norm(dim=-1).flatten()  # (B*T,)
-    for call_inside in call.calls:
+    target = vectors[SAMPLE, head].float()  # (B, T, dh)
+    mean = target.mean(dim=(0, 1))
+    target_lengths = (target - mean if centred else target).norm(dim=-1).flatten()  # (B*T,)
+    for call_inside in calls:
         for heads_first in _readings(call_inside.output, vectors):
             columns = _as_columns(call_inside.output[SAMPLE], heads_first).float()
             count = columns.shape[-1] // width
             if count * width != columns.shape[-1]:
                 continue
+            means = columns.mean(dim=(0, 1))
+            columns = columns - means if centred else columns
             lengths = columns.unflatten(-1, (count, width)).norm(dim=-1).flatten(0, 1)  # (B*T, count)
             factors = (target_lengths @ lengths) / lengths.square().sum(dim=0).clamp_min(
                 torch.finfo(torch.float32).tiny
@@ -150,28 +162,44 @@ def _blocks(call: AttentionCall, side: Side, head: int) -> Iterator[Block]:
             for j in sorted(near, key=lambda j: abs(j - head)):
                 factor = float(factors[j])
                 factor = 1.0 if abs(factor - 1.0) < AGREE else factor
-                yield Block(call_inside, j * width, width, factor, heads_first)
+                offset = (mean - factor * means[j * width : (j + 1) * width]).double() if centred else None
+                yield Block(call_inside, j * width, width, factor, heads_first, offset)
+
+
+def _plain(block: Block, vectors: torch.Tensor) -> bool:
+    """Tell whether a block is vectors (B, T, dh) themselves."""
+    return relative_difference(block.vectors(SAMPLE), vectors[SAMPLE].double()) < AGREE
 
 
 def _candidate_pairs(call: AttentionCall, head: int, group: int) -> Iterator[tuple[Block, Block, Rotation | None]]:
     """Query and key blocks that explain a head, with the rotation that they share."""
     q, k = call.query[:, head].double(), call.key[:, group].double()  # (B, T, dh)
-    for query_block in _blocks(call, "query", head):
-        plain = relative_difference(query_block.vectors(SAMPLE), q[SAMPLE]) < AGREE
+    for query_block in _blocks(call.calls, call.query, head):
+        plain = _plain(query_block, q)
         is_rotation = (
             not plain and fit_rotation(query_block.vectors(SAMPLE)[:, :, None], q[SAMPLE, :, None]) is not None
         )
         if not plain and (not is_rotation or q.shape != k.shape):
             continue
-        for read in _blocks(call, "key", group):
+        for read in _blocks(call.calls, call.key, group):
             if plain:
-                if relative_difference(read.vectors(SAMPLE), k[SAMPLE]) < AGREE:
+                if _plain(read, k):
                     yield query_block, read, None
                 continue
             before = torch.stack([query_block.vectors(), read.vectors()], dim=2)  # (B, T, 2, dh)
             rotation = fit_rotation(before, torch.stack([q, k], dim=2))
             if rotation is not None:
                 yield query_block, read, rotation
+
+
+def explain_vectors(calls: tuple[ModuleCall, ...], vectors: torch.Tensor, head: int) -> AffineMap | None:
+    """Find the affine map behind vectors (B, heads, T, dh) of a head that are not rotated; None if there is none."""
+    for centred in (False, True):
+        for block in _blocks(calls, vectors, head, centred=centred):
+            found = _affine(block, calls) if _plain(block, vectors[:, head]) else None
+            if found is not None:
+                return found
+    return None
 
 
 def explain(call: AttentionCall, head: int) -> tuple[AffineMap, AffineMap, Rotation | None]:
@@ -197,6 +225,9 @@ def explain(call: AttentionCall, head: int) -> tuple[AffineMap, AffineMap, Rotat
         query, key = _affine(query_block, call.calls), _affine(read, call.calls)
         if query is not None and key is not None:
             return query, key, rotation
+    asked, seen = explain_vectors(call.calls, call.query, head), explain_vectors(call.calls, call.key, group)
+    if asked is not None and seen is not None:
+        return asked, seen, None
     names = ", ".join(
         dict.fromkeys(f"{inner.path.rpartition('.')[2]} ({type(inner.module).__name__})" for inner in call.calls)
     )
@@ -217,13 +248,18 @@ def _affine(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
         matrix = weight.T if rows else weight
         if matrix.shape != (block.call.input.shape[-1], block.call.output.shape[-1]):
             continue
-        bias = getattr(module, "bias", None)
-        A = matrix[:, block.columns].detach().double() * block.factor
-        b = None if bias is None else bias[block.columns].detach().double() * block.factor
-        image = block.call.input[SAMPLE].double() @ A + (0.0 if b is None else b)
-        if relative_difference(image, block.vectors(SAMPLE)) < AGREE:
-            place = Place(block.call.path, block.start, block.width, rows, block.factor, "linear")
-            return AffineMap(block.call.input, A, b, place, block.call.input)
+        A, own = matrix[:, block.columns].detach().double(), getattr(module, "bias", None)
+        b = A.new_zeros(block.width) if own is None else own[block.columns].detach().double()
+        image = block.call.input[SAMPLE].detach().double() @ A + b
+        # The output recorded may have been scaled in place since; what reached attention is the image times this.
+        vectors = block.vectors(SAMPLE) - (0.0 if block.offset is None else block.offset)
+        factor = float((vectors * image).sum() / image.square().sum().clamp_min(torch.finfo(torch.float64).tiny))
+        factor = block.factor if abs(factor - block.factor) < AGREE * abs(factor) else factor
+        if relative_difference(factor * image, vectors) < AGREE:
+            place = Place(block.call.path, block.start, block.width, rows, factor, "linear")
+            bias = factor * b + (0.0 if block.offset is None else block.offset)
+            has_bias = own is not None or block.offset is not None
+            return AffineMap(block.call.input, factor * A, bias if has_bias else None, place, block.call.input)
     return None
 
 
@@ -237,7 +273,11 @@ def _projected(normalised: torch.Tensor, calls: tuple[ModuleCall, ...]) -> torch
 def _norm(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
     """Divide the gain out of a normalisation's output."""
     module = block.call.module
-    if block.call.input.shape != block.call.output.shape or any(p.ndim != 1 for p in module.parameters()):
+    if (
+        block.offset is not None
+        or block.call.input.shape != block.call.output.shape
+        or any(p.ndim != 1 for p in module.parameters())
+    ):
         return None
     states, out = block.call.input[SAMPLE].double(), block.call.output[SAMPLE].double()
     centred = states - states.mean(dim=-1, keepdim=True)

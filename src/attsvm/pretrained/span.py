@@ -95,7 +95,7 @@ class ExplicitSpace:
         return ExplicitSpace(head)
 
     def trained_margin(self) -> float:
-        """Smallest margin over the norm; the additive term of the scores plays no part."""
+        """Smallest margin over the norm."""
         margins = self._problem.apply(self.head.W)[self._problem.rejected]
         return float(margins.min()) / float(np.linalg.norm(self._trained))
 
@@ -125,7 +125,7 @@ class KernelSpace:
         rejected = head.mask.copy()
         rejected[np.arange(len(rejected)), head.selected] = False
         self._rows, self._columns = np.nonzero(rejected)
-        own_scores = head.scores() - (0.0 if head.bias is None else head.bias)
+        own_scores = head.scores()
         self._margins = own_scores[self._rows, head.selected[self._rows]] - own_scores[self._rows, self._columns]
 
     def redrawn(self, head: AttentionHead) -> KernelSpace:
@@ -146,11 +146,15 @@ class KernelSpace:
         relative = head.turns.queries[:, None] * head.turns.tokens[head.sequence].conj()  # (n, T, P)
         keys = turned((head.tokens @ head.K)[head.sequence], head.turns.pairs, relative.conj())  # (n, T, dh)
         rows, columns, first = seen.rows, seen.columns, seen.first
+        asked = head.Q.T
+        if head.bias is not None:  # one more coordinate of keys and queries
+            keys = np.concatenate([keys, head.bias[..., None]], axis=2)
+            asked = head.with_bias_row(asked)
         whitened = solve_triangular(seen.root, keys[rows, columns] - keys[rows, first[rows]], lower=True)
-        return float(np.linalg.norm(whitened @ (head.Q.T @ seen.query_basis.T)))
+        return float(np.linalg.norm(whitened @ (asked @ seen.query_basis.T)))
 
     def trained_margin(self) -> float:
-        """Smallest margin over the norm; the additive term of the scores plays no part."""
+        """Smallest margin over the norm."""
         return float(self._margins.min()) / self._norm
 
     def svm(self, selected: np.ndarray, norm: FactorNorm = "frobenius", time_limit: float | None = None) -> Direction:
@@ -167,7 +171,8 @@ class KernelSpace:
         solution = solve_selection(self.head, selected, products, None, GAP, time_limit)
         soft = not np.isfinite(solution.objective)
         if soft:
-            squared = self._seen.mean_square(selected) * np.mean(np.square(self.head.queries).sum(axis=1))
+            queries = self.head.asking_vectors()
+            squared = self._seen.mean_square(selected) * np.mean(np.square(queries).sum(axis=1))
             solution = solve_selection(self.head, selected, products, PRICE / squared, 1e-3, time_limit)
         cosine = solution.product_with_trained() / (solution.norm * self._norm)
         objective = np.inf if soft else solution.objective
@@ -178,7 +183,8 @@ class KernelSpace:
         """Cosine with the Hebbian direction."""
         weights = 1.0 / np.bincount(self._rows, minlength=len(self.head.queries))[self._rows]
         means = self._seen.mean_products(self.head.selected)  # of selected token - mean of the others
-        squared = (means * (self.head.queries @ self.head.queries.T)).sum()
+        queries = self.head.asking_vectors()
+        squared = (means * (queries @ queries.T)).sum()
         return float(weights @ self._margins) / (float(np.sqrt(squared)) * self._norm)
 
 
@@ -210,7 +216,7 @@ class _Seen:
         ridged = np.take(half, own, axis=1) - np.take(half, first, axis=1)
         ridged[np.diag_indices(len(ridged))] += RIDGE * _largest_eigenvalue(ridged)
         self.root = cholesky(ridged, lower=True, overwrite_a=True)
-        _, sigma, basis = np.linalg.svd(head.queries, full_matrices=False)
+        _, sigma, basis = np.linalg.svd(head.asking_vectors(), full_matrices=False)
         self.query_basis = basis[sigma > 1e-12 * sigma[0]]
 
     def mean_square(self, selected: np.ndarray) -> float:

@@ -82,6 +82,7 @@ def thinned(head: AttentionHead, columns: np.ndarray) -> AttentionHead:
         mask=mask,
         turns=None if turns is None else replace(turns, tokens=turns.tokens[where]),
         bias=None if head.bias is None else chosen(head.bias),
+        relative=tuple(replace(form, index=np.take_along_axis(form.index, columns, axis=1)) for form in head.relative),
         probabilities=probability / total,
         ids=None if head.ids is None else head.ids[where],
         texts=None,

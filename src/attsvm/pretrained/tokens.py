@@ -88,6 +88,7 @@ class Shared:
     def __init__(self) -> None:
         self._tokens: dict[tuple[int, bool], tuple[torch.Tensor, np.ndarray]] = {}
         self._queries: dict[int, np.ndarray] = {}
+        self._with_null: dict[int, np.ndarray] = {}
 
     def tokens(self, side: AffineMap, homogeneous: bool) -> np.ndarray:
         """Return x, with a last coordinate 1 when asked, (B, T, d)."""
@@ -105,3 +106,9 @@ class Shared:
         if id(z) not in self._queries:
             self._queries[id(z)] = z[where]
         return self._queries[id(z)]
+
+    def with_null(self, tokens: np.ndarray) -> np.ndarray:
+        """Return tokens with a zero vector before each sequence, (B, T + 1, d)."""
+        if id(tokens) not in self._with_null:
+            self._with_null[id(tokens)] = np.pad(tokens, [(0, 0), (1, 0), (0, 0)])
+        return self._with_null[id(tokens)]
