@@ -300,12 +300,15 @@ class AttentionHead(Summarised):
         width = int(np.flatnonzero(self.mask[rows].any(axis=0)).max()) + 1
         if self.self_attention:  # a query need not see itself, but its place must stay known
             width = max(width, int(self.position[rows].max()) + 1)
+        every = len(sequences) == len(self.tokens)  # then a view does, of what may be the largest array
+        tokens = self.tokens[:, :width] if every else self.tokens[sequences, :width]
         turns = self.turns
         if turns is not None:
-            turns = Turns(turns.pairs, turns.tokens[sequences, :width], turns.queries[rows])
+            of_tokens = turns.tokens[:, :width] if every else turns.tokens[sequences, :width]
+            turns = Turns(turns.pairs, of_tokens, turns.queries[rows])
         return replace(
             self,
-            tokens=self.tokens[sequences, :width],
+            tokens=tokens,
             queries=self.queries[rows],
             sequence=sequence,
             position=self.position[rows],

@@ -23,7 +23,7 @@ from attsvm.pretrained.head import AttentionHead, text_of
 from attsvm.pretrained.layers import AbsentLayer, absent_layers
 from attsvm.pretrained.probe import SelectionProbe, fit_selection
 from attsvm.pretrained.rank import HeadRank, head_ranks
-from attsvm.pretrained.selectivity import SelectionReport, asking_heads_queries, selection_report
+from attsvm.pretrained.selectivity import SelectionReport, selection_report, several_seen
 from attsvm.pretrained.types import HeadTypes, head_types
 
 Progress = Callable[[str, float], object]
@@ -246,7 +246,7 @@ def _inspect_or_refuse(head: AttentionHead | RefusedHead, queries: int, seed: in
 
 def inspect_head(head: AttentionHead, *, queries: int, seed: int) -> HeadFinding:
     """Run every report on one head."""
-    sequences = len(np.unique(asking_heads_queries(head).sequence))
+    sequences = len(np.unique(head.sequence[several_seen(head)]))
     probe = None
     if sequences > 1:
         probe = fit_selection(head, queries=2 * queries, seed=seed, time_limit=TIME_LIMIT)

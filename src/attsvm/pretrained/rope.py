@@ -105,15 +105,32 @@ def rope_lift(head: AttentionHead) -> Lifted:
     return Lifted(head, lifted, head.with_bias_row(lifted_matrix(head)))
 
 
-def position_features(head: AttentionHead) -> np.ndarray:
-    """Return rho(distance) of every query and token, shape (n, T, F); a single 1 for a head that is not rotary."""
+def position_features(
+    head: AttentionHead, rows: np.ndarray | None = None, columns: np.ndarray | None = None
+) -> np.ndarray:
+    """Return rho(distance); a single 1 for a head that is not rotary.
+
+    Parameters
+    ----------
+    head : AttentionHead
+    rows, columns : ndarray of int, shape (m,), optional
+        Pairs of a query and a token. Default: all.
+
+    Returns
+    -------
+    ndarray, shape (m, F), or (n, T, F)
+    """
+    if rows is None or columns is None:
+        n, T = head.mask.shape
+        every = np.repeat(np.arange(n), T), np.tile(np.arange(T), n)
+        return position_features(head, *every).reshape(n, T, -1)
     if head.turns is None:
-        return np.ones((*head.mask.shape, 1))
-    relative = head.turns.queries[:, None] * head.turns.tokens[head.sequence].conj()  # (n, T, P)
+        return np.ones((len(rows), 1))
+    relative = head.turns.queries[rows] * head.turns.tokens[head.sequence[rows], columns].conj()  # (m, P)
     parts = [np.real(relative), np.imag(relative)]
-    if len(_unturned(head)):
-        parts.append(np.ones((*head.mask.shape, 1)))
-    return np.concatenate(parts, axis=2)
+    if 2 * len(head.turns.pairs) < head.K.shape[1]:
+        parts.append(np.ones((len(rows), 1)))
+    return np.concatenate(parts, axis=1)
 
 
 def lifted_matrix(head: AttentionHead) -> np.ndarray:
