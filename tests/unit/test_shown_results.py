@@ -60,6 +60,7 @@ def _results() -> dict[str, Any]:
     claim = proofs.Claim(problem, solution.norm, solution.status, solution.certified, None, 1e-9)
     types = pretrained.head_types(head, draws=2)
     compressed = pretrained.compress_model(model, 2, inputs)
+    split = pretrained.attribute(model, 1, 0, inputs)
     return {
         type(result).__name__: result
         for result in (
@@ -81,6 +82,7 @@ def _results() -> dict[str, Any]:
             pretrained.solve_kernel(head, C=1.0), pretrained.rope_lift(head),
             pretrained.margin_audit(head, queries=8, draws=2), pretrained.fit_selection(head, queries=12),
             pretrained.selection_report(head), types, *types.scores.values(), types.scores["content"].standing,
+            split, split.check(most=2), split.components[0],
         )
     }  # fmt: skip
 
@@ -134,6 +136,8 @@ FRAMES: dict[str, tuple[Callable[[Any], int], str]] = {
     "Diagnosis": (lambda diagnosis: len(diagnosis.hypotheses), "holds"),
     "Influence": (len, "influence"),
     "RegularizationPath": (lambda path: len(path.radius), "loss"),
+    "Attribution": (lambda split: len(split.components), "queries"),
+    "AttributionCheck": (lambda check: 6 * len(check.components), "flipped"),
     "MarginAudit": (lambda audit: len(audit.directions) + len(audit.null["cosine"].draws) + 1, "cosine"),
 }
 

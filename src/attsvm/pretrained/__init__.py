@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 _HOMES = {
     "CompressedHead": "lowrank",
     "CompressedModel": "compress",
+    "Attribution": "attribution",
+    "AttributionCheck": "ablation",
+    "Component": "residual",
     "AttentionHead": "head",
     "AttentionMonitor": "monitor",
     "HeadTypes": "types",
@@ -22,6 +25,7 @@ _HOMES = {
     "SelectionReport": "selectivity",
     "Standing": "null",
     "TypeScore": "types",
+    "attribute": "attribution",
     "compress_head": "lowrank",
     "compress_model": "compress",
     "extract_head": "extract",
@@ -38,6 +42,9 @@ _HOMES = {
 __all__ = [
     "AttentionHead",
     "AttentionMonitor",
+    "Attribution",
+    "AttributionCheck",
+    "Component",
     "CompressedHead",
     "CompressedModel",
     "HeadRank",
@@ -49,6 +56,7 @@ __all__ = [
     "SelectionReport",
     "Standing",
     "TypeScore",
+    "attribute",
     "compress_head",
     "compress_model",
     "extract_head",
@@ -63,6 +71,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from attsvm.pretrained.ablation import AttributionCheck
+    from attsvm.pretrained.attribution import Attribution, attribute
     from attsvm.pretrained.audit import MarginAudit, margin_audit
     from attsvm.pretrained.compress import CompressedModel, compress_model
     from attsvm.pretrained.extract import extract_head, extract_heads
@@ -73,6 +83,7 @@ if TYPE_CHECKING:
     from attsvm.pretrained.null import Standing
     from attsvm.pretrained.probe import SelectionProbe, fit_selection
     from attsvm.pretrained.rank import HeadRank, rank_profile
+    from attsvm.pretrained.residual import Component
     from attsvm.pretrained.rope import Lifted, rope_lift
     from attsvm.pretrained.selectivity import SelectionReport, selection_report
     from attsvm.pretrained.types import HeadTypes, TypeScore, head_types
