@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from matplotlib.figure import Figure
 
 from attsvm.plots.style import NARROW, WIDE, as_png, as_svg, save
+from attsvm.report.formulas import formula, glossary
 
 PACKAGES = ("numpy", "scipy", "torch", "numba", "scikit-learn", "matplotlib")
 LARGEST_SVG = 600_000
@@ -74,13 +75,15 @@ def data_uri(figure: Figure) -> str:
 @cache
 def environment() -> Environment:
     """Return the templates; an undefined name is an error, not a blank."""
-    return Environment(
+    pages = Environment(
         loader=PackageLoader("attsvm.report"),
         autoescape=select_autoescape(["html.j2", "html"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    pages.globals |= {"formula": formula, "glossary": glossary}
+    return pages
 
 
 def versions() -> dict[str, str]:
