@@ -15,7 +15,7 @@ from attsvm.report.prose import accuracy_sentence, lede, method, tiles
 from attsvm.study.excerpts import excerpts, frequent
 from attsvm.study.files import FIGURES, NUMBERS, PAGE, files_of_study
 from attsvm.study.headline import cautions, headline, headline_parts, outcomes
-from attsvm.study.numbers import accuracy_lines, quantities
+from attsvm.study.numbers import accuracy_lines, quantities, series
 from attsvm.study.results import Study
 from attsvm.study.verdict import TRAINED, claims
 from attsvm.study.words import nouns
@@ -44,6 +44,7 @@ def verdict(found: Study, command: str) -> dict[str, Any]:
         "cautions": cautions(found),
         "claims": [asdict(claim) for claim in claims(found)],
         "quantities": quantities(found),
+        "series": series(found),
         "seconds": round(found.seconds, 2),
         "versions": versions(),
     }
