@@ -166,3 +166,22 @@ def test_every_column_is_on_the_screen(page) -> None:
         named = "[...document.querySelectorAll('#heads tbody tr:first-child td')].map((cell) => cell.dataset.name)"
         heads = "[...document.querySelectorAll('#heads thead th')].map((cell) => cell.innerText || cell.textContent)"
         assert page.evaluate(named) == [name.strip() for name in page.evaluate(heads)]
+
+
+def test_the_table_stays_a_table_to_a_screen_reader(page) -> None:
+    """Every row has as many cells as the table has column headers, laid out as a table or as blocks."""
+    tree = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    nodes = {node["nodeId"]: node for node in tree}
+    roles = {key: node["role"]["value"] for key, node in nodes.items() if not node["ignored"]}
+
+    def below(key: str, role: str) -> list[str]:
+        children = [child for child in nodes[key].get("childIds", ()) if child in nodes]
+        here = [child for child in children if roles.get(child) == role]
+        return here + [found for child in children if child not in here for found in below(child, role)]
+
+    tables = [key for key, role in roles.items() if role == "table"]
+    widths = {len(below(row, "columnheader")) or len(below(row, "cell")) for row in below(tables[-1], "row")}
+    assert widths == {14}
+    assert len(below(tables[-1], "row")) == 25
+    named = [nodes[key]["name"]["value"].strip() for key in below(tables[-1], "columnheader")]
+    assert named[-2:] == ["type", "what most queries do"]
