@@ -130,6 +130,7 @@ def test_pages_in_a_browser(page) -> None:
         (["MODEL", "--text", "two.txt", "--layers", "7"], "a number from 0 to 5"),
         (["empty", "--text", "two.txt"], "empty holds no config.json"),
         (["./absent", "--text", "two.txt"], "./absent is no folder of a model"),
+        (["truncated", "--text", "two.txt"], "the model in truncated could not be loaded: Error while deserializing"),
         (["some/name", "--text", "two.txt"], "some/name is no folder here, and could not be fetched"),
     ],
 )
@@ -138,6 +139,10 @@ def test_refusals(arguments: list[str], sentence: str, tmp_path: Path, monkeypat
     (tmp_path / "one.txt").write_text("only this\n")
     (tmp_path / "two.txt").write_text("this\nand that\n")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "truncated").mkdir()
+    for file in minilm_path().iterdir():
+        if file.is_file():
+            (tmp_path / "truncated" / file.name).write_bytes(file.read_bytes()[:1_000_000])
     named = [str(minilm_path()) if part == "MODEL" else part for part in arguments]
     assert main(["inspect", *named, "--out", "out"]) == 2
     said = capsys.readouterr().err

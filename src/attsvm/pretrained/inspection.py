@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -123,14 +124,15 @@ def load(name: str) -> tuple[Any, Any]:
     if local and not (folder / "config.json").is_file():
         raise ValueError(f"{name} holds no config.json; a folder that save_pretrained wrote was expected.")
     source = str(folder) if local else name
+    damaged = import_module("safetensors").SafetensorError
     try:
         _refuse_other_inputs(tf.AutoConfig.from_pretrained(source), name)
         tokenizer = tf.AutoTokenizer.from_pretrained(source)
         model = tf.AutoModel.from_pretrained(source, dtype="float32")
     except _NoText:
         raise
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        reason = " ".join(str(error).split()).split(". ")[0]
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError, EOFError, UnpicklingError, damaged) as error:
+        reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
         if local:
             raise ValueError(f"the model in {name} could not be loaded: {reason}.") from error
         raise ValueError(
