@@ -62,11 +62,11 @@ NOUNS = {
 # Three letters and a colour for each named type, in the map of types.
 SHORT = {
     "previous": "prv", "offset": "off", "duplicate": "dup", "induction": "ind", "first": "1st", "delimiter": "del",
-    "content": "con",
+    "null": "nul", "content": "con",
 }  # fmt: skip
 HUES = {
     "previous": "#9ecae1", "offset": "#c6dbef", "duplicate": "#c7e9c0", "induction": "#74c476", "first": "#fdd0a2",
-    "delimiter": "#fdae6b", "content": "#dadaeb",
+    "delimiter": "#fdae6b", "null": "#d9d9d9", "content": "#dadaeb",
 }  # fmt: skip
 
 
