@@ -192,14 +192,23 @@ def compress_model(
     return _measure(model, duplicate, rank, method, list(groups), factors, test, layers)
 
 
+_KINDS = {
+    "norm": "normalises queries or keys after projecting them",
+    "parts": "puts queries or keys together from parts",
+    "weights": "holds its weights in tensors of its own",
+}
+
+
 def _groups(heads: Iterable[AttentionHead]) -> dict[Place, list[AttentionHead]]:
     """Collect heads that share their key map."""
     groups: dict[Place, list[AttentionHead]] = {}
     for head in heads:
-        if any(place.kind != "linear" for place in head.places):
+        why = next((_KINDS[place.kind] for place in head.places if place.kind != "linear"), None)
+        if head.relative:
+            why = "uses queries and keys for relative positions too"
+        if why is not None:
             raise ValueError(
-                f"layer {head.layer} of {head.model} normalises queries or keys after projecting them, so a lower rank "
-                "cannot be written into its weights."
+                f"layer {head.layer} of {head.model} {why}, so a lower rank cannot be written into its weights."
             )
         group = groups.setdefault(head.places[0], [])
         if group and group[0].layer != head.layer:

@@ -169,6 +169,11 @@ class AttentionHead(Summarised):
         return self.turns is not None
 
     @property
+    def first_place(self) -> int:
+        """Place of the first token of each text: 1 where a null token stands before it."""
+        return 0 if self.sink is None else 1
+
+    @property
     def normed(self) -> bool:
         """Whether a norm of queries and keys makes x and z normalised vectors and W a product of gains."""
         return self.places[0].kind == "norm"

@@ -287,6 +287,7 @@ class _Sample:
         self._hidden = torch.from_numpy(~head.mask)
         self._bias = 0.0 if head.bias is None else torch.from_numpy(head.bias).float()
         self._turns = head.turns
+        self._softcap = head.softcap
 
     def cross_entropy(self, K: torch.Tensor, Q: torch.Tensor) -> torch.Tensor:
         keys, query_products = self._tokens @ K, self._queries @ Q  # (b, T, r), (n, r)
@@ -296,6 +297,8 @@ class _Sample:
                 for vectors, turns in ((keys, self._turns.tokens), (query_products, self._turns.queries))
             )
         scores = torch.einsum("ntr,nr->nt", keys[self._sequence], query_products) + self._bias
+        if self._softcap is not None:
+            scores = self._softcap * torch.tanh(scores / self._softcap)
         logs = torch.log_softmax(scores.masked_fill(self._hidden, -torch.inf), dim=1)
         return -(self._target * logs.masked_fill(self._hidden, 0.0)).sum(dim=1).mean()
 
