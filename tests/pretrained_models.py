@@ -27,6 +27,11 @@ _FALCON = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 60, "alibi": False,
 }  # fmt: skip
 _DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 16}
+_LATENT = {
+    **_BASE, "num_key_value_heads": 4, "q_lora_rank": 12, "kv_lora_rank": 10, "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 6, "v_head_dim": 8, "head_dim": 4, "n_routed_experts": 2, "num_experts_per_tok": 1,
+    "first_k_dense_replace": 2, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 8, "n_shared_experts": 1,
+}  # fmt: skip
 _VISION = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "image_size": 16,
     "patch_size": 4,
@@ -94,6 +99,8 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
         "DebertaV2Config", {**_BASE, **_DISENTANGLED, "position_buckets": 4, "share_att_key": True}
     ),
     "deberta-v2-tables": ("DebertaV2Config", {**_BASE, **_DISENTANGLED}),
+    "deepseek-v2": ("DeepseekV2Config", _LATENT),
+    "deepseek-v3": ("DeepseekV3Config", {**_LATENT, "q_lora_rank": None}),
     "resnet": ("ResNetConfig", {"embedding_size": 8, "hidden_sizes": [8], "depths": [1]}),
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ from pretrained_models import CONFIGURATIONS, SENTENCES, batch, minilm, tiny
 SUPPORTED = [family for family in CONFIGURATIONS if family != "resnet"]
 ROTARY = {
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "olmo2", "cohere", "phi", "gpt-neox", "gpt-oss", "gptj",
-    "falcon", "falcon-groups",
+    "falcon", "falcon-groups", "deepseek-v2", "deepseek-v3",
 }  # fmt: skip
 
 
@@ -131,6 +131,8 @@ def test_query_key_norm_is_divided_out() -> None:
     """Tokens of Qwen3's heads are normalised keys, so their mean square is one and W is the product of the gains."""
     model = tiny("qwen3")
     head = extract_head(model, 0, 1, batch("qwen3"))
+    assert head.normed
+    assert "query/key norm" in repr(head)
     np.testing.assert_allclose(np.square(head.queries).mean(axis=1), 1.0, rtol=1e-4)
     attention = model.layers[0].self_attn
     np.testing.assert_allclose(np.diag(head.K), attention.k_norm.weight.detach().numpy(), rtol=1e-6)
@@ -186,6 +188,27 @@ def test_a_traced_model_computes_what_it_always_does(family: str) -> None:
     visible = inputs["attention_mask"].bool()
     # A fused kernel sums in another order: some roundings of states of size 10.
     torch.testing.assert_close(traced[visible], own[visible], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["deepseek-v2", "deepseek-v3"])
+def test_latent_attention_has_the_absorbed_matrix(family: str) -> None:
+    """W over the latent is W_UK W_UQ^T of the weights; the rotary part reads the hidden state, alike for all heads."""
+    model = tiny(family)
+    heads = list(extract_heads(model, batch(family), layers=[1]))
+    attention = model.layers[1].self_attn
+    up = attention.kv_b_proj.weight.detach().double().reshape(4, 14, 10)[:, :6]  # (heads, nope, latent)
+    projection = attention.q_b_proj if family == "deepseek-v2" else attention.q_proj
+    asked = projection.weight.detach().double().reshape(4, 10, -1)[:, :6]  # (heads, nope, d)
+    for head in heads:
+        assert head.self_attention
+        assert head.tokens.shape[2] == 10 + 32
+        absorbed = up[head.head].T @ asked[head.head] * attention.scaling
+        W = head.K @ head.Q.T - head.K[:, 6:] @ head.Q[:, 6:].T
+        np.testing.assert_allclose(W[:10], absorbed.numpy(), rtol=1e-6, atol=1e-9)
+        assert head.turns is not None
+        assert set(head.turns.pairs.ravel().tolist()) == {6, 7, 8, 9}
+        np.testing.assert_array_equal(head.K[10:, 6:], heads[0].K[10:, 6:])
+    assert heads[0].tokens is heads[3].tokens
 
 
 @pytest.mark.parametrize("family", ["deberta", "deberta-v2", "deberta-v2-tables"])

@@ -18,7 +18,7 @@ from attsvm.pretrained.extract import extract_heads, tokenize
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.layers import layer_numbers
 from attsvm.pretrained.lowrank import Method, compress_group, divergence
-from attsvm.pretrained.sources import Place
+from attsvm.pretrained.maps import Place
 from attsvm.pretrained.tracing import record
 
 

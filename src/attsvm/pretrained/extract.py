@@ -13,9 +13,10 @@ import torch
 from attsvm.pretrained import tokens
 from attsvm.pretrained.head import AttentionHead, Turns
 from attsvm.pretrained.layers import absent_layers, layer_numbers, own_number, spelled
+from attsvm.pretrained.maps import AffineMap
 from attsvm.pretrained.recording import AttentionCall, Recorder, Stream
 from attsvm.pretrained.relative import RelativeForm, relative_forms
-from attsvm.pretrained.sources import AffineMap, explain
+from attsvm.pretrained.sources import explain
 from attsvm.pretrained.tracing import record
 
 # Float32 probabilities of the models supported differ from the factors' by 1e-7 to 1e-6.
@@ -36,7 +37,8 @@ def extract_head(
     Parameters
     ----------
     model : PreTrainedModel
-        Loaded in float32 or float64. It is left as it was found.
+        Loaded in float32 or float64. It is left as it was found. Or one of TransformerLens (HookedTransformer), or an
+        object of nnsight that holds a model.
     layer : int or str
         The model's own number of the layer (in a model of several stacks, such as an encoder and a decoder, the number
         of the attention call in the forward pass); -1 is the last call. Or the path of an attention module, such as
@@ -44,7 +46,8 @@ def extract_head(
     head : int
         Number of the head.
     inputs : mapping or sequence of str
-        Keyword arguments of the model, such as a tokenizer returns; or texts, for which `tokenizer` is needed.
+        Keyword arguments of the model, such as a tokenizer returns (TransformerLens: {"input": tokens}); or texts, for
+        which `tokenizer` is needed.
     tokenizer : PreTrainedTokenizerBase, optional
         Gives the head the text of its tokens.
 
@@ -138,6 +141,7 @@ def examine_heads(
     tokenizer: Any = None,
 ) -> Iterator[AttentionHead | RefusedHead]:
     """Extract heads as :func:`extract_heads` does, with a sentence in place of each that cannot be."""
+    model = inner_model(model)
     batch = tokenize(inputs, tokenizer)
     _check_precision(model)
     layer_names = None if layers is None else list(layers)
@@ -202,9 +206,19 @@ def _inclusion(layer_names: list[int | str] | None) -> Callable[[int, str], bool
     return lambda index, path: index in layer_names or own_number(path) in layer_names or path in layer_names
 
 
+def inner_model(model: Any) -> Any:
+    """Return the module that a wrapper such as nnsight's runs; a module is returned as it is."""
+    if isinstance(model, torch.nn.Module):
+        return model
+    inner = (getattr(model, name, None) for name in ("_model", "_module"))
+    return next((one for one in inner if isinstance(one, torch.nn.Module)), model)
+
+
 def _check_precision(model: Any) -> None:
-    if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-        raise ValueError(f"model has type {type(model).__name__}; a transformers model was expected.")
+    if not isinstance(model, torch.nn.Module) or not any(hasattr(model, name) for name in ("config", "cfg")):
+        raise ValueError(
+            f"model has type {type(model).__name__}; a model of transformers or TransformerLens was expected."
+        )
     dtypes = {parameter.dtype for parameter in model.parameters() if parameter.dtype.is_floating_point}
     short = dtypes - {torch.float32, torch.float64}
     if short:

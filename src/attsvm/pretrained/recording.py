@@ -122,6 +122,10 @@ class AttentionCall:
         Of the innermost part of the model that the attention module lies in: what the queries belong to.
     relative : tuple of RelativeProduct
         Products that the model adds to the scores (DeBERTa).
+    arguments : tuple of Tensor
+        What the attention module was called with.
+    shared : dict
+        What was made once for all heads of the call.
     """
 
     index: int
@@ -137,15 +141,17 @@ class AttentionCall:
     calls: tuple[ModuleCall, ...]
     stream: Stream
     relative: tuple[RelativeProduct, ...] = ()
+    arguments: tuple[torch.Tensor, ...] = ()
+    shared: dict[Any, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class Frame:
-    """A module whose forward is under way, what it reads, how many sequences, and the calls finished inside it."""
+    """A module whose forward is under way, what it reads, its arguments, and the calls finished inside it."""
 
     module: nn.Module
     stream: Stream
-    batch: int | None
+    arguments: tuple[torch.Tensor, ...]
     calls: list[ModuleCall] = field(default_factory=list)
 
 
@@ -175,6 +181,12 @@ def _stream(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, A
     return around if padding is None else Stream(around.ids, padding)
 
 
+def _identifiers(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> torch.Tensor | None:
+    """Find token ids (B, T) among what a model that says nothing of its inputs was called with."""
+    tensors = (one for one in (*arguments, *keywords.values()) if isinstance(one, torch.Tensor))
+    return next((one for one in tensors if one.ndim == 2 and one.dtype == torch.long), None)
+
+
 class Recorder:
     """Notes the attention calls of a model's forward passes; made by :func:`recording`.
 
@@ -198,13 +210,15 @@ class Recorder:
 
     def enter(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Forward pre-hook."""
-        around = self.frames[-1].stream if self.frames else Stream(None, None)
+        if self.frames:
+            around = self.frames[-1].stream
+        else:
+            around = Stream(None if hasattr(module, "main_input_name") else _identifiers(arguments, keywords), None)
         stream = _stream(module, arguments, keywords, around)
-        if stream is not around:
+        if stream is not around or not self.frames:
             self.streams.append(stream)
-        first = arguments[0] if arguments else next(iter(keywords.values()), None)
-        batch = len(first) if isinstance(first, torch.Tensor) and first.ndim else None
-        self.frames.append(Frame(module, stream, batch))
+        tensors = tuple(one for one in (*arguments, *keywords.values()) if isinstance(one, torch.Tensor))
+        self.frames.append(Frame(module, stream, tensors))
 
     def leave(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         """Forward hook."""

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from attsvm.pretrained.maps import AffineMap
 from attsvm.pretrained.recording import AttentionCall, Stream
-from attsvm.pretrained.sources import AffineMap
 
 
 def read_mask(call: AttentionCall) -> tuple[np.ndarray, np.ndarray | None]:

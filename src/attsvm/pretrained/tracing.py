@@ -165,7 +165,7 @@ class Tracer(TorchFunctionMode):
         if name in _SUMS:
             if first is not None and second is not None:
                 return first.joined(second)
-            return None if kwargs.get("alpha", 1) != 1 else own.plus(other)
+            return own.plus(other) if other is not None and kwargs.get("alpha", 1) == 1 else None
         if name in ("sub", "__sub__") and first is not None and second is None:
             return own.plus(-other if isinstance(other, torch.Tensor) else 0.0)
         if name in _FACTORS:
@@ -296,7 +296,8 @@ def _note(recorder: Recorder, trace: Trace, probabilities: torch.Tensor) -> None
     content = [one for one in trace.products if one.index is None and not one.swapped]
     if not frames or len(content) != 1:
         return
-    batch = frames[-1].batch
+    arguments = frames[-1].arguments
+    batch = len(arguments[0]) if arguments and arguments[0].ndim else 0
     if probabilities.ndim == 3 and batch and probabilities.shape[0] % batch == 0:
         shape = torch.Size((batch, probabilities.shape[0] // batch, *probabilities.shape[1:]))
         trace, probabilities = trace.reshaped(shape), probabilities.reshape(shape)
@@ -314,11 +315,13 @@ def _note(recorder: Recorder, trace: Trace, probabilities: torch.Tensor) -> None
     if visible is not None:
         zero = query.new_zeros(()) if mask is None else mask
         mask = torch.where(visible, zero, torch.full_like(zero, torch.finfo(query.dtype).min))
+        mask = mask[(None,) * (4 - mask.ndim)]
     recorder.note(
         frames[-1].module,
         lambda index, path: AttentionCall(
             index, path, frames[-1].module, query, key, mask, content[0].factor, None, {}, probabilities.detach(),
             recorder.calls_inside(frames), frames[-1].stream, tuple(one for one in relative if one is not None),
+            arguments,
         ),
     )  # fmt: skip
 
