@@ -122,6 +122,9 @@ class AttentionHead(Summarised):
         s of a soft cap s tanh(a/s) on the scores.
     sink : float or None
         Score of the null token, which then stands first in every sequence: place 0, of which `tokens` holds zeros.
+    rounding : float
+        Where `probabilities` are those of the layer in float64 on the model's own hidden states, because the model's
+        dtype is short or its logits are large: largest difference of the model's own attention from them. Otherwise 0.
 
     Examples
     --------
@@ -162,6 +165,7 @@ class AttentionHead(Summarised):
     relative: tuple[RelativeForm, ...] = ()
     softcap: float | None = None
     sink: float | None = None
+    rounding: float = 0.0
 
     @property
     def rotary(self) -> bool:
