@@ -92,8 +92,6 @@ class AttentionHead(Summarised):
         The tokens' text, sequence by sequence.
     special : ndarray of bool, shape (b, T), or None
         Tokens that the tokenizer adds, such as [CLS] and [SEP].
-    columns : ndarray of int, or None
-        Of a compressed rotary head: which of the model's query-key coordinates K and Q keep. None for the first ones.
 
     Examples
     --------
@@ -130,7 +128,6 @@ class AttentionHead(Summarised):
     ids: np.ndarray | None = None
     texts: tuple[tuple[str, ...], ...] | None = None
     special: np.ndarray | None = None
-    columns: np.ndarray | None = None
 
     @property
     def rotary(self) -> bool:
