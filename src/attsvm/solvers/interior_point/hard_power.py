@@ -158,10 +158,11 @@ class PowerNorm:
         """Take one Newton step and lower the barrier, not below ``smallest``; False when rounding ends the progress."""
         x, inner, primal_side = self.point, self.reduced.rejected, self.p > 2
         adjoint = self._adjoint(x.dual, x.tie)
-        where, r = (x.W, self.p) if primal_side else (adjoint, self.q)
-        size = np.abs(where)
+        where, other, r = (x.W, adjoint, self.p) if primal_side else (adjoint, x.W, self.q)
+        slope = np.sign(where) * np.abs(where) ** (r - 1)
+        # An entry on its way through zero has no curvature of its own: that of where its counterpart sends it.
+        size = np.maximum(np.abs(where), np.abs(other) ** (1 / (r - 1)))
         curvature = (r - 1) * np.maximum(size ** (r - 2), FLOOR * float(size.max()) ** (r - 2))
-        slope = np.sign(where) * size ** (r - 1)
         # What W lacks of stationarity, h (phi(M) - W) or M - phi(W). The slacks follow the steps of W, so that rounding
         # of the margins is never multiplied by theta.
         if primal_side:
