@@ -249,7 +249,7 @@ def test_margins_stay_within_their_tolerance_of_the_solution(p: float) -> None:
 @pytest.mark.parametrize("p", [8.0, 20.0])
 @pytest.mark.parametrize("family", ["planted", "several", "near_duplicates"])
 def test_large_powers_do_not_stall_where_entries_change_sign(family: str, p: float) -> None:
-    """Few constraints on many entries: entries of W that cross zero have no curvature, and steps there once went wild."""
+    """Few constraints on many entries: entries of W that cross zero have no curvature, steps no limit there."""
     size = (10, 5, 30)
     for seed in range(2):
         problem = FAMILIES[family].make(np.random.default_rng([seed, *size]), *size)

@@ -49,16 +49,9 @@ class Point:
 
 
 def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Control) -> None:
-    """Run from a feasible W and multipliers of the Frobenius problem until the control is satisfied or progress ends.
+    """Solve a hard margin without a prior in an entrywise norm with 1 < p < inf, until progress ends.
 
-    Parameters
-    ----------
-    setting : Setting
-        A hard margin without a prior, in an entrywise norm with 1 < p < inf.
-    W : ndarray, shape (p, r)
-        Smallest margin one.
-    dual : ndarray, shape (n, T)
-    control : Control
+    Starts from W (p, r), smallest margin one, and multipliers (n, T) of the Frobenius problem.
     """
     reduced, p = setting.reduced, setting.terms.norm.power
     assert p is not None
@@ -84,18 +77,7 @@ def exponents(p: float) -> list[float]:
 
 
 class PowerNorm:
-    """Barrier steps for one exponent.
-
-    Parameters
-    ----------
-    reduced : Reduced
-    system : DiagonalNormal
-    p : float
-    W : ndarray, shape (p, r)
-        Smallest margin one.
-    dual : ndarray, shape (n, T)
-        A guess, of any scale.
-    """
+    """Barrier steps for one exponent, from W (p, r), smallest margin one, and multipliers (n, T) of any scale."""
 
     def __init__(self, reduced: Reduced, system: DiagonalNormal, p: float, W: np.ndarray, dual: np.ndarray) -> None:
         self.reduced, self.system, self.p, self.q = reduced, system, p, p / (p - 1.0)
