@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -144,6 +145,21 @@ def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert kept["tables"]["Right on rows held out"][0]["label"] == "uniform attention"
     assert main(["compare", "two", "one", "--out", "out"]) == 0
     assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+def test_every_part_of_a_table_names_its_role(tmp_path: Path) -> None:
+    found = compare(Record("a", content()), Record("b", content(steps=400)))
+    page = write_comparison(found, tmp_path, "attsvm compare a b").read_text(encoding="utf-8")
+    for tag, roles in (
+        ("tr", {"row"}),
+        ("td", {"cell"}),
+        ("th", {"columnheader", "rowheader"}),
+        ("tbody", {"rowgroup"}),
+    ):
+        parts = re.findall(rf"<{tag}\b[^>]*>", page)
+        assert {match[1] for part in parts if (match := re.search(r'role="(\w+)"', part))} == roles
+        assert all("role=" in part for part in parts)
+    assert '<th role="rowheader" scope="row">' in page
 
 
 def test_studies_of_equal_names_are_called_by_letters(tmp_path: Path) -> None:
