@@ -16,11 +16,14 @@ from scipy.stats import binom, multinomial
 from attsvm import TokenData
 from attsvm.cli import main
 from attsvm.data.dataset import Dataset
+from attsvm.data.images import read_patches
+from attsvm.data.passages import Passages
 from attsvm.report.comparison import numbers, write_comparison
 from attsvm.report.study import verdict
 from attsvm.study import Settings, study
 from attsvm.study.comparison import Record, compare, read_record
 from attsvm.study.intervals import difference_interval, mean_difference_interval, paired_interval
+from attsvm.study.numbers import row_digest
 
 
 @pytest.mark.parametrize(("p", "q", "n", "m"), [(0.5, 0.5, 20, 20), (0.9, 0.7, 30, 20), (0.8, 0.95, 40, 25)])
@@ -114,6 +117,22 @@ def test_other_rows_are_not_paired_and_other_data_are_said() -> None:
     assert "Right on rows held out" not in everything.tables
     assert any("Nothing is held out" in caution for caution in everything.cautions)
     assert ("training rows", 8, 12) in everything.settings
+
+
+def test_rows_are_known_by_their_texts_or_images_whatever_their_vectors() -> None:
+    labels, mask = np.array([1.0, -1.0]), np.ones((2, 2), bool)
+    tokens = [TokenData(np.full((2, 2, 3), scale), np.ones((2, 2)), labels) for scale in (1.0, 2.0)]
+    texts = Passages.of_texts(["a b", "c d"], [[(0, 1, 0)], [(0, 1, 0)]])
+    others = Passages.of_texts(["a b", "c e"], [[(0, 1, 0)], [(0, 1, 0)]])
+    names = Passages.of_names(np.array([["a", "b"], ["c", "d"]]), mask)
+    assert row_digest(Dataset("d", tokens[0])) != row_digest(Dataset("d", tokens[1]))
+    one, two = (Dataset("d", data, passages=texts) for data in tokens)
+    assert row_digest(one) == row_digest(two) != row_digest(Dataset("d", tokens[0], passages=others))
+    assert row_digest(Dataset("d", tokens[0], passages=names)) == row_digest(Dataset("d", tokens[0]))
+    images = read_patches(np.arange(16.0).reshape(2, 2, 4), None, 2, 2)
+    one, two = (Dataset("d", data, patches=images) for data in tokens)
+    assert row_digest(one) == row_digest(two)
+    assert row_digest(one.take(np.array([0]))) != row_digest(one.take(np.array([1])))
 
 
 def test_a_clear_difference_is_marked() -> None:
