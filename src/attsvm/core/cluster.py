@@ -164,14 +164,15 @@ def fetched(future: Any, watch: Watch) -> Any:
 def losses_told() -> Iterator[None]:
     """Turn what dask raises when the cluster goes away into :class:`ClusterLost`, a sentence."""
     distributed = _distributed()
-    cancelled = import_module("distributed.client").FutureCancelledError
+    client = import_module("distributed.client")
+    gone = (client.FutureCancelledError, client.FuturesCancelledError, _closed(), distributed.comm.CommClosedError)
     try:
         yield
     except distributed.KilledWorker as error:
         raise ClusterLost(
             "the same task killed several workers, perhaps for want of memory; what is done is kept."
         ) from error
-    except (cancelled, _closed(), distributed.comm.CommClosedError) as error:
+    except gone as error:
         raise ClusterLost(GONE) from error
 
 
