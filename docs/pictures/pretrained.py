@@ -20,7 +20,8 @@ mpl.use("agg")
 import matplotlib.pyplot as plt
 
 from attsvm.pretrained import extract_heads
-from attsvm.pretrained.inspection import inspect_model, load
+from attsvm.pretrained.inspection import inspect_model
+from attsvm.pretrained.loading import load
 from attsvm.pretrained.lowrank import compress_group, divergence
 from attsvm.report.inspection import numbers
 

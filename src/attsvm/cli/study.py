@@ -181,7 +181,7 @@ def _read_table(
 
     try:
         from attsvm.pretrained.hidden import hidden_states
-        from attsvm.pretrained.inspection import load
+        from attsvm.pretrained.loading import load
 
         sequences = hidden_states(*load(model), read.texts)
     except MissingExtra as error:

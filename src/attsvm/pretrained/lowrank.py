@@ -232,7 +232,7 @@ def coordinate_energy(heads: Sequence[AttentionHead], method: Method) -> np.ndar
 
 
 def pair_energy(head: AttentionHead, keys: np.ndarray, *queries: np.ndarray) -> np.ndarray:
-    """Product of the squared lengths of the columns of keys and of all queries, (dh,); turned pairs share their mean."""
+    """Multiply the squared lengths of the columns of keys and of all queries, (dh,); turned pairs share their mean."""
     assert head.turns is not None
     energies = np.square(keys).sum(axis=0), np.sum([np.square(one).sum(axis=0) for one in queries], axis=0)
     for values in energies:
