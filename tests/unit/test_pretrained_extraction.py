@@ -292,7 +292,7 @@ def test_layer_and_head_out_of_range(layer: int | str, head: int, sentence: str)
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "qwen3", "t5", "falcon", "gptj", "deepseek-v2", "gpt-oss"])
 def test_bfloat16_is_checked_in_float64(family: str) -> None:
-    """Tokens are the hidden states that bfloat16 left; attention on them agrees but for a fitted rotation's rounding."""
+    """Tokens are the hidden states that bfloat16 left; attention agrees but for a fitted rotation's rounding."""
     model, inputs = tiny(family, spread=2.0).bfloat16(), batch(family)
     heads = list(extract_heads(model, inputs))
     assert max(head.error for head in heads) < 1e-6

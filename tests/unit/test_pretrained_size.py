@@ -100,11 +100,8 @@ def test_a_stopped_inspection_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     """Once while texts are read and once between heads; the numbers are those of one that was not stopped."""
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     model, (_, tokenizer) = _model(), minilm()
-    options: dict[str, Any] = {
-        "queries": 6,
-        "memory": 4 * 4 * 2 * 20 * 20 * 4,
-        "interval": 0.0,
-    }  # about four texts of twenty tokens
+    memory = 4 * 4 * 2 * 20 * 20 * 4  # for four texts or so
+    options: dict[str, Any] = {"queries": 6, "memory": memory, "interval": 0.0}
     at_once = inspect_model(model, tokenizer, SENTENCES, **options)
     assert at_once.kept < len(SENTENCES) == at_once.texts
     told: list[str] = []
