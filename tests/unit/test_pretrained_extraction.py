@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from attsvm.pretrained import AttentionHead, extract_head, extract_heads, rope_lift
+from attsvm.pretrained import AttentionHead, extract_head, extract_heads, head_types, rope_lift, selection_report
 from attsvm.pretrained.tracing import tracing
 from pretrained_models import CONFIGURATIONS, SENTENCES, batch, minilm, tiny
 
@@ -159,6 +159,10 @@ def test_a_null_token_gets_what_the_others_lack() -> None:
     np.testing.assert_allclose(head.probabilities[:, 0], np.exp(50.0) / (np.exp(50.0) + by_hand), atol=1e-6)
     assert (head.selected == 0).all()
     assert (head.query_place > 0).all()
+    assert "100 % of queries attend most to the null token" in selection_report(head).sentence
+    types = head_types(head, draws=4)
+    assert types.scores["null"].score > 0.99
+    assert types.scores["first"].score < 0.01
 
 
 def test_a_soft_cap_keeps_order_and_selection() -> None:

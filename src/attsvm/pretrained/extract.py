@@ -258,7 +258,8 @@ def model_inputs(model: Any, texts: Sequence[str], tokenizer: Any) -> dict[str, 
     """
     batch = on_device(tokenize(texts, tokenizer), model)
     shift = getattr(model, "_shift_right", None)
-    if getattr(model.config, "is_encoder_decoder", False) and shift is not None and "decoder_input_ids" not in batch:
+    reads = getattr(model.config, "is_encoder_decoder", False) and "input_ids" in batch
+    if reads and shift is not None and "decoder_input_ids" not in batch:
         padding = {"decoder_attention_mask": batch["attention_mask"]} if "attention_mask" in batch else {}
         return {**batch, **padding, "decoder_input_ids": shift(batch["input_ids"])}
     return batch

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from attsvm.pretrained.audit import MarginAudit, margin_audit
 from attsvm.pretrained.extract import RefusedHead
 from attsvm.pretrained.head import AttentionHead, text_of
+from attsvm.pretrained.media import Media, Parts
 from attsvm.pretrained.probe import SelectionProbe, fit_selection
 from attsvm.pretrained.rank import HeadRank, Roots
 from attsvm.pretrained.selectivity import QueryNumbers, SelectionReport, query_numbers, several_seen
@@ -32,18 +33,22 @@ class Example:
     attention : tuple of float
     query : int or None
         Its place among the tokens; None for cross-attention.
+    sequence : int
+        The text, image or sound.
     """
 
     tokens: tuple[str, ...]
     attention: tuple[float, ...]
     query: int | None
+    sequence: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class HeadFinding:
     """What was found about one head.
 
-    Its `shows` are queries that show the type it is named by, its `examples` are drawn at random.
+    Its `shows` are queries that show the type it is named by, its `examples` are drawn at random; `parts` says where
+    its tokens are in an image or a sound.
     """
 
     layer: int
@@ -57,6 +62,7 @@ class HeadFinding:
     rank: HeadRank
     shows: tuple[Example, ...]
     examples: tuple[Example, ...]
+    parts: Parts | None = None
 
 
 @dataclass(frozen=True)
@@ -68,11 +74,14 @@ class Reports:
     queries, seed : int
     roots : Roots
         Shared by the heads of a layer.
+    media : Media or None
+        Images or sounds that are read in place of texts.
     """
 
     queries: int
     seed: int
     roots: Roots
+    media: Media | None = None
 
     def of(self, head: AttentionHead | RefusedHead, elsewhere: Sequence[QueryNumbers]) -> HeadFinding | RefusedHead:
         """Inspect a head; one that cannot be does not end the inspection of the others.
@@ -86,7 +95,9 @@ class Reports:
         if isinstance(head, RefusedHead):
             return head
         try:
-            return self._finding(head, elsewhere)
+            if self.media is None:
+                return self._finding(head, elsewhere)
+            return replace(self._finding(self.media.labelled(head), elsewhere), parts=self.media.parts_of(head))
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
             return RefusedHead(head.layer, head.head, head.name, str(error))
 
@@ -132,5 +143,7 @@ def _examples(head: AttentionHead, rows: np.ndarray) -> tuple[Example, ...]:
         attention = np.zeros(len(words))
         attention[head.text_place[head.sequence[i], head.mask[i]]] = head.probabilities[i, head.mask[i]]
         length = int(max(np.flatnonzero(attention).max(initial=0), query or 0)) + 1
-        examples.append(Example(words[:length], tuple(attention[:length].round(4).tolist()), query))
+        examples.append(
+            Example(words[:length], tuple(attention[:length].round(4).tolist()), query, int(head.sequence[i]))
+        )
     return tuple(examples)

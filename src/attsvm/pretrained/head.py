@@ -114,8 +114,6 @@ class AttentionHead(Summarised):
         The tokens' text, sequence by sequence.
     special : ndarray of bool, shape (b, T), or None
         Tokens that the tokenizer adds, such as [CLS] and [SEP].
-    columns : ndarray of int, or None
-        Of a compressed rotary head: which of the model's query-key coordinates K and Q keep. None for the first ones.
     relative : tuple of RelativeForm
         What the additive term is made of, where that is content and relative position.
     softcap : float or None
@@ -161,7 +159,6 @@ class AttentionHead(Summarised):
     ids: np.ndarray | None = None
     texts: tuple[tuple[str, ...], ...] | None = None
     special: np.ndarray | None = None
-    columns: np.ndarray | None = None
     relative: tuple[RelativeForm, ...] = ()
     softcap: float | None = None
     sink: float | None = None
@@ -171,6 +168,11 @@ class AttentionHead(Summarised):
     def rotary(self) -> bool:
         """Whether keys and queries are turned by position."""
         return self.turns is not None
+
+    @property
+    def first_place(self) -> int:
+        """Place of the first token of each text: 1 where a null token stands before it."""
+        return 0 if self.sink is None else 1
 
     @property
     def normed(self) -> bool:

@@ -32,10 +32,11 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from attsvm.core.meter import Meter
-from attsvm.pretrained.extract import RefusedHead, chosen_calls, examine_calls, longest, model_inputs
+from attsvm.pretrained.extract import RefusedHead, chosen_calls, examine_calls, longest, model_inputs, on_device
 from attsvm.pretrained.finding import HeadFinding, Reports
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.layers import AbsentLayer, absent_layers, layer_numbers
+from attsvm.pretrained.media import Media
 from attsvm.pretrained.rank import Roots
 from attsvm.pretrained.recording import AttentionCall
 from attsvm.pretrained.survey import Survey
@@ -72,6 +73,8 @@ class Inspection:
     complete : bool
         False when stopped early.
     seconds : float
+    media : Media or None
+        The images or sounds that were read in place of texts; all of them are kept.
     """
 
     model: str
@@ -85,15 +88,17 @@ class Inspection:
     seed: int
     complete: bool
     seconds: float
+    media: Media | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class _Calls:
-    """Attention calls of a forward pass: their modules, layers, heads, and the bytes of an entry of a pattern."""
+    """Attention calls of a forward pass: modules, layers, heads, tokens, and the bytes of an entry of a pattern."""
 
     paths: list[str]
     numbers: list[int]
     heads: list[int]
+    length: int
     entry: int
 
     def bytes_of(self, length: int) -> int:
@@ -114,6 +119,7 @@ def inspect_model(
     resume: Path | None = None,
     progress: Progress | None = None,
     interval: float = 1.0,
+    media: Media | None = None,
 ) -> Inspection:
     """Report on every head of a model.
 
@@ -122,6 +128,7 @@ def inspect_model(
     model, tokenizer
         The model in any dtype, on any device.
     texts : sequence of str
+        Not read where there are media.
     name : str
         For the report. Default: the model's class.
     layers : sequence of int, optional
@@ -137,6 +144,8 @@ def inspect_model(
         Called with a sentence and the share done; a true result stops, and the heads done so far are returned.
     interval : float
         Seconds between two new sentences.
+    media : Media, optional
+        Images or sounds, for a model that reads those.
 
     Returns
     -------
@@ -145,32 +154,32 @@ def inspect_model(
     began = time.perf_counter()
     tell = progress or (lambda sentence, share: False)
     tell("Reading the model", 0.0)
-    calls = _attention_calls(model, tokenizer, texts)
+    read = _Read(model, tokenizer, texts, media)
+    calls = read.calls()
     indices = chosen_calls(calls.paths, None if layers is None else list(layers), model)
-    ids = tokenizer(list(texts), truncation=True, max_length=longest(tokenizer))["input_ids"]
-    length = max(len(one) for one in ids)
-    kept, others = _kept(len(texts), memory // calls.bytes_of(length), seed)
-    unfinished = Unfinished(resume, fingerprint(model, texts, (queries, seed, memory, *indices)))
+    room = memory // calls.bytes_of(read.length(calls))
+    kept, others = _kept(read.count, room if media is None else read.count, seed)
+    unfinished = Unfinished(resume, fingerprint(model, read.names, (queries, seed, memory, *indices)))
     survey = Survey(model, tokenizer, calls.numbers, seed=seed)
     done = unfinished.heads()
     complete = True
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
             if others:
-                step = max(1, memory // calls.bytes_of(length))
+                step = max(1, room)
                 batches = [[texts[i] for i in others[start : start + step]] for start in range(0, len(others), step)]
                 complete = survey.run(batches, indices, unfinished, progress, interval)
             if complete:
                 before = {(one.layer, one.head) for one in done}
                 total = sum(calls.heads[i] for i in indices)
                 meter = Meter("Inspecting heads", total, len(done), progress, interval, "heads")
-                batch = model_inputs(model, [texts[i] for i in kept], tokenizer)
-                together = max(1, memory // (calls.bytes_of(length) * len(kept)))
+                batch = read.inputs(kept)
+                together = max(1, room // len(kept))
                 pending = [
                     i for i in indices if any((calls.numbers[i], h) not in before for h in range(calls.heads[i]))
                 ]
                 heads = _heads(model, batch, calls, pending, together, tokenizer)
-                reports = Reports(queries, seed, Roots())
+                reports = Reports(queries, seed, Roots(), media)
                 fresh = (head for head in heads if (head.layer, head.head) not in before)
                 wanted = takewhile(lambda head: not meter.stopped, fresh)
                 # The BLAS of several heads at once would fight over the cores; a thread and a head for each does not.
@@ -189,7 +198,7 @@ def inspect_model(
     return Inspection(
         model=name or kind,
         kind=kind,
-        texts=len(texts),
+        texts=read.count,
         kept=len(kept),
         heads=tuple(one for one in done if isinstance(one, HeadFinding)),
         refused=tuple(one for one in done if isinstance(one, RefusedHead)),
@@ -198,23 +207,56 @@ def inspect_model(
         seed=seed,
         complete=complete,
         seconds=time.perf_counter() - began,
+        media=media,
     )
 
 
-def _attention_calls(model: Any, tokenizer: Any, texts: Sequence[str]) -> _Calls:
-    """Run the model on its shortest text and list the attention calls."""
-    batch = model_inputs(model, [min(texts, key=len)], tokenizer)
-    heads: list[int] = []
-    dtypes: set[torch.dtype] = set()
+class _Read:
+    """What a model reads: texts, or images or sounds."""
 
-    def keep(call: AttentionCall) -> None:
-        heads.append(call.query.shape[1])
-        dtypes.add(call.query.dtype)
+    def __init__(self, model: Any, tokenizer: Any, texts: Sequence[str], media: Media | None) -> None:
+        self._model, self._tokenizer, self._texts, self._media = model, tokenizer, texts, media
+        self.count = len(texts) if media is None else len(media.items)
 
-    recorder = record(model, batch, keep=keep)
-    # Of a short dtype each layer is repeated in float64.
-    entry = 4 if dtypes <= {torch.float32} else 8
-    return _Calls(recorder.seen, layer_numbers(recorder.seen), heads, entry)
+    @property
+    def names(self) -> Sequence[str]:
+        """What tells one reading from another."""
+        if self._media is None:
+            return self._texts
+        return [f"{name} {value.double().sum().item()}" for name, value in self._media.inputs.items()]
+
+    def inputs(self, which: Sequence[int]) -> dict[str, Any]:
+        """Keyword arguments of the model for some of the texts; of media, which are kept as a whole, for all."""
+        if self._media is None:
+            return model_inputs(self._model, [self._texts[i] for i in which], self._tokenizer)
+        return on_device(self._media.inputs, self._model)
+
+    def calls(self) -> _Calls:
+        """Run the model on its shortest text and list the attention calls."""
+        shortest = min(range(self.count), key=lambda i: len(self._texts[i])) if self._media is None else 0
+        batch = self.inputs([shortest])
+        if self._media is not None:
+            batch = {name: value[:1] for name, value in batch.items()}
+        heads: list[int] = []
+        lengths: list[int] = []
+        dtypes: set[torch.dtype] = set()
+
+        def keep(call: AttentionCall) -> None:
+            heads.append(call.query.shape[1])
+            lengths.append(call.key.shape[2])
+            dtypes.add(call.query.dtype)
+
+        recorder = record(self._model, batch, keep=keep)
+        # Of a short dtype each layer is repeated in float64.
+        entry = 4 if dtypes <= {torch.float32} else 8
+        return _Calls(recorder.seen, layer_numbers(recorder.seen), heads, max(lengths), entry)
+
+    def length(self, calls: _Calls) -> int:
+        """Tokens of the longest text, or of each image or sound."""
+        if self._media is not None:
+            return calls.length
+        ids = self._tokenizer(list(self._texts), truncation=True, max_length=longest(self._tokenizer))["input_ids"]
+        return max(len(one) for one in ids)
 
 
 def _kept(count: int, most: int, seed: int) -> tuple[list[int], list[int]]:

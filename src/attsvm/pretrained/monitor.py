@@ -134,7 +134,9 @@ class AttentionMonitor:
 
     def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
         """Event of Trainer, which has counted the step by then."""
+        due = control.should_log
         self._end(state.global_step - 1)
+        control.should_log = due  # which a report through trainer.log clears, and Trainer's own log would be left out
 
     def on_train_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
         """Event of Trainer."""

@@ -378,7 +378,8 @@ def _rule(train: AttentionHead, test: AttentionHead) -> tuple[str, float]:
     chosen, asked = train.selected_place, test.selected_place
     places, counts = np.unique(chosen, return_counts=True)
     place = int(places[counts.argmax()])
-    best, name, prediction = counts.max(), f"place {place} of the text", np.full(len(asked), place)
+    where = "the null token" if place < train.first_place else f"place {place - train.first_place} of the text"
+    best, name, prediction = counts.max(), where, np.full(len(asked), place)
     if train.self_attention:
         offsets, counts = np.unique(chosen - train.query_place, return_counts=True)
         if counts.max() > best:

@@ -48,7 +48,7 @@ class SelectionReport(Worded):
     offset_shares : ndarray, shape (m,)
         Share of queries with that offset.
     place : int
-        The most common place in its text of the token attended to most.
+        The most common place in its text of the token attended to most; -1 is a null token before it.
     place_share : float
     verdict : {"hard", "soft", "between"}
 
@@ -108,7 +108,8 @@ class SelectionReport(Worded):
         if self.special is not None and self.special >= MOSTLY:
             return f"{100 * self.special:.0f} % of the attention lies on special tokens"
         if self.place_share >= MOSTLY:
-            where = "the first token of the text" if self.place == 0 else f"place {self.place} of the text"
+            named = {0: "the first token of the text", -1: "the null token before the text"}
+            where = named.get(self.place, f"place {self.place} of the text")
             return f"{100 * self.place_share:.0f} % of queries attend most to {where}"
         return "no rule of place covers most queries"
 
@@ -210,8 +211,9 @@ def query_numbers(head: AttentionHead) -> QueryNumbers:
     rows = several_seen(head)
     sequence = head.sequence[rows]
     special = None if head.special is None else head.special[sequence]
-    own = head.query_place[rows] if head.self_attention else None
-    return numbers_of(head.probabilities[rows], head.mask[rows], head.text_place[sequence], own, special)
+    own = head.query_place[rows] - head.first_place if head.self_attention else None
+    places = head.text_place[sequence] - head.first_place
+    return numbers_of(head.probabilities[rows], head.mask[rows], places, own, special)
 
 
 def numbers_of(

@@ -2,10 +2,10 @@ r"""Named types of heads, from where all of the attention lies.
 
 A type is a set of tokens that each query has by a rule, and its score the mean share of attention on that set, over the
 queries that have one: the token before (*previous*); the token at one other offset (*offset*); other tokens of the same
-word (*duplicate*); tokens that follow another occurrence of the query's word (*induction*, Elhage et al. 2021,
-Olsson et al., arXiv 2209.11895); the first token of the text (*first*, a sink); punctuation and the tokens that the
-tokenizer adds (*delimiter*). *Content* is what no rule of place explains: the total variation between a query's
-attention and the mean attention by offset or by place, whichever is nearer.
+word (*duplicate*); tokens that follow another occurrence of the query's word (*induction*, Elhage et al. 2021, Olsson
+et al., arXiv 2209.11895); the first token of the text (*first*, a sink); punctuation and the tokens that the tokenizer
+adds (*delimiter*); the null token of attention sinks (*null*). *Content* is what no rule of place explains: the total
+variation between a query's attention and the mean attention by offset or by place, whichever is nearer.
 
 Uniform attention gives every set its share, and a head with re-drawn weights (:mod:`attsvm.pretrained.null`) gives it
 more or less than that. A head is named by the set of which it has the most beyond both, if its score stands out among
@@ -25,7 +25,7 @@ from attsvm.pretrained.head import AttentionHead, by_sequence
 from attsvm.pretrained.null import Standing, redrawn
 from attsvm.pretrained.selectivity import several_seen
 
-TYPES = ("previous", "offset", "duplicate", "induction", "first", "delimiter", "content")
+TYPES = ("previous", "offset", "duplicate", "induction", "first", "delimiter", "null", "content")
 # Share of attention below which a set names no head.
 NAMED = 0.3
 # Offsets tried for the positional type.
@@ -40,6 +40,7 @@ _PHRASES = {
     "induction": "tokens that followed the same token elsewhere",
     "first": "the first token of the text",
     "delimiter": "punctuation and special tokens",
+    "null": "no token of the text (the null token)",
 }
 
 
@@ -225,16 +226,18 @@ def _sample(head: AttentionHead, several: np.ndarray, queries: int, rng: np.rand
 def _sets(head: AttentionHead) -> dict[str, np.ndarray]:
     """Tokens that each rule gives each query, bool (n, T); without the rules that give none a token."""
     places = head.text_place[head.sequence]  # (n, T)
-    sets = {"first": places == 0}
+    sets = {"first": places == head.first_place}
+    if head.sink is not None:
+        sets["null"] = places == 0
     if head.texts is not None:
         ends = np.array([[_delimits(text) for text in row] for row in head.texts])
         if head.special is not None:
             ends |= head.special
-        sets["delimiter"] = ends[head.sequence] & (places > 0)
+        sets["delimiter"] = ends[head.sequence] & (places > head.first_place)
     if head.self_attention:
         own = head.query_place[:, None]
-        sets["first"] &= own > 0
-        sets["previous"] = places == own - 1
+        sets["first"] &= own > head.first_place
+        sets["previous"] = (places == own - 1) & (places >= head.first_place)
         if head.ids is not None:
             # Numbered by place, so that padding between or before the tokens plays no part.
             before = np.full(head.ids.shape, -1)
