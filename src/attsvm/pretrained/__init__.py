@@ -9,8 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "CompressedHead": "lowrank",
-    "CompressedModel": "compress",
     "Attribution": "attribution",
     "AttributionCheck": "ablation",
     "Component": "residual",
@@ -26,8 +24,6 @@ _HOMES = {
     "Standing": "null",
     "TypeScore": "types",
     "attribute": "attribution",
-    "compress_head": "lowrank",
-    "compress_model": "compress",
     "extract_head": "extract",
     "extract_heads": "extract",
     "head_types": "types",
@@ -45,8 +41,6 @@ __all__ = [
     "Attribution",
     "AttributionCheck",
     "Component",
-    "CompressedHead",
-    "CompressedModel",
     "HeadRank",
     "HeadTypes",
     "KernelSolution",
@@ -57,8 +51,6 @@ __all__ = [
     "Standing",
     "TypeScore",
     "attribute",
-    "compress_head",
-    "compress_model",
     "extract_head",
     "extract_heads",
     "fit_selection",
@@ -74,11 +66,9 @@ if TYPE_CHECKING:
     from attsvm.pretrained.ablation import AttributionCheck
     from attsvm.pretrained.attribution import Attribution, attribute
     from attsvm.pretrained.audit import MarginAudit, margin_audit
-    from attsvm.pretrained.compress import CompressedModel, compress_model
     from attsvm.pretrained.extract import extract_head, extract_heads
     from attsvm.pretrained.head import AttentionHead
     from attsvm.pretrained.kernel import KernelSolution, solve_kernel
-    from attsvm.pretrained.lowrank import CompressedHead, compress_head
     from attsvm.pretrained.monitor import AttentionMonitor
     from attsvm.pretrained.null import Standing
     from attsvm.pretrained.probe import SelectionProbe, fit_selection

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +15,7 @@ from attsvm.pretrained.layers import absent_layers, layer_numbers, own_number, s
 from attsvm.pretrained.maps import AffineMap
 from attsvm.pretrained.recording import AttentionCall, Recorder, Stream
 from attsvm.pretrained.relative import RelativeForm, relative_forms
+from attsvm.pretrained.repetition import in_float64
 from attsvm.pretrained.sources import explain
 from attsvm.pretrained.tracing import record
 
@@ -142,30 +142,75 @@ def examine_heads(
 ) -> Iterator[AttentionHead | RefusedHead]:
     """Extract heads as :func:`extract_heads` does, with a sentence in place of each that cannot be."""
     model = inner_model(model)
-    batch = tokenize(inputs, tokenizer)
-    _check_precision(model)
+    batch = on_device(tokenize(inputs, tokenizer), model)
+    _check_model(model)
     layer_names = None if layers is None else list(layers)
     head_indices = None if heads is None else list(heads)
     recorder = record(model, batch, _inclusion(layer_names))
     numbers = layer_numbers(recorder.seen)
     for call in _calls(recorder, numbers, layer_names, model):
-        reader = _Reader(call, numbers[call.index], model, recorder.streams, tokenizer)
-        precise: list[_Reader] | None = None  # not run yet; empty where the model does not run in float64
-        for h in reader.heads(head_indices):
-            try:
+        yield from _examine(_Reader(call, numbers[call.index], model, recorder.streams, tokenizer), head_indices)
+
+
+def examine_calls(
+    model: Any, batch: Mapping[str, Any], numbers: Sequence[int], indices: Sequence[int], tokenizer: Any
+) -> Iterator[AttentionHead | RefusedHead]:
+    """Extract the heads of some attention calls; the forward pass ends after the last of them.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+    batch : mapping
+        Keyword arguments of the model.
+    numbers : sequence of int
+        The layer of every attention call.
+    indices : sequence of int
+        Which calls.
+    tokenizer : PreTrainedTokenizerBase, optional
+    """
+    recorder = record(model, batch, lambda index, path: index in indices, until=max(indices))
+    while recorder.calls:  # what is read is let go
+        call = recorder.calls.pop(0)
+        yield from _examine(_Reader(call, numbers[call.index], model, recorder.streams, tokenizer), None)
+
+
+def on_device(batch: Mapping[str, Any], model: Any) -> dict[str, Any]:
+    """Move keyword arguments to where the model is."""
+    device = getattr(model, "device", None)
+    return {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
+
+
+def _examine(reader: _Reader, asked: list[int] | None) -> Iterator[AttentionHead | RefusedHead]:
+    """Read the heads of a call, in float64 where its own dtype does not do."""
+    precise: list[_Reader] | None = None  # not run yet; empty where the module does not run in float64
+    for h in reader.heads(asked):
+        reason = ""
+        try:
+            if not reader.short:
                 yield reader.read(h)
                 continue
-            except _OutsideForm as error:
-                yield RefusedHead(reader.layer, h, call.path, str(error))
-                continue
-            except ValueError as error:
-                reason = str(error)
-            if precise is None:
-                precise = reader.in_float64(batch)
-            try:
-                yield from [double.read(h) for double in precise] or [RefusedHead(reader.layer, h, call.path, reason)]
-            except ValueError:
-                yield RefusedHead(reader.layer, h, call.path, reason)
+        except _OutsideForm as error:
+            yield RefusedHead(reader.layer, h, reader.call.path, str(error))
+            continue
+        except ValueError as error:
+            reason = str(error)
+        precise = reader.in_float64() if precise is None else precise
+        yield _first_read(precise, h, reader, reason)
+
+
+def _first_read(precise: list[_Reader], h: int, own: _Reader, reason: str) -> AttentionHead | RefusedHead:
+    """Read a head by the first repetition that explains it."""
+    for reader in precise:
+        try:
+            head = reader.read(h)
+        except ValueError as error:
+            reason = reason or str(error)
+        else:
+            return replace(head, rounding=own.rounding(head))
+    reason = (
+        reason or f"{own.call.path} does not run in float64, so head {h}, of {own.call.query.dtype}, is not checked."
+    )
+    return RefusedHead(own.layer, h, own.call.path, reason)
 
 
 class _OutsideForm(ValueError):
@@ -214,18 +259,9 @@ def inner_model(model: Any) -> Any:
     return next((one for one in inner if isinstance(one, torch.nn.Module)), model)
 
 
-def _check_precision(model: Any) -> None:
-    if not isinstance(model, torch.nn.Module) or not any(hasattr(model, name) for name in ("config", "cfg")):
-        raise ValueError(
-            f"model has type {type(model).__name__}; a model of transformers or TransformerLens was expected."
-        )
-    dtypes = {parameter.dtype for parameter in model.parameters() if parameter.dtype.is_floating_point}
-    short = dtypes - {torch.float32, torch.float64}
-    if short:
-        raise ValueError(
-            f"{type(model).__name__} computes in {', '.join(map(str, sorted(short, key=str)))}, too coarse to check a "
-            "head to 1e-5; load it with dtype=torch.float32."
-        )
+def _check_model(model: Any) -> None:
+    if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+        raise ValueError(f"model has type {type(model).__name__}; a transformers model was expected.")
 
 
 def _calls(
@@ -270,19 +306,21 @@ class _Reader:
                 raise ValueError(f"head is {head}; a number from 0 to {count - 1} was expected in layer {self.layer}.")
         return list(range(count)) if asked is None else [head % count for head in asked]
 
-    def in_float64(self, batch: dict[str, Any]) -> list[_Reader]:
-        """Read the same call of a run in float64; nothing for a model that runs in its own dtype only."""
-        model = copy.deepcopy(self._model).double()
-        floats = (torch.float16, torch.bfloat16, torch.float32)
-        inputs = {
-            name: value.double() if isinstance(value, torch.Tensor) and value.dtype in floats else value
-            for name, value in batch.items()
-        }
-        try:
-            recorder = record(model, inputs, lambda index, path: index == self.call.index)
-        except RuntimeError:
-            return []
-        return [_Reader(recorder.calls[0], self.layer, self._model, recorder.streams, self._tokenizer)]
+    @property
+    def short(self) -> bool:
+        """Whether the call's own dtype is too coarse to check a head to 1e-5."""
+        return self.call.query.dtype not in (torch.float32, torch.float64)
+
+    def in_float64(self) -> list[_Reader]:
+        """Read the same call repeated in float64 on the same hidden states; nothing where that does not run."""
+        return [
+            _Reader(call, self.layer, self._model, self._streams, self._tokenizer) for call in in_float64(self.call)
+        ]
+
+    def rounding(self, head: AttentionHead) -> float:
+        """Largest difference of the model's own probabilities from a head's."""
+        own = self.call.probabilities[:, head.head].double().cpu().numpy()[head.sequence, _rows(head)]
+        return float(np.abs(own - head.probabilities[:, -own.shape[1] :]).max())
 
     def read(self, h: int) -> AttentionHead:
         """Explain a head and check it against the model."""
@@ -300,8 +338,8 @@ class _Reader:
         reads = key.bias is not None and (rotation is not None or bool(call.relative))
         turns = None
         if rotation is not None:
-            table = rotation.turns.numpy()
-            turns = Turns(rotation.pairs.numpy(), table, table[where])
+            table = rotation.turns.cpu().numpy()
+            turns = Turns(rotation.pairs.cpu().numpy(), table, table[where])
         mask = self._visible[:, min(h, self._visible.shape[1] - 1)][where]
         bias = None
         if self._additive is not None:
@@ -322,7 +360,7 @@ class _Reader:
             Q=_factor(query, asks) * call.scaling,
             turns=turns,
             bias=bias,
-            probabilities=call.probabilities[:, h].double().numpy()[where],
+            probabilities=call.probabilities[:, h].double().cpu().numpy()[where],
             scale=call.scaling,
             error=0.0,
             places=(key.place, query.place),
@@ -401,9 +439,14 @@ def with_null_token(head: AttentionHead, score: float, shared: tokens.Shared) ->
     )
 
 
+def _rows(head: AttentionHead) -> np.ndarray:
+    """Rows of the queries in their sequences, a null token not counted."""
+    return head.position - (head.self_attention and head.sink is not None)
+
+
 def _factor(side: AffineMap, homogeneous: bool) -> np.ndarray:
     """Return A with the bias as a last row when asked, (d, dh)."""
-    factor = side.weight.numpy()
+    factor = side.weight.cpu().numpy()
     if homogeneous and side.bias is not None:
-        factor = np.concatenate([factor, side.bias.numpy()[None]])
+        factor = np.concatenate([factor, side.bias.cpu().numpy()[None]])
     return factor

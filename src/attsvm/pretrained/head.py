@@ -114,14 +114,15 @@ class AttentionHead(Summarised):
         The tokens' text, sequence by sequence.
     special : ndarray of bool, shape (b, T), or None
         Tokens that the tokenizer adds, such as [CLS] and [SEP].
-    columns : ndarray of int, or None
-        Of a compressed rotary head: which of the model's query-key coordinates K and Q keep. None for the first ones.
     relative : tuple of RelativeForm
         What the additive term is made of, where that is content and relative position.
     softcap : float or None
         s of a soft cap s tanh(a/s) on the scores.
     sink : float or None
         Score of the null token, which then stands first in every sequence: place 0, of which `tokens` holds zeros.
+    rounding : float
+        Where `probabilities` are those of the layer in float64 on the model's own hidden states, because the model's
+        dtype is short or its logits are large: largest difference of the model's own attention from them. Otherwise 0.
 
     Examples
     --------
@@ -158,10 +159,10 @@ class AttentionHead(Summarised):
     ids: np.ndarray | None = None
     texts: tuple[tuple[str, ...], ...] | None = None
     special: np.ndarray | None = None
-    columns: np.ndarray | None = None
     relative: tuple[RelativeForm, ...] = ()
     softcap: float | None = None
     sink: float | None = None
+    rounding: float = 0.0
 
     @property
     def rotary(self) -> bool:

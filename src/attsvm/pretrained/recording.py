@@ -15,7 +15,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -143,16 +143,38 @@ class AttentionCall:
     relative: tuple[RelativeProduct, ...] = ()
     arguments: tuple[torch.Tensor, ...] = ()
     shared: dict[Any, Any] = field(default_factory=dict)
+    invocations: tuple[Invocation, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Invocation:
+    """A module and what it was called with, enough to call it again.
+
+    Attributes
+    ----------
+    module : Module
+    arguments : tuple
+    keywords : dict
+    """
+
+    module: nn.Module
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
 
 
 @dataclass(eq=False)
 class Frame:
-    """A module whose forward is under way, what it reads, its arguments, and the calls finished inside it."""
+    """A module whose forward is under way, what it reads, its arguments, and the calls finished inside it.
+
+    It has `attended` once an attention call was made inside it.
+    """
 
     module: nn.Module
     stream: Stream
     arguments: tuple[torch.Tensor, ...]
+    invocation: Invocation
     calls: list[ModuleCall] = field(default_factory=list)
+    attended: bool = False
 
 
 def own_eager(module: nn.Module) -> Callable[..., Any]:
@@ -187,6 +209,10 @@ def _identifiers(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> torch.
     return next((one for one in tensors if one.ndim == 2 and one.dtype == torch.long), None)
 
 
+class Enough(Exception):
+    """Ends a forward pass whose last attention call of interest is recorded."""
+
+
 class Recorder:
     """Notes the attention calls of a model's forward passes; made by :func:`recording`.
 
@@ -198,10 +224,16 @@ class Recorder:
         Paths of the modules of all attention calls, in order.
     streams : list of Stream
         Everything that parts of the model were called with, in order.
+    keep : callable
+        Takes each call that is wanted; by default it joins the list.
+    until : int or None
+        Number of the last call of interest: the forward pass ends there, by :class:`Enough`.
     """
 
     def __init__(self, model: nn.Module, include: Callable[[int, str], bool]) -> None:
         self.calls: list[AttentionCall] = []
+        self.keep: Callable[[AttentionCall], object] = self.calls.append
+        self.until: int | None = None
         self.seen: list[str] = []
         self.streams: list[Stream] = []
         self._wanted = include
@@ -218,11 +250,14 @@ class Recorder:
         if stream is not around or not self.frames:
             self.streams.append(stream)
         tensors = tuple(one for one in (*arguments, *keywords.values()) if isinstance(one, torch.Tensor))
-        self.frames.append(Frame(module, stream, tensors))
+        self.frames.append(Frame(module, stream, tensors, Invocation(module, arguments, keywords)))
 
     def leave(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         """Forward hook."""
-        self.frames.pop()
+        attended = self.frames.pop().attended
+        if attended and self.frames:
+            self.frames[-1].attended = True
+            return  # it made no queries or keys, and of a deep model such outputs are many
         argument = arguments[0] if arguments else next(iter(keywords.values()), None)
         if self.frames and isinstance(argument, torch.Tensor) and isinstance(output, torch.Tensor):
             self.frames[-1].calls.append(ModuleCall(self._paths.get(module, ""), module, argument, output))
@@ -240,8 +275,12 @@ class Recorder:
         """Count an attention call of a module, and keep it if it is wanted."""
         path, index = self.path_of(module), len(self.seen)
         self.seen.append(path)
+        self.frames[-1].attended = True
         if self._wanted(index, path):
-            self.calls.append(call(index, path))
+            around = tuple(frame.invocation for frame in reversed(self.frames[-_FRAMES:]))
+            self.keep(replace(call(index, path), invocations=around))
+        if index == self.until:
+            raise Enough
 
     def call_of(self, module: nn.Module, query: torch.Tensor, key: torch.Tensor, scaling: float) -> AttentionCall:
         """Describe a call under way by its queries and keys alone, which is enough to explain them."""
@@ -326,10 +365,13 @@ def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda ind
 
 @contextmanager
 def hooked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """Let a recorder see every module of the model, in evaluation mode, inside the block."""
+    """Let a recorder see every module of the model, in evaluation mode and without a cache, inside the block."""
     training = [module for module in model.modules() if module.training]
+    caching = [config for config in configurations(model) if getattr(config, "use_cache", False) is True]
     handles = []
     try:
+        for config in caching:
+            config.use_cache = False
         for module in model.modules():
             handles.append(module.register_forward_pre_hook(recorder.enter, with_kwargs=True))
             handles.append(module.register_forward_hook(recorder.leave, with_kwargs=True))
@@ -338,5 +380,7 @@ def hooked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+        for config in caching:
+            config.use_cache = True
         for module in training:
             module.training = True

@@ -95,9 +95,9 @@ def _form(call: AttentionCall, product: RelativeProduct, h: int, where: tuple[np
         )
     # Queries of a head carry the scale of the content's scores, keys do not.
     scale = product.factor * ratio / (1.0 if product.of_keys else call.scaling)
-    rows, P = table.tokens[0].detach().double().numpy(), table.weight.numpy()
+    rows, P = table.tokens[0].detach().double().cpu().numpy(), table.weight.cpu().numpy()
     if table.bias is not None:
         rows = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
-        P = np.concatenate([P, table.bias.numpy()[None]])
+        P = np.concatenate([P, table.bias.cpu().numpy()[None]])
     index = product.index[:, min(h, product.index.shape[1] - 1)].expand(len(call.query), -1, -1)
-    return RelativeForm(product.of_keys, rows, P * scale, index.numpy()[where])
+    return RelativeForm(product.of_keys, rows, P * scale, index.cpu().numpy()[where])

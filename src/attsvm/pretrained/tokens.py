@@ -29,15 +29,15 @@ def read_mask(call: AttentionCall) -> tuple[np.ndarray, np.ndarray | None]:
             if rest.any():
                 additive = rest if additive is None else additive + rest
         visible = visible.expand(B, -1, Tq, -1)
-    spread = None if additive is None or not additive.any() else additive.expand(B, -1, Tq, -1).numpy()
-    return visible.numpy(), spread
+    spread = None if additive is None or not additive.any() else additive.expand(B, -1, Tq, -1).cpu().numpy()
+    return visible.cpu().numpy(), spread
 
 
 def _padding(stream: Stream, shape: tuple[int, ...]) -> np.ndarray | None:
     """Tokens that are no padding, bool (B, T), where the stream says so."""
     if stream.padding is None or tuple(stream.padding.shape) != shape:
         return None
-    return stream.padding.bool().numpy()
+    return stream.padding.bool().cpu().numpy()
 
 
 def asking(call: AttentionCall, visible: np.ndarray, *, self_attention: bool) -> np.ndarray:
@@ -71,7 +71,7 @@ def text_places(visible: np.ndarray, asks: np.ndarray, stream: Stream) -> np.nda
 
 def identifiers(stream: Stream, shape: tuple[int, int]) -> np.ndarray | None:
     """Token ids of the keys, int (B, Tk)."""
-    return stream.ids.numpy() if stream.ids is not None and tuple(stream.ids.shape) == shape else None
+    return stream.ids.cpu().numpy() if stream.ids is not None and tuple(stream.ids.shape) == shape else None
 
 
 def token_texts(ids: np.ndarray | None, tokenizer: Any) -> tuple[tuple[tuple[str, ...], ...] | None, np.ndarray | None]:
@@ -94,7 +94,7 @@ class Shared:
         """Return x, with a last coordinate 1 when asked, (B, T, d)."""
         slot = (id(side.tokens), homogeneous)
         if slot not in self._tokens:
-            x = side.tokens.detach().double().numpy()
+            x = side.tokens.detach().double().cpu().numpy()
             if homogeneous:
                 x = np.concatenate([x, np.ones((*x.shape[:2], 1))], axis=2)
             self._tokens[slot] = (side.tokens, x)  # the tensor is kept so that its id stays its own

@@ -12,7 +12,7 @@ torch's fused attention shows neither scores nor probabilities; they are compute
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from attsvm.pretrained.recording import AttentionCall, Recorder, RelativeProduct, hooked, recording
+from attsvm.pretrained.recording import AttentionCall, Enough, Recorder, RelativeProduct, hooked, recording
 
 # What is added to a score to hide a token is this or less; its probability is then zero in float32.
 HIDDEN = -1e4
@@ -267,7 +267,12 @@ def tracing(model: nn.Module, include: Callable[[int, str], bool]) -> Iterator[R
 
 
 def record(
-    model: nn.Module, inputs: Mapping[str, Any], include: Callable[[int, str], bool] = lambda index, path: True
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    include: Callable[[int, str], bool] = lambda index, path: True,
+    *,
+    keep: Callable[[AttentionCall], object] | None = None,
+    until: int | None = None,
 ) -> Recorder:
     """Run the model on inputs without gradients and return what was recorded.
 
@@ -280,7 +285,8 @@ def record(
         If neither shows any attention.
     """
     for way in (recording, tracing):
-        with way(model, include) as recorder, torch.no_grad():
+        with way(model, include) as recorder, torch.no_grad(), suppress(Enough):
+            recorder.keep, recorder.until = keep or recorder.keep, until
             model(**inputs)
         if recorder.seen:
             return recorder
@@ -314,7 +320,7 @@ def _note(recorder: Recorder, trace: Trace, probabilities: torch.Tensor) -> None
         visible = mask > HIDDEN if visible is None else visible & (mask > HIDDEN)
     if visible is not None:
         zero = query.new_zeros(()) if mask is None else mask
-        mask = torch.where(visible, zero, torch.full_like(zero, torch.finfo(query.dtype).min))
+        mask = torch.where(visible, zero, torch.full_like(zero, torch.finfo(zero.dtype).min))
         mask = mask[(None,) * (4 - mask.ndim)]
     recorder.note(
         frames[-1].module,
