@@ -30,6 +30,7 @@ def test_heads_agree_with_the_model(family: str) -> None:
     for head in found:
         assert head.error <= 1e-5
         assert head.rotary == (family in ROTARY)
+        assert head.self_attention == ("EncDec" not in head.name and "encoder_attn" not in head.name)
         np.testing.assert_allclose(head.attention(), head.probabilities, atol=1e-5)
         if not family.startswith("falcon"):  # asked for attentions, it adds a boolean mask or ALiBi twice
             null = head.sink is not None  # stands before the tokens of which the model returns the attention
