@@ -157,7 +157,6 @@ def load(name: str, reads: MediaKind | None = None) -> tuple[Any, Any]:
         ) from error
     if reads is not None:
         return (model if media_kind(model) == reads else model.vision_model), tokenizer
-    assert tokenizer is not None
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer
