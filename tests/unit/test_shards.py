@@ -87,14 +87,11 @@ def test_shards_agree_with_the_problem_in_memory(kind: str, norm: str | float) -
     assert pieces.upper_bound >= value * (1 - TOL)
 
 
-# The solver in memory closes the gap of these by sums in twice the precision, which a pass over shards does not take.
-SHARP = {"queries_of_many_lengths", "very_nearly_between"}
-
-
-@pytest.mark.parametrize("name", sorted(set(NAMED) - SHARP))
+@pytest.mark.parametrize("name", sorted(NAMED))
 def test_named_problems_have_their_answers_in_pieces(name: str) -> None:
     named = NAMED[name]()
     solution = solve(cut(named.problem, 1))
+    assert solution.verify()
     if not named.feasible:
         assert solution.status is Status.INFEASIBLE
         assert solution.certificate is not None

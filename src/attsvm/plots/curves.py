@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -100,5 +102,38 @@ def precision_figure(reference: Run, runs: tuple[PrecisionRun, ...], width: floa
         ax.set_ylim(min(-0.02, *(float(curve.min()) for _, _, curve, *_ in curves)), 1.04)
         ax.axhline(0, color=INK, lw=0.5)
         ax.set_ylabel("correlation with the SVM")
+        legend_below(figure, axes, 2)
+    return figure
+
+
+def compared_figure(names: tuple[str, str], curves: tuple[dict[str, Any], dict[str, Any]], width: float) -> Figure:
+    """Draw the correlations of two studies over each other, a panel for each parameterisation.
+
+    Parameters
+    ----------
+    names : pair of str
+    curves : pair of dict
+        For "W" and "KQ" the steps, and the correlation with the "frobenius" and the "nuclear" SVM, where there is one.
+    width : float
+    """
+    shown = [name for name in TITLES if any(set(NORM_TITLES) & set(one.get(name, ())) for one in curves)]
+    looks = (("-", FIRST), ("--", SECOND))
+    with house_style():
+        figure, axes = panels(width, 3.2, len(shown))
+        for ax, name in zip(axes, shown, strict=True):
+            values, last = [1.0], 1
+            for study, one, (style, color) in zip(names, curves, looks, strict=True):
+                run = one.get(name, {"step": [1]})
+                last = max(last, run["step"][-1])
+                for norm in (norm for norm in NORM_TITLES if norm in run):
+                    own = norm == ("frobenius" if name == "W" else "nuclear")
+                    curve = nines(np.array(run[norm], dtype=float))
+                    label = f"{study}: its {'own' if own else 'other'} SVM"
+                    step = np.maximum(run["step"], 0.5)
+                    ax.plot(step, curve, style, color=color, lw=2.4 if own else 1.0, label=label)
+                    values += [float(np.nanmax(curve)), float(np.nanmin(curve))]
+            step_axis(ax, last)
+            _nines_axis(ax, 1.06 * max(values), min(-0.05, *values) - 0.05)
+            ax.set_title(TITLES[name])
         legend_below(figure, axes, 2)
     return figure

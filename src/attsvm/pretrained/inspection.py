@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
@@ -21,9 +21,10 @@ from attsvm.pretrained.backend import transformers
 from attsvm.pretrained.extract import RefusedHead, examine_heads, tokenize
 from attsvm.pretrained.head import AttentionHead, text_of
 from attsvm.pretrained.layers import AbsentLayer, absent_layers
+from attsvm.pretrained.media import Media, MediaKind, Parts, media_kind
 from attsvm.pretrained.probe import SelectionProbe, fit_selection
 from attsvm.pretrained.rank import HeadRank, head_ranks
-from attsvm.pretrained.selectivity import SelectionReport, asking_heads_queries, selection_report
+from attsvm.pretrained.selectivity import SelectionReport, selection_report, several_seen
 from attsvm.pretrained.types import HeadTypes, head_types
 
 Progress = Callable[[str, float], object]
@@ -44,18 +45,22 @@ class Example:
     attention : tuple of float
     query : int or None
         Its place among the tokens; None for cross-attention.
+    sequence : int
+        The text, image or sound.
     """
 
     tokens: tuple[str, ...]
     attention: tuple[float, ...]
     query: int | None
+    sequence: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class HeadFinding:
     """What was found about one head.
 
-    Its `shows` are queries that show the type it is named by, its `examples` are drawn at random.
+    Its `shows` are queries that show the type it is named by, its `examples` are drawn at random; `parts` says where
+    its tokens are in an image or a sound.
     """
 
     layer: int
@@ -69,6 +74,7 @@ class HeadFinding:
     rank: HeadRank
     shows: tuple[Example, ...]
     examples: tuple[Example, ...]
+    parts: Parts | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +97,8 @@ class Inspection:
     complete : bool
         False when stopped early.
     seconds : float
+    media : Media or None
+        The images or sounds that were read in place of texts.
     """
 
     model: str
@@ -103,10 +111,18 @@ class Inspection:
     seed: int
     complete: bool
     seconds: float
+    media: Media | None = None
 
 
-def load(name: str) -> tuple[Any, Any]:
+def load(name: str, reads: MediaKind | None = None) -> tuple[Any, Any]:
     """Load a model and its tokenizer from a folder or, where there is a network, from the hub.
+
+    Parameters
+    ----------
+    name : str
+    reads : {"images", "audio"}, optional
+        Default: text. There is no tokenizer then where the model has none; of a model of text and images the tower of
+        images is returned.
 
     Raises
     ------
@@ -126,8 +142,8 @@ def load(name: str) -> tuple[Any, Any]:
     source = str(folder) if local else name
     damaged = import_module("safetensors").SafetensorError
     try:
-        _refuse_other_inputs(tf.AutoConfig.from_pretrained(source), name)
-        tokenizer = tf.AutoTokenizer.from_pretrained(source)
+        _refuse_other_inputs(tf.AutoConfig.from_pretrained(source), name, reads)
+        tokenizer = tf.AutoTokenizer.from_pretrained(source) if reads is None else None
         model = tf.AutoModel.from_pretrained(source, dtype="float32")
     except _NoText:
         raise
@@ -139,26 +155,28 @@ def load(name: str) -> tuple[Any, Any]:
             f"{name} is no folder here, and could not be fetched from the Hugging Face hub: without a network, give "
             "the folder of a model that save_pretrained wrote."
         ) from error
+    if reads is not None:
+        return (model if media_kind(model) == reads else model.vision_model), tokenizer
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer
 
 
 class _NoText(ValueError):
-    """A model of images or sound."""
+    """A model of something else than what is there to read."""
 
 
-def _refuse_other_inputs(config: Any, name: str) -> None:
-    """Refuse models that read no text."""
+def _refuse_other_inputs(config: Any, name: str, reads: MediaKind | None) -> None:
+    """Refuse models that read something else."""
     from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
     kind = MODEL_MAPPING.get(type(config), None)
+    own = media_kind(kind)
+    if own == reads or (reads == "images" and hasattr(config, "vision_config")):
+        return
     needed = getattr(kind, "main_input_name", "input_ids")
-    if needed != "input_ids":
-        raise _NoText(
-            f"{name} is a {getattr(kind, '__name__', 'model')}, which reads {needed}; a model of text was expected. "
-            f"From Python, attsvm.pretrained.extract_heads(model, {{{needed!r}: ...}}) gives its heads."
-        )
+    remedy = "a text file (--text)" if own is None else f"a folder of {own} (--{own})"
+    raise _NoText(f"{name} is a {getattr(kind, '__name__', 'model')}, which reads {needed}; {remedy} was expected.")
 
 
 def inspect_model(
@@ -171,6 +189,7 @@ def inspect_model(
     queries: int = 64,
     seed: int = 0,
     progress: Progress | None = None,
+    media: Media | None = None,
 ) -> Inspection:
     """Report on every head of a model.
 
@@ -178,6 +197,7 @@ def inspect_model(
     ----------
     model, tokenizer
     texts : sequence of str
+        Not read where there are media.
     name : str
         For the report. Default: the model's class.
     layers : sequence of int, optional
@@ -187,6 +207,8 @@ def inspect_model(
     seed : int
     progress : callable, optional
         Called with a sentence and the share done; a true result stops, and the heads done so far are returned.
+    media : Media, optional
+        Images or sounds, for a model that reads those.
 
     Returns
     -------
@@ -202,14 +224,14 @@ def inspect_model(
     interrupted = False
     # The BLAS of several heads at once would fight over the cores; one thread each and a head for every core does not.
     with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
-        batch = _with_decoder_inputs(model, tokenize(texts, tokenizer))
+        batch = _with_decoder_inputs(model, tokenize(texts, tokenizer) if media is None else media.inputs)
         pending = examine_heads(model, batch, layers=layers, tokenizer=tokenizer)
         try:
             for count, (layer, heads) in enumerate(groupby(pending, key=lambda head: head.layer)):
                 if tell(f"Inspecting layer {layer}", min(1.0, count / max(total, 1))):
                     interrupted = True
                     break
-                for result in pool.map(lambda head: _inspect_or_refuse(head, queries, seed), heads):
+                for result in pool.map(lambda head: _inspect_or_refuse(head, queries, seed, media), heads):
                     paths[result.name] = None
                     if isinstance(result, RefusedHead):
                         refused.append(result)
@@ -221,32 +243,49 @@ def inspect_model(
     kind = type(model).__name__
     seconds = time.perf_counter() - began
     absent = absent_layers(model, list(paths)) if layers is None and not interrupted else ()
+    count = len(texts if media is None else media.items)
     return Inspection(
-        name or kind, kind, len(texts), tuple(findings), tuple(refused), absent, queries, seed, not interrupted, seconds
+        name or kind,
+        kind,
+        count,
+        tuple(findings),
+        tuple(refused),
+        absent,
+        queries,
+        seed,
+        not interrupted,
+        seconds,
+        media,
     )
 
 
 def _with_decoder_inputs(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
     """Let the decoder of an encoder-decoder that makes no inputs by itself read the text too, shifted by one."""
     shift = getattr(model, "_shift_right", None)
-    if getattr(model.config, "is_encoder_decoder", False) and shift is not None and "decoder_input_ids" not in batch:
+    reads = getattr(model.config, "is_encoder_decoder", False) and "input_ids" in batch
+    if reads and shift is not None and "decoder_input_ids" not in batch:
         return {**batch, "decoder_input_ids": shift(batch["input_ids"])}
     return batch
 
 
-def _inspect_or_refuse(head: AttentionHead | RefusedHead, queries: int, seed: int) -> HeadFinding | RefusedHead:
+def _inspect_or_refuse(
+    head: AttentionHead | RefusedHead, queries: int, seed: int, media: Media | None
+) -> HeadFinding | RefusedHead:
     """Inspect a head; one that cannot be does not end the inspection of the others."""
     if isinstance(head, RefusedHead):
         return head
     try:
-        return inspect_head(head, queries=queries, seed=seed)
+        if media is None:
+            return inspect_head(head, queries=queries, seed=seed)
+        finding = inspect_head(media.labelled(head), queries=queries, seed=seed)
+        return replace(finding, parts=media.parts_of(head))
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         return RefusedHead(head.layer, head.head, head.name, str(error))
 
 
 def inspect_head(head: AttentionHead, *, queries: int, seed: int) -> HeadFinding:
     """Run every report on one head."""
-    sequences = len(np.unique(asking_heads_queries(head).sequence))
+    sequences = len(np.unique(head.sequence[several_seen(head)]))
     probe = None
     if sequences > 1:
         probe = fit_selection(head, queries=2 * queries, seed=seed, time_limit=TIME_LIMIT)
@@ -291,5 +330,7 @@ def _examples(head: AttentionHead, rows: np.ndarray) -> tuple[Example, ...]:
         attention = np.zeros(len(words))
         attention[head.text_place[head.sequence[i], head.mask[i]]] = head.probabilities[i, head.mask[i]]
         length = int(max(np.flatnonzero(attention).max(initial=0), query or 0)) + 1
-        examples.append(Example(words[:length], tuple(attention[:length].round(4).tolist()), query))
+        examples.append(
+            Example(words[:length], tuple(attention[:length].round(4).tolist()), query, int(head.sequence[i]))
+        )
     return tuple(examples)

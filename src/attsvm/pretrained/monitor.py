@@ -33,8 +33,9 @@ import torch
 from attsvm.pretrained.audit import margin_audit
 from attsvm.pretrained.extract import extract_heads
 from attsvm.pretrained.layers import layer_numbers
+from attsvm.pretrained.maps import Place
 from attsvm.pretrained.recording import AttentionCall, Recorder, configurations, own_eager
-from attsvm.pretrained.sources import Place, explain
+from attsvm.pretrained.sources import explain
 
 _COUNTER = itertools.count()
 # Rows of queries looked at: these many sequences, and about these many rows of each.

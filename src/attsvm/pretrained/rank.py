@@ -10,6 +10,7 @@ is that of the coordinates' energies.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,19 +89,37 @@ def rank_profile(
 
 def head_ranks(heads: Iterable[AttentionHead]) -> Iterator[HeadRank]:
     """Measure the ranks of heads one by one; consecutive heads of a layer share the roots of their moments."""
-    tokens = queries = None
-    roots: tuple[np.ndarray, np.ndarray] = (np.zeros(0), np.zeros(0))
+    roots = Roots()
     for head in heads:
-        if head.tokens is not tokens or head.queries is not queries:
-            tokens, queries = head.tokens, head.queries
-            roots = token_root(head), query_root(head)
+        yield roots.rank(head)
+
+
+class Roots:
+    """Roots of the second moments of tokens and queries, made once for consecutive heads that share both."""
+
+    def __init__(self) -> None:
+        self._tokens = self._queries = np.zeros(0)
+        self._roots = np.zeros(0), np.zeros(0)
+        self._lock = threading.Lock()
+
+    def of(self, head: AttentionHead) -> tuple[np.ndarray, np.ndarray]:
+        """Return the roots for a head's tokens and queries."""
+        with self._lock:
+            if head.tokens is not self._tokens or head.queries is not self._queries:
+                self._tokens, self._queries = head.tokens, head.queries
+                self._roots = token_root(head), query_root(head)
+            return self._roots
+
+    def rank(self, head: AttentionHead) -> HeadRank:
+        """Measure the ranks of a head."""
+        of_tokens, of_queries = self.of(head)
         if head.rotary:
             weights = np.sqrt(coordinate_energy(head, head.K, head.Q))
-            scores = np.sqrt(coordinate_energy(head, roots[0] @ head.K, roots[1] @ head.Q))
+            scores = np.sqrt(coordinate_energy(head, of_tokens @ head.K, of_queries @ head.Q))
         else:
             weights = _singular(head.K, head.Q)
-            scores = _singular(roots[0] @ head.K, roots[1] @ head.Q)
-        yield HeadRank(
+            scores = _singular(of_tokens @ head.K, of_queries @ head.Q)
+        return HeadRank(
             head.layer,
             head.head,
             head.K.shape[1],

@@ -310,8 +310,7 @@ class Solution(Summarised):
         Raises
         ------
         ValueError
-            If the norm has no rational certificate (Ky Fan, weighted, Mahalanobis, sums and the larger of two), or
-            exact arithmetic does not prove what the solution claims.
+            If the norm is none of :mod:`attsvm.norms`, or exact arithmetic does not prove what the solution claims.
         OSError
             If the file cannot be written.
 

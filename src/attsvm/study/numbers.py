@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
@@ -74,6 +75,29 @@ def _put_run(put: Any, name: str, run: Run, optimal: np.ndarray) -> None:
         put(f"control_{control.key}_{name}", control.final, f"trained {name} with the {control.label}")
         if len(control.directions) > 2:
             put(f"control_{control.key}_limit_{name}", control.limit, "which one further shuffle would stay below")
+
+
+def series(found: Study) -> dict[str, Any]:
+    """Collect what a later comparison needs beside single numbers: curves, draws of controls, rows held out."""
+    test = found.setup.test
+    held_out = None
+    if test is not None:
+        digest = hashlib.sha256()
+        for array in (test.tokens.tokens, test.tokens.queries, test.tokens.labels, test.mask):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        right = {
+            row.key: "".join("01"[int(one)] for one in row.right) for row in found.accuracies if row.right is not None
+        }
+        held_out = {"digest": digest.hexdigest()[:16], "rows": test.tokens.n, "right": right}
+    return {
+        "curves": {
+            name: {"step": run.trace.step.tolist()}
+            | {norm: [_number(value) for value in curve] for norm, curve in run.curves.items()}
+            for name, run in found.runs.items()
+        },
+        "shuffled_labels": {name: control.test.tolist() for name, control in found.shuffled_labels.items()},
+        "held_out": held_out,
+    }
 
 
 def accuracy_lines(found: Study) -> list[tuple[str, str, str]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
-from attsvm.core.cluster import gathered
+from attsvm.core.cluster import gathered, local_client, remote_client
+from attsvm.data.shards import ShardedProblem
 from attsvm.solvers.sharded.pricing import Source
 
 # Answers that are joined at a time on their way.
@@ -110,6 +112,30 @@ class OnCluster:
         self.sent += sum(map(_size, own))
         self.received += _size(answers)
         return answers
+
+
+@contextmanager
+def pool_of(problem: ShardedProblem, scheduler: str | None, workers: int | None) -> Iterator[Pool]:
+    """Choose who looks at the shards.
+
+    Parameters
+    ----------
+    problem : ShardedProblem
+    scheduler : str, optional
+        Address of a running scheduler.
+    workers : int, optional
+        Processes to start here instead. Without either this process does it.
+    """
+    if scheduler is not None:
+        if workers is not None:
+            raise ValueError(f"workers is {workers} and scheduler {scheduler!r}; one of the two was expected.")
+        with remote_client(scheduler) as client:
+            yield OnCluster(client, problem.shards)
+    elif workers is not None:
+        with local_client(workers) as client:
+            yield OnCluster(client, problem.shards)
+    else:
+        yield Here(problem.shards)
 
 
 def _same(value: Any) -> Any:
