@@ -59,6 +59,8 @@ NOUNS = {
     None: ("a text", "text", "token"), "images": ("an image", "image", "patch"),
     "audio": ("a sound", "sound", "stretch"),
 }  # fmt: skip
+# What the page explains, as the documentation's glossary does.
+TERMS = ("Attention SVM", "Selection", "Margin", "Neighbour, support token", "Correlation", "Query")
 # Three letters and a colour for each named type, in the map of types.
 SHORT = {
     "previous": "prv", "offset": "off", "duplicate": "dup", "induction": "ind", "first": "1st", "delimiter": "del",
@@ -258,7 +260,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
         index = pages.get_template("inspection.html.j2").render(
             found=inspection, record=record, measures=shown, page_name=page_name, percent=percent,
             version=record["attsvm"], grid=_grid(inspection), refusals=refusals(inspection), short=SHORT, hues=HUES,
-            noun=noun,
+            noun=noun, terms=TERMS,
         )  # fmt: skip
         (beside / "index.html").write_text(index, encoding="utf-8")
         template = pages.get_template("head.html.j2")

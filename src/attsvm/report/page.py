@@ -39,6 +39,8 @@ class Picture:
         What to look at.
     responsive : bool
         Whether `draw` heeds the width; telephones get the column's figure otherwise.
+    own_colours : bool
+        Whether it shows images of the user's, whose colours a dark page must not turn round.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Picture:
     alt: str
     caption: str
     responsive: bool = True
+    own_colours: bool = False
 
     def save(self, directory: Path, name: str | None = None) -> None:
         """Write it as PNG and PDF, under its own name by default."""
