@@ -80,14 +80,13 @@ class Tape(TorchDispatchMode):
 
     Attributes
     ----------
-    inputs, outputs : dict of str to list of Tensor
-        What modules read and put out, by their path.
+    inputs : dict of str to list of Tensor
+        What modules read, call by call, by their path.
     """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.inputs: dict[str, list[torch.Tensor]] = {}
-        self.outputs: dict[str, list[torch.Tensor]] = {}
         self._makers: dict[int, Operation] = {}
         self._names: dict[int, list[str]] = {}  # modules that put a tensor out, the innermost first
         self._constants = {id(one): name for name, one in (*model.named_parameters(), *model.named_buffers())}
@@ -131,7 +130,6 @@ class Tape(TorchDispatchMode):
         """Take down what a module read and put out."""
         self._alive += [given, output]
         self.inputs.setdefault(path, []).append(given)
-        self.outputs.setdefault(path, []).append(output)
         while True:  # a projection puts out a view of its product
             self._names.setdefault(id(output), []).append(path)
             maker = self.maker(output)
