@@ -244,3 +244,14 @@ def test_margins_stay_within_their_tolerance_of_the_solution(p: float) -> None:
         assert moved.max() > 1e-9  # the loose one is loose
         active = np.asarray(sharp.dual) > 1e-6 * np.asarray(sharp.dual).max()
         assert np.asarray(loose.support)[active & problem.rejected].all()
+
+
+@pytest.mark.parametrize("p", [8.0, 20.0])
+@pytest.mark.parametrize("family", ["planted", "several", "near_duplicates"])
+def test_large_powers_do_not_stall_where_entries_change_sign(family: str, p: float) -> None:
+    """Few constraints on many entries: entries of W that cross zero have no curvature, steps no limit there."""
+    size = (10, 5, 30)
+    for seed in range(2):
+        problem = FAMILIES[family].make(np.random.default_rng([seed, *size]), *size)
+        solution = solve(problem, p, max_iter=150)
+        assert solution.status is Status.OPTIMAL

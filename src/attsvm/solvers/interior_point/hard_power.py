@@ -49,16 +49,9 @@ class Point:
 
 
 def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Control) -> None:
-    """Run from a feasible W and multipliers of the Frobenius problem until the control is satisfied or progress ends.
+    """Solve a hard margin without a prior in an entrywise norm with 1 < p < inf, until progress ends.
 
-    Parameters
-    ----------
-    setting : Setting
-        A hard margin without a prior, in an entrywise norm with 1 < p < inf.
-    W : ndarray, shape (p, r)
-        Smallest margin one.
-    dual : ndarray, shape (n, T)
-    control : Control
+    Starts from W (p, r), smallest margin one, and multipliers (n, T) of the Frobenius problem.
     """
     reduced, p = setting.reduced, setting.terms.norm.power
     assert p is not None
@@ -84,18 +77,7 @@ def exponents(p: float) -> list[float]:
 
 
 class PowerNorm:
-    """Barrier steps for one exponent.
-
-    Parameters
-    ----------
-    reduced : Reduced
-    system : DiagonalNormal
-    p : float
-    W : ndarray, shape (p, r)
-        Smallest margin one.
-    dual : ndarray, shape (n, T)
-        A guess, of any scale.
-    """
+    """Barrier steps for one exponent, from W (p, r), smallest margin one, and multipliers (n, T) of any scale."""
 
     def __init__(self, reduced: Reduced, system: DiagonalNormal, p: float, W: np.ndarray, dual: np.ndarray) -> None:
         self.reduced, self.system, self.p, self.q = reduced, system, p, p / (p - 1.0)
@@ -158,10 +140,11 @@ class PowerNorm:
         """Take one Newton step and lower the barrier, not below ``smallest``; False when rounding ends the progress."""
         x, inner, primal_side = self.point, self.reduced.rejected, self.p > 2
         adjoint = self._adjoint(x.dual, x.tie)
-        where, r = (x.W, self.p) if primal_side else (adjoint, self.q)
-        size = np.abs(where)
+        where, other, r = (x.W, adjoint, self.p) if primal_side else (adjoint, x.W, self.q)
+        slope = np.sign(where) * np.abs(where) ** (r - 1)
+        # An entry on its way through zero has no curvature of its own: that of where its counterpart sends it.
+        size = np.maximum(np.abs(where), np.abs(other) ** (1 / (r - 1)))
         curvature = (r - 1) * np.maximum(size ** (r - 2), FLOOR * float(size.max()) ** (r - 2))
-        slope = np.sign(where) * size ** (r - 1)
         # What W lacks of stationarity, h (phi(M) - W) or M - phi(W). The slacks follow the steps of W, so that rounding
         # of the margins is never multiplied by theta.
         if primal_side:
