@@ -12,18 +12,10 @@ import pytest
 from scipy.linalg import LinAlgError, cho_factor
 
 from attsvm import SelectionProblem, Status, solve
-from attsvm.core.interruption import interruptible
 from attsvm.solvers.common import cholesky
 
 # Each of these runs for ten seconds and more on a core of 2 to 3 GHz.
 PHASES = {
-    "linear program": """
-from attsvm.core.reduction import reduce
-from attsvm.solvers.common.farkas import by_linear_program
-reduced = reduce(attsvm.SelectionProblem(rng.standard_normal((400, 12, 20)), rng.standard_normal((400, 20)), [0] * 400))
-ready()
-by_linear_program(reduced, None)
-""",
     "Cholesky factor": """
 from attsvm.solvers.common.cholesky import factor
 matrix = np.full((7000, 7000), 0.5)
@@ -99,14 +91,6 @@ def test_a_contradiction_without_a_cycle_keeps_to_its_limit(norm: str) -> None:
     solution = solve(contradictory(), norm, time_limit=1.0)
     assert solution.status in (Status.TIME_LIMIT, Status.INFEASIBLE, Status.OPTIMAL)
     assert solution.seconds < 3.0
-
-
-def test_a_call_in_another_thread_returns_raises_and_keeps_the_error_state() -> None:
-    assert interruptible(divmod, 7, 2) == (3, 1)
-    with pytest.raises(ZeroDivisionError):
-        interruptible(divmod, 7, 0)
-    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
-        interruptible(lambda: np.ones(1) / np.zeros(1))
 
 
 def test_factors_in_panels_are_those_of_lapack(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from attsvm.core.reduction import Reduced, reduce
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.nuclear.first_order import FirstOrder
-from attsvm.solvers.nuclear.portfolio import METHODS, merge_duplicates
+from attsvm.solvers.nuclear.portfolio import METHODS
 from attsvm.solvers.nuclear.pursuit import pursue
 from problems import FAMILIES
 
@@ -133,29 +133,6 @@ def test_infeasible_problems_never_reach_the_steps() -> None:
     solution = solve(draw("contradicted", (10, 6, 8), 2), "nuclear", method="first_order")
     assert solution.status is Status.INFEASIBLE
     assert "first order" not in solution.method
-
-
-def test_duplicates_are_merged_and_nothing_else() -> None:
-    problem = draw("planted", (6, 8, 10), 17)
-    alone = reduce(problem)
-    assert merge_duplicates(alone) is alone
-    twice = np.r_[0:6, 0:6]
-    doubled = reduce(SelectionProblem(problem.tokens[twice], problem.queries[twice], problem.selected[twice]))
-    merged = merge_duplicates(doubled)
-    assert merged.rejected.sum() == alone.rejected.sum()
-    kept = merged.rejected
-    # Every constraint left out equals one that was kept.
-    for row, column in np.argwhere(doubled.rejected & ~kept):
-        same = np.abs(doubled.delta[kept] - doubled.delta[row, column]).max(axis=1) < 1e-12
-        assert (np.abs(doubled.queries[np.nonzero(kept)[0]][same] - doubled.queries[row]).max(axis=1) < 1e-12).any()
-
-
-def test_ties_and_inequalities_are_not_merged_with_each_other() -> None:
-    # The second token ties with the first and the third equals it: infeasible, which merging would hide.
-    tokens = np.array([[[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]])
-    merged = merge_duplicates(reduce(SelectionProblem(tokens, [[1.0, 2.0]], np.array([[True, True, False]]))))
-    assert merged.tied.sum() == 1
-    assert merged.rejected.sum() == 1
 
 
 def test_doubled_queries_change_nothing() -> None:

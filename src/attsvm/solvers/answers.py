@@ -25,16 +25,7 @@ EXISTS = "By exact arithmetic a W exists."
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Turns what a run leaves into solutions of a hard-margin problem.
-
-    Parameters
-    ----------
-    problem : SelectionProblem
-    norm : Norm
-    tol : float
-    control : Control
-        Of the run, whose statistics a solution carries.
-    """
+    """Turns what a run leaves into solutions of a hard-margin problem, which carry the statistics of its control."""
 
     problem: SelectionProblem
     norm: Norm

@@ -248,13 +248,8 @@ def solve_regularised(
 
     Parameters
     ----------
-    problem : SelectionProblem
-    norm : Norm
-    regularisation : Regularisation
     control : Control
         Aiming below ``tol``.
-    tol : float
-    warm_start : Solution, optional
     opening : Solution, optional
         For a hard margin: the Frobenius solution without a prior, or the proof that no W exists.
     streamed : bool

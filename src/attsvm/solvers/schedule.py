@@ -112,8 +112,6 @@ SMALL, FEW_ENTRIES, SMALL_PRODUCTS, WARM = 40_000, 1100, 1_200_000, 1000
 ROW_ENTRIES, FEWER_ROWS, FEWER_ROWS_LINEAR = 200, 2.0, 4.0
 # Bytes of token differences above which they are streamed instead of copied.
 STREAM_BYTES = 1 << 28
-# Entries of the dense constraints up to which the last resort, a linear program, asks whether any W exists.
-LINEAR_PROGRAM_ENTRIES = 50_000_000
 
 
 def nuclear_first_order_work(shape: tuple[int, int], m: int) -> float:
@@ -148,7 +146,6 @@ def take_turns(turns: list[Turn], control: Control) -> np.ndarray | None:
     ----------
     turns : list of Turn
         In order of preference.
-    control : Control
 
     Returns
     -------

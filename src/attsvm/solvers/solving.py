@@ -18,7 +18,6 @@ from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certified import LENIENT
 from attsvm.solution.solution import Solution
 from attsvm.solvers.answers import Answers
-from attsvm.solvers.common import farkas
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.setting import Setting, Terms
@@ -31,7 +30,6 @@ from attsvm.solvers.regularised import Regularisation, read_regularisation, solv
 from attsvm.solvers.schedule import (
     FEW_ENTRIES,
     GRAM_LIMIT,
-    LINEAR_PROGRAM_ENTRIES,
     SMALL,
     SMALL_PRODUCTS,
     STREAM_BYTES,
@@ -284,8 +282,6 @@ def _in_memory(
         if not (control.solved or control.stopped):
             with np.errstate(**LENIENT):
                 certificate = _choose(base, method)(reduced, control, guess)
-        if certificate is None and control.W is None and control.stopped is None:
-            certificate = _last_resort(reduced, control)
     return (
         None if certificate is None else reduced.lift_dual(certificate),
         None if control.W is None else reduced.lift(control.W),
@@ -318,19 +314,9 @@ def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Contro
     """Judge an earlier pair as it stands, which ends a refit, and hand its multipliers to the method."""
     dual = reduced.gather(warm_start.certified.dual)
     control.method = control.method or "warm start"
-    control.earlier = reduced.lower(warm_start.certified.W)
     with np.errstate(**LENIENT):
-        Setting.hard_margin(reduced, measure).report(control.earlier, dual, control)
+        Setting.hard_margin(reduced, measure).report(reduced.lower(warm_start.certified.W), dual, control)
     return dual
-
-
-def _last_resort(reduced: Reduced, control: Control) -> np.ndarray | None:
-    """Ask a linear program whether any W exists; continue from its multipliers."""
-    if reduced.rejected.sum() * np.prod(reduced.shape) > LINEAR_PROGRAM_ENTRIES:
-        return None
-    control.enter("linear program")
-    _, dual = farkas.by_linear_program(reduced, control.remaining)
-    return farkas.certificate(reduced, dual, control)
 
 
 def _check_options(

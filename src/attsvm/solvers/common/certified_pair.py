@@ -78,17 +78,12 @@ def certify_pair(
 
     Parameters
     ----------
-    problem : SelectionProblem
     terms : Terms
         In the original coordinates.
     prior, W : ndarray, shape (d, dz)
     dual : ndarray, shape (n, T)
     sharp : bool
         Take the margins that cost something, and the multipliers' pull, in twice the working precision.
-
-    Returns
-    -------
-    CertifiedPair
     """
     dual = terms.clip(dual)
     with np.errstate(**LENIENT):
@@ -130,14 +125,7 @@ def certify_pair(
 def recheck_pair(problem: SelectionProblem, terms: Terms, prior: np.ndarray, pair: CertifiedPair, tol: float) -> Proof:
     """Bound the smallest objective from W and the multipliers of a pair again, and hold what it says against that.
 
-    Parameters
-    ----------
-    problem : SelectionProblem
-    terms : Terms
-    prior : ndarray, shape (d, dz)
-    pair : CertifiedPair
-    tol : float
-        The relative gap that is promised; infinite for none.
+    The relative gap ``tol`` is promised; infinite for none.
     """
     if not (np.isfinite(pair.W).all() and np.isfinite(pair.dual).all()):
         return unproven("W or the multipliers are not finite.", METHOD)

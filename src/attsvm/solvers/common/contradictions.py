@@ -21,10 +21,6 @@ CHUNK_ENTRIES = 1 << 20  # token entries read at a time
 def opposite_demands(problem: SelectionProblem) -> np.ndarray | None:
     """Look for a cycle of demands among queries of one direction.
 
-    Parameters
-    ----------
-    problem : SelectionProblem
-
     Returns
     -------
     ndarray or None

@@ -83,8 +83,6 @@ class Control:
         self.stopped: Status | None = None
         self.W: np.ndarray | None = None
         self.dual: np.ndarray | None = None
-        # W of a warm start in the method's coordinates, as it was: not scaled, equal scores not restored.
-        self.earlier: np.ndarray | None = None
         self._watch = Stopwatch()
         self._objective = np.inf
         self._bound = 0.0

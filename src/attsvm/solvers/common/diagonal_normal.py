@@ -12,6 +12,7 @@ Cholesky's rounding error does not depend on the scaling of rows and columns, so
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -23,7 +24,7 @@ from attsvm.solvers.common import cholesky as equilibrated
 from attsvm.solvers.common.ties import Solver, Ties
 from attsvm.solvers.schedule import FEWER_ROWS, ROW_ENTRIES
 
-REFINEMENTS = 10
+REFINEMENTS, EXACT = 10, 1e-12  # at most; and where a residual, in parts of the right-hand side, needs none
 
 
 class DiagonalNormal(Ties):
@@ -31,10 +32,10 @@ class DiagonalNormal(Ties):
 
     Parameters
     ----------
-    reduced : Reduced
-    fewer : float
-        How many times fewer than entries of W the constraints must be for the system over them to be factored. That
-        over the entries is more accurate near the end, where theta spans twenty decades and h nearly as many.
+    fewer, least : float
+        How many times fewer than entries of W the constraints must be, and how many entries there must be, for the
+        system over the constraints to be factored. That over the entries is more accurate near the end, where theta
+        spans twenty decades and h nearly as many.
 
     Attributes
     ----------
@@ -42,17 +43,17 @@ class DiagonalNormal(Ties):
         Whether they are.
     """
 
-    def __init__(self, reduced: Reduced, fewer: float = FEWER_ROWS) -> None:
+    def __init__(self, reduced: Reduced, fewer: float = FEWER_ROWS, least: int = ROW_ENTRIES) -> None:
         super().__init__(reduced)
         size = int(np.prod(reduced.shape))
         count = int(reduced.rejected.sum())
         self._rows = np.nonzero(reduced.rejected)
-        self.few = size > ROW_ENTRIES and (count + len(self.basis)) * fewer < size
+        self.few = size > least and (count + len(self.basis)) * fewer < size
         if not self.few:
             self._normal = NormalMatrix(reduced)
 
-    def factor(self, h: np.ndarray, theta: np.ndarray, bent: np.ndarray | None = None) -> Solver:
-        """Factor for h (p, r) > 0 and theta (n, T) >= 0; the result maps r (p, r) to x (p, r) and nu (k,).
+    def factor(self, h: np.ndarray | float, theta: np.ndarray, bent: np.ndarray | None = None) -> Solver:
+        """Factor for h > 0, (p, r) or a number, and theta (n, T) >= 0; the result maps r (p, r) to x (p, r), nu (k,).
 
         The rank-one matrix bent bent^T, where given, is taken off diag(h) (Sherman and Morrison).
 
@@ -74,7 +75,7 @@ class DiagonalNormal(Ties):
                 if bent is not None:
                     left += bent * float((bent * x).sum())
                 error = float(np.abs(left).max())
-                if not error < 0.5 * best:
+                if not error < 0.5 * best or error <= EXACT * float(np.abs(r).max()):
                     break
                 best = error
                 more, more_tie = once(left)
@@ -83,22 +84,22 @@ class DiagonalNormal(Ties):
 
         return solve
 
-    def _factor_entries(self, h: np.ndarray, theta: np.ndarray) -> Solver:
+    def _factor_entries(self, h: np.ndarray | float, theta: np.ndarray) -> Solver:
         matrix = self._normal.form(theta)
-        matrix[np.diag_indices(len(matrix))] += h.ravel()
+        matrix[np.diag_indices(len(matrix))] += np.ravel(h)
         return self.eliminate(equilibrated.factor(matrix))
 
-    def _factor_rows(self, h: np.ndarray, theta: np.ndarray) -> Solver:
+    def _factor_rows(self, h: np.ndarray | float, theta: np.ndarray) -> Solver:
         reduced, where, basis = self._reduced, self._rows, self.basis
         count = len(where[0])
         compliance = 1.0 / h
         matrix = np.empty((count + len(basis),) * 2)
-        matrix[:count, :count] = self._gram(compliance)
+        matrix[:count, :count] = self._gram(compliance) if isinstance(compliance, np.ndarray) else self._plain / h
         inner = np.arange(count)
         matrix[inner, inner] += 1.0 / np.maximum(theta[where], 1e-300)
-        image = basis * compliance.ravel()
+        image = basis * np.ravel(compliance)
         for k, row in enumerate(image, start=count):
-            matrix[:count, k] = matrix[k, :count] = reduced.apply(row.reshape(h.shape))[where]
+            matrix[:count, k] = matrix[k, :count] = reduced.apply(row.reshape(reduced.shape))[where]
         matrix[count:, count:] = image @ basis.T
         inverse = equilibrated.factor(matrix)
 
@@ -111,6 +112,11 @@ class DiagonalNormal(Ties):
             return self.project(x), -multipliers[count:]
 
         return solve
+
+    @cached_property
+    def _plain(self) -> np.ndarray:
+        """A A^T, (m, m)."""
+        return self._reduced.gram(*self._rows)
 
     def _gram(self, compliance: np.ndarray) -> np.ndarray:
         """Return A diag(compliance) A^T, (m, m), query by query: a constraint's p r entries are never written out."""

@@ -30,16 +30,8 @@ from attsvm.solvers.common.setting import Terms
 def prove_pair(problem: SelectionProblem, terms: Terms, prior: np.ndarray, pair: CertifiedPair, tol: float) -> Proof:
     """Bound the smallest objective exactly, and compare what a pair says with the interval.
 
-    Parameters
-    ----------
-    problem : SelectionProblem
-    terms : Terms
-        In the original coordinates.
-    prior : ndarray, shape (d, dz)
-    pair : CertifiedPair
-        W and the multipliers are read as floats; nothing else is believed.
-    tol : float
-        The relative gap that is promised; infinite for none.
+    W and the multipliers of the pair are read as floats, nothing else of it is believed; the relative gap ``tol`` is
+    promised, infinite for none.
     """
     if not (np.isfinite(pair.W).all() and np.isfinite(pair.dual).all()):
         return unproven("W or the multipliers are not finite.", METHOD)

@@ -1,19 +1,14 @@
 r"""Search for multipliers that prove infeasibility.
 
-Two ways to lam >= 0 with A^T lam = 0. *Correction*: the multipliers of a diverging dual, normalised, are nearly such a
-certificate; the smallest relative change e with :math:`A_J^\top\mathrm{diag}(\lambda_J)(1+e) = 0` makes them exact
-when no entry of e reaches -1. *Linear programming*: maximise the smallest margin over a box (HiGHS through SciPy); its
-dual is a certificate with few supports when the maximum is zero. Either result is corrected to rounding level, and
-:class:`attsvm.proofs.certificate.FarkasCertificate` has the last word.
+The multipliers of a diverging dual, normalised, are nearly lam >= 0 with A^T lam = 0; the smallest relative change e
+with :math:`A_J^\top\mathrm{diag}(\lambda_J)(1+e) = 0` makes them exact when no entry of e reaches -1. That is
+corrected to rounding level, and :class:`attsvm.proofs.certificate.FarkasCertificate` has the last word.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
 
-from attsvm.core.interruption import interruptible
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.proofs.certificate import existence_ratio
@@ -74,50 +69,6 @@ def work(reduced: Reduced, dual: np.ndarray) -> float:
     if support * entries <= DENSE_ENTRIES:
         return 8.0 * max(support, entries) * smaller**2 / BLOCKED
     return 3.0 * smaller**3 / BLOCKED
-
-
-def by_linear_program(reduced: Reduced, time_limit: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """Maximise the smallest margin over |W_ac| <= 1, for ``time_limit`` seconds at most.
-
-    Returns
-    -------
-    W : ndarray, shape (p, r)
-        The maximiser.
-    dual : ndarray, shape (n, T)
-        The multipliers of the margins.
-    """
-    p, r = reduced.shape
-    size = p * r
-    rows, columns = np.nonzero(reduced.rejected)
-    entries = reduced.constraint_rows(rows, columns)
-    # Every constraint is scaled to length one: the smallest *normalised* margin has the same sign.
-    entries /= reduced.lengths[rows, columns][:, None]
-    upper = np.hstack([-entries, np.ones((len(rows), 1))])
-    tied_rows, tied_columns = np.nonzero(reduced.tied)
-    equal = None
-    if len(tied_rows):
-        ties = reduced.constraint_rows(tied_rows, tied_columns)
-        equal = coo_array(np.hstack([ties, np.zeros((len(tied_rows), 1))]))
-    cost = np.zeros(size + 1)
-    cost[-1] = -1.0
-    outcome = interruptible(
-        linprog,
-        cost,
-        A_ub=upper,
-        b_ub=np.zeros(len(rows)),
-        A_eq=equal,
-        b_eq=None if equal is None else np.zeros(len(tied_rows)),
-        bounds=[(-1.0, 1.0)] * size + [(None, 1.0)],
-        method="highs",
-        options={} if time_limit is None else {"time_limit": time_limit},
-    )
-    dual = np.zeros(reduced.rejected.shape)
-    if outcome.x is None:
-        return np.zeros((p, r)), dual
-    dual[rows, columns] = np.maximum(-outcome.ineqlin.marginals, 0.0) / reduced.lengths[rows, columns]
-    if len(tied_rows):
-        dual[tied_rows, tied_columns] = -outcome.eqlin.marginals
-    return outcome.x[:-1].reshape(p, r), dual
 
 
 def _relative_change(reduced: Reduced, dual: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -33,21 +33,7 @@ LARGEST = 4_000_000
 
 
 def refine(problem: SelectionProblem, norm: Norm, certified: Certified, tol: float) -> Certified:
-    """Certify in twice the working precision, correcting W and the multipliers where that is not enough.
-
-    Parameters
-    ----------
-    problem : SelectionProblem
-    norm : Norm
-    certified : Certified
-        Open by no more than rounding.
-    tol : float
-
-    Returns
-    -------
-    Certified
-        The best found; ``certified`` itself when nothing is better.
-    """
+    """Certify in twice the working precision what rounding leaves open, correcting W and the multipliers if need be."""
     best = certify(problem, norm, certified.W, certified.dual, sharp=True)
     if best.gap <= tol or not np.isfinite(certified.objective):
         return best

@@ -22,10 +22,6 @@ RANK = 1e-12
 class Ties:
     """The tied tokens of a reduced problem.
 
-    Parameters
-    ----------
-    reduced : Reduced
-
     Attributes
     ----------
     basis : ndarray, shape (k, p r)

@@ -39,22 +39,9 @@ SHORTER = tuple(0.5**k for k in range(1, 13))
 
 
 def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int) -> Steps:
-    """Improve multipliers by Newton steps on growing working sets.
+    """Improve multipliers (n, T), which the last ones replace, by Newton steps on ``rounds`` growing working sets.
 
-    Parameters
-    ----------
-    setting : Setting
-    dual : ndarray, shape (n, T)
-        Starting multipliers, within their bounds; replaced by the last ones.
-    control : Control
-        Has the best ones.
-    rounds : int
-        Largest number of working sets tried.
-
-    Yields
-    ------
-    float
-        Work.
+    They start within their bounds; ``control`` has the best ones.
     """
     reduced, terms = setting.reduced, setting.terms
     V = reduced.adjoint(dual)

@@ -61,19 +61,8 @@ def solve_frobenius(
 ) -> np.ndarray | None:
     """Solve the hard margin without a prior, leaving W and multipliers with ``control``.
 
-    Parameters
-    ----------
-    reduced : Reduced
-    control : Control
-    start : ndarray, shape (n, T), optional
-        Multipliers to start from.
-    method : str, optional
-        A key of :data:`METHODS`, to run no other.
-
-    Returns
-    -------
-    ndarray or None
-        Multipliers that prove infeasibility, when they do.
+    Starts from the multipliers ``start`` (n, T), if any; ``method``, a key of :data:`METHODS`, runs no other. Returns
+    multipliers (n, T) that prove infeasibility, when they do.
     """
     return solve_setting(Setting.hard_margin(reduced, FROBENIUS), control, start, method=method)
 

@@ -45,25 +45,8 @@ EXCHANGES = 0.02  # seconds of work after which other methods, and the clock, ha
 def solve_by_prices(setting: Setting, control: Control, start: np.ndarray, share: float = OPENING_SHARE) -> Steps:
     """Solve a hard margin without a prior, leaving W and multipliers with ``control``.
 
-    Parameters
-    ----------
-    setting : Setting
-    control : Control
-    start : ndarray, shape (n, T)
-        A guess of the multipliers, on the scale of W = A^T start; not modified.
-    share : float
-        Of the constraints that may be held, the part that the guess opens with: one where it comes from the solution of
-        a similar problem.
-
-    Yields
-    ------
-    float
-        Work.
-
-    Returns
-    -------
-    ndarray or None
-        Multipliers that prove infeasibility, when they do.
+    ``start`` (n, T) is a guess of the multipliers, on the scale of W = A^T start, and not modified. Of the constraints
+    that may be held it opens with the part ``share``: one where it comes from the solution of a similar problem.
     """
     reduced = setting.reduced
     n, T, p = reduced.delta.shape

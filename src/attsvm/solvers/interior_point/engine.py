@@ -37,15 +37,21 @@ FLOOR = 0.1  # smallest slack of a hard margin to start from
 
 
 class Term(Protocol):
-    """What a Newton direction asks of a norm.
+    """What steps ask of a norm.
 
     Attributes
     ----------
     tie : ndarray, shape (k,)
         Multipliers of the ties' basis.
+    joint : bool
+        Whether the primal and the dual step must have one length.
+    degree : int
+        Number of its complementarity products.
     """
 
     tie: np.ndarray
+    joint: bool
+    degree: int
 
     @property
     def V(self) -> np.ndarray:
@@ -54,10 +60,6 @@ class Term(Protocol):
 
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V (p, r), on the ties, with products of the size of mu."""
-        ...
-
-    def extend(self, setting: Setting) -> None:
-        """Take the constraints of another setting, which differs in its rejected tokens only."""
         ...
 
     def factor(self, theta: np.ndarray) -> None:
@@ -71,21 +73,6 @@ class Term(Protocol):
         """
         ...
 
-
-class NormTerm(Term, Protocol):
-    """What predictor-corrector steps ask of a norm as well.
-
-    Attributes
-    ----------
-    joint : bool
-        Whether the primal and the dual step must have one length.
-    degree : int
-        Number of its complementarity products.
-    """
-
-    joint: bool
-    degree: int
-
     def complementarity(self) -> float:
         """Sum of the complementarity products."""
         ...
@@ -98,8 +85,8 @@ class NormTerm(Term, Protocol):
         """Largest primal and dual step."""
         ...
 
-    def advance(self, move: Any, primal: float, dual: float, adjoint: np.ndarray) -> None:
-        """Take the step; ``adjoint`` is A^T lam after it."""
+    def advance(self, move: Any, primal: float, dual: float) -> None:
+        """Take the step."""
         ...
 
 
@@ -121,15 +108,13 @@ class SoftInteriorPoint:
 
     Parameters
     ----------
-    setting : Setting
-    term : NormTerm
     V : ndarray, shape (p, r)
         Where to start.
     centre : float
         The first mu, in parts of the objective a token: far from the bounds, since multipliers do not fit V yet.
     """
 
-    def __init__(self, setting: Setting, term: NormTerm, V: np.ndarray, centre: float = CENTRE) -> None:
+    def __init__(self, setting: Setting, term: Term, V: np.ndarray, centre: float = CENTRE) -> None:
         self.reduced, self.terms = setting.reduced, setting.terms
         self.term: Any = term
         self._inner = self.terms.rejected
@@ -275,7 +260,7 @@ class SoftInteriorPoint:
         primal, dual = self._lengths(*move)
         primal, dual = min(1.0, STEP_BACK * primal), min(1.0, STEP_BACK * dual)
         self.point = moved(x, move[0], primal, dual)
-        term.advance(move[1], primal, dual, self.reduced.adjoint(self.point.dual))
+        term.advance(move[1], primal, dual)
         return max(primal, dual) > 1e-7
 
     def _complementarity(self, x: Slacks) -> float:
@@ -321,15 +306,8 @@ def run(
 ) -> None:
     """Step until the control is satisfied or progress ends.
 
-    Parameters
-    ----------
-    method : SoftInteriorPoint
-    setting : Setting
-    control : Control
-    attempt : callable, optional
-        Shown every iterate, and whether it is the last one; True ends the run.
-    unit : float
-        V of the setting over V of the method.
+    ``attempt`` is shown every iterate, and whether it is the last one; True ends the run. ``unit`` is V of the setting
+    over V of the method.
     """
     best, waited = np.inf, 0
     for _ in range(MAX_STEPS):

@@ -5,99 +5,32 @@ For correlated tokens the coordinate method crawls and working sets churn; the s
 
 .. math:: (I + A^\top \Theta A)\, dV - B^\top d\nu = \mathrm{rhs}, \qquad B\,dV = 0,
 
-B an orthonormal basis of the ties' rows, which are thus kept exactly. The matrix is (p r) x (p r), formed in one
-product (:mod:`attsvm.core.normal_matrix`); when there are fewer constraints than entries of W the same step is taken on
-:math:`\Theta^{-1} + A P A^\top`, P the projection onto BW = 0, whose second term is formed once.
+B an orthonormal basis of the ties' rows, which are thus kept exactly: the system of
+:mod:`attsvm.solvers.common.diagonal_normal` with a diagonal of ones.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
-from attsvm.solvers.common import cholesky as equilibrated
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.common.ties import Solver, Ties
 from attsvm.solvers.interior_point.engine import CENTRE, Slacks, SoftInteriorPoint
 from attsvm.solvers.interior_point.terms import FAR, Move
 from attsvm.solvers.schedule import BLOCKED, COORDINATE_OPERATIONS, OVERHEAD, STEP_OPERATIONS, STREAMED
 
 
-class EuclideanSystem:
-    """Factors and solves the systems above for one reduced problem.
-
-    Parameters
-    ----------
-    reduced : Reduced
-    ties : Ties
-        Of the same problem.
-    """
-
-    def __init__(self, reduced: Reduced, ties: Ties) -> None:
-        self._reduced, self._ties = reduced, ties
-        rows, columns = np.nonzero(reduced.rejected)
-        self._where = rows, columns
-        self._normal = None
-        if in_dual_space(reduced):
-            self._gram = reduced.gram(rows, columns)
-            for row in ties.basis:
-                image = reduced.apply(row.reshape(reduced.shape))[rows, columns]
-                self._gram -= np.outer(image, image)
-        else:
-            self._normal = NormalMatrix(reduced)
-
-    def factor(self, theta: np.ndarray) -> Solver:
-        """Factor for theta (n, T) >= 0; the result maps rhs (p, r) to dV (p, r) and d nu (k,).
-
-        Raises
-        ------
-        scipy.linalg.LinAlgError
-            When rounding makes the matrix indefinite.
-        """
-        return self._factor_dual(theta) if self._normal is None else self._factor_primal(self._normal, theta)
-
-    def _factor_primal(self, normal: NormalMatrix, theta: np.ndarray) -> Solver:
-        matrix = normal.form(theta)
-        matrix[np.diag_indices(len(matrix))] += 1.0
-        return self._ties.eliminate(equilibrated.factor(matrix))
-
-    def _factor_dual(self, theta: np.ndarray) -> Solver:
-        reduced, ties = self._reduced, self._ties
-        matrix = self._gram.copy()
-        matrix[np.diag_indices(len(matrix))] += 1.0 / np.maximum(theta[self._where], 1e-300)
-        inverse = equilibrated.factor(matrix)
-
-        def solve(rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            inner = ties.project(rhs)
-            dual = np.zeros(theta.shape)
-            dual[self._where] = inverse(reduced.apply(inner)[self._where])
-            V = ties.project(inner - reduced.adjoint(dual))
-            tie = ties.basis @ (reduced.adjoint(theta * reduced.apply(V)) - rhs).ravel()
-            return V, tie
-
-        return solve
-
-
 class EuclideanTerm:
-    """Half the square of the Frobenius norm: stationarity is V = A^T lam + B^T nu.
-
-    Parameters
-    ----------
-    setting : Setting
-    """
+    """Half the square of the Frobenius norm: stationarity is V = A^T lam + B^T nu."""
 
     joint = True
     degree = 0
 
     def __init__(self, setting: Setting) -> None:
         self._reduced, self._ties = setting.reduced, setting.ties
-        self._system = EuclideanSystem(setting.reduced, setting.ties)
-
-    def extend(self, setting: Setting) -> None:
-        """Take the constraints of another setting."""
-        self._reduced, self._system = setting.reduced, EuclideanSystem(setting.reduced, setting.ties)
+        self._system = DiagonalNormal(setting.reduced, fewer=1.0, least=0)
 
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V; the multipliers follow."""
@@ -110,7 +43,7 @@ class EuclideanTerm:
     def factor(self, theta: np.ndarray) -> None:
         """Factor I + A^T Theta A."""
         self._theta = theta
-        self._solve = self._system.factor(theta)
+        self._solve = self._system.factor(1.0, theta)
 
     def direction(self, centre: float, before: Move | None, g: np.ndarray, adjoint: np.ndarray) -> Move:
         """Solve for the direction; the term is quadratic, so predictor and corrector differ only in g."""
@@ -127,7 +60,7 @@ class EuclideanTerm:
         """No bounds."""
         return FAR, FAR
 
-    def advance(self, move: Move, primal: float, dual: float, adjoint: np.ndarray) -> None:
+    def advance(self, move: Move, primal: float, dual: float) -> None:
         """Take the step."""
         self.V = self.V + primal * move.V
         self.tie = self.tie + dual * move.tie
@@ -137,15 +70,7 @@ class FrobeniusInteriorPoint(SoftInteriorPoint):
     """The engine's steps with a start of its own for hard margins.
 
     Slacks of the size of the margin and multipliers that meet each constraint by itself save a third of the steps that
-    a start on the central path takes.
-
-    Parameters
-    ----------
-    setting : Setting
-    V : ndarray, shape (p, r), optional
-        Where a soft margin starts.
-    centre : float
-        How far from the bounds.
+    a start on the central path takes. A soft margin starts from V (p, r), ``centre`` away from the bounds.
     """
 
     def __init__(self, setting: Setting, V: np.ndarray | None = None, centre: float = CENTRE) -> None:

@@ -23,7 +23,7 @@ from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.portfolio import solve_setting
 from attsvm.solvers.interior_point.alignment import aligned_multipliers, vertex
-from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, NormTerm, SoftInteriorPoint, run
+from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, SoftInteriorPoint, Term, run
 from attsvm.solvers.interior_point.hard_power import solve_power
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath, resume
@@ -41,20 +41,9 @@ FACE_GAPS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 def solve_hard_margin(reduced: Reduced, control: Control, start: np.ndarray | None, norm: Norm) -> np.ndarray | None:
     """Solve the hard margin without a prior, leaving W and multipliers with ``control``.
 
-    Parameters
-    ----------
-    reduced : Reduced
-        In the original axes when the norm depends on them.
-    control : Control
-    start : ndarray, shape (n, T), optional
-        Multipliers of a similar problem, judged together with its W by the caller. Where that W is feasible here, it
-        takes the place of the Frobenius solution.
-    norm : Norm
-
-    Returns
-    -------
-    ndarray or None
-        Multipliers that prove infeasibility, when they do.
+    The problem is in the original axes when the norm depends on them. ``start`` (n, T) are multipliers of a similar
+    problem, judged together with its W by the caller: where that W is feasible, it takes the place of the Frobenius
+    solution. Returns multipliers (n, T) that prove infeasibility, when they do.
     """
     if start is not None and control.W is not None and control.dual is not None:
         control.method = "warm"
@@ -76,16 +65,7 @@ def solve_hard_margin(reduced: Reduced, control: Control, start: np.ndarray | No
 
 
 def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | None) -> None:
-    """Solve with a soft margin or a prior, leaving V and multipliers with ``control``.
-
-    Parameters
-    ----------
-    setting : Setting
-        With a norm other than Frobenius.
-    control : Control
-    start : ndarray, shape (n, T), optional
-        Not used: interior points take no start.
-    """
+    """Solve with a soft margin or a prior in a norm other than Frobenius; interior points take no start."""
     V = _opening(setting, control)
     control.method = f"Frobenius ({control.method})"
     solve_from(setting, control, np.zeros(setting.reduced.shape) if V is None else V)
@@ -149,7 +129,7 @@ def _opening(setting: Setting, control: Control) -> np.ndarray | None:
     return first.W
 
 
-def _term(setting: Setting, *, again: bool = False) -> NormTerm:
+def _term(setting: Setting, *, again: bool = False) -> Term:
     norm = setting.terms.norm
     if norm is NUCLEAR:
         return NuclearTerm(setting, MANY_CONSTRAINTS) if again else NuclearTerm(setting)
@@ -163,16 +143,7 @@ class Finish:
 
     Newton on the face of the nuclear norm is tried each time the gap has fallen far enough; the multipliers of the
     spectral norm are aligned with V, and the vertex of a linear program is solved for, when the method itself has
-    converged.
-
-    Parameters
-    ----------
-    setting : Setting
-    own : Setting
-        The method's.
-    control : Control
-    unit : float
-        V of the setting over V of the method.
+    converged. ``own`` is the method's setting, ``unit`` V of the setting over V of the method.
     """
 
     def __init__(self, setting: Setting, own: Setting, control: Control, unit: float) -> None:

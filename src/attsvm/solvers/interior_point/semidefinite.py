@@ -90,12 +90,8 @@ class NuclearTerm(_Semidefinite):
     constraints are solved for their multipliers, with the matrix :math:`A\mathcal{K}A^\top + \Theta^{-1}`; many for
     :math:`dV = F_{12} + Lw`, :math:`\mathcal{K} = LL^\top`, with the matrix :math:`I + L^\top A^\top\Theta A L`.
 
-    Parameters
-    ----------
-    setting : Setting
-    few : int
-        Constraints up to which the first matrix is used: it costs more than the second where they outnumber the entries
-        of V, and ends closer to the solution.
+    The first matrix is used up to ``few`` constraints: it costs more than the second where they outnumber the entries
+    of V, and ends closer to the solution.
     """
 
     def __init__(self, setting: Setting, few: int = FEW_CONSTRAINTS) -> None:
@@ -216,7 +212,7 @@ class NuclearTerm(_Semidefinite):
         dX[:p, p:], dX[p:, :p] = V, V.T
         return ConeMove(V, tie, pull, self._inverse @ dX @ self._inverse.T, scaled_z, dual=dual)
 
-    def advance(self, move: ConeMove, primal: float, dual: float, adjoint: np.ndarray) -> None:
+    def advance(self, move: ConeMove, primal: float, dual: float) -> None:
         """Take the step."""
         X = self.X + primal * (self._T @ move.scaled_x @ self._T.T)
         self.X = 0.5 * (X + X.T)
@@ -226,19 +222,10 @@ class NuclearTerm(_Semidefinite):
 
 
 class SpectralTerm(_Semidefinite):
-    """The spectral norm t, X = [[tI, V], [V^T, tI]]; Z has trace one, and -2 Z_12 is to equal M.
-
-    Parameters
-    ----------
-    setting : Setting
-    """
+    """The spectral norm t, X = [[tI, V], [V^T, tI]]; Z has trace one, and -2 Z_12 is to equal M."""
 
     def __init__(self, setting: Setting) -> None:
         self.degree = int(sum(setting.reduced.shape))
-        self.extend(setting)
-
-    def extend(self, setting: Setting) -> None:
-        """Take the constraints of another setting."""
         self._setting = setting
         self._system = TiedNormal(setting.reduced)
 
@@ -267,7 +254,7 @@ class SpectralTerm(_Semidefinite):
         scaled_x = self._inverse @ _completed(V, t) @ self._inverse.T
         return ConeMove(V, tie, t, scaled_x, target - scaled_x)
 
-    def advance(self, move: ConeMove, primal: float, dual: float, adjoint: np.ndarray) -> None:
+    def advance(self, move: ConeMove, primal: float, dual: float) -> None:
         """Take the step."""
         self.V, self.t = self.V + primal * move.V, self.t + primal * move.free
         self.X = _completed(self.V, self.t)
@@ -277,12 +264,7 @@ class SpectralTerm(_Semidefinite):
 
 
 class TiedNormal(Ties):
-    """Factors the Newton matrix of the module's derivation, ties eliminated.
-
-    Parameters
-    ----------
-    reduced : Reduced
-    """
+    """Factors the Newton matrix of the module's derivation, ties eliminated."""
 
     def __init__(self, reduced: Reduced) -> None:
         super().__init__(reduced)

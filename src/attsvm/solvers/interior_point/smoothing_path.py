@@ -108,15 +108,7 @@ def resume(setting: Setting, control: Control, V: np.ndarray) -> None:
 
 
 class SmoothingPath:
-    """The path of one problem.
-
-    Parameters
-    ----------
-    setting : Setting
-    control : Control
-    closely : bool
-        Follow the path closely, on systems over the entries of V.
-    """
+    """The path of one problem, followed ``closely`` on systems over the entries of V."""
 
     def __init__(self, setting: Setting, control: Control, *, closely: bool = False) -> None:
         self.setting, self.control = setting, control

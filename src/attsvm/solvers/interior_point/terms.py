@@ -43,27 +43,14 @@ class BoundMove(Move):
 
 
 class LinearTerm:
-    """The largest entry (one bound t) or the sum of absolute entries (one bound each): -t <= V <= t.
-
-    Parameters
-    ----------
-    setting : Setting
-    shared : bool
-        One bound for all entries.
-    fewer : float
-        Of :class:`attsvm.solvers.common.diagonal_normal.DiagonalNormal`.
-    """
+    """The largest entry (one bound t, ``shared``) or the sum of absolute entries (one bound each): -t <= V <= t."""
 
     joint = False
 
     def __init__(self, setting: Setting, shared: bool, fewer: float = FEWER_ROWS_LINEAR) -> None:
-        self._setting, self._shared, self._fewer = setting, shared, fewer
+        self._setting, self._shared = setting, shared
         self._system = DiagonalNormal(setting.reduced, fewer)
         self.degree = 2 * int(np.prod(setting.reduced.shape))
-
-    def extend(self, setting: Setting) -> None:
-        """Take the constraints of another setting."""
-        self._setting, self._system = setting, DiagonalNormal(setting.reduced, self._fewer)
 
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V with equal multipliers of both sides."""
@@ -121,7 +108,7 @@ class LinearTerm:
         primal = min(longest(self.above, move.above), longest(self.below, move.below))
         return primal, min(longest(self.upper, move.upper), longest(self.lower, move.lower))
 
-    def advance(self, move: BoundMove, primal: float, dual: float, adjoint: np.ndarray) -> None:
+    def advance(self, move: BoundMove, primal: float, dual: float) -> None:
         """Take the step."""
         self.V, self.tie = self.V + primal * move.V, self.tie + dual * move.tie
         self.above, self.below = self.above + primal * move.above, self.below + primal * move.below

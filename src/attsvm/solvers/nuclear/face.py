@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs, lu_solve, solve_triangular
+from scipy.linalg import get_lapack_funcs, lu_solve
 
 from attsvm.core.kernels import FAST, kernel
 from attsvm.solvers.nuclear.matrices import (
@@ -39,11 +39,8 @@ from attsvm.solvers.nuclear.matrices import (
 MEASURE_FLOOR = 1e-3
 # Systems nearer to singular than this hold dependent constraints (well-posed ones seen are above 1e-9). Those that
 # depend on each other only at the solution leave earlier systems merely ill-conditioned, by as much as the iterates are
-# off: then Newton is tried on the well-conditioned part, and the multipliers are recovered from the W it finds.
+# off: then Newton is tried on the well-conditioned part.
 CUTOFFS = (1e-12, 1e-5)
-# Cholesky factors nearer to singular than this are left to the factorisation of the whole system, which looks closer.
-SOUND = 1e-9
-WORTH_ELIMINATING = 100  # constraints
 # Diagonal entries of S, over the largest, and distances of singular values off the face from one are at least this.
 SINGULAR_FLOOR, TAIL_FLOOR = 1e-12, 1e-14
 
@@ -74,61 +71,6 @@ class Face(NamedTuple):
     curvature: np.ndarray
 
 
-def _eliminate(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray) -> np.ndarray | None:
-    r"""Solve by a Cholesky factorisation of the upper block, where that is sound: half the work of factoring the whole.
-
-    On the face the multipliers themselves are in the kernel of the upper block S (MQ = K, M^T K = Q: they move K and Q
-    along the kernel of Z only). With the border B, the lower block -C and :math:`u \propto B^\top\lambda`, the second
-    equation :math:`B^\top x = C y` times :math:`\gamma B u u^\top` is added to the first: S gains
-    :math:`\gamma (Bu)(Bu)^\top`, which lifts that direction.
-    """
-    active = len(lam)
-    if active < WORTH_ELIMINATING:
-        return None
-    schur, border, curvature = system[:active, :active], system[:active, active:], -system[active:, active:]
-    direction = border.T @ lam
-    direction /= max(float(np.linalg.norm(direction)), 1e-300)
-    along, against = border @ direction, curvature @ direction
-    potrf, pocon, lange = get_lapack_funcs(("potrf", "pocon", "lange"), (schur,))
-    length = float(lange("1", schur))
-    square = float(along @ along)
-    if not (np.isfinite(length) and square > 0.0):
-        return None
-    lift = length / square
-    lifted = schur + np.outer(lift * along, along)
-    factor, failed = potrf(lifted.T, lower=True, overwrite_a=True, clean=False)
-    if failed or pocon(factor, length, uplo="L")[0] < SOUND:
-        return None
-    bent = solve_triangular(factor, border, lower=True, check_finite=False)
-    inner = bent.T @ bent
-    inner -= np.outer(lift * (inner @ direction), against)
-    inner += curvature
-    pivots = _sound_lu(inner, SOUND)
-    if pivots is None:
-        return None
-    solution = np.zeros_like(rhs)
-    for _ in range(2):
-        upper, lower = solution[:active], solution[active:]
-        first = rhs[:active] - schur @ upper - border @ lower
-        second = rhs[active:] - border.T @ upper + curvature @ lower
-        first += along * (lift * float(direction @ second))
-        first = solve_triangular(factor, first, lower=True, check_finite=False)
-        below = lu_solve(pivots, bent.T @ first - second, check_finite=False)
-        first -= bent @ below - (bent @ direction) * (lift * float(against @ below))
-        above = solve_triangular(factor, first, lower=True, trans=1, check_finite=False)
-        solution = solution + np.concatenate([above, below])
-    return solution if np.isfinite(solution).all() else None
-
-
-def _sound_lu(system: np.ndarray, cutoff: float) -> tuple[np.ndarray, np.ndarray] | None:
-    """Factors of a matrix unless it is nearer to singular than the cutoff."""
-    getrf, gecon, lange = get_lapack_funcs(("getrf", "gecon", "lange"), (system,))
-    factor, pivots, failed = getrf(system)
-    if failed or not gecon(factor, lange("1", system))[0] > cutoff:
-        return None
-    return factor, pivots
-
-
 def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: float) -> bool:
     """Solve with refinement, in place; False when nothing finite comes of it.
 
@@ -137,16 +79,15 @@ def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: flo
     """
     if not np.isfinite(system).all():
         return False
-    solution = _eliminate(system, rhs, lam)
-    if solution is None:
-        factor = _sound_lu(system, cutoff)
-        if factor is not None:
-            solution = lu_solve(factor, rhs, check_finite=False)
-            solution += lu_solve(factor, rhs - system @ solution, check_finite=False)
-        else:
-            measure = np.ones(len(rhs))
-            measure[: len(lam)] = np.maximum(np.abs(lam) / max(float(np.abs(lam).max()), 1e-300), MEASURE_FLOOR)
-            solution = measure * np.linalg.lstsq(measure[:, None] * system * measure, measure * rhs, rcond=cutoff)[0]
+    getrf, gecon, lange = get_lapack_funcs(("getrf", "gecon", "lange"), (system,))
+    factor, pivots, failed = getrf(system)
+    if not failed and gecon(factor, lange("1", system))[0] > cutoff:
+        solution = lu_solve((factor, pivots), rhs, check_finite=False)
+        solution += lu_solve((factor, pivots), rhs - system @ solution, check_finite=False)
+    else:
+        measure = np.ones(len(rhs))
+        measure[: len(lam)] = np.maximum(np.abs(lam) / max(float(np.abs(lam).max()), 1e-300), MEASURE_FLOOR)
+        solution = measure * np.linalg.lstsq(measure[:, None] * system * measure, measure * rhs, rcond=cutoff)[0]
     rhs[:] = solution
     return bool(np.isfinite(solution).all())
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import lsq_linear
 
 from attsvm.core.kernels import interpreted
 from attsvm.core.norms import spectral
@@ -28,8 +27,6 @@ NEGATIVE = 1e-6
 
 # A margin off by less than this part of what is asked is at its bound to rounding.
 LEVEL = 1e-12
-# Margins this close to what is asked are active when the multipliers are recovered from V alone.
-ACTIVE = 1e-8
 # A face that wants more than this part of its constraints changed was not identified: better data are needed.
 MENDABLE = 0.3
 
@@ -44,19 +41,9 @@ class Face:
 
 
 def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) -> bool:
-    """Run Newton from a nearly optimal pair, mending the face where it shows itself a little wrong.
+    """Run Newton from a nearly optimal pair, mending the face where it is a little wrong; True when the run is over.
 
-    Parameters
-    ----------
-    setting : Setting
-    V : ndarray, shape (p, r)
-    dual : ndarray, shape (n, T)
-    control : Control
-
-    Returns
-    -------
-    bool
-        Whether the gap closed (or the run is to stop); the best pair is with ``control``.
+    V is (p, r), the multipliers (n, T); the best pair is with ``control``.
     """
     dual = setting.terms.clip(dual)
     face = _identify(setting, V, dual)
@@ -95,8 +82,6 @@ def _mend(setting: Setting, V: np.ndarray, dual: np.ndarray, face: Face, control
         if outcome is None:
             return False
         trial, multipliers, singular = outcome
-        if _recover_multipliers(setting, trial, singular, control):
-            return True
         beyond = reduced.apply(trial) - terms.cost
         idle = terms.rejected & ~face.active
         level = LEVEL * (1.0 + np.abs(terms.cost))
@@ -154,43 +139,3 @@ def _newton(
         previous = size
     full[rows, columns] = lam
     return V, full, singular
-
-
-def _recover_multipliers(setting: Setting, V: np.ndarray, singular: np.ndarray, control: Control) -> bool:
-    """Find admissible multipliers for V; True when they close the gap.
-
-    When active constraints depend on each other the multipliers are not unique and those of Newton's method may leave
-    their bounds. For V = U S V^T the condition on M is linear on the tangent space: M V = U and M^T U = V.
-    """
-    terms, reduced = setting.terms, setting.reduced
-    if terms.shift > 0 or singular[0] <= 0:
-        return False  # the multipliers are a function of V
-    beyond = reduced.apply(V) - terms.cost
-    near = np.abs(beyond) <= ACTIVE * (1.0 + np.abs(terms.cost))
-    short = terms.rejected & ~near & (beyond < 0)
-    if terms.hard and short.any():
-        return False
-    rows, columns = np.nonzero(terms.rejected & near | terms.tied)
-    if len(rows) == 0:
-        return False
-    k = max(1, int(np.count_nonzero(singular > NEGATIVE * singular[0])))
-    U, _, Vt = np.linalg.svd(V)
-    dual = np.where(short, terms.upper, 0.0) if short.any() else np.zeros(beyond.shape)
-
-    def tangent(rotated: np.ndarray) -> np.ndarray:
-        return np.concatenate(
-            [
-                rotated[..., :k, :].reshape(*rotated.shape[:-2], -1),
-                rotated[..., k:, :k].reshape(*rotated.shape[:-2], -1),
-            ],
-            -1,
-        )
-
-    rotated = (reduced.delta[rows, columns] @ U)[:, :, None] * (reduced.queries[rows] @ Vt.T)[:, None, :]
-    target = tangent(np.eye(len(U), len(Vt)) - U.T @ reduced.adjoint(dual) @ Vt.T)
-    free = reduced.tied[rows, columns]
-    lower = np.where(free, -np.inf, 0.0)
-    upper = np.where(free, np.inf, terms.upper)
-    fit = lsq_linear(tangent(rotated).T, target, (lower, upper), method="bvls", tol=1e-15)
-    dual[rows, columns] = fit.x
-    return setting.report(V, dual, control)

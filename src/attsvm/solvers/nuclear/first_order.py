@@ -21,7 +21,6 @@ class FirstOrder:
 
     Parameters
     ----------
-    reduced : Reduced
     working : ndarray of bool, shape (n, T)
         The working set; every equality must be in it.
     W : ndarray, shape (p, r)

@@ -9,7 +9,6 @@ Constraints that turn out violated join the working set.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 
 import numpy as np
 
@@ -49,28 +48,15 @@ FIRST_ORDER_ROOM, INTERIOR_ROOM = 3, 2
 MAX_STEPS, JOIN_GAP = 150, 0.1
 # First-order steps: between looks at all constraints; in all when the method is forced.
 CHUNK, FORCED_STEPS, WARM_STEPS = 50, 20_000, 60
-# Coordinates that differ by this many units in the last place of the longest are equal.
-SAME = 8 * float(np.finfo(float).eps)
 
 
 def solve_nuclear(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
-    """Solve, leaving W and multipliers with ``control``.
+    """Solve, leaving W and multipliers with ``control``; returns a certificate of infeasibility (n, T) if there is one.
 
-    Parameters
-    ----------
-    reduced : Reduced
-    control : Control
-    start : ndarray, shape (n, T), optional
-        Multipliers of the solution of a similar problem.
-
-    Returns
-    -------
-    ndarray or None
-        Multipliers that prove infeasibility, when they do.
+    ``start`` (n, T) are multipliers of the solution of a similar problem.
     """
     if start is not None and control.W is not None and _restart(reduced, control.W, start, control):
         return None
-    reduced = merge_duplicates(reduced)
     opening = _open(reduced, control)
     if opening.W is None or opening.dual is None:
         return opening.certificate
@@ -106,7 +92,6 @@ def _restart(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control
 
 def by_first_order(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
     """First-order steps and Newton alone; they take no start."""
-    reduced = merge_duplicates(reduced)
     opening = _open(reduced, control)
     if opening.W is None or opening.dual is None:
         return opening.certificate
@@ -117,7 +102,6 @@ def by_first_order(reduced: Reduced, control: Control, start: np.ndarray | None)
 
 def by_interior_point(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
     """Interior point and Newton alone; they take no start."""
-    reduced = merge_duplicates(reduced)
     opening = _open(reduced, control)
     if opening.W is None or opening.dual is None:
         return opening.certificate
@@ -132,42 +116,6 @@ def _open(reduced: Reduced, control: Control) -> Opening:
         return opening
     setting = Setting.hard_margin(reduced, NUCLEAR)
     return Opening() if setting.report(opening.W, opening.dual, control) else opening
-
-
-def merge_duplicates(reduced: Reduced) -> Reduced:
-    """Leave out constraints that equal another but for rounding.
-
-    Their multipliers would not be unique, and matrices over active constraints singular; multipliers of the others are
-    multipliers of the whole problem.
-    """
-    rows, columns = np.nonzero(reduced.rejected | reduced.tied)
-    token = np.cos(np.arange(1.0, reduced.shape[0] + 1.0))
-    query = np.cos(np.arange(1.0, reduced.shape[1] + 1.0))
-    along = (reduced.delta @ token)[rows, columns], (reduced.queries @ query)[rows]
-    order = np.lexsort((np.round(along[0], 9), np.round(along[1], 9), reduced.tied[rows, columns]))
-    rows, columns = rows[order], columns[order]
-    first, second = (rows[:-1], columns[:-1]), (rows[1:], columns[1:])
-    near = np.flatnonzero(
-        (reduced.tied[first] == reduced.tied[second])
-        & (np.abs(np.diff(along[0][order])) <= 1e-9)
-        & (np.abs(np.diff(along[1][order])) <= 1e-9)
-    )
-    if not len(near):
-        return reduced
-    first, second = (first[0][near], first[1][near]), (second[0][near], second[1][near])
-    apart = np.abs(reduced.delta[first] - reduced.delta[second]).max(axis=1)
-    query_apart = np.abs(reduced.queries[first[0]] - reduced.queries[second[0]]).max(axis=1)
-    same = (apart <= SAME * np.abs(reduced.delta[first]).max(axis=1)) & (
-        query_apart <= SAME * np.abs(reduced.queries[first[0]]).max(axis=1)
-    )
-    unique = np.ones(reduced.rejected.shape, dtype=bool)
-    unique[second[0][same], second[1][same]] = False
-    return replace(
-        reduced,
-        delta=np.where(unique[:, :, None], reduced.delta, 0.0),
-        rejected=reduced.rejected & unique,
-        tied=reduced.tied & unique,
-    )
 
 
 def _first_order(reduced: Reduced, method: FirstOrder, steps: int, control: Control) -> Steps:

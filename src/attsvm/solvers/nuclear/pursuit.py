@@ -42,20 +42,9 @@ LEADING = 0.5
 
 
 def pursue(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) -> bool:
-    """Take Newton steps from a pair whose gap is moderate, while they approach a solution.
+    """Take Newton steps from a pair whose gap is moderate, while they approach a solution; True when the run is over.
 
-    Parameters
-    ----------
-    reduced : Reduced
-    W : ndarray, shape (p, r)
-        With smallest margin one on the support of ``dual``.
-    dual : ndarray, shape (n, T)
-    control : Control
-
-    Returns
-    -------
-    bool
-        Whether the gap closed (or the run is to stop); the best pair is with ``control``.
+    W (p, r) has smallest margin one on the support of the multipliers (n, T). The best pair is with ``control``.
     """
     place = np.nonzero(reduced.rejected | reduced.tied)
     constraints = Constraints.of_reduced(reduced, place)
