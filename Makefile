@@ -3,6 +3,7 @@
 #   make demo    install, then `attsvm study digits`
 #   make test    install, then the whole test suite
 #   make lint    ruff and pyright
+#   make packaging  wheel and sdist, installed for every Python of this machine and tested outside the tree
 #   make bench   attsvm.solve beside every other solver, ten minutes; writes benchmarks/RESULTS.md
 #   make docs    the pages, into docs/_build/html
 #   make clean   remove what the targets above made, .venv included
@@ -19,7 +20,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_N
 # A file stays on one worker, so a fixture that a file shares is built once; e2e, the longest, comes first.
 PYTEST_FLAGS := -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint packaging bench docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/attsvm study digits
@@ -33,6 +34,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check . || status=1; \
 	$(BIN)/pyright || status=1; \
 	exit $$status
+
+packaging: $(VENV)/.dev
+	$(BIN)/python tests/clean_install.py $(ARGS)
 
 bench: $(VENV)/.bench
 	$(BIN)/attsvm bench $(ARGS)

@@ -48,4 +48,5 @@ html_math_renderer = "mathml"
 html_theme = "furo"
 html_static_path = ["_static"]
 html_js_files = ["accessible.js"]
+html_css_files = ["figures.css"]
 html_title = f"attsvm {release}"

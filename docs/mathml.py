@@ -1,23 +1,37 @@
-"""Write formulas as MathML, which browsers draw themselves: the pages need no network and no script."""
+"""Write formulas as MathML, which browsers draw themselves: the pages need no network and no script.
 
+As a script it writes the MathML of the formulas that reports show, which are made where docutils need not be.
+"""
+
+import json
 from html import escape
+from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math import MathError, latex2mathml
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
+import attsvm.report
+from attsvm.report.formulas import STORE, tex_of_pages
+
+STORED = Path(attsvm.report.__file__).parent / STORE
 logger = logging.getLogger(__name__)
 
 # A bar that may stretch is centred on the subscript it carries, and so sinks into it.
 UPRIGHT_BAR = "<mo>‖</mo>", '<mo stretchy="false">‖</mo>'
 
 
+def mathml(tex: str, *, block: bool) -> str:
+    """Convert one formula; MathError says what docutils cannot read."""
+    return latex2mathml.tex2mathml(tex, as_block=block).replace(*UPRIGHT_BAR)
+
+
 def _convert(node: nodes.Element, *, block: bool) -> str:
     """Convert one formula; what docutils cannot read is a warning, which a build with -W turns into a failure."""
     tex = node.astext()
     try:
-        return latex2mathml.tex2mathml(tex, as_block=block).replace(*UPRIGHT_BAR)
+        return mathml(tex, block=block)
     except MathError as error:
         logger.warning("%s In the formula %s", error, tex, location=node)
         return f"<code>{escape(tex)}</code>"
@@ -35,4 +49,19 @@ def visit_block(self, node: nodes.math_block) -> None:
 
 def setup(app: Sphinx) -> dict[str, object]:
     app.add_html_math_renderer("mathml", (visit_inline, None), (visit_block, None))
+    app.connect("builder-inited", _check_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _formulas_of_pages() -> str:
+    shown = {tex: mathml(tex, block=block) for tex, block in tex_of_pages().items()}
+    return json.dumps(shown, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def _check_pages(app: Sphinx) -> None:
+    if STORED.read_text(encoding="utf-8") != _formulas_of_pages():
+        logger.warning("%s is not what the glossary needs; python docs/mathml.py writes it", STORED.name)
+
+
+if __name__ == "__main__":
+    STORED.write_text(_formulas_of_pages(), encoding="utf-8")

@@ -11,6 +11,7 @@ construction:
   other multipliers) proves a worse bound, by more than the gap;
 * a support token moves so that its margin shrinks, C or the prior changes what the losses cost or where V starts, which
   moves the optimum by more than the gap; a selection is swapped for a token that scores lower; a support is hidden;
+* a weight or a root of a norm changes, by more than the gap, or a split of multipliers between two norms is a bad one;
 * the status, the norm or the loss is another; a number is none any more, or a field is gone.
 """
 
@@ -29,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import SelectionProblem, check, solve
+from attsvm import SelectionProblem, check, norms, solve
 from attsvm.proofs.certified import certify
 
 Content = dict[str, Any]
@@ -48,9 +49,9 @@ def planted(seed: int, ties: bool = False) -> SelectionProblem:
     return SelectionProblem(tokens, queries, selected)
 
 
-def contradictory() -> SelectionProblem:
+def contradictory(d: int = 3, dz: int = 2) -> SelectionProblem:
     rng = np.random.default_rng(1)
-    return SelectionProblem(rng.standard_normal((20, 4, 3)), rng.standard_normal((20, 2)), [0] * 20)
+    return SelectionProblem(rng.standard_normal((20, 4, d)), rng.standard_normal((20, dz)), [0] * 20)
 
 
 def saved(problem: SelectionProblem, norm: Any, tol: float = 1e-9, **options: Any) -> Content:
@@ -80,6 +81,10 @@ def distance_of(content: Content) -> float:
 def originals() -> dict[str, Content]:
     """Certificates of every kind; each is accepted."""
     prior = np.random.default_rng(3).standard_normal((4, 3))
+    weights, roots = (
+        np.random.default_rng(4).uniform(0.5, 2.0, (4, 3)),
+        np.random.default_rng(5).standard_normal((4, 4)),
+    )
     return {
         "frobenius": saved(planted(0), "frobenius"),
         "rough": rough(),
@@ -94,6 +99,14 @@ def originals() -> dict[str, Content]:
         "nuclear": saved(planted(0), "nuclear"),
         "spectral": saved(planted(2), "spectral"),
         "max": saved(planted(0), "max"),
+        "ky-fan": saved(planted(0), "ky-fan:2"),
+        "weighted": saved(planted(0), norms.Weighted(weights, 1.5)),
+        "weighted prior": saved(planted(0), norms.Weighted(weights, 1.5), prior=prior),
+        "mahalanobis": saved(planted(0), norms.Mahalanobis(roots @ roots.T + np.eye(4), np.diag([2.0, 1.0, 0.5]))),
+        "mahalanobis soft": saved(planted(0), norms.Mahalanobis(roots @ roots.T + np.eye(4)), C=0.05),
+        "sum": saved(planted(0), norms.Sum("frobenius", "nuclear")),
+        "sum soft": saved(planted(0), norms.Sum("frobenius", "nuclear"), C=0.05),
+        "largest": saved(planted(0), norms.Largest("frobenius", "ky-fan:2")),
     }
 
 
@@ -207,6 +220,24 @@ def _norm(content: Content, random: Random) -> None:
     content["problem"]["norm"] = random.choice(others)
 
 
+def _coordinates(content: Content, random: Random) -> None:
+    """Change the weight of an entry that counts, or the diagonal of a root: the optimum moves by more than the gap."""
+    norm = content["problem"]["norm"]
+    rows, V = norm[1], _table(content, "W")
+    places = [tuple(map(int, place)) for place in np.argwhere(np.abs(V) > 0.2 * np.abs(V).max())]
+    a, b = random.choice(places) if norm[0] == "weighted" else (random.randrange(len(rows)),) * 2
+    rows[a][b] = str(
+        Fraction(rows[a][b]) * random.choice([Fraction(1, 2), Fraction(9, 10), Fraction(11, 10), 2, -1, 0])
+    )
+
+
+def _split(content: Content, random: Random) -> None:
+    """Spoil how the multipliers are split between two norms: the bound on their dual norm grows."""
+    rows = content["witness"]["vectors"]["adjoint"][0]
+    i, k = random.randrange(len(rows)), random.randrange(len(rows[0]))
+    rows[i][k] = str(Fraction(rows[i][k]) + random.choice([-3, -1, 1, 3]))
+
+
 def _farkas(content: Content, random: Random) -> None:
     rows = content["witness"]["farkas"]
     i, t = random.choice([(i, t) for i, row in enumerate(rows) for t in range(len(row))])
@@ -263,6 +294,14 @@ KINDS: dict[str, tuple[Mutation, ...]] = {
     "nuclear": (*BOUNDS, _selection, _hide, _support_token),
     "spectral": (*BOUNDS, _selection, _hide, _support_token),
     "max": (*BOUNDS, _selection, _hide, _support_token),
+    "ky-fan": (*BOUNDS, _selection, _hide, _support_token, _norm),
+    "weighted": (*UNIQUE, _coordinates),
+    "weighted prior": (*BOUNDS, _entry_of_W, _hide, _coordinates),
+    "mahalanobis": (*UNIQUE, _coordinates),
+    "mahalanobis soft": (*BOUNDS, _entry_of_W, _price, _hide, _coordinates),
+    "sum": (*BOUNDS, _selection, _hide, _support_token, _norm, _split),
+    "sum soft": (*BOUNDS, _entry_of_W, _price, _hide, _split),
+    "largest": (*BOUNDS, _selection, _hide, _support_token, _norm, _split),
 }
 
 

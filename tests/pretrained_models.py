@@ -23,6 +23,15 @@ _BASE = {
 }  # fmt: skip
 _GROUPED = {**_BASE, "num_key_value_heads": 2}
 _GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 60, "n_positions": 64}
+_FALCON = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 60, "alibi": False,
+}  # fmt: skip
+_DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 16}
+_LATENT = {
+    **_BASE, "num_key_value_heads": 4, "q_lora_rank": 12, "kv_lora_rank": 10, "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 6, "v_head_dim": 8, "head_dim": 4, "n_routed_experts": 2, "num_experts_per_tok": 1,
+    "first_k_dense_replace": 2, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 8, "n_shared_experts": 1,
+}  # fmt: skip
 _VISION = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "image_size": 16,
     "patch_size": 4,
@@ -66,7 +75,34 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
             "max_position_embeddings": 64,
         },
     ),
+    "llama4": ("Llama4TextConfig", {**_GROUPED, "head_dim": 8, "num_local_experts": 2, "intermediate_size_mlp": 16}),
+    "gpt-oss": (
+        "GptOssConfig",
+        {**_GROUPED, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4},
+    ),
     "bloom": ("BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 60}),
+    "mpt": ("MptConfig", {"d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 60, "max_seq_len": 64}),
+    "falcon": ("FalconConfig", {**_FALCON, "multi_query": True}),
+    "falcon-groups": ("FalconConfig", {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
+    "falcon-alibi": ("FalconConfig", {**_FALCON, "alibi": True, "multi_query": False}),
+    "gptj": ("GPTJConfig", {**_GPT2, "rotary_dim": 4}),
+    "gpt-neo": (
+        "GPTNeoConfig",
+        {
+            "hidden_size": 32, "num_layers": 2, "num_heads": 4, "vocab_size": 60, "max_position_embeddings": 64,
+            "attention_types": [[["global", "local"], 1]], "window_size": 4,
+        },
+    ),
+    "openai-gpt": ("OpenAIGPTConfig", _GPT2),
+    "mpnet": ("MPNetConfig", _BASE),
+    "deberta": ("DebertaConfig", {**_BASE, **_DISENTANGLED}),
+    "deberta-v2": (
+        "DebertaV2Config", {**_BASE, **_DISENTANGLED, "position_buckets": 4, "share_att_key": True}
+    ),
+    "deberta-v2-tables": ("DebertaV2Config", {**_BASE, **_DISENTANGLED}),
+    "deepseek-v2": ("DeepseekV2Config", _LATENT),
+    "deepseek-v3": ("DeepseekV3Config", {**_LATENT, "q_lora_rank": None}),
+    "resnet": ("ResNetConfig", {"embedding_size": 8, "hidden_sizes": [8], "depths": [1]}),
 }  # fmt: skip
 
 

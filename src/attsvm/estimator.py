@@ -101,6 +101,14 @@ class AttentionSVM(BaseEstimator):
         ------
         ValueError
             If the shapes do not fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import AttentionSVM
+        >>> X = AttentionSVM.pack(np.ones((5, 3, 2)), np.ones((5, 4)))
+        >>> X.shape, X.dtype.names
+        ((5,), ('tokens', 'queries', 'mask'))
         """
         given, asked = to_numpy("tokens", tokens), to_numpy("queries", queries)
         if given.ndim != 3 or asked.ndim != 2 or len(given) != len(asked):
@@ -147,6 +155,15 @@ class AttentionSVM(BaseEstimator):
             For bad input.
         UnsolvedError
             If no W satisfies the selections (give ``C``), or none was found.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import AttentionSVM
+        >>> X, y = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 2.0], [1.0, 0.0]]]), [0, 1]
+        >>> AttentionSVM().fit(X, y).W_.round(3)
+        array([[ 0.5,  0.1],
+               [-0.5, -0.2]])
         """
         tokens, asked, seen = _unpacked(X, queries, mask)
         self.queries_given_ = asked is not None
@@ -168,6 +185,14 @@ class AttentionSVM(BaseEstimator):
         ------
         ValueError
             If queries are missing where :meth:`fit` had them, or a dimension is another.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import AttentionSVM
+        >>> X, y = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 2.0], [1.0, 0.0]]]), [0, 1]
+        >>> AttentionSVM().fit(X, y).decision_function(X).shape
+        (2, 2)
         """
         tokens, asked, seen = self._inputs(X, queries, mask)
         # Scores do not depend on the selection; any visible token will do.
@@ -175,7 +200,16 @@ class AttentionSVM(BaseEstimator):
         return SelectionProblem(tokens, asked, first, mask=seen).scores(self.W_)
 
     def predict(self, X: Any, queries: Any = None, *, mask: Any = None) -> Any:
-        """Pick the token of the largest score for each query, (n,); arguments as for :meth:`decision_function`."""
+        """Pick the token of the largest score for each query, (n,); arguments as for :meth:`decision_function`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import AttentionSVM
+        >>> X, y = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 2.0], [1.0, 0.0]]]), [0, 1]
+        >>> AttentionSVM().fit(X, y).predict(X)
+        array([0, 1])
+        """
         return self.decision_function(X, queries, mask=mask).argmax(-1)
 
     def score(self, X: Any, y: Any, queries: Any = None, *, mask: Any = None, sample_weight: Any = None) -> float:
@@ -192,6 +226,14 @@ class AttentionSVM(BaseEstimator):
         ------
         ValueError
             As for :meth:`decision_function`, or if there is not one weight a query.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import AttentionSVM
+        >>> X, y = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 2.0], [1.0, 0.0]]]), [0, 1]
+        >>> AttentionSVM().fit(X, y).score(X, y)
+        1.0
         """
         tokens, asked, seen = self._inputs(X, queries, mask)
         problem = SelectionProblem(tokens, asked, y, mask=seen)

@@ -91,6 +91,13 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
             For bad input.
         UnsolvedError
             If no weights reach every margin and ``C`` is None, or none were found in time.
+
+        Examples
+        --------
+        >>> from attsvm import MarginClassifier
+        >>> X, y = [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], ["a", "b", "c"]
+        >>> MarginClassifier(norm="spectral").fit(X, y).coef_.shape
+        (3, 2)
         """
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
@@ -107,14 +114,30 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Score every class, (n, k); for two classes the second less the first, (n,)."""
+        """Score every class, (n, k); for two classes the second less the first, (n,).
+
+        Examples
+        --------
+        >>> from attsvm import MarginClassifier
+        >>> X, y = [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], ["a", "b", "c"]
+        >>> MarginClassifier().fit(X, y).decision_function([[2.0, 0.0]]).shape
+        (1, 3)
+        """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         scores = X @ self.coef_.T + self.intercept_
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray:
-        """Name the class of the largest score for each input, (n,)."""
+        """Name the class of the largest score for each input, (n,).
+
+        Examples
+        --------
+        >>> from attsvm import MarginClassifier
+        >>> X, y = [[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], ["a", "b", "c"]
+        >>> MarginClassifier().fit(X, y).predict([[2.0, 0.0]])
+        array(['a'], dtype='<U1')
+        """
         scores = self.decision_function(X)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
 

@@ -18,6 +18,6 @@ def test_the_blocks_of_a_page_run_in_order(page: str, tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     # What a page asks its reader to bring: a model of theirs, and texts.
     reader: dict[str, Any] = {"folder": minilm_path(), "sentences": SENTENCES[:8]}
-    namespace = reader if page in ("pretrained.md", "first-hour-interpretability.md") else {}
+    namespace = reader if page in ("attribution.md", "pretrained.md", "first-hour-interpretability.md") else {}
     for block in BLOCK.findall((DOCS / page).read_text(encoding="utf-8")):
         exec(compile(block, page, "exec"), namespace)

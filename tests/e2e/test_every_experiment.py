@@ -39,6 +39,7 @@ SHORTER: dict[str, dict[str, Any]] = {
     "overparameterisation": {"starts": 2},
     "factor-flow": {"horizon": 4.0},
     "parameter-margin": {"trials": 1, "steps": 30},
+    "grokking": {"trials": 2, "steps": 8, "p": 7, "width": 8, "records": 4},
 }
 # Sizes that nobody has published, and cells that leave most of a sweep out.
 OTHER: dict[str, list[dict[str, Any]]] = {
@@ -71,6 +72,7 @@ OTHER: dict[str, list[dict[str, Any]]] = {
     "benign-overfitting": [{"setting": "two tokens", "ratio": 0.3, "d": 30, "n": 4}],
     "parameter-margin": [{"optimiser": "Muon", "power": 0.8, "n": 2, "d": 3}],
     "trained-embeddings": [{"start": 0.5, "n": 6, "d": 12}],
+    "grokking": [{"optimiser": "normalised", "p": 5}, {"share": 0.5, "loss": "power"}],
     "weight-decay": [{"setting": "descent", "strength": 0.1}, {"d": 3, "setting": "margin", "strength": 1.0}],
 }
 # CSS pixels that a figure has at windows of 400 and 1280.

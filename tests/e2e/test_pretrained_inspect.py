@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers as tf
+from PIL import Image
+from scipy.io import wavfile
 
 from attsvm.cli import main
+from attsvm.pretrained import extract_head
 from attsvm.pretrained.inspection import inspect_model
+from attsvm.pretrained.media import read_media
 from attsvm.report.inspection import refusals
 from pretrained_models import SENTENCES, minilm, minilm_path
 
@@ -25,10 +31,15 @@ def inspected(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "reads"), [("vit", "pixel_values"), ("deit", "pixel_values"), ("whisper", "input_features")]
+    ("kind", "reads", "remedy"),
+    [
+        ("vit", "pixel_values", "images"),
+        ("deit", "pixel_values", "images"),
+        ("whisper", "input_features", "audio"),
+    ],
 )
-def test_models_of_images_and_sound_are_refused(kind: str, reads: str, tmp_path: Path, capsys) -> None:
-    """Without a traceback, and with the way that remains."""
+def test_models_of_images_and_sound_read_no_text(kind: str, reads: str, remedy: str, tmp_path: Path, capsys) -> None:
+    """Without a traceback, and with the option that serves."""
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = {
         "vit": lambda: tf.ViTConfig(**small, image_size=16, patch_size=8),
@@ -43,8 +54,63 @@ def test_models_of_images_and_sound_are_refused(kind: str, reads: str, tmp_path:
     (tmp_path / "two.txt").write_text("this\nand that\n")
     assert main(["inspect", str(tmp_path / "model"), "--text", str(tmp_path / "two.txt"), "--out", str(tmp_path)]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert f"which reads {reads}; a model of text was expected" in said
+    assert f"which reads {reads}; a folder of {remedy} (--{remedy}) was expected" in said
     assert "Traceback" not in said
+
+
+def test_patches_are_drawn_on_the_images(tmp_path: Path) -> None:
+    """Four patches of an image: their shares of attention, as the head has them, and the query framed."""
+    (tmp_path / "images").mkdir()
+    for k in range(3):
+        Image.fromarray(np.full((24, 48, 3), 60 * k, dtype=np.uint8)).save(tmp_path / "images" / f"grey{k}.png")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    model = tf.ViTModel(tf.ViTConfig(**sizes, image_size=16, patch_size=8))
+    model.save_pretrained(tmp_path / "model")
+    arguments = ["--images", str(tmp_path / "images"), "--queries", "4", "--out", str(tmp_path / "out")]
+    assert main(["inspect", str(tmp_path / "model"), *arguments]) == 0
+    assert len(list((tmp_path / "out" / "media").glob("*.png"))) == 3
+    page = (tmp_path / "out" / "heads" / "L00H00.html").read_text()
+    figures = re.findall(r'<svg class="medium".*?</svg>', page, flags=re.DOTALL)
+    assert figures
+    media = read_media(tmp_path / "images", "images", model, str(tmp_path / "model"), 9)
+    head = media.labelled(extract_head(model, 0, 0, media.inputs))
+    assert head.texts is not None
+    assert head.texts[0] == ("[CLS]", "row 1, column 1", "row 1, column 2", "row 2, column 1", "row 2, column 2")
+    for figure in figures:
+        number = int(re.findall(r"media/(\d+)\.png", figure)[0])
+        shares = [float(share) for share in re.findall(r"column \d: ([\d.]+) %", figure)]
+        own = head.probabilities[(head.sequence == number) & (head.position > 0)][:, 1:]
+        assert np.abs(own - np.array(shares) / 100).max(axis=1).min() < 0.006  # two digits are written
+        assert figure.count("stroke-width") == 1
+
+
+def test_sounds_have_an_axis_in_seconds(tmp_path: Path) -> None:
+    (tmp_path / "audio").mkdir()
+    rng = np.random.default_rng(0)
+    for k in range(2):
+        samples = (3000 * rng.standard_normal(800 * (k + 1))).astype(np.int16)
+        wavfile.write(tmp_path / "audio" / f"noise{k}.wav", 8000, samples)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    conv = {"conv_dim": (8, 8), "conv_kernel": (40, 8), "conv_stride": (20, 8), "num_feat_extract_layers": 2}
+    config = tf.Wav2Vec2Config(**sizes, **conv, num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2)
+    tf.Wav2Vec2Model(config).save_pretrained(tmp_path / "model")
+    arguments = ["--audio", str(tmp_path / "audio"), "--queries", "4", "--out", str(tmp_path / "out")]
+    assert main(["inspect", str(tmp_path / "model"), *arguments]) == 0
+    page = (tmp_path / "out" / "heads" / "L00H00.html").read_text()
+    assert "on 2 sounds" in (tmp_path / "out" / "index.html").read_text()
+    assert page.count(">0.2 s</text>") >= 2  # the longer of the two lasts 1600 samples at 8000 a second
+    assert re.search(r"<title>0\.\d\d s: ", page)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [([], "0 of --text, --images and --audio are given"), (["--text", "a", "--images", "b"], "2 of --text")],
+)
+def test_exactly_one_thing_is_read(given: list[str], sentence: str, capsys) -> None:
+    assert main(["inspect", "model", *given]) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
 
 
 def test_an_encoder_decoder_and_a_head_that_is_refused() -> None:
@@ -64,7 +130,7 @@ def test_an_encoder_decoder_and_a_head_that_is_refused() -> None:
     assert [len(heads) for _, heads in refusals(inspection)] == [1]
 
 
-def test_a_second_ctrl_c_keeps_the_heads_of_finished_layers() -> None:
+def test_a_second_ctrl_c_keeps_the_heads_that_are_done() -> None:
     _, tokenizer = minilm()
     torch.manual_seed(0)
     config = tf.BertConfig(
@@ -76,11 +142,12 @@ def test_a_second_ctrl_c_keeps_the_heads_of_finished_layers() -> None:
     )
 
     def progress(sentence: str, share: float) -> bool:
-        if sentence == "Inspecting layer 1":
+        if sentence.startswith("Inspecting heads: 2 of 4"):
             raise KeyboardInterrupt
         return False
 
-    inspection = inspect_model(tf.BertModel(config), tokenizer, SENTENCES[:6], queries=6, progress=progress)
+    options = {"queries": 6, "progress": progress, "interval": 0.0}
+    inspection = inspect_model(tf.BertModel(config), tokenizer, SENTENCES[:6], **options)
     assert [(head.layer, head.head) for head in inspection.heads] == [(0, 0), (0, 1)]
     assert not inspection.complete
 
@@ -130,6 +197,7 @@ def test_pages_in_a_browser(page) -> None:
         (["MODEL", "--text", "two.txt", "--layers", "7"], "a number from 0 to 5"),
         (["empty", "--text", "two.txt"], "empty holds no config.json"),
         (["./absent", "--text", "two.txt"], "./absent is no folder of a model"),
+        (["truncated", "--text", "two.txt"], "the model in truncated could not be loaded: Error while deserializing"),
         (["some/name", "--text", "two.txt"], "some/name is no folder here, and could not be fetched"),
     ],
 )
@@ -138,6 +206,10 @@ def test_refusals(arguments: list[str], sentence: str, tmp_path: Path, monkeypat
     (tmp_path / "one.txt").write_text("only this\n")
     (tmp_path / "two.txt").write_text("this\nand that\n")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "truncated").mkdir()
+    for file in minilm_path().iterdir():
+        if file.is_file():
+            (tmp_path / "truncated" / file.name).write_bytes(file.read_bytes()[:1_000_000])
     named = [str(minilm_path()) if part == "MODEL" else part for part in arguments]
     assert main(["inspect", *named, "--out", "out"]) == 2
     said = capsys.readouterr().err
@@ -161,3 +233,22 @@ def test_every_column_is_on_the_screen(page) -> None:
         named = "[...document.querySelectorAll('#heads tbody tr:first-child td')].map((cell) => cell.dataset.name)"
         heads = "[...document.querySelectorAll('#heads thead th')].map((cell) => cell.innerText || cell.textContent)"
         assert page.evaluate(named) == [name.strip() for name in page.evaluate(heads)]
+
+
+def test_the_table_stays_a_table_to_a_screen_reader(page) -> None:
+    """Every row has as many cells as the table has column headers, laid out as a table or as blocks."""
+    tree = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    nodes = {node["nodeId"]: node for node in tree}
+    roles = {key: node["role"]["value"] for key, node in nodes.items() if not node["ignored"]}
+
+    def below(key: str, role: str) -> list[str]:
+        children = [child for child in nodes[key].get("childIds", ()) if child in nodes]
+        here = [child for child in children if roles.get(child) == role]
+        return here + [found for child in children if child not in here for found in below(child, role)]
+
+    tables = [key for key, role in roles.items() if role == "table"]
+    widths = {len(below(row, "columnheader")) or len(below(row, "cell")) for row in below(tables[-1], "row")}
+    assert widths == {14}
+    assert len(below(tables[-1], "row")) == 25
+    named = [nodes[key]["name"]["value"].strip() for key in below(tables[-1], "columnheader")]
+    assert named[-2:] == ["type", "what most queries do"]

@@ -15,7 +15,7 @@ import pytest
 
 from attsvm import SelectionProblem, Solution, Status, check, norms, solve
 from attsvm.core.norms import get_norm
-from attsvm.solution.certificate_file import norm_content
+from attsvm.solution.certificate_norms import norm_proof, norm_words, read_norm
 from certificate_mutants import (
     KINDS,
     accepts,
@@ -28,6 +28,9 @@ from certificate_mutants import (
     sealed,
 )
 
+WEIGHTS = np.random.default_rng(4).uniform(0.5, 2.0, (4, 3))
+A = np.diag([1.0, 2.0, 3.0, 0.5]) + 0.2
+B = np.diag([2.0, 0.3, 1.0]) + 0.1
 NORMS = [
     "frobenius",
     "nuclear",
@@ -40,6 +43,15 @@ NORMS = [
     "schatten:4",
     "rows:2:1",
     "columns:3:inf",
+    "ky-fan:2",
+    norms.Weighted(WEIGHTS, 1.5),
+    norms.Weighted(WEIGHTS, math.inf),
+    norms.Mahalanobis(A),
+    norms.Mahalanobis(A, B, "nuclear"),
+    norms.Mahalanobis(B=B, base=norms.Weighted(WEIGHTS, 1)),
+    norms.Sum("frobenius", "nuclear"),
+    norms.Sum(1, norms.Mahalanobis(A, base="spectral")),
+    norms.Largest("ky-fan:2", 1.5),
 ]
 PRIOR = np.random.default_rng(3).standard_normal((4, 3))
 
@@ -69,7 +81,7 @@ def test_the_checker_is_one_short_file_of_the_standard_library() -> None:
         (planted(0), {"prior": PRIOR}),
         (planted(0), {"C": 0.1}),
         (planted(0), {"C": 0.5, "loss": "squared_hinge", "prior": PRIOR}),
-        (contradictory(), {"C": 1.0}),
+        (contradictory(4, 3), {"C": 1.0}),
     ],
     ids=["hard", "ties", "prior", "soft", "squared hinge, prior", "contradictory, soft"],
 )
@@ -79,8 +91,8 @@ def test_what_is_saved_is_proven_and_comes_back(problem, options, norm, tmp_path
     solution.save(tmp_path / "c.json")
     claims = check.check(json.loads((tmp_path / "c.json").read_text(encoding="utf-8")))
     # The bounds in floats count rounding against the claim; exact arithmetic proves at least as much, up to the 80 bits
-    # that claims keep and the move of W onto its ties.
-    slack = 1e-12 * solution.certified.upper_bound
+    # that claims keep, the move of W onto its ties, and the split of multipliers between two norms.
+    slack = max(1e-12, solution.norm.dual_resolution) * solution.certified.upper_bound
     assert claims["status"] == "OPTIMAL"
     assert float(claims["lower"]) >= solution.lower_bound - slack
     assert float(claims["upper"]) <= solution.certified.upper_bound + slack
@@ -122,7 +134,20 @@ def test_what_a_limit_leaves_is_an_interval(tmp_path: Path) -> None:
     assert back.lower_bound == pytest.approx(solution.lower_bound, rel=1e-12)
 
 
-@pytest.mark.parametrize("norm", ["frobenius", 1.5, 3.0, "schatten:1.5", "schatten:4"])
+@pytest.mark.parametrize(
+    "norm",
+    [
+        "frobenius",
+        1.5,
+        3.0,
+        "schatten:1.5",
+        "schatten:4",
+        norms.Weighted(WEIGHTS, 1.5),
+        norms.Mahalanobis(A, B),
+        norms.Mahalanobis(A, base=3.0),
+    ],
+    ids=str,
+)
 def test_distance_and_rank_hold_for_a_rough_solution(norm, tmp_path: Path) -> None:
     """The enclosure of a W that is far from the optimum holds the optimum, and its rank bounds the true rank."""
     problem = planted(6)
@@ -156,16 +181,33 @@ def test_the_nuclear_face_holds_all_but_a_tail(kept) -> None:
 @pytest.mark.parametrize("norm", NORMS, ids=str)
 def test_bounds_on_norms_are_above_and_close(norm) -> None:
     rng, measure = np.random.default_rng(1), get_norm(norm)
-    for shape in ((3, 5), (4, 4), (1, 3)):
-        M = rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, size=shape)
-        U, _, Vt = np.linalg.svd(M)
-        matrix = check.Matrix.of([[Fraction(x) for x in row] for row in M.tolist()])
-        vectors = [[[str(Fraction(x)) for x in row] for row in basis.tolist()] for basis in (U, Vt.T)]
+    for _ in range(3):
+        M = rng.standard_normal((4, 3)) * 10.0 ** rng.integers(-3, 4, size=(4, 3))
+        matrix = check._Matrix.of([[Fraction(x) for x in row] for row in M.tolist()])
         for dual in (False, True):
             value = measure.dual(M) if dual else measure.value(M)
-            bound = float(check._norm_above(norm_content(measure), matrix, vectors, dual=dual))
-            # NumPy's norms and singular values are good to some 1e-14; off the diagonal there is as much an entry.
+            proof = norm_proof(measure, M, dual=dual)
+            bound = float(check._norm_above(norm_words(measure), matrix, proof, dual=dual))
+            # NumPy's norms, singular values and the two inverse roots (condition 3) are good to some 1e-14; off the
+            # diagonal there is as much an entry.
             assert value * (1 - 1e-13) <= bound <= value * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("norm", NORMS, ids=str)
+def test_norms_come_back_from_their_words(norm) -> None:
+    measure = get_norm(norm)
+    assert read_norm(json.loads(json.dumps(norm_words(measure)))) == measure
+
+
+def test_inverses_are_exact() -> None:
+    rng = np.random.default_rng(3)
+    for size in (1, 2, 7):
+        rows = [[Fraction(x) for x in row] for row in rng.standard_normal((size, size)).tolist()]
+        M = check._Matrix.of(rows)
+        product = M @ M.inverse()
+        assert product.sizes() == [[Fraction(int(i == k)) for k in range(size)] for i in range(size)]
+    with pytest.raises(ArithmeticError):
+        check._Matrix([[1, 2], [2, 4]]).inverse()
 
 
 def test_roots_and_powers_enclose() -> None:
@@ -185,8 +227,21 @@ def test_roots_and_powers_enclose() -> None:
 
 
 def test_norms_without_a_certificate_are_named(tmp_path: Path) -> None:
-    solution = solve(planted(0), norms.KyFan(2), tol=1e-6)
-    with pytest.raises(ValueError, match=r"^norm is .ky-fan-2."):
+    class Own(norms.Norm):
+        name = "own"
+
+        def value(self, M):
+            return float(np.linalg.norm(M))
+
+        dual = value
+
+        def smoothing(self, V, mu):
+            raise NotImplementedError
+
+    from dataclasses import replace
+
+    solution = replace(solve(planted(0)), norm=Own())
+    with pytest.raises(ValueError, match=r"^norm is 'own'; a norm of attsvm.norms was expected"):
         solution.save(tmp_path / "c.json")
     assert not list(tmp_path.iterdir())
 

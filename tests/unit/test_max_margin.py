@@ -14,7 +14,31 @@ from attsvm.core.norms import get_norm
 from attsvm.core.norms.faces import face_directions
 from attsvm.functional import margin, max_margin
 
-NORMS = ["frobenius", "nuclear", "spectral", "max", 1.0, 1.5, 3.0, norms.Schatten(1.5), norms.Mixed(3, 2)]
+WEIGHTS = np.random.default_rng(2).uniform(0.5, 2.0, (3, 3))
+A = np.diag([1.0, 2.0, 0.5]) + 0.2
+NORMS = [
+    "frobenius",
+    "nuclear",
+    "spectral",
+    "max",
+    1.0,
+    1.5,
+    3.0,
+    norms.Schatten(1.5),
+    norms.Schatten(4),
+    norms.Mixed(3, 2),
+    norms.Mixed(2, 1),
+    norms.Mixed(1, 2, "columns"),
+    norms.Mixed(2, np.inf),
+    norms.Mixed(np.inf, 1, "columns"),
+    norms.KyFan(2),
+    norms.Weighted(WEIGHTS, 1),
+    norms.Weighted(WEIGHTS, 3),
+    norms.Weighted(WEIGHTS, np.inf),
+    norms.Mahalanobis(A),
+    norms.Mahalanobis(A, base="nuclear"),
+    norms.Mahalanobis(A, A, base=1),
+]
 
 
 def planted(shape: tuple[int, ...], seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -199,7 +223,7 @@ def test_unsolvable_and_other_norms_are_refused() -> None:
         max_margin(tokens, queries, selected)
     tokens, queries, selected = single([[1.0, 2.0]])
     value = max_margin(tokens, queries, selected, norms.KyFan(2))
-    with pytest.raises(ValueError, match="smooth norm"):
+    with pytest.raises(ValueError, match="no sum and no larger of two"):
         max_margin(tokens, queries, selected, norms.Sum("nuclear", "max")).backward()
     assert value > 0
     soft = solve(SelectionProblem(tokens.detach().numpy(), queries.numpy(), [0]), C=1.0)
@@ -246,6 +270,17 @@ def test_margin_of_a_given_matrix(norm) -> None:
     ]
     reached = margin(tokens, queries, selected, torch.stack([solution.W for solution in solutions]), norm)
     torch.testing.assert_close(reached, best, rtol=1e-9, atol=0)  # solve's gap
+
+
+@pytest.mark.parametrize("norm", [*NORMS, norms.Sum("nuclear", 1), norms.Largest("max", norms.KyFan(2))], ids=str)
+def test_margin_of_a_given_matrix_in_every_norm(norm) -> None:
+    tokens, queries, selected = planted((3, 4, 3, 3), 8)
+    W = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    value = margin(tokens, queries, selected, W, norm).item()
+    frobenius = margin(tokens, queries, selected, W).item()
+    lengths = [get_norm(norm).value(W.detach().numpy()), get_norm("frobenius").value(W.detach().numpy())]
+    assert value == pytest.approx(frobenius * lengths[1] / lengths[0], rel=1e-12)
+    assert torch.autograd.gradcheck(lambda w: margin(tokens, queries, selected, w, norm), W)
 
 
 def test_margin_counts_the_lowest_of_several_selected_tokens() -> None:
@@ -301,6 +336,60 @@ def test_faces_of_the_balls() -> None:
     assert face_directions(get_norm("nuclear"), D, 1e-9).shape == (2, 9)
     assert np.abs(face_directions(get_norm("spectral"), D, 1e-9)).tolist() == [[0.0] * 8 + [1.0]]
     assert face_directions(get_norm(1.5), D, 1e-9).shape == (0, 9)
+
+
+@pytest.mark.parametrize("dual", [False, True])
+@pytest.mark.parametrize(
+    ("norm", "same"),
+    [
+        (norms.KyFan(3), "nuclear"),
+        (norms.Mixed(1, 1), 1.0),
+        (norms.Mixed(np.inf, np.inf, "columns"), "max"),
+        (norms.Weighted(np.ones((3, 3)), 1), 1.0),
+        (norms.Weighted(np.full((3, 3), 2.0), np.inf), "max"),
+        (norms.Mahalanobis(np.eye(3), base="nuclear"), "nuclear"),
+        (norms.Mahalanobis(4 * np.eye(3), np.eye(3), "spectral"), "spectral"),
+    ],
+    ids=str,
+)
+def test_faces_of_one_norm_under_two_names(norm, same, dual: bool) -> None:
+    for G in (np.diag([3.0, 3.0, 0.0]), np.array([[2.0, -2.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 0.0]])):
+        spans = [face_directions(get_norm(one), G, 1e-9, dual=dual) for one in (norm, same)]
+        np.testing.assert_allclose(spans[0].T @ spans[0], spans[1].T @ spans[1], atol=1e-14)
+
+
+def test_faces_of_ky_fan_and_mixed_balls() -> None:
+    # The larger of the spectral norm and half the nuclear one: the first, the second, and both. Where both are largest
+    # at diag(2, 2, 0), the step from one face to the other is symmetric without trace as well.
+    assert face_directions(norms.KyFan(2), np.diag([3.0, 1.0, 1.0]), 1e-9).shape == (0, 9)
+    assert face_directions(norms.KyFan(2), np.diag([2.0, 2.0, 1.0]), 1e-9).shape == (0, 9)
+    assert face_directions(norms.KyFan(2), np.diag([2.0, 1.0, 1.0]), 1e-9).shape == (1, 9)
+    assert face_directions(norms.KyFan(2), np.diag([2.0, 2.0, 0.0]), 1e-9).shape == (2 + 1, 9)
+    # One of two equal singular values fits among the first two, or both, or the second one is zero.
+    assert face_directions(norms.KyFan(2), np.diag([3.0, 1.0, 1.0]), 1e-9, dual=True).shape == (2, 9)
+    assert face_directions(norms.KyFan(2), np.diag([1.0, 1.0, 0.5]), 1e-9, dual=True).shape == (0, 9)
+    assert face_directions(norms.KyFan(2), np.diag([1.0, 0.0, 0.0]), 1e-9, dual=True).shape == (4, 9)
+    # Two rows of length five and a zero row: how the first two share, and what the third does where rows are bounded.
+    G = np.array([[3.0, 4.0], [-5.0, 0.0], [0.0, 0.0]])
+    assert face_directions(norms.Mixed(2, 1), G, 1e-9).shape == (1, 6)
+    assert face_directions(norms.Mixed(2, np.inf), G, 1e-9).shape == (2, 6)
+    assert face_directions(norms.Mixed(1, 2), np.array([[1.0, -1.0], [2.0, 1.0]]), 1e-9).shape == (1, 4)
+
+
+@pytest.mark.parametrize("norm", ["nuclear", norms.KyFan(2), norms.Mixed(2, 1), norms.Mixed(np.inf, 1, "columns")])
+def test_face_directions_stay_in_the_face(norm) -> None:
+    """Steps of either sign from the middle of a face keep the norm at one and the product with G."""
+    norm = get_norm(norm)
+    G = np.diag([2.0, 2.0, 0.0])
+    moves = face_directions(norm, G, 1e-9)
+    middle = np.diag([0.5, 0.5, 0.0])
+    assert norm.value(middle) == pytest.approx(1.0)
+    assert float((G * middle).sum()) == pytest.approx(norm.dual(G))
+    for move in moves:
+        for step in (-0.1, 0.1):
+            point = middle + step * move.reshape(3, 3)
+            assert norm.value(point) == pytest.approx(1.0, rel=1e-12)
+            assert float((G * point).sum()) == pytest.approx(norm.dual(G), rel=1e-12)
 
 
 def test_functional_does_not_load_the_solvers() -> None:

@@ -140,11 +140,11 @@ def test_a_shared_prefix_is_in_one_half_only() -> None:
     ids[:, :5] = ids[0, :5]
     ids[:, 5] = np.arange(3, 15)  # texts differ from here on
     head = extract_head(tiny("gpt2"), 1, 0, {"input_ids": torch.from_numpy(ids)})
-    kept = distinct_contexts(head)
+    kept = distinct_contexts(head, np.arange(len(head.mask)))
     assert len(kept) == 5 + 12 * 5
     assert (head.sequence[kept][head.query_place[kept] < 5] == 0).all()
     # Without ids, vectors tell contexts apart; those of the prefix are equal up to rounding.
-    assert len(distinct_contexts(replace(head, ids=None))) == 5 + 12 * 5
+    assert len(distinct_contexts(replace(head, ids=None), np.arange(len(head.mask)))) == 5 + 12 * 5
     assert fit_selection(head, queries=30).repeated == 11 * 4  # the first token sees itself only and is left out before
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Status, correlation, solve
 from attsvm.pretrained import AttentionHead, extract_head, rope_lift, solve_kernel
-from attsvm.pretrained.rope import lifted_matrix, position_features
+from attsvm.pretrained.rope import position_features
 from attsvm.solvers.regularised import RegularisedSolution
 from pretrained_models import batch, tiny
 
@@ -16,12 +18,15 @@ def _head(family: str, layer: int = 1, head: int = 1) -> AttentionHead:
     return extract_head(tiny(family), layer, head, batch(family))
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "gemma3", "phi", "gpt-neox", "bert"])
+@pytest.mark.parametrize(
+    "family",
+    ["llama", "mistral", "qwen2", "qwen3", "gemma3", "phi", "gpt-neox", "bert", "t5", "gpt-oss", "deepseek-v2"],
+)
 def test_lifted_scores_are_the_heads_scores(family: str) -> None:
     """Exactly, but for rounding: both sides use the same factors (Phi and NeoX leave some coordinates unturned)."""
     head = _head(family)
     lifted = rope_lift(head)
-    scores = np.einsum("ntf,fz,nz->nt", lifted.tokens, lifted.W, head.queries)
+    scores = np.einsum("ntf,fz,nz->nt", lifted.tokens, lifted.W, head.asking_vectors())
     wanted = np.where(head.mask, head.scores(), 0.0)
     np.testing.assert_allclose(np.where(head.mask, scores, 0.0), wanted, atol=1e-11 * max(1.0, np.abs(wanted).max()))
 
@@ -54,7 +59,7 @@ def test_kernel_of_positions() -> None:
     np.testing.assert_allclose(np.einsum("itf,jsf->itjs", rho[rows], rho[rows]), wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "phi", "bert"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "phi", "bert", "t5", "gpt-oss", "deberta"])
 def test_kernel_solution_is_the_lifted_svm(family: str) -> None:
     head = _head(family, 0, 2)
     lifted = rope_lift(head)
@@ -67,9 +72,22 @@ def test_kernel_solution_is_the_lifted_svm(family: str) -> None:
     assert correlation(W, explicit.W) > 1 - 1e-8  # a direction is off by up to sqrt(2 gap)
     np.testing.assert_allclose(found.margins[head.mask], lifted.problem().margins(W)[head.mask], atol=1e-7)
     assert found.norm == pytest.approx(np.linalg.norm(W), rel=1e-8)
-    assert found.product_with_trained() == pytest.approx(float((W * lifted_matrix(head)).sum()), rel=1e-6)
-    scores = np.einsum("ntf,fz,nz->nt", lifted.tokens, W, head.queries)
+    assert found.product_with_trained() == pytest.approx(float((W * lifted.W).sum()), rel=1e-6)
+    scores = np.einsum("ntf,fz,nz->nt", lifted.tokens, W, head.asking_vectors())
     np.testing.assert_allclose(found.scores(head)[head.mask], scores[head.mask], atol=1e-7)
+
+
+def test_constraints_hold_the_offset() -> None:
+    """Margins of the trained matrix are (x_s - x_t)^T W z + c_s - c_t, and the SVM differs from the one without c."""
+    head = _head("mpnet", 0, 1)
+    assert head.bias is not None
+    problem, chosen = head.problem(), head.selected[:, None]
+    plain = np.einsum("ntd,nd->nt", head.tokens[head.sequence], head.queries @ (head.K @ head.Q.T).T)
+    by_hand = (np.take_along_axis(plain, chosen, 1) - plain) + np.take_along_axis(head.bias, chosen, 1) - head.bias
+    np.testing.assert_allclose(problem.margins(head.W)[head.mask], by_hand[head.mask], atol=1e-11)
+    without = replace(head, bias=None).problem(head.selected)
+    assert solve(problem).objective <= solve(without).objective * (1 + 1e-9)  # it may use one more coordinate
+    assert abs(solve(problem).objective / solve(without).objective - 1) > 1e-6
 
 
 @pytest.mark.parametrize("family", ["llama", "bert"])

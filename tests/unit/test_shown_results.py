@@ -59,7 +59,7 @@ def _results() -> dict[str, Any]:
     rank = pretrained.rank_profile(model, inputs)[0]
     claim = proofs.Claim(problem, solution.norm, solution.status, solution.certified, None, 1e-9)
     types = pretrained.head_types(head, draws=2)
-    compressed = pretrained.compress_model(model, 2, inputs)
+    split = pretrained.attribute(model, 1, 0, inputs)
     return {
         type(result).__name__: result
         for result in (
@@ -77,10 +77,11 @@ def _results() -> dict[str, Any]:
             theory.check_separability(trial), theory.smoothness(trial), graph_svm(np.eye(3), [[0, 1, 2]], [0]),
             joint_svm(tokens[:4, :5], tokens[:4, :5], [1, -1, 1, 1], [0, 0, 0, 0]),
             svm_equivalent(data, trace.attention[-1], trace.W[-1]), solve(small).influence(),
-            head, pretrained.compress_head(head, 2), compressed, rank,
+            head, rank,
             pretrained.solve_kernel(head, C=1.0), pretrained.rope_lift(head),
             pretrained.margin_audit(head, queries=8, draws=2), pretrained.fit_selection(head, queries=12),
             pretrained.selection_report(head), types, *types.scores.values(), types.scores["content"].standing,
+            split, split.check(most=2), split.components[0],
         )
     }  # fmt: skip
 
@@ -134,6 +135,8 @@ FRAMES: dict[str, tuple[Callable[[Any], int], str]] = {
     "Diagnosis": (lambda diagnosis: len(diagnosis.hypotheses), "holds"),
     "Influence": (len, "influence"),
     "RegularizationPath": (lambda path: len(path.radius), "loss"),
+    "Attribution": (lambda split: len(split.components), "queries"),
+    "AttributionCheck": (lambda check: 6 * len(check.components), "flipped"),
     "MarginAudit": (lambda audit: len(audit.directions) + len(audit.null["cosine"].draws) + 1, "cosine"),
 }
 

@@ -11,7 +11,8 @@ from attsvm import check as checker
 from attsvm.cli.console import BadInput, Exit, refusing
 from attsvm.cli.solve import read_problem
 from attsvm.proofs.proof import interval_statement
-from attsvm.solution.certificate_file import data_content, read_norm
+from attsvm.solution.certificate_file import data_content
+from attsvm.solution.certificate_norms import read_norm
 
 
 def check(file: Path, data: Path | None = None, /) -> int:
@@ -61,7 +62,7 @@ def statements(content: dict[str, Any], claims: dict[str, Any]) -> list[tuple[st
     lines = [("proven", claims["status"].lower())]
     if claims["status"] == "INFEASIBLE":
         return [*lines, ("reason", "No W satisfies the constraints: the multipliers cancel exactly.")]
-    asked, norm = content["problem"], read_norm(content).name
+    asked, norm = content["problem"], read_norm(content["problem"]["norm"]).name
     low, high = claims["lower"], claims.get("upper", float("inf"))
     if asked["C"] is None and asked["prior"] is None:
         lines.append(("norm", interval_statement(norm, low, high)))

@@ -22,6 +22,7 @@ app = App(
 app.command("attsvm.cli.solve:solve", name="solve", help="Find the smallest W that selects given tokens, certified.")
 app.command("attsvm.cli.check:check", name="check", help="Check a certificate in exact arithmetic.")
 app.command("attsvm.cli.study:study", name="study", help="Train attention on a data set and hold it against its SVM.")
+app.command("attsvm.cli.compare:compare", name="compare", help="Lay two studies beside each other on one page.")
 app.command("attsvm.cli.reproduce:reproduce", name="reproduce", help="Run the published experiments, and ours.")
 app.command("attsvm.cli.list:list_experiments", name="list", help="List the experiments that reproduce runs.")
 app.command("attsvm.cli.inspect:inspect", name="inspect", help="Report on the heads of a pretrained model.")

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+
+if TYPE_CHECKING:
+    from attsvm.pretrained.media import MediaKind
+
+
+# Finished heads, in the report's directory while there are others.
+UNFINISHED = "unfinished"
 
 
 def inspect(
     model: str,
     /,
     *,
-    text: Path,
+    text: Path | None = None,
+    images: Path | None = None,
+    audio: Path | None = None,
     layers: str | None = None,
     out: Path = Path("attsvm-inspect"),
     texts: int = 300,
     queries: int = 64,
     seed: int = 0,
+    memory: float = 2.0,
+    dtype: str = "float32",
+    device: str | None = None,
 ) -> int:
     """Report what every attention head of a pretrained model selects, by what margin, and whether that is chance.
 
-    Writes index.html, a page a head and inspect.json. Ctrl-C keeps the heads that are done.
+    Writes index.html, a page a head and inspect.json. Ctrl-C keeps the heads that are done, and the same command goes
+    on from there.
 
     Parameters
     ----------
@@ -30,43 +45,89 @@ def inspect(
         Folder of a transformers model, or its name on the Hugging Face hub.
     text
         A text file, one text a line.
+    images
+        A folder of images, for a model that reads those.
+    audio
+        A folder of WAV files, for a model that reads sound.
     layers
         Layers to inspect, such as 0-2,5. By default all of them.
     out
         The directory to write.
     texts
-        Most lines to read.
+        Most lines, images or sounds to read.
     queries
         Queries that each SVM is solved for.
     seed
         Root of all randomness.
+    memory
+        GiB for attention patterns, beside the model. As many texts as fit are kept for the SVMs, at least two; the
+        others are read once, for hardness and places.
+    dtype
+        What the model computes in: float32, bfloat16, float16, float64, or auto for what its weights are stored in.
+    device
+        Where the model runs, such as cuda. By default the CPU.
     """
     with refusing():
         for name, value, least in (("texts", texts, 2), ("queries", queries, 2), ("seed", seed, 0)):
             if value < least:
                 raise BadInput(f"--{name} is {value}; at least {least} was expected.")
-        lines = read_lines(text, texts)
+        if not memory > 0:
+            raise BadInput(f"--memory is {memory:g}; a positive number of GiB was expected.")
+        folder, reads = _only_one(text, images, audio)
+        lines = [] if text is None else read_lines(text, texts)
         chosen = None if layers is None else read_layers(layers)
     check_writable(out, directory=True)
     try:
         from attsvm.pretrained.backend import MissingExtra
-        from attsvm.pretrained.inspection import inspect_model, load
+        from attsvm.pretrained.inspection import inspect_model
+        from attsvm.pretrained.loading import load
+        from attsvm.pretrained.media import read_media
 
         with refusing():
-            loaded, tokenizer = load(model)
+            loaded, tokenizer = load(model, reads, dtype=dtype, device=device)
+            media = None if reads is None else read_media(folder, reads, loaded, model, texts)
     except MissingExtra as error:
         raise BadInput(str(error)) from error
-    with Progress() as progress, refusing():
-        options = {"name": short_name(model), "layers": chosen, "queries": queries, "seed": seed}
+    unfinished = out / UNFINISHED
+    with Progress(f"the heads that are done are in {unfinished}.") as progress, refusing():
+        options: dict[str, Any] = {
+            "media": media,
+            "name": short_name(model),
+            "layers": chosen,
+            "queries": queries,
+            "seed": seed,
+            "memory": int(memory * 2**30),
+            "resume": unfinished,
+            "interval": progress.interval,
+        }
         inspection = inspect_model(loaded, tokenizer, lines, progress=progress, **options)
         stopped = progress.interrupted
         progress("Writing the pages", 1.0)
         from attsvm.report.inspection import headline, write_inspection
 
         page = write_inspection(inspection, out, shlex.join(["attsvm", *sys.argv[1:]]))
+    if inspection.complete:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    else:
+        print("Stopped; the same command goes on with the heads that are left.", file=sys.stderr)
     print(headline(inspection))
     print(f"Report: {page}")
     return Exit.INTERRUPTED if stopped else Exit.DONE
+
+
+def _only_one(text: Path | None, images: Path | None, audio: Path | None) -> tuple[Path, MediaKind | None]:
+    """Tell what there is to read.
+
+    Raises
+    ------
+    BadInput
+        Unless exactly one of them is given.
+    """
+    kinds: list[MediaKind | None] = [None, "images", "audio"]
+    given = [(path, kind) for path, kind in zip((text, images, audio), kinds, strict=True) if path is not None]
+    if len(given) != 1:
+        raise BadInput(f"{len(given)} of --text, --images and --audio are given; exactly one was expected.")
+    return given[0]
 
 
 def short_name(model: str) -> str:

@@ -18,7 +18,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
 from attsvm.data.npz import as_mask, read_arrays, write_arrays
 from attsvm.proofs import Proof
-from attsvm.solution.certificate_file import norm_content
+from attsvm.solution.certificate_norms import norm_words
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.control import IterationState
 from attsvm.solvers.solving import solve as solve_problem
@@ -122,7 +122,7 @@ def solve(
         if out is not None:
             _check_target(out, (file, prior))
         if certificate is not None:
-            norm_content(get_norm(norm))
+            norm_words(get_norm(norm))
             _check_certificate(certificate, (file, prior, out))
     if out is not None:
         check_writable(out, directory=False)

@@ -180,10 +180,12 @@ def _read_table(
     from attsvm.pretrained.backend import MissingExtra
 
     try:
-        from attsvm.pretrained.hidden import hidden_states
-        from attsvm.pretrained.inspection import load
+        from attsvm.pretrained.hidden import hidden_spans, hidden_states
+        from attsvm.pretrained.loading import load
 
-        sequences = hidden_states(*load(model), read.texts)
+        transformer, tokenizer = load(model)
+        sequences = hidden_states(transformer, tokenizer, read.texts)
+        spans = hidden_spans(tokenizer, read.texts)
     except MissingExtra as error:
         raise BadInput(str(error)) from error
     name = Path(model).expanduser().resolve().name if Path(model).expanduser().is_dir() else model
@@ -192,7 +194,7 @@ def _read_table(
         f"Tokens are the last hidden states of {name}, frozen, without its special tokens, in their first "
         f"{reduced[0].shape[1]} principal components ({100 * share:.0f} % of their variance)."
     )
-    return from_vectors(read, reduced, (note,))
+    return from_vectors(read, reduced, (note,), spans)
 
 
 def _say(result: Study) -> None:

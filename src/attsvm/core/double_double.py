@@ -39,9 +39,14 @@ class Rows:
         sequence = problem.sequence[rows]
         selection = problem.tokens[sequence, problem.reference[rows]].astype(np.float64, copy=False)
         other = problem.tokens[sequence, columns].astype(np.float64, copy=False)
-        delta, queries = Pair(*two_sum(selection, -other)), problem.queries[rows]
+        return cls.between(selection, other, problem.queries[rows], rows)
+
+    @classmethod
+    def between(cls, selected: np.ndarray, other: np.ndarray, queries: np.ndarray, number: np.ndarray) -> Rows:
+        """Take constraints between tokens (k, d), float64, for queries (k, dz) of which equal ones share a number."""
+        delta = Pair(*two_sum(selected, -other))
         scale = _power_of_two(delta.high), _power_of_two(queries)
-        _, group = np.unique(rows, return_inverse=True)
+        _, group = np.unique(number, return_inverse=True)
         return cls(Pair(delta.high / scale[0], delta.low / scale[0]), queries / scale[1], group, scale)
 
     def _asked(self) -> np.ndarray:

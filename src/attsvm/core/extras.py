@@ -19,6 +19,7 @@ EXTRAS = {
     "pandas": "frames",
     "transformers": "pretrained",
     "safetensors": "pretrained",
+    "PIL": "pretrained",
     "starlette": "playground",
     "uvicorn": "playground",
     "websockets": "playground",

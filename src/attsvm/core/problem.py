@@ -116,6 +116,17 @@ class SelectionProblem(Summarised):
         -------
         SelectionProblem
             With one query for each (sequence, position), in that order; padded positions are left out.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem
+        >>> problem = SelectionProblem.from_sequences([[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]], [[0, 1, 0]])
+        >>> problem.shape
+        (3, 3, 2, 2)
+        >>> problem.mask
+        array([[ True, False, False],
+               [ True,  True, False],
+               [ True,  True,  True]])
         """
         array = to_numpy("tokens", tokens)
         if array.ndim != 3:
@@ -257,7 +268,18 @@ class SelectionProblem(Summarised):
         return Pages(self.tokens)
 
     def differences(self, dtype: type = np.float64) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield ``(rows, delta)`` with delta[i, t] = x_{i alpha_i} - x_{it}, (rows, T, d), zero where unconstrained."""
+        """Yield ``(rows, delta)`` with delta[i, t] = x_{i alpha_i} - x_{it}, (rows, T, d), zero where unconstrained.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem
+        >>> problem = SelectionProblem([[[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]], [[2.0]], [0])
+        >>> [delta for rows, delta in problem.differences()]
+        [array([[[ 0.,  0.],
+                [ 1.,  0.],
+                [ 1., -2.]]])]
+        """
         n, T, d, _ = self.shape
         step = rows_in_chunk(8 * T * d)
         for start in range(0, n, step):
@@ -289,11 +311,30 @@ class SelectionProblem(Summarised):
         return lengths
 
     def apply(self, W: np.ndarray) -> np.ndarray:
-        """Evaluate the linear map A: margins of every constrained token, zero elsewhere, (n, T), for W (d, dz)."""
+        """Evaluate the linear map A: margins of every constrained token, zero elsewhere, (n, T), for W (d, dz).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem
+        >>> problem = SelectionProblem([[[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]], [[2.0]], [0])
+        >>> problem.apply(np.array([[1.0], [-1.0]]))
+        array([[0., 2., 6.]])
+        """
         return self.evaluate(W, None)[0]
 
     def adjoint(self, dual: np.ndarray) -> np.ndarray:
-        """Evaluate the adjoint: sum over (i, t) of dual_it (x_{i alpha_i} - x_it) z_i^T, (d, dz), for dual (n, T)."""
+        """Evaluate the adjoint: sum over (i, t) of dual_it (x_{i alpha_i} - x_it) z_i^T, (d, dz), for dual (n, T).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem
+        >>> problem = SelectionProblem([[[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]], [[2.0]], [0])
+        >>> problem.adjoint(np.array([[0.0, 1.0, 0.5]]))
+        array([[ 3.],
+               [-2.]])
+        """
         return self.evaluate(None, dual)[1]
 
     def evaluate(self, W: np.ndarray | None, dual: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -301,6 +342,15 @@ class SelectionProblem(Summarised):
 
         Where both are asked for, as a certificate does, the pass measures :attr:`lengths` as well, whose squares may
         overflow on the way.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem
+        >>> problem = SelectionProblem([[[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]], [[2.0]], [0])
+        >>> margins, adjoint = problem.evaluate(np.array([[1.0], [-1.0]]), np.array([[0.0, 1.0, 0.5]]))
+        >>> margins.shape, adjoint.shape
+        ((1, 3), (2, 1))
         """
         n, T, d, dz = self.shape
         squares = None if W is None or dual is None or "lengths" in self.__dict__ else np.empty((n, T))
@@ -319,7 +369,16 @@ class SelectionProblem(Summarised):
         return margins, adjoint.T @ self.queries if dual is not None else np.empty((0, dz))
 
     def scores(self, W: Any) -> Array:
-        """Attention logits x_it^T W z_i, shape (n, T); -inf where the mask hides the token."""
+        """Attention logits x_it^T W z_i, shape (n, T); -inf where the mask hides the token.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem
+        >>> problem = SelectionProblem([[[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]], [[2.0]], [0])
+        >>> problem.scores(np.array([[1.0], [-1.0]]))
+        array([[ 2.,  0., -4.]])
+        """
         matrix = self._read_weights(W)
         u = self.queries @ matrix.T  # (n, d)
         out = np.empty(self.mask.shape)
@@ -334,6 +393,14 @@ class SelectionProblem(Summarised):
         """Score of the (first) selected token less every token's, shape (n, T); +inf where the mask hides the token.
 
         Computed from token differences, so that a large offset common to all tokens costs no accuracy.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem
+        >>> problem = SelectionProblem([[[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]], [[2.0]], [0])
+        >>> problem.margins(np.array([[1.0], [-1.0]]))
+        array([[0., 2., 6.]])
         """
         out = self.apply(self._read_weights(W))
         return self.kind.restore(np.where(self.mask, out, np.inf))

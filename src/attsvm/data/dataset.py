@@ -6,23 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from attsvm.data.images import Patches
+from attsvm.data.passages import Passages
 from attsvm.data.token_data import TokenData
-
-
-@dataclass(frozen=True, eq=False)
-class Patches:
-    """Images whose patches are the tokens.
-
-    Parameters
-    ----------
-    images : ndarray, shape (n, height, width)
-        Grey values, 0 = background.
-    boxes : ndarray of int, shape (T, 4)
-        Row, column, height and width of each token's patch, in pixels.
-    """
-
-    images: np.ndarray
-    boxes: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +26,8 @@ class Dataset:
         Sentences that say how tokens and queries were made.
     patches : Patches, optional
         The images behind the tokens.
+    passages : Passages, optional
+        The texts behind the tokens, or their names.
     head : ndarray, shape (d,), optional
         A head given with the data; otherwise one is fitted.
     centre : bool
@@ -53,6 +41,7 @@ class Dataset:
     classes: tuple[str, str] = ("+1", "-1")
     notes: tuple[str, ...] = ()
     patches: Patches | None = None
+    passages: Passages | None = None
     head: np.ndarray | None = None
     centre: bool = False
     default_train: int | None = None
@@ -68,8 +57,9 @@ class Dataset:
         data = self.tokens
         mask = None if data.mask is None else data.mask[rows]
         subset = TokenData(data.tokens[rows], data.queries[rows], data.labels[rows], mask)
-        patches = None if self.patches is None else replace(self.patches, images=self.patches.images[rows])
-        return replace(self, tokens=subset, patches=patches)
+        patches = None if self.patches is None else self.patches.take(rows)
+        passages = None if self.passages is None else self.passages.take(rows)
+        return replace(self, tokens=subset, patches=patches, passages=passages)
 
     def split(self, train: int, rng: np.random.Generator) -> tuple[Dataset, Dataset | None]:
         """Draw `train` rows at random for training; the others are the test set (None when there are none).

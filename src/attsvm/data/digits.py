@@ -25,7 +25,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from attsvm.data.dataset import Dataset, Patches
+from attsvm.data.dataset import Dataset
+from attsvm.data.images import Patches
 from attsvm.data.token_data import TokenData
 
 Positions = Literal["place", "append"]
@@ -122,7 +123,7 @@ def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, posit
         tokens=TokenData(tokens, queries, labels),
         classes=named,
         notes=(description, query_text),
-        patches=Patches(images, np.array(corners)),
+        patches=Patches(images, np.array(corners), ink=True),
         centre=query == "mean",
         default_train=100,  # as in every number printed of them
     )

@@ -13,6 +13,8 @@ import numpy as np
 
 from attsvm.core.files import replacing_file
 from attsvm.data.dataset import Dataset
+from attsvm.data.images import Patches, read_patches
+from attsvm.data.passages import Passages
 from attsvm.data.token_data import TokenData
 
 # Solving holds a few copies of what was read.
@@ -20,7 +22,7 @@ SHARE_OF_MEMORY = 4
 
 
 def read_arrays(
-    path: str | os.PathLike[str], required: Iterable[str], optional: Iterable[str] = ()
+    path: str | os.PathLike[str], required: Iterable[str], optional: Iterable[str] = (), words: Iterable[str] = ()
 ) -> dict[str, np.ndarray]:
     """Read named arrays from a .npz file.
 
@@ -29,6 +31,8 @@ def read_arrays(
     path : path
     required, optional : names
         Other arrays in the file are left unread.
+    words : names
+        Of optional arrays that hold text.
 
     Returns
     -------
@@ -64,6 +68,9 @@ def read_arrays(
             for name in (*required, *optional):
                 if name in archive.files:
                     arrays[name] = _read_member(archive, name, path)
+            for name in words:
+                if name in archive.files:
+                    arrays[name] = _read_words(archive, name, path)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
         raise ValueError(f"{path} is damaged or truncated and cannot be read as .npz.") from error
     return arrays
@@ -94,6 +101,21 @@ def check_size(archive: zipfile.ZipFile, name: str, path: Path) -> None:
             f"{name} in {path} has shape {shape}, {declared / 1e9:,.1f} GB; at most "
             f"{memory / SHARE_OF_MEMORY / 1e9:.1f} GB, a quarter of this machine's memory, was expected."
         )
+
+
+def _read_words(archive: np.lib.npyio.NpzFile, name: str, path: Path) -> np.ndarray:
+    """Read an array of text, which NumPy stores as such unless its dtype is object."""
+    assert archive.zip is not None
+    check_size(archive.zip, name, path)
+    expected = "text was expected, as np.array([...], dtype=str) holds."
+    try:
+        array = archive[name]
+    except ValueError as error:
+        raise ValueError(f"{name} in {path} holds Python objects; {expected}") from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "U":
+        kind = getattr(array, "dtype", type(array).__name__)
+        raise ValueError(f"{name} in {path} has dtype {kind}; {expected}")
+    return array
 
 
 def _read_member(archive: np.lib.npyio.NpzFile, name: str, path: Path) -> np.ndarray:
@@ -129,14 +151,16 @@ def read_dataset(path: str | os.PathLike[str]) -> Dataset:
     ----------
     path : path
         A .npz file with tokens (n, T, d), queries (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T)
-        (True = visible) and head (d,).
+        (True = visible) and head (d,); for the report, names (T,) or (n, T) of tokens, classes (2,), what +1 and -1
+        stand for, and images (n, height, width[, channels]) with boxes (T, 4).
 
     Raises
     ------
     FileNotFoundError, ValueError
         As :func:`read_arrays`, or if a shape or value is wrong.
     """
-    arrays = read_arrays(path, ("tokens", "queries", "labels"), ("mask", "head"))
+    numbers = ("mask", "head", "images", "boxes")
+    arrays = read_arrays(path, ("tokens", "queries", "labels"), numbers, ("names", "classes"))
     tokens, labels = arrays["tokens"], arrays["labels"]
     if len(labels.shape) == 1 and set(np.unique(labels).tolist()) == {0, 1}:
         raise ValueError(f"labels in {path} are 0 and 1; -1 and +1 were expected: store 2 * labels - 1.")
@@ -151,9 +175,40 @@ def read_dataset(path: str | os.PathLike[str]) -> Dataset:
     return Dataset(
         name=Path(path).name,
         tokens=data,
+        classes=_classes(arrays.get("classes")),
+        patches=_patches(arrays, data),
+        passages=_named(arrays.get("names"), data),
         notes=(f"Tokens, queries and labels were read from {Path(path).name}.",),
         head=None if head is None else head.astype(float),
     )
+
+
+def _classes(classes: np.ndarray | None) -> tuple[str, str]:
+    if classes is None:
+        return Dataset.classes
+    if classes.shape != (2,):
+        raise ValueError(f"classes has shape {classes.shape}; two names, of label +1 and of label -1, were expected.")
+    return str(classes[0]), str(classes[1])
+
+
+def _patches(arrays: dict[str, np.ndarray], data: TokenData) -> Patches | None:
+    if "images" in arrays:
+        return read_patches(arrays["images"], arrays.get("boxes"), data.n, data.T)
+    if "boxes" in arrays:
+        raise ValueError("boxes are given without images; both, or images alone, were expected.")
+    return None
+
+
+def _named(names: np.ndarray | None, data: TokenData) -> Passages | None:
+    if names is None:
+        return None
+    if names.shape not in ((data.T,), (data.n, data.T)):
+        raise ValueError(
+            f"names has shape {names.shape}; ({data.T},), or ({data.n}, {data.T}) for names of each row, was "
+            "expected to match tokens."
+        )
+    mask = np.ones((data.n, data.T), bool) if data.mask is None else data.mask
+    return Passages.of_names(np.broadcast_to(names, (data.n, data.T)), mask)
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:

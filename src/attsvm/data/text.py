@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attsvm.data.dataset import Dataset
+from attsvm.data.passages import Passages, Span
 from attsvm.data.token_data import TokenData
 
 WORD = re.compile(r"[^\W_]+")
@@ -101,13 +102,22 @@ def word_dataset(read: LabelledTexts, dimensions: int = DIMENSIONS, most: int = 
     known = [[number[word] for word in text if word in number] for text in words]
     vectors = fit_vectors(known, len(vocabulary), dimensions)
     rows, kept = read.drawn(most)
-    sequences = [vectors[list(dict.fromkeys(known[i]))] for i in rows]
+    different = [list(dict.fromkeys(known[i])) for i in rows]
+    sequences = [vectors[text] for text in different]
+    places = [{word: t for t, word in enumerate(text)} for text in different]
+    spans = [_word_spans(text, number, place) for text, place in zip(kept.texts, places, strict=True)]
     notes = (
         f"Tokens are the different words of a text, as {vectors.shape[1]}-dimensional vectors of length one fitted on "
         f"the file (positive pointwise mutual information within {WINDOW} words, truncated SVD); words that occur once "
         "are left out.",
     )
-    return from_vectors(kept, sequences, notes)
+    return from_vectors(kept, sequences, notes, spans)
+
+
+def _word_spans(text: str, number: dict[str, int], place: dict[int, int]) -> list[Span]:
+    """Find the words of a text that are tokens; `place` maps the number of a word to its token."""
+    words = ((match, number.get(match.group().lower())) for match in WORD.finditer(text))
+    return [(match.start(), match.end(), place[word]) for match, word in words if word is not None]
 
 
 def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> np.ndarray:
@@ -172,7 +182,12 @@ def principal_components(sequences: Sequence[np.ndarray], dimensions: int) -> tu
     return [(rows - mean) @ basis / scale for rows in sequences], share
 
 
-def from_vectors(read: LabelledTexts, sequences: Sequence[np.ndarray], notes: Sequence[str]) -> Dataset:
+def from_vectors(
+    read: LabelledTexts,
+    sequences: Sequence[np.ndarray],
+    notes: Sequence[str],
+    spans: Sequence[Sequence[Span]] | None = None,
+) -> Dataset:
     """Make a data set of one vector sequence a text; texts without any, and tokens past the 64th, are left out.
 
     Parameters
@@ -181,6 +196,8 @@ def from_vectors(read: LabelledTexts, sequences: Sequence[np.ndarray], notes: Se
     sequences : sequence of ndarray, shape (T_i, d)
     notes : sequence of str
         How the vectors were made.
+    spans : sequence of sequence of (int, int, int), optional
+        Where each text shows which of its vectors, so that a report can mark them.
 
     Raises
     ------
@@ -199,6 +216,10 @@ def from_vectors(read: LabelledTexts, sequences: Sequence[np.ndarray], notes: Se
         tokens[row, : len(cut[i])] = cut[i]
         mask[row, : len(cut[i])] = True
     queries = tokens.sum(axis=1) / mask.sum(axis=1, keepdims=True)
+    passages = None
+    if spans is not None:
+        shown = [[span for span in spans[i] if span[2] < MOST_TOKENS] for i in rows]
+        passages = Passages.of_texts((read.texts[i] for i in rows), shown)
     remarks = ["The query of a text is its mean token."]
     if len(rows) < len(sequences):
         remarks.append(f"Texts without a token are left out, {len(sequences) - len(rows)} in all.")
@@ -209,5 +230,6 @@ def from_vectors(read: LabelledTexts, sequences: Sequence[np.ndarray], notes: Se
         tokens=TokenData(tokens, queries, labels, mask),
         classes=read.classes,
         notes=(*notes, *remarks, *read.notes),
+        passages=passages,
         centre=True,
     )

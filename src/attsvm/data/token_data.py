@@ -169,6 +169,14 @@ class TokenData(Summarised):
         ------
         ValueError
             If a sequence is empty or of another width, or as the constructor does.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData
+        >>> data = TokenData.padded([np.ones((3, 2)), np.ones((5, 2))], np.ones((2, 2)), np.array([1, -1]))
+        >>> data.tokens.shape, data.mask.sum(axis=1)
+        ((2, 5, 2), array([3, 5]))
         """
         rows = [_floating(f"sequences[{i}]", row) for i, row in enumerate(sequences)]
         width = tuple(rows[0].shape[1:]) if rows else ()
@@ -198,6 +206,15 @@ class TokenData(Summarised):
         ------
         ValueError
             If `row` is out of range, or as the constructor does.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData
+        >>> tokens = np.arange(12.0).reshape(2, 3, 2)
+        >>> TokenData.self_attention(tokens, np.array([1, -1])).queries
+        array([[0., 1.],
+               [6., 7.]])
         """
         tokens = _floating("tokens", tokens)
         if tokens.ndim < 3:
@@ -244,6 +261,18 @@ class TokenData(Summarised):
         ------
         ValueError
             If shapes do not fit, or as the constructor does.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData
+        >>> data = TokenData.from_sequences(np.ones((2, 3, 4)), np.ones((2, 3)), causal=True)
+        >>> data.n, data.T
+        (6, 3)
+        >>> data.mask[:3]
+        array([[ True, False, False],
+               [ True,  True, False],
+               [ True,  True,  True]])
         """
         tokens = _floating("tokens", tokens)
         query_array = tokens if queries is None else _floating("queries", queries, tokens)
@@ -294,6 +323,15 @@ class TokenData(Summarised):
         ------
         ValueError
             If `key` does not fit, or as the constructor does.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData
+        >>> data = TokenData.prompt(np.ones((2, 3, 4)), np.array([1, -1]))
+        >>> data.queries
+        array([[1.],
+               [1.]])
         """
         tokens = _floating("tokens", tokens)
         keys = tokens
@@ -325,6 +363,17 @@ class TokenData(Summarised):
         ------
         ValueError
             If shapes do not fit, an identity is out of range, or a target does not occur in its sequence.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData
+        >>> data = TokenData.next_token(np.eye(3), np.array([[0, 1, 2], [2, 2, 0]]), np.array([1, 2]))
+        >>> data.queries
+        array([[0., 0., 1.],
+               [1., 0., 0.]])
+        >>> data.labels
+        array([1., 1.])
         """
         embeddings = _floating("embeddings", embeddings)
         ids, target_ids = to_numpy("sequences", sequences), to_numpy("targets", targets)

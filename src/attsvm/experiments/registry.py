@@ -42,6 +42,7 @@ BEYOND: dict[str, str] = {
     "benign-overfitting": "attsvm.experiments.beyond.benign_overfitting",
     "parameter-margin": "attsvm.experiments.beyond.parameter_margin",
     "trained-embeddings": "attsvm.experiments.beyond.trained_embeddings",
+    "grokking": "attsvm.experiments.beyond.grokking",
 }
 """What nobody has published."""
 

@@ -73,7 +73,17 @@ class Attention(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw the parameters uniformly on +-1/sqrt(fan-in), the default of torch's Linear."""
+        """Draw the parameters uniformly on +-1/sqrt(fan-in), the default of torch's Linear.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from attsvm import Attention
+        >>> layer = Attention(4)
+        >>> layer.reset_parameters()
+        >>> bool(layer.weight.abs().max() <= 0.5)
+        True
+        """
         fans = {"weight": self.dz, "K": self.d, "Q": self.dz}
         for name, parameter in self.named_parameters():
             parameter.uniform_(-1, 1).div_(math.sqrt(fans[name]))
@@ -101,6 +111,14 @@ class Attention(nn.Module):
         ------
         ValueError
             If the shapes or dtypes do not fit the layer or each other.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from attsvm import Attention
+        >>> layer = Attention(2)
+        >>> layer.probabilities(torch.ones(1, 3, 2), torch.ones(1, 2)).shape
+        torch.Size([1, 3])
         """
         for name, tensor in (("tokens", tokens), ("queries", queries)):
             if not isinstance(tensor, Tensor):
@@ -136,6 +154,14 @@ class Attention(nn.Module):
         queries : tensor, shape (..., n, dz)
         mask : boolean tensor, shape (..., n, T), optional
         values : tensor, shape (..., n, T, dv), optional
+
+        Examples
+        --------
+        >>> import torch
+        >>> from attsvm import Attention
+        >>> layer = Attention(2)
+        >>> layer(torch.ones(1, 3, 2), torch.ones(1, 2)).shape
+        torch.Size([1, 2])
         """
         probabilities = self.probabilities(tokens, queries, mask)
         return (probabilities.unsqueeze(-2) @ (tokens if values is None else values)).squeeze(-2)

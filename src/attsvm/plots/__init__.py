@@ -10,11 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attsvm.plots.heads import controls, head
+    from attsvm.plots.heads import attribution, controls, head
     from attsvm.plots.results import attention, margins, matrix, path, plane, regularisation, shares, spectrum
 
 __all__ = [
     "attention",
+    "attribution",
     "controls",
     "head",
     "margins",
@@ -25,7 +26,7 @@ __all__ = [
     "shares",
     "spectrum",
 ]
-_OF_HEADS = ("controls", "head")
+_OF_HEADS = ("attribution", "controls", "head")
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -54,12 +56,20 @@ def _draw_run(ax: Axes, run: Run) -> None:
             correlation_text(run.correlation), (step[-1], float(nines(run.correlation))), xytext=(-7, 0),
             textcoords="offset points", ha="right", va="center", color=NORM_COLOURS[run.own], weight="bold",
         )  # fmt: skip
-    if 1 < run.settled_at < step[-1]:
-        ax.axvline(run.settled_at, color=QUIET, lw=0.8, ls=":")
-        ax.annotate(
-            "selection final", (run.settled_at, 1.0), xycoords=("data", "axes fraction"), xytext=(-4, -2),
-            textcoords="offset points", ha="right", va="top", color=QUIET, fontsize=7.5,
-        )  # fmt: skip
+
+
+def _mark_settling(ax: Axes, run: Run) -> None:
+    """Say from where on no query changes its token, at the top or below a final correlation that stands there."""
+    if not 1 < run.settled_at < run.trace.step[-1]:
+        return
+    bottom, top = ax.get_ylim()
+    final = bottom if run.correlation is None else float(nines(run.correlation))
+    height = 0.86 if (final - bottom) / (top - bottom) > 0.9 else 1.0
+    ax.axvline(run.settled_at, color=QUIET, lw=0.8, ls=":")
+    ax.annotate(
+        "selection final", (run.settled_at, height), xycoords=("data", "axes fraction"), xytext=(-4, -2),
+        textcoords="offset points", ha="right", va="top", color=QUIET, fontsize=7.5,
+    )  # fmt: skip
 
 
 def correlation_figure(runs: dict[str, Run], width: float) -> Figure:
@@ -77,6 +87,7 @@ def correlation_figure(runs: dict[str, Run], width: float) -> Figure:
             _draw_run(ax, run)
             step_axis(ax, run.trace.step[-1])
             _nines_axis(ax, float(top), float(bottom))
+            _mark_settling(ax, run)
             ax.set_title(TITLES[run.parameterization])
         legend_below(figure, axes, 3)
     return figure
@@ -100,5 +111,38 @@ def precision_figure(reference: Run, runs: tuple[PrecisionRun, ...], width: floa
         ax.set_ylim(min(-0.02, *(float(curve.min()) for _, _, curve, *_ in curves)), 1.04)
         ax.axhline(0, color=INK, lw=0.5)
         ax.set_ylabel("correlation with the SVM")
+        legend_below(figure, axes, 2)
+    return figure
+
+
+def compared_figure(names: tuple[str, str], curves: tuple[dict[str, Any], dict[str, Any]], width: float) -> Figure:
+    """Draw the correlations of two studies over each other, a panel for each parameterisation.
+
+    Parameters
+    ----------
+    names : pair of str
+    curves : pair of dict
+        For "W" and "KQ" the steps, and the correlation with the "frobenius" and the "nuclear" SVM, where there is one.
+    width : float
+    """
+    shown = [name for name in TITLES if any(set(NORM_TITLES) & set(one.get(name, ())) for one in curves)]
+    looks = (("-", FIRST), ("--", SECOND))
+    with house_style():
+        figure, axes = panels(width, 3.2, len(shown))
+        for ax, name in zip(axes, shown, strict=True):
+            values, last = [1.0], 1
+            for study, one, (style, color) in zip(names, curves, looks, strict=True):
+                run = one.get(name, {"step": [1]})
+                last = max(last, run["step"][-1])
+                for norm in (norm for norm in NORM_TITLES if norm in run):
+                    own = norm == ("frobenius" if name == "W" else "nuclear")
+                    curve = nines(np.array(run[norm], dtype=float))
+                    label = f"{study}: its {'own' if own else 'other'} SVM"
+                    step = np.maximum(run["step"], 0.5)
+                    ax.plot(step, curve, style, color=color, lw=2.4 if own else 1.0, label=label)
+                    values += [float(np.nanmax(curve)), float(np.nanmin(curve))]
+            step_axis(ax, last)
+            _nines_axis(ax, 1.06 * max(values), min(-0.05, *values) - 0.05)
+            ax.set_title(TITLES[name])
         legend_below(figure, axes, 2)
     return figure

@@ -7,8 +7,10 @@ from matplotlib.axes import Axes
 
 from attsvm.plots.results import axes_or_new
 from attsvm.plots.style import FIRST
+from attsvm.pretrained.attribution import Attribution
 from attsvm.pretrained.audit import MarginAudit
 from attsvm.pretrained.head import AttentionHead
+from attsvm.pretrained.readings import Side
 
 
 def head(head: AttentionHead, sequence: int = 0, ax: Axes | None = None) -> Axes:
@@ -99,5 +101,51 @@ def controls(audit: MarginAudit, ax: Axes | None = None) -> Axes:
         )
         ax.legend(frameon=False)
     ax.set(xlabel="cosine with the trained W")
+    ax.invert_yaxis()
+    return ax
+
+
+def attribution(attribution: Attribution, side: Side = "query", ax: Axes | None = None, *, most: int = 12) -> Axes:
+    """Draw what the components of the residual stream bring to a margin, as bars, the largest first.
+
+    Parameters
+    ----------
+    attribution : Attribution
+    side : {"query", "keys"}
+    ax : Axes, optional
+    most : int
+        Bars; the last is the sum of what is left, where there is more.
+
+    Returns
+    -------
+    Axes
+
+    Examples
+    --------
+    >>> import torch
+    >>> from matplotlib.figure import Figure
+    >>> from transformers import GPT2Config, GPT2Model
+    >>> from attsvm import plots, pretrained
+    >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
+    >>> split = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+    >>> ax = plots.attribution(split, "keys", Figure().subplots(), most=4)
+    >>> len(ax.containers[0])
+    4
+    """
+    totals = (attribution.queries if side == "query" else attribution.keys).sum(axis=1)
+    order = np.argsort(-np.abs(totals), kind="stable")
+    shown = order if len(order) <= most else order[: most - 1]
+    names = [attribution.components[c].name for c in shown]
+    values = totals[shown].tolist()
+    if len(shown) < len(order):
+        names.append(f"{len(order) - len(shown)} others")
+        values.append(float(totals[order[most - 1 :]].sum()))
+    ax = axes_or_new(ax)
+    ax.barh(range(len(names)), values, color=[FIRST if value > 0 else "0.6" for value in values])
+    ax.set_yticks(range(len(names)), names)
+    ax.axvline(0.0, color="0.4", lw=0.8)
+    chosen, rival = attribution.texts[1:] or (f"token {attribution.chosen}", f"token {attribution.rival}")
+    of_bias = f" (with {attribution.bias:.3g} of an additive bias)" if attribution.bias else ""
+    ax.set(xlabel=f"part of the margin {attribution.margin:.3g}{of_bias}", title=f"{chosen} rather than {rival}")
     ax.invert_yaxis()
     return ax

@@ -6,24 +6,57 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import AbstractPathEffect, withStroke
 
-from attsvm.data.dataset import Dataset, Patches
+from attsvm.data.dataset import Dataset
+from attsvm.data.images import Patches
 from attsvm.plots.style import FIRST, INK, SECOND, house_style, is_wide, new_figure
 from attsvm.study.results import Run, Setup
 
+# Patches of this many inches or more have the full width of line; finer ones a thinner one, down to a hair.
+FULL_PATCH, HAIR = 0.3, 0.2
+# An image that is flatter or taller than this is stretched to it: its patches would be too small to see.
+FLATTEST, TALLEST = 0.3, 2.0
+# With more places than this, the number of images is written on the most frequent ones alone.
+NUMBERED, MOST_FREQUENT = 40, 5
 
-def _image(ax: Axes, image: np.ndarray) -> None:
-    ax.imshow(image, cmap="gray_r", vmin=0, vmax=max(float(image.max()), 1e-9) * 1.25, interpolation="nearest")
+
+def _cell_aspect(patches: Patches) -> float:
+    return min(max(patches.aspect, FLATTEST), TALLEST)
+
+
+def _weight(patches: Patches, width: float) -> float:
+    """Return how heavy lines may be on an image that is drawn `width` inches wide."""
+    placed = patches.boxes[patches.boxes[:, 2] > 0]
+    smallest = float(placed[:, 2:].min(initial=patches.images.shape[1]))
+    inches = smallest * width / patches.images.shape[2]
+    return min(1.0, max(HAIR, inches / FULL_PATCH))
+
+
+def _image(ax: Axes, patches: Patches, image: np.ndarray) -> None:
+    stretched = "equal" if _cell_aspect(patches) == patches.aspect else "auto"
+    if patches.ink:
+        ax.imshow(image, cmap="gray_r", vmin=0, vmax=max(float(image.max()), 1e-9) * 1.25, interpolation="nearest")
+    else:
+        ax.imshow(patches.shown(image), cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect=stretched)
     ax.set_xticks([])
     ax.set_yticks([])
     for spine in ax.spines.values():
         spine.set(visible=True, color="#cccccc", linewidth=0.6)
 
 
-def _box(ax: Axes, box: np.ndarray, inset: float, **look: object) -> None:
+def _box(ax: Axes, box: np.ndarray, depth: float, **look: object) -> None:
+    """Frame a patch, `depth` of half its shorter side inside its edge; a token without a place has no frame."""
     row, column, height, width = (float(number) for number in box)
+    if height == 0:
+        return
+    inset = depth * min(height, width) / 2
     corner = (column - 0.5 + inset, row - 0.5 + inset)
-    ax.add_patch(Rectangle(corner, width - 2 * inset, height - 2 * inset, fill=False, joinstyle="miter", **look))  # type: ignore[arg-type]
+    # Frames of any colour show on images of any colour.
+    halo: list[AbstractPathEffect] = [withStroke(linewidth=float(look["lw"]) + 1.5, foreground="white")]  # type: ignore[arg-type]
+    frame = Rectangle(corner, width - 2 * inset, height - 2 * inset, fill=False, joinstyle="miter", **look)  # type: ignore[arg-type]
+    frame.set_path_effects(halo)
+    ax.add_patch(frame)
 
 
 def support_figure(setup: Setup, run: Run, width: float) -> Figure:
@@ -40,35 +73,42 @@ def support_figure(setup: Setup, run: Run, width: float) -> Figure:
     order = np.argsort(-dual.sum(axis=1), kind="stable")[: rows * columns]
     labels = setup.train.tokens.labels
     with house_style():
-        figure = new_figure(width, rows * width / columns * 1.13)
+        cell = width / columns
+        figure = new_figure(width, rows * (cell * _cell_aspect(patches) + 0.13 * cell))
+        weight = _weight(patches, cell)
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for ax in axes[len(order) :]:
             ax.set_axis_off()
         for ax, i in zip(axes, order, strict=False):
-            _image(ax, patches.images[i])
+            _image(ax, patches, patches.images[i])
             for t in np.flatnonzero(dual[i] > 0):
-                _box(ax, patches.boxes[t], 0.12, ec=SECOND, lw=0.8 + 2.4 * dual[i, t] / heavy)
+                _box(ax, patches.boxes[t], 0.12, ec=SECOND, lw=weight * (0.8 + 2.4 * dual[i, t] / heavy))
             if run.selected[i] != setup.optimal[i]:
-                _box(ax, patches.boxes[setup.optimal[i]], 0.3, ec=INK, lw=1.1, ls=":")
-            _box(ax, patches.boxes[run.selected[i]], 0.06, ec=FIRST, lw=2.6)
+                _box(ax, patches.boxes[setup.optimal[i]], 0.3, ec=INK, lw=1.1 * weight, ls=":")
+            _box(ax, patches.boxes[run.selected[i]], 0.06, ec=FIRST, lw=2.6 * weight)
             ax.set_title(setup.train.classes[0 if labels[i] > 0 else 1], fontsize=8, pad=2.5)
     return figure
 
 
-def _mean_with_counts(ax: Axes, patches: Patches, rows: np.ndarray, selected: np.ndarray, title: str) -> None:
-    mean = patches.images[rows].mean(axis=0)
-    _image(ax, mean)
+def _mean_with_counts(
+    ax: Axes, patches: Patches, rows: np.ndarray, selected: np.ndarray, title: str, inches: float
+) -> None:
+    _image(ax, patches, patches.images[rows].mean(axis=0))
     counts = np.bincount(selected[rows], minlength=len(patches.boxes))
-    for t in np.flatnonzero(counts):
+    weight = _weight(patches, inches)
+    placed = [int(t) for t in np.argsort(-counts, kind="stable") if counts[t] and patches.boxes[t, 2] > 0]
+    for place, t in enumerate(placed):
         row, column, height, width = patches.boxes[t]
-        look = {"lw": 2.0, "ec": FIRST}
-        _box(ax, patches.boxes[t], 0.06, **look)
+        _box(ax, patches.boxes[t], 0.06, lw=2.0 * weight, ec=FIRST)
+        if len(patches.boxes) > NUMBERED and place >= MOST_FREQUENT:
+            continue
         middle = (column - 0.5 + width / 2, row - 0.5 + height / 2)
         ax.text(
-            *middle, str(counts[t]), ha="center", va="center", color=FIRST, weight="bold", fontsize=10,
+            *middle, str(counts[t]), ha="center", va="center", color=FIRST, weight="bold", fontsize=4 + 6 * weight,
             bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.85},
         )  # fmt: skip
-    ax.set_title(title)
+    elsewhere = int(counts.sum() - counts[placed].sum())
+    ax.set_title(f"{title}, {elsewhere} outside" if elsewhere else title)
 
 
 def selection_figure(data: Dataset, runs: dict[str, Run], width: float) -> Figure:
@@ -80,11 +120,11 @@ def selection_figure(data: Dataset, runs: dict[str, Run], width: float) -> Figur
     columns = len(cells) if is_wide(width) else 2
     rows = -(-len(cells) // columns)
     with house_style():
-        figure = new_figure(width, rows * (width / columns + 0.3))
+        figure = new_figure(width, rows * (width / columns * _cell_aspect(patches) + 0.3))
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for ax in axes[len(cells) :]:
             ax.set_axis_off()
         for ax, (run, side) in zip(axes, cells, strict=False):
             title = f"{data.classes[0 if side > 0 else 1]}, {names[run.parameterization]}"
-            _mean_with_counts(ax, patches, np.flatnonzero(labels == side), run.selected, title)
+            _mean_with_counts(ax, patches, np.flatnonzero(labels == side), run.selected, title, width / columns)
     return figure

@@ -9,8 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "CompressedHead": "lowrank",
-    "CompressedModel": "compress",
+    "Attribution": "attribution",
+    "AttributionCheck": "ablation",
+    "Component": "residual",
     "AttentionHead": "head",
     "AttentionMonitor": "monitor",
     "HeadTypes": "types",
@@ -22,8 +23,7 @@ _HOMES = {
     "SelectionReport": "selectivity",
     "Standing": "null",
     "TypeScore": "types",
-    "compress_head": "lowrank",
-    "compress_model": "compress",
+    "attribute": "attribution",
     "extract_head": "extract",
     "extract_heads": "extract",
     "head_types": "types",
@@ -38,8 +38,9 @@ _HOMES = {
 __all__ = [
     "AttentionHead",
     "AttentionMonitor",
-    "CompressedHead",
-    "CompressedModel",
+    "Attribution",
+    "AttributionCheck",
+    "Component",
     "HeadRank",
     "HeadTypes",
     "KernelSolution",
@@ -49,8 +50,7 @@ __all__ = [
     "SelectionReport",
     "Standing",
     "TypeScore",
-    "compress_head",
-    "compress_model",
+    "attribute",
     "extract_head",
     "extract_heads",
     "fit_selection",
@@ -63,16 +63,17 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from attsvm.pretrained.ablation import AttributionCheck
+    from attsvm.pretrained.attribution import Attribution, attribute
     from attsvm.pretrained.audit import MarginAudit, margin_audit
-    from attsvm.pretrained.compress import CompressedModel, compress_model
     from attsvm.pretrained.extract import extract_head, extract_heads
     from attsvm.pretrained.head import AttentionHead
     from attsvm.pretrained.kernel import KernelSolution, solve_kernel
-    from attsvm.pretrained.lowrank import CompressedHead, compress_head
     from attsvm.pretrained.monitor import AttentionMonitor
     from attsvm.pretrained.null import Standing
     from attsvm.pretrained.probe import SelectionProbe, fit_selection
     from attsvm.pretrained.rank import HeadRank, rank_profile
+    from attsvm.pretrained.residual import Component
     from attsvm.pretrained.rope import Lifted, rope_lift
     from attsvm.pretrained.selectivity import SelectionReport, selection_report
     from attsvm.pretrained.types import HeadTypes, TypeScore, head_types

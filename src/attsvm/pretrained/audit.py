@@ -11,7 +11,7 @@ of the layer select from the same tokens say whether the direction is that of th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,14 @@ from attsvm.core.extras import drawing, frame
 from attsvm.core.summary import Worded
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.null import Standing, redrawn
-from attsvm.pretrained.selectivity import MASS, asking_heads_queries
+from attsvm.pretrained.selectivity import MASS, several_seen
 from attsvm.pretrained.span import Direction, Space, span
+from attsvm.pretrained.thinning import choices, drawn_tokens, thinned
 
 NORMS = ("frobenius", "nuclear", "gen")
-# Constraints of one SVM. Where the queries drawn see more tokens than that, each chooses among some of them.
-MOST_CONSTRAINTS = 2048
+# Constraints of one SVM. Where the queries drawn see more tokens than the first, each chooses among some of them, so
+# many that the constraints are about the second: every head of the null costs an SVM, whose time grows with its cube.
+MOST_CONSTRAINTS, DRAWN_CONSTRAINTS = 2048, 1024
 NUMBERS = ("cosine", "efficiency", "hebbian", "top1")
 
 
@@ -40,7 +42,7 @@ class MarginAudit(Worded):
         How many tokens, drawn at random, each query chooses among here; None for all that it sees.
     efficiency : float or None
         Trained margin over the largest possible at the same norm, at most 1; None where no W makes the selection.
-        Negative where W alone does not make it: an additive bias of the scores or rounding decides a near tie.
+        Negative where W does not make it: rounding decides a near tie.
     directions : dict of str to Direction
         "frobenius", "nuclear", and "gen": the Gen-SVM of the smallest sets with 99 % of the attention. For rotary heads
         the first only.
@@ -95,8 +97,7 @@ class MarginAudit(Worded):
             begun = (
                 f"The trained W has {_percent(self.efficiency)} of the largest margin of its norm. "
                 if self.efficiency > 0
-                else "The trained W alone does not make this selection: in a near tie, or by the additive bias of its "
-                "scores, another token wins. "
+                else "The trained W does not make this selection: in a near tie another token wins. "
             )
         standing = self.null["cosine"]
         if len(standing.draws) < 2:
@@ -175,7 +176,9 @@ def margin_audit(
     head : AttentionHead
     queries : int
         How many are drawn at random from those that see at least two tokens. Where they see more than 2048 tokens
-        together, each chooses among as many, drawn at random, as that allows.
+        together, each chooses among some of them, drawn at random without regard to attention, about 1024 together:
+        the time does not grow with the length of the texts. All numbers, those of the null too, are then of these
+        choices.
     norms : sequence of {"frobenius", "nuclear", "gen"}
         Directions besides the Frobenius SVM, which is always solved; of a rotary head there is no other.
     others : sequence of AttentionHead
@@ -214,14 +217,13 @@ def margin_audit(
             f"norms has {', '.join(map(repr, sorted(unknown)))}; names among {', '.join(NORMS)} were expected."
         )
     rng = np.random.default_rng(seed)
-    several = np.flatnonzero(head.mask.sum(axis=1) > 1)
-    if not len(several):
-        asking_heads_queries(head)
+    several = several_seen(head)
     rows = np.sort(rng.choice(several, min(queries, len(several)), replace=False))
     sample = head.take(rows)
-    among = _among(sample.mask)
-    if among is not None:
-        sample = _thinned(sample, among, rng)
+    among = choices(sample.mask, MOST_CONSTRAINTS, DRAWN_CONSTRAINTS)
+    few = None if among is None else drawn_tokens(sample.mask, among, rng)
+    if few is not None:
+        sample = thinned(sample, few)
     space = span(sample)
     directions = {"frobenius": space.svm(sample.selected, "frobenius", time_limit)}
     if not head.rotary:
@@ -237,31 +239,12 @@ def margin_audit(
                 f"{head.layer}, mask {head.mask.shape}, were expected."
             )
         if other.head != head.head:
-            taken = replace(other.take(rows), mask=sample.mask)
+            taken = other.take(rows) if few is None else thinned(other.take(rows), few)
             foreign.append(space.svm(taken.selected, "frobenius", time_limit))
     own = _numbers(space, directions["frobenius"])
     null = _null(space, own, draws, rng, time_limit)
     efficiency = None if directions["frobenius"].soft else own["efficiency"]
     return MarginAudit(len(rows), among, efficiency, directions, null, tuple(foreign), own["hebbian"])
-
-
-def _among(mask: np.ndarray) -> int | None:
-    """Tokens that each query may choose among so that the constraints stay few; None when all may stay."""
-    if int(mask.sum()) - len(mask) <= MOST_CONSTRAINTS:
-        return None
-    return max(2, MOST_CONSTRAINTS // len(mask) + 1)
-
-
-def _thinned(head: AttentionHead, among: int, rng: np.random.Generator) -> AttentionHead:
-    """Leave each query some of its tokens, drawn without regard to attention, and what it pays them."""
-    order = np.where(head.mask, rng.random(head.mask.shape), np.inf).argsort(axis=1)
-    few = np.zeros_like(head.mask)
-    np.put_along_axis(few, order[:, :among], values=True, axis=1)
-    few &= head.mask
-    probability = np.where(few, head.probabilities, 0.0)
-    total = np.maximum(probability.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    bias = None if head.bias is None else np.where(few, head.bias, 0.0)
-    return replace(head, mask=few, probabilities=probability / total, bias=bias)
 
 
 def _numbers(space: Space, direction: Direction) -> dict[str, float]:

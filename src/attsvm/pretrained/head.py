@@ -7,8 +7,24 @@ Whatever the architecture, the score that query :math:`z_i` gives token :math:`x
 with the scale inside Q. The query bias enters as a last coordinate 1 of z. The key bias adds the same number to all
 tokens of a query and is dropped, except under rotary positions, where it is not the same number and x gets a last
 coordinate 1 too. Under rotary positions K and Q are turned by position between the two factors, see
-:mod:`attsvm.pretrained.rope`. c is an additive term that the model does not compute from the tokens (T5's and ALiBi's
-position bias). Where a norm stands between projection and score (query/key norm), x and z are the normalised vectors.
+:mod:`attsvm.pretrained.rope`. Where a norm stands between projection and score (query/key norm), x and z are the
+normalised vectors and K, Q diagonal gains. Under multi-head latent attention (DeepSeek) x is the normalised latent
+beside the hidden state, and W the matrix that its authors call absorbed.
+
+c is an additive term: a position bias (T5, ALiBi), or what the model computes from content and relative position
+(DeBERTa, :mod:`attsvm.pretrained.relative`). A margin is then :math:`(x_s - x_t)^\top W z + c_s - c_t`, whose offset
+does not grow with W. In a selection problem c is one more coordinate of the token, which meets a constant 1 of the
+query:
+
+.. math:: \tilde x_{it} = (x_t, c_{it}),\quad \tilde z_i = (z_i, 1),\quad
+    \tilde W = \begin{pmatrix} W & 0\\ 0 & 1\end{pmatrix},
+
+so that the trained scores are bilinear again, exactly, and every constraint of the SVM holds the offset; the SVM
+may give it another weight than 1 (:meth:`AttentionHead.problem`).
+
+A null token (an attention sink, gpt-oss) is a token before the text, of vector 0, whose score is c alone. A soft cap
+(Gemma 2) turns a into s tanh(a/s) before the softmax, which is strictly increasing: it changes probabilities and
+neither the order of the scores nor the sign of a margin.
 """
 
 from __future__ import annotations
@@ -23,7 +39,13 @@ import numpy as np
 from attsvm.core.extras import drawing
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.summary import MARKED, Summarised, Summary
-from attsvm.pretrained.sources import Place
+from attsvm.pretrained.maps import Place
+from attsvm.pretrained.relative import RelativeForm
+
+# Tokens that each query has for itself are refused above this size: the kernel form needs none.
+MOST_BYTES = 1 << 31
+# Roundings of float32 by which an additive term of the tokens alone differs from query to query, relative to its size.
+SAME = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +97,7 @@ class AttentionHead(Summarised):
     turns : Turns or None
         Rotary positions.
     bias : ndarray, shape (n, T), or None
-        Additive term of the scores, zero where hidden.
+        Additive term c of the scores, zero where hidden.
     probabilities : ndarray, shape (n, T)
         The model's own attention.
     scale : float
@@ -92,8 +114,15 @@ class AttentionHead(Summarised):
         The tokens' text, sequence by sequence.
     special : ndarray of bool, shape (b, T), or None
         Tokens that the tokenizer adds, such as [CLS] and [SEP].
-    columns : ndarray of int, or None
-        Of a compressed rotary head: which of the model's query-key coordinates K and Q keep. None for the first ones.
+    relative : tuple of RelativeForm
+        What the additive term is made of, where that is content and relative position.
+    softcap : float or None
+        s of a soft cap s tanh(a/s) on the scores.
+    sink : float or None
+        Score of the null token, which then stands first in every sequence: place 0, of which `tokens` holds zeros.
+    rounding : float
+        Where `probabilities` are those of the layer in float64 on the model's own hidden states, because the model's
+        dtype is short or its logits are large: largest difference of the model's own attention from them. Otherwise 0.
 
     Examples
     --------
@@ -130,7 +159,10 @@ class AttentionHead(Summarised):
     ids: np.ndarray | None = None
     texts: tuple[tuple[str, ...], ...] | None = None
     special: np.ndarray | None = None
-    columns: np.ndarray | None = None
+    relative: tuple[RelativeForm, ...] = ()
+    softcap: float | None = None
+    sink: float | None = None
+    rounding: float = 0.0
 
     @property
     def rotary(self) -> bool:
@@ -138,8 +170,18 @@ class AttentionHead(Summarised):
         return self.turns is not None
 
     @property
+    def first_place(self) -> int:
+        """Place of the first token of each text: 1 where a null token stands before it."""
+        return 0 if self.sink is None else 1
+
+    @property
+    def normed(self) -> bool:
+        """Whether a norm of queries and keys makes x and z normalised vectors and W a product of gains."""
+        return self.places[0].kind == "norm"
+
+    @property
     def W(self) -> np.ndarray:
-        """K Q^T, (d, dz); the whole of the head when it is not rotary.
+        """K Q^T, (d, dz): the matrix of :meth:`problem`, with a row for the additive term where the head has one.
 
         Raises
         ------
@@ -151,7 +193,7 @@ class AttentionHead(Summarised):
                 f"layer {self.layer}, head {self.head} of {self.model} turns keys and queries by position, so no one W "
                 "acts on its tokens; rope_lift gives the W that acts on lifted tokens."
             )
-        return self.K @ self.Q.T
+        return self.with_bias_row(self.K @ self.Q.T)
 
     @cached_property
     def selected(self) -> np.ndarray:
@@ -169,7 +211,7 @@ class AttentionHead(Summarised):
         return self.text_place[self.sequence, self.position]
 
     def scores(self) -> np.ndarray:
-        """Attention logits from the factors, (n, T); -inf where hidden."""
+        """Attention logits from the factors, (n, T), before any soft cap; -inf where hidden."""
         keys = self.tokens @ self.K  # (b, T, dh)
         keys_of_queries = self.queries @ self.Q  # (n, dh)
         if self.turns is not None:
@@ -183,23 +225,74 @@ class AttentionHead(Summarised):
         return np.where(self.mask, out, -np.inf)
 
     def attention(self) -> np.ndarray:
-        """Softmax of :meth:`scores`, (n, T)."""
-        return softmax(self.scores())
+        """Softmax of :meth:`scores`, through the soft cap where there is one, (n, T)."""
+        scores = self.scores()
+        if self.softcap is not None:
+            scores = np.where(self.mask, self.softcap * np.tanh(scores / self.softcap), -np.inf)
+        return softmax(scores)
 
     def problem(self, selected: np.ndarray | None = None) -> SelectionProblem:
         """Pose the selection problem of a head that is not rotary; by default of the tokens it attends to most.
 
+        An additive term is the last coordinate of the tokens, in logits, and meets a last coordinate 1 of the queries,
+        so that ``problem().scores(head.W)`` are the head's scores, up to one number a query where that spares a copy
+        of the tokens for each query (ALiBi).
+
         Raises
         ------
         ValueError
-            For a rotary head; :func:`attsvm.pretrained.rope_lift` gives its problem.
+            For a rotary head, :func:`attsvm.pretrained.rope_lift` gives its problem; or if the tokens with an additive
+            term that is another for each query would take more than 2 GiB.
         """
         if self.turns is not None:
             raise ValueError(
                 f"layer {self.layer}, head {self.head} of {self.model} is rotary: rope_lift(head).problem() poses it."
             )
         selection = self.selected if selected is None else selected
-        return SelectionProblem(self.tokens, self.queries, selection, mask=self.mask, sequence=self.sequence)
+        tokens, sequence = self._tokens_with_bias()
+        return SelectionProblem(tokens, self.asking_vectors(), selection, mask=self.mask, sequence=sequence)
+
+    def asking_vectors(self) -> np.ndarray:
+        """Return the queries of the selection problem, (n, dz); an additive term meets a last coordinate 1."""
+        if self.bias is None or (self.queries[:, -1] == 1).all():
+            return self.queries
+        return np.concatenate([self.queries, np.ones((len(self.queries), 1))], axis=1)
+
+    def with_bias_row(self, W: np.ndarray) -> np.ndarray:
+        """Extend a trained matrix over tokens and queries by the weight 1 of the additive term, where there is one."""
+        if self.bias is None:
+            return W
+        out = np.zeros((W.shape[0] + 1, self.asking_vectors().shape[1]))
+        out[:-1, : W.shape[1]] = W
+        out[-1, -1] = 1.0
+        return out
+
+    def _tokens_with_bias(self) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens with the additive term as a coordinate, and the sequence each query reads of them."""
+        if self.bias is None:
+            return self.tokens, self.sequence
+        of_tokens = self._bias_of_tokens()
+        if of_tokens is not None:
+            return np.concatenate([self.tokens, of_tokens[..., None]], axis=2), self.sequence
+        (n, T), d = self.mask.shape, self.tokens.shape[2]
+        refuse_size(8 * n * T * (d + 1), n, "tokens with an additive term for each query")
+        own = np.concatenate([self.tokens[self.sequence], self.bias[..., None]], axis=2)
+        return own, np.arange(n)
+
+    def _bias_of_tokens(self) -> np.ndarray | None:
+        """Additive term as a number of each token, (b, T), where it is one up to a number of each query (ALiBi)."""
+        assert self.bias is not None
+        out = np.zeros(self.tokens.shape[:2])
+        size = float(np.abs(self.bias).max())
+        for j, rows in by_sequence(self.sequence):
+            widest = rows[self.mask[rows].sum(axis=1).argmax()]
+            if (self.mask[rows] & ~self.mask[widest]).any():
+                return None
+            out[j] = self.bias[widest]
+            shift = np.where(self.mask[rows], self.bias[rows] - out[j], np.nan)
+            if (np.nanmax(shift, axis=1) - np.nanmin(shift, axis=1) > SAME * size).any():
+                return None
+        return out
 
     def take(self, rows: np.ndarray) -> AttentionHead:
         """Keep some of the queries, in that order, and the sequences they read.
@@ -213,12 +306,15 @@ class AttentionHead(Summarised):
         width = int(np.flatnonzero(self.mask[rows].any(axis=0)).max()) + 1
         if self.self_attention:  # a query need not see itself, but its place must stay known
             width = max(width, int(self.position[rows].max()) + 1)
+        every = len(sequences) == len(self.tokens)  # then a view does, of what may be the largest array
+        tokens = self.tokens[:, :width] if every else self.tokens[sequences, :width]
         turns = self.turns
         if turns is not None:
-            turns = Turns(turns.pairs, turns.tokens[sequences, :width], turns.queries[rows])
+            of_tokens = turns.tokens[:, :width] if every else turns.tokens[sequences, :width]
+            turns = Turns(turns.pairs, of_tokens, turns.queries[rows])
         return replace(
             self,
-            tokens=self.tokens[sequences, :width],
+            tokens=tokens,
             queries=self.queries[rows],
             sequence=sequence,
             position=self.position[rows],
@@ -226,6 +322,7 @@ class AttentionHead(Summarised):
             mask=self.mask[rows, :width],
             turns=turns,
             bias=None if self.bias is None else self.bias[rows, :width],
+            relative=tuple(replace(form, index=form.index[rows, :width]) for form in self.relative),
             probabilities=self.probabilities[rows, :width],
             ids=None if self.ids is None else self.ids[sequences, :width],
             texts=None if self.texts is None else tuple(self.texts[j][:width] for j in sequences),
@@ -251,11 +348,22 @@ class AttentionHead(Summarised):
         """
         return drawing("AttentionHead.plot").head(self, sequence, ax)
 
+    def _kinds(self) -> list[str]:
+        """List what there is to the head beside a bilinear form."""
+        kinds = {
+            "rotary": self.rotary,
+            "query/key norm": self.normed,
+            "additive bias": self.bias is not None and self.sink is None,
+            "null token": self.sink is not None,
+            "soft cap": self.softcap is not None,
+        }
+        return [word for word, present in kinds.items() if present]
+
     def _summary(self) -> Summary:
         n, T = self.mask.shape
         facts = [
             ("model", f"{self.model}, {self.name}"),
-            ("head", f"{self.head} of layer {self.layer}{', rotary' if self.rotary else ''}"),
+            ("head", ", ".join([f"{self.head} of layer {self.layer}", *self._kinds()])),
             ("queries", f"{n:,} over {T:,} tokens of {len(self.tokens):,} sequences"),
             ("W", f"{self.K.shape[0]} x {self.Q.shape[0]}, rank at most {self.K.shape[1]}"),
             ("error", f"{self.error:.1e} against the model's own attention"),
@@ -265,10 +373,25 @@ class AttentionHead(Summarised):
 
     def __repr__(self) -> str:
         n, T = self.mask.shape
-        kind = ", rotary" if self.rotary else ""
+        kind = "".join(f", {word}" for word in self._kinds())
         return (
             f"AttentionHead({self.model}, layer {self.layer}, head {self.head}{kind}, {len(self.tokens)} sequences, "
             f"n={n}, T={T}, d={self.tokens.shape[2]}, rank <= {self.K.shape[1]}, error {self.error:.1e})"
+        )
+
+
+def refuse_size(size: float, queries: int, what: str) -> None:
+    """Refuse arrays above :data:`MOST_BYTES`.
+
+    Raises
+    ------
+    ValueError
+        With what would be so large, and the remedy.
+    """
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"the {what} of {queries} queries would take {size / 2**30:.1f} GiB; take fewer queries, head.take(rows), "
+            "or use solve_kernel, which never builds them."
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from attsvm.data.passages import Span
 from attsvm.pretrained.extract import tokenize
 
 BATCH = 32
@@ -36,3 +37,36 @@ def hidden_states(model: Any, tokenizer: Any, texts: Sequence[str]) -> list[np.n
     finally:
         model.train(training)
     return rows_of_texts
+
+
+def hidden_spans(tokenizer: Any, texts: Sequence[str]) -> list[list[Span]] | None:
+    """Tell which characters of each text the rows of :func:`hidden_states` stand for.
+
+    Parameters
+    ----------
+    tokenizer
+        Of transformers.
+    texts : sequence of str
+
+    Returns
+    -------
+    list of list of (int, int, int), or None
+        First character, end and row, without the spaces that some tokenizers count to a word; None for a tokenizer that
+        does not keep places (one written in Python).
+    """
+    if not tokenizer.is_fast:
+        return None
+    special = set(tokenizer.all_special_ids)
+    longest = min(tokenizer.model_max_length, 1 << 20)
+    spans_of_texts: list[list[Span]] = []
+    for text in texts:
+        encoding = tokenizer(text, truncation=True, max_length=longest, return_offsets_mapping=True)
+        pairs = zip(encoding["input_ids"], encoding["offset_mapping"], strict=True)
+        own = [place for token, place in pairs if token not in special]
+        spans_of_texts.append([(*_stripped(text, *place), row) for row, place in enumerate(own)])
+    return spans_of_texts
+
+
+def _stripped(text: str, first: int, end: int) -> tuple[int, int]:
+    inside = text[first:end]
+    return end - len(inside.lstrip()), first + len(inside.rstrip())

@@ -9,12 +9,19 @@ Few constraints support W. The dual is solved on a working set by the active-set
 :mod:`attsvm.solvers.frobenius.active_set`; then the margins of all constraints are computed from the supports, the
 worst violators join, and the round repeats until the gap, computed over *all* constraints, is closed. With ``C`` the
 squared hinge replaces the hard margin: its dual differs by 1/(2C) on the diagonal.
+
+The scores that W gives are summed query by query, :math:`\sum_j \langle z_i,z_j\rangle\langle\phi_{it},v_j\rangle`
+with :math:`v_j` the part of W that query j holds: n^2 F d + n T F d multiplications for n queries that see T tokens of
+width d with F positional features, however many constraints support W. Where many selections of the same few tokens are
+solved for, :class:`Formed` holds all inner products, and scores cost one product with a matrix.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -34,11 +41,15 @@ CHUNK_ENTRIES = 4_000_000
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Factors of feature vectors: phi = rho kron x, and the query each is seen by; (S, F), (S, d), (S, dz)."""
+    """Factors of feature vectors, and the query each is seen by: phi = (rho kron x, c).
+
+    Shapes are (S, F), (S, d), (S, dz) and (S,); c is None where the head has no additive term.
+    """
 
     rho: np.ndarray
     x: np.ndarray
     z: np.ndarray
+    c: np.ndarray | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,14 +102,11 @@ class KernelSolution(Summarised):
 
     def scores(self, head: AttentionHead) -> np.ndarray:
         """Scores that W gives to the tokens of any queries of the same head, (n, T); -inf where hidden."""
-        rows, columns = np.nonzero(self.dual)
-        weights = self.dual[rows, columns]
-        winners, losers = features(self.head, rows, self.selected[rows]), features(self.head, rows, columns)
-        return np.where(head.mask, _scores(head, winners, losers, weights), -np.inf)
+        return np.where(head.mask, _scores(head, self.head, _signed(self.dual, self.selected)), -np.inf)
 
     def product_with_trained(self) -> float:
         """Inner product <W, trained W> in the lifted space: multipliers times the trained margins."""
-        own_scores = self.head.scores() - (0.0 if self.head.bias is None else self.head.bias)
+        own_scores = self.head.scores()
         rows, columns = np.nonzero(self.dual)
         return float(self.dual[rows, columns] @ (own_scores[rows, self.selected[rows]] - own_scores[rows, columns]))
 
@@ -169,34 +177,108 @@ def solve_kernel(
     >>> solution.dual.shape, bool(solution.lower_bound <= solution.objective)
     ((12, 6), True)
     """
-    began = time.perf_counter()
     selection = _read_selected(head, selected)
     if C is not None and not C > 0:
         raise ValueError(f"C is {C!r}; a positive number was expected.")
     if not 0 < tol < 1:
         raise ValueError(f"tol is {tol!r}; a number between 0 and 1 was expected.")
+    return solve_selection(head, selection, Factored(head), C, tol, time_limit)
+
+
+class Kernel(Protocol):
+    """Inner products of what the queries of a head see."""
+
+    def gram(self, rows: np.ndarray, winners: np.ndarray, losers: np.ndarray) -> np.ndarray:
+        """Inner products of the constraints (phi_winner - phi_loser) z^T of some queries, (S, S)."""
+        ...
+
+    def scores(self, signed: np.ndarray) -> np.ndarray:
+        """Scores of all tokens under W = sum of signed phi z^T, (n, T)."""
+        ...
+
+
+class Factored:
+    """Inner products computed when they are asked for."""
+
+    def __init__(self, head: AttentionHead) -> None:
+        self._head = head
+
+    def gram(self, rows: np.ndarray, winners: np.ndarray, losers: np.ndarray) -> np.ndarray:
+        """See :class:`Kernel`."""
+        ups, downs = features(self._head, rows, winners), features(self._head, rows, losers)
+        cross = _between(ups, downs)
+        return (_between(ups, ups) - cross - cross.T + _between(downs, downs)) * (ups.z @ ups.z.T)
+
+    def scores(self, signed: np.ndarray) -> np.ndarray:
+        """See :class:`Kernel`."""
+        return _scores(self._head, self._head, signed)
+
+
+class Formed:
+    """All inner products of the M tokens that the queries see, for problems small enough; they depend on no weights.
+
+    Attributes
+    ----------
+    rows, columns : ndarray of int, shape (M,)
+        The query and the token.
+    tokens : ndarray, shape (M, M)
+        Inner products of lifted tokens, without those of the queries.
+    """
+
+    def __init__(self, head: AttentionHead) -> None:
+        self._mask = head.mask
+        self._queries = head.asking_vectors()
+        self.rows, self.columns = np.nonzero(head.mask)
+        self._place = np.full(head.mask.shape, -1)
+        self._place[head.mask] = np.arange(len(self.rows))
+        everything = features(head, self.rows, self.columns)
+        self.tokens = _between(everything, everything)
+
+    @cached_property
+    def _whole(self) -> np.ndarray:
+        return self.tokens * (self._queries @ self._queries.T)[np.ix_(self.rows, self.rows)]
+
+    def at(self, columns: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        """Places among the M of one token each of the queries, or of some of them."""
+        return self._place[np.arange(len(self._place)) if rows is None else rows, columns]
+
+    def gram(self, rows: np.ndarray, winners: np.ndarray, losers: np.ndarray) -> np.ndarray:
+        """See :class:`Kernel`."""
+        ups, downs = self.at(winners, rows), self.at(losers, rows)
+        half = self._whole[ups] - self._whole[downs]
+        return np.take(half, ups, axis=1) - np.take(half, downs, axis=1)  # in rows, as the compiled solver reads them
+
+    def scores(self, signed: np.ndarray) -> np.ndarray:
+        """See :class:`Kernel`."""
+        out = np.zeros(self._mask.shape)
+        out[self._mask] = self._whole @ signed[self._mask]
+        return out
+
+
+def solve_selection(
+    head: AttentionHead, selection: np.ndarray, kernel: Kernel, C: float | None, tol: float, time_limit: float | None
+) -> KernelSolution:
+    """Solve as :func:`solve_kernel`, with inner products that may be shared by several selections."""
+    began = time.perf_counter()
     n, T = head.mask.shape
     rejected = head.mask.copy()
     rejected[np.arange(n), selection] = False
-    rho = position_features(head)
     dual = np.zeros((n, T))
     working = _first(rejected)
     best = KernelSolution(
-        head, selection, dual, _margins(head, dual, selection, rho), np.inf, 0.0, Status.UNDECIDED, C, 0.0
+        head, selection, dual, np.where(head.mask, 0.0, np.inf), np.inf, 0.0, Status.UNDECIDED, C, 0.0
     )
     if not rejected.any():
         return KernelSolution(head, selection, dual, best.margins, 0.0, 0.0, Status.OPTIMAL, C, 0.0)
     for _ in range(MAX_ROUNDS):
         rows, columns = np.nonzero(working)
-        ups = _pick(head, rho, rows, selection[rows])
-        downs = _pick(head, rho, rows, columns)
-        gram = inner_products(ups, downs)
-        values = _solve_working_set(gram, dual[rows, columns], C)
+        values = _solve_working_set(kernel.gram(rows, selection[rows], columns), dual[rows, columns], C)
         dual = np.zeros((n, T))
         if values is None:
             return best
         dual[rows, columns] = values
-        margins = _margins(head, dual, selection, rho)
+        scores = kernel.scores(_signed(dual, selection))
+        margins = np.where(head.mask, scores[np.arange(n), selection][:, None] - scores, np.inf)
         objective, bound = _measure(dual, margins, rejected, C)
         status = Status.OPTIMAL if objective <= (1 + tol) * bound else Status.UNDECIDED
         seconds = time.perf_counter() - began
@@ -218,10 +300,8 @@ def hebbian_scores(train: AttentionHead, test: AttentionHead) -> np.ndarray:
     """Scores that the sum over queries of (selected token - mean of the others) z^T gives to other queries, (n, T)."""
     rejected = train.mask.copy()
     rejected[np.arange(len(rejected)), train.selected] = False
-    rows, columns = np.nonzero(rejected)
-    weights = 1.0 / rejected.sum(axis=1)[rows]
-    winners, losers = features(train, rows, train.selected[rows]), features(train, rows, columns)
-    return np.where(test.mask, _scores(test, winners, losers, weights), -np.inf)
+    weights = rejected / np.maximum(rejected.sum(axis=1, keepdims=True), 1)
+    return np.where(test.mask, _scores(test, train, _signed(weights, train.selected)), -np.inf)
 
 
 def _read_selected(head: AttentionHead, selected: np.ndarray | None) -> np.ndarray:
@@ -245,49 +325,61 @@ def _first(rejected: np.ndarray) -> np.ndarray:
 
 def features(head: AttentionHead, rows: np.ndarray, columns: np.ndarray) -> Features:
     """Return the factors of the features of tokens (rows, columns)."""
-    return _pick(head, position_features(head), rows, columns)
+    return Features(
+        position_features(head, rows, columns),
+        head.tokens[head.sequence[rows], columns],
+        head.asking_vectors()[rows],
+        None if head.bias is None else head.bias[rows, columns],
+    )
 
 
-def _pick(head: AttentionHead, rho: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> Features:
-    return Features(rho[rows, columns], head.tokens[head.sequence[rows], columns], head.queries[rows])
+def _between(a: Features, b: Features) -> np.ndarray:
+    """Inner products of lifted tokens, without those of the queries."""
+    products = (a.rho @ b.rho.T) * (a.x @ b.x.T)
+    return products if a.c is None or b.c is None else products + np.outer(a.c, b.c)
 
 
-def inner_products(ups: Features, downs: Features, *, queries: bool = True) -> np.ndarray:
-    """Inner products of the constraints (up - down) z^T, or of up - down alone, (S, S)."""
-
-    def between(a: Features, b: Features) -> np.ndarray:
-        return (a.rho @ b.rho.T) * (a.x @ b.x.T)
-
-    cross = between(ups, downs)
-    products = between(ups, ups) - cross - cross.T + between(downs, downs)
-    return products * (ups.z @ ups.z.T) if queries else products
+def _signed(dual: np.ndarray, selected: np.ndarray) -> np.ndarray:
+    """Weights of the tokens' phi z^T in W = sum dual (phi_selected - phi) z^T, (n, T)."""
+    signed = -dual
+    signed[np.arange(len(dual)), selected] += dual.sum(axis=1)
+    return signed
 
 
-def _scores(head: AttentionHead, ups: Features, downs: Features, weights: np.ndarray) -> np.ndarray:
-    """Score of every token under W = sum of weights (up - down) z^T, (n, T)."""
-    n, T = head.mask.shape
-    out = np.zeros((n, T))
-    if not len(weights):
+def _scores(head: AttentionHead, source: AttentionHead, signed: np.ndarray) -> np.ndarray:
+    """Score of every visible token of a head under W = sum of signed phi z^T over the source's tokens, (n, T)."""
+    out = np.zeros(head.mask.shape)
+    holders = np.flatnonzero(signed.any(axis=1))
+    if not len(holders):
         return out
-    rho = position_features(head)
-    signed = np.concatenate([weights, -weights])
-    side = np.concatenate([ups.rho, downs.rho]), np.concatenate([ups.x, downs.x])
-    tokens = head.tokens @ side[1].T  # (b, T, 2S)
-    query_products = np.tile(head.queries @ ups.z.T, (1, 2)) * signed  # (n, 2S)
-    step = max(1, CHUNK_ENTRIES // (T * len(signed)))
-    for start in range(0, n, step):
+    size = position_features(source, np.zeros(1, int), np.zeros(1, int)).shape[1] * source.tokens.shape[2]
+    step = max(1, CHUNK_ENTRIES // size)
+    chunks = [holders[start : start + step] for start in range(0, len(holders), step)]
+    first = _held(source, signed, chunks[0])
+    products = head.asking_vectors() @ source.asking_vectors().T
+    if head.bias is not None and source.bias is not None:
+        out += head.bias * (products @ (signed * source.bias).sum(axis=1))[:, None]
+    for start in range(0, len(out), step):
         rows = slice(start, start + step)
-        kernel = tokens[head.sequence[rows]] * (rho[rows] @ side[0].T)  # (rows, T, 2S)
-        out[rows] = np.matmul(kernel, query_products[rows, :, None])[..., 0]
+        W = products[rows, chunks[0]] @ first.reshape(len(first), -1)
+        for chunk in chunks[1:]:
+            W += products[rows, chunk] @ _held(source, signed, chunk).reshape(len(chunk), -1)
+        for i, map_of_query in enumerate(W.reshape(len(W), *first.shape[1:]), start):
+            seen = np.flatnonzero(head.mask[i])
+            rho = position_features(head, np.full(len(seen), i), seen)
+            keys = head.tokens[head.sequence[i], seen] @ map_of_query.T  # (seen, F)
+            out[i, seen] += np.einsum("tf,tf->t", rho, keys)
     return out
 
 
-def _margins(head: AttentionHead, dual: np.ndarray, selection: np.ndarray, rho: np.ndarray) -> np.ndarray:
-    rows, columns = np.nonzero(dual)
-    scores = _scores(
-        head, _pick(head, rho, rows, selection[rows]), _pick(head, rho, rows, columns), dual[rows, columns]
-    )
-    return np.where(head.mask, scores[np.arange(len(selection)), selection][:, None] - scores, np.inf)
+def _held(source: AttentionHead, signed: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the part of W that each of some queries holds, sum_t signed rho x^T, (rows, F, d)."""
+    parts = []
+    for i in rows:
+        columns = np.flatnonzero(signed[i])
+        rho = position_features(source, np.full(len(columns), i), columns)
+        parts.append((rho * signed[i, columns, None]).T @ source.tokens[source.sequence[i], columns])
+    return np.stack(parts)
 
 
 def _solve_working_set(gram: np.ndarray, guess: np.ndarray, C: float | None) -> np.ndarray | None:

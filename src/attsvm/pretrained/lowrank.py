@@ -225,17 +225,19 @@ def _keep_coordinates(heads: Sequence[AttentionHead], rank: int, method: Method)
 
 def coordinate_energy(heads: Sequence[AttentionHead], method: Method) -> np.ndarray:
     """Product of the mean squares of each coordinate of keys and queries, or of the weights, (dh,); pairs share it."""
-    turns = heads[0].turns
-    assert turns is not None
     if method == "svd":
-        keys = np.square(heads[0].K).sum(axis=0)
-        query_energy = np.sum([np.square(head.Q).sum(axis=0) for head in heads], axis=0)
-    else:
-        keys = np.square(token_root(heads[0]) @ heads[0].K).sum(axis=0)
-        query_energy = np.sum([np.square(query_root(head) @ head.Q).sum(axis=0) for head in heads], axis=0)
-    for values in (keys, query_energy):
-        values[turns.pairs] = values[turns.pairs].mean(axis=1, keepdims=True)
-    return keys * query_energy
+        return pair_energy(heads[0], heads[0].K, *(head.Q for head in heads))
+    root = token_root(heads[0])
+    return pair_energy(heads[0], root @ heads[0].K, *(query_root(head) @ head.Q for head in heads))
+
+
+def pair_energy(head: AttentionHead, keys: np.ndarray, *queries: np.ndarray) -> np.ndarray:
+    """Multiply the squared lengths of the columns of keys and of all queries, (dh,); turned pairs share their mean."""
+    assert head.turns is not None
+    energies = np.square(keys).sum(axis=0), np.sum([np.square(one).sum(axis=0) for one in queries], axis=0)
+    for values in energies:
+        values[head.turns.pairs] = values[head.turns.pairs].mean(axis=1, keepdims=True)
+    return energies[0] * energies[1]
 
 
 def _distill(heads: list[AttentionHead]) -> list[AttentionHead]:

@@ -33,8 +33,9 @@ import torch
 from attsvm.pretrained.audit import margin_audit
 from attsvm.pretrained.extract import extract_heads
 from attsvm.pretrained.layers import layer_numbers
+from attsvm.pretrained.maps import Place
 from attsvm.pretrained.recording import AttentionCall, Recorder, configurations, own_eager
-from attsvm.pretrained.sources import Place, explain
+from attsvm.pretrained.sources import explain
 
 _COUNTER = itertools.count()
 # Rows of queries looked at: these many sequences, and about these many rows of each.
@@ -133,7 +134,9 @@ class AttentionMonitor:
 
     def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
         """Event of Trainer, which has counted the step by then."""
+        due = control.should_log
         self._end(state.global_step - 1)
+        control.should_log = due  # which a report through trainer.log clears, and Trainer's own log would be left out
 
     def on_train_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
         """Event of Trainer."""

@@ -114,7 +114,8 @@ def redrawn(head: AttentionHead, count: int, rng: np.random.Generator) -> Iterat
 
 def _bias_rows(head: AttentionHead) -> tuple[bool, bool]:
     """Tell which factors end in the row of a bias: those whose vectors end in a coordinate that is always 1."""
-    return bool((head.tokens[..., -1] == 1).all()), bool((head.queries[:, -1] == 1).all())
+    tokens = head.tokens[:, 0 if head.sink is None else 1 :]  # a null token is zero in every coordinate
+    return bool((tokens[..., -1] == 1).all()), bool((head.queries[:, -1] == 1).all())
 
 
 def _rotated(factor: np.ndarray, bias: bool, rng: np.random.Generator) -> np.ndarray:

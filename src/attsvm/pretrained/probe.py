@@ -12,6 +12,7 @@ SVM's multipliers single out support tokens: the rejected tokens that came close
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,14 +23,19 @@ from attsvm.core.summary import Worded
 from attsvm.pretrained.head import AttentionHead, by_sequence, softmax, text_of
 from attsvm.pretrained.kernel import hebbian_scores, solve_kernel
 from attsvm.pretrained.rope import position_features
-from attsvm.pretrained.selectivity import asking_heads_queries
+from attsvm.pretrained.selectivity import several_seen
+from attsvm.pretrained.thinning import choices, drawn_tokens, thinned
 from attsvm.solvers.solving import solve
 from attsvm.study.controls import PRICE, hebbian, shuffle
 
 Method = Literal["svm", "logistic"]
+Scores = Callable[[AttentionHead], np.ndarray]
 # Weight of half the squared norm against the mean cross-entropy, for tokens and queries of mean length one.
 LOGISTIC_PENALTY = 1e-4
 FIT = 1e-3  # relative gap of a fit; a probe's agreement does not see more
+# Rejected tokens of a fit. Where the training queries see more than the first, each is fitted against some of them, so
+# many that they are about the second together.
+MOST_REJECTED, DRAWN_REJECTED = 8192, 4096
 SHOWN = 20
 AROUND = 4
 
@@ -84,6 +90,9 @@ class SelectionProbe(Worded):
         Numbers of queries.
     repeated : int
         Queries left out because another has the same context.
+    among : int or None
+        How many tokens each training query was fitted on, the one attended to most and others drawn at random; None for
+        all that it sees.
     support : tuple of SupportToken
         With the largest multipliers, the largest first; empty for the logistic probe.
 
@@ -114,6 +123,7 @@ class SelectionProbe(Worded):
     train: int
     held_out: int
     repeated: int
+    among: int | None
     support: tuple[SupportToken, ...]
 
     @property
@@ -159,7 +169,9 @@ def fit_selection(
     method : {"svm", "logistic"}
         For rotary heads the SVM, by its kernel.
     queries : int
-        Most training queries, drawn at random from the training sequences; as many again at most are tested.
+        Most training queries, drawn at random from the training sequences; as many again at most are tested. Where the
+        training queries see more than 8192 tokens together, each is fitted on the token it attends to most and others
+        drawn at random, about 4096 together; tested are all that a query sees.
     held_out : float
         Share of the sequences that are kept for the test.
     seed : int
@@ -195,32 +207,41 @@ def fit_selection(
     if not 0 < held_out < 1:
         raise ValueError(f"held_out is {held_out!r}; a number between 0 and 1 was expected.")
     rng = np.random.default_rng(seed)
-    several = asking_heads_queries(head)
-    asking = several.take(distinct_contexts(several))
-    sequences = rng.permutation(np.unique(asking.sequence))
+    several = several_seen(head)
+    rows = distinct_contexts(head, several)
+    sequences = rng.permutation(np.unique(head.sequence[rows]))
     if len(sequences) < 2:
         raise ValueError(
             f"the head has queries of {len(sequences)} sequence; two or more were expected, one to test on."
         )
     test_sequences = sequences[: max(1, min(len(sequences) - 1, round(held_out * len(sequences))))]
-    in_test = np.isin(asking.sequence, test_sequences)
-    train_rows, test_rows = _draw(np.flatnonzero(~in_test), queries, rng), _draw(np.flatnonzero(in_test), queries, rng)
-    train, test = asking.take(train_rows), asking.take(test_rows)
+    in_test = np.isin(head.sequence[rows], test_sequences)
+    train_rows, test_rows = _draw(rows[~in_test], queries, rng), _draw(rows[in_test], queries, rng)
+    train, test = head.take(train_rows), head.take(test_rows)
     rule_name, rule = _rule(train, test)
     permuted = shuffle(train.selected, train.mask, rng)
+    fitted, columns = _fitted(train, train.selected if permuted is None else permuted, rng)
+    own = (columns == train.selected[:, None]).argmax(axis=1)
     fit = _logistic if method == "logistic" else _svm
-    scores, own, dual = fit(train, train.selected, test, time_limit)
-    control = np.nan if permuted is None else _agreement(fit(train, permuted, test, time_limit)[0], test.selected)
+    W, dual = fit(fitted, own, time_limit)
+    control = np.nan
+    if permuted is not None:
+        shuffled, _ = fit(fitted, (columns == permuted[:, None]).argmax(axis=1), time_limit)
+        control = _agreement(shuffled(test), test.selected)
     content = distance = None
     if head.rotary:
         content, distance = (
-            _agreement(_svm(part(train), train.selected, part(test), time_limit)[0], test.selected)
+            _agreement(_svm(part(fitted), own, time_limit)[0](part(test)), test.selected)
             for part in (_content, _distance)
         )
+    everywhere = None
+    if dual is not None:
+        everywhere = np.zeros(train.mask.shape)
+        np.put_along_axis(everywhere, columns, dual[:, : columns.shape[1]], axis=1)
     return SelectionProbe(
         method=method,
-        agreement=_agreement(scores, test.selected),
-        train_agreement=_agreement(own, train.selected),
+        agreement=_agreement(W(test), test.selected),
+        train_agreement=_agreement(W(train), train.selected),
         rule=rule,
         rule_name=rule_name,
         hebbian=_agreement(_hebbian(train, test), test.selected),
@@ -230,15 +251,17 @@ def fit_selection(
         distance=distance,
         train=len(train_rows),
         held_out=len(test_rows),
-        repeated=len(several.queries) - len(asking.queries),
-        support=() if dual is None else _support(asking, train_rows, train, dual),
+        repeated=len(several) - len(rows),
+        among=None if fitted is train else columns.shape[1],
+        support=() if everywhere is None else _support(head, train_rows, train, everywhere),
     )
 
 
-def distinct_contexts(head: AttentionHead) -> np.ndarray:
-    """Return one query of each context, ascending; a context is the place of a query and the tokens it sees.
+def distinct_contexts(head: AttentionHead, rows: np.ndarray) -> np.ndarray:
+    """Return one query of each context among some queries, ascending.
 
-    Tokens are told apart by their ids, or by their vectors where the head has no ids.
+    A context is the place of a query and the tokens it sees. These are told apart by their ids, or by their vectors
+    where the head has no ids.
     """
     ids = head.ids
     if ids is None:
@@ -248,7 +271,8 @@ def distinct_contexts(head: AttentionHead) -> np.ndarray:
             rounded.shape[:2]
         )
     contexts = {}
-    for i, (j, mask) in enumerate(zip(head.sequence, head.mask, strict=True)):
+    for i in rows:
+        j, mask = head.sequence[i], head.mask[i]
         place = head.text_place[j, head.position[i]] if head.self_attention else head.queries[i].tobytes()
         contexts.setdefault((place, ids[j, mask].tobytes(), head.text_place[j, mask].tobytes()), i)
     return np.array(sorted(contexts.values()))
@@ -260,8 +284,18 @@ def _content(head: AttentionHead) -> AttentionHead:
 
 
 def _distance(head: AttentionHead) -> AttentionHead:
-    """Hide everything but distances: one token, one query."""
-    return replace(head, tokens=np.ones((*head.tokens.shape[:2], 1)), queries=np.ones((len(head.queries), 1)))
+    """Hide everything but distances: tokens are their positional features, and all queries are one."""
+    return replace(
+        head,
+        tokens=position_features(head),
+        queries=np.ones((len(head.queries), 1)),
+        sequence=np.arange(len(head.queries)),
+        text_place=head.text_place[head.sequence],
+        turns=None,
+        ids=None,
+        texts=None,
+        special=None,
+    )
 
 
 def _draw(rows: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
@@ -272,24 +306,28 @@ def _agreement(scores: np.ndarray, selected: np.ndarray) -> float:
     return float((scores.argmax(axis=1) == selected).mean())
 
 
-def _svm(
-    train: AttentionHead, selected: np.ndarray, test: AttentionHead, time_limit: float | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fit the soft-margin SVM; return held-out scores, training scores and multipliers."""
+def _fitted(train: AttentionHead, permuted: np.ndarray, rng: np.random.Generator) -> tuple[AttentionHead, np.ndarray]:
+    """Leave the training queries few enough tokens; return them and which columns these are, (n, count)."""
+    among = choices(train.mask, MOST_REJECTED, DRAWN_REJECTED)
+    if among is None:
+        return train, np.broadcast_to(np.arange(train.mask.shape[1]), train.mask.shape)
+    columns = drawn_tokens(train.mask, among, rng, certain=(train.selected, permuted))
+    return thinned(train, columns), columns
+
+
+def _svm(train: AttentionHead, selected: np.ndarray, time_limit: float | None) -> tuple[Scores, np.ndarray]:
+    """Fit the soft-margin SVM; return what scores queries, and the multipliers."""
     price = PRICE / _length(train, selected) ** 2
     if train.rotary:
         fit = solve_kernel(train, selected, C=price, tol=FIT, time_limit=time_limit)
-        return fit.scores(test), fit.scores(train), fit.dual
+        return fit.scores, fit.dual
     problem = train.problem(selected)
     solution = solve(problem, C=price, loss="squared_hinge", tol=FIT, time_limit=time_limit)
-    W = np.asarray(solution.W)
-    return _scores(test, W), _scores(train, W), np.asarray(solution.dual)
+    return _bilinear(np.asarray(solution.W)), np.asarray(solution.dual)
 
 
-def _logistic(
-    train: AttentionHead, selected: np.ndarray, test: AttentionHead, time_limit: float | None
-) -> tuple[np.ndarray, np.ndarray, None]:
-    """Fit by softmax cross-entropy in W; return held-out scores, training scores, no multipliers."""
+def _logistic(train: AttentionHead, selected: np.ndarray, time_limit: float | None) -> tuple[Scores, None]:
+    """Fit by softmax cross-entropy in W; return what scores queries, and no multipliers."""
     problem = train.problem(selected)
     _, _, d, dz = problem.shape
     length, rows = _length(train, selected), np.arange(len(selected))
@@ -305,19 +343,18 @@ def _logistic(
         return value + 0.5 * LOGISTIC_PENALTY * float(flat @ flat), gradient.ravel() + LOGISTIC_PENALTY * flat
 
     optimum = minimize(loss, np.zeros(d * dz), jac=True, method="L-BFGS-B", options={"maxiter": 300})
-    W = optimum.x.reshape(d, dz) / length
-    return _scores(test, W), _scores(train, W), None
+    return _bilinear(optimum.x.reshape(d, dz) / length), None
+
+
+def _bilinear(W: np.ndarray) -> Scores:
+    return lambda head: np.asarray(head.problem().scores(W))
 
 
 def _hebbian(train: AttentionHead, test: AttentionHead) -> np.ndarray:
     """Held-out scores of the Hebbian direction."""
     if train.rotary:
         return hebbian_scores(train, test)
-    return _scores(test, hebbian(train.problem()))
-
-
-def _scores(head: AttentionHead, W: np.ndarray) -> np.ndarray:
-    return np.asarray(head.problem().scores(W))
+    return _bilinear(hebbian(train.problem()))(test)
 
 
 def _length(head: AttentionHead, selected: np.ndarray) -> float:
@@ -341,7 +378,8 @@ def _rule(train: AttentionHead, test: AttentionHead) -> tuple[str, float]:
     chosen, asked = train.selected_place, test.selected_place
     places, counts = np.unique(chosen, return_counts=True)
     place = int(places[counts.argmax()])
-    best, name, prediction = counts.max(), f"place {place} of the text", np.full(len(asked), place)
+    where = "the null token" if place < train.first_place else f"place {place - train.first_place} of the text"
+    best, name, prediction = counts.max(), where, np.full(len(asked), place)
     if train.self_attention:
         offsets, counts = np.unique(chosen - train.query_place, return_counts=True)
         if counts.max() > best:
@@ -359,9 +397,7 @@ def _last(head: AttentionHead) -> np.ndarray:
     return np.where(head.mask, head.text_place[head.sequence], -1).max(axis=1)
 
 
-def _support(
-    asking: AttentionHead, rows: np.ndarray, train: AttentionHead, dual: np.ndarray
-) -> tuple[SupportToken, ...]:
+def _support(head: AttentionHead, rows: np.ndarray, train: AttentionHead, dual: np.ndarray) -> tuple[SupportToken, ...]:
     total = float(dual.sum()) or 1.0
     tokens = []
     for flat in np.argsort(-dual.ravel(), kind="stable")[:SHOWN]:
@@ -369,11 +405,11 @@ def _support(
         if dual[i, t] <= 0:
             break
         share = float(dual[i, t] / total)
-        sequence, q, s = int(asking.sequence[rows[i]]), int(train.position[i]), int(train.selected[i])
-        in_text = asking.text_place[sequence]
-        words = None if asking.texts is None else text_of(asking, sequence)
-        q, s, t = int(in_text[q]) if asking.self_attention else q, int(in_text[s]), int(in_text[t])
-        texts = () if words is None else ((words[q] if asking.self_attention else ""), words[s], words[t])
-        context = () if words is None or not asking.self_attention else words[max(0, q - AROUND) : q + AROUND + 1]
+        sequence, q, s = int(head.sequence[rows[i]]), int(train.position[i]), int(train.selected[i])
+        in_text = head.text_place[sequence]
+        words = None if head.texts is None else text_of(head, sequence)
+        q, s, t = int(in_text[q]) if head.self_attention else q, int(in_text[s]), int(in_text[t])
+        texts = () if words is None else ((words[q] if head.self_attention else ""), words[s], words[t])
+        context = () if words is None or not head.self_attention else words[max(0, q - AROUND) : q + AROUND + 1]
         tokens.append(SupportToken(share, sequence, q, s, t, texts, tuple(context)))
     return tuple(tokens)

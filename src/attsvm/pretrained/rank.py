@@ -1,14 +1,16 @@
 r"""How many query-key coordinates the heads of a model use.
 
-Of the singular values of a head's W, and of its scores' :math:`C_x^{1/2} W C_z^{1/2}` (see
-:mod:`attsvm.pretrained.lowrank`): the effective rank, the exponential of the entropy of the normalised singular values
-(Roy and Vetterli, EUSIPCO 2007), and the number that carry 99 % of their squared sum. The second spectrum is the one
-that counts: directions that no token takes need no coordinate. For rotary heads, whose pairs may not be mixed, the
-spectrum is that of the coordinates' energies.
+Of the singular values of a head's W, and of its scores' :math:`C_x^{1/2} W C_z^{1/2}`, with C_x the covariance of
+tokens around the mean of what their query sees (a constant added to a query's scores changes nothing) and C_z the
+second moment of queries: the effective rank, the exponential of the entropy of the normalised singular values (Roy and
+Vetterli, EUSIPCO 2007), and the number that carry 99 % of their squared sum. The second spectrum is the one that
+counts: directions that no token takes need no coordinate. For rotary heads, whose pairs may not be mixed, the spectrum
+is that of the coordinates' energies.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +19,7 @@ import numpy as np
 
 from attsvm.core.summary import Listed
 from attsvm.pretrained.extract import extract_heads
-from attsvm.pretrained.head import AttentionHead
-from attsvm.pretrained.lowrank import coordinate_energy, query_root, token_root, triangle
+from attsvm.pretrained.head import AttentionHead, by_sequence
 
 ENERGY = 0.99
 
@@ -88,19 +89,37 @@ def rank_profile(
 
 def head_ranks(heads: Iterable[AttentionHead]) -> Iterator[HeadRank]:
     """Measure the ranks of heads one by one; consecutive heads of a layer share the roots of their moments."""
-    tokens = queries = None
-    roots: tuple[np.ndarray, np.ndarray] = (np.zeros(0), np.zeros(0))
+    roots = Roots()
     for head in heads:
-        if head.tokens is not tokens or head.queries is not queries:
-            tokens, queries = head.tokens, head.queries
-            roots = token_root(head), query_root(head)
+        yield roots.rank(head)
+
+
+class Roots:
+    """Roots of the second moments of tokens and queries, made once for consecutive heads that share both."""
+
+    def __init__(self) -> None:
+        self._tokens = self._queries = np.zeros(0)
+        self._roots = np.zeros(0), np.zeros(0)
+        self._lock = threading.Lock()
+
+    def of(self, head: AttentionHead) -> tuple[np.ndarray, np.ndarray]:
+        """Return the roots for a head's tokens and queries."""
+        with self._lock:
+            if head.tokens is not self._tokens or head.queries is not self._queries:
+                self._tokens, self._queries = head.tokens, head.queries
+                self._roots = token_root(head), query_root(head)
+            return self._roots
+
+    def rank(self, head: AttentionHead) -> HeadRank:
+        """Measure the ranks of a head."""
+        of_tokens, of_queries = self.of(head)
         if head.rotary:
-            weights = np.sqrt(coordinate_energy([head], "svd"))
-            scores = np.sqrt(coordinate_energy([head], "whitened"))
+            weights = np.sqrt(coordinate_energy(head, head.K, head.Q))
+            scores = np.sqrt(coordinate_energy(head, of_tokens @ head.K, of_queries @ head.Q))
         else:
             weights = _singular(head.K, head.Q)
-            scores = _singular(roots[0] @ head.K, roots[1] @ head.Q)
-        yield HeadRank(
+            scores = _singular(of_tokens @ head.K, of_queries @ head.Q)
+        return HeadRank(
             head.layer,
             head.head,
             head.K.shape[1],
@@ -120,8 +139,40 @@ def effective_rank(values: np.ndarray) -> float:
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
+def token_root(head: AttentionHead) -> np.ndarray:
+    """Return a matrix A (m, d) with A^T A the mean covariance of tokens around the mean of what their query sees."""
+    total = np.zeros((head.tokens.shape[2],) * 2)
+    for j, rows in by_sequence(head.sequence):
+        weight = head.mask[rows].astype(float)  # (queries, T)
+        count = weight.sum(axis=1)
+        # Sum over queries of sum_t (x_t - mean)(x_t - mean)^T, for all queries of a sequence in two products.
+        means = (weight @ head.tokens[j]) / count[:, None]
+        x = head.tokens[j]
+        total += (x * weight.sum(axis=0)[:, None]).T @ x - (means * count[:, None]).T @ means
+    return _root(total / max(int(head.mask.sum()), 1))
+
+
+def query_root(head: AttentionHead) -> np.ndarray:
+    """Return a matrix A with A^T A the second moment of the queries."""
+    return _root(head.queries.T @ head.queries / len(head.queries))
+
+
+def coordinate_energy(head: AttentionHead, K: np.ndarray, Q: np.ndarray) -> np.ndarray:
+    """Product of the squared norms of each column of two factors (., dh) of a rotary head; pairs share it."""
+    assert head.turns is not None
+    energies = [np.square(factor).sum(axis=0) for factor in (K, Q)]
+    for values in energies:
+        values[head.turns.pairs] = values[head.turns.pairs].mean(axis=1, keepdims=True)
+    return energies[0] * energies[1]
+
+
+def _root(moment: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh(moment)
+    return np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+
+
 def _singular(K: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    return np.linalg.svd(triangle(K) @ triangle(Q).T, compute_uv=False)
+    return np.linalg.svd(np.linalg.qr(K, mode="r") @ np.linalg.qr(Q, mode="r").T, compute_uv=False)
 
 
 def _carrying(values: np.ndarray) -> int:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -71,6 +71,29 @@ class ModuleCall:
 
 
 @dataclass(frozen=True, eq=False)
+class RelativeProduct:
+    """Products of vectors with a table of relative positions, one of them read for each query and token.
+
+    Attributes
+    ----------
+    vectors : Tensor, shape (B, H, T, dh)
+        Of the queries, or of the keys.
+    table : Tensor, shape (B or 1, H, R, dh)
+    index : Tensor of int, shape (B, H, Tq, Tk)
+        Row of the table.
+    factor : float
+    of_keys : bool
+        Whether the vectors are those of the keys.
+    """
+
+    vectors: torch.Tensor
+    table: torch.Tensor
+    index: torch.Tensor
+    factor: float
+    of_keys: bool
+
+
+@dataclass(frozen=True, eq=False)
 class AttentionCall:
     """One call of the attention function.
 
@@ -97,6 +120,12 @@ class AttentionCall:
         Calls made before, inside the attention module and the module around it; the latest first.
     stream : Stream
         Of the innermost part of the model that the attention module lies in: what the queries belong to.
+    relative : tuple of RelativeProduct
+        Products that the model adds to the scores (DeBERTa).
+    arguments : tuple of Tensor
+        What the attention module was called with.
+    shared : dict
+        What was made once for all heads of the call.
     """
 
     index: int
@@ -111,15 +140,41 @@ class AttentionCall:
     probabilities: torch.Tensor
     calls: tuple[ModuleCall, ...]
     stream: Stream
+    relative: tuple[RelativeProduct, ...] = ()
+    arguments: tuple[torch.Tensor, ...] = ()
+    shared: dict[Any, Any] = field(default_factory=dict)
+    invocations: tuple[Invocation, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Invocation:
+    """A module and what it was called with, enough to call it again.
+
+    Attributes
+    ----------
+    module : Module
+    arguments : tuple
+    keywords : dict
+    """
+
+    module: nn.Module
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
 
 
 @dataclass(eq=False)
-class _Frame:
-    """A module whose forward is under way, what it reads, and the calls finished inside it."""
+class Frame:
+    """A module whose forward is under way, what it reads, its arguments, and the calls finished inside it.
+
+    It has `attended` once an attention call was made inside it.
+    """
 
     module: nn.Module
     stream: Stream
+    arguments: tuple[torch.Tensor, ...]
+    invocation: Invocation
     calls: list[ModuleCall] = field(default_factory=list)
+    attended: bool = False
 
 
 def own_eager(module: nn.Module) -> Callable[..., Any]:
@@ -148,6 +203,16 @@ def _stream(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, A
     return around if padding is None else Stream(around.ids, padding)
 
 
+def _identifiers(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> torch.Tensor | None:
+    """Find token ids (B, T) among what a model that says nothing of its inputs was called with."""
+    tensors = (one for one in (*arguments, *keywords.values()) if isinstance(one, torch.Tensor))
+    return next((one for one in tensors if one.ndim == 2 and one.dtype == torch.long), None)
+
+
+class Enough(Exception):
+    """Ends a forward pass whose last attention call of interest is recorded."""
+
+
 class Recorder:
     """Notes the attention calls of a model's forward passes; made by :func:`recording`.
 
@@ -159,43 +224,69 @@ class Recorder:
         Paths of the modules of all attention calls, in order.
     streams : list of Stream
         Everything that parts of the model were called with, in order.
+    keep : callable
+        Takes each call that is wanted; by default it joins the list.
+    until : int or None
+        Number of the last call of interest: the forward pass ends there, by :class:`Enough`.
     """
 
     def __init__(self, model: nn.Module, include: Callable[[int, str], bool]) -> None:
         self.calls: list[AttentionCall] = []
+        self.keep: Callable[[AttentionCall], object] = self.calls.append
+        self.until: int | None = None
         self.seen: list[str] = []
         self.streams: list[Stream] = []
         self._wanted = include
         self._paths = {module: path for path, module in model.named_modules()}
-        self._stack: list[_Frame] = []
+        self.frames: list[Frame] = []
 
     def enter(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Forward pre-hook."""
-        around = self._stack[-1].stream if self._stack else Stream(None, None)
+        if self.frames:
+            around = self.frames[-1].stream
+        else:
+            around = Stream(None if hasattr(module, "main_input_name") else _identifiers(arguments, keywords), None)
         stream = _stream(module, arguments, keywords, around)
-        if stream is not around:
+        if stream is not around or not self.frames:
             self.streams.append(stream)
-        self._stack.append(_Frame(module, stream))
+        tensors = tuple(one for one in (*arguments, *keywords.values()) if isinstance(one, torch.Tensor))
+        self.frames.append(Frame(module, stream, tensors, Invocation(module, arguments, keywords)))
 
     def leave(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         """Forward hook."""
-        self._stack.pop()
+        attended = self.frames.pop().attended
+        if attended and self.frames:
+            self.frames[-1].attended = True
+            return  # it made no queries or keys, and of a deep model such outputs are many
         argument = arguments[0] if arguments else next(iter(keywords.values()), None)
-        if self._stack and isinstance(argument, torch.Tensor) and isinstance(output, torch.Tensor):
-            self._stack[-1].calls.append(ModuleCall(self._paths.get(module, ""), module, argument, output))
+        if self.frames and isinstance(argument, torch.Tensor) and isinstance(output, torch.Tensor):
+            self.frames[-1].calls.append(ModuleCall(self._paths.get(module, ""), module, argument, output))
 
     def path_of(self, module: nn.Module) -> str:
         """Return where a module is in the model."""
         return self._paths.get(module, type(module).__name__)
 
-    def _calls_inside(self) -> tuple[ModuleCall, ...]:
-        return tuple(call for frame in reversed(self._stack[-_FRAMES:]) for call in reversed(frame.calls))
+    def calls_inside(self, frames: list[Frame] | None = None) -> tuple[ModuleCall, ...]:
+        """List the calls made in the innermost modules, the latest first."""
+        frames = self.frames if frames is None else frames
+        return tuple(call for frame in reversed(frames[-_FRAMES:]) for call in reversed(frame.calls))
+
+    def note(self, module: nn.Module, call: Callable[[int, str], AttentionCall]) -> None:
+        """Count an attention call of a module, and keep it if it is wanted."""
+        path, index = self.path_of(module), len(self.seen)
+        self.seen.append(path)
+        self.frames[-1].attended = True
+        if self._wanted(index, path):
+            around = tuple(frame.invocation for frame in reversed(self.frames[-_FRAMES:]))
+            self.keep(replace(call(index, path), invocations=around))
+        if index == self.until:
+            raise Enough
 
     def call_of(self, module: nn.Module, query: torch.Tensor, key: torch.Tensor, scaling: float) -> AttentionCall:
         """Describe a call under way by its queries and keys alone, which is enough to explain them."""
         empty = query.new_zeros(0)
         return AttentionCall(
-            0, self.path_of(module), module, query, key, None, scaling, None, {}, empty, self._calls_inside(),
+            0, self.path_of(module), module, query, key, None, scaling, None, {}, empty, self.calls_inside(),
             Stream(None, None),
         )  # fmt: skip
 
@@ -210,20 +301,17 @@ class Recorder:
         **keywords: Any,
     ) -> Any:
         """Stand in for the attention function: note, then do what the model does."""
-        path = self.path_of(module)
         result = own_eager(module)(module, query, key, value, attention_mask, scaling=scaling, **keywords)
-        index = len(self.seen)
-        self.seen.append(path)
-        if self._wanted(index, path):
-            bias = keywords.pop("position_bias", None)
-            extras = {name: value for name, value in keywords.items() if name not in _SILENT and _says_something(value)}
-            self.calls.append(
-                AttentionCall(
-                    index, path, module, query.detach(), key.detach(), attention_mask,
-                    query.shape[-1] ** -0.5 if scaling is None else float(scaling),
-                    bias, extras, result[1].detach(), self._calls_inside(), self._stack[-1].stream,
-                )
-            )  # fmt: skip
+        bias = keywords.pop("position_bias", None)
+        extras = {name: value for name, value in keywords.items() if name not in _SILENT and _says_something(value)}
+        self.note(
+            module,
+            lambda index, path: AttentionCall(
+                index, path, module, query.detach(), key.detach(), attention_mask,
+                query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+                bias, extras, result[1].detach(), self.calls_inside(), self.frames[-1].stream,
+            ),
+        )  # fmt: skip
         return result
 
 
@@ -261,44 +349,38 @@ def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda ind
     recorder = Recorder(model, include)
     configs = configurations(model)
     before = [config._attn_implementation_internal for config in configs]
-    training = [module for module in model.modules() if module.training]
-    handles = []
     try:
         ALL_ATTENTION_FUNCTIONS.register(name, recorder.attend)
         ALL_MASK_ATTENTION_FUNCTIONS.register(name, eager_mask)
         for config in configs:
             config._attn_implementation_internal = name
-        for module in model.modules():
-            handles.append(module.register_forward_pre_hook(recorder.enter, with_kwargs=True))
-            handles.append(module.register_forward_hook(recorder.leave, with_kwargs=True))
-        model.eval()
-        yield recorder
+        with hooked(model, recorder):
+            yield recorder
     finally:
-        for handle in handles:
-            handle.remove()
         for config, implementation in zip(configs, before, strict=True):
             config._attn_implementation_internal = implementation
-        for module in training:
-            module.training = True
         ALL_ATTENTION_FUNCTIONS._global_mapping.pop(name, None)
         ALL_MASK_ATTENTION_FUNCTIONS._global_mapping.pop(name, None)
 
 
-def record(
-    model: nn.Module, inputs: Mapping[str, Any], include: Callable[[int, str], bool] = lambda index, path: True
-) -> Recorder:
-    """Run the model on inputs without gradients and return what was recorded.
-
-    Raises
-    ------
-    ValueError
-        If no attention went through transformers' attention interface.
-    """
-    with recording(model, include) as recorder, torch.no_grad():
-        model(**inputs)
-    if not recorder.seen:
-        raise ValueError(
-            f"{type(model).__name__} computes attention without transformers' attention interface "
-            "(ALL_ATTENTION_FUNCTIONS), so nothing could be recorded."
-        )
-    return recorder
+@contextmanager
+def hooked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Let a recorder see every module of the model, in evaluation mode and without a cache, inside the block."""
+    training = [module for module in model.modules() if module.training]
+    caching = [config for config in configurations(model) if getattr(config, "use_cache", False) is True]
+    handles = []
+    try:
+        for config in caching:
+            config.use_cache = False
+        for module in model.modules():
+            handles.append(module.register_forward_pre_hook(recorder.enter, with_kwargs=True))
+            handles.append(module.register_forward_hook(recorder.leave, with_kwargs=True))
+        model.eval()
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        for config in caching:
+            config.use_cache = True
+        for module in training:
+            module.training = True

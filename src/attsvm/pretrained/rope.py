@@ -26,10 +26,7 @@ import numpy as np
 
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.summary import Listed
-from attsvm.pretrained.head import AttentionHead
-
-# Lifted tokens above this size are refused: the kernel form needs none.
-MOST_BYTES = 1 << 31
+from attsvm.pretrained.head import AttentionHead, refuse_size
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,7 +39,8 @@ class Lifted(Listed):
     tokens : ndarray, shape (n, T, D)
         Lifted tokens as each query sees them.
     W : ndarray, shape (D, dz)
-        The trained matrix: scores are ``tokens @ W @ z`` (and the head's additive term, if it has one).
+        The trained matrix: scores are ``tokens @ W @ z``. An additive term of the head is the last coordinate of the
+        tokens, with weight 1, and meets a last coordinate 1 of z (:class:`attsvm.pretrained.AttentionHead`).
 
     Examples
     --------
@@ -64,7 +62,7 @@ class Lifted(Listed):
     def problem(self, selected: np.ndarray | None = None) -> SelectionProblem:
         """Pose the selection problem of the lifted tokens; by default of those the head attends to most."""
         selection = self.head.selected if selected is None else selected
-        return SelectionProblem(self.tokens, self.head.queries, selection, mask=self.head.mask)
+        return SelectionProblem(self.tokens, self.head.asking_vectors(), selection, mask=self.head.mask)
 
 
 def rope_lift(head: AttentionHead) -> Lifted:
@@ -99,32 +97,49 @@ def rope_lift(head: AttentionHead) -> Lifted:
     n, T = head.mask.shape
     d = head.tokens.shape[2]
     rho = position_features(head)
-    size = 8 * n * T * d * rho.shape[2]
-    if size > MOST_BYTES:
-        raise ValueError(
-            f"the lifted tokens of {n} queries would take {size / 2**30:.1f} GiB; take fewer queries, "
-            "head.take(rows), or use solve_kernel, which never builds them."
-        )
+    refuse_size(8 * n * T * d * rho.shape[2], n, "lifted tokens")
     x = head.tokens[head.sequence]  # (n, T, d)
     lifted = (rho[..., :, None] * x[..., None, :]).reshape(n, T, -1)
-    return Lifted(head, lifted, lifted_matrix(head))
+    if head.bias is not None:
+        lifted = np.concatenate([lifted, head.bias[..., None]], axis=2)
+    return Lifted(head, lifted, head.with_bias_row(lifted_matrix(head)))
 
 
-def position_features(head: AttentionHead) -> np.ndarray:
-    """Return rho(distance) of every query and token, shape (n, T, F); a single 1 for a head that is not rotary."""
+def position_features(
+    head: AttentionHead, rows: np.ndarray | None = None, columns: np.ndarray | None = None
+) -> np.ndarray:
+    """Return rho(distance); a single 1 for a head that is not rotary.
+
+    Parameters
+    ----------
+    head : AttentionHead
+    rows, columns : ndarray of int, shape (m,), optional
+        Pairs of a query and a token. Default: all.
+
+    Returns
+    -------
+    ndarray, shape (m, F), or (n, T, F)
+    """
+    if rows is None or columns is None:
+        n, T = head.mask.shape
+        every = np.repeat(np.arange(n), T), np.tile(np.arange(T), n)
+        return position_features(head, *every).reshape(n, T, -1)
     if head.turns is None:
-        return np.ones((*head.mask.shape, 1))
-    relative = head.turns.queries[:, None] * head.turns.tokens[head.sequence].conj()  # (n, T, P)
+        return np.ones((len(rows), 1))
+    relative = head.turns.queries[rows] * head.turns.tokens[head.sequence[rows], columns].conj()  # (m, P)
     parts = [np.real(relative), np.imag(relative)]
-    if len(_unturned(head)):
-        parts.append(np.ones((*head.mask.shape, 1)))
-    return np.concatenate(parts, axis=2)
+    if 2 * len(head.turns.pairs) < head.K.shape[1]:
+        parts.append(np.ones((len(rows), 1)))
+    return np.concatenate(parts, axis=1)
 
 
 def lifted_matrix(head: AttentionHead) -> np.ndarray:
-    """Return the trained matrix over lifted tokens, (F d, dz), blocks in the order of :func:`position_features`."""
+    """Return the trained matrix over lifted tokens, (F d, dz), blocks in the order of :func:`position_features`.
+
+    An additive term plays no part.
+    """
     if head.turns is None:
-        return head.W
+        return head.K @ head.Q.T
     pairs = head.turns.pairs
     K, Q = head.K[:, pairs], head.Q[:, pairs]  # (d, P, 2), (dz, P, 2)
     quarter_turn = np.stack([-Q[..., 1], Q[..., 0]], axis=-1)  # J Q^T, read column by column

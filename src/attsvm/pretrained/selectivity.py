@@ -9,7 +9,8 @@ Queries that see one token only say nothing and are left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class SelectionReport(Worded):
     offset_shares : ndarray, shape (m,)
         Share of queries with that offset.
     place : int
-        The most common place in its text of the token attended to most.
+        The most common place in its text of the token attended to most; -1 is a null token before it.
     place_share : float
     verdict : {"hard", "soft", "between"}
 
@@ -107,7 +108,8 @@ class SelectionReport(Worded):
         if self.special is not None and self.special >= MOSTLY:
             return f"{100 * self.special:.0f} % of the attention lies on special tokens"
         if self.place_share >= MOSTLY:
-            where = "the first token of the text" if self.place == 0 else f"place {self.place} of the text"
+            named = {0: "the first token of the text", -1: "the null token before the text"}
+            where = named.get(self.place, f"place {self.place} of the text")
             return f"{100 * self.place_share:.0f} % of queries attend most to {where}"
         return "no rule of place covers most queries"
 
@@ -141,53 +143,122 @@ def selection_report(head: AttentionHead) -> SelectionReport:
     >>> report.queries, report.visible, report.verdict
     (24, 6.0, 'soft')
     """
-    head = asking_heads_queries(head)
-    probability = np.where(head.mask, head.probabilities, 0.0)
-    n = len(probability)
-    visible = head.mask.sum(axis=1)
-    falling = np.cumsum(-np.sort(-probability, axis=1), axis=1)
-    # Float32 probabilities add up to one within a few roundings; the last token must not be needed for those.
-    set99 = (falling < MASS * falling[:, -1:]).sum(axis=1) + 1
-    top = probability.max(axis=1)
-    special = uniform = None
-    if head.special is not None:
-        special_tokens = head.special[head.sequence] & head.mask
-        special = float((probability * special_tokens).sum(axis=1).mean())
-        uniform = float((special_tokens.sum(axis=1) / visible).mean())
-    offsets, shares = np.zeros(0, dtype=int), np.zeros(0)
-    if head.self_attention:
-        offsets, counts = np.unique(head.selected_place - head.query_place, return_counts=True)
-        shares = counts / n
-    places, counts = np.unique(head.selected_place, return_counts=True)
-    median_top, median_set = float(np.median(top)), float(np.median(set99))
-    hard, soft = median_top >= HARD, float(np.median(set99 / visible)) >= SOFT
-    return SelectionReport(
-        queries=n,
-        top1=median_top,
-        set99=median_set,
-        visible=float(np.median(visible)),
-        special=special,
-        special_uniform=uniform,
-        offsets=offsets,
-        offset_shares=shares,
-        place=int(places[counts.argmax()]),
-        place_share=float(counts.max() / n),
-        verdict="hard" if hard else "soft" if soft else "between",
-    )
+    return query_numbers(head).report()
 
 
-def asking_heads_queries(head: AttentionHead) -> AttentionHead:
-    """Keep the queries that see at least two tokens.
+@dataclass(frozen=True, eq=False)
+class QueryNumbers:
+    """What a report needs of each query, (n,) each; of the texts that are not kept, this alone is noted.
+
+    Attributes
+    ----------
+    top1 : ndarray
+        Its largest probability.
+    set99, visible : ndarray of int
+        Tokens with 99 % of its attention, and tokens it sees.
+    place : ndarray of int
+        Place in its text of the token it attends to most.
+    offset : ndarray of int
+        The same less its own place; empty for cross-attention.
+    special, uniform : ndarray
+        Share of its attention on special tokens, and of the tokens that it sees that are special; empty where they are
+        not known.
+    """
+
+    top1: np.ndarray
+    set99: np.ndarray
+    visible: np.ndarray
+    place: np.ndarray
+    offset: np.ndarray
+    special: np.ndarray
+    uniform: np.ndarray
+
+    def with_others(self, others: Sequence[QueryNumbers]) -> QueryNumbers:
+        """Join the numbers of further queries."""
+        return QueryNumbers(
+            *(np.concatenate([getattr(one, field.name) for one in (self, *others)]) for field in fields(self))
+        )
+
+    def report(self) -> SelectionReport:
+        """Put the numbers together."""
+        offsets, offset_counts = np.unique(self.offset, return_counts=True)
+        places, counts = np.unique(self.place, return_counts=True)
+        n, median_top = len(self.top1), float(np.median(self.top1))
+        soft = float(np.median(self.set99 / self.visible)) >= SOFT
+        return SelectionReport(
+            queries=n,
+            top1=median_top,
+            set99=float(np.median(self.set99)),
+            visible=float(np.median(self.visible)),
+            special=float(self.special.mean()) if len(self.special) else None,
+            special_uniform=float(self.uniform.mean()) if len(self.uniform) else None,
+            offsets=offsets,
+            offset_shares=offset_counts / n,
+            place=int(places[counts.argmax()]),
+            place_share=float(counts.max() / n),
+            verdict="hard" if median_top >= HARD else "soft" if soft else "between",
+        )
+
+
+def query_numbers(head: AttentionHead) -> QueryNumbers:
+    """Measure each query that sees at least two tokens.
 
     Raises
     ------
     ValueError
         If there is none.
     """
-    several = head.mask.sum(axis=1) > 1
-    if not several.any():
+    rows = several_seen(head)
+    sequence = head.sequence[rows]
+    special = None if head.special is None else head.special[sequence]
+    own = head.query_place[rows] - head.first_place if head.self_attention else None
+    places = head.text_place[sequence] - head.first_place
+    return numbers_of(head.probabilities[rows], head.mask[rows], places, own, special)
+
+
+def numbers_of(
+    probabilities: np.ndarray, mask: np.ndarray, places: np.ndarray, own: np.ndarray | None, special: np.ndarray | None
+) -> QueryNumbers:
+    """Measure queries by their attention.
+
+    Parameters
+    ----------
+    probabilities : ndarray, shape (n, T)
+    mask : ndarray of bool, shape (n, T)
+        With two tokens or more in each row.
+    places : ndarray of int, shape (n, T)
+        Of the tokens in their texts.
+    own : ndarray of int, shape (n,), or None
+        Of the queries, under self-attention.
+    special : ndarray of bool, shape (n, T), or None
+    """
+    probability = np.where(mask, probabilities, 0.0)
+    visible = mask.sum(axis=1)
+    falling = np.cumsum(-np.sort(-probability, axis=1), axis=1)
+    # Float32 probabilities add up to one within a few roundings; the last token must not be needed for those.
+    set99 = (falling < MASS * falling[:, -1:]).sum(axis=1) + 1
+    selected = np.where(mask, probabilities, -1.0).argmax(axis=1)
+    place = places[np.arange(len(places)), selected]
+    paid = uniform = np.zeros(0)
+    if special is not None:
+        special = special & mask
+        paid, uniform = (probability * special).sum(axis=1), special.sum(axis=1) / visible
+    offset = np.zeros(0, dtype=int) if own is None else place - own
+    return QueryNumbers(probability.max(axis=1), set99, visible, place, offset, paid, uniform)
+
+
+def several_seen(head: AttentionHead) -> np.ndarray:
+    """Return the queries that see at least two tokens, int (m,).
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    rows = np.flatnonzero(head.mask.sum(axis=1) > 1)
+    if not len(rows):
         raise ValueError(
-            f"layer {head.layer}, head {head.head} of {head.model} has {len(several)} queries that see one token each; "
-            "a query that sees at least two was expected."
+            f"layer {head.layer}, head {head.head} of {head.model} has {len(head.mask)} queries that see one token "
+            "each; a query that sees at least two was expected."
         )
-    return head if several.all() else head.take(several)
+    return rows

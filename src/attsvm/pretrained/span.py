@@ -23,7 +23,7 @@ from attsvm.core.reduction import reduce
 from attsvm.core.status import Status
 from attsvm.core.types import FactorNorm
 from attsvm.pretrained.head import AttentionHead, turned
-from attsvm.pretrained.kernel import features, inner_products, solve_kernel
+from attsvm.pretrained.kernel import Formed, solve_selection
 from attsvm.solvers.solving import solve
 from attsvm.study.controls import PRICE, hebbian
 
@@ -95,7 +95,7 @@ class ExplicitSpace:
         return ExplicitSpace(head)
 
     def trained_margin(self) -> float:
-        """Smallest margin over the norm; the additive term of the scores plays no part."""
+        """Smallest margin over the norm."""
         margins = self._problem.apply(self.head.W)[self._problem.rejected]
         return float(margins.min()) / float(np.linalg.norm(self._trained))
 
@@ -125,32 +125,36 @@ class KernelSpace:
         rejected = head.mask.copy()
         rejected[np.arange(len(rejected)), head.selected] = False
         self._rows, self._columns = np.nonzero(rejected)
-        own_scores = head.scores() - (0.0 if head.bias is None else head.bias)
+        own_scores = head.scores()
         self._margins = own_scores[self._rows, head.selected[self._rows]] - own_scores[self._rows, self._columns]
 
     def redrawn(self, head: AttentionHead) -> KernelSpace:
         """Return the space of the same tokens under other weights; what is known of the tokens goes with it."""
         fresh = KernelSpace(head)
-        fresh.__dict__["_differences"] = self._differences
+        fresh.__dict__["_seen"] = self._seen
         return fresh
 
     @cached_property
-    def _differences(self) -> _Differences:
-        return _Differences(self.head)
+    def _seen(self) -> _Seen:
+        return _Seen(self.head)
 
     @cached_property
     def _norm(self) -> float:
         """Norm of the trained W inside the span."""
-        head, differences = self.head, self._differences
+        head, seen = self.head, self._seen
         assert head.turns is not None
         relative = head.turns.queries[:, None] * head.turns.tokens[head.sequence].conj()  # (n, T, P)
         keys = turned((head.tokens @ head.K)[head.sequence], head.turns.pairs, relative.conj())  # (n, T, dh)
-        rows, columns, first = differences.rows, differences.columns, differences.first
-        whitened = solve_triangular(differences.root, keys[rows, columns] - keys[rows, first[rows]], lower=True)
-        return float(np.linalg.norm(whitened @ (head.Q.T @ differences.query_basis.T)))
+        rows, columns, first = seen.rows, seen.columns, seen.first
+        asked = head.Q.T
+        if head.bias is not None:  # one more coordinate of keys and queries
+            keys = np.concatenate([keys, head.bias[..., None]], axis=2)
+            asked = head.with_bias_row(asked)
+        whitened = solve_triangular(seen.root, keys[rows, columns] - keys[rows, first[rows]], lower=True)
+        return float(np.linalg.norm(whitened @ (asked @ seen.query_basis.T)))
 
     def trained_margin(self) -> float:
-        """Smallest margin over the norm; the additive term of the scores plays no part."""
+        """Smallest margin over the norm."""
         return float(self._margins.min()) / self._norm
 
     def svm(self, selected: np.ndarray, norm: FactorNorm = "frobenius", time_limit: float | None = None) -> Direction:
@@ -163,11 +167,13 @@ class KernelSpace:
         """
         if norm != "frobenius" or selected.ndim != 1:
             raise ValueError(f"norm is {norm!r}; 'frobenius' with one token a query was expected for a rotary head.")
-        solution = solve_kernel(self.head, selected, tol=GAP, time_limit=time_limit)
+        products = self._seen.products
+        solution = solve_selection(self.head, selected, products, None, GAP, time_limit)
         soft = not np.isfinite(solution.objective)
         if soft:
-            squared = self._differences.mean_square(selected) * np.mean(np.square(self.head.queries).sum(axis=1))
-            solution = solve_kernel(self.head, selected, C=PRICE / squared, tol=1e-3, time_limit=time_limit)
+            queries = self.head.asking_vectors()
+            squared = self._seen.mean_square(selected) * np.mean(np.square(queries).sum(axis=1))
+            solution = solve_selection(self.head, selected, products, PRICE / squared, 1e-3, time_limit)
         cosine = solution.product_with_trained() / (solution.norm * self._norm)
         objective = np.inf if soft else solution.objective
         status = Status.UNDECIDED if soft else solution.status
@@ -176,67 +182,60 @@ class KernelSpace:
     def hebbian(self) -> float:
         """Cosine with the Hebbian direction."""
         weights = 1.0 / np.bincount(self._rows, minlength=len(self.head.queries))[self._rows]
-        means = self._differences.mean_products(self.head.selected)  # of selected token - mean of the others
-        squared = (means * (self.head.queries @ self.head.queries.T)).sum()
+        means = self._seen.mean_products(self.head.selected)  # of selected token - mean of the others
+        queries = self.head.asking_vectors()
+        squared = (means * (queries @ queries.T)).sum()
         return float(weights @ self._margins) / (float(np.sqrt(squared)) * self._norm)
 
 
-class _Differences:
-    """Lifted differences of each query's tokens from the first one it sees, which span those of any selection.
+class _Seen:
+    """What the queries see, whatever they select: inner products, and the span of the differences.
+
+    Each query's tokens less the first one it sees span the differences of any selection.
 
     Attributes
     ----------
+    products : Formed
     rows, columns : ndarray of int, shape (m,)
         The query, and the token less the first.
     first : ndarray of int, shape (n,)
-    products : ndarray, shape (m, m)
-        Inner products, without those of the queries.
     root : ndarray, shape (m, m)
-        Lower Cholesky factor of the products, with a ridge.
+        Lower Cholesky factor of the inner products of those differences, with a ridge.
     query_basis : ndarray, shape (r, dz)
         Orthonormal basis of the span of the queries.
     """
 
     def __init__(self, head: AttentionHead) -> None:
+        self.products = Formed(head)
         self.first = head.mask.argmax(axis=1)
         others = head.mask.copy()
         others[np.arange(len(others)), self.first] = False
         self.rows, self.columns = np.nonzero(others)
-        ups = features(head, self.rows, self.columns)
-        downs = features(head, self.rows, self.first[self.rows])
-        self.products = inner_products(ups, downs, queries=False)
-        ridged = self.products.copy()
-        ridged[np.diag_indices(len(ridged))] += RIDGE * _largest_eigenvalue(self.products)
+        own, first = self.products.at(self.columns, self.rows), self.products.at(self.first)[self.rows]
+        half = self.products.tokens[own] - self.products.tokens[first]
+        ridged = np.take(half, own, axis=1) - np.take(half, first, axis=1)
+        ridged[np.diag_indices(len(ridged))] += RIDGE * _largest_eigenvalue(ridged)
         self.root = cholesky(ridged, lower=True, overwrite_a=True)
-        _, sigma, basis = np.linalg.svd(head.queries, full_matrices=False)
+        _, sigma, basis = np.linalg.svd(head.asking_vectors(), full_matrices=False)
         self.query_basis = basis[sigma > 1e-12 * sigma[0]]
-
-    def _at(self, selected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of the selected tokens among the differences, and which queries selected the first token."""
-        place = np.full((len(self.first), int(self.columns.max(initial=0)) + 1), -1)
-        place[self.rows, self.columns] = np.arange(len(self.rows))
-        index = place[np.arange(len(self.first)), np.minimum(selected, place.shape[1] - 1)]
-        return index, selected == self.first
 
     def mean_square(self, selected: np.ndarray) -> float:
         """Mean squared length of selected token less another."""
-        index, is_first = self._at(selected)
-        own = np.where(is_first, 0.0, np.diag(self.products)[index])[self.rows]
-        cross = np.where(is_first[self.rows], 0.0, self.products[np.arange(len(self.rows)), index[self.rows]])
-        squared = np.diag(self.products) - 2.0 * cross + own  # zero for the selected token itself
-        return float((squared.sum() + own[np.unique(self.rows, return_index=True)[1]].sum()) / len(self.rows))
+        tokens, rows = self.products.tokens, self.products.rows
+        winners = self.products.at(selected)[rows]
+        lengths = np.diag(tokens)
+        squared = lengths[winners] + lengths - 2.0 * tokens[winners, np.arange(len(rows))]
+        return float(squared.sum() / len(self.rows))  # zero for the selected token itself
 
     def mean_products(self, selected: np.ndarray) -> np.ndarray:
         """Inner products of (selected token - mean of the others), query by query, (n, n)."""
-        n, m = len(self.first), len(self.rows)
-        index, is_first = self._at(selected)
-        count = np.bincount(self.rows, minlength=n).astype(float)
-        # The others are the visible tokens but the selected one: their sum is that of all less the selected one.
-        weights = np.zeros((n, m))
-        weights[self.rows, np.arange(m)] = -1.0 / count[self.rows]
-        chose = np.flatnonzero(~is_first)
-        weights[chose, index[chose]] += 1.0 + 1.0 / count[chose]
-        return weights @ self.products @ weights.T
+        rows = self.products.rows
+        n, M = len(self.first), len(rows)
+        others = np.bincount(rows, minlength=n) - 1.0
+        weights = np.zeros((n, M))
+        weights[rows, np.arange(M)] = -1.0 / others[rows]
+        weights[np.arange(n), self.products.at(selected)] = 1.0
+        return weights @ self.products.tokens @ weights.T
 
 
 def _largest_eigenvalue(matrix: np.ndarray) -> float:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from attsvm.pretrained.maps import AffineMap
 from attsvm.pretrained.recording import AttentionCall, Stream
-from attsvm.pretrained.sources import AffineMap
 
 
 def read_mask(call: AttentionCall) -> tuple[np.ndarray, np.ndarray | None]:
@@ -29,15 +29,15 @@ def read_mask(call: AttentionCall) -> tuple[np.ndarray, np.ndarray | None]:
             if rest.any():
                 additive = rest if additive is None else additive + rest
         visible = visible.expand(B, -1, Tq, -1)
-    spread = None if additive is None or not additive.any() else additive.expand(B, -1, Tq, -1).numpy()
-    return visible.numpy(), spread
+    spread = None if additive is None or not additive.any() else additive.expand(B, -1, Tq, -1).cpu().numpy()
+    return visible.cpu().numpy(), spread
 
 
 def _padding(stream: Stream, shape: tuple[int, ...]) -> np.ndarray | None:
     """Tokens that are no padding, bool (B, T), where the stream says so."""
     if stream.padding is None or tuple(stream.padding.shape) != shape:
         return None
-    return stream.padding.bool().numpy()
+    return stream.padding.bool().cpu().numpy()
 
 
 def asking(call: AttentionCall, visible: np.ndarray, *, self_attention: bool) -> np.ndarray:
@@ -71,7 +71,7 @@ def text_places(visible: np.ndarray, asks: np.ndarray, stream: Stream) -> np.nda
 
 def identifiers(stream: Stream, shape: tuple[int, int]) -> np.ndarray | None:
     """Token ids of the keys, int (B, Tk)."""
-    return stream.ids.numpy() if stream.ids is not None and tuple(stream.ids.shape) == shape else None
+    return stream.ids.cpu().numpy() if stream.ids is not None and tuple(stream.ids.shape) == shape else None
 
 
 def token_texts(ids: np.ndarray | None, tokenizer: Any) -> tuple[tuple[tuple[str, ...], ...] | None, np.ndarray | None]:
@@ -88,12 +88,13 @@ class Shared:
     def __init__(self) -> None:
         self._tokens: dict[tuple[int, bool], tuple[torch.Tensor, np.ndarray]] = {}
         self._queries: dict[int, np.ndarray] = {}
+        self._with_null: dict[int, np.ndarray] = {}
 
     def tokens(self, side: AffineMap, homogeneous: bool) -> np.ndarray:
         """Return x, with a last coordinate 1 when asked, (B, T, d)."""
         slot = (id(side.tokens), homogeneous)
         if slot not in self._tokens:
-            x = side.tokens.detach().double().numpy()
+            x = side.tokens.detach().double().cpu().numpy()
             if homogeneous:
                 x = np.concatenate([x, np.ones((*x.shape[:2], 1))], axis=2)
             self._tokens[slot] = (side.tokens, x)  # the tensor is kept so that its id stays its own
@@ -105,3 +106,9 @@ class Shared:
         if id(z) not in self._queries:
             self._queries[id(z)] = z[where]
         return self._queries[id(z)]
+
+    def with_null(self, tokens: np.ndarray) -> np.ndarray:
+        """Return tokens with a zero vector before each sequence, (B, T + 1, d)."""
+        if id(tokens) not in self._with_null:
+            self._with_null[id(tokens)] = np.pad(tokens, [(0, 0), (1, 0), (0, 0)])
+        return self._with_null[id(tokens)]

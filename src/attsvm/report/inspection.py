@@ -13,8 +13,10 @@ from typing import Any
 
 from attsvm.core.files import replacing_files_in
 from attsvm.pretrained.extract import RefusedHead
-from attsvm.pretrained.inspection import HeadFinding, Inspection
+from attsvm.pretrained.finding import HeadFinding
+from attsvm.pretrained.inspection import Inspection
 from attsvm.pretrained.null import Standing
+from attsvm.report.media import drawn, write_pictures
 from attsvm.report.page import environment, versions
 
 
@@ -53,14 +55,21 @@ class Measure:
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
+# What a model reads: one of them, its name, and a token of it.
+NOUNS = {
+    None: ("a text", "text", "token"), "images": ("an image", "image", "patch"),
+    "audio": ("a sound", "sound", "stretch"),
+}  # fmt: skip
+# What the page explains, as the documentation's glossary does.
+TERMS = ("Attention SVM", "Selection", "Margin", "Neighbour, support token", "Correlation", "Query")
 # Three letters and a colour for each named type, in the map of types.
 SHORT = {
     "previous": "prv", "offset": "off", "duplicate": "dup", "induction": "ind", "first": "1st", "delimiter": "del",
-    "content": "con",
+    "null": "nul", "content": "con",
 }  # fmt: skip
 HUES = {
     "previous": "#9ecae1", "offset": "#c6dbef", "duplicate": "#c7e9c0", "induction": "#74c476", "first": "#fdd0a2",
-    "delimiter": "#fdae6b", "content": "#dadaeb",
+    "delimiter": "#fdae6b", "null": "#d9d9d9", "content": "#dadaeb",
 }  # fmt: skip
 
 
@@ -243,12 +252,16 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
     """
     record = numbers(inspection, command)
     shown = measures(inspection)
+    noun = NOUNS[None if inspection.media is None else inspection.media.kind]
     with replacing_files_in(directory) as beside:
         (beside / "heads").mkdir()
+        if inspection.media is not None:
+            write_pictures(inspection.media, beside)
         pages = environment()
         index = pages.get_template("inspection.html.j2").render(
             found=inspection, record=record, measures=shown, page_name=page_name, percent=percent,
             version=record["attsvm"], grid=_grid(inspection), refusals=refusals(inspection), short=SHORT, hues=HUES,
+            noun=noun, terms=TERMS,
         )  # fmt: skip
         (beside / "index.html").write_text(index, encoding="utf-8")
         template = pages.get_template("head.html.j2")
@@ -257,7 +270,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
             after = page_name(inspection.heads[place + 1]) if place + 1 < len(inspection.heads) else None
             page = template.render(
                 found=inspection, head=head, before=before, after=after, percent=percent, version=record["attsvm"],
-                offsets=_offsets(head), word=_word,
+                offsets=_offsets(head), word=_word, drawn=drawn, noun=noun,
             )  # fmt: skip
             (beside / "heads" / page_name(head)).write_text(page, encoding="utf-8")
         (beside / "inspect.json").write_text(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import platform
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -11,9 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from attsvm.plots.style import NARROW, WIDE, as_png, as_svg, save
+from attsvm.report.formulas import formula, glossary
 
 PACKAGES = ("numpy", "scipy", "torch", "numba", "scikit-learn", "matplotlib")
 LARGEST_SVG = 600_000
@@ -36,6 +39,8 @@ class Picture:
         What to look at.
     responsive : bool
         Whether `draw` heeds the width; telephones get the column's figure otherwise.
+    own_colours : bool
+        Whether it shows images of the user's, whose colours a dark page must not turn round.
     """
 
     name: str
@@ -43,6 +48,7 @@ class Picture:
     alt: str
     caption: str
     responsive: bool = True
+    own_colours: bool = False
 
     def save(self, directory: Path, name: str | None = None) -> None:
         """Write it as PNG and PDF, under its own name by default."""
@@ -71,16 +77,38 @@ def data_uri(figure: Figure) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
+_ROLES = {"table": "table", "thead": "rowgroup", "tbody": "rowgroup", "tr": "row", "td": "cell"}
+_TABLE_TAG = re.compile(r"<(table|thead|tbody|tr|td|th)(?=[ >])(?P<rest>[^>]*)")
+
+
+def with_roles(html: str) -> Markup:
+    """Name the role of every part of a table.
+
+    Where a style lays tables out as blocks or grids, so that all columns fit on a telephone, some browsers no longer
+    tell screen readers that it is a table; the roles stay.
+    """
+
+    def named(match: re.Match[str]) -> str:
+        tag, rest = match[1], match["rest"]
+        head = "rowheader" if 'scope="row"' in rest else "columnheader"
+        return f'<{tag} role="{_ROLES.get(tag, head)}"{rest}'
+
+    return Markup(_TABLE_TAG.sub(named, html))
+
+
 @cache
 def environment() -> Environment:
     """Return the templates; an undefined name is an error, not a blank."""
-    return Environment(
+    pages = Environment(
         loader=PackageLoader("attsvm.report"),
         autoescape=select_autoescape(["html.j2", "html"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    pages.globals |= {"formula": formula, "glossary": glossary}
+    pages.filters["with_roles"] = with_roles
+    return pages
 
 
 def versions() -> dict[str, str]:

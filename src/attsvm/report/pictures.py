@@ -75,6 +75,7 @@ def _on_images(study: Study) -> list[Picture]:
             lambda width: selection_figure(setup.train, runs, width),
             "Average training image of each class with the number of images in which each patch is selected.",
             "The number of training images whose selected patch lies in each place, on the average image of the class.",
+            own_colours=True,
         )
     ]
     run = runs["W"]
@@ -86,6 +87,7 @@ def _on_images(study: Study) -> list[Picture]:
                 "Training images with their selected patch and their support patches.",
                 "The images the SVM rests on most. Blue: the patch selected. Orange: support patches, thicker for a "
                 "larger multiplier. Dotted: the best patch, where another was selected.",
+                own_colours=True,
             )
         )
     return made

@@ -12,11 +12,12 @@ from attsvm.core.files import replacing_files_in
 from attsvm.report.page import Picture, environment, versions
 from attsvm.report.pictures import pictures
 from attsvm.report.prose import accuracy_sentence, lede, method, tiles
+from attsvm.study.excerpts import excerpts, frequent
 from attsvm.study.files import FIGURES, NUMBERS, PAGE, files_of_study
 from attsvm.study.headline import cautions, headline, headline_parts, outcomes
-from attsvm.study.numbers import accuracy_lines, quantities
+from attsvm.study.numbers import accuracy_lines, quantities, series
 from attsvm.study.results import Study
-from attsvm.study.verdict import claims
+from attsvm.study.verdict import TRAINED, claims
 from attsvm.study.words import nouns
 
 
@@ -43,13 +44,23 @@ def verdict(found: Study, command: str) -> dict[str, Any]:
         "cautions": cautions(found),
         "claims": [asdict(claim) for claim in claims(found)],
         "quantities": quantities(found),
+        "series": series(found),
         "seconds": round(found.seconds, 2),
         "versions": versions(),
     }
 
 
+# What the page explains, as the documentation's glossary does.
+TERMS = (
+    "Attention SVM", "Selection", "Margin", "Neighbour, support token", "Score", "Head", "Correlation",
+    "Globally optimal direction", "Locally optimal direction", "Certificate", "Gap", "Query",
+)  # fmt: skip
+
+
 def render(found: Study, command: str, shown: dict[str, Picture]) -> str:
     """Return the report as one HTML document that needs no other file."""
+    passages, train = found.setup.train.passages, found.setup.train
+    run = next(iter(found.runs.values()), None) if passages is not None else None
     return (
         environment()
         .get_template("study.html.j2")
@@ -63,6 +74,11 @@ def render(found: Study, command: str, shown: dict[str, Picture]) -> str:
             tiles=tiles(found),
             claims=claims(found),
             pictures=shown,
+            excerpts=[] if run is None else excerpts(found, run),
+            frequent={} if run is None else frequent(train, run.selected),
+            trained="" if run is None else TRAINED[run.parameterization][0],
+            prose=passages is not None and passages.prose,
+            terms=TERMS,
             accuracy=accuracy_lines(found),
             accuracy_sentence=accuracy_sentence(found),
             method=method(found),

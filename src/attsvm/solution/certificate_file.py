@@ -20,7 +20,7 @@ import numpy as np
 
 from attsvm import __version__, check
 from attsvm.core.files import replacing_file
-from attsvm.core.norms import NUCLEAR, SPECTRAL, Entrywise, Mixed, Norm, Schatten, get_norm
+from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
 from attsvm.proofs.certified import Certified
@@ -28,6 +28,7 @@ from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.infeasible import exact_multipliers
 from attsvm.proofs.optimum import differences
 from attsvm.proofs.tie_moves import TieEquations, common, exact_move
+from attsvm.solution.certificate_norms import norm_proof, norm_words, read_table, singular_vectors, table
 
 # Claims are rounded outward to this many bits.
 BITS = 80
@@ -79,10 +80,10 @@ def certificate_content(
         "attsvm": __version__,
         "data": data_content(problem),
         "problem": {
-            "norm": norm_content(norm),
+            "norm": norm_words(norm),
             "C": None if asked.C is None else str(Fraction(asked.C)),
             "loss": asked.loss,
-            "prior": None if asked.prior is None else _table(asked.prior),
+            "prior": None if asked.prior is None else table(asked.prior),
         },
         "claim": claim,
         "witness": _contradiction(problem, farkas) if infeasible else _witness(problem, norm, asked, certified),
@@ -130,8 +131,8 @@ def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
 def data_content(problem: SelectionProblem) -> dict[str, Any]:
     """Write tokens, queries, selection, mask and sequences."""
     return {
-        "tokens": [_table(rows) for rows in problem.tokens],
-        "queries": _table(problem.queries),
+        "tokens": [table(rows) for rows in problem.tokens],
+        "queries": table(problem.queries),
         "selected": (problem.selected & problem.mask).astype(int).tolist(),
         "mask": problem.mask.astype(int).tolist(),
         "sequence": problem.sequence.tolist(),
@@ -148,53 +149,6 @@ def read_data(content: dict[str, Any]) -> SelectionProblem:
         mask=np.array(data["mask"], dtype=bool),
         sequence=np.array(data["sequence"]),
     )
-
-
-def read_table(table: list[list[str]]) -> np.ndarray:
-    """Read a matrix, each number rounded to the nearest float."""
-    return np.array([[float(Fraction(x)) for x in row] for row in table])
-
-
-def read_norm(content: dict[str, Any]) -> Norm:
-    """Read the norm that :func:`certificate_content` wrote."""
-    name, *numbers = content["problem"]["norm"]
-    powers = [math.inf if p == "inf" else float(Fraction(p)) for p in numbers]
-    if name == "frobenius":
-        return get_norm(name)
-    if name == "schatten":
-        return Schatten(*powers).canonical
-    return Entrywise(*powers).canonical if name == "entrywise" else Mixed(powers[0], powers[1], name).canonical
-
-
-def norm_content(norm: Norm) -> list[str]:
-    """Name a norm for the checker.
-
-    Raises
-    ------
-    ValueError
-        If it does not know the norm.
-    """
-    if norm.name == "frobenius":
-        return ["frobenius"]
-    if norm in (NUCLEAR, SPECTRAL):
-        return ["schatten", "1" if norm == NUCLEAR else "inf"]
-    if isinstance(norm, Schatten):
-        return ["schatten", _exponent(norm.p)]
-    if isinstance(norm, Entrywise):
-        return ["entrywise", _exponent(norm.p)]
-    if isinstance(norm, Mixed):
-        return [norm.axis, _exponent(norm.p), _exponent(norm.q)]
-    raise ValueError(
-        f"norm is {norm.name!r}; frobenius, l_p, Schatten-p or a mixed norm was expected of a certificate."
-    )
-
-
-def _exponent(p: float) -> str:
-    return "inf" if math.isinf(p) else str(Fraction(p))
-
-
-def _table(array: np.ndarray) -> list[list[str]]:
-    return [[str(Fraction(x)) for x in row] for row in np.asarray(array, dtype=np.float64).tolist()]
 
 
 def _outward(value: Fraction | int, sign: int) -> str:
@@ -228,22 +182,12 @@ def _witness(problem: SelectionProblem, norm: Norm, asked: Asked, certified: Cer
     dual = np.where(problem.rejected, np.clip(certified.dual, 0.0, top), np.where(problem.tied, certified.dual, 0.0))
     solved = bool(np.isfinite(certified.objective) and np.isfinite(certified.W).all())
     W = _on_ties(problem, certified.W) if solved else None
-    vectors: dict[str, Any] = {"V": None, "W": None, "adjoint": None}
-    spectral = norm_content(norm)[0] == "schatten"
-    if spectral:
-        vectors["adjoint"] = _singular_vectors(problem.adjoint(dual))
+    vectors: dict[str, Any] = {"V": None, "W": None, "adjoint": norm_proof(norm, problem.adjoint(dual), dual=True)}
     if solved:
-        vectors["W"] = _singular_vectors(certified.W)
-        if spectral:
-            prior = np.zeros(certified.W.shape) if asked.prior is None else asked.prior
-            vectors["V"] = _singular_vectors(certified.W - prior)
+        vectors["W"] = singular_vectors(certified.W)
+        vectors["V"] = norm_proof(norm, certified.W if asked.prior is None else certified.W - asked.prior)
     exact = None if W is None else [[str(x) for x in row] for row in W]
-    return {"W": exact, "dual": _table(dual), "farkas": None, "vectors": vectors}
-
-
-def _singular_vectors(M: np.ndarray) -> list[list[list[str]]]:
-    U, _, Vt = np.linalg.svd(M)
-    return [_table(U), _table(Vt.T)]
+    return {"W": exact, "dual": table(dual), "farkas": None, "vectors": vectors}
 
 
 def _on_ties(problem: SelectionProblem, W: np.ndarray) -> list[list[Fraction]]:

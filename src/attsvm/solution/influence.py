@@ -185,7 +185,7 @@ def margin_gradient(
     Parameters
     ----------
     solution : Solution
-        Optimal, of a hard margin without a prior, in a smooth norm or l_1, max, nuclear or spectral.
+        Optimal, of a hard margin without a prior, in any of :mod:`attsvm.norms` but the sum and the larger of two.
     for_tokens, for_queries : bool
         Which derivative is wanted; one that is not may not exist.
 

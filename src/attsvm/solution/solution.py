@@ -214,6 +214,17 @@ class Solution(Summarised):
             If there is no W.
         ValueError
             If ``rank`` is not between 0 and min(d, dz).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem, solve
+        >>> solution = solve(SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0]))
+        >>> K, Q = solution.factors()
+        >>> K.shape, Q.shape
+        ((2, 1), (1, 1))
+        >>> np.allclose(K @ Q.T, solution.W)
+        True
         """
         if not np.isfinite(self.objective):
             raise UnsolvedError(self)
@@ -268,6 +279,15 @@ class Solution(Summarised):
         -------
         attsvm.proofs.Proof
             True in a boolean context when the claim holds; a failed proof is not an exception.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem, solve
+        >>> solution = solve(SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0]))
+        >>> bool(solution.verify())
+        True
+        >>> print(solution.verify(exact=True))
+        Proof(proven, low 0.1, high 0.1, method exact integers and correctly rounded roots)
         """
         claim = Claim(self.problem, self.norm, self.status, self.certified, self.certificate, self.tol)
         return prove(claim) if exact else recheck(claim)
@@ -290,8 +310,7 @@ class Solution(Summarised):
         Raises
         ------
         ValueError
-            If the norm has no rational certificate (Ky Fan, weighted, Mahalanobis, sums and the larger of two), or
-            exact arithmetic does not prove what the solution claims.
+            If the norm is none of :mod:`attsvm.norms`, or exact arithmetic does not prove what the solution claims.
         OSError
             If the file cannot be written.
 
@@ -329,6 +348,16 @@ class Solution(Summarised):
             If the file cannot be read.
         ValueError
             If it is no certificate, or was changed.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from attsvm import SelectionProblem, Solution, solve
+        >>> solution = solve(SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0]))
+        >>> path = os.path.join(tempfile.mkdtemp(), "solution.json")
+        >>> solution.save(path)
+        >>> Solution.load(path).objective == solution.objective
+        True
         """
         # With a soft margin or a prior the class is one of the solvers', a floor above.
         return import_module("attsvm.solvers.saved").load_solution(path)
@@ -340,6 +369,13 @@ class Solution(Summarised):
         ------
         UnsolvedError
             With the status' sentence, otherwise.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem, solve
+        >>> solution = solve(SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0]))
+        >>> round(solution.raise_for_status().objective, 9)
+        0.1
         """
         if self.status is not Status.OPTIMAL:
             raise UnsolvedError(self)
@@ -357,6 +393,14 @@ class Solution(Summarised):
         ------
         ImportError
             Without pandas.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem, solve
+        >>> solution = solve(SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0]))
+        >>> solution.to_frame()[["query", "token", "selected", "support"]]
+           query  token  selected  support
+        0      0      1         0     True
         """
         query, token = np.nonzero(self.problem.rejected)
         columns = {
@@ -386,6 +430,13 @@ class Solution(Summarised):
             If there is no W.
         ImportError
             Without matplotlib.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem, solve
+        >>> solution = solve(SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0]))
+        >>> solution.plot().get_xlabel()
+        'margin'
         """
         return drawing("Solution.plot").margins(self, ax)
 

@@ -10,7 +10,8 @@ import numpy as np
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import certify
-from attsvm.solution.certificate_file import read_certificate, read_data, read_norm, read_table
+from attsvm.solution.certificate_file import read_certificate, read_data
+from attsvm.solution.certificate_norms import read_norm, read_table
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.certified_pair import certify_pair
 from attsvm.solvers.regularised import Regularisation, RegularisedSolution
@@ -19,7 +20,7 @@ from attsvm.solvers.regularised import Regularisation, RegularisedSolution
 def load_solution(path: str | os.PathLike[str]) -> Solution:
     """Read a solution that :meth:`attsvm.Solution.save` wrote; see :meth:`attsvm.Solution.load`."""
     content = read_certificate(path)
-    problem, norm, asked = read_data(content), read_norm(content), content["problem"]
+    problem, norm, asked = read_data(content), read_norm(content["problem"]["norm"]), content["problem"]
     witness, run, status = content["witness"], content["run"], Status[content["claim"]["status"]]
     n, T, d, dz = problem.shape
     W = np.zeros((d, dz)) if witness["W"] is None else read_table(witness["W"])

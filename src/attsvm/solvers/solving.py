@@ -35,8 +35,9 @@ from attsvm.solvers.schedule import (
     STREAM_BYTES,
     WARM,
 )
+from attsvm.solvers.sharded.pool import pool_of
 from attsvm.solvers.sharded.solution import ShardedSolution
-from attsvm.solvers.sharded.solving import pool_of, solve_shards
+from attsvm.solvers.sharded.solving import solve_shards
 from attsvm.solvers.working_set import Method as Restricted
 from attsvm.solvers.working_set import solve_on_working_sets
 

@@ -25,10 +25,15 @@ def hard_attention(trial: Trial, W: np.ndarray) -> np.ndarray:
     return np.eye(logits.shape[1])[logits.argmax(axis=1)]
 
 
+def rows_right(trial: Trial, attention: np.ndarray) -> np.ndarray:
+    """Tell which rows have Y v^T sum_t s_t x_t > 0, bool (n,)."""
+    outputs = np.einsum("nt,ntd->nd", attention, trial.values) @ trial.v
+    return trial.labels * outputs > 0
+
+
 def share_right(trial: Trial, attention: np.ndarray) -> float:
     """Share of rows with Y v^T sum_t s_t x_t > 0."""
-    outputs = np.einsum("nt,ntd->nd", attention, trial.values) @ trial.v
-    return float(np.mean(trial.labels * outputs > 0))
+    return float(np.mean(rows_right(trial, attention)))
 
 
 def accuracies(found: Study) -> tuple[Accuracy, ...]:
@@ -38,8 +43,9 @@ def accuracies(found: Study) -> tuple[Accuracy, ...]:
     test = None if setup.test is None else Trial.of(setup.test.tokens, setup.head.v)
 
     def row(key: str, label: str, attend: Attend, W: np.ndarray) -> Accuracy:
-        held_out = None if test is None else share_right(test, attend(test, W))
-        return Accuracy(key, label, share_right(train, attend(train, W)), held_out)
+        right = None if test is None else rows_right(test, attend(test, W))
+        share = None if right is None else float(right.mean())
+        return Accuracy(key, label, share_right(train, attend(train, W)), share, right)
 
     uniform = np.zeros((setup.train.tokens.d, setup.train.tokens.dz))
     rows = [row("uniform", "uniform attention: the head alone", soft_attention, uniform)]

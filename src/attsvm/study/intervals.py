@@ -32,6 +32,68 @@ def share_interval(right: int, counted: int, level: float = LEVEL) -> tuple[floa
     return low, high
 
 
+def difference_interval(right: tuple[int, int], counted: tuple[int, int], level: float = LEVEL) -> tuple[float, float]:
+    """Interval of the second share less the first, of different rows.
+
+    Parameters
+    ----------
+    right, counted : pair of int
+        Successes, and rows counted, of the first and of the second.
+    level : float
+
+    Returns
+    -------
+    tuple of float
+        Wald's interval after one success and one failure were added to each (Agresti and Caffo, The American
+        Statistician 54, 2000).
+    """
+    shares = [(k + 1) / (n + 2) for k, n in zip(right, counted, strict=True)]
+    variance = sum(p * (1 - p) / (n + 2) for p, n in zip(shares, counted, strict=True))
+    return _around(shares[1] - shares[0], variance, level)
+
+
+def paired_interval(gained: int, lost: int, counted: int, level: float = LEVEL) -> tuple[float, float]:
+    """Interval of the second share less the first, of the same rows.
+
+    Parameters
+    ----------
+    gained, lost, counted : int
+        Rows that only the second has right, rows that only the first has, and all rows.
+    level : float
+
+    Returns
+    -------
+    tuple of float
+        Wald's interval after half a row was added to each of the four cells (Agresti and Min, Statistics in Medicine
+        24, 2005).
+    """
+    n = counted + 2
+    share = (gained - lost) / n
+    return _around(share, ((gained + lost + 1) / n - share**2) / n, level)
+
+
+def _around(share: float, variance: float, level: float) -> tuple[float, float]:
+    from scipy.special import ndtri
+
+    half = float(ndtri((1 + level) / 2)) * math.sqrt(variance)
+    return max(share - half, -1.0), min(share + half, 1.0)
+
+
+def mean_difference_interval(first: np.ndarray, second: np.ndarray, level: float = LEVEL) -> tuple[float, float] | None:
+    """Welch's interval of the second mean less the first; None where a sample has fewer than two draws."""
+    if min(len(first), len(second)) < 2:
+        return None
+    from scipy.special import stdtrit
+
+    parts = [float(np.var(draws, ddof=1)) / len(draws) for draws in (first, second)]
+    difference = float(np.mean(second) - np.mean(first))
+    if not sum(parts):
+        return difference, difference
+    freedom = sum(parts) ** 2 / sum(p**2 / (len(d) - 1) for p, d in zip(parts, (first, second), strict=True))
+    half = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(sum(parts))
+    return difference - half, difference + half
+
+
 def upper_limit(values: np.ndarray, level: float = LEVEL) -> float:
     r"""Bound one further draw of a control from above.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
 import numpy as np
 
+from attsvm.data.dataset import Dataset
 from attsvm.study.results import Run, Study
 from attsvm.study.spectrum import certified_rank
 from attsvm.study.words import share_text
@@ -74,6 +76,44 @@ def _put_run(put: Any, name: str, run: Run, optimal: np.ndarray) -> None:
         put(f"control_{control.key}_{name}", control.final, f"trained {name} with the {control.label}")
         if len(control.directions) > 2:
             put(f"control_{control.key}_limit_{name}", control.limit, "which one further shuffle would stay below")
+
+
+def series(found: Study) -> dict[str, Any]:
+    """Collect what a later comparison needs beside single numbers: curves, draws of controls, rows held out."""
+    test = found.setup.test
+    held_out = None
+    if test is not None:
+        right = {
+            row.key: "".join("01"[int(one)] for one in row.right) for row in found.accuracies if row.right is not None
+        }
+        held_out = {"digest": row_digest(test), "rows": test.tokens.n, "right": right}
+    return {
+        "curves": {
+            name: {"step": run.trace.step.tolist()}
+            | {norm: [_number(value) for value in curve] for norm, curve in run.curves.items()}
+            for name, run in found.runs.items()
+        },
+        "shuffled_labels": {name: control.test.tolist() for name, control in found.shuffled_labels.items()},
+        "held_out": held_out,
+    }
+
+
+def row_digest(data: Dataset) -> str:
+    """Tell rows from others: by their texts or images where they have any, so that other vectors of them are the same.
+
+    Parameters
+    ----------
+    data : Dataset
+    """
+    digest = hashlib.sha256(np.ascontiguousarray(data.tokens.labels).tobytes())
+    if data.passages is not None and data.passages.prose:
+        digest.update("\0".join("".join(pieces) for pieces in data.passages.pieces).encode())
+    elif data.patches is not None:
+        digest.update(np.ascontiguousarray(data.patches.images).tobytes())
+    else:
+        for array in (data.tokens.tokens, data.tokens.queries, data.mask):
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def accuracy_lines(found: Study) -> list[tuple[str, str, str]]:

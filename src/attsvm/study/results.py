@@ -218,14 +218,25 @@ class PrecisionRun:
         return f"{self.dtype}, {'exact gradient' if self.numerics == 'exact' else 'plain autograd'}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Accuracy:
-    """Shares of right predictions and, on the training rows and the test rows; None where nothing is held out."""
+    """Shares of right predictions, on the training rows and the test rows.
+
+    Attributes
+    ----------
+    key, label : str
+    train : float
+    test : float or None
+        None where nothing is held out.
+    right : ndarray of bool, shape (test rows,), or None
+        Which rows held out are predicted right; None for a mean over trainings.
+    """
 
     key: str
     label: str
     train: float
     test: float | None
+    right: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)

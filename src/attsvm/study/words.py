@@ -22,9 +22,11 @@ class Nouns:
 
 
 def nouns(data: Dataset) -> Nouns:
-    """Patches of images, or tokens of sequences."""
+    """Patches of images, tokens of texts, or tokens of sequences."""
     if data.patches is not None:
         return Nouns("patch", "patches", "image", "images")
+    if data.passages is not None and data.passages.prose:
+        return Nouns("token", "tokens", "text", "texts")
     return Nouns("token", "tokens", "sequence", "sequences")
 
 

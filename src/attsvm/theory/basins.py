@@ -76,6 +76,17 @@ class Basins(Summarised):
         ------
         ImportError
             Without pandas.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import theory
+        >>> from attsvm.data.synthetic import random_data
+        >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+        >>> starts = np.random.default_rng(0).normal(size=(5, 8, 8))
+        >>> basins = theory.map_basins(trial, starts, steps=200)
+        >>> list(basins.to_frame().columns)
+        ['start', 'destination', 'correlation']
         """
         columns = {
             "start": np.arange(len(self.starts)),

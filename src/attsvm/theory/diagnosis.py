@@ -124,7 +124,18 @@ class Diagnosis(Summarised):
         return self.prediction.hypotheses
 
     def finding(self, signature: Signature) -> Finding | None:
-        """Return the finding with that signature, if it applies."""
+        """Return the finding with that signature, if it applies.
+
+        Examples
+        --------
+        >>> from attsvm import diagnose, train
+        >>> from attsvm.data.synthetic import random_data
+        >>> data, v = random_data(None, 1, 2, 4, seed=0)
+        >>> diagnosis = diagnose(data, v, train(data, v, steps=500))
+        >>> from attsvm.theory.diagnosis import Signature
+        >>> diagnosis.finding(Signature.LOCAL) is None
+        True
+        """
         return next((found for found in self.findings if found.signature is signature), None)
 
     def to_frame(self) -> Any:
@@ -139,6 +150,15 @@ class Diagnosis(Summarised):
         ------
         ImportError
             Without pandas.
+
+        Examples
+        --------
+        >>> from attsvm import diagnose, train
+        >>> from attsvm.data.synthetic import random_data
+        >>> data, v = random_data(None, 1, 2, 4, seed=0)
+        >>> diagnosis = diagnose(data, v, train(data, v, steps=500))
+        >>> list(diagnosis.to_frame().columns)
+        ['hypothesis', 'holds', 'value', 'detail']
         """
         conditions = list(self.hypotheses.values())
         columns = {"hypothesis": list(self.hypotheses)}

@@ -108,7 +108,17 @@ class Landscape(Summarised):
         return said if self.exhaustive else f"{said} of those searched ({self.how})"
 
     def table(self) -> str:
-        """Write the ends of training as a table, a line each: share of the starts, which selection, correlation."""
+        """Write the ends of training as a table, a line each: share of the starts, which selection, correlation.
+
+        Examples
+        --------
+        >>> from attsvm import theory
+        >>> from attsvm.data.synthetic import random_data
+        >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+        >>> landscape = theory.explore(trial, starts=4)
+        >>> print(landscape.table())
+        100.0 %  the optimal tokens, correlation 0.9998
+        """
         return "\n".join(str(end) for end in self.ends)
 
     @property
@@ -117,7 +127,17 @@ class Landscape(Summarised):
         return len(self.directions) == 1 and bool((self.directions[0].selected == self.trial.optimal).all())
 
     def index(self, selected: np.ndarray) -> int:
-        """Position of a selection among the local directions; -1 when it is none of them."""
+        """Position of a selection among the local directions; -1 when it is none of them.
+
+        Examples
+        --------
+        >>> from attsvm import theory
+        >>> from attsvm.data.synthetic import random_data
+        >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+        >>> landscape = theory.explore(trial)
+        >>> landscape.index(landscape.directions[0].selected)
+        0
+        """
         for position, direction in enumerate(self.directions):
             if (direction.selected == selected).all():
                 return position
@@ -135,6 +155,15 @@ class Landscape(Summarised):
         ------
         ImportError
             Without pandas.
+
+        Examples
+        --------
+        >>> from attsvm import theory
+        >>> from attsvm.data.synthetic import random_data
+        >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
+        >>> landscape = theory.explore(trial)
+        >>> landscape.to_frame()["status"].unique().tolist()
+        ['OPTIMAL']
         """
         columns = {
             "selected": [tuple(row) for row in self.selections.tolist()],

@@ -105,12 +105,33 @@ class MarginReport(Summarised):
         return f"W has {100 * best.share:.4g} % of the largest margin in the {best.norm} norm, its nearest."
 
     def to_frame(self) -> Any:
-        """List the norms in a pandas DataFrame: norm, margin of W, and the certified share from low to high."""
+        """List the norms in a pandas DataFrame: norm, margin of W, and the certified share from low to high.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem, margin_report
+        >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
+        >>> report = margin_report(np.array([[3.0], [4.0]]), problem)
+        >>> report.to_frame().head(1)
+                norm  margin  low  high
+        0  frobenius    10.0  1.0   1.0
+        """
         columns = {name: [getattr(share, name) for share in self.shares] for name in ("norm", "margin", "low", "high")}
         return frame("MarginReport.to_frame", columns)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the shares as bars, on matplotlib axes, and return those; see :func:`attsvm.plots.shares`."""
+        """Draw the shares as bars, on matplotlib axes, and return those; see :func:`attsvm.plots.shares`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem, margin_report
+        >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
+        >>> report = margin_report(np.array([[3.0], [4.0]]), problem)
+        >>> report.plot().get_xlabel()
+        'share of the largest margin'
+        """
         return drawing("MarginReport.plot").shares(self, ax)
 
     def _summary(self) -> Summary:

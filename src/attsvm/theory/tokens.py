@@ -90,6 +90,16 @@ class Trial(Listed):
         ------
         ValueError
             If `data` is no TokenData or holds several trials, or the head does not fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData
+        >>> from attsvm.theory import Trial
+        >>> data = TokenData(np.eye(2)[None], np.ones((1, 1)), np.array([1]))
+        >>> trial = Trial.of(data, [1.0, 0.0])
+        >>> trial.gamma
+        array([[1., 0.]])
         """
         if not isinstance(data, TokenData):
             raise ValueError(f"data has type {type(data).__name__}; attsvm.TokenData was expected.")
@@ -138,7 +148,18 @@ class Trial(Listed):
         return bool((self.score_gap > self.score_error).all())
 
     def problem(self, selected: Any) -> SelectionProblem:
-        """Pose the selection of one token a query: int (n,)."""
+        """Pose the selection of one token a query: int (n,).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData
+        >>> from attsvm.theory import Trial
+        >>> data = TokenData(np.eye(2)[None], np.ones((1, 1)), np.array([1]))
+        >>> trial = Trial.of(data, [1.0, 0.0])
+        >>> trial.problem([0]).shape
+        (1, 2, 2, 1)
+        """
         return SelectionProblem(self.tokens, self.queries, selected, mask=self.mask)
 
     @cached_property
@@ -147,7 +168,18 @@ class Trial(Listed):
         return solve(self.problem(self.optimal))
 
     def logits(self, W: Any) -> np.ndarray:
-        """Attention logits x_it^T W z_i, (n, T); -inf where hidden."""
+        """Attention logits x_it^T W z_i, (n, T); -inf where hidden.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData
+        >>> from attsvm.theory import Trial
+        >>> data = TokenData(np.eye(2)[None], np.ones((1, 1)), np.array([1]))
+        >>> trial = Trial.of(data, [1.0, 0.0])
+        >>> trial.logits(np.array([[1.0], [2.0]]))
+        array([[1., 2.]])
+        """
         matrix = to_numpy("W", W).astype(np.float64, copy=False)
         expected = (self.tokens.shape[2], self.queries.shape[1])
         if matrix.shape != expected:

@@ -15,7 +15,21 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
+from attsvm.core.norms import (
+    FROBENIUS,
+    NUCLEAR,
+    SPECTRAL,
+    Entrywise,
+    KyFan,
+    Largest,
+    Mahalanobis,
+    Mixed,
+    Norm,
+    Schatten,
+    Sum,
+    Weighted,
+    get_norm,
+)
 from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
 from attsvm.solution.influence import margin_gradient
@@ -54,8 +68,8 @@ def max_margin(
     selected : integer (..., n) or boolean (..., n, T)
         The token to select, or several tokens that must score alike.
     norm : str, float or Norm
-        As for :func:`attsvm.solve`. A derivative is known in smooth norms (Frobenius, l_p and Schatten-p for
-        1 < p < inf and their like) and in l_1, max, nuclear and spectral.
+        As for :func:`attsvm.solve`. There is a derivative in every one of :mod:`attsvm.norms` but ``Sum`` and
+        ``Largest``.
     mask : boolean (..., n, T), optional
         True where the query sees the token.
     tol : float
@@ -151,7 +165,7 @@ def margin(
     selected : integer (..., n) or boolean (..., n, T)
     W : tensor, shape (..., d, dz)
     norm : str, float or Norm
-        "frobenius", "nuclear", "spectral", "max", or a number p >= 1 for l_p of the entries.
+        As for :func:`attsvm.solve`; any of :mod:`attsvm.norms`.
     mask : boolean (..., n, T), optional
 
     Returns
@@ -161,7 +175,7 @@ def margin(
     Raises
     ------
     ValueError
-        If shapes do not fit, no token is rejected, or the norm is another one.
+        If shapes do not fit, no token is rejected, or the norm is one of your own.
 
     Examples
     --------
@@ -184,13 +198,35 @@ def margin(
 
 
 def _norm(W: Tensor, norm: Norm) -> Tensor:
-    if norm.name == "frobenius":
+    mismatch = norm.mismatch((W.shape[-2], W.shape[-1]))
+    if mismatch is not None:
+        raise ValueError(mismatch)
+    if norm == FROBENIUS:
         return torch.linalg.vector_norm(W, dim=(-2, -1))
-    if norm.name in ("nuclear", "spectral"):
-        return torch.linalg.matrix_norm(W, "nuc" if norm.name == "nuclear" else 2)
-    if norm.power is None:
-        raise ValueError(f"norm is {norm.name!r}; frobenius, nuclear, spectral, max or a number p was expected.")
-    return torch.linalg.vector_norm(W, norm.power, dim=(-2, -1))
+    if norm in (NUCLEAR, SPECTRAL):
+        return torch.linalg.matrix_norm(W, "nuc" if norm == NUCLEAR else 2)
+    if isinstance(norm, Entrywise):
+        return torch.linalg.vector_norm(W, norm.p, dim=(-2, -1))
+    if isinstance(norm, Weighted):
+        return torch.linalg.vector_norm(W * torch.as_tensor(norm.weights).to(W), norm.p, dim=(-2, -1))
+    if isinstance(norm, Mixed):
+        rows = W if norm.axis == "rows" else W.mT
+        return torch.linalg.vector_norm(torch.linalg.vector_norm(rows, norm.p, dim=-1), norm.q, dim=-1)
+    if isinstance(norm, Schatten):
+        return torch.linalg.vector_norm(torch.linalg.svdvals(W), norm.p, dim=-1)
+    if isinstance(norm, KyFan):
+        return torch.linalg.svdvals(W)[..., : norm.k].sum(-1)
+    if isinstance(norm, Mahalanobis):
+        for side, root in enumerate(norm.roots):
+            if root is not None:
+                factor = torch.as_tensor(root).to(W)
+                W = W @ factor if side else factor @ W
+        return _norm(W, norm.inner)
+    if isinstance(norm, Sum):
+        return _norm(W, norm.a) + _norm(W, norm.b)
+    if isinstance(norm, Largest):
+        return torch.maximum(_norm(W, norm.a), _norm(W, norm.b))
+    raise ValueError(f"norm is {norm.name!r}; one of attsvm.norms was expected.")
 
 
 def _check_tensors(tokens: Tensor, queries: Tensor) -> None:

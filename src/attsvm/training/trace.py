@@ -104,6 +104,16 @@ class Trace(Summarised):
         ------
         ValueError
             If `later` does not begin where this run ends.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData, train
+        >>> data = TokenData(np.eye(2)[None], np.ones((1, 1)), np.array([1]))
+        >>> first = train(data, [1.0, 0.0], steps=100)
+        >>> later = train(data, [1.0, 0.0], steps=50, init=first.W[-1])
+        >>> int(first.followed_by(later).step[-1])
+        150
         """
         names = self._records.keys() - {"W"} if self.K is not None else self._records.keys()
         for name in sorted(names):
@@ -313,6 +323,14 @@ class Trace(Summarised):
             For a trace of several trials.
         ImportError
             Without pandas.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData, train
+        >>> data = TokenData(np.eye(2)[None], np.ones((1, 1)), np.array([1]))
+        >>> list(train(data, [1.0, 0.0], steps=100).to_frame().columns)
+        ['step', 'loss', 'norm']
         """
         if self.data.batch_shape:
             raise ValueError(f"trace is of trials {self.data.batch_shape}; one trial was expected.")
@@ -338,6 +356,14 @@ class Trace(Summarised):
             For a trace of several trials.
         ImportError
             Without matplotlib.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData, train
+        >>> data = TokenData(np.eye(2)[None], np.ones((1, 1)), np.array([1]))
+        >>> train(data, [1.0, 0.0], steps=100).plot().get_xlabel()
+        'step'
         """
         return drawing("Trace.plot").path(self, solution, ax)
 

@@ -9,18 +9,35 @@ subdifferential of the dual norm at G. Its directions, the span of :math:`F(G) -
   largest singular value of G;
 * for the spectral norm, :math:`U_0 Y V_0^\top` with U_0, V_0 the singular vectors of the singular value zero
 
-(Watson, Linear Algebra Appl. 170, 1992). A smooth norm, whose dual is strictly convex, has points for faces.
+(Watson, Linear Algebra Appl. 170, 1992). For the others,
+
+* a Ky Fan norm's dual is the larger of the spectral norm and a k-th of the nuclear one, so that F(G) is a face of the
+  nuclear ball, of the spectral one, or where the two agree the hull of both; a face of its dual ball has the
+  directions :math:`U_c H V_c^\top` with H symmetric of trace zero in the singular vectors of :math:`\sigma_k`, if there
+  are more of these than fit among the first k, or :math:`U_0 Y V_0^\top` if :math:`\sigma_k = 0`;
+* in a mixed norm :math:`V = (s_r v_r)` with s on the face of the l_q ball that the rows' dual norms expose, and
+  :math:`v_r` on that of the l_p ball that the row of G exposes;
+* weights and other coordinates carry faces over, :math:`F(G) = L^{-1} F_0(L^{-\top} G R^{-\top}) R^{-1}`.
+
+A smooth norm, whose dual is strictly convex, has points for faces.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 
-from attsvm.core.norms.norm import Norm
+from attsvm.core.norms.entrywise import Entrywise, Weighted, entrywise
+from attsvm.core.norms.ky_fan import KyFan
+from attsvm.core.norms.mahalanobis import Mahalanobis
+from attsvm.core.norms.mixed import Mixed
+from attsvm.core.norms.norm import Norm, conjugate
+from attsvm.core.norms.schatten import NUCLEAR, SPECTRAL
 
-# The ball of each norm that is not smooth, and that of its dual.
-_DUALS = {"l_1": "max", "max": "l_1", "nuclear": "spectral", "spectral": "nuclear"}
-POLYHEDRAL_OR_SPECTRAL = tuple(_DUALS)
+# Directions whose part off the others is shorter than this are combinations of them.
+DEPENDENT = 1e-10
 
 
 def face_directions(norm: Norm, G: np.ndarray, tolerance: float, *, dual: bool = False) -> np.ndarray:
@@ -29,7 +46,7 @@ def face_directions(norm: Norm, G: np.ndarray, tolerance: float, *, dual: bool =
     Parameters
     ----------
     norm : Norm
-        Smooth, or l_1, max, nuclear or spectral.
+        Any of :mod:`attsvm.norms` but the sum and the larger of two.
     G : ndarray, shape (d, dz)
         Not zero.
     tolerance : float
@@ -50,26 +67,119 @@ def face_directions(norm: Norm, G: np.ndarray, tolerance: float, *, dual: bool =
     """
     if norm.smooth:
         return np.empty((0, G.size))
-    if norm.name not in _DUALS:
-        known = ", ".join(map(repr, _DUALS))
-        raise ValueError(f"norm is {norm.name!r}; a smooth norm or one of {known} was expected.")
-    name = _DUALS[norm.name] if dual else norm.name
-    if name in ("l_1", "max"):
-        size = np.abs(G).ravel()
-        top = size.max()
-        if name == "max":
-            return np.eye(G.size)[size <= tolerance * top]
-        largest = np.flatnonzero(size >= (1 - tolerance) * top)
-        out = np.zeros((len(largest) - 1, G.size))
-        out[:, largest] = _orthogonal_to(np.sign(G.ravel()[largest]))
+    if isinstance(norm, Weighted):
+        scale = norm.weights if dual else 1.0 / norm.weights
+        return _carried(Entrywise(norm.p), G, tolerance, dual, lambda M: scale * M)
+    if isinstance(norm, Mahalanobis):
+        return _carried(norm.inner, G, tolerance, dual, lambda M: norm.seen(M, dual=not dual))
+    if isinstance(norm, KyFan):
+        return _of_ky_fan(G, min(norm.k, *G.shape), tolerance, dual)
+    if norm in (NUCLEAR, SPECTRAL):
+        return _of_nuclear(G, tolerance) if (norm == NUCLEAR) != dual else _of_spectral(G, tolerance)
+    if isinstance(norm, Entrywise):
+        return _of_entries(G.ravel(), conjugate(norm.p) if dual else norm.p, tolerance)
+    if isinstance(norm, Mixed):
+        p, q = (conjugate(norm.p), conjugate(norm.q)) if dual else (norm.p, norm.q)
+        rows = _of_rows(G if norm.axis == "rows" else G.T, p, q, tolerance)
+        return (rows if norm.axis == "rows" else rows.swapaxes(1, 2)).reshape(-1, G.size)
+    raise ValueError(f"norm is {norm.name!r}; one of attsvm.norms, no sum and no larger of two, was expected.")
+
+
+def _carried(
+    inner: Norm, G: np.ndarray, tolerance: float, dual: bool, carry: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Faces of a norm whose coordinates are the inner one's after a self-adjoint map."""
+    parts = face_directions(inner, carry(G), tolerance, dual=dual)
+    return _orthonormal(np.array([carry(part.reshape(G.shape)).ravel() for part in parts]).reshape(-1, G.size))
+
+
+def _of_entries(g: np.ndarray, p: float, tolerance: float) -> np.ndarray:
+    """Directions of the face that g (m,) exposes in the l_p ball, (k, m)."""
+    size = np.abs(g)
+    top = size.max()
+    if math.isinf(p):
+        return np.eye(g.size)[size <= tolerance * top]
+    if p > 1:
+        return np.empty((0, g.size))
+    largest = np.flatnonzero(size >= (1 - tolerance) * top)
+    out = np.zeros((len(largest) - 1, g.size))
+    out[:, largest] = _orthogonal_to(np.sign(g[largest]))
+    return out
+
+
+def _of_rows(G: np.ndarray, p: float, q: float, tolerance: float) -> np.ndarray:
+    """Directions of the face that G (a, b) exposes in the ball of the mixed norm of its rows, (k, a, b)."""
+    heights = np.array([entrywise(row, conjugate(p)) for row in G])
+    zero = heights <= tolerance * heights.max()
+    full = heights >= (1 - tolerance) * heights.max() if q == 1 else ~zero
+    parts = [(r, part) for r in np.flatnonzero(full) for part in _of_entries(G[r], p, tolerance)]
+    if math.isinf(q):
+        parts += [(r, part) for r in np.flatnonzero(zero) for part in np.eye(G.shape[1])]
+    out = np.zeros((len(parts), *G.shape))
+    for k, (r, part) in enumerate(parts):
+        out[k, r] = part
+    if q > 1:
         return out
+    # Rows of the largest dual norm share the length one: each has its point of the l_p ball, and these are independent.
+    points = np.zeros((np.count_nonzero(full), *G.shape))
+    for k, r in enumerate(np.flatnonzero(full)):
+        points[k, r] = _exposed(G[r], p)
+    steps = (points[1:] - points[:1]).reshape(-1, G.size)
+    return _orthonormal(np.concatenate([out.reshape(-1, G.size), steps])).reshape(-1, *G.shape)
+
+
+def _exposed(g: np.ndarray, p: float) -> np.ndarray:
+    """Return a point of the l_p ball with the largest product with g (m,)."""
+    if math.isinf(p):
+        return np.sign(g)
+    if p == 1:
+        return np.sign(g) * (np.arange(g.size) == np.abs(g).argmax())
+    point = np.sign(g) * (np.abs(g) / np.abs(g).max()) ** (1.0 / (p - 1.0))
+    return point / entrywise(point, p)
+
+
+def _of_spectral(G: np.ndarray, tolerance: float) -> np.ndarray:
     U, sigma, Vt = np.linalg.svd(G)
-    if name == "spectral":
-        rank = int(np.count_nonzero(sigma > tolerance * sigma[0]))
-        left, right = U[:, rank:].T, Vt[rank:]
-        return (left[:, None, :, None] * right[None, :, None, :]).reshape(-1, G.size)
+    rank = int(np.count_nonzero(sigma > tolerance * sigma[0]))
+    left, right = U[:, rank:].T, Vt[rank:]
+    return (left[:, None, :, None] * right[None, :, None, :]).reshape(-1, G.size)
+
+
+def _of_nuclear(G: np.ndarray, tolerance: float) -> np.ndarray:
+    U, sigma, Vt = np.linalg.svd(G)
     count = int(np.count_nonzero(sigma >= (1 - tolerance) * sigma[0]))
-    return np.array([(U[:, :count] @ H @ Vt[:count]).ravel() for H in _traceless(count)]).reshape(-1, G.size)
+    return _symmetric(U[:, :count], Vt[:count])
+
+
+def _of_ky_fan(G: np.ndarray, k: int, tolerance: float, dual: bool) -> np.ndarray:
+    U, sigma, Vt = np.linalg.svd(G)
+    room = tolerance * sigma[0]
+    if dual:
+        if sigma[k - 1] <= room:
+            return _of_spectral(G, tolerance)
+        same = np.flatnonzero(np.abs(sigma - sigma[k - 1]) <= room)
+        return _symmetric(U[:, same], Vt[same]) if same[-1] >= k else np.empty((0, G.size))
+    excess = sigma[0] - sigma.sum() / k
+    parts = [_of_nuclear(G, tolerance)] if excess >= -room else []
+    parts += [_of_spectral(G, tolerance)] if excess <= room else []
+    if len(parts) == 2:
+        step = np.outer(U[:, 0], Vt[0]) - U[:, : len(sigma)] @ Vt[: len(sigma)] / k
+        parts.append(step.reshape(1, -1))
+    return _orthonormal(np.concatenate(parts))
+
+
+def _symmetric(U: np.ndarray, Vt: np.ndarray) -> np.ndarray:
+    """Orthonormal U H V^T, flattened, with H symmetric of trace zero; U (d, k) and Vt (k, dz)."""
+    size = len(U) * Vt.shape[1]
+    return np.array([(U @ H @ Vt).ravel() for H in _traceless(U.shape[1])]).reshape(-1, size)
+
+
+def _orthonormal(rows: np.ndarray) -> np.ndarray:
+    """Orthonormal rows that span those of (k, m)."""
+    if not len(rows):
+        return rows
+    _, sigma, Vt = np.linalg.svd(rows, full_matrices=False)
+    return Vt[sigma > DEPENDENT * sigma[0]]
 
 
 def _orthogonal_to(signs: np.ndarray) -> np.ndarray:

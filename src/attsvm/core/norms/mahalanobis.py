@@ -52,20 +52,68 @@ class Mahalanobis(Norm):
     def __init__(self, A: object = None, B: object = None, base: Norm | str | float = "frobenius") -> None:
         from attsvm.core.norms.lookup import get_norm
 
-        self._base = get_norm(base)
         self._left, self._left_inverse = (None, None) if A is None else _roots("A", A)
         self._right, self._right_inverse = (None, None) if B is None else _roots("B", B)
+        self._set_base(get_norm(base))
+
+    def _set_base(self, base: Norm) -> None:
+        self._base = base
         self.name = f"mahalanobis {self._base.name}"
         self.smooth, self.euclidean = self._base.smooth, self._base.euclidean
         self.dual_resolution = self._base.dual_resolution
 
+    @classmethod
+    def from_roots(cls, left: np.ndarray | None, right: np.ndarray | None, base: Norm) -> Mahalanobis:
+        """Make a norm from A^(1/2) and B^(1/2) themselves, as :attr:`roots` has them.
+
+        Parameters
+        ----------
+        left : ndarray, shape (d, d), or None
+        right : ndarray, shape (dz, dz), or None
+        base : Norm
+
+        Examples
+        --------
+        >>> from attsvm import norms
+        >>> norm = norms.Mahalanobis(A=[[1.0, 0.0], [0.0, 4.0]])
+        >>> norms.Mahalanobis.from_roots(*norm.roots, norm.inner) == norm
+        True
+        """
+        norm = cls.__new__(cls)
+        norm._left, norm._left_inverse = left, None if left is None else np.linalg.inv(left)
+        norm._right, norm._right_inverse = right, None if right is None else np.linalg.inv(right)
+        norm._set_base(base)
+        return norm
+
+    @property
+    def roots(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """A^(1/2) and B^(1/2), each None for the identity."""
+        return self._left, self._right
+
+    @property
+    def inner(self) -> Norm:
+        """The norm that is taken of A^(1/2) W B^(1/2), which may be one in other coordinates again."""
+        return self._base
+
+    def seen(self, M: np.ndarray, *, dual: bool = False) -> np.ndarray:
+        """Return M (d, dz) as the inner norm sees it: A^(1/2) M B^(1/2), with inverse roots for the dual.
+
+        Examples
+        --------
+        >>> from attsvm import norms
+        >>> norms.Mahalanobis(A=[[4.0]]).seen([[1.0]], dual=True)
+        array([[0.5]])
+        """
+        left, right = (self._left_inverse, self._right_inverse) if dual else (self._left, self._right)
+        return _times(left, M, right)
+
     def value(self, M: np.ndarray) -> float:
         """Evaluate the base norm of A^(1/2) M B^(1/2)."""
-        return self._base.value(_times(self._left, M, self._right))
+        return self._base.value(self.seen(M))
 
     def dual(self, M: np.ndarray) -> float:
         """Evaluate the base's dual norm of A^(-1/2) M B^(-1/2)."""
-        return self._base.dual(_times(self._left_inverse, M, self._right_inverse))
+        return self._base.dual(self.seen(M, dual=True))
 
     def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Multiply the base's bound by what the matrices stretch."""

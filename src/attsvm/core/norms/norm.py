@@ -103,18 +103,53 @@ class Norm(ABC):
 
     @abstractmethod
     def value(self, M: np.ndarray) -> float:
-        """Evaluate the norm of M (d, dz)."""
+        """Evaluate the norm of M (d, dz).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> norms.Entrywise(1).value(np.array([[3.0, -4.0]]))
+        7.0
+        """
 
     @abstractmethod
     def dual(self, M: np.ndarray) -> float:
-        """Evaluate the dual norm of M (d, dz), the largest <M, V> over V of norm one; never less than it."""
+        """Evaluate the dual norm of M (d, dz), the largest <M, V> over V of norm one; never less than it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> norms.Entrywise(1).dual(np.array([[3.0, -4.0]]))
+        4.0
+        """
 
     @abstractmethod
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
-        """Evaluate the smooth approximation of the module's derivation at V (p, r)."""
+        """Evaluate the smooth approximation of the module's derivation at V (p, r).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> norms.Entrywise(3).smoothing(np.array([[1.0], [-1.0]]), 1e-6).gradient.round(6)
+        array([[ 0.62996],
+               [-0.62996]])
+        """
 
     def dual_after(self, M: np.ndarray, smooth: Smooth, step: np.ndarray) -> float:
-        """Evaluate the dual norm of M (d, dz), nearly the gradient of a smoothing a short step (d, dz) further on."""
+        """Evaluate the dual norm of M (d, dz), nearly the gradient of a smoothing a short step (d, dz) further on.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> norm, V = norms.Entrywise(3), np.array([[1.0], [-1.0]])
+        >>> smooth = norm.smoothing(V, 1e-6)
+        >>> round(norm.dual_after(smooth.gradient, smooth, np.zeros((2, 1))), 3)
+        1.0
+        """
         return self.dual(M)
 
     @property
@@ -141,6 +176,13 @@ class Norm(ABC):
         r"""Bound the norm (or the dual norm) of every matrix of this shape with Frobenius norm one, to rounding.
 
         In general :math:`\|E\| \le \sum|E_{ac}|\|e_a e_c^\top\|`, and Cauchy and Schwarz do the rest.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> norms.Entrywise(1).growth((3, 3))
+        3.0
         """
         measure, square = self.dual if dual else self.value, 0.0
         for place in range(math.prod(shape)):
@@ -169,11 +211,26 @@ class Norm(ABC):
         they are part of another norm, each computed value is off by at most a modest multiple of the unit times the
         largest one (LAPACK Users' Guide, section 4.9.1), taken to be 8 (d dz + 8), and a norm of them by min(d, dz)
         times as much.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> norms.Entrywise(1).roundings((2, 2)) < norms.Entrywise(1).roundings((20, 20)) < 1000
+        True
         """
         return 8.0 * (math.prod(shape) + 8) * min(shape)
 
     def mismatch(self, shape: tuple[int, int]) -> str | None:
-        """Say in a sentence which of the norm's own arrays does not fit W of this shape (d, dz); None when all do."""
+        """Say in a sentence which of the norm's own arrays does not fit W of this shape (d, dz); None when all do.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> norms.Weighted(np.ones((3, 2)), 1).mismatch((2, 2))
+        'weights has shape (3, 2); that of W, (d, dz) = (2, 2), was expected.'
+        """
         return None
 
     def distance_bound(self, gap: float) -> tuple[float, float]:
@@ -188,6 +245,13 @@ class Norm(ABC):
             Relative to the norm of W, measured in l_p.
         p : float
             That p; 2 for norms that are not entrywise.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> norms.Schatten(2).distance_bound(1e-8)
+        (0.0001414213562373095, 2.0)
         """
         return math.sqrt(2.0 * gap), 2.0
 

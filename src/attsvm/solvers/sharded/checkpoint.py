@@ -17,7 +17,7 @@ from attsvm.solvers.sharded.pricing import Anchor, Constraints, Settled
 from attsvm.solvers.sharded.rounds import Shards, State
 
 # Arrays and numbers of a state that are written as they are.
-_PLAIN = ("dual", "W", "target", "rounds", "room", "reach", "band", "weight")
+_PLAIN = ("dual", "W", "target", "rounds", "room", "reach", "band", "weight", "penalty")
 
 
 def write_checkpoint(path: str | os.PathLike[str], state: State, mark: np.ndarray) -> None:
@@ -89,6 +89,7 @@ def read_checkpoint(path: str | os.PathLike[str], shards: Shards, mark: np.ndarr
         band=int(arrays["band"]),
         weight=float(arrays["weight"]),
         distances=arrays.get("distances"),
+        penalty=float(arrays["penalty"]),
     )
 
 

@@ -42,6 +42,8 @@ class Dual:
         anchor: Anchor | None,
         empty: int,
         residual: float,
+        *,
+        sharp: bool = False,
     ) -> Dual:
         """Scale multipliers (J,) to the best bound they prove.
 
@@ -56,6 +58,8 @@ class Dual:
             Rejected tokens of a soft margin that no W moves: each adds its loss to both sides.
         residual : float
             How far scores of tied tokens may differ.
+        sharp : bool
+            Take sums over the working set in pairs of doubles.
         """
         problem, terms, prior = restriction.problem, restriction.terms, restriction.prior
         dual = terms.clip(restriction.scattered(values))
@@ -70,7 +74,7 @@ class Dual:
         if settled is not None and settled.count:
             bulk = Bulk(scale * gain, scale * top * settled.error)
         dual = terms.clip(dual * scale)
-        low = dual_below(problem, terms, prior, dual, adjoint * scale, length * scale, residual, bulk=bulk)
+        low = dual_below(problem, terms, prior, dual, adjoint * scale, length * scale, residual, sharp=sharp, bulk=bulk)
         if empty and not terms.hard:
             low += terms.charge(np.ones(1)) * empty * (1 - 1e-15)
         return cls(restriction, dual[restriction.row, restriction.column], settled, anchor, low)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
-from attsvm.core.cluster import gathered
+from attsvm.core.cluster import gathered, local_client, losses_told, remote_client
+from attsvm.data.shards import ShardedProblem
 from attsvm.solvers.sharded.pricing import Source
 
 # Answers that are joined at a time on their way.
@@ -91,25 +93,53 @@ class OnCluster:
 
     def joined(self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Own) -> Any:
         """Join answers on the workers, so that one arrives here."""
-        # What all are sent leaves this process once; workers hand it on, and make it again if it is lost.
-        shared = [self._client.submit(_same, value, pure=False) for value in common]
-        self.sent += sum(map(_size, common)) + sum(_size(parts) for parts in own)
-        level = [self._submit(task, k, *parts, *shared) for k, parts in enumerate(own)]
-        tasks = [*shared, *level]
-        while len(level) > 1:
-            level = [self._client.submit(join, level[k : k + JOINED], pure=False) for k in range(0, len(level), JOINED)]
-            tasks += level
-        answer = join(gathered(self._client, level, tasks))
+        with losses_told():
+            # What all are sent leaves this process once; workers hand it on, and make it again if it is lost.
+            shared = [self._client.submit(_same, value, pure=False) for value in common]
+            self.sent += sum(map(_size, common)) + sum(_size(parts) for parts in own)
+            level = [self._submit(task, k, *parts, *shared) for k, parts in enumerate(own)]
+            tasks = [*shared, *level]
+            while len(level) > 1:
+                level = [
+                    self._client.submit(join, level[k : k + JOINED], pure=False) for k in range(0, len(level), JOINED)
+                ]
+                tasks += level
+            answer = join(gathered(self._client, level, tasks))
         self.received += _size(answer)
         return answer
 
     def each(self, task: Callable[..., Any], chosen: Sequence[int], own: Own) -> list[Any]:
         """Look at all chosen shards at once."""
-        futures = [self._submit(task, k, *parts) for k, parts in zip(chosen, own, strict=True)]
-        answers = gathered(self._client, futures, futures)
+        with losses_told():
+            futures = [self._submit(task, k, *parts) for k, parts in zip(chosen, own, strict=True)]
+            answers = gathered(self._client, futures, futures)
         self.sent += sum(map(_size, own))
         self.received += _size(answers)
         return answers
+
+
+@contextmanager
+def pool_of(problem: ShardedProblem, scheduler: str | None, workers: int | None) -> Iterator[Pool]:
+    """Choose who looks at the shards.
+
+    Parameters
+    ----------
+    problem : ShardedProblem
+    scheduler : str, optional
+        Address of a running scheduler.
+    workers : int, optional
+        Processes to start here instead. Without either this process does it.
+    """
+    if scheduler is not None:
+        if workers is not None:
+            raise ValueError(f"workers is {workers} and scheduler {scheduler!r}; one of the two was expected.")
+        with remote_client(scheduler) as client:
+            yield OnCluster(client, problem.shards)
+    elif workers is not None:
+        with local_client(workers) as client:
+            yield OnCluster(client, problem.shards)
+    else:
+        yield Here(problem.shards)
 
 
 def _same(value: Any) -> Any:

@@ -18,6 +18,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from attsvm.core.double_double import Rows
+from attsvm.core.error_free import UNIT, Pair
 from attsvm.core.norms import frobenius
 from attsvm.core.rounding import FEW, PAIRWISE, gamma
 from attsvm.data.shards import Shard, ShardArrays, ShardFile
@@ -155,6 +157,10 @@ class Request:
     sample : int or None
         Bring back constraints within the band, drawn at random with this seed, and all ties.
     hinge, hard : bool
+    move : float
+        The part of the allowance that makes ties exact.
+    sharp : bool
+        Take margins that fall short, the allowance counted, in pairs of doubles.
     """
 
     W: np.ndarray
@@ -167,6 +173,8 @@ class Request:
     sample: int | None = None
     hinge: bool = False
     hard: bool = True
+    move: float = 0.0
+    sharp: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,6 +314,8 @@ def _of_block(block: Block, shard: Shard, number: int, request: Request, known: 
     margins, lengths, rejected = block.margins[0], block.lengths, block.rejected
     queries = shard.queries[block.rows]
     least = margins - request.allowance * lengths
+    if request.sharp:
+        _sharpen(block, least, queries, request)
     short, above = (np.maximum(1.0 - values[rejected], 0.0) for values in (margins, least))
     empty = rejected & block.fixed
     outside = np.ones(margins.shape, dtype=bool)
@@ -361,6 +371,17 @@ def _of_block(block: Block, shard: Shard, number: int, request: Request, known: 
         fresh=fresh,
         settled=_sum_of(block, settled, queries) if request.sums else None,
     )
+
+
+def _sharpen(block: Block, least: np.ndarray, queries: np.ndarray, request: Request) -> None:
+    """Replace margins from below (rows, T) that fall short of one by those in twice the precision."""
+    row, column = np.nonzero(block.rejected & (least < 1.0))
+    rows = Rows.between(block.pick(row, block.reference[row]), block.pick(row, column), queries[row], row)
+    exact, relative = rows.margins(Pair(request.W, np.zeros(request.W.shape)))
+    values = exact.rounded()
+    allowance = (relative * frobenius(request.W) + request.move) * (1 + FEW)
+    values = values - 4 * UNIT * np.abs(values) - allowance * block.lengths[row, column]
+    least[row, column] = np.where(np.isfinite(values), np.maximum(values, least[row, column]), least[row, column])
 
 
 def _sum_of(block: Block, settled: np.ndarray, queries: np.ndarray) -> Settled:

@@ -77,8 +77,17 @@ class Primal:
     tie_residual: float
 
     @classmethod
-    def of(cls, W: np.ndarray, prior: np.ndarray, terms: Terms, allowance: Allowance, answer: Answer) -> Primal:
-        """Judge W (d, dz) by what all shards say of it, the allowance counted there."""
+    def of(
+        cls,
+        W: np.ndarray,
+        prior: np.ndarray,
+        terms: Terms,
+        allowance: Allowance,
+        answer: Answer,
+        *,
+        sharp: bool = False,
+    ) -> Primal:
+        """Judge W (d, dz) by what all shards say of it, the allowance counted there; ``sharp`` as there."""
         unit, nothing = 1.0, answer.smallest == math.inf
         if terms.hard and not nothing:
             if not answer.smallest > 0:
@@ -90,9 +99,9 @@ class Primal:
         norm = terms.norm
         size = norm.value(V)
         objective = size_of(terms, size) + _loss(terms, answer.shortfall, answer.square)
-        value = norm_above(norm, V, size) + UNIT * frobenius(V) * growth(norm, W.shape)
+        value = norm_above(norm, V, size, sharp=sharp) + UNIT * frobenius(V) * growth(norm, W.shape)
         value += allowance.move / unit * growth(norm, W.shape) * (1 + FEW)
-        length = norm_above(norm, W, norm.value(W))
+        length = norm_above(norm, W, norm.value(W), sharp=sharp)
         short = max(1.0 - answer.floor / unit * (1 - math.copysign(4 * FEW, answer.floor)), 0.0) if not nothing else 0.0
         high = math.inf
         if short < (1.0 if terms.hard else NEARLY_SEPARATED):
@@ -108,3 +117,12 @@ def _loss(terms: Terms, shortfall: float, square: float) -> float:
     if terms.shift > 0:
         return square / (2.0 * terms.shift)
     return 0.0 if terms.hard else terms.upper * shortfall
+
+
+def relative_gap(low: float, high: float, residual: float) -> float:
+    """Relative gap of two bounds; infinite where they prove nothing."""
+    if not np.isfinite(high) or residual > TIE_TOLERANCE:
+        return math.inf
+    if high == 0.0:
+        return 0.0
+    return max(high / low - 1.0, 0.0) if low > 0 else math.inf

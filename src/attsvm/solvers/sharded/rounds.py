@@ -17,17 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
-from attsvm.core.norms import Norm, frobenius
+from attsvm.core.norms import frobenius
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.regularised import Regularisation
+from attsvm.solvers.frobenius.multipliers import proximal_step
+from attsvm.solvers.sharded.collection import Collection
 from attsvm.solvers.sharded.dual import Dual
-from attsvm.solvers.sharded.pool import Pool
 from attsvm.solvers.sharded.pricing import (
     DISTANCES,
     Anchor,
@@ -37,12 +36,9 @@ from attsvm.solvers.sharded.pricing import (
     Settled,
     added,
     direction,
-    fetch,
-    merged,
     nothing,
-    price,
 )
-from attsvm.solvers.sharded.primal import Allowance, Primal
+from attsvm.solvers.sharded.primal import Primal, relative_gap
 from attsvm.solvers.sharded.restriction import Restriction, balanced, without
 from attsvm.solvers.working_set import FINER, FIRST, JOINING, ROOM, ROUGH, ROUNDS, SHRINKING, SLACK
 
@@ -56,6 +52,12 @@ EVERY = 1 << 40
 NARROWER, SAMPLED_GAP = 1 / 3, 0.1
 # Fewest constraints of a sample.
 SAMPLE = 2000
+# Entries of W from which a Euclidean hard margin begins with the method of multipliers, its first weight (constraints
+# have lengths near one), its accuracy in parts of the root of the gap, and the gap and the round that end it.
+MANY_ENTRIES, PENALTY, GRADIENT, CLOSE, STEPS = 400, 100.0, 1e-2, 2e-4, 60
+# The weight grows by ten while multipliers are more than this part of the entries of W, which not all are active in the
+# end, and by two while a step takes fewer products than this.
+CROWDED, PRODUCTS = 1.5, 1000
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ class State:
         How many each stands for.
     distances : ndarray or None
         How many margins of the best W are how far from one.
+    penalty : float
+        Weight of the next step of the method of multipliers; zero once the norm's own method solves restrictions.
     """
 
     table: Constraints
@@ -124,21 +128,15 @@ class State:
     band: int = 0
     weight: float = 1.0
     distances: np.ndarray | None = None
+    penalty: float = 0.0
 
 
 @dataclass(eq=False)
-class Shards:
+class Shards(Collection):
     """The loop over the shards of one problem.
 
     Parameters
     ----------
-    pool : Pool
-    count : int
-        Of shards.
-    shape : tuple
-        (d, dz).
-    norm : Norm
-    regularisation : Regularisation
     control : Control
     method : callable
         Solves a restriction.
@@ -146,11 +144,6 @@ class Shards:
         Called with the state after every round.
     """
 
-    pool: Pool
-    count: int
-    shape: tuple[int, int]
-    norm: Norm
-    regularisation: Regularisation
     control: Control
     method: Method
     keep: Callable[[State], None]
@@ -158,24 +151,9 @@ class Shards:
     primal: Primal | None = None
     dual: Dual | None = None
     certificate: FarkasCertificate | None = None
+    restriction: Restriction | None = None
     empty: int = 0
     constant: float = 0.0
-
-    @property
-    def hinge(self) -> bool:
-        """Whether multipliers have an upper bound."""
-        return self.regularisation.C is not None and self.regularisation.loss == "hinge"
-
-    @property
-    def hard(self) -> bool:
-        """Whether no margin may fall short."""
-        return self.regularisation.C is None
-
-    @property
-    def prior(self) -> np.ndarray:
-        """The W to stay near, (d, dz)."""
-        prior = self.regularisation.prior
-        return np.zeros(self.shape) if prior is None else prior
 
     def begin(self) -> State:
         """Choose the first working set: the smallest margins of the sum of all constraints, and all ties."""
@@ -186,18 +164,11 @@ class Shards:
             self._anchored(state, Anchor(zero, np.inf))
             return state
         W = self.pool.joined(direction, added, (), [()] * self.count)
-        answer = self._priced(Request(W, 0.0, FIRST, self._room, nearest=True, hard=self.hard), None)
+        answer = self.priced(Request(W, 0.0, FIRST, self._room, nearest=True, hard=self.hard), None)
         # Ties alone ask for nothing that the zero matrix does not have.
         table = answer.fresh if answer.rejected or self.prior.any() else nothing(*self.shape).fresh
-        return State(table, np.zeros(len(table)), zero, target, 0, self._room)
-
-    def brought(self, places: np.ndarray) -> Constraints:
-        """Bring constraints here, (J, 3) shard, query and token, in that order."""
-        chosen = np.unique(places[:, 0])
-        own = [(int(k), places[places[:, 0] == k, 1:]) for k in chosen]
-        table = Constraints.joined(self.pool.each(fetch, [int(k) for k in chosen], own))
-        order = np.argsort(np.concatenate([np.flatnonzero(places[:, 0] == k) for k in chosen]))
-        return table.where(order)
+        many = self.hard and self.norm.euclidean and self.shape[0] * self.shape[1] >= MANY_ENTRIES
+        return State(table, np.zeros(len(table)), zero, target, 0, self._room, penalty=PENALTY if many else 0.0)
 
     def run(self, state: State) -> None:
         """Go on from a state, until the control is satisfied."""
@@ -209,7 +180,7 @@ class Shards:
     def without_constraints(self) -> None:
         """Answer where no token is rejected that a W could move, and none tied: the prior."""
         self.control.method = "closed form"
-        answer = self._priced(Request(self.prior, 0.0, 1, 1, hard=self.hard), None)
+        answer = self.priced(Request(self.prior, 0.0, 1, 1, hard=self.hard), None)
         loss = 0.0 if self.hard else float(self.regularisation.C or 0.0) * answer.empty
         self.primal = Primal(self.prior, 0.0, loss, loss, 0.0)
         self.constant = loss
@@ -224,21 +195,11 @@ class Shards:
         room = ROOM * self.shape[0] * self.shape[1]
         return max(room, SAMPLE) if self.hinge else room
 
-    def _priced(self, request: Request, table: Constraints | None) -> Answer:
-        """Ask all shards."""
-        known = np.zeros((0, 3), dtype=np.int64)
-        if table is not None:
-            known = np.column_stack([table.shard, table.query, table.token])
-        known = known[np.argsort(known[:, 0], kind="stable")]
-        bounds = np.searchsorted(known[:, 0], np.arange(self.count + 1))
-        own = [(k, known[bounds[k] : bounds[k + 1], 1:]) for k in range(self.count)]
-        return self.pool.joined(price, partial(merged, room=request.room), (request,), own)
-
     def _round(self, state: State) -> bool:
         """Solve, price, and let constraints join; False when the run is at its end."""
         control, before = self.control, self._traffic()
         began = control.seconds
-        restriction = Restriction.of(state.table, self.norm, self.regularisation)
+        self.restriction = restriction = Restriction.of(state.table, self.norm, self.regularisation)
         centre = self.prior if state.anchor is None else state.anchor.W
         table = state.table
         same = (table.x == table.reference[table.owner]).all(axis=1) | ~table.z[table.owner].any(axis=1)
@@ -249,38 +210,29 @@ class Shards:
         setting, whole = restriction.setting(state.settled, centre, state.reach, state.weight)
         inner = control.inner(state.target)
         inner.unit = setting.value_unit
-        # From a start Newton goes on first, which rows of a sum beside those of constraints slow to a crawl.
-        warm = state.dual.any() and state.settled is None
-        start = restriction.start(setting, state.dual) if warm else None
-        certificate = self.method(setting, inner, start)
-        if certificate is not None:
-            multipliers = setting.reduced.lift_dual(certificate)[: len(restriction.problem.mask)]
-            proof = FarkasCertificate(restriction.problem, multipliers)
-            self.certificate = proof if proof.verify() else None
-            return False
-        if inner.W is None or inner.dual is None:
-            control.stopped = control.stopped or inner.stopped
-            return False
-        control.method = f"shards ({inner.method})"
-        W = setting.reduced.lift(inner.W) + self.prior
-        lifted = setting.reduced.lift_dual(inner.dual) / setting.unit
-        values = lifted[restriction.row, restriction.column]
-        del setting
-        solved = control.seconds
-        allowance = Allowance.of(W, restriction)
-        request = Request(
-            W, allowance.whole, self._each(state), state.room, anchor=state.anchor, hinge=self.hinge, hard=self.hard
+        pair = (
+            self._near(state, restriction, setting)
+            if state.penalty
+            else self._inner(state, restriction, setting, inner)
         )
-        answer = self._priced(request, state.table)
+        if pair is None:
+            return False
+        W = setting.reduced.lift(pair[0]) + self.prior
+        lifted = setting.reduced.lift_dual(pair[1]) / setting.unit
+        values = lifted[restriction.row, restriction.column]
+        del setting, pair
+        solved = control.seconds
+        request = Request(W, 0.0, self._each(state), state.room, anchor=state.anchor, hinge=self.hinge, hard=self.hard)
+        primal, answer = self.judged(W, restriction, request)
         self.empty = answer.empty
-        primal = Primal.of(W, self.prior, restriction.terms, allowance, answer)
         # A sample bounds nothing.
         known = values if state.weight == 1.0 else np.zeros(len(values))
         if state.settled is not None and state.weight == 1.0 and not restriction.terms.squared:
             known = balanced(restriction, values, state.settled, whole, lifted)
         dual = Dual.of(restriction, known, state.settled, state.anchor, answer.empty, primal.tie_residual)
         gap = control.state.gap
-        done = control.observe(primal.W, primal.upper_bound, values, dual.lower_bound, steps=max(1, inner.iterations))
+        steps = max(1, inner.iterations)
+        done = control.observe(primal.W, primal.upper_bound, values, dual.lower_bound, steps=steps)
         if self.primal is None or primal.upper_bound < self.primal.upper_bound:
             self.primal = primal
         if self.dual is None or dual.lower_bound > self.dual.lower_bound:
@@ -305,11 +257,49 @@ class Shards:
         if self.hinge and (state.weight > 1.0 or answer.misplaced > len(answer.fresh)):
             self._narrow(state, answer, better=self.primal is primal)
             more = True
+        elif state.penalty:
+            self._join(state, restriction, answer)
+            more = True
+            if control.state.gap <= CLOSE or state.rounds >= STEPS:
+                state.penalty = 0.0
+                state.target = max(0.5 * control.tol, FINER * min(control.state.gap, ROUGH))
         else:
             self._join(state, restriction, answer)
             more = self._sharpen(state, grown=bool(len(answer.fresh)), before=gap)
         self.keep(state)
         return more and not done
+
+    def _inner(
+        self, state: State, restriction: Restriction, setting: Setting, inner: Control
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Solve a restriction by the norm's own method: V and multipliers in its coordinates; None ends the run."""
+        # From a start Newton goes on first, which rows of a sum beside those of constraints slow to a crawl.
+        warm = state.dual.any() and state.settled is None
+        if warm and self.hard:
+            setting.offer(setting.reduced.lower(state.W - self.prior), inner)
+        certificate = self.method(setting, inner, restriction.start(setting, state.dual) if warm else None)
+        if certificate is not None:
+            multipliers = setting.reduced.lift_dual(certificate)[: len(restriction.problem.mask)]
+            proof = FarkasCertificate(restriction.problem, multipliers)
+            self.certificate = proof if proof.verify() else None
+            return None
+        if inner.W is None or inner.dual is None:
+            self.control.stopped = self.control.stopped or inner.stopped
+            return None
+        self.control.method = f"shards ({inner.method})"
+        return inner.W, inner.dual
+
+    def _near(self, state: State, restriction: Restriction, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
+        """Make a step of the method of multipliers on a restriction: V and multipliers in its coordinates."""
+        self.control.method = "shards (method of multipliers)"
+        tol = GRADIENT * min(1.0, self.control.state.gap) ** 0.5
+        start = setting.reduced.lower(state.W - self.prior)
+        V, dual, products = proximal_step(setting, start, restriction.start(setting, state.dual), state.penalty, tol)
+        if np.count_nonzero(dual) > CROWDED * self.shape[0] * self.shape[1]:
+            state.penalty *= 10.0
+        elif products < PRODUCTS:
+            state.penalty *= 2.0
+        return setting.on_ties(V), dual
 
     def _each(self, state: State) -> int:
         """Most constraints of a query that may join: all that fall short end up there with a squared hinge."""
@@ -323,7 +313,7 @@ class Shards:
         margins = restriction.problem.apply(state.W)[restriction.row, restriction.column]
         # What leaves a hard margin's working set before a W is found that satisfies everything comes back.
         shrinking = not self.hinge and state.rounds <= SHRINKING
-        if shrinking and not (self.hard and np.isinf(self.control.state.gap)):
+        if state.penalty or (shrinking and not (self.hard and np.isinf(self.control.state.gap))):
             stay = table.tied | (margins <= SLACK) | (dual > 0)
             table, dual = table.where(stay), dual[stay]
         if state.settled is not None and answer.fresh.settled.any():
@@ -362,7 +352,7 @@ class Shards:
     def _anchored(self, state: State, anchor: Anchor) -> None:
         """Bring a sample of the band around an anchor here, and the sum of what is settled."""
         whole = np.isinf(anchor.band)
-        answer = self._priced(
+        answer = self.priced(
             Request(
                 anchor.W, 0.0, EVERY, state.room, anchor=anchor, sums=not whole, sample=state.rounds, hinge=True,
                 hard=False,
@@ -374,11 +364,6 @@ class Shards:
         state.settled, state.band = answer.settled, answer.misplaced
         state.weight = max(1.0, answer.misplaced / max(int((~answer.fresh.tied).sum()), 1))
         state.reach = REACH * max(frobenius(anchor.W - self.prior), 1e-3)
-
-    def _summed(self, table: Constraints, anchor: Anchor) -> Settled | None:
-        """Add up what an anchor settles, less what stands for itself."""
-        request = Request(anchor.W, 0.0, 1, 1, anchor=anchor, sums=True, hinge=True, hard=False)
-        return self._priced(request, table).settled
 
     def _sharpen(self, state: State, *, grown: bool, before: float) -> bool:
         """Set the gap of the next restriction; False when nothing is to be gained."""
@@ -394,11 +379,15 @@ class Shards:
     def _traffic(self) -> tuple[int, int]:
         return self.pool.sent, self.pool.received
 
-    def settle(self) -> None:
-        """Sum once more what the bound rests on, in one pass, so that no constraint counts twice in it."""
-        dual = self.dual
-        if dual is None or dual.anchor is None or dual.settled is None:
+    def settle(self, tol: float) -> None:
+        """Sum once more what the bounds rest on: what is settled, and all in twice the precision if the gap is open."""
+        dual, primal = self.dual, self.primal
+        if dual is None or primal is None or primal.upper_bound == np.inf:
             return
-        settled = self._summed(dual.restriction.table, dual.anchor)
-        residual = 0.0 if self.primal is None else self.primal.tie_residual
-        self.dual = Dual.of(dual.restriction, dual.values, settled, dual.anchor, self.empty, residual)
+        wide = relative_gap(dual.lower_bound, primal.upper_bound, primal.tie_residual) > tol
+        if dual.settled is not None or wide:
+            self.dual = self.bounded(dual.restriction, dual.values, dual.anchor, self.empty, primal.tie_residual)
+        if wide:
+            request = Request(primal.W, 0.0, 1, 1, hinge=self.hinge, hard=self.hard, sharp=True)
+            sharp, _ = self.judged(primal.W, dual.restriction, request)
+            self.primal = min(primal, sharp, key=lambda one: one.upper_bound)

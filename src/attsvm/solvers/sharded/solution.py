@@ -11,13 +11,18 @@ from attsvm.core.status import Status
 from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary
 from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import TIE_TOLERANCE
+from attsvm.proofs.proof import Proof
+from attsvm.solvers.regularised import Regularisation
+from attsvm.solvers.sharded.pool import pool_of
+from attsvm.solvers.sharded.pricing import Anchor
+from attsvm.solvers.sharded.primal import relative_gap
 from attsvm.solvers.sharded.rounds import Round
+from attsvm.solvers.sharded.verification import recheck_shards
 
 
 @dataclass(frozen=True, eq=False)
 class Supports:
-    """Constraints of the last working set, and their multipliers; all others have none, or are counted in a sum.
+    """Constraints of a working set, and their multipliers; all others have none, or are counted in a sum.
 
     Attributes
     ----------
@@ -26,6 +31,8 @@ class Supports:
     multiplier : ndarray, shape (J,)
     settled : int
         Constraints of a hinge whose multipliers are C and that are known by their sum.
+    anchor : Anchor or None
+        Which constraints those are.
     """
 
     shard: np.ndarray
@@ -33,6 +40,7 @@ class Supports:
     token: np.ndarray
     multiplier: np.ndarray
     settled: int = 0
+    anchor: Anchor | None = None
 
     def __len__(self) -> int:
         return len(self.token)
@@ -46,6 +54,8 @@ class ShardedSolution(Summarised):
     ----------
     problem : ShardedProblem
     norm : Norm
+    regularisation : Regularisation
+        C, the loss and the prior that were asked for.
     status : Status
     W : ndarray, shape (d, dz)
         Smallest margin one where the margin is hard; NaN where none was found.
@@ -78,10 +88,13 @@ class ShardedSolution(Summarised):
     >>> solution = solve(pieces)
     >>> solution.status.name, solution.W.shape
     ('OPTIMAL', (8, 8))
+    >>> bool(solution.verify())
+    True
     """
 
     problem: ShardedProblem
     norm: Norm
+    regularisation: Regularisation
     status: Status
     W: np.ndarray
     objective: float
@@ -102,6 +115,27 @@ class ShardedSolution(Summarised):
         """Certified relative gap between the bounds."""
         return relative_gap(self.lower_bound, self.upper_bound, self.tie_residual)
 
+    def verify(self, *, scheduler: str | None = None, workers: int | None = None) -> Proof:
+        """Check the claim again in a pass over all shards: status, objective, bounds, gap and :attr:`tol`.
+
+        Constraints with multipliers are read from the shards again, margins that decide are taken in twice the working
+        precision, and every rounding is counted.
+
+        Parameters
+        ----------
+        scheduler : str, optional
+            Address of a running dask scheduler, whose workers look at the shards.
+        workers : int, optional
+            Processes to start here for that instead.
+
+        Returns
+        -------
+        attsvm.proofs.Proof
+            True in a boolean context when the claim holds; a failed proof is not an exception.
+        """
+        with pool_of(self.problem, scheduler, workers) as pool:
+            return recheck_shards(self, pool)
+
     @property
     def sentence(self) -> str:
         """What the status means, in words."""
@@ -115,12 +149,3 @@ class ShardedSolution(Summarised):
             facts += [(f"{self.norm.name} norm", f"{self.objective:.9g}"), ("certified gap", f"{self.gap:.1e}")]
         facts.append(("method", f"{self.method}, {len(self.rounds)} rounds, {self.seconds:.3g} s"))
         return Summary("ShardedSolution", self.status.name, colour, facts, notes=[self.sentence])
-
-
-def relative_gap(low: float, high: float, residual: float) -> float:
-    """Relative gap of two bounds; infinite where they prove nothing."""
-    if not np.isfinite(high) or residual > TIE_TOLERANCE:
-        return np.inf
-    if high == 0.0:
-        return 0.0
-    return max(high / low - 1.0, 0.0) if low > 0 else np.inf

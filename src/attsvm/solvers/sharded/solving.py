@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from attsvm.core.cluster import local_client, remote_client
 from attsvm.core.norms import Norm
 from attsvm.core.status import Status
 from attsvm.data.shards import ShardedProblem
@@ -17,33 +14,10 @@ from attsvm.proofs.certified import LENIENT
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.regularised import Regularisation
 from attsvm.solvers.sharded.checkpoint import mark_of, read_checkpoint, write_checkpoint
-from attsvm.solvers.sharded.pool import Here, OnCluster, Pool
+from attsvm.solvers.sharded.pool import Pool
+from attsvm.solvers.sharded.primal import relative_gap
 from attsvm.solvers.sharded.rounds import Method, Shards, State
-from attsvm.solvers.sharded.solution import ShardedSolution, Supports, relative_gap
-
-
-@contextmanager
-def pool_of(problem: ShardedProblem, scheduler: str | None, workers: int | None) -> Iterator[Pool]:
-    """Choose who looks at the shards.
-
-    Parameters
-    ----------
-    problem : ShardedProblem
-    scheduler : str, optional
-        Address of a running scheduler.
-    workers : int, optional
-        Processes to start here instead. Without either this process does it.
-    """
-    if scheduler is not None:
-        if workers is not None:
-            raise ValueError(f"workers is {workers} and scheduler {scheduler!r}; one of the two was expected.")
-        with remote_client(scheduler) as client:
-            yield OnCluster(client, problem.shards)
-    elif workers is not None:
-        with local_client(workers) as client:
-            yield OnCluster(client, problem.shards)
-    else:
-        yield Here(problem.shards)
+from attsvm.solvers.sharded.solution import ShardedSolution, Supports
 
 
 def solve_shards(
@@ -96,7 +70,7 @@ def solve_shards(
         state = shards.begin() if state is None else state
         if len(state.table):
             shards.run(state)
-            shards.settle()
+            shards.settle(tol)
         else:
             shards.without_constraints()
     solution = _answer(problem, shards, tol)
@@ -117,14 +91,18 @@ def _answer(problem: ShardedProblem, shards: Shards, tol: float) -> ShardedSolut
         status = control.stopped or Status.UNDECIDED
     none = np.zeros(0, dtype=np.int64)
     supports = Supports(none, none, none, np.zeros(0))
-    if dual is not None:
+    if shards.certificate is not None and shards.restriction is not None:
+        table, part = shards.restriction.table, shards.restriction
+        supports = Supports(table.shard, table.query, table.token, shards.certificate.dual[part.row, part.column])
+    elif dual is not None:
         table = dual.restriction.table
         count = 0 if dual.settled is None else dual.settled.count
-        supports = Supports(table.shard, table.query, table.token, dual.values, count)
+        supports = Supports(table.shard, table.query, table.token, dual.values, count, dual.anchor)
     best = primal if np.isfinite(high) else None
     return ShardedSolution(
         problem=problem,
         norm=shards.norm,
+        regularisation=shards.regularisation,
         status=status,
         W=np.full(problem.shape[2:], np.nan) if best is None else best.W,
         objective=np.inf if best is None else best.norm,

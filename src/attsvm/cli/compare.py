@@ -1,0 +1,55 @@
+"""`attsvm compare`: two studies on one page."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from attsvm.cli.console import BadInput, Exit, check_writable, refusing
+from attsvm.study.comparison import compare as compared
+from attsvm.study.comparison import read_record
+
+
+def compare(first: Path, second: Path, /, *, out: Path = Path("attsvm-compare")) -> int:
+    """Lay two studies beside each other: settings that differ, claims, numbers with intervals, curves.
+
+    Writes compare.html and compare.json, in place of an earlier comparison there. Differences are second less first.
+
+    Parameters
+    ----------
+    first
+        A directory that attsvm study has written.
+    second
+        Another one.
+    out
+        The directory to write.
+    """
+    with refusing():
+        if first.resolve() == second.resolve():
+            raise BadInput(f"{first} and {second} are one directory; two studies were expected.")
+        found = compared(read_record(first), read_record(second))
+    check_writable(out, directory=True)
+    with refusing(values=False):
+        from attsvm.report.comparison import letters, write_comparison
+
+        page = write_comparison(found, out, shlex.join(["attsvm", *sys.argv[1:]]))
+    names = letters(found)
+    for name, record in zip(names, (found.first, found.second), strict=True):
+        print(f"{name}: {record.content['headline']}")
+    for caution in found.cautions:
+        print(f"  ! {caution}")
+    for setting, one, two in found.settings:
+        print(f"  {setting}: {_text(one)} against {_text(two)}")
+    for rows in found.tables.values():
+        for row in rows:
+            if row.differs:
+                print(f"  {row.label}: {row.first} against {row.second}; difference {row.difference}")
+    changed = sum(claim.changed for claim in found.claims)
+    print(f"  {changed} of {len(found.claims)} claims are answered differently.")
+    print(f"Page: {page}")
+    return Exit.DONE
+
+
+def _text(value: object) -> str:
+    return "default" if value is None else str(value)

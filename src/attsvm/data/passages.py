@@ -1,0 +1,78 @@
+"""Rows as their reader knows them: the words of a text, or names of tokens side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+# What stands for the token of a piece that shows none, such as a comma.
+BETWEEN = -1
+
+Span = tuple[int, int, int]
+"""First character, end, and the token that these characters show."""
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Texts in pieces, and the token that each piece shows.
+
+    Parameters
+    ----------
+    pieces : tuple of tuple of str
+        Of each row; joined, they are its text.
+    tokens : tuple of tuple of int
+        The token of each piece, or :data:`BETWEEN`. Pieces may share a token: a word that a text repeats is one.
+    prose : bool
+        Whether rows are texts that somebody wrote, rather than names of tokens.
+    """
+
+    pieces: tuple[tuple[str, ...], ...]
+    tokens: tuple[tuple[int, ...], ...]
+    prose: bool
+
+    @classmethod
+    def of_texts(cls, texts: Iterable[str], spans: Iterable[Sequence[Span]]) -> Passages:
+        """Cut texts at the spans of their tokens, in order; of two that overlap the first has the letters."""
+        rows = [_cut(text, of_text) for text, of_text in zip(texts, spans, strict=True)]
+        return cls(tuple(pieces for pieces, _ in rows), tuple(tokens for _, tokens in rows), prose=True)
+
+    @classmethod
+    def of_names(cls, names: np.ndarray, mask: np.ndarray) -> Passages:
+        """Put the names (n, T) of the visible tokens side by side, a dot between."""
+        pieces, tokens = [], []
+        for row, visible in zip(names.tolist(), mask, strict=True):
+            shown = np.flatnonzero(visible).tolist()
+            pieces.append(tuple(part for t in shown for part in (" · ", row[t]))[1:])
+            tokens.append(tuple(part for t in shown for part in (BETWEEN, t))[1:])
+        return cls(tuple(pieces), tuple(tokens), prose=False)
+
+    def take(self, rows: np.ndarray) -> Passages:
+        """Keep the given rows, in that order."""
+        kept = [int(i) for i in rows]
+        return Passages(tuple(self.pieces[i] for i in kept), tuple(self.tokens[i] for i in kept), self.prose)
+
+    def name(self, row: int, token: int) -> str:
+        """Return what the first piece of a token reads; empty where no piece shows it."""
+        places = (place for place, shown in enumerate(self.tokens[row]) if shown == token)
+        place = next(places, None)
+        return "" if place is None else self.pieces[row][place]
+
+
+def _cut(text: str, spans: Sequence[Span]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    pieces, tokens, at = [], [], 0
+    for first, end, token in spans:
+        begun = max(first, at)
+        if end <= begun:
+            continue
+        if begun > at:
+            pieces.append(text[at:begun])
+            tokens.append(BETWEEN)
+        pieces.append(text[begun:end])
+        tokens.append(token)
+        at = end
+    if at < len(text):
+        pieces.append(text[at:])
+        tokens.append(BETWEEN)
+    return tuple(pieces), tuple(tokens)

@@ -1,0 +1,248 @@
+r"""Whether a head's top token flips when a component is scaled by what its attribution predicts, run in the model.
+
+A component that brings :math:`e_t` to the logit of token t brings :math:`s\,e_t` when it is scaled by s, so the chosen
+token j is level with token t at :math:`s = 1 - (a_j - a_t) / (e_j - e_t)`. The model is run with the hidden state that
+the head projects changed accordingly, at the query or at the two keys and for this head alone. With the norm before
+the projection frozen that is exact; with the norm live its denominator follows, and how far the prediction carries is a
+measurement. Two controls are held to the same test:
+
+* *gradient*: gradient times input, e from the derivative of the live norm. It is the better predictor of small changes
+  under a live norm, since it knows how the denominator begins to move;
+* *random*: the e of another component, drawn at random.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from attsvm.core.extras import frame
+from attsvm.core.summary import Worded
+from attsvm.pretrained.readings import Reading, Side, Source, logits_of
+from attsvm.pretrained.recording import recording
+from attsvm.pretrained.residual import Component
+
+Norms = Literal["frozen", "live"]
+METHODS = ("attribution", "gradient", "random")
+BATCH = 32
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttributionCheck(Worded):
+    """What became of predicted flips in the model.
+
+    Attributes
+    ----------
+    side : {"query", "keys"}
+        Where components were scaled.
+    components : tuple of Component
+    tolerance : float
+    factors : dict of str to ndarray, shape (C,)
+        Predicted by "attribution", "gradient" and "random"; infinite where no flip was.
+    flipped : dict of str to dict of str to ndarray of bool, shape (C,)
+        By norms, "frozen" or "live", and method: whether the chosen token was still on top at the predicted change less
+        the tolerance, and not any more at the predicted change with the tolerance on top.
+    left : dict of str to dict of str to ndarray, shape (C,)
+        Distance from level at the predicted change, as a share of the lead that the chosen token had; 1 without one.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import GPT2Config, GPT2Model
+    >>> from attsvm import pretrained
+    >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
+    >>> found = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+    >>> check = found.check(most=4)
+    >>> check.flipped["frozen"]["attribution"].all()
+    np.True_
+    """
+
+    side: Side
+    components: tuple[Component, ...]
+    tolerance: float
+    factors: dict[str, np.ndarray]
+    flipped: dict[str, dict[str, np.ndarray]]
+    left: dict[str, dict[str, np.ndarray]]
+
+    @property
+    def sentence(self) -> str:
+        """Say it in two sentences."""
+        shares = {
+            norms: ", ".join(f"{name} {100 * of_method[name].mean():.0f} %" for name in METHODS)
+            for norms, of_method in self.flipped.items()
+        }
+        count = len(self.components)
+        return (
+            f"The top token flips within {100 * self.tolerance:.0f} % of the predicted change of {count} components of "
+            f"the {self.side}: with norms frozen {shares['frozen']}; with norms live {shares['live']}."
+        )
+
+    def to_frame(self) -> Any:
+        """List predictions: a row a component, method and state of the norms.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With columns name, method, norms, factor, flipped and left.
+
+        Raises
+        ------
+        ImportError
+            Without pandas.
+        """
+        rows = [
+            (component.name, method, norms, self.factors[method][c], of[method][c], self.left[norms][method][c])
+            for norms, of in self.flipped.items()
+            for method in METHODS
+            for c, component in enumerate(self.components)
+        ]
+        names = ("name", "method", "norms", "factor", "flipped", "left")
+        return frame("AttributionCheck.to_frame", dict(zip(names, zip(*rows, strict=True), strict=True)))
+
+
+def flips(scores: np.ndarray, effect: np.ndarray, chosen: int) -> tuple[float, int]:
+    """Return the factor nearest to 1 of a part `effect` of the scores at which another token is level with the chosen.
+
+    Parameters
+    ----------
+    scores, effect : ndarray, shape (T,)
+    chosen : int
+
+    Returns
+    -------
+    factor : float
+        Infinite where there is none.
+    token : int
+        -1 then.
+    """
+    relative, lead = effect[chosen] - effect, scores[chosen] - scores
+    possible = np.isfinite(scores) & (relative != 0)
+    if not possible.any():
+        return np.inf, -1
+    change = np.full(len(scores), np.inf)
+    change[possible] = -lead[possible] / relative[possible]
+    t = int(np.abs(change).argmin())
+    return 1.0 + float(change[t]), t
+
+
+def check(
+    source: Source,
+    scores: np.ndarray,
+    chosen: int,
+    components: Sequence[Component],
+    side: Side,
+    *,
+    tolerance: float,
+) -> AttributionCheck:
+    """Run the model with every component scaled as predicted; the door is :meth:`Attribution.check`."""
+    readings = [source.query] if side == "query" else [source.chosen, source.rival]
+    parts = [_Parts(reading, components, source.model) for reading in readings]
+    effects = {
+        "attribution": source.effects([one.vectors for one in parts], side),
+        "gradient": source.effects([one.derivatives for one in parts], side),
+    }
+    effects["random"] = np.roll(effects["attribution"], 1, axis=0)  # each has that of another; they come in any order
+    factors = {
+        name: np.array([flips(scores, effect, chosen)[0] for effect in of_method])
+        for name, of_method in effects.items()
+    }
+    flipped: dict[str, dict[str, np.ndarray]] = {"frozen": {}, "live": {}}
+    left: dict[str, dict[str, np.ndarray]] = {"frozen": {}, "live": {}}
+    others = np.delete(np.arange(len(scores)), chosen)
+    lead = scores[chosen] - scores[others].max()
+    for norms in ("frozen", "live"):
+        for method, values in factors.items():
+            change = np.where(np.isfinite(values), values - 1.0, 0.0)
+            ahead = []
+            for size in (1.0 - tolerance, 1.0, 1.0 + tolerance):
+                changed = _run(source, parts, size * change, side, norms)
+                ahead.append(changed[:, chosen] - changed[:, others].max(axis=1))
+            before, level, after = ahead
+            flipped[norms][method] = np.isfinite(values) & (before > 0) & (after < 0)
+            left[norms][method] = np.where(np.isfinite(values), np.abs(level) / lead, 1.0)
+    return AttributionCheck(side, tuple(components), tolerance, factors, flipped, left)
+
+
+class _Parts:
+    """Components of what a head reads at a place, and how the state changes with them."""
+
+    def __init__(self, reading: Reading, components: Sequence[Component], model: Any) -> None:
+        self.reading = reading
+        self.vectors = reading.vectors(components)  # (C, d)
+        self.before = [
+            reading.parts[one].before if one in reading.parts and reading.norm is not None else None
+            for one in components
+        ]
+        self.derivatives = self.vectors.copy()
+        self.norm: Any = None
+        if reading.norm is None:
+            return
+        path, state = reading.norm
+        self.norm = copy.deepcopy(model.get_submodule(path)).double()
+        point = torch.from_numpy(state).to(next(model.parameters()).device)
+        jacobian = torch.autograd.functional.jacobian(lambda one: self.norm(one[None])[0], point).cpu().numpy()
+        for c, before in enumerate(self.before):
+            if before is not None:
+                self.derivatives[c, : len(before)] = jacobian @ before
+
+    def changes(self, sizes: np.ndarray, norms: Norms) -> np.ndarray:
+        """Return by how much the state changes when each component grows by its size, (C, d)."""
+        out = sizes[:, None] * self.vectors
+        if norms == "frozen" or self.reading.norm is None:
+            return out
+        state = self.reading.norm[1]
+        for c, before in enumerate(self.before):
+            if before is not None:
+                rows = torch.from_numpy(np.stack([state, state + sizes[c] * before]))
+                with torch.no_grad():
+                    old, new = self.norm(rows.to(next(self.norm.parameters(), rows).device)).cpu().numpy()
+                out[c, : len(before)] = new - old
+        return out
+
+
+def _run(source: Source, parts: Sequence[_Parts], sizes: np.ndarray, side: Side, norms: Norms) -> np.ndarray:
+    """Return the model's logits with each component in turn grown by its size, (C, T)."""
+    changes = [one.changes(sizes, norms) for one in parts]
+    out = []
+    for start in range(0, len(sizes), BATCH):
+        chunk = slice(start, start + BATCH)
+        out.append(
+            _changed(source, [(one.reading.row, of[chunk]) for one, of in zip(parts, changes, strict=True)], side)
+        )
+    return np.concatenate(out)[:, source.places]
+
+
+def _changed(source: Source, changes: Sequence[tuple[int, np.ndarray]], side: Side) -> np.ndarray:
+    """Run copies of the text with states of the head changed, at rows, by vectors (R, d) each: logits (R, T)."""
+    head, model = source.head, source.model
+    place = head.places[side == "query"]
+    module, count = model.get_submodule(place.path), len(changes[0][1])
+    own = slice(place.start, place.start + place.width)
+
+    def project(module: Any, arguments: Any, keywords: Any, output: torch.Tensor) -> torch.Tensor:
+        states = (arguments[0] if arguments else next(iter(keywords.values()))).clone()
+        output = output.clone()
+        for row, vectors in changes:
+            states[:, row] += torch.from_numpy(vectors[:, : states.shape[-1]]).to(states)
+        projected = module.forward(states)
+        for row, _ in changes:  # what else the module makes, and other heads, stay as they are
+            output[:, row, own] = projected[:, row, own]
+        return output
+
+    texts = len(head.tokens)
+    inputs = {
+        name: value[[source.sequence] * count] if isinstance(value, torch.Tensor) and len(value) == texts else value
+        for name, value in source.inputs.items()
+    }
+    handle = module.register_forward_hook(project, with_kwargs=True)
+    try:
+        with recording(model, lambda index, path: path == head.name) as recorder, torch.no_grad():
+            model(**inputs)
+    finally:
+        handle.remove()
+    return np.array([logits_of(recorder.calls[-1], head, source.asking, r) for r in range(count)])

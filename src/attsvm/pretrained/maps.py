@@ -1,0 +1,194 @@
+"""Affine maps of a head, read off recorded calls: blocks of a module's output, and what it does to its input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+from attsvm.pretrained.recording import ModuleCall
+from attsvm.pretrained.rotation import AGREE, relative_difference
+
+# Sequences that a block is recognised by; the probabilities check all of them in the end.
+SAMPLE = slice(0, 4)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Consecutive columns of a recorded output that are the vectors of a head, up to scale and rotation.
+
+    Attributes
+    ----------
+    call : ModuleCall
+    start, width : int
+        First column and their number.
+    factor : float
+        What the vectors that reached attention are longer by.
+    heads_first : bool
+        Whether the output is (B, heads, T, dh) and not (B, T, ...).
+    offset : Tensor of float64, shape (dh,), or None
+        What is added to the columns beside.
+    """
+
+    call: ModuleCall
+    start: int
+    width: int
+    factor: float
+    heads_first: bool
+    offset: torch.Tensor | None = None
+
+    @property
+    def columns(self) -> slice:
+        """Where the block is."""
+        return slice(self.start, self.start + self.width)
+
+    def vectors(self, sequences: slice = slice(None)) -> torch.Tensor:
+        """Return the columns, times the factor, plus the offset, of some sequences: (B, T, dh), float64."""
+        columns = as_columns(self.call.output[sequences], self.heads_first)
+        scaled = columns[..., self.columns].double() * self.factor
+        return scaled if self.offset is None else scaled + self.offset
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the model a head's map is written.
+
+    Attributes
+    ----------
+    path : str
+        Its module.
+    start, width : int
+        First of the dh columns of the module's output, and dh.
+    rows : bool
+        Whether output columns are rows of its weight (Linear) and not columns (Conv1D).
+    factor : float
+        What the map is larger by than the module's weight.
+    kind : {"linear", "norm", "parts", "weights"}
+        Of a map put together from parts, the rest says where the first is; of weights that an attention module holds
+        itself, `path` names that.
+    """
+
+    path: str
+    start: int
+    width: int
+    rows: bool
+    factor: float
+    kind: Literal["linear", "norm", "parts", "weights"]
+
+
+@dataclass(frozen=True, eq=False)
+class AffineMap:
+    """y = x A + b, the vectors of a head before any rotation.
+
+    Attributes
+    ----------
+    tokens : Tensor, shape (B, T, d)
+        x.
+    weight : Tensor of float64, shape (d, dh)
+        A, with the constant factor in it.
+    bias : Tensor of float64, shape (dh,), or None
+    place : Place
+    source : Tensor
+        The hidden states that were projected: x itself, or, behind a norm, what its projection read.
+    """
+
+    tokens: torch.Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    place: Place
+    source: torch.Tensor
+
+    def reads_like(self, other: AffineMap) -> bool:
+        """Tell whether both read the same hidden states, as queries and keys of self-attention do."""
+        a, b = self.source, other.source
+        return a is b or (a.shape == b.shape and torch.equal(a, b))
+
+
+def as_columns(output: torch.Tensor, heads_first: bool) -> torch.Tensor:
+    """Read an output as (B, T, columns)."""
+    return (output.transpose(1, 2) if heads_first else output).flatten(2)
+
+
+def affine(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
+    """Read the module behind a block as an affine map; None when it is neither linear nor a norm."""
+    module = block.call.module
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, torch.Tensor) or weight.ndim != 2:
+        return _norm(block, calls)
+    for rows in (True, False):
+        matrix = weight.T if rows else weight
+        if matrix.shape != (block.call.input.shape[-1], block.call.output.shape[-1]):
+            continue
+        A, own = matrix[:, block.columns].detach().double(), getattr(module, "bias", None)
+        b = A.new_zeros(block.width) if own is None else own[block.columns].detach().double()
+        image = block.call.input[SAMPLE].detach().double() @ A + b
+        # The output recorded may have been scaled in place since; what reached attention is the image times this.
+        vectors = block.vectors(SAMPLE) - (0.0 if block.offset is None else block.offset)
+        factor = float((vectors * image).sum() / image.square().sum().clamp_min(torch.finfo(torch.float64).tiny))
+        factor = block.factor if abs(factor - block.factor) < AGREE * abs(factor) else factor
+        if relative_difference(factor * image, vectors) < AGREE:
+            place = Place(block.call.path, block.start, block.width, rows, factor, "linear")
+            bias = factor * b + (0.0 if block.offset is None else block.offset)
+            has_bias = own is not None or block.offset is not None
+            return AffineMap(block.call.input, factor * A, bias if has_bias else None, place, block.call.input)
+    return None
+
+
+def _projected(block: Block, calls: tuple[ModuleCall, ...]) -> torch.Tensor:
+    """Follow what a norm read back to the input of the call that put it out.
+
+    Views share its storage; a rotation before the norm (Llama 4) copies it and keeps the lengths.
+    """
+    normalised = block.call.input
+    storage = normalised.untyped_storage().data_ptr()
+    for call in calls:
+        if call.output.untyped_storage().data_ptr() == storage:
+            return call.input
+    lengths = as_columns(normalised[SAMPLE], block.heads_first)[..., block.columns].norm(dim=-1)  # (B, T)
+    for call in calls:
+        columns = call.output[SAMPLE]
+        if columns.ndim == 3 and columns.shape[:2] == lengths.shape and columns.shape[2] >= block.width:
+            parts = columns.unfold(-1, block.width, block.width).norm(dim=-1)  # (B, T, blocks)
+            if bool(((parts - lengths[..., None]).abs().amax(dim=(0, 1)) < AGREE * lengths.max()).any()):
+                return call.input
+    return normalised
+
+
+def _norm(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
+    """Divide the gain out of a normalisation's output."""
+    module = block.call.module
+    if (
+        block.offset is not None
+        or block.call.input.shape != block.call.output.shape
+        or any(p.ndim != 1 for p in module.parameters())
+    ):
+        return None
+    states, out = block.call.input[SAMPLE].double(), block.call.output[SAMPLE].double()
+    if torch.equal(states, out):  # a hook, a dropout, or a norm that the configuration turns off
+        return None
+    centred = states - states.mean(dim=-1, keepdim=True)
+    gain, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+    shift = torch.zeros(out.shape[-1], dtype=torch.float64) if bias is None else bias.detach().double()
+    one = torch.ones_like(shift)
+    # A norm multiplies by its gain, or by one plus it (Gemma): the right reading is parallel to what went in.
+    for scale in (one,) if gain is None else (gain.detach().double(), 1.0 + gain.detach().double()):
+        if not (scale != 0).all():
+            continue
+        normalised = (out - shift) / scale
+        if _parallel(normalised, states) or _parallel(normalised, centred):
+            index = torch.arange(block.start, block.start + block.width) % len(one)  # one head's gain serves all
+            A = scale[index] * block.factor
+            b = None if bias is None else shift[index] * block.factor
+            tokens = (block.vectors() - (0.0 if b is None else b)) / A
+            place = Place(block.call.path, block.start, block.width, True, block.factor, "norm")
+            return AffineMap(tokens, torch.diag(A), b, place, _projected(block, calls))
+    return None
+
+
+def _parallel(these: torch.Tensor, those: torch.Tensor) -> bool:
+    """Tell whether vectors point the same way, those of length zero apart (the embedding of padding may be zero)."""
+    lengths = those.norm(dim=-1)
+    cosines = nn.functional.cosine_similarity(these, those, dim=-1)[lengths > AGREE * lengths.max()]
+    return bool((cosines > 1.0 - AGREE).all())

@@ -1,0 +1,259 @@
+"""Images and sounds as what a model reads, and where in them its tokens are: patches, or stretches of time."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import gcd
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from attsvm.core.extras import missing_extra
+from attsvm.pretrained.head import AttentionHead
+
+MediaKind = Literal["images", "audio"]
+INPUTS: dict[str, MediaKind] = {"pixel_values": "images", "input_features": "audio", "input_values": "audio"}
+ENDINGS = {"images": (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"), "audio": (".wav",)}
+# Longer side of an image on a page, points of a drawn sound, samples a second that models of speech read.
+THUMBNAIL, POINTS, RATE = 192, 240, 16_000
+
+
+@dataclass(frozen=True, eq=False)
+class Medium:
+    """An image or a sound, as it is drawn.
+
+    Attributes
+    ----------
+    name : str
+        Of its file.
+    picture : bytes or None
+        A small PNG of an image.
+    envelope : ndarray, shape (points,), or None
+        Largest amplitude of a sound, stretch by stretch, relative to the loudest.
+    seconds : float or None
+        What all of the time axis is long, silence that the model is given included.
+    """
+
+    name: str
+    picture: bytes | None = None
+    envelope: np.ndarray | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Where the tokens of a medium are.
+
+    Attributes
+    ----------
+    labels : tuple of str
+    boxes : tuple
+        Left, top, width and height of each token, in shares of the whole; None for one that is no part of it.
+    """
+
+    labels: tuple[str, ...]
+    boxes: tuple[tuple[float, float, float, float] | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Media:
+    """What a model of images or sound is run on.
+
+    Attributes
+    ----------
+    kind : {"images", "audio"}
+    inputs : dict
+        Keyword arguments of the model.
+    items : tuple of Medium
+    sides : tuple of int, or None
+        Rows and columns of patches.
+    """
+
+    kind: MediaKind
+    inputs: dict[str, Any]
+    items: tuple[Medium, ...]
+    sides: tuple[int, int] | None
+
+    def parts(self, count: int) -> Parts | None:
+        """Say where that many tokens are; None where they are no grid of the image."""
+        if self.sides is None:
+            return _stretches(count, self.items[0].seconds or 0.0)
+        return _patches(count, *self.sides)
+
+    def parts_of(self, head: AttentionHead) -> Parts | None:
+        """Say where the tokens of a head are; None for one that reads something else."""
+        reads = head.ids is None and len(head.tokens) == len(self.items)
+        return self.parts(head.tokens.shape[1]) if reads else None
+
+    def labelled(self, head: AttentionHead) -> AttentionHead:
+        """Give a head that reads the media the labels of its tokens."""
+        parts = self.parts_of(head)
+        if parts is None:
+            return head
+        special = np.array([box is None for box in parts.boxes])
+        shape = head.tokens.shape[:2]
+        return replace(head, texts=(parts.labels,) * len(self.items), special=np.broadcast_to(special, shape))
+
+
+@lru_cache(maxsize=8)
+def _patches(count: int, rows: int, columns: int) -> Parts | None:
+    before = count - rows * columns
+    if before < 0:
+        return None
+    names = ["[CLS]", *(f"[extra {k}]" for k in range(1, before))][:before]
+    places = [(r, c) for r in range(rows) for c in range(columns)]
+    boxes = tuple((c / columns, r / rows, 1 / columns, 1 / rows) for r, c in places)
+    return Parts((*names, *(f"row {r + 1}, column {c + 1}" for r, c in places)), ((None,) * before) + boxes)
+
+
+@lru_cache(maxsize=8)
+def _stretches(count: int, seconds: float) -> Parts:
+    labels = tuple(f"{t * seconds / count:.2f} s" for t in range(count))
+    return Parts(labels, tuple((t / count, 0.0, 1.0 / count, 1.0) for t in range(count)))
+
+
+def media_kind(model: Any) -> MediaKind | None:
+    """Tell what a model, or its class, reads: images, sound, or neither."""
+    return INPUTS.get(getattr(model, "main_input_name", "input_ids"))
+
+
+def read_media(folder: Path, kind: MediaKind, model: Any, source: str, most: int) -> Media:
+    """Read the files of a folder into the inputs of a model.
+
+    Parameters
+    ----------
+    folder : Path
+    kind : {"images", "audio"}
+    model : PreTrainedModel
+    source : str
+        Where the model comes from, for how it wants its inputs scaled.
+    most : int
+        Files to read at most, in order of their names.
+
+    Raises
+    ------
+    ValueError
+        If the folder has fewer than two such files, or one cannot be read.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder; one with {' or '.join(ENDINGS[kind])} files was expected.")
+    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS[kind])[:most]
+    if len(paths) < 2:
+        endings = ", ".join(ENDINGS[kind])
+        raise ValueError(f"{folder} has {len(paths)} files of {kind}; at least two were expected, of {endings}.")
+    return _images(paths, model, source) if kind == "images" else _sounds(paths, model, source)
+
+
+def _images(paths: Sequence[Path], model: Any, source: str) -> Media:
+    """Resize images to what the model reads, and scale their colours as its preprocessor says."""
+    image_module = _pillow()
+    config = getattr(model.config, "vision_config", model.config)
+    height, width = _two(config.image_size)
+    down, across = _two(config.patch_size)
+    channels = int(getattr(config, "num_channels", 3))
+    settings = _settings(source)
+    mean, spread = (np.array(settings.get(name, [0.5] * channels)) for name in ("image_mean", "image_std"))
+    pixels, items = [], []
+    for path in paths:
+        try:
+            image = image_module.open(path).convert("RGB" if channels == 3 else "L")
+        except OSError as error:
+            raise ValueError(f"{path} could not be read as an image.") from error
+        own = np.asarray(image.resize((width, height)), dtype=np.float64).reshape(height, width, channels) / 255.0
+        pixels.append(((own - mean) / spread).transpose(2, 0, 1))
+        small, file = image.resize((width, height)), io.BytesIO()
+        small.thumbnail((THUMBNAIL, THUMBNAIL))
+        small.save(file, format="PNG")
+        items.append(Medium(path.name, picture=file.getvalue()))
+    values = torch.from_numpy(np.stack(pixels)).float()
+    return Media("images", {"pixel_values": values}, tuple(items), (height // down, width // across))
+
+
+def _sounds(paths: Sequence[Path], model: Any, source: str) -> Media:
+    """Bring sounds to 16,000 samples a second and to equal length; make features of them where the model reads any."""
+    waves = [_wave(path) for path in paths]
+    longest = max(map(len, waves))
+    if getattr(model, "main_input_name", "") == "input_features":
+        extractor = _extractor(source, model)
+        features = extractor(waves, sampling_rate=RATE, return_tensors="pt")["input_features"].float()
+        seconds = float(getattr(extractor, "n_samples", longest)) / RATE
+        inputs: dict[str, Any] = {"input_features": features}
+        if getattr(model.config, "is_encoder_decoder", False):
+            start = model.config.decoder_start_token_id
+            inputs["decoder_input_ids"] = torch.full((len(waves), 1), start, dtype=torch.long)
+    else:
+        seconds = longest / RATE
+        padded = np.zeros((len(waves), longest))
+        visible = np.zeros((len(waves), longest), dtype=np.int64)
+        for row, wave in enumerate(waves):
+            padded[row, : len(wave)] = (wave - wave.mean()) / np.sqrt(wave.var() + 1e-7)
+            visible[row, : len(wave)] = 1
+        inputs = {"input_values": torch.from_numpy(padded).float(), "attention_mask": torch.from_numpy(visible)}
+    whole = round(seconds * RATE)
+    items = tuple(
+        Medium(path.name, envelope=_envelope(wave, whole), seconds=seconds)
+        for path, wave in zip(paths, waves, strict=True)
+    )
+    return Media("audio", inputs, items, None)
+
+
+def _wave(path: Path) -> np.ndarray:
+    """Read a WAV file as one channel of 16,000 samples a second."""
+    from scipy.io import wavfile
+    from scipy.signal import resample_poly
+
+    try:
+        rate, samples = wavfile.read(path)
+    except ValueError as error:
+        raise ValueError(f"{path} could not be read as a WAV file.") from error
+    if np.issubdtype(samples.dtype, np.integer):
+        samples = samples / float(np.iinfo(samples.dtype).max)
+    mono = samples.mean(axis=1) if samples.ndim == 2 else samples
+    common = gcd(rate, RATE)
+    return np.asarray(resample_poly(mono.astype(np.float64), RATE // common, rate // common))
+
+
+def _envelope(wave: np.ndarray, whole: int) -> np.ndarray:
+    """Find the largest amplitude in each of some stretches of the whole time, relative to the loudest."""
+    full = np.zeros(max(whole, len(wave)))
+    full[: len(wave)] = np.abs(wave)
+    peaks = np.array([part.max(initial=0.0) for part in np.array_split(full, POINTS)])
+    return peaks / max(peaks.max(), np.finfo(float).tiny)
+
+
+def _two(size: Any) -> tuple[int, int]:
+    return (int(size[0]), int(size[1])) if isinstance(size, (list, tuple)) else (int(size), int(size))
+
+
+def _settings(source: str) -> dict[str, Any]:
+    """Read what the model's folder says of preprocessing; nothing where it says nothing."""
+    path = Path(source).expanduser() / "preprocessor_config.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _extractor(source: str, model: Any) -> Any:
+    """Make the model's own features, from its folder or from its configuration alone."""
+    from transformers import AutoFeatureExtractor, WhisperFeatureExtractor
+
+    try:
+        return AutoFeatureExtractor.from_pretrained(source)
+    except (OSError, ValueError):
+        frames = 2 * int(model.config.max_source_positions)
+        return WhisperFeatureExtractor(feature_size=model.config.num_mel_bins, chunk_length=max(1, frames // 100))
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        sentence = missing_extra("attsvm inspect --images", error)
+        if sentence is None:
+            raise
+        raise ImportError(sentence) from error
+    return Image

@@ -1,0 +1,71 @@
+"""An attention module called again in float64, on what it read in a forward pass of the model in its own dtype.
+
+The hidden states stay those of the model, rounded as it rounds them; only the layer is computed without that rounding.
+So a head can be checked to 1e-5 where logits are large or the dtype is short, at the cost of one layer's weights.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from attsvm.pretrained.recording import AttentionCall, Invocation, recording
+from attsvm.pretrained.tracing import tracing
+
+
+def in_float64(call: AttentionCall) -> list[AttentionCall]:
+    """Repeat an attention call: by its module alone, and by the module around it, which may make queries and keys.
+
+    Returns
+    -------
+    list of AttentionCall
+        Those that succeeded; none of a module that runs in its own dtype only.
+    """
+    repeated = (_repeated(call, invocation) for invocation in call.invocations)
+    return [one for one in repeated if one is not None]
+
+
+def _repeated(call: AttentionCall, invocation: Invocation) -> AttentionCall | None:
+    module = copy.deepcopy(invocation.module).double()
+    arguments, keywords = _doubled(invocation.arguments), _doubled(invocation.keywords)
+    for way in (recording, tracing):
+        try:
+            with way(module, lambda index, path: True) as recorder, torch.no_grad():
+                module(*arguments, **keywords)
+        except RuntimeError:
+            return None
+        for one in recorder.calls:
+            if one.query.shape == call.query.shape and call.path.endswith(one.path):
+                return replace(one, index=call.index, path=call.path, stream=call.stream, invocations=())
+    return None
+
+
+def _doubled(value: Any) -> Any:
+    """Convert what is of floating point to float64; the lowest number of a dtype, which hides, stays the lowest."""
+    if isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
+        lowest = torch.finfo(torch.float64).min
+        return value.detach().double().masked_fill(value <= torch.finfo(value.dtype).min / 2, lowest)
+    if type(value) is tuple:
+        return _unit(tuple(_doubled(one) for one in value), value)
+    if isinstance(value, list):
+        return [_doubled(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _doubled(one) for name, one in value.items()}
+    return value
+
+
+def _unit(double: tuple[Any, ...], value: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Give a table of cosines and sines, rounded in a short dtype, back its constant length: a rotation has one."""
+    tensors = [one for one in value if isinstance(one, torch.Tensor) and one.dtype.is_floating_point]
+    if len(value) != 2 or len(tensors) != 2 or tensors[0].shape != tensors[1].shape:
+        return double
+    lengths = torch.hypot(*double)
+    factor = lengths.median()
+    rounding = 2.0 * torch.finfo(tensors[0].dtype).eps
+    if ((lengths - factor).abs() > rounding * factor).any():
+        return double
+    factor = 1.0 if abs(float(factor) - 1.0) <= rounding else factor
+    return tuple(one * (factor / lengths) for one in double)

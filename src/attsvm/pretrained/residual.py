@@ -1,0 +1,195 @@
+r"""The hidden state that a head reads, taken apart by the additions that the model itself makes.
+
+A residual stream is a sum, and the sum is in the forward pass: this module keeps the operations of one pass on a tape
+and follows a hidden state back through them. It passes
+
+* additions, to both summands;
+* views, copies and multiplications by constants;
+* norms. At one position a norm is a linear map of what it reads once the number that it divides by is taken from the
+  pass (*frozen*): subtracting the mean, the gain and the division are linear then, and its bias is one more summand.
+  Any other factor that is one number a position, such as a gate, is frozen in the same way;
+
+and ends at what no addition explains: embeddings, position embeddings, biases, what an MLP (or a state-space or
+convolution block) put out, and what attention put out, which is a sum over its heads and over the tokens that each head
+reads, :math:`\sum_h \sum_s p_{ts} v_s W_{O,h}`. So the parts add up to the hidden state exactly, whatever the
+architecture; where norms stand between blocks and not before them (BERT), every norm on the way is frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from attsvm.core.summary import Listed
+from attsvm.pretrained.layers import own_number
+from attsvm.pretrained.tape import Map, Row, Tape, through
+
+KINDS = ("embedding", "position", "head", "mlp", "bias", "feature", "remainder")
+
+
+@dataclass(frozen=True, repr=False)
+class Component(Listed):
+    """A summand of the residual stream.
+
+    Attributes
+    ----------
+    kind : {"embedding", "position", "head", "mlp", "bias", "feature", "remainder"}
+        "mlp" is whatever else a layer adds; "bias" a constant vector, of a norm or projection. With a dictionary there
+        are its features, and the remainder that they leave.
+    name : str
+        Its module or parameter in the model, with the number of a head in brackets: "h.0.attn[3]", "h.0.mlp", "wte".
+    layer, head : int or None
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import GPT2Config, GPT2Model
+    >>> from attsvm import pretrained
+    >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
+    >>> found = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+    >>> found.components[2]
+    Component(kind head, name h.0.attn[0], layer 0, head 0)
+    """
+
+    kind: str
+    name: str
+    layer: int | None = None
+    head: int | None = None
+
+
+@dataclass(eq=False)
+class Part:
+    """A component's part of one hidden state.
+
+    Attributes
+    ----------
+    vector : ndarray, shape (d,)
+    before : ndarray, shape (d,), or None
+        Of what the last norm reads; None for what comes in after it.
+    places : ndarray, shape (T,)
+        The part's product with a direction, by the row of the sequence that it comes from.
+    """
+
+    vector: np.ndarray
+    before: np.ndarray | None
+    places: np.ndarray
+
+
+def parts(
+    tape: Tape,
+    state: torch.Tensor,
+    row: Row,
+    direction: np.ndarray,
+    visible: np.ndarray,
+    *,
+    spread: bool,
+    end: torch.Tensor | None = None,
+    features: Mapping[int, np.ndarray] | None = None,
+) -> dict[Component, Part]:
+    """Take a hidden state apart.
+
+    Parameters
+    ----------
+    tape : Tape
+    state : Tensor, shape (B, T, d)
+    row : Row
+        Its sequence and place.
+    direction : ndarray, shape (d,)
+        That the parts are multiplied by, place by place.
+    visible : ndarray of bool, shape (T,)
+        Places that are no padding.
+    spread : bool
+        Whether what a head brings counts at the places it reads, and not at its own.
+    end : Tensor, optional
+        A hidden state further back that is not taken apart by its additions, but into `features` and a remainder.
+    features : mapping of int to ndarray, shape (d,), optional
+        Parts of that hidden state.
+
+    Returns
+    -------
+    dict of Component to Part
+        Its vectors add up to the hidden state, its places to their product with the direction.
+    """
+    norm = tape.norm_before(state)
+    between = None if norm is None or state is end else norm[1]
+    out: dict[Component, Part] = {}
+
+    def add(component: Component, vector: np.ndarray, before: np.ndarray | None, places: np.ndarray | None) -> None:
+        if places is None:
+            places = np.zeros(len(visible))
+            places[row.index[-1]] = vector @ direction
+        one = out.get(component)
+        if one is not None:
+            vector, places = vector + one.vector, places + one.places
+            before = one.before if before is None else before + (0.0 if one.before is None else one.before)
+        out[component] = Part(vector, before, places)
+
+    def leaves() -> Iterator[tuple[torch.Tensor, tuple[Map, ...], tuple[Map, ...] | None]]:
+        for middle, last in tape.summands(state, row, end if between is None else between):
+            if middle is between:
+                yield from ((leaf, maps, last) for leaf, maps in tape.summands(middle, row, end))
+            else:
+                yield middle, last, None
+
+    for leaf, maps, last in leaves():
+        if leaf is end:
+            left = row.of(leaf, state.shape[-1])
+            for number, vector in (features or {}).items():
+                left = left - vector
+                add(Component("feature", f"feature {number}"), *_split(through(maps, vector), last), None)
+            add(Component("remainder", "remainder"), *_split(through(maps, left), last), None)
+            continue
+        attended = tape.attended(leaf)
+        if attended is None:
+            component = _component(tape, leaf, visible, row.index[0])
+            before = through(maps, row.of(leaf, state.shape[-1]))
+            add(component, *_split(before, last), None)
+            continue
+        name = next(iter(tape.names(leaf)), "attention").rpartition(".")[0]
+        for h, values, weight in attended.of(row):
+            lifted, before = _split(through(maps, weight), last)  # (dv, d)
+            total = values.sum(axis=0)
+            component = Component("head", f"{name}[{h}]", own_number(name), h)
+            places = values @ (lifted @ direction) if spread else None
+            add(component, total @ lifted, None if before is None else total @ before, places)
+        if attended.bias is not None:
+            name = tape.constant(attended.bias) or f"{name}.bias"
+            before = through(maps, attended.bias.detach().double().cpu().numpy())
+            add(Component("bias", name, own_number(name)), *_split(before, last), None)
+    return out
+
+
+def _split(before: np.ndarray, last: tuple[Map, ...] | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Apply the last norm, where there is one between, and keep what it reads."""
+    return (before, None) if last is None else (through(last, before), before)
+
+
+def _component(tape: Tape, tensor: torch.Tensor, visible: np.ndarray, sequence: int) -> Component:
+    """Say what a tensor is that no addition explains, and that attention did not put out.
+
+    Parameters
+    ----------
+    tape : Tape
+    tensor : Tensor
+    visible : ndarray of bool, shape (T,)
+        Places that are no padding.
+    sequence : int
+    """
+    name = tape.constant(tensor)
+    if name is not None:
+        kind = "position" if tensor.ndim > 1 and tensor.shape[-2] == len(visible) > 1 else "bias"
+        return Component(kind, name, own_number(name))
+    maker = tape.maker(tape.base(tensor))
+    if maker is not None and maker.name == "embedding":
+        weight, indices = maker.arguments[:2]
+        name = (tape.constant(weight) or "embedding").removesuffix(".weight")
+        rows = indices.reshape(-1, len(visible))
+        steps = np.diff(rows[min(sequence, len(rows) - 1)].cpu().numpy()[visible])
+        rising = not tape.is_vocabulary(weight) and len(steps) > 0 and bool((steps == 1).all())
+        return Component("position" if rising else "embedding", name)
+    name = min(tape.names(tensor), key=len, default="input")
+    layer = own_number(name)
+    return Component("embedding" if layer is None else "mlp", name, layer)

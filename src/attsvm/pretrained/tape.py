@@ -1,0 +1,298 @@
+"""The operations of a forward pass, to follow a hidden state back through."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Map = Callable[[np.ndarray], np.ndarray]
+_SHAPES = {
+    "view", "_unsafe_view", "reshape", "clone", "detach", "alias", "_to_copy", "expand", "unsqueeze", "squeeze",
+}  # fmt: skip
+_MOVES = _SHAPES | {"transpose", "permute"}
+_MAPS = {"add", "sub", "mul", "div", "mean", "native_layer_norm", "embedding", "mm", "addmm", "bmm"}
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """What made a tensor."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    results: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A vector of a tensor (..., d) of the pass: its index among vectors, and their shape, such as (b, t) of (B, T)."""
+
+    index: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def of(self, tensor: torch.Tensor, width: int) -> np.ndarray:
+        """Read it, (width,), float64; a tensor without the first axes, or constant, is the same for all of them."""
+        vectors = tensor.detach().reshape(-1, width)
+        for first in range(len(self.shape) + 1):
+            if len(vectors) == math.prod(self.shape[first:]):
+                place = np.ravel_multi_index(self.index[first:], self.shape[first:]) if first < len(self.shape) else 0
+                return vectors[int(place)].double().cpu().numpy()
+        raise ValueError(f"a tensor of shape {tuple(tensor.shape)} has no vector for each of {self.shape}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Attended:
+    """What attention put out: a linear map of values averaged with the probabilities of heads.
+
+    Attributes
+    ----------
+    probabilities : Tensor, shape (B H, Tq, Tk)
+    values : Tensor, shape (B H, Tk, dv)
+    weight : Tensor, shape (H dv, d)
+    bias : Tensor, shape (d,), or None
+    """
+
+    probabilities: torch.Tensor
+    values: torch.Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+    def of(self, row: Row) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Yield every head with what it read for a query, p v (Tk, dv), and its rows of the weight (dv, d)."""
+        width = self.values.shape[-1]
+        heads = self.weight.shape[0] // width
+        weight = self.weight.detach().double().cpu().numpy().reshape(heads, width, -1)
+        for h in range(heads):
+            index = row.index[0] * heads + h
+            mix = self.probabilities[index, row.index[1]].double().cpu().numpy()
+            yield h, mix[:, None] * self.values[index].double().cpu().numpy(), weight[h]
+
+
+class Tape(TorchDispatchMode):
+    """The operations of a forward pass that hidden states are followed through; made by :func:`taped`.
+
+    Attributes
+    ----------
+    inputs, outputs : dict of str to list of Tensor
+        What modules read and put out, by their path.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.inputs: dict[str, list[torch.Tensor]] = {}
+        self.outputs: dict[str, list[torch.Tensor]] = {}
+        self._makers: dict[int, Operation] = {}
+        self._names: dict[int, list[str]] = {}  # modules that put a tensor out, the innermost first
+        self._constants = {id(one): name for name, one in (*model.named_parameters(), *model.named_buffers())}
+        embeddings = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None  # type: ignore[operator]
+        self._vocabulary = getattr(embeddings, "weight", None)
+        self._norms = {path for path, module in model.named_modules() if _is_norm(module)}
+        self._alive: list[Any] = []  # tensors are told apart by id, so none may be freed
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do the operation and note it."""
+        result = function(*args, **(kwargs or {}))
+        results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        name = function.__name__.partition(".")[0]
+        if (name in _SHAPES or name in _MOVES or name in _MAPS) and not (kwargs and "alpha" in kwargs):
+            operation = Operation(name, tuple(args), results)
+            self._alive.append(operation)
+            for one in results:
+                self._makers[id(one)] = operation
+        elif name.endswith("_"):  # in place: the tensor is no longer what made it
+            for one in results:
+                self._makers.pop(id(one), None)
+        return result
+
+    def note(self, path: str, given: torch.Tensor, output: torch.Tensor) -> None:
+        """Take down what a module read and put out."""
+        self._alive += [given, output]
+        self.inputs.setdefault(path, []).append(given)
+        self.outputs.setdefault(path, []).append(output)
+        while True:  # a projection puts out a view of its product
+            self._names.setdefault(id(output), []).append(path)
+            maker = self.maker(output)
+            if maker is None or maker.name not in _SHAPES:
+                return
+            output = maker.arguments[0]
+
+    def maker(self, tensor: torch.Tensor) -> Operation | None:
+        """Return what made a tensor."""
+        return self._makers.get(id(tensor))
+
+    def norm_before(self, tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
+        """Return the path and the input of the norm that put a tensor out, if one did."""
+        for path in self._names.get(id(tensor), ()):
+            given = self.inputs[path][-1]
+            if given is not tensor and given.shape == tensor.shape and path in self._norms:
+                return path, given
+        return None
+
+    def base(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Undo views, copies and transpositions."""
+        while (maker := self.maker(tensor)) is not None and maker.name in _MOVES:
+            tensor = maker.arguments[0]
+        return tensor
+
+    def projection(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None] | None:
+        """Read a tensor as x A + b: x, A (d, out) and b; None where no matrix product made it."""
+        maker = self.maker(self.base(tensor))
+        if maker is None or maker.name not in ("mm", "addmm"):
+            return None
+        *bias, states, weight = maker.arguments[:3]
+        return states, weight, bias[0] if bias else None
+
+    def attended(self, tensor: torch.Tensor) -> Attended | None:
+        """Read a tensor as the output of attention."""
+        product = self.projection(tensor)
+        if product is None:
+            return None
+        states, weight, bias = product
+        maker = self.maker(self.base(states))
+        if maker is None or maker.name != "bmm" or maker.arguments[1].shape[-1] == 0:
+            return None
+        probabilities, values = maker.arguments
+        if weight.shape[0] % values.shape[-1] or states.numel() != values.shape[-1] * probabilities[..., 0].numel():
+            return None
+        return Attended(probabilities, values, weight, bias)
+
+    def summands(
+        self, tensor: torch.Tensor, row: Row, end: torch.Tensor | None = None
+    ) -> Iterator[tuple[torch.Tensor, tuple[Map, ...]]]:
+        """Follow a vector back to what no addition explains, or to `end`; with the maps from there on, in order."""
+        stack: list[tuple[torch.Tensor, tuple[Map, ...]]] = [(tensor, ())]
+        while stack:
+            one, maps = stack.pop()
+            parents = None if one is end else self._parents(one, row)
+            if parents is None:
+                yield one, maps
+            else:
+                stack += [(parent, (map_of_parent, *maps)) for parent, map_of_parent in parents]
+
+    def _parents(self, tensor: torch.Tensor, row: Row) -> list[tuple[torch.Tensor, Map]] | None:
+        """Tensors that a vector is a sum of linear maps of, or None."""
+        maker = self.maker(tensor)
+        if maker is None:
+            return None
+        first, *rest = maker.arguments
+        width = tensor.shape[-1]
+        if maker.name in _SHAPES:
+            return [(first, _same)] if first.ndim and first.shape[-1] == width else None
+        if maker.name == "native_layer_norm":
+            return self._normalised(maker, tensor, row)
+        if maker.name not in ("add", "sub", "mul", "div"):
+            return None
+        second = rest[0]
+        if maker.name in ("mul", "div"):
+            pairs = [(first, second), (second, first)] if maker.name == "mul" else [(first, second)]
+            for states, factor in pairs:
+                scale = _factor(factor, row, width)
+                if isinstance(states, torch.Tensor) and states.numel() == tensor.numel() and scale is not None:
+                    return [(states, _times(scale if maker.name == "mul" else 1.0 / scale))]
+            return None
+        if not all(isinstance(one, torch.Tensor) for one in (first, second)):
+            return None
+        if maker.name == "sub" and (mean := self.maker(second)) is not None and mean.name == "mean":
+            return [(first, _centred)] if mean.arguments[0] is first and second.shape[-1] == 1 else None
+        if first.shape[-1:] != second.shape[-1:]:
+            return None
+        return [(first, _same), (second, _same if maker.name == "add" else np.negative)]
+
+    @staticmethod
+    def _normalised(maker: Operation, tensor: torch.Tensor, row: Row) -> list[tuple[torch.Tensor, Map]] | None:
+        states, shape, gain, bias = maker.arguments[:4]
+        if tensor is not maker.results[0] or len(shape) != 1:
+            return None
+        scale = row.of(maker.results[2], 1) * (1.0 if gain is None else gain.detach().double().cpu().numpy())
+        times = _times(scale)
+        parents: list[tuple[torch.Tensor, Map]] = [(states, lambda vector: times(_centred(vector)))]
+        return parents if bias is None else [*parents, (bias, _same)]
+
+    def names(self, tensor: torch.Tensor) -> list[str]:
+        """Return the paths of the modules that put a tensor out, the innermost first."""
+        return self._names.get(id(tensor), [])
+
+    def constant(self, tensor: torch.Tensor) -> str | None:
+        """Return the name of a parameter or buffer, or of one that a tensor is a view of; None for other tensors."""
+        return self._constants.get(id(self.base(tensor)))
+
+    def is_vocabulary(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a parameter embeds the tokens."""
+        return tensor is self._vocabulary
+
+
+def _is_norm(module: nn.Module) -> bool:
+    own = list(module.parameters())
+    named = "norm" in type(module).__name__.lower()
+    return not list(module.children()) and (named or bool(own)) and all(one.ndim == 1 for one in own)
+
+
+def _same(vector: np.ndarray) -> np.ndarray:
+    return vector
+
+
+def _times(scale: float | np.ndarray) -> Map:
+    return lambda vector: vector * scale
+
+
+def _centred(vector: np.ndarray) -> np.ndarray:
+    return vector - vector.mean(axis=-1, keepdims=True)
+
+
+def through(maps: tuple[Map, ...], vectors: np.ndarray) -> np.ndarray:
+    """Apply maps in order to vectors (..., d)."""
+    for one in maps:
+        vectors = one(vectors)
+    return vectors
+
+
+def _factor(factor: Any, row: Row, width: int) -> float | np.ndarray | None:
+    """Read a factor as a number, or as a constant vector (width,); None for what is neither."""
+    if isinstance(factor, (int, float)):
+        return float(factor)
+    if not isinstance(factor, torch.Tensor) or (factor.ndim and factor.shape[-1] not in (1, width)):
+        return None
+    if factor.numel() == 1:
+        return float(factor)
+    if factor.shape[-1] == 1:
+        return float(row.of(factor, 1)[0])
+    return factor.detach().double().cpu().numpy().ravel() if factor.numel() == width else None
+
+
+@contextmanager
+def taped(model: nn.Module) -> Iterator[Tape]:
+    """Keep the operations of the forward pass run inside the block; hooks are taken back however it ends.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        Computing attention by its eager function, as :func:`attsvm.pretrained.recording.recording` has it.
+    """
+    tape = Tape(model)
+    handles = []
+
+    def watch(path: str) -> Callable[..., None]:
+        def leave(module: nn.Module, arguments: Any, keywords: Any, output: Any) -> None:
+            given = arguments[0] if arguments else next(iter(keywords.values()), None)
+            if isinstance(given, torch.Tensor) and isinstance(output, torch.Tensor):
+                tape.note(path, given, output)
+            elif isinstance(given, torch.Tensor):
+                tape.inputs.setdefault(path, []).append(given)
+
+        return leave
+
+    try:
+        for path, module in model.named_modules():
+            handles.append(module.register_forward_hook(watch(path), with_kwargs=True))
+        with tape:
+            yield tape
+    finally:
+        for handle in handles:
+            handle.remove()

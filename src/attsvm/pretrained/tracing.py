@@ -1,0 +1,351 @@
+r"""Record attention that a module computes by itself, from the operations between two vectors and their softmax.
+
+Models that do not use transformers' attention interface (GPT-J, GPT-Neo, Bloom, Falcon, MPT, MPNet, DeBERTa and others)
+have one thing in common with all the rest: a softmax over scores that began as inner products. For one forward pass a
+function of attsvm sees every operation of torch. A product of two activations begins a trace; what is done to it until
+the softmax is followed: factors, shapes, additive terms, hidden tokens, other products that are added (DeBERTa's
+content to position and position to content). An operation that is not known ends the trace, so that nothing is recorded
+that was not understood; and what is recorded is checked against the model's own probabilities like everything else.
+torch's fused attention shows neither scores nor probabilities; they are computed as it documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from attsvm.pretrained.recording import AttentionCall, Enough, Recorder, RelativeProduct, hooked, recording
+
+# What is added to a score to hide a token is this or less; its probability is then zero in float32.
+HIDDEN = -1e4
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """Inner products of vectors, a part of the scores.
+
+    Attributes
+    ----------
+    rows, columns : Tensor, shape (..., Tq, dh) and (..., Tk or R, dh)
+    factor : float
+    index : Tensor of int, or None
+        Which columns were gathered.
+    swapped : bool
+        Whether rows have become columns since.
+    """
+
+    rows: torch.Tensor
+    columns: torch.Tensor
+    factor: float = 1.0
+    index: torch.Tensor | None = None
+    swapped: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What a tensor of scores is: a sum of products, an additive term, and what is visible."""
+
+    value: torch.Tensor
+    products: tuple[Product, ...]
+    additive: torch.Tensor | None = None
+    visible: torch.Tensor | None = None
+
+    def scaled(self, factor: float) -> Trace:
+        """Multiply by a number."""
+        products = tuple(replace(one, factor=one.factor * factor) for one in self.products)
+        return replace(self, products=products, additive=None if self.additive is None else self.additive * factor)
+
+    def plus(self, other: torch.Tensor | float) -> Trace:
+        """Add a term that is no product."""
+        if not isinstance(other, torch.Tensor):
+            return self
+        return replace(self, additive=other if self.additive is None else self.additive + other)
+
+    def joined(self, other: Trace) -> Trace:
+        """Add other scores."""
+        out = replace(self, products=self.products + other.products)
+        out = out if other.additive is None else out.plus(other.additive)
+        return out if other.visible is None else out.seeing(other.visible)
+
+    def seeing(self, visible: torch.Tensor) -> Trace:
+        """Hide what is not visible."""
+        return replace(self, visible=visible if self.visible is None else self.visible & visible)
+
+    def reshaped(self, shape: torch.Size) -> Trace:
+        """Give the terms the shape that the scores have now; the products keep theirs."""
+
+        def spread(term: torch.Tensor | None) -> torch.Tensor | None:
+            return None if term is None else term.expand(self.value.shape).reshape(shape)
+
+        return replace(self, additive=spread(self.additive), visible=spread(self.visible))
+
+
+_PRODUCTS = {"matmul", "bmm", "__matmul__"}
+_SUMS = {"add", "add_", "__add__", "__radd__", "__iadd__"}
+_FACTORS = {"mul", "mul_", "__mul__", "__rmul__", "__imul__"}
+_QUOTIENTS = {"div", "div_", "true_divide", "__truediv__", "__itruediv__"}
+_SHAPES = {"view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten"}
+_SAME = {"float", "to", "double", "type", "type_as", "contiguous", "clone", "dropout", "detach", "_to_copy"}
+_SOFTMAX = {"softmax", "_softmax"}
+
+
+class Tracer(TorchFunctionMode):
+    """Follows scores through the operations of a forward pass; hands them over when they meet a softmax."""
+
+    def __init__(self, softmax: Callable[[Trace, torch.Tensor], None]) -> None:
+        super().__init__()
+        self._softmax = softmax
+        self._traces: dict[int, Trace] = {}  # a trace keeps its tensor, so that the number stays its own
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do what the model asks, and note what became of its scores."""
+        kwargs = kwargs or {}
+        # An operation in place changes what its argument is.
+        before = [self._of(argument) for argument in args[:2]]
+        out = function(*args, **kwargs)
+        if not isinstance(out, torch.Tensor):
+            return out
+        name = getattr(function, "__name__", "")
+        trace = None
+        if name == "scaled_dot_product_attention":
+            self._softmax(*_fused(*args, **kwargs))
+        elif name in _PRODUCTS and len(args) == 2:
+            trace = self._product(out, *args)
+        elif name == "baddbmm":
+            trace = self._sum_of_product(out, args, kwargs)
+        elif any(one is not None for one in before):
+            trace = self._followed(name, before, args, kwargs, out)
+        if trace is not None:
+            self._traces[id(out)] = replace(trace, value=out)
+        elif id(out) in self._traces and self._traces[id(out)].value is out and name.rstrip("_") != name:
+            del self._traces[id(out)]
+        return out
+
+    def _of(self, tensor: Any) -> Trace | None:
+        return self._traces.get(id(tensor)) if isinstance(tensor, torch.Tensor) else None
+
+    def forget(self) -> None:
+        """Let go of all tensors."""
+        self._traces.clear()
+
+    @staticmethod
+    def _product(out: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> Trace | None:
+        if any(isinstance(side, nn.Parameter) or side.ndim < 3 for side in (rows, columns)):
+            return None
+        return Trace(out, (Product(rows, columns.mT),))
+
+    def _sum_of_product(self, out: torch.Tensor, args: Any, kwargs: Any) -> Trace | None:
+        given = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | kwargs
+        trace = self._product(out, given["batch1"], given["batch2"])
+        if trace is None:
+            return None
+        beta = float(given.get("beta", 1.0))
+        trace = trace.scaled(float(given.get("alpha", 1.0)))
+        return trace if beta == 0.0 else trace.plus(given["input"] * beta)
+
+    def _followed(
+        self, name: str, before: list[Trace | None], args: Any, kwargs: Any, out: torch.Tensor
+    ) -> Trace | None:
+        """Say what scores have become; None where that is not known."""
+        first, second = (*before, None)[:2]
+        own = first if first is not None else second
+        assert own is not None
+        other = args[0] if first is None else args[1] if len(args) > 1 else None
+        if name in _SOFTMAX:
+            if first is not None and _last(kwargs.get("dim", other), out):
+                self._softmax(first, out)
+            self.forget()
+            return None
+        if name in _SUMS:
+            if first is not None and second is not None:
+                return first.joined(second)
+            return own.plus(other) if other is not None and kwargs.get("alpha", 1) == 1 else None
+        if name in ("sub", "__sub__") and first is not None and second is None:
+            return own.plus(-other if isinstance(other, torch.Tensor) else 0.0)
+        if name in _FACTORS:
+            return _multiplied(own, other)
+        if name in _QUOTIENTS and first is not None and (number := _number(other)) is not None:
+            return own.scaled(1.0 / number)
+        if name in _SAME and first is not None:
+            return own
+        if name in _SHAPES and first is not None:
+            return own.reshaped(out.shape)
+        if name in ("transpose", "swapaxes", "mT") and first is not None:
+            return _swapped(own, out)
+        return self._masked(name, own, args, kwargs)
+
+    def _masked(self, name: str, own: Trace, args: Any, kwargs: Any) -> Trace | None:
+        if name in ("masked_fill", "masked_fill_") and own.value is args[0]:
+            mask, value = dict(enumerate(args)).get(1, kwargs.get("mask")), kwargs.get("value", args[-1])
+            return own.seeing(~mask) if float(value) <= HIDDEN else None
+        if name == "where" and len(args) == 3 and own.value is args[1]:
+            value = args[2]
+            return own.seeing(args[0]) if float(torch.as_tensor(value).max()) <= HIDDEN else None
+        if name in ("max", "maximum", "clamp", "clamp_min") and own.value is args[0] and len(args) == 2:
+            return own if (number := _number(args[1])) is not None and number <= HIDDEN else None
+        if name == "gather" and len(own.products) == 1 and own.additive is None and own.visible is None:
+            index = kwargs.get("index", args[-1])
+            return replace(own, products=(replace(own.products[0], index=index),))
+        return None
+
+
+def _fused(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Trace, torch.Tensor]:
+    """Do what torch's fused attention documents, and show the scores."""
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    repeated = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3) if enable_gqa else key
+    scores = query @ repeated.mT * factor
+    trace = Trace(scores, (Product(query, key, factor),))
+    if is_causal:
+        trace = trace.seeing(torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril())
+    if attn_mask is not None:
+        trace = trace.seeing(attn_mask) if attn_mask.dtype == torch.bool else trace.plus(attn_mask)
+    if trace.additive is not None:
+        scores = scores + trace.additive
+    if trace.visible is not None:
+        scores = scores.masked_fill(~trace.visible, torch.finfo(scores.dtype).min)
+    return trace, scores.softmax(dim=-1)
+
+
+def _number(value: Any) -> float | None:
+    """Read a number, or a tensor of one."""
+    if isinstance(value, torch.Tensor):
+        return float(value) if value.numel() == 1 else None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _last(dim: Any, tensor: torch.Tensor) -> bool:
+    return dim in (-1, tensor.ndim - 1)
+
+
+def _multiplied(own: Trace, other: Any) -> Trace | None:
+    number = _number(other)
+    if number is not None:
+        return own.scaled(number)
+    # A pattern of zeros and ones hides, together with what is added to it afterwards.
+    if isinstance(other, torch.Tensor) and bool(((other == 0) | (other == 1)).all()):
+        return own.seeing(other.bool())
+    return None
+
+
+def _swapped(own: Trace, out: torch.Tensor) -> Trace | None:
+    """Turn rows into columns."""
+    if out.shape != own.value.mT.shape or len(own.products) != 1 or own.additive is not None or own.visible is not None:
+        return None
+    return replace(own, products=(replace(own.products[0], swapped=not own.products[0].swapped),))
+
+
+@contextmanager
+def tracing(model: nn.Module, include: Callable[[int, str], bool]) -> Iterator[Recorder]:
+    """Record the attention that modules of the model compute by themselves inside the block.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+    include : callable
+        As of :func:`attsvm.pretrained.recording.recording`.
+    """
+    recorder = Recorder(model, include)
+    tracer = Tracer(lambda trace, probabilities: _note(recorder, trace, probabilities))
+    with hooked(model, recorder), tracer:
+        yield recorder
+    tracer.forget()
+
+
+def record(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    include: Callable[[int, str], bool] = lambda index, path: True,
+    *,
+    keep: Callable[[AttentionCall], object] | None = None,
+    until: int | None = None,
+) -> Recorder:
+    """Run the model on inputs without gradients and return what was recorded.
+
+    Attention is recorded where it is handed to transformers' interface; of a model that uses it nowhere, a second
+    forward pass traces what its modules compute.
+
+    Raises
+    ------
+    ValueError
+        If neither shows any attention.
+    """
+    for way in (recording, tracing):
+        with way(model, include) as recorder, torch.no_grad(), suppress(Enough):
+            recorder.keep, recorder.until = keep or recorder.keep, until
+            model(**inputs)
+        if recorder.seen:
+            return recorder
+    raise ValueError(
+        f"{type(model).__name__} neither uses transformers' attention interface nor computes a softmax of inner "
+        "products that could be followed, so no attention was recorded."
+    )
+
+
+def _note(recorder: Recorder, trace: Trace, probabilities: torch.Tensor) -> None:
+    """Hand over a softmax of scores as an attention call, where its parts have the shapes of one."""
+    frames = [frame for frame in recorder.frames if not isinstance(frame.module, nn.Softmax)]
+    content = [one for one in trace.products if one.index is None and not one.swapped]
+    if not frames or len(content) != 1:
+        return
+    arguments = frames[-1].arguments
+    batch = len(arguments[0]) if arguments and arguments[0].ndim else 0
+    if probabilities.ndim == 3 and batch and probabilities.shape[0] % batch == 0:
+        shape = torch.Size((batch, probabilities.shape[0] // batch, *probabilities.shape[1:]))
+        trace, probabilities = trace.reshaped(shape), probabilities.reshape(shape)
+    if probabilities.ndim != 4:
+        return
+    B, H = probabilities.shape[:2]
+    query, key = (_by_head(side, B, H) for side in (content[0].rows, content[0].columns))
+    relative = [_relative(one, B, H) for one in trace.products if one is not content[0]]
+    if query is None or key is None or any(one is None for one in relative):
+        return
+    mask = trace.additive
+    visible = trace.visible
+    if mask is not None:
+        visible = mask > HIDDEN if visible is None else visible & (mask > HIDDEN)
+    if visible is not None:
+        zero = query.new_zeros(()) if mask is None else mask
+        mask = torch.where(visible, zero, torch.full_like(zero, torch.finfo(zero.dtype).min))
+        mask = mask[(None,) * (4 - mask.ndim)]
+    recorder.note(
+        frames[-1].module,
+        lambda index, path: AttentionCall(
+            index, path, frames[-1].module, query, key, mask, content[0].factor, None, {}, probabilities.detach(),
+            recorder.calls_inside(frames), frames[-1].stream, tuple(one for one in relative if one is not None),
+            arguments,
+        ),
+    )  # fmt: skip
+
+
+def _by_head(vectors: torch.Tensor, B: int, H: int) -> torch.Tensor | None:
+    """Read vectors as (B or 1, heads, T, dh)."""
+    if vectors.ndim == 4:
+        return vectors.detach()
+    return vectors.detach().unflatten(0, (-1, H)) if vectors.shape[0] % H == 0 else None
+
+
+def _relative(product: Product, B: int, H: int) -> RelativeProduct | None:
+    """Read a product of which a column was gathered for each query and token."""
+    rows, columns = _by_head(product.rows, B, H), _by_head(product.columns, B, H)
+    if rows is None or columns is None or product.index is None:
+        return None
+    index = product.index.detach()
+    index = index if index.ndim == 4 else index.unflatten(0, (-1, H)) if index.shape[0] % H == 0 else None
+    if index is None:
+        return None
+    return RelativeProduct(rows, columns, index.mT if product.swapped else index, product.factor, product.swapped)

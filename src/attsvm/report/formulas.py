@@ -1,0 +1,77 @@
+"""Formulas and the glossary of the pages.
+
+The terms are those of the documentation, which includes the same file. Browsers draw MathML themselves; it lies ready
+in formulas.json, which `python docs/mathml.py` writes, since converting TeX takes a package that pages do without.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+
+from markupsafe import Markup, escape
+
+STORE, GLOSSARY = "formulas.json", "glossary.md"
+
+# Formulas that stand on lines of their own, by the name that templates know.
+DISPLAYED = {
+    "layer": r"f(X_i)=v^\top X_i^\top\,\mathrm{softmax}(X_iWz_i)",
+    "svm": r"\min_W\ \|W\|\ \text{ where }\ (x_{i\alpha_i}-x_{it})^\top Wz_i\ge1",
+}
+
+_TERM = re.compile(r"^(?P<term>\S.*)\n: (?P<text>.+(?:\n  .+)*)", re.MULTILINE)
+_MARKUP = re.compile(r"\$(?P<tex>[^$]+)\$|\*(?P<emphasis>[^*]+)\*|`(?P<code>[^`]+)`")
+
+
+def formula(name: str) -> Markup:
+    """Return the MathML of a displayed formula."""
+    return Markup(_store()[DISPLAYED[name]])
+
+
+def glossary(terms: Iterable[str]) -> list[tuple[str, Markup]]:
+    """Return terms with what they mean, as HTML, in the order asked for.
+
+    Raises
+    ------
+    KeyError
+        If the glossary has no such term.
+    """
+    meanings = _terms()
+    return [(term, _html(meanings[term])) for term in terms]
+
+
+def tex_of_pages() -> dict[str, bool]:
+    """List all TeX that pages may need, and whether it is displayed."""
+    inline = (match["tex"] for text in _terms().values() for match in _MARKUP.finditer(text) if match["tex"])
+    return dict.fromkeys(inline, False) | dict.fromkeys(DISPLAYED.values(), True)
+
+
+@cache
+def _store() -> dict[str, str]:
+    return json.loads(_read(STORE))
+
+
+@cache
+def _terms() -> dict[str, str]:
+    return {match["term"]: " ".join(match["text"].split()) for match in _TERM.finditer(_read(GLOSSARY))}
+
+
+def _read(name: str) -> str:
+    return files("attsvm.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _html(text: str) -> Markup:
+    """Turn the markup that the glossary uses into HTML."""
+    parts, at = [], 0
+    for match in _MARKUP.finditer(text):
+        parts.append(escape(text[at : match.start()]))
+        if match["tex"]:
+            parts.append(Markup(_store()[match["tex"]]))
+        else:
+            tag = "i" if match["emphasis"] else "code"
+            parts.append(Markup(f"<{tag}>{escape(match[match.lastgroup or 0])}</{tag}>"))
+        at = match.end()
+    return Markup("").join([*parts, escape(text[at:])])

@@ -1,0 +1,316 @@
+"""Two finished studies beside each other, from what each has written."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attsvm.study.files import NUMBERS
+from attsvm.study.intervals import difference_interval, mean_difference_interval, paired_interval, share_interval
+from attsvm.study.words import correlation_text, share_text
+
+# Shares of the rows held out, by the key of their attention.
+ATTENTION = {
+    "uniform": "uniform attention",
+    "W": "trained W",
+    "W_svm": "the Frobenius SVM of W",
+    "KQ": "trained K, Q",
+    "KQ_svm": "the nuclear SVM of K, Q",
+}
+CORRELATIONS = {
+    "correlation_W_frobenius": "W with its Frobenius SVM",
+    "correlation_KQ_nuclear": "K, Q with their nuclear SVM",
+    "correlation_float32_autograd": "W by plain float32 autograd, with the same SVM",
+}
+CONTROLS = {"shuffled": "shuffled selections", "hebbian": "Hebbian direction", "optimal": "SVM of the optimal tokens"}
+# Parameters that follow from the data rather than from what was asked.
+DERIVED = {"train", "token_scale", "query_scale", "ridge_penalty", "centred"}
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """A study as its verdict.json keeps it.
+
+    Attributes
+    ----------
+    name : str
+        Of the directory.
+    content : dict
+    """
+
+    name: str
+    content: dict[str, Any]
+
+    def value(self, key: str) -> Any:
+        """Return the value of a quantity, None where the study has no such number."""
+        return self.content["quantities"].get(key, {}).get("value")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A number of both studies.
+
+    Attributes
+    ----------
+    label, first, second : str
+        First and second with their interval, where they have one.
+    difference : str
+        Second less first, with its interval.
+    differs : bool or None
+        Whether that interval excludes zero; None where there is no interval.
+    """
+
+    label: str
+    first: str
+    second: str
+    difference: str
+    differs: bool | None = None
+
+
+@dataclass(frozen=True)
+class ComparedClaim:
+    """A claim in both studies; `holds` and `sentence` are None where a study does not make it."""
+
+    key: str
+    question: str
+    holds: tuple[bool | None, bool | None]
+    sentences: tuple[str | None, str | None]
+
+    @property
+    def changed(self) -> bool:
+        """Whether the two studies answer differently."""
+        return self.holds[0] is not self.holds[1] or (self.sentences[0] is None) != (self.sentences[1] is None)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What differs between two studies.
+
+    Attributes
+    ----------
+    first, second : Record
+    settings : list of (str, object, object)
+        Settings that differ.
+    cautions : list of str
+        What limits the comparison.
+    claims : list of ComparedClaim
+    tables : dict of str to list of Row
+        By title.
+    """
+
+    first: Record
+    second: Record
+    settings: list[tuple[str, Any, Any]]
+    cautions: list[str]
+    claims: list[ComparedClaim]
+    tables: dict[str, list[Row]]
+
+
+def read_record(directory: str | os.PathLike[str]) -> Record:
+    """Read a finished study.
+
+    Parameters
+    ----------
+    directory : path
+        That `attsvm study` has written.
+
+    Raises
+    ------
+    ValueError
+        If it holds no study, a damaged one, one that was interrupted, or one by a version that kept no curves.
+    """
+    folder = Path(directory)
+    path = folder / NUMBERS
+    if not path.is_file():
+        kinds = {"verdicts.json": "a reproduction", "inspect.json": "an inspection", "compare.json": "a comparison"}
+        held = next((kind for name, kind in kinds.items() if (folder / name).is_file()), None)
+        what = f"holds {held}" if held else f"holds no {NUMBERS}" if folder.is_dir() else "is no directory"
+        raise ValueError(f"{folder} {what}; a directory that attsvm study has written was expected.")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        complete, stopped = content["complete"], content.get("stopped_in")
+        known = all(key in content for key in ("quantities", "claims", "parameters", "headline", "command", "data"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged or of something else; the numbers of a study were expected.") from error
+    if not complete:
+        stage = f", in the stage “{stopped}”" if stopped else ""
+        raise ValueError(f"{folder} holds a study that was interrupted{stage}; a finished one was expected.")
+    if not known or "series" not in content:
+        version = content.get("attsvm", "of another version")
+        raise ValueError(f"{folder} was written by attsvm {version}, which kept no curves; run the study again.")
+    name = folder.name or folder.resolve().name
+    return Record(name, content)
+
+
+def compare(first: Record, second: Record) -> Comparison:
+    """Compare two studies.
+
+    Parameters
+    ----------
+    first, second : Record
+
+    Returns
+    -------
+    Comparison
+        Differences are second less first.
+    """
+    tables = {
+        "Right on rows held out": _accuracies(first, second),
+        "Correlation, as an angle": _correlations(first, second),
+        "The SVMs and the training": _counts(first, second),
+    }
+    return Comparison(
+        first,
+        second,
+        _settings(first, second),
+        _cautions(first, second),
+        _claims(first, second),
+        {title: rows for title, rows in tables.items() if rows},
+    )
+
+
+def _settings(first: Record, second: Record) -> list[tuple[str, Any, Any]]:
+    one, two = ({"data": record.content["data"]} | record.content["parameters"] for record in (first, second))
+    versions = [record.content["versions"] for record in (first, second)]
+    asked = [(key, one.get(key), two.get(key)) for key in dict.fromkeys([*one, *two]) if key not in DERIVED]
+    asked.insert(1, ("training rows", one["train"], two["train"]))
+    asked += [(f"version of {key}", versions[0].get(key), versions[1].get(key)) for key in versions[0] | versions[1]]
+    return [setting for setting in asked if setting[1] != setting[2]]
+
+
+def _same_rows(first: Record, second: Record) -> bool:
+    held = [record.content["series"]["held_out"] for record in (first, second)]
+    return None not in held and held[0]["digest"] == held[1]["digest"]
+
+
+def _cautions(first: Record, second: Record) -> list[str]:
+    said = []
+    data = first.content["data"], second.content["data"]
+    if data[0] != data[1]:
+        said.append(
+            f"The data differ, {data[0]} and {data[1]}: what differs may come from them as well as from the settings."
+        )
+    held = [record.content["series"]["held_out"] for record in (first, second)]
+    if None in held:
+        said.append("Nothing is held out in at least one of the two, so that accuracy is not compared.")
+    elif not _same_rows(first, second):
+        said.append("The rows held out differ: intervals of differences count the chance in both draws of rows.")
+    else:
+        said.append(
+            "The rows held out are the same: intervals of differences rest on the rows that only one has right."
+        )
+    said.append("Correlations, norms and ranks are computed of one training each, and so have no interval.")
+    return said
+
+
+def _claims(first: Record, second: Record) -> list[ComparedClaim]:
+    one, two = ({claim["key"]: claim for claim in record.content["claims"]} for record in (first, second))
+    made = []
+    for key in dict.fromkeys([*one, *two]):
+        pair = one.get(key), two.get(key)
+        holds = tuple(None if claim is None else claim["holds"] for claim in pair)
+        sentences = tuple(None if claim is None else claim["sentence"] for claim in pair)
+        question = next(claim["question"] for claim in pair if claim is not None)
+        made.append(ComparedClaim(key, question, (holds[0], holds[1]), (sentences[0], sentences[1])))
+    return made
+
+
+def _points(low: float, high: float) -> str:
+    return f"{100 * low:+.1f} to {100 * high:+.1f}".replace("-", "−")
+
+
+def _signed(value: float, unit: str) -> str:
+    text = f"{value:+.1f}"
+    return f"{text[1:] if float(text) == 0 else text}{unit}".replace("-", "−")
+
+
+def _accuracies(first: Record, second: Record) -> list[Row]:
+    held = [record.content["series"]["held_out"] for record in (first, second)]
+    if None in held:
+        return []
+    paired, rows = _same_rows(first, second), []
+    for key, label in ATTENTION.items():
+        texts = [one["right"].get(key) for one in held]
+        if None in texts:
+            continue
+        hits = [np.frombuffer(text.encode(), np.uint8) == ord("1") for text in texts]
+        right, counted = [int(one.sum()) for one in hits], [len(one) for one in hits]
+        if paired:
+            gained, lost = int((hits[1] & ~hits[0]).sum()), int((hits[0] & ~hits[1]).sum())
+            low, high = paired_interval(gained, lost, counted[0])
+        else:
+            low, high = difference_interval((right[0], right[1]), (counted[0], counted[1]))
+        shown = []
+        for k, n in zip(right, counted, strict=True):
+            ends = share_interval(k, n)
+            shown.append(f"{share_text(k / n)} ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})")
+        difference = 100 * (right[1] / counted[1] - right[0] / counted[0])
+        text = f"{_signed(difference, ' points')} ({_points(low, high)})"
+        rows.append(Row(label, shown[0], shown[1], text, not low <= 0 <= high))
+    return rows + _shuffles(first, second)
+
+
+def _shuffles(first: Record, second: Record) -> list[Row]:
+    rows = []
+    for name, label in (("W", "W on shuffled labels, mean"), ("KQ", "K, Q on shuffled labels, mean")):
+        draws = [np.array(record.content["series"]["shuffled_labels"].get(name, ())) for record in (first, second)]
+        if not min(map(len, draws)):
+            continue
+        interval = mean_difference_interval(draws[0], draws[1])
+        text = _signed(100 * float(draws[1].mean() - draws[0].mean()), " points")
+        if interval is not None:
+            text += f" ({_points(*interval)})"
+        shown = [f"{share_text(float(one.mean()))} ({len(one)} draws)" for one in draws]
+        differs = None if interval is None else not interval[0] <= 0 <= interval[1]
+        rows.append(Row(label, shown[0], shown[1], text, differs))
+    return rows
+
+
+def _angle(correlation: float) -> float:
+    return math.degrees(math.acos(min(1.0, max(-1.0, correlation))))
+
+
+def _correlations(first: Record, second: Record) -> list[Row]:
+    labels = dict(CORRELATIONS)
+    for run, trained in (("W", "W"), ("KQ", "K, Q")):
+        labels |= {f"control_{key}_{run}": f"control: {trained} with {label}" for key, label in CONTROLS.items()}
+    rows = []
+    for key, label in labels.items():
+        pair = first.value(key), second.value(key)
+        if None in pair:
+            continue
+        angles = [_angle(value) for value in pair]
+        shown = [f"{correlation_text(value)} ({angle:.1f}°)" for value, angle in zip(pair, angles, strict=True)]
+        rows.append(Row(label, shown[0], shown[1], _signed(angles[1] - angles[0], "°")))
+    return rows
+
+
+def _counts(first: Record, second: Record) -> list[Row]:
+    labels: dict[str, tuple[str, Callable[[Any], str]]] = {
+        "train_rows": ("training rows", "{:,}".format),
+        "test_rows": ("rows held out", "{:,}".format),
+    }
+    for run, trained, norm in (("W", "W", "frobenius"), ("KQ", "K, Q", "nuclear")):
+        labels |= {
+            f"steps_{run}": (f"steps of {trained}", "{:,}".format),
+            f"rows_on_optimal_{run}": (f"rows where {trained} selects the best token", "{:,}".format),
+            f"norm_{run}_{norm}": (f"norm of the SVM of {trained}", "{:.4g}".format),
+            f"rank_{run}_{norm}": (f"rank of the SVM of {trained}", "{:,}".format),
+            f"neighbours_{run}": (f"support tokens of {trained}", "{:,}".format),
+        }
+    rows = []
+    for key, (label, text) in labels.items():
+        pair = first.value(key), second.value(key)
+        if None in pair:
+            continue
+        difference = text(abs(pair[1] - pair[0]))
+        sign = "" if pair[0] == pair[1] else "+" if pair[1] > pair[0] else "−"
+        rows.append(Row(label, text(pair[0]), text(pair[1]), sign + difference))
+    return rows

@@ -1,0 +1,170 @@
+"""A few rows in the reader's own words, chosen by a rule, with what attention does in each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.data.dataset import Dataset
+from attsvm.data.passages import BETWEEN, Passages
+from attsvm.study.accuracy import soft_attention
+from attsvm.study.results import Run, Study
+from attsvm.study.words import Nouns, nouns, share_text
+from attsvm.theory.tokens import Trial
+
+# The closest decisions, and the most frequent selections of a class, that are shown.
+CLOSEST, FREQUENT = 2, 8
+# Characters that are shown past the last token: the rest of a long text says nothing of attention.
+TAIL = 60
+SELECTED, SUPPORT, BEST = "selected", "support", "best"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some characters of a row.
+
+    Attributes
+    ----------
+    text : str
+    attention : float or None
+        Share of the attention on their token; None between tokens.
+    marks : tuple of str
+        Of "selected", "support" and "best".
+    """
+
+    text: str
+    attention: float | None = None
+    marks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A row with its tokens marked.
+
+    Attributes
+    ----------
+    title : str
+        Why it is shown.
+    pieces : tuple of Piece
+    notes : tuple of str
+        The same in sentences.
+    """
+
+    title: str
+    pieces: tuple[Piece, ...]
+    notes: tuple[str, ...]
+
+
+def excerpts(found: Study, run: Run) -> list[Excerpt]:
+    """Choose the closest decisions, a typical one, and the held-out rows that are most clearly right and wrong.
+
+    Decisions are ordered by the margin of the trained matrix, scaled to the norm of the SVM where there is one: of all
+    matrices of that norm the SVM has the largest smallest margin, one.
+
+    Parameters
+    ----------
+    found : Study
+        Of data with passages.
+    run : Run
+    """
+    words = nouns(found.setup.train)
+    margins = trained_margins(found, run)
+    order = np.argsort(margins, kind="stable")
+    order = order[np.isfinite(margins[order])]
+    titles = {int(i): f"Closest decision {place + 1}" for place, i in enumerate(order[:CLOSEST])}
+    if len(order):
+        titles.setdefault(int(order[len(order) // 2]), f"A typical {words.row}")
+    shown = [_trained_on(found, run, i, title, float(margins[i])) for i, title in titles.items()]
+    return shown + _held_out(found, run, words)
+
+
+def trained_margins(found: Study, run: Run) -> np.ndarray:
+    """Return the smallest margin of each row under the trained matrix at the norm of the SVM, (n,); inf where alone."""
+    solution = run.solutions[run.own]
+    W = np.asarray(run.trace.W[-1])
+    scale = solution.objective / solution.norm.value(W) if run.own in run.curves else 1.0
+    logits = scale * found.setup.trial.logits(W)
+    rows = np.arange(len(run.selected))
+    gaps = np.where(solution.problem.rejected, logits[rows, run.selected][:, None] - logits, np.inf)
+    return gaps.min(axis=1)
+
+
+def frequent(data: Dataset, selected: np.ndarray) -> dict[str, list[tuple[str, int]]]:
+    """Count the tokens selected by what they read, the most frequent first, for each class."""
+    passages = _passages(data)
+    counts = {}
+    for name, side in zip(data.classes, (1, -1), strict=True):
+        rows = np.flatnonzero(data.tokens.labels == side)
+        read = Counter(passages.name(int(i), int(selected[i])).lower() for i in rows)
+        counts[name] = [(text, number) for text, number in read.most_common(FREQUENT) if text]
+    return counts
+
+
+def _passages(data: Dataset) -> Passages:
+    assert data.passages is not None
+    return data.passages
+
+
+def _pieces(data: Dataset, i: int, attention: np.ndarray, marks: dict[str, np.ndarray]) -> tuple[Piece, ...]:
+    passages = _passages(data)
+    made = []
+    for text, t in zip(passages.pieces[i], passages.tokens[i], strict=True):
+        if t == BETWEEN:
+            made.append(Piece(text))
+        else:
+            made.append(Piece(text, float(attention[t]), tuple(name for name, tokens in marks.items() if t in tokens)))
+    last = made[-1]
+    if last.attention is None and len(last.text) > TAIL:
+        made[-1] = Piece(last.text[:TAIL].rsplit(" ", 1)[0] + " …")
+    return tuple(made)
+
+
+def _quoted(data: Dataset, i: int, tokens: np.ndarray) -> str:
+    return ", ".join(f"“{_passages(data).name(i, int(t))}”" for t in tokens)
+
+
+def _trained_on(found: Study, run: Run, i: int, title: str, margin: float) -> Excerpt:
+    setup = found.setup
+    chosen, best = int(run.selected[i]), int(setup.optimal[i])
+    support = np.flatnonzero(np.asarray(run.solutions[run.own].support)[i])
+    marks = {SELECTED: np.array([chosen]), SUPPORT: support}
+    if best != chosen:
+        marks[BEST] = np.array([best])
+    attention = np.asarray(run.trace.attention[-1])[i]
+    name = setup.train.classes[0 if setup.train.tokens.labels[i] > 0 else 1]
+    said = f"Labelled {name}; {_quoted(setup.train, i, np.array([chosen]))} is selected with "
+    said += f"{share_text(attention[chosen])} of the attention"
+    notes = [f"{said} and a margin of {margin:.2f}; the SVM has 1." if run.own in run.curves else f"{said}."]
+    if len(support):
+        notes.append(f"At margin 1 under the SVM: {_quoted(setup.train, i, support)}.")
+    if best != chosen:
+        notes.append(f"Best score: {_quoted(setup.train, i, np.array([best]))}.")
+    return Excerpt(title, _pieces(setup.train, i, attention, marks), tuple(notes))
+
+
+def _held_out(found: Study, run: Run, words: Nouns) -> list[Excerpt]:
+    test = found.setup.test
+    if test is None:
+        return []
+    trial = Trial.of(test.tokens, found.setup.head.v)
+    attention = soft_attention(trial, np.asarray(run.trace.W[-1]))
+    # gamma holds the label already: positive is right.
+    outcome = np.where(trial.mask, attention * np.where(trial.mask, trial.gamma, 0.0), 0.0).sum(axis=1)
+    shown = []
+    for row, title, fits in (
+        (int(outcome.argmax()), f"Held out, the {words.row} most clearly right", outcome.max() > 0),
+        (int(outcome.argmin()), f"Held out, the {words.row} most clearly wrong", outcome.min() <= 0),
+    ):
+        if not fits:
+            continue
+        top = np.array([int(attention[row].argmax())])
+        label = 0 if test.tokens.labels[row] > 0 else 1
+        said = test.classes[label if outcome[row] > 0 else 1 - label]
+        note = (
+            f"Labelled {test.classes[label]}, predicted {said}: {_quoted(test, row, top)} gets "
+            f"{share_text(attention[row, top[0]])} of the attention."
+        )
+        shown.append(Excerpt(title, _pieces(test, row, attention[row], {SELECTED: top}), (note,)))
+    return shown

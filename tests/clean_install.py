@@ -1,0 +1,124 @@
+"""Build the sdist and the wheel, install the wheel in clean environments, and run tests and demo from outside the tree.
+
+``python tests/clean_install.py`` visits every Python from 3.11 on that this machine has; ``--newest`` only the newest.
+Each gets the core with its reference solvers, and the tests that need no extra. ``--demo VERSION`` also installs
+``attsvm[cli]`` for that version and runs ``attsvm study digits``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+CONSTRAINTS = ROOT / "constraints.txt"
+TOOLS = ("pytest", "hypothesis", "mpmath", "cvxpy", "clarabel")
+CORE_TESTS = (
+    "tests/property/test_batch_properties.py",
+    "tests/reference/test_separability_verdicts.py",
+    "tests/reference/test_soft_margin_oracle.py",
+    "tests/reference/test_solve_oracle.py",
+    "tests/unit/test_certificate.py",
+    "tests/unit/test_certificate_file.py",
+    "tests/unit/test_decision.py",
+    "tests/unit/test_doors.py",
+    "tests/unit/test_estimator.py",
+    "tests/unit/test_exact.py",
+    "tests/unit/test_extras.py",
+    "tests/unit/test_proofs.py",
+    "tests/unit/test_reduction.py",
+    "tests/unit/test_solution.py",
+    "tests/unit/test_solve_options.py",
+    "tests/unit/test_ties.py",
+)
+
+
+def interpreters() -> dict[str, str]:
+    """Return path by version; a name on PATH may be a shim that runs nothing, so each has to answer for itself."""
+    installed = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    paths = {}
+    for version in VERSIONS:
+        candidates = [shutil.which(f"python{version}"), *map(str, installed.glob(f"{version}.*/bin/python{version}"))]
+        for path in filter(None, candidates):
+            if subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
+                paths[version] = path
+                break
+    return paths
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """Run a command and return what it printed; end with its output if it fails."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
+    done = subprocess.run(
+        [*map(str, command)],
+        cwd=cwd,
+        env=clean | environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}")
+    return done.stdout
+
+
+def wheel(folder: Path) -> Path:
+    """Build the sdist from the tree and the wheel from the sdist; every file of the package must be in it."""
+    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    (path,) = folder.glob("*.whl")
+    tracked = run("git", "ls-files", "src/attsvm", cwd=ROOT).split()
+    packed = {f"src/{name}" for name in zipfile.ZipFile(path).namelist()}
+    if missing := sorted(set(tracked) - packed):
+        sys.exit(f"{path.name} lacks {', '.join(missing)}")
+    return path
+
+
+def environment(interpreter: str, folder: Path, *packages: str) -> Path:
+    """Return the folder of commands of a new environment that holds the packages."""
+    run(interpreter, "-m", "venv", folder, cwd=folder.parent)
+    pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q", "-c", CONSTRAINTS)
+    run(*pip, *packages, cwd=folder.parent)
+    return folder / "bin"
+
+
+def main() -> None:
+    """Check each version in turn."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--newest", action="store_true", help="only the newest Python of this machine")
+    parser.add_argument("--demo", metavar="VERSION", help="also run the demo, with the extra cli, on this version")
+    options = parser.parse_args()
+
+    paths = interpreters()
+    if options.newest:
+        paths = dict([max(paths.items(), key=lambda item: VERSIONS.index(item[0]))])
+    elif absent := [version for version in VERSIONS if version not in paths]:
+        print(f"no Python {', '.join(absent)} on this machine")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        package = wheel(folder)
+        for part in ("tests", "docs/skipped-tests.md", "pyproject.toml"):
+            target = folder / "outside" / part
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, target)
+        for version, interpreter in paths.items():
+            commands = environment(interpreter, folder / f"core-{version}", str(package), *TOOLS)
+            # The methods one by one take two minutes and depend on no version of Python.
+            selection = (*CORE_TESTS, "-k", "not forced_method", "-q", "-p", "no:cacheprovider")
+            printed = run(commands / "python", "-m", "pytest", *selection, cwd=folder / "outside", OMP_NUM_THREADS="1")
+            print(f"Python {version}, {package.name}: {printed.splitlines()[-1].strip('= ')}", flush=True)
+        if options.demo:
+            target = folder / f"demo-{options.demo}"
+            commands = environment(paths[options.demo], target, f"attsvm[cli] @ {package.as_uri()}")
+            printed = run(commands / "attsvm", "study", "digits", cwd=folder, COLUMNS="120")
+            print(f"Python {options.demo}, demo: {printed.strip().splitlines()[-1]}")
+
+
+if __name__ == "__main__":
+    main()

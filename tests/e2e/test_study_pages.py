@@ -1,0 +1,92 @@
+"""A study of texts and the comparison of two studies, in a browser: every word on the screen, axe-core content."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attsvm.data.text import LabelledTexts, word_dataset
+from attsvm.report.comparison import write_comparison
+from attsvm.report.study import write_study
+from attsvm.study import Settings, study
+from attsvm.study.comparison import compare, read_record
+
+
+def texts() -> LabelledTexts:
+    rng = np.random.default_rng(5)
+    common = [f"word{k}" for k in range(12)]
+    marks = {1.0: ["good", "fine"], -1.0: ["bad", "poor"]}
+    labels = np.where(np.arange(40) % 2, 1.0, -1.0)
+    made = [", ".join(rng.permutation([*rng.choice(common, 4), rng.choice(marks[y])])) for y in labels.tolist()]
+    return LabelledTexts("told.csv", tuple(made), labels, ("good", "bad"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pages")
+    data = word_dataset(texts())
+    for name, steps in (("short", 40), ("long", 120)):
+        settings = Settings(train=24, steps=steps, max_steps=steps, shuffles=0, time_limit=2.0)
+        write_study(study(data, settings), folder / name, f"attsvm study told.csv --steps {steps}")
+    found = compare(read_record(folder / "short"), read_record(folder / "long"))
+    write_comparison(found, folder / "compared", "attsvm compare short long")
+    return folder
+
+
+@pytest.fixture(params=["long/report.html", "compared/compare.html"])
+def report(request: pytest.FixtureRequest, folder: Path) -> Path:
+    return folder / request.param
+
+
+def test_nothing_is_wider_than_the_window(page) -> None:
+    assert page.said == []
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    cut = """[...document.querySelectorAll('p, h1, h2, h3, li, dd, td, th, .formula')].filter(
+        (one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).clipPath === 'none'
+            && !one.closest('thead'))"""
+    assert page.evaluate(f"{cut}.map((one) => one.textContent)") == []
+
+
+def test_formulas_are_drawn(page) -> None:
+    heights = page.evaluate(
+        "[...document.querySelectorAll('.formula math')].map((one) => one.getBoundingClientRect().height)"
+    )
+    assert len(heights) == 2
+    assert min(heights) > 12
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+def test_axe_finds_nothing(violations, folder: Path, width: int, scheme: str) -> None:
+    for page in ("long/report.html", "compared/compare.html"):
+        assert violations(folder / page, width, scheme) == [], page
+
+
+def test_marks_differ_by_more_than_colour(browser, folder: Path) -> None:
+    opened = browser.new_page(viewport={"width": 1280, "height": 800})
+    opened.goto((folder / "long" / "report.html").as_uri())
+    look = """(name) => { const one = getComputedStyle(document.querySelector(`.excerpt .${name}:not(.selected.best)`));
+        return [one.fontWeight, one.borderBottomStyle, one.borderTopStyle]; }"""
+    assert opened.evaluate(look, "selected") == ["700", "solid", "solid"]
+    assert opened.evaluate(look, "support") == ["400", "dashed", "none"]
+    shown = opened.evaluate("[...document.querySelectorAll('.passage')].map((one) => one.textContent)")
+    assert set(shown) <= set(texts().texts)
+    notes = opened.inner_text("#passages")
+    for word in opened.evaluate("[...document.querySelectorAll('.excerpt .token')].map((one) => one.textContent)"):
+        assert f"“{word}”" in notes
+    opened.close()
+
+
+def test_the_comparison_says_what_its_json_says(browser, folder: Path) -> None:
+    opened = browser.new_page(viewport={"width": 400, "height": 800})
+    opened.goto((folder / "compared" / "compare.html").as_uri())
+    kept = json.loads((folder / "compared" / "compare.json").read_text(encoding="utf-8"))
+    shown = opened.inner_text("main")
+    for rows in kept["tables"].values():
+        for row in rows:
+            assert {row["label"], row["first"], row["second"]} <= set(shown.replace(" *", "").split("\n"))
+    labels = "[...document.querySelectorAll('.compared td')].map((one) => getComputedStyle(one, '::before').content)"
+    assert set(opened.evaluate(labels)) == {'"short"', '"long"', '"difference"'}
+    opened.close()

@@ -1,0 +1,110 @@
+"""Models that hold a matrix a head, as TransformerLens' do, and objects that hold a model, as nnsight's do."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from attsvm.pretrained import extract_head, extract_heads
+from pretrained_models import batch, tiny
+
+B, T, D, HEADS, WIDTH = 3, 7, 12, 4, 6
+
+
+class HookPoint(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+class HookedAttention(nn.Module):
+    """The shapes, names and order of operations of TransformerLens' attention; grouped keys and rotary on demand."""
+
+    def __init__(self, groups: int, rotary: bool) -> None:
+        super().__init__()
+        self.W_Q = nn.Parameter(torch.randn(HEADS, D, WIDTH))
+        self.b_Q = nn.Parameter(torch.randn(HEADS, WIDTH))
+        self._W_K = nn.Parameter(torch.randn(groups, D, WIDTH))
+        self._b_K = nn.Parameter(torch.randn(groups, WIDTH))
+        self.repeats, self.rotary = HEADS // groups, rotary
+        self.hook_q, self.hook_k, self.hook_attn_scores, self.hook_pattern = (HookPoint() for _ in range(4))
+        self.register_buffer("IGNORE", torch.tensor(-torch.inf))
+
+    @property
+    def W_K(self) -> torch.Tensor:
+        return self._W_K.repeat_interleave(self.repeats, dim=0)
+
+    @property
+    def b_K(self) -> torch.Tensor:
+        return self._b_K.repeat_interleave(self.repeats, dim=0)
+
+    def _turn(self, x: torch.Tensor) -> torch.Tensor:
+        angles = torch.arange(T)[:, None] / 10.0 ** torch.arange(2)  # (T, pairs)
+        pairs = torch.view_as_complex(x[..., :4].unflatten(-1, (2, 2)).contiguous())
+        turned = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)[:, None]).flatten(-2)
+        return torch.cat([turned, x[..., 4:]], dim=-1)
+
+    def forward(self, query_input: torch.Tensor, key_input: torch.Tensor, value_input: torch.Tensor) -> torch.Tensor:
+        q = self.hook_q(torch.einsum("btd,hdw->bthw", query_input, self.W_Q) + self.b_Q)
+        k = self.hook_k(torch.einsum("btd,hdw->bthw", key_input, self.W_K) + self.b_K)
+        if self.rotary:
+            q, k = self._turn(q), self._turn(k)
+        scores = (q.permute(0, 2, 1, 3) @ k.permute(0, 2, 3, 1)) / math.sqrt(WIDTH)
+        scores = torch.where(torch.ones(T, T, dtype=torch.bool).tril(), scores, self.IGNORE)
+        pattern = self.hook_pattern(torch.softmax(self.hook_attn_scores(scores), dim=-1))
+        return (pattern @ value_input[:, None]).mean(dim=1)
+
+
+class HookedModel(nn.Module):
+    """Two blocks behind a normalisation, with a configuration under the name that TransformerLens gives it."""
+
+    def __init__(self, groups: int = HEADS, *, rotary: bool = False) -> None:
+        super().__init__()
+        self.cfg = SimpleNamespace(n_layers=2)
+        self.embed = nn.Embedding(20, D)
+        self.blocks = nn.ModuleList(
+            nn.ModuleDict({"ln1": nn.LayerNorm(D), "attn": HookedAttention(groups, rotary)}) for _ in range(2)
+        )
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        residual = self.embed(input)
+        for block in self.blocks:
+            assert isinstance(block, nn.ModuleDict)
+            x = block["ln1"](residual)
+            residual = residual + block["attn"](x, x, x)
+        return residual
+
+
+@pytest.mark.parametrize(("groups", "rotary"), [(4, False), (2, False), (4, True), (2, True)])
+def test_heads_by_the_tensors_of_a_module(groups: int, rotary: bool) -> None:
+    torch.manual_seed(0)
+    model = HookedModel(groups, rotary=rotary)
+    tokens = torch.randint(0, 20, (B, T))
+    patterns = []
+    for block in model.blocks:
+        assert isinstance(block, nn.ModuleDict)
+        block["attn"].hook_pattern.register_forward_hook(lambda module, args, out: patterns.append(out))
+    heads = list(extract_heads(model, {"input": tokens}))
+    assert [(head.layer, head.head) for head in heads] == [(layer, head) for layer in range(2) for head in range(4)]
+    for head in heads:
+        assert head.error <= 1e-5  # scores are of size 20, and wrong by some roundings of that
+        assert head.rotary == rotary
+        assert head.self_attention
+        np.testing.assert_array_equal(head.ids, tokens.numpy())
+        theirs = patterns[-2 + head.layer].detach().double().numpy()[:, head.head]
+        np.testing.assert_allclose(head.attention(), theirs[head.sequence, head.position], atol=1e-5)
+        if not rotary:
+            attention = model.blocks[head.layer].attn
+            K, Q = attention.W_K[head.head].double(), attention.W_Q[head.head].double()
+            W = head.W[:, :-1] * math.sqrt(WIDTH)
+            np.testing.assert_allclose(W, (K @ Q.T).detach().numpy(), rtol=1e-12)
+
+
+def test_an_object_that_holds_a_model() -> None:
+    model = tiny("gpt2")
+    wrapped = SimpleNamespace(_model=model)
+    assert extract_head(wrapped, 1, 2, batch("gpt2")).error == extract_head(model, 1, 2, batch("gpt2")).error

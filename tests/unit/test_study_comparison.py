@@ -1,0 +1,220 @@
+"""Two studies beside each other: intervals of differences, what differs, what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom, multinomial
+
+from attsvm import TokenData
+from attsvm.cli import main
+from attsvm.data.dataset import Dataset
+from attsvm.data.images import read_patches
+from attsvm.data.passages import Passages
+from attsvm.report.comparison import numbers, write_comparison
+from attsvm.report.study import verdict
+from attsvm.study import Settings, study
+from attsvm.study.comparison import Record, compare, read_record
+from attsvm.study.intervals import difference_interval, mean_difference_interval, paired_interval
+from attsvm.study.numbers import row_digest
+
+
+@pytest.mark.parametrize(("p", "q", "n", "m"), [(0.5, 0.5, 20, 20), (0.9, 0.7, 30, 20), (0.8, 0.95, 40, 25)])
+def test_coverage_of_differences_of_different_rows(p: float, q: float, n: int, m: int) -> None:
+    """Exactly, by summing over all outcomes; Agresti and Caffo report coverage about the level at such sizes."""
+    covered = 0.0
+    first, second = binom.pmf(np.arange(n + 1), n, p), binom.pmf(np.arange(m + 1), m, q)
+    for a, b in product(range(n + 1), range(m + 1)):
+        low, high = difference_interval((a, b), (n, m))
+        covered += first[a] * second[b] * (low <= q - p <= high)
+    assert 0.93 <= covered <= 0.99
+
+
+@pytest.mark.parametrize("cells", [(0.1, 0.1), (0.2, 0.05), (0.02, 0.15)])
+def test_coverage_of_differences_of_the_same_rows(cells: tuple[float, float]) -> None:
+    n, covered = 40, 0.0
+    law = multinomial(n, [*cells, 1 - sum(cells)])
+    for gained in range(n + 1):
+        for lost in range(n + 1 - gained):
+            low, high = paired_interval(gained, lost, n)
+            covered += law.pmf([gained, lost, n - gained - lost]) * (low <= cells[0] - cells[1] <= high)
+    assert 0.93 <= covered <= 0.995
+
+
+def test_pairing_is_what_makes_an_interval_short() -> None:
+    paired = paired_interval(3, 1, 100)
+    unpaired = difference_interval((80, 82), (100, 100))
+    assert paired[1] - paired[0] < 0.5 * (unpaired[1] - unpaired[0])
+
+
+def test_means_of_draws() -> None:
+    first, second = np.array([0.4, 0.5, 0.6]), np.array([0.5, 0.6, 0.7, 0.8])
+    from scipy.stats import ttest_ind
+
+    expected = ttest_ind(second, first, equal_var=False).confidence_interval()
+    assert mean_difference_interval(first, second) == pytest.approx((expected.low, expected.high))
+    assert mean_difference_interval(first[:1], second) is None
+    assert mean_difference_interval(np.full(3, 0.5), np.full(2, 0.75)) == (0.25, 0.25)
+
+
+@cache
+def content(seed: int = 0, steps: int = 60, n: int = 12, name: str = "data", train: int = 8) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    labels = np.where(np.arange(n) % 2, 1.0, -1.0)
+    data = Dataset(name, TokenData(rng.standard_normal((n, 3, 6)), rng.standard_normal((n, 4)), labels))
+    settings = Settings(train=train, steps=steps, max_steps=steps, shuffles=3, seed=seed, time_limit=2.0)
+    return json.loads(json.dumps(verdict(study(data, settings), f"attsvm study {name}"), allow_nan=False))
+
+
+def written(folder: Path, made: dict[str, Any]) -> Path:
+    folder.mkdir()
+    (folder / "verdict.json").write_text(json.dumps(made), encoding="utf-8")
+    return folder
+
+
+def test_a_study_does_not_differ_from_itself() -> None:
+    found = compare(Record("a", content()), Record("b", content()))
+    assert found.settings == []
+    assert not any(claim.changed for claim in found.claims)
+    rows = [row for rows in found.tables.values() for row in rows]
+    assert len(rows) > 15
+    for row in rows:
+        assert row.first == row.second
+        assert row.difference.split(" ")[0] in ("0", "0.0", "0.0°")
+        assert not row.differs
+
+
+def test_settings_and_numbers_that_differ_are_told() -> None:
+    found = compare(Record("a", content()), Record("b", content(steps=400)))
+    assert found.settings == [("steps", 60, 400), ("max_steps", 60, 400)]
+    assert "The rows held out are the same" in found.cautions[0]
+    angles = {row.label: row for row in found.tables["Correlation, as an angle"]}
+    row = angles["W with its Frobenius SVM"]
+    values = [record.value("correlation_W_frobenius") for record in (found.first, found.second)]
+    shift = np.degrees(np.arccos(values[1])) - np.degrees(np.arccos(values[0]))
+    assert row.difference == f"{shift:+.1f}°".replace("-", "−")
+    assert row.differs is None
+    claims = {claim.key: claim for claim in found.claims}
+    one = {claim["key"]: claim["holds"] for claim in content()["claims"]}
+    two = {claim["key"]: claim["holds"] for claim in content(steps=400)["claims"]}
+    assert {key for key, claim in claims.items() if claim.changed} == {key for key in one if one[key] is not two[key]}
+
+
+def test_other_rows_are_not_paired_and_other_data_are_said() -> None:
+    seeds = compare(Record("a", content()), Record("b", content(seed=1)))
+    assert any(caution.startswith("The rows held out differ") for caution in seeds.cautions)
+    assert ("seed", 0, 1) in seeds.settings
+    sets = compare(Record("a", content()), Record("b", content(name="other")))
+    assert sets.cautions[0].startswith("The data differ, data and other")
+    everything = compare(Record("a", content()), Record("b", content(train=12)))
+    assert "Right on rows held out" not in everything.tables
+    assert any("Nothing is held out" in caution for caution in everything.cautions)
+    assert ("training rows", 8, 12) in everything.settings
+
+
+def test_rows_are_known_by_their_texts_or_images_whatever_their_vectors() -> None:
+    labels, mask = np.array([1.0, -1.0]), np.ones((2, 2), bool)
+    tokens = [TokenData(np.full((2, 2, 3), scale), np.ones((2, 2)), labels) for scale in (1.0, 2.0)]
+    texts = Passages.of_texts(["a b", "c d"], [[(0, 1, 0)], [(0, 1, 0)]])
+    others = Passages.of_texts(["a b", "c e"], [[(0, 1, 0)], [(0, 1, 0)]])
+    names = Passages.of_names(np.array([["a", "b"], ["c", "d"]]), mask)
+    assert row_digest(Dataset("d", tokens[0])) != row_digest(Dataset("d", tokens[1]))
+    one, two = (Dataset("d", data, passages=texts) for data in tokens)
+    assert row_digest(one) == row_digest(two) != row_digest(Dataset("d", tokens[0], passages=others))
+    assert row_digest(Dataset("d", tokens[0], passages=names)) == row_digest(Dataset("d", tokens[0]))
+    images = read_patches(np.arange(16.0).reshape(2, 2, 4), None, 2, 2)
+    one, two = (Dataset("d", data, patches=images) for data in tokens)
+    assert row_digest(one) == row_digest(two)
+    assert row_digest(one.take(np.array([0]))) != row_digest(one.take(np.array([1])))
+
+
+def test_a_clear_difference_is_marked() -> None:
+    """Of 100 rows 30 are won and none lost: zero lies outside any sensible interval."""
+    made = []
+    for hits in ("0" * 30 + "1" * 70, "1" * 100):
+        changed = json.loads(json.dumps(content()))
+        changed["series"]["held_out"] = {"digest": "same", "rows": 100, "right": {"W": hits, "uniform": "01" * 50}}
+        made.append(Record("study", changed))
+    rows = {row.label: row for row in compare(made[0], made[1]).tables["Right on rows held out"]}
+    assert rows["trained W"].differs
+    assert rows["trained W"].difference.startswith("+30.0 points")
+    assert not rows["uniform attention"].differs
+
+
+def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "one", content())
+    written(tmp_path / "two", content(steps=400, name="<b>"))
+    assert main(["compare", "one", "two", "--out", "out"]) == 0
+    said = capsys.readouterr().out
+    assert "steps: 60 against 400" in said
+    assert f"Page: {Path('out') / 'compare.html'}" in said
+    page = (tmp_path / "out" / "compare.html").read_text(encoding="utf-8")
+    assert "<b>" not in page.split('class="caution"')[1].split("</p>")[0]
+    assert "one and two" in page
+    kept = json.loads((tmp_path / "out" / "compare.json").read_text(encoding="utf-8"))
+    assert kept["first"]["name"] == "one"
+    assert kept["tables"]["Right on rows held out"][0]["label"] == "uniform attention"
+    assert main(["compare", "two", "one", "--out", "out"]) == 0
+    assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+def test_every_part_of_a_table_names_its_role(tmp_path: Path) -> None:
+    found = compare(Record("a", content()), Record("b", content(steps=400)))
+    page = write_comparison(found, tmp_path, "attsvm compare a b").read_text(encoding="utf-8")
+    for tag, roles in (
+        ("tr", {"row"}),
+        ("td", {"cell"}),
+        ("th", {"columnheader", "rowheader"}),
+        ("tbody", {"rowgroup"}),
+    ):
+        parts = re.findall(rf"<{tag}\b[^>]*>", page)
+        assert {match[1] for part in parts if (match := re.search(r'role="(\w+)"', part))} == roles
+        assert all("role=" in part for part in parts)
+    assert '<th role="rowheader" scope="row">' in page
+
+
+def test_studies_of_equal_names_are_called_by_letters(tmp_path: Path) -> None:
+    found = compare(Record("same", content()), Record("same", content(steps=400)))
+    page = write_comparison(found, tmp_path, "attsvm compare x/same y/same").read_text(encoding="utf-8")
+    assert "A and B" in page
+    assert numbers(found, "")["second"]["name"] == "same"
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        (None, "is no directory; a directory that attsvm study has written was expected."),
+        ({}, "holds no verdict.json; a directory"),
+        ({"verdicts.json": "{}"}, "holds a reproduction; a directory"),
+        ({"inspect.json": "{}"}, "holds an inspection; a directory"),
+        ({"verdict.json": "{"}, "is damaged or of something else"),
+        ({"verdict.json": "[1]"}, "is damaged or of something else"),
+        (
+            {"verdict.json": '{"complete": false, "stopped_in": "Training W"}'},
+            "interrupted, in the stage “Training W”; a finished one was expected.",
+        ),
+        ({"verdict.json": '{"complete": true, "attsvm": "0.1"}'}, "by attsvm 0.1, which kept no curves; run"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(files: dict[str, str] | None, sentence: str, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    if files is not None:
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r".*".join(map(str, sentence.split("*")))):
+        read_record(folder)
+
+
+def test_a_study_is_not_compared_with_itself(tmp_path: Path, capsys) -> None:
+    folder = written(tmp_path / "one", content())
+    assert main(["compare", str(folder), str(folder / ".")]) == 2
+    assert "are one directory; two studies were expected." in " ".join(capsys.readouterr().err.split())
