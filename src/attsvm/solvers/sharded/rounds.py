@@ -292,7 +292,7 @@ class Shards(Collection):
         if inner.W is None or inner.dual is None:
             self.control.stopped = self.control.stopped or inner.stopped
             return None
-        self.control.method = f"shards ({inner.method})"
+        self.control.method = f"shards ({inner.method or 'warm start'})"
         return inner.W, inner.dual
 
     def _near(self, state: State, restriction: Restriction, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
