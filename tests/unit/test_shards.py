@@ -200,6 +200,9 @@ def test_other_claims_that_are_not_so_are_refuted() -> None:
 
 def test_the_method_of_multipliers_ends_on_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "MANY_ENTRIES", 1)
+    contradicted = solve(cut(FAMILIES["contradicted"].make(np.random.default_rng(1), 40, 8, 4), 10))
+    assert contradicted.status is Status.INFEASIBLE
+    assert contradicted.verify()
     for name in ("planted", "several"):
         problem = make(name, 60, 8, 6)
         prior = 0.3 * np.random.default_rng(1).standard_normal(problem.shape[2:])

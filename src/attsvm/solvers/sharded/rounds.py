@@ -55,6 +55,8 @@ SAMPLE = 2000
 # Entries of W from which a Euclidean hard margin begins with the method of multipliers, its first weight (constraints
 # have lengths near one), its accuracy in parts of the root of the gap, and the gap and the round that end it.
 MANY_ENTRIES, PENALTY, GRADIENT, CLOSE, STEPS = 400, 100.0, 1e-2, 2e-4, 60
+# Rounds after which contradictory constraints are suspected where no W has a positive margin.
+DOUBTFUL = 4
 # The weight grows by ten while multipliers are more than this part of the entries of W, which not all are active in the
 # end, and by two while a step takes fewer products than this.
 CROWDED, PRODUCTS = 1.5, 1000
@@ -260,8 +262,12 @@ class Shards(Collection):
         elif state.penalty:
             self._join(state, restriction, answer)
             more = True
-            if control.state.gap <= CLOSE or state.rounds >= STEPS:
+            # Multipliers of contradictory constraints grow without end.
+            hopeless = np.isinf(control.state.gap) and state.rounds >= DOUBTFUL
+            if hopeless or control.state.gap <= CLOSE or state.rounds >= STEPS:
                 state.penalty = 0.0
+                if hopeless:
+                    state.dual = np.zeros(len(state.dual))
                 state.target = max(0.5 * control.tol, FINER * min(control.state.gap, ROUGH))
         else:
             self._join(state, restriction, answer)
@@ -286,7 +292,7 @@ class Shards(Collection):
         if inner.W is None or inner.dual is None:
             self.control.stopped = self.control.stopped or inner.stopped
             return None
-        self.control.method = f"shards ({inner.method})"
+        self.control.method = f"shards ({inner.method or 'warm start'})"
         return inner.W, inner.dual
 
     def _near(self, state: State, restriction: Restriction, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
