@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attsvm.cli import main
-from attsvm.pretrained.hidden import hidden_states
+from attsvm.pretrained.hidden import hidden_spans, hidden_states
 from pretrained_models import SENTENCES, minilm, minilm_path
 
 
@@ -31,6 +31,7 @@ def test_study_of_texts(table: Path, tmp_path: Path, with_model: bool) -> None:
     assert verdict["data"] == "texts.csv, second against first"
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert ("last hidden states of model" if with_model else "fitted on the file") in page
+    assert "Closest decision 1" in page
 
 
 def test_hidden_states_are_those_of_the_words() -> None:
@@ -39,6 +40,17 @@ def test_hidden_states_are_those_of_the_words() -> None:
     alone = hidden_states(model, tokenizer, SENTENCES[1:2])
     assert [len(rows) for rows in found] == [len(tokenizer.tokenize(text)) for text in SENTENCES[:2]]
     np.testing.assert_allclose(found[1], alone[0], atol=1e-5)  # float32, padded or not
+
+
+def test_spans_are_the_words_of_the_hidden_states() -> None:
+    model, tokenizer = minilm()
+    texts = ["Unbelievably, she  sang!", *SENTENCES[:2]]
+    spans = hidden_spans(tokenizer, texts)
+    assert spans is not None
+    for text, of_text, states in zip(texts, spans, hidden_states(model, tokenizer, texts), strict=True):
+        assert [row for _, _, row in of_text] == list(range(len(states)))
+        read = [text[first:end].lower() for first, end, _ in of_text]
+        assert read == [word.removeprefix("##") for word in tokenizer.tokenize(text)]
 
 
 @pytest.mark.parametrize(

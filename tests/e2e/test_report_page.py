@@ -45,6 +45,18 @@ def test_every_picture_is_drawn_and_described(page) -> None:
         assert embedded > 1000
 
 
+def test_a_dark_page_turns_charts_round_and_leaves_images_alone(browser, report: Path) -> None:
+    opened = browser.new_page(color_scheme="dark")
+    opened.goto(report.as_uri())
+    turned = "[...document.images].filter((one) => getComputedStyle(one).filter !== 'none').map((one) => one.alt)"
+    alone = opened.evaluate("[...document.images].map((one) => one.alt)")
+    for alt in opened.evaluate(turned):
+        alone.remove(alt)
+    assert len(alone) == 2
+    assert all("patch" in alt and "raining image" in alt for alt in alone)
+    opened.close()
+
+
 def test_the_narrow_window_gets_the_narrow_pictures(page) -> None:
     size = page.evaluate("[window.innerWidth, document.querySelector('#correlation img').naturalWidth]")
     # 3.7 and 7.6 inches at 96 pixels each, or 72 points, as the browser reads the SVG's unit.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -15,11 +16,14 @@ from scipy.stats import binom, multinomial
 from attsvm import TokenData
 from attsvm.cli import main
 from attsvm.data.dataset import Dataset
+from attsvm.data.images import read_patches
+from attsvm.data.passages import Passages
 from attsvm.report.comparison import numbers, write_comparison
 from attsvm.report.study import verdict
 from attsvm.study import Settings, study
 from attsvm.study.comparison import Record, compare, read_record
 from attsvm.study.intervals import difference_interval, mean_difference_interval, paired_interval
+from attsvm.study.numbers import row_digest
 
 
 @pytest.mark.parametrize(("p", "q", "n", "m"), [(0.5, 0.5, 20, 20), (0.9, 0.7, 30, 20), (0.8, 0.95, 40, 25)])
@@ -115,6 +119,22 @@ def test_other_rows_are_not_paired_and_other_data_are_said() -> None:
     assert ("training rows", 8, 12) in everything.settings
 
 
+def test_rows_are_known_by_their_texts_or_images_whatever_their_vectors() -> None:
+    labels, mask = np.array([1.0, -1.0]), np.ones((2, 2), bool)
+    tokens = [TokenData(np.full((2, 2, 3), scale), np.ones((2, 2)), labels) for scale in (1.0, 2.0)]
+    texts = Passages.of_texts(["a b", "c d"], [[(0, 1, 0)], [(0, 1, 0)]])
+    others = Passages.of_texts(["a b", "c e"], [[(0, 1, 0)], [(0, 1, 0)]])
+    names = Passages.of_names(np.array([["a", "b"], ["c", "d"]]), mask)
+    assert row_digest(Dataset("d", tokens[0])) != row_digest(Dataset("d", tokens[1]))
+    one, two = (Dataset("d", data, passages=texts) for data in tokens)
+    assert row_digest(one) == row_digest(two) != row_digest(Dataset("d", tokens[0], passages=others))
+    assert row_digest(Dataset("d", tokens[0], passages=names)) == row_digest(Dataset("d", tokens[0]))
+    images = read_patches(np.arange(16.0).reshape(2, 2, 4), None, 2, 2)
+    one, two = (Dataset("d", data, patches=images) for data in tokens)
+    assert row_digest(one) == row_digest(two)
+    assert row_digest(one.take(np.array([0]))) != row_digest(one.take(np.array([1])))
+
+
 def test_a_clear_difference_is_marked() -> None:
     """Of 100 rows 30 are won and none lost: zero lies outside any sensible interval."""
     made = []
@@ -144,6 +164,21 @@ def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert kept["tables"]["Right on rows held out"][0]["label"] == "uniform attention"
     assert main(["compare", "two", "one", "--out", "out"]) == 0
     assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+def test_every_part_of_a_table_names_its_role(tmp_path: Path) -> None:
+    found = compare(Record("a", content()), Record("b", content(steps=400)))
+    page = write_comparison(found, tmp_path, "attsvm compare a b").read_text(encoding="utf-8")
+    for tag, roles in (
+        ("tr", {"row"}),
+        ("td", {"cell"}),
+        ("th", {"columnheader", "rowheader"}),
+        ("tbody", {"rowgroup"}),
+    ):
+        parts = re.findall(rf"<{tag}\b[^>]*>", page)
+        assert {match[1] for part in parts if (match := re.search(r'role="(\w+)"', part))} == roles
+        assert all("role=" in part for part in parts)
+    assert '<th role="rowheader" scope="row">' in page
 
 
 def test_studies_of_equal_names_are_called_by_letters(tmp_path: Path) -> None:

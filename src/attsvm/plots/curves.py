@@ -56,12 +56,20 @@ def _draw_run(ax: Axes, run: Run) -> None:
             correlation_text(run.correlation), (step[-1], float(nines(run.correlation))), xytext=(-7, 0),
             textcoords="offset points", ha="right", va="center", color=NORM_COLOURS[run.own], weight="bold",
         )  # fmt: skip
-    if 1 < run.settled_at < step[-1]:
-        ax.axvline(run.settled_at, color=QUIET, lw=0.8, ls=":")
-        ax.annotate(
-            "selection final", (run.settled_at, 1.0), xycoords=("data", "axes fraction"), xytext=(-4, -2),
-            textcoords="offset points", ha="right", va="top", color=QUIET, fontsize=7.5,
-        )  # fmt: skip
+
+
+def _mark_settling(ax: Axes, run: Run) -> None:
+    """Say from where on no query changes its token, at the top or below a final correlation that stands there."""
+    if not 1 < run.settled_at < run.trace.step[-1]:
+        return
+    bottom, top = ax.get_ylim()
+    final = bottom if run.correlation is None else float(nines(run.correlation))
+    height = 0.86 if (final - bottom) / (top - bottom) > 0.9 else 1.0
+    ax.axvline(run.settled_at, color=QUIET, lw=0.8, ls=":")
+    ax.annotate(
+        "selection final", (run.settled_at, height), xycoords=("data", "axes fraction"), xytext=(-4, -2),
+        textcoords="offset points", ha="right", va="top", color=QUIET, fontsize=7.5,
+    )  # fmt: skip
 
 
 def correlation_figure(runs: dict[str, Run], width: float) -> Figure:
@@ -79,6 +87,7 @@ def correlation_figure(runs: dict[str, Run], width: float) -> Figure:
             _draw_run(ax, run)
             step_axis(ax, run.trace.step[-1])
             _nines_axis(ax, float(top), float(bottom))
+            _mark_settling(ax, run)
             ax.set_title(TITLES[run.parameterization])
         legend_below(figure, axes, 3)
     return figure

@@ -84,8 +84,8 @@ _TABLE_TAG = re.compile(r"<(table|thead|tbody|tr|td|th)(?=[ >])(?P<rest>[^>]*)")
 def with_roles(html: str) -> Markup:
     """Name the role of every part of a table.
 
-    Where a style lays tables out as blocks or grids, so that all columns fit on a telephone, browsers no longer tell
-    screen readers that it is a table; the roles stay.
+    Where a style lays tables out as blocks or grids, so that all columns fit on a telephone, some browsers no longer
+    tell screen readers that it is a table; the roles stay.
     """
 
     def named(match: re.Match[str]) -> str:

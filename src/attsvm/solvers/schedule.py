@@ -52,6 +52,10 @@ GROWTH = 2.0
 # and (200, 32, 24), all families, the worst is 2.9 times the best method; with .5 for the first 3.1, with .35 3.9, and
 # with the interior point before the second turn 4.1.
 FIRST, SECOND, INTERIOR = (0.4, 0), (0.3, 1), (0.75, 1)
+# The same for the active-set method where it comes first, so that what comes last waits for .2 more. With few
+# constraints held it ends within .6: on labels of a random matrix, 15 classes in 25 dimensions and 750 inputs, it takes
+# 53 ms, and 250 where it is put aside at .4; at .5 it still is with 10 classes and 13.
+EXCHANGES = (0.6, 0)
 INTERIOR_STEPS = 16
 # Frobenius: share of the interior point's work in its first turn while coordinate passes are not compiled, which takes
 # longer than most first problems. It comes first then, as it needs no kernel.
@@ -62,8 +66,10 @@ ONE_CALL_PATIENCE, STACK_PATIENCE, NUCLEAR_PATIENCE = 3.0, 15.0, 4.0
 # Frobenius: constraints held up to which the active-set method comes first (twice as many where the bound on ||W||
 # tells of near duplicates). Exchanging them one by one costs the square of their number each; Newton changes many at
 # once. At (100, 32, 24), 350 held, they take 10 and 8 ms, at (150, 20, 40), 640 held, 60 and 30; correlated tokens at
-# (200, 32, 24), 329 by the guess and 250 in the end, 9 and 55.
-FEW_SUPPORTS = 350
+# (200, 32, 24), 329 by the guess and 250 in the end, 9 and 55. With 400 entries of W, all held by the guess, exchanges
+# took .3 to .5 of the time of turns with Newton first on four of them; of eleven problems of 100 to 400 entries on which
+# nothing was chosen five took .2 to .5 of their time with both changes, the others .96 to 1.06.
+FEW_SUPPORTS = 400
 # Newton from this gap on takes one or two factorisations, and more from further off, which pays while they are small.
 NEWTON_GAP, EARLY_GAP, SMALL_FACTOR = 1e-5, 1e-3, 700
 # No more multipliers than W has entries lie between their bounds at the end. The second derivatives of twice as many

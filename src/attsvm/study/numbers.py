@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.data.dataset import Dataset
 from attsvm.study.results import Run, Study
 from attsvm.study.spectrum import certified_rank
 from attsvm.study.words import share_text
@@ -82,13 +83,10 @@ def series(found: Study) -> dict[str, Any]:
     test = found.setup.test
     held_out = None
     if test is not None:
-        digest = hashlib.sha256()
-        for array in (test.tokens.tokens, test.tokens.queries, test.tokens.labels, test.mask):
-            digest.update(np.ascontiguousarray(array).tobytes())
         right = {
             row.key: "".join("01"[int(one)] for one in row.right) for row in found.accuracies if row.right is not None
         }
-        held_out = {"digest": digest.hexdigest()[:16], "rows": test.tokens.n, "right": right}
+        held_out = {"digest": row_digest(test), "rows": test.tokens.n, "right": right}
     return {
         "curves": {
             name: {"step": run.trace.step.tolist()}
@@ -98,6 +96,24 @@ def series(found: Study) -> dict[str, Any]:
         "shuffled_labels": {name: control.test.tolist() for name, control in found.shuffled_labels.items()},
         "held_out": held_out,
     }
+
+
+def row_digest(data: Dataset) -> str:
+    """Tell rows from others: by their texts or images where they have any, so that other vectors of them are the same.
+
+    Parameters
+    ----------
+    data : Dataset
+    """
+    digest = hashlib.sha256(np.ascontiguousarray(data.tokens.labels).tobytes())
+    if data.passages is not None and data.passages.prose:
+        digest.update("\0".join("".join(pieces) for pieces in data.passages.pieces).encode())
+    elif data.patches is not None:
+        digest.update(np.ascontiguousarray(data.patches.images).tobytes())
+    else:
+        for array in (data.tokens.tokens, data.tokens.queries, data.mask):
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def accuracy_lines(found: Study) -> list[tuple[str, str, str]]:

@@ -27,6 +27,7 @@ from attsvm.solvers.interior_point.euclidean import FrobeniusInteriorPoint, work
 from attsvm.solvers.schedule import (
     DEPENDENT,
     EARLY_GAP,
+    EXCHANGES,
     FEW_SUPPORTS,
     FIRST,
     INTERIOR,
@@ -102,7 +103,8 @@ def solve_setting(
     # The first method's own second turn comes after the others'.
     for key in [*order[1:], order[0]]:
         name, run = METHODS[key]
-        share, waits = INTERIOR if key == "interior_point" else FIRST if key == order[0] else SECOND
+        first = EXCHANGES if key == "active_set" else FIRST
+        share, waits = INTERIOR if key == "interior_point" else first if key == order[0] else SECOND
         if uncompiled and key == "interior_point":
             share = UNCOMPILED
         turns.append(Turn(name, run(setting, control, dual.copy()), share * work, 0 if key == order[0] else waits))
