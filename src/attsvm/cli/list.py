@@ -18,6 +18,6 @@ def list_experiments() -> int:
         for name in modules:
             one = registry.get(name)
             minutes = f"{one.minutes['quick']:.2g} / {one.minutes['full']:.2g} min"
-            print(f"  {name:22}{one.source:20}{minutes}")
+            print(f"  {name:22}{one.source:28}{minutes}")
             print(indent("\n".join(wrap(one.claim, width - 4)), "    "))
     return Exit.DONE
