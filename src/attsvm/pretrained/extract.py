@@ -281,8 +281,10 @@ def inner_model(model: Any) -> Any:
 
 
 def _check_model(model: Any) -> None:
-    if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-        raise ValueError(f"model has type {type(model).__name__}; a transformers model was expected.")
+    if not isinstance(model, torch.nn.Module) or not any(hasattr(model, name) for name in ("config", "cfg")):
+        raise ValueError(
+            f"model has type {type(model).__name__}; a model of transformers or TransformerLens was expected."
+        )
 
 
 def chosen_calls(paths: list[str], layers: list[int | str] | None, model: Any) -> list[int]:

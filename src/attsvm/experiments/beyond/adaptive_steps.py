@@ -198,7 +198,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("setting", "n", "T", "d"),
-    # Processor time over two; the full time is extrapolated from the rate of a quick run.
+    # Processor time over two.
     minutes={"quick": 0.1, "full": 2.0},
     batch=12,
 )
