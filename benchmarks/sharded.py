@@ -1,6 +1,11 @@
 """Rounds, bytes and time of problems in pieces, as n, T, d and workers grow, with fitted exponents.
 
 python benchmarks/sharded.py [--full] [--out FILE]
+python benchmarks/sharded.py --mapped N FOLDER
+python benchmarks/sharded.py --words N V D
+
+The second writes planted (N, 64, 64) into the folder and reads it from there, the third asks N contexts for their next
+of V words; both print rounds as they end, with processor seconds and peak memory.
 
 Every instance is planted (a Gaussian matrix selects, so that a W exists) and cut into shards of a hundred queries at
 least. Processor seconds are those of this process and of the worker processes that it started, so that they say the
@@ -17,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from instances import planted
+from instances import Instance, planted, write
 
 from attsvm import ShardedProblem, solve
+from attsvm.solvers.common.control import IterationState
 
 # The sizes that are fixed while one grows; then what each of them grows through.
 BASE = {"n": 2000, "T": 16, "d": 10}
@@ -59,6 +65,26 @@ def _processor() -> float:
     return sum(one.ru_utime + one.ru_stime for one in usage)
 
 
+def next_words(n: int, V: int, d: int) -> ShardedProblem:
+    """Ask n contexts for the word that a Gaussian matrix prefers; scores are formed a thousand contexts at a time."""
+    rng = np.random.default_rng([10, n, V, d])
+    words, contexts, teacher = rng.standard_normal((V, d)), rng.standard_normal((n, d)), rng.standard_normal((d, d))
+    parts = (contexts[start : start + 1000] @ teacher.T @ words.T for start in range(0, n, 1000))
+    return ShardedProblem.from_vocabulary(contexts, np.concatenate([part.argmax(axis=1) for part in parts]), words)
+
+
+def followed(problem: ShardedProblem) -> None:
+    """Solve one large instance, and print what its rounds took."""
+    began = _processor()
+
+    def say(state: IterationState) -> None:
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        spent = _processor() - began
+        print(f"gap {state.gap:.1e}, {spent:.1f} processor seconds, {memory:.2f} GB, {state.method}", flush=True)
+
+    print(solve(problem, callback=say))
+
+
 def exponent(rows: list[dict[str, Any]], size: str, quantity: str) -> float:
     """Slope of a quantity over a size, in logarithms."""
     x, y = (np.log([max(row[name], 1e-9) for row in rows]) for name in (size, quantity))
@@ -69,8 +95,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--mapped", nargs=2)
+    parser.add_argument("--words", nargs=3, type=int)
     options = parser.parse_args()
     measured(200, 8, 4)  # compiles
+    if options.mapped is not None:
+        folder = write(Instance("planted", (int(options.mapped[0]), 64, 64)), Path(options.mapped[1]), mapped=True)
+        followed(ShardedProblem.from_folder(folder))
+        return
+    if options.words is not None:
+        followed(next_words(*options.words))
+        return
     every: list[dict[str, Any]] = []
     for size, values in (FULL if options.full else QUICK).items():
         rows = [measured(**(BASE | {size: value})) for value in values]

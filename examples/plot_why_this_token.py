@@ -4,7 +4,7 @@ Why this token rather than that
 
 A model of two layers learns to continue texts that repeat. Its second layer then holds an induction head: the query, a
 token seen before, attends to what followed it then. Contrastive attribution says what that rests on: on the side of the
-keys, a head of the first layer that told each token which one came before it; on the side of the query, its embedding.
+keys, heads of the first layer that told each token which one came before it; on that of the query, its embedding.
 """
 
 import matplotlib.pyplot as plt

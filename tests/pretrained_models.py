@@ -75,6 +75,7 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
             "max_position_embeddings": 64,
         },
     ),
+    "llama4": ("Llama4TextConfig", {**_GROUPED, "head_dim": 8, "num_local_experts": 2, "intermediate_size_mlp": 16}),
     "gpt-oss": (
         "GptOssConfig",
         {**_GROUPED, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4},

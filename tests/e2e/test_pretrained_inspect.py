@@ -130,7 +130,7 @@ def test_an_encoder_decoder_and_a_head_that_is_refused() -> None:
     assert [len(heads) for _, heads in refusals(inspection)] == [1]
 
 
-def test_a_second_ctrl_c_keeps_the_heads_of_finished_layers() -> None:
+def test_a_second_ctrl_c_keeps_the_heads_that_are_done() -> None:
     _, tokenizer = minilm()
     torch.manual_seed(0)
     config = tf.BertConfig(
@@ -142,11 +142,12 @@ def test_a_second_ctrl_c_keeps_the_heads_of_finished_layers() -> None:
     )
 
     def progress(sentence: str, share: float) -> bool:
-        if sentence == "Inspecting layer 1":
+        if sentence.startswith("Inspecting heads: 2 of 4"):
             raise KeyboardInterrupt
         return False
 
-    inspection = inspect_model(tf.BertModel(config), tokenizer, SENTENCES[:6], queries=6, progress=progress)
+    options = {"queries": 6, "progress": progress, "interval": 0.0}
+    inspection = inspect_model(tf.BertModel(config), tokenizer, SENTENCES[:6], **options)
     assert [(head.layer, head.head) for head in inspection.heads] == [(0, 0), (0, 1)]
     assert not inspection.complete
 

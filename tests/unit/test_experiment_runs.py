@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attsvm.core.meter import Meter, duration
 from attsvm.experiments import runner
 from attsvm.experiments.compute import compute, cut, task_of
-from attsvm.experiments.meter import Meter, duration
 from attsvm.experiments.runner import Stopped, prepare, run
 from attsvm.experiments.seeds import trial_seeds
 from tiny_experiment import EXPERIMENT, Config

@@ -13,7 +13,7 @@ from attsvm.pretrained.ablation import check, flips
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
 FAMILIES = ["gpt2", "gpt2-scales", "opt", "vit", "bert", "distilbert", "llama", "mistral", "qwen2", "cohere", "phi",
-            "gpt-neox", "t5", "bart"]  # fmt: skip
+            "gpt-neox", "t5", "bart", "gptj", "bloom", "falcon"]  # fmt: skip
 SEQUENCE = {"vit": 1}  # of the others 2, which is padded on the left
 # Float32 logits and hidden states of two layers are wrong by some roundings, of 6e-8 each, of the sizes summed.
 ROUNDING = 100 * 6e-8
@@ -50,7 +50,7 @@ def test_sums_are_the_models_own_margin(family: str) -> None:
     assert split.keys.shape == split.queries.shape == (len(split.components), len(rows))
     np.testing.assert_allclose(split.pairs.sum(axis=1), split.keys.sum(axis=1), atol=tolerance)
     np.testing.assert_allclose(split.pairs.sum(axis=0), split.queries.sum(axis=1), atol=tolerance)
-    assert (split.bias != 0) == (family == "t5")
+    assert (split.bias != 0) == (family in ("t5", "bloom"))
     heads = [one for one in split.components if one.kind == "head"]
     assert [(one.layer, one.head) for one in heads] == [(0, h) for h in range(4)]
     assert len({one.name for one in split.components}) == len(split.components)
@@ -228,5 +228,9 @@ def test_what_cannot_be_split_is_refused() -> None:
         attribute(model, 1, 0, inputs, chosen=split.rival, rival=split.chosen).check()
     with pytest.raises(ValueError, match="2 times in a pass; weights of one layer"):
         attribute(tiny("albert"), 1, 0, batch("albert"))
+    with pytest.raises(ValueError, match="a norm or a latent stands between"):
+        attribute(tiny("qwen3"), 1, 0, batch("qwen3"))
+    with pytest.raises(ValueError, match="has a null token"):
+        attribute(tiny("gpt-oss"), 1, 0, batch("gpt-oss"))
     with pytest.raises(ValueError, match="attends from one sequence to another"):
         attribute(tiny("t5"), 3, 0, batch("t5"))

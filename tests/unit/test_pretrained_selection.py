@@ -133,7 +133,7 @@ def test_a_bias_that_makes_the_selection_is_part_of_the_margins() -> None:
 def test_long_contexts_are_thinned_without_regard_to_attention() -> None:
     head = _built(np.random.default_rng(9).standard_normal((6, 6)), b=3, T=80)
     audit = margin_audit(head, queries=60, norms=(), draws=2)
-    assert audit.among == 2048 // 60 + 1
+    assert audit.among == 1024 // 60 + 1
     assert len(audit.null["top1"].draws) == 2
 
 

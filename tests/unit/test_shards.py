@@ -6,7 +6,9 @@ import os
 import pickle
 import signal
 import struct
+import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,7 @@ def test_shards_agree_with_the_problem_in_memory(kind: str, norm: str | float) -
     whole, pieces = solve(problem, norm, tol=TOL, **options), solve(cut(problem, 7), norm, tol=TOL, **options)
     assert pieces.status is whole.status is Status.OPTIMAL
     assert pieces.gap <= TOL
+    assert pieces.verify()
     # Two certified answers differ by both their gaps at most.
     value = getattr(whole, "primal", whole.objective)
     assert pieces.primal == pytest.approx(value, rel=2.5 * TOL)
@@ -142,6 +145,73 @@ def test_margins_of_shared_words_agree_with_those_of_copies() -> None:
     )
     np.testing.assert_allclose(pulls, problem.adjoint(problem.rejected.astype(float)), atol=1e-11)
     assert solve(pieces, C=1.0).primal == pytest.approx(solve(problem, C=1.0).primal, rel=2.5 * TOL)
+
+
+def test_next_tokens_take_less_memory_than_their_scores() -> None:
+    n, V = 6000, 3000
+    rng = np.random.default_rng(4)
+    contexts, words = rng.standard_normal((n, 4)), rng.standard_normal((V, 4))
+    selected = np.concatenate([(part @ words.T).argmax(axis=1) for part in np.array_split(contexts, 20)])
+    pieces = ShardedProblem.from_vocabulary(contexts, selected, words, chunk=1000)
+    tracemalloc.start()
+    try:
+        solution = solve(pieces, callback=lambda state: True)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert solution.status is Status.CANCELLED
+    # The identity selects, and some multiple of it has margin one.
+    assert solution.lower_bound > 0
+    assert peak < 8 * n * V
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"W": 2.0}, "the norm is said to be"),
+        ({"objective": 0.5}, "the norm is said to be"),
+        ({"primal": 0.5}, "the objective at W is said to be"),
+        ({"lower_bound": 1.1, "upper_bound": 1.1}, "is said where"),
+    ],
+)
+def test_a_claim_that_is_not_so_is_refuted(change: dict[str, float], sentence: str) -> None:
+    solution = solve(cut(make("planted", 20, 6, 4), 7))
+    assert solution.verify()
+    scaled = {name: getattr(solution, name) * factor for name, factor in change.items()}
+    proof = replace(solution, **scaled).verify()
+    assert not proof
+    assert sentence in proof.statement
+
+
+def test_other_claims_that_are_not_so_are_refuted() -> None:
+    solution = solve(cut(make("planted", 20, 6, 4), 7))
+    refuted = replace(solution, status=Status.INFEASIBLE).verify()
+    assert not refuted
+    assert "expected together" in refuted.statement
+    loose = replace(solution, supports=replace(solution.supports, multiplier=np.ones(len(solution.supports))))
+    assert not loose.verify()
+    infeasible = solve(cut(make("contradicted", 6, 5, 4), 2))
+    assert infeasible.status is Status.INFEASIBLE
+    assert infeasible.verify()
+    places = np.roll(infeasible.supports.token, 1)
+    moved = replace(infeasible, supports=replace(infeasible.supports, token=places))
+    assert not moved.verify()
+
+
+def test_the_method_of_multipliers_ends_on_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "MANY_ENTRIES", 1)
+    contradicted = solve(cut(FAMILIES["contradicted"].make(np.random.default_rng(1), 40, 8, 4), 10))
+    assert contradicted.status is Status.INFEASIBLE
+    assert contradicted.verify()
+    for name in ("planted", "several"):
+        problem = make(name, 60, 8, 6)
+        prior = 0.3 * np.random.default_rng(1).standard_normal(problem.shape[2:])
+        for options in ({}, {"prior": prior}):
+            whole, pieces = solve(problem, **options), solve(cut(problem, 20), **options)
+            assert pieces.status is whole.status
+            if whole.status is Status.OPTIMAL:
+                assert pieces.objective == pytest.approx(whole.objective, rel=2.5 * TOL)
+            assert pieces.verify()
 
 
 # --- files ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,10 @@ from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusin
 
 if TYPE_CHECKING:
     from attsvm.pretrained.media import MediaKind
+
+
+# Finished heads, in the report's directory while there are others.
+UNFINISHED = "unfinished"
 
 
 def inspect(
@@ -25,10 +30,14 @@ def inspect(
     texts: int = 300,
     queries: int = 64,
     seed: int = 0,
+    memory: float = 2.0,
+    dtype: str = "float32",
+    device: str | None = None,
 ) -> int:
     """Report what every attention head of a pretrained model selects, by what margin, and whether that is chance.
 
-    Writes index.html, a page a head and inspect.json. Ctrl-C keeps the heads that are done.
+    Writes index.html, a page a head and inspect.json. Ctrl-C keeps the heads that are done, and the same command goes
+    on from there.
 
     Parameters
     ----------
@@ -50,32 +59,46 @@ def inspect(
         Queries that each SVM is solved for.
     seed
         Root of all randomness.
+    memory
+        GiB for attention patterns, beside the model. As many texts as fit are kept for the SVMs, at least two; the
+        others are read once, for hardness and places.
+    dtype
+        What the model computes in: float32, bfloat16, float16, float64, or auto for what its weights are stored in.
+    device
+        Where the model runs, such as cuda. By default the CPU.
     """
     with refusing():
         for name, value, least in (("texts", texts, 2), ("queries", queries, 2), ("seed", seed, 0)):
             if value < least:
                 raise BadInput(f"--{name} is {value}; at least {least} was expected.")
+        if not memory > 0:
+            raise BadInput(f"--memory is {memory:g}; a positive number of GiB was expected.")
         folder, reads = _only_one(text, images, audio)
         lines = [] if text is None else read_lines(text, texts)
         chosen = None if layers is None else read_layers(layers)
     check_writable(out, directory=True)
     try:
         from attsvm.pretrained.backend import MissingExtra
-        from attsvm.pretrained.inspection import inspect_model, load
+        from attsvm.pretrained.inspection import inspect_model
+        from attsvm.pretrained.loading import load
         from attsvm.pretrained.media import read_media
 
         with refusing():
-            loaded, tokenizer = load(model, reads)
+            loaded, tokenizer = load(model, reads, dtype=dtype, device=device)
             media = None if reads is None else read_media(folder, reads, loaded, model, texts)
     except MissingExtra as error:
         raise BadInput(str(error)) from error
-    with Progress() as progress, refusing():
+    unfinished = out / UNFINISHED
+    with Progress(f"the heads that are done are in {unfinished}.") as progress, refusing():
         options: dict[str, Any] = {
             "media": media,
             "name": short_name(model),
             "layers": chosen,
             "queries": queries,
             "seed": seed,
+            "memory": int(memory * 2**30),
+            "resume": unfinished,
+            "interval": progress.interval,
         }
         inspection = inspect_model(loaded, tokenizer, lines, progress=progress, **options)
         stopped = progress.interrupted
@@ -83,6 +106,10 @@ def inspect(
         from attsvm.report.inspection import headline, write_inspection
 
         page = write_inspection(inspection, out, shlex.join(["attsvm", *sys.argv[1:]]))
+    if inspection.complete:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    else:
+        print("Stopped; the same command goes on with the heads that are left.", file=sys.stderr)
     print(headline(inspection))
     print(f"Report: {page}")
     return Exit.INTERRUPTED if stopped else Exit.DONE

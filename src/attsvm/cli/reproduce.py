@@ -13,10 +13,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refuse, refusing
+from attsvm.core.meter import duration
 from attsvm.experiments import registry
 from attsvm.experiments.cells import parse_settings
 from attsvm.experiments.experiment import Effort
-from attsvm.experiments.meter import duration
 from attsvm.experiments.runner import Crew, Prepared, Stopped, finish, prepare
 
 INSTALL = "install them with `pip install 'attsvm[experiments]'`"

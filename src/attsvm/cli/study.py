@@ -181,7 +181,7 @@ def _read_table(
 
     try:
         from attsvm.pretrained.hidden import hidden_spans, hidden_states
-        from attsvm.pretrained.inspection import load
+        from attsvm.pretrained.loading import load
 
         transformer, tokenizer = load(model)
         sequences = hidden_states(transformer, tokenizer, read.texts)

@@ -11,7 +11,7 @@ import signal
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -137,7 +137,8 @@ def gathered(client: Any, futures: Sequence[Any], tasks: Sequence[Any]) -> list[
                     watch.look()
             return [fetched(future, watch) for future in futures]
     except BaseException:
-        with quiet():
+        # Without a scheduler nothing runs, and a closed client would raise over what is being told.
+        with quiet(), suppress(_closed()):
             client.cancel(list(tasks))
         raise
 
@@ -163,15 +164,21 @@ def fetched(future: Any, watch: Watch) -> Any:
 def losses_told() -> Iterator[None]:
     """Turn what dask raises when the cluster goes away into :class:`ClusterLost`, a sentence."""
     distributed = _distributed()
-    cancelled = import_module("distributed.client").FutureCancelledError
+    client = import_module("distributed.client")
+    gone = (client.FutureCancelledError, client.FuturesCancelledError, _closed(), distributed.comm.CommClosedError)
     try:
         yield
     except distributed.KilledWorker as error:
         raise ClusterLost(
             "the same task killed several workers, perhaps for want of memory; what is done is kept."
         ) from error
-    except (cancelled, distributed.comm.CommClosedError) as error:
+    except gone as error:
         raise ClusterLost(GONE) from error
+
+
+def _closed() -> type[Exception]:
+    """Name what a client raises that has lost its scheduler."""
+    return import_module("distributed.client").ClosedClientError
 
 
 class Watch:
@@ -190,7 +197,8 @@ class Watch:
         """Raise :class:`ClusterLost` once there has been no worker for :data:`ALONE_SECONDS`, or no scheduler."""
         if self._client.status not in ("running", "connecting"):
             raise ClusterLost(GONE)
-        if self._client.scheduler_info(n_workers=-1)["workers"]:
+        workers = self._client.scheduler_info(n_workers=-1).get("workers")
+        if workers or workers is None:  # nothing is known while the client connects again
             self._alone_since = None
             return
         now = time.monotonic()

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from attsvm.core.meter import Meter, Progress
 from attsvm.experiments import cells as sweep
 from attsvm.experiments.compute import Batch, Result, compute, cut, task_of
 from attsvm.experiments.experiment import Effort, Experiment, Row
 from attsvm.experiments.fingerprint import code_hash
-from attsvm.experiments.meter import Meter, Progress
 from attsvm.experiments.store import Store
 
 SHARD_SECONDS = 1.0

@@ -17,9 +17,9 @@ from typing import Any
 from distributed import Client, Future
 
 from attsvm.core.cluster import POLL_SECONDS, Watch, fetched, local_client, losses_told, quiet, remote_client
+from attsvm.core.meter import Meter
 from attsvm.experiments.compute import Batch, Result, compute, task_of
 from attsvm.experiments.experiment import Experiment
-from attsvm.experiments.meter import Meter
 from attsvm.experiments.runner import SHARD_SECONDS, Keep, Ranges
 
 LEAST_SECONDS = 0.1

@@ -24,8 +24,8 @@ import torch
 from attsvm.core.extras import frame
 from attsvm.core.summary import Worded
 from attsvm.pretrained.readings import Reading, Side, Source, logits_of
-from attsvm.pretrained.recording import recording
 from attsvm.pretrained.residual import Component
+from attsvm.pretrained.tracing import record
 
 Norms = Literal["frozen", "live"]
 METHODS = ("attribution", "gradient", "random")
@@ -241,8 +241,7 @@ def _changed(source: Source, changes: Sequence[tuple[int, np.ndarray]], side: Si
     }
     handle = module.register_forward_hook(project, with_kwargs=True)
     try:
-        with recording(model, lambda index, path: path == head.name) as recorder, torch.no_grad():
-            model(**inputs)
+        recorder = record(model, inputs, lambda index, path: path == head.name)
     finally:
         handle.remove()
     return np.array([logits_of(recorder.calls[-1], head, source.asking, r) for r in range(count)])

@@ -29,9 +29,10 @@ from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.pretrained.ablation import AttributionCheck, check, flips
 from attsvm.pretrained.extract import extract_head, tokenize
 from attsvm.pretrained.readings import ROUNDINGS, Reader, Side, Source, features_of, logits_of, turned_keys
-from attsvm.pretrained.recording import recording
+from attsvm.pretrained.recording import AttentionCall, recording
 from attsvm.pretrained.residual import KINDS, Component
-from attsvm.pretrained.tape import taped
+from attsvm.pretrained.tape import Tape, taped
+from attsvm.pretrained.tracing import tracing
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -290,14 +291,15 @@ def attribute(
     own = extract_head(model, layer, head, batch, tokenizer=tokenizer)
     if not own.self_attention:
         raise ValueError(f"{own.name} attends from one sequence to another; a head of self-attention was expected.")
+    if own.sink is not None:
+        raise ValueError(f"{own.name} has a null token, which no hidden state stands for; a head without was expected.")
     if not 0 <= sequence < len(own.tokens):
         raise ValueError(f"sequence is {sequence}; a number from 0 to {len(own.tokens) - 1} was expected.")
     rows = np.flatnonzero(own.text_place[sequence] >= 0)
     i = _row(rows, query, "query")
     (asking,) = np.flatnonzero((own.sequence == sequence) & (own.position == i))
-    with recording(model, lambda index, path: path == own.name) as recorder, taped(model) as tape, torch.no_grad():
-        model(**batch)
-    logits = logits_of(recorder.calls[-1], own, int(asking), sequence)
+    call, tape = _pass(model, batch, own.name)
+    logits = logits_of(call, own, int(asking), sequence)
     j = int(logits.argmax()) if chosen is None else _row(rows, chosen, "chosen")
     others = np.where(np.arange(len(logits)) == j, -np.inf, logits)
     k = int(others.argmax()) if rival is None else _row(rows, rival, "rival")
@@ -324,7 +326,17 @@ def attribute(
         rows,
     )
     bias = 0.0 if own.bias is None else float(own.bias[asking, j] - own.bias[asking, k])
-    return _assembled(source, logits, bias, torch.finfo(recorder.calls[-1].query.dtype).eps)
+    return _assembled(source, logits, bias, torch.finfo(call.query.dtype).eps)
+
+
+def _pass(model: Any, batch: dict[str, Any], name: str) -> tuple[AttentionCall, Tape]:
+    """Run the model with its operations on tape, and record the attention of one module."""
+    for way in (recording, tracing):
+        with way(model, lambda index, path: path == name) as recorder, taped(model) as tape, torch.no_grad():
+            model(**batch)
+        if recorder.calls:
+            return recorder.calls[-1], tape
+    raise ValueError(f"{name} was not recorded a second time; a model that runs the same way each time was expected.")
 
 
 def _row(rows: np.ndarray, place: int, name: str) -> int:

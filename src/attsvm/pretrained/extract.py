@@ -13,7 +13,7 @@ from attsvm.pretrained import tokens
 from attsvm.pretrained.head import AttentionHead, Turns
 from attsvm.pretrained.layers import absent_layers, layer_numbers, own_number, spelled
 from attsvm.pretrained.maps import AffineMap
-from attsvm.pretrained.recording import AttentionCall, Recorder, Stream
+from attsvm.pretrained.recording import AttentionCall, Stream
 from attsvm.pretrained.relative import RelativeForm, relative_forms
 from attsvm.pretrained.repetition import in_float64
 from attsvm.pretrained.sources import explain
@@ -25,7 +25,7 @@ TOLERANCE = 1e-5
 # half of that reaches a probability. Beyond LOOSEST that says nothing any more and the model is run again in float64.
 ROUNDINGS, LOOSEST = 8.0, 1e-3
 # Arguments of an attention function that a head has a place for: a soft cap, and the scores of null tokens.
-_SOFT_CAP, _SINKS = "softcap", "s_aux"
+_SOFT_CAP, SINKS = "softcap", "s_aux"
 NULL_TOKEN = "[null]"
 
 
@@ -148,7 +148,9 @@ def examine_heads(
     head_indices = None if heads is None else list(heads)
     recorder = record(model, batch, _inclusion(layer_names))
     numbers = layer_numbers(recorder.seen)
-    for call in _calls(recorder, numbers, layer_names, model):
+    calls = {call.index: call for call in recorder.calls}
+    for index in chosen_calls(recorder.seen, layer_names, model):
+        call = calls[index]
         yield from _examine(_Reader(call, numbers[call.index], model, recorder.streams, tokenizer), head_indices)
 
 
@@ -240,8 +242,27 @@ def tokenize(inputs: Mapping[str, Any] | Sequence[str], tokenizer: Any) -> dict[
             f"{type(tokenizer).__name__} has no padding token for {len(texts)} texts of different lengths; set "
             "tokenizer.pad_token, for example to tokenizer.eos_token."
         )
-    longest = min(tokenizer.model_max_length, 1 << 20)
-    return dict(tokenizer(texts, padding=len(texts) > 1, truncation=True, max_length=longest, return_tensors="pt"))
+    most = longest(tokenizer)
+    return dict(tokenizer(texts, padding=len(texts) > 1, truncation=True, max_length=most, return_tensors="pt"))
+
+
+def longest(tokenizer: Any) -> int:
+    """Return the most tokens of a text; a tokenizer that knows no limit has an absurd one."""
+    return min(tokenizer.model_max_length, 1 << 20)
+
+
+def model_inputs(model: Any, texts: Sequence[str], tokenizer: Any) -> dict[str, Any]:
+    """Tokenize texts for a model, where it is.
+
+    The decoder of an encoder-decoder that makes no inputs by itself reads the text too, shifted by one.
+    """
+    batch = on_device(tokenize(texts, tokenizer), model)
+    shift = getattr(model, "_shift_right", None)
+    reads = getattr(model.config, "is_encoder_decoder", False) and "input_ids" in batch
+    if reads and shift is not None and "decoder_input_ids" not in batch:
+        padding = {"decoder_attention_mask": batch["attention_mask"]} if "attention_mask" in batch else {}
+        return {**batch, **padding, "decoder_input_ids": shift(batch["input_ids"])}
+    return batch
 
 
 def _inclusion(layer_names: list[int | str] | None) -> Callable[[int, str], bool]:
@@ -260,30 +281,38 @@ def inner_model(model: Any) -> Any:
 
 
 def _check_model(model: Any) -> None:
-    if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-        raise ValueError(f"model has type {type(model).__name__}; a transformers model was expected.")
+    if not isinstance(model, torch.nn.Module) or not any(hasattr(model, name) for name in ("config", "cfg")):
+        raise ValueError(
+            f"model has type {type(model).__name__}; a model of transformers or TransformerLens was expected."
+        )
 
 
-def _calls(
-    recorder: Recorder, numbers: list[int], layer_names: list[int | str] | None, model: Any
-) -> Iterator[AttentionCall]:
-    if layer_names is None:
-        yield from recorder.calls
-        return
-    paths, kind = recorder.seen, type(model).__name__
-    for layer in layer_names:
+def chosen_calls(paths: list[str], layers: list[int | str] | None, model: Any) -> list[int]:
+    """Return the numbers of the attention calls of some layers, from the modules of all calls in their order.
+
+    Raises
+    ------
+    ValueError
+        If there is no such layer; one sentence says which there are.
+    """
+    if layers is None:
+        return list(range(len(paths)))
+    numbers, kind = layer_numbers(paths), type(model).__name__
+    indices: list[int] = []
+    for layer in layers:
         if isinstance(layer, str):
-            matches = [call for call in recorder.calls if call.path == layer]
+            matches = [index for index, path in enumerate(paths) if path == layer]
             if not matches:
                 raise ValueError(f"layer {layer!r} is no attention module of {kind}; it has {', '.join(paths)}.")
-            yield from matches
+            indices += matches
             continue
         number = numbers[layer] if -len(numbers) <= layer < 0 else layer
         if number not in numbers:
             absent = {one.number: one.kind for one in absent_layers(model, paths)}
             why = f", whose layer {layer} computes no attention ({absent[layer]})" if layer in absent else ""
             raise ValueError(f"layer is {layer}; {spelled(numbers)} was expected for this {kind}{why}.")
-        yield next(call for call in recorder.calls if numbers[call.index] == number)
+        indices.append(numbers.index(number))
+    return indices
 
 
 class _Reader:
@@ -344,7 +373,7 @@ class _Reader:
         bias = None
         if self._additive is not None:
             bias = np.where(mask, self._additive[:, min(h, self._additive.shape[1] - 1)][where], 0.0)
-        sinks = call.extras.get(_SINKS)
+        sinks = call.extras.get(SINKS)
         result = AttentionHead(
             model=type(self._model).__name__,
             name=call.path,
@@ -395,7 +424,7 @@ def _tolerance(call: AttentionCall, h: int) -> float:
 
 
 def _refuse_extras(call: AttentionCall) -> None:
-    unknown = [name for name in call.extras if name not in (_SOFT_CAP, _SINKS)]
+    unknown = [name for name in call.extras if name not in (_SOFT_CAP, SINKS)]
     if unknown:
         raise _OutsideForm(
             f"{call.path} ({type(call.module).__name__}) computes attention with an argument {unknown[0]!r}, which is "

@@ -1,80 +1,53 @@
-"""Everything that `attsvm inspect` says about the heads of a model, computed head by head."""
+r"""Everything that `attsvm inspect` says about the heads of a model, in bounded memory.
+
+Attention of H heads to T tokens takes 4 H T^2 bytes a text and layer in float32, and a few copies of that while it is
+computed. As many texts are **kept** as `memory` has room for, drawn at random, at least two: of these every report is
+made, layer by layer. The forward pass of each layer's turn ends at that layer, and as many layers share a pass as there
+is room for. The **other** texts are read once before that, in batches that fit too (:mod:`attsvm.pretrained.survey`);
+of their attention only what the selection report counts is noted. So the peak is
+
+.. math:: \text{weights} + M + 8 B_k T d + 40 c B_k T^2 + 56 H L \min(n, 8192) \text{ bytes,}
+
+with M the `memory`, B_k texts kept, width d, c heads inspected at once (one a core), L layers and n queries of the
+other texts: it does not grow with the number of texts.
+
+Heads that are done are written down as they come (:mod:`attsvm.pretrained.unfinished`), and the same inspection goes on
+from there.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from importlib import import_module
-from itertools import groupby
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
 
-from attsvm.core.threads import one_thread
-from attsvm.pretrained.audit import MarginAudit, margin_audit
-from attsvm.pretrained.backend import transformers
-from attsvm.pretrained.extract import RefusedHead, examine_heads, tokenize
-from attsvm.pretrained.head import AttentionHead, text_of
-from attsvm.pretrained.layers import AbsentLayer, absent_layers
-from attsvm.pretrained.media import Media, MediaKind, Parts, media_kind
-from attsvm.pretrained.probe import SelectionProbe, fit_selection
-from attsvm.pretrained.rank import HeadRank, head_ranks
-from attsvm.pretrained.selectivity import SelectionReport, selection_report, several_seen
-from attsvm.pretrained.types import HeadTypes, head_types
+from attsvm.core.meter import Meter
+from attsvm.pretrained.extract import RefusedHead, chosen_calls, examine_calls, longest, model_inputs, on_device
+from attsvm.pretrained.finding import HeadFinding, Reports
+from attsvm.pretrained.head import AttentionHead
+from attsvm.pretrained.layers import AbsentLayer, absent_layers, layer_numbers
+from attsvm.pretrained.media import Media
+from attsvm.pretrained.rank import Roots
+from attsvm.pretrained.recording import AttentionCall
+from attsvm.pretrained.survey import Survey
+from attsvm.pretrained.tracing import record
+from attsvm.pretrained.unfinished import Unfinished, fingerprint
 
 Progress = Callable[[str, float], object]
-EXAMPLES = 6
-# Seconds for one SVM; what is not solved by then is said to be undecided.
-TIME_LIMIT = 4.0
-# Heads with re-drawn weights, an SVM each.
-DRAWS = 12
-
-
-@dataclass(frozen=True)
-class Example:
-    """One query with the attention it pays.
-
-    Attributes
-    ----------
-    tokens : tuple of str
-    attention : tuple of float
-    query : int or None
-        Its place among the tokens; None for cross-attention.
-    sequence : int
-        The text, image or sound.
-    """
-
-    tokens: tuple[str, ...]
-    attention: tuple[float, ...]
-    query: int | None
-    sequence: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class HeadFinding:
-    """What was found about one head.
-
-    Its `shows` are queries that show the type it is named by, its `examples` are drawn at random; `parts` says where
-    its tokens are in an image or a sound.
-    """
-
-    layer: int
-    head: int
-    name: str
-    error: float
-    types: HeadTypes
-    report: SelectionReport
-    audit: MarginAudit
-    probe: SelectionProbe | None
-    rank: HeadRank
-    shows: tuple[Example, ...]
-    examples: tuple[Example, ...]
-    parts: Parts | None = None
+# Bytes of attention patterns, and of their copies while they are computed.
+MEMORY = 2 << 30
+# Copies of a pattern in a forward pass: scores, with the mask, probabilities, and one being read.
+COPIES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +61,9 @@ class Inspection:
     kind : str
         Class of the model.
     texts : int
+    kept : int
+        Texts whose attention was kept: of these are the SVMs, probes, types, ranks and examples. Of the others the
+        hardness and the places are noted, of a random sample of queries.
     heads : tuple of HeadFinding
     refused : tuple of RefusedHead
         Heads that could not be extracted or inspected, and why.
@@ -98,12 +74,13 @@ class Inspection:
         False when stopped early.
     seconds : float
     media : Media or None
-        The images or sounds that were read in place of texts.
+        The images or sounds that were read in place of texts; all of them are kept.
     """
 
     model: str
     kind: str
     texts: int
+    kept: int
     heads: tuple[HeadFinding, ...]
     refused: tuple[RefusedHead, ...]
     absent: tuple[AbsentLayer, ...]
@@ -114,69 +91,19 @@ class Inspection:
     media: Media | None = None
 
 
-def load(name: str, reads: MediaKind | None = None) -> tuple[Any, Any]:
-    """Load a model and its tokenizer from a folder or, where there is a network, from the hub.
+@dataclass(frozen=True, eq=False)
+class _Calls:
+    """Attention calls of a forward pass: modules, layers, heads, tokens, and the bytes of an entry of a pattern."""
 
-    Parameters
-    ----------
-    name : str
-    reads : {"images", "audio"}, optional
-        Default: text. There is no tokenizer then where the model has none; of a model of text and images the tower of
-        images is returned.
+    paths: list[str]
+    numbers: list[int]
+    heads: list[int]
+    length: int
+    entry: int
 
-    Raises
-    ------
-    ValueError
-        If there is no such model or it cannot be reached, in one sentence.
-    """
-    tf = transformers()
-    tf.utils.logging.disable_progress_bar()
-    tf.utils.logging.set_verbosity_error()
-    import_module("huggingface_hub.utils.logging").set_verbosity_error()
-    folder = Path(name).expanduser()
-    local = folder.is_dir()
-    if not local and (folder.exists() or name.startswith((".", "/", "~"))):
-        raise ValueError(f"{name} is no folder of a model; one with config.json and weights was expected.")
-    if local and not (folder / "config.json").is_file():
-        raise ValueError(f"{name} holds no config.json; a folder that save_pretrained wrote was expected.")
-    source = str(folder) if local else name
-    damaged = import_module("safetensors").SafetensorError
-    try:
-        _refuse_other_inputs(tf.AutoConfig.from_pretrained(source), name, reads)
-        tokenizer = tf.AutoTokenizer.from_pretrained(source) if reads is None else None
-        model = tf.AutoModel.from_pretrained(source, dtype="float32")
-    except _NoText:
-        raise
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError, EOFError, UnpicklingError, damaged) as error:
-        reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
-        if local:
-            raise ValueError(f"the model in {name} could not be loaded: {reason}.") from error
-        raise ValueError(
-            f"{name} is no folder here, and could not be fetched from the Hugging Face hub: without a network, give "
-            "the folder of a model that save_pretrained wrote."
-        ) from error
-    if reads is not None:
-        return (model if media_kind(model) == reads else model.vision_model), tokenizer
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return model, tokenizer
-
-
-class _NoText(ValueError):
-    """A model of something else than what is there to read."""
-
-
-def _refuse_other_inputs(config: Any, name: str, reads: MediaKind | None) -> None:
-    """Refuse models that read something else."""
-    from transformers.models.auto.modeling_auto import MODEL_MAPPING
-
-    kind = MODEL_MAPPING.get(type(config), None)
-    own = media_kind(kind)
-    if own == reads or (reads == "images" and hasattr(config, "vision_config")):
-        return
-    needed = getattr(kind, "main_input_name", "input_ids")
-    remedy = "a text file (--text)" if own is None else f"a folder of {own} (--{own})"
-    raise _NoText(f"{name} is a {getattr(kind, '__name__', 'model')}, which reads {needed}; {remedy} was expected.")
+    def bytes_of(self, length: int) -> int:
+        """Bytes of the patterns of one layer for one text, with their copies."""
+        return COPIES * self.entry * max(self.heads) * length * length
 
 
 def inspect_model(
@@ -188,7 +115,10 @@ def inspect_model(
     layers: Sequence[int] | None = None,
     queries: int = 64,
     seed: int = 0,
+    memory: int = MEMORY,
+    resume: Path | None = None,
     progress: Progress | None = None,
+    interval: float = 1.0,
     media: Media | None = None,
 ) -> Inspection:
     """Report on every head of a model.
@@ -196,6 +126,7 @@ def inspect_model(
     Parameters
     ----------
     model, tokenizer
+        The model in any dtype, on any device.
     texts : sequence of str
         Not read where there are media.
     name : str
@@ -205,8 +136,14 @@ def inspect_model(
     queries : int
         Queries each head's SVM is solved for; twice as many fit the probe.
     seed : int
+    memory : int
+        Bytes for attention patterns, beside the model and what a head takes.
+    resume : Path, optional
+        Where finished heads are written, and read if an inspection with the same arguments left any.
     progress : callable, optional
         Called with a sentence and the share done; a true result stops, and the heads done so far are returned.
+    interval : float
+        Seconds between two new sentences.
     media : Media, optional
         Images or sounds, for a model that reads those.
 
@@ -216,121 +153,136 @@ def inspect_model(
     """
     began = time.perf_counter()
     tell = progress or (lambda sentence, share: False)
-    tell("Recording the model's attention", 0.0)
-    total = _count(model) if layers is None else len(layers)
-    findings: list[HeadFinding] = []
-    refused: list[RefusedHead] = []
-    paths: dict[str, None] = {}
-    interrupted = False
-    # The BLAS of several heads at once would fight over the cores; one thread each and a head for every core does not.
-    with one_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
-        batch = _with_decoder_inputs(model, tokenize(texts, tokenizer) if media is None else media.inputs)
-        pending = examine_heads(model, batch, layers=layers, tokenizer=tokenizer)
+    tell("Reading the model", 0.0)
+    read = _Read(model, tokenizer, texts, media)
+    calls = read.calls()
+    indices = chosen_calls(calls.paths, None if layers is None else list(layers), model)
+    room = memory // calls.bytes_of(read.length(calls))
+    kept, others = _kept(read.count, room if media is None else read.count, seed)
+    unfinished = Unfinished(resume, fingerprint(model, read.names, (queries, seed, memory, *indices)))
+    survey = Survey(model, tokenizer, calls.numbers, seed=seed)
+    done = unfinished.heads()
+    complete = True
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
-            for count, (layer, heads) in enumerate(groupby(pending, key=lambda head: head.layer)):
-                if tell(f"Inspecting layer {layer}", min(1.0, count / max(total, 1))):
-                    interrupted = True
-                    break
-                for result in pool.map(lambda head: _inspect_or_refuse(head, queries, seed, media), heads):
-                    paths[result.name] = None
-                    if isinstance(result, RefusedHead):
-                        refused.append(result)
-                    else:
-                        findings.append(result)
+            if others:
+                step = max(1, room)
+                batches = [[texts[i] for i in others[start : start + step]] for start in range(0, len(others), step)]
+                complete = survey.run(batches, indices, unfinished, progress, interval)
+            if complete:
+                before = {(one.layer, one.head) for one in done}
+                total = sum(calls.heads[i] for i in indices)
+                meter = Meter("Inspecting heads", total, len(done), progress, interval, "heads")
+                batch = read.inputs(kept)
+                together = max(1, room // len(kept))
+                pending = [
+                    i for i in indices if any((calls.numbers[i], h) not in before for h in range(calls.heads[i]))
+                ]
+                heads = _heads(model, batch, calls, pending, together, tokenizer)
+                reports = Reports(queries, seed, Roots(), media)
+                fresh = (head for head in heads if (head.layer, head.head) not in before)
+                wanted = takewhile(lambda head: not meter.stopped, fresh)
+                # The BLAS of several heads at once would fight over the cores; a thread and a head for each does not.
+                with threadpool_limits(1, user_api="blas"):
+                    for result in _inspected(pool, wanted, reports, survey):
+                        done.append(result)
+                        unfinished.add(result)
+                        meter.add(1)
+                complete = len(done) == total
         except KeyboardInterrupt:  # a second Ctrl-C gives up the heads under way and not those before them
-            interrupted = True
+            complete = False
             pool.shutdown(wait=False, cancel_futures=True)
+    done.sort(key=lambda one: (one.layer, one.head))
+    absent = absent_layers(model, calls.paths) if layers is None and complete else ()
     kind = type(model).__name__
-    seconds = time.perf_counter() - began
-    absent = absent_layers(model, list(paths)) if layers is None and not interrupted else ()
-    count = len(texts if media is None else media.items)
     return Inspection(
-        name or kind,
-        kind,
-        count,
-        tuple(findings),
-        tuple(refused),
-        absent,
-        queries,
-        seed,
-        not interrupted,
-        seconds,
-        media,
+        model=name or kind,
+        kind=kind,
+        texts=read.count,
+        kept=len(kept),
+        heads=tuple(one for one in done if isinstance(one, HeadFinding)),
+        refused=tuple(one for one in done if isinstance(one, RefusedHead)),
+        absent=absent,
+        queries=queries,
+        seed=seed,
+        complete=complete,
+        seconds=time.perf_counter() - began,
+        media=media,
     )
 
 
-def _with_decoder_inputs(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
-    """Let the decoder of an encoder-decoder that makes no inputs by itself read the text too, shifted by one."""
-    shift = getattr(model, "_shift_right", None)
-    reads = getattr(model.config, "is_encoder_decoder", False) and "input_ids" in batch
-    if reads and shift is not None and "decoder_input_ids" not in batch:
-        return {**batch, "decoder_input_ids": shift(batch["input_ids"])}
-    return batch
+class _Read:
+    """What a model reads: texts, or images or sounds."""
+
+    def __init__(self, model: Any, tokenizer: Any, texts: Sequence[str], media: Media | None) -> None:
+        self._model, self._tokenizer, self._texts, self._media = model, tokenizer, texts, media
+        self.count = len(texts) if media is None else len(media.items)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What tells one reading from another."""
+        if self._media is None:
+            return self._texts
+        return [f"{name} {value.double().sum().item()}" for name, value in self._media.inputs.items()]
+
+    def inputs(self, which: Sequence[int]) -> dict[str, Any]:
+        """Keyword arguments of the model for some of the texts; of media, which are kept as a whole, for all."""
+        if self._media is None:
+            return model_inputs(self._model, [self._texts[i] for i in which], self._tokenizer)
+        return on_device(self._media.inputs, self._model)
+
+    def calls(self) -> _Calls:
+        """Run the model on its shortest text and list the attention calls."""
+        shortest = min(range(self.count), key=lambda i: len(self._texts[i])) if self._media is None else 0
+        batch = self.inputs([shortest])
+        if self._media is not None:
+            batch = {name: value[:1] for name, value in batch.items()}
+        heads: list[int] = []
+        lengths: list[int] = []
+        dtypes: set[torch.dtype] = set()
+
+        def keep(call: AttentionCall) -> None:
+            heads.append(call.query.shape[1])
+            lengths.append(call.key.shape[2])
+            dtypes.add(call.query.dtype)
+
+        recorder = record(self._model, batch, keep=keep)
+        # Of a short dtype each layer is repeated in float64.
+        entry = 4 if dtypes <= {torch.float32} else 8
+        return _Calls(recorder.seen, layer_numbers(recorder.seen), heads, max(lengths), entry)
+
+    def length(self, calls: _Calls) -> int:
+        """Tokens of the longest text, or of each image or sound."""
+        if self._media is not None:
+            return calls.length
+        ids = self._tokenizer(list(self._texts), truncation=True, max_length=longest(self._tokenizer))["input_ids"]
+        return max(len(one) for one in ids)
 
 
-def _inspect_or_refuse(
-    head: AttentionHead | RefusedHead, queries: int, seed: int, media: Media | None
-) -> HeadFinding | RefusedHead:
-    """Inspect a head; one that cannot be does not end the inspection of the others."""
-    if isinstance(head, RefusedHead):
-        return head
-    try:
-        if media is None:
-            return inspect_head(head, queries=queries, seed=seed)
-        finding = inspect_head(media.labelled(head), queries=queries, seed=seed)
-        return replace(finding, parts=media.parts_of(head))
-    except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-        return RefusedHead(head.layer, head.head, head.name, str(error))
+def _kept(count: int, most: int, seed: int) -> tuple[list[int], list[int]]:
+    """Divide texts into those whose attention is kept, and the others."""
+    if count <= max(2, most):
+        return list(range(count)), []
+    order = np.random.default_rng((seed, 3)).permutation(count).tolist()
+    return sorted(order[: max(2, most)]), order[max(2, most) :]
 
 
-def inspect_head(head: AttentionHead, *, queries: int, seed: int) -> HeadFinding:
-    """Run every report on one head."""
-    sequences = len(np.unique(head.sequence[several_seen(head)]))
-    probe = None
-    if sequences > 1:
-        probe = fit_selection(head, queries=2 * queries, seed=seed, time_limit=TIME_LIMIT)
-    types = head_types(head, seed=seed)
-    return HeadFinding(
-        layer=head.layer,
-        head=head.head,
-        name=head.name,
-        error=head.error,
-        types=types,
-        report=selection_report(head),
-        audit=margin_audit(head, queries=queries, norms=(), draws=DRAWS, seed=seed, time_limit=TIME_LIMIT),
-        probe=probe,
-        rank=next(head_ranks([head])),
-        shows=_examples(head, types.shows),
-        examples=_examples(head, _drawn(head, seed)),
-    )
+def _heads(
+    model: Any, batch: dict[str, Any], calls: _Calls, indices: Sequence[int], together: int, tokenizer: Any
+) -> Iterator[AttentionHead | RefusedHead]:
+    """Extract the heads of some attention calls, as many calls in a forward pass as there is memory for."""
+    for start in range(0, len(indices), together):
+        yield from examine_calls(model, batch, calls.numbers, indices[start : start + together], tokenizer)
 
 
-def _count(model: Any) -> int:
-    return int(getattr(model.config, "num_hidden_layers", 1) or 1)
-
-
-def _drawn(head: AttentionHead, seed: int) -> np.ndarray:
-    """Draw queries of different sequences, special tokens apart where there are others."""
-    asking = head.mask.sum(axis=1) > 1
-    if head.special is not None and head.self_attention:
-        ordinary = asking & ~head.special[head.sequence, head.position]
-        asking = ordinary if ordinary.any() else asking
-    rng = np.random.default_rng((seed, 1))
-    rows = rng.permutation(np.flatnonzero(asking))
-    _, first = np.unique(head.sequence[rows], return_index=True)
-    return rows[np.sort(first)[:EXAMPLES]]
-
-
-def _examples(head: AttentionHead, rows: np.ndarray) -> tuple[Example, ...]:
-    """Put queries into words; none where the head has no text."""
-    examples = []
-    for i in rows if head.texts is not None else ():
-        words = text_of(head, int(head.sequence[i]))
-        query = int(head.query_place[i]) if head.self_attention else None
-        attention = np.zeros(len(words))
-        attention[head.text_place[head.sequence[i], head.mask[i]]] = head.probabilities[i, head.mask[i]]
-        length = int(max(np.flatnonzero(attention).max(initial=0), query or 0)) + 1
-        examples.append(
-            Example(words[:length], tuple(attention[:length].round(4).tolist()), query, int(head.sequence[i]))
-        )
-    return tuple(examples)
+def _inspected(
+    pool: ThreadPoolExecutor, heads: Iterable[AttentionHead | RefusedHead], reports: Reports, survey: Survey
+) -> Iterator[HeadFinding | RefusedHead]:
+    """Inspect heads on every core, in order; no more are extracted than are under way."""
+    under_way: deque[Future[HeadFinding | RefusedHead]] = deque()
+    for head in heads:
+        under_way.append(pool.submit(reports.of, head, survey.numbers_of(head.layer, head.head)))
+        if len(under_way) > (os.cpu_count() or 1):
+            yield under_way.popleft().result()
+    while under_way:
+        yield under_way.popleft().result()

@@ -10,10 +10,10 @@ Few constraints support W. The dual is solved on a working set by the active-set
 worst violators join, and the round repeats until the gap, computed over *all* constraints, is closed. With ``C`` the
 squared hinge replaces the hard margin: its dual differs by 1/(2C) on the diagonal.
 
-The scores that W gives are summed query by query, :math:`\sum_j \langle z_i,z_j\rangle\langle\phi_{it},v_j\rangle` with
-:math:`v_j` the part of W that query j holds: n^2 F d + n T F d multiplications for n queries that see T tokens of width d
-with F positional features, however many constraints support W. Where many selections of the same few tokens are solved
-for, :class:`Formed` holds all inner products, and scores cost one product with a matrix.
+The scores that W gives are summed query by query, :math:`\sum_j \langle z_i,z_j\rangle\langle\phi_{it},v_j\rangle`
+with :math:`v_j` the part of W that query j holds: n^2 F d + n T F d multiplications for n queries that see T tokens of
+width d with F positional features, however many constraints support W. Where many selections of the same few tokens are
+solved for, :class:`Formed` holds all inner products, and scores cost one product with a matrix.
 """
 
 from __future__ import annotations
@@ -373,7 +373,7 @@ def _scores(head: AttentionHead, source: AttentionHead, signed: np.ndarray) -> n
 
 
 def _held(source: AttentionHead, signed: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The part of W that each of some queries holds, sum_t signed rho x^T, (rows, F, d)."""
+    """Return the part of W that each of some queries holds, sum_t signed rho x^T, (rows, F, d)."""
     parts = []
     for i in rows:
         columns = np.flatnonzero(signed[i])

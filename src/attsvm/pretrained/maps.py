@@ -136,11 +136,24 @@ def affine(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
     return None
 
 
-def _projected(normalised: torch.Tensor, calls: tuple[ModuleCall, ...]) -> torch.Tensor:
-    """Follow what a norm read back to the input of the call that put it out; views share its storage."""
+def _projected(block: Block, calls: tuple[ModuleCall, ...]) -> torch.Tensor:
+    """Follow what a norm read back to the input of the call that put it out.
+
+    Views share its storage; a rotation before the norm (Llama 4) copies it and keeps the lengths.
+    """
+    normalised = block.call.input
     storage = normalised.untyped_storage().data_ptr()
-    makers = (call.input for call in calls if call.output.untyped_storage().data_ptr() == storage)
-    return next(makers, normalised)
+    for call in calls:
+        if call.output.untyped_storage().data_ptr() == storage:
+            return call.input
+    lengths = as_columns(normalised[SAMPLE], block.heads_first)[..., block.columns].norm(dim=-1)  # (B, T)
+    for call in calls:
+        columns = call.output[SAMPLE]
+        if columns.ndim == 3 and columns.shape[:2] == lengths.shape and columns.shape[2] >= block.width:
+            parts = columns.unfold(-1, block.width, block.width).norm(dim=-1)  # (B, T, blocks)
+            if bool(((parts - lengths[..., None]).abs().amax(dim=(0, 1)) < AGREE * lengths.max()).any()):
+                return call.input
+    return normalised
 
 
 def _norm(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
@@ -170,7 +183,7 @@ def _norm(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
             b = None if bias is None else shift[index] * block.factor
             tokens = (block.vectors() - (0.0 if b is None else b)) / A
             place = Place(block.call.path, block.start, block.width, True, block.factor, "norm")
-            return AffineMap(tokens, torch.diag(A), b, place, _projected(block.call.input, calls))
+            return AffineMap(tokens, torch.diag(A), b, place, _projected(block, calls))
     return None
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from attsvm.core.extras import missing_extra
+from attsvm.pretrained.backend import MissingExtra
 from attsvm.pretrained.head import AttentionHead
 
 MediaKind = Literal["images", "audio"]
@@ -255,5 +256,5 @@ def _pillow() -> Any:
         sentence = missing_extra("attsvm inspect --images", error)
         if sentence is None:
             raise
-        raise ImportError(sentence) from error
+        raise MissingExtra(sentence) from error
     return Image

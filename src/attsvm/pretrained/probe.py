@@ -35,7 +35,7 @@ LOGISTIC_PENALTY = 1e-4
 FIT = 1e-3  # relative gap of a fit; a probe's agreement does not see more
 # Rejected tokens of a fit. Where the training queries see more than the first, each is fitted against some of them, so
 # many that they are about the second together.
-MOST_REJECTED, DRAWN_REJECTED = 8192, 2048
+MOST_REJECTED, DRAWN_REJECTED = 8192, 4096
 SHOWN = 20
 AROUND = 4
 
@@ -171,7 +171,7 @@ def fit_selection(
     queries : int
         Most training queries, drawn at random from the training sequences; as many again at most are tested. Where the
         training queries see more than 8192 tokens together, each is fitted on the token it attends to most and others
-        drawn at random, about 2048 together; tested are all that a query sees.
+        drawn at random, about 4096 together; tested are all that a query sees.
     held_out : float
         Share of the sequences that are kept for the test.
     seed : int
@@ -258,9 +258,10 @@ def fit_selection(
 
 
 def distinct_contexts(head: AttentionHead, rows: np.ndarray) -> np.ndarray:
-    """Return one query of each context among some queries, ascending; a context is the place of a query and the tokens it sees.
+    """Return one query of each context among some queries, ascending.
 
-    Tokens are told apart by their ids, or by their vectors where the head has no ids.
+    A context is the place of a query and the tokens it sees. These are told apart by their ids, or by their vectors
+    where the head has no ids.
     """
     ids = head.ids
     if ids is None:

@@ -172,7 +172,8 @@ def _root(moment: np.ndarray) -> np.ndarray:
 
 
 def _singular(K: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    return np.linalg.svd(np.linalg.qr(K, mode="r") @ np.linalg.qr(Q, mode="r").T, compute_uv=False)
+    triangles = [np.asarray(np.linalg.qr(factor, mode="r")) for factor in (K, Q)]
+    return np.linalg.svd(triangles[0] @ triangles[1].T, compute_uv=False)
 
 
 def _carrying(values: np.ndarray) -> int:

@@ -136,8 +136,8 @@ class Reader:
         place, factor = (head.places[0], head.K) if side == "keys" else (head.places[1], head.Q)
         if place.kind != "linear":
             raise ValueError(
-                f"{place.path} normalises the {'keys' if side == 'keys' else 'queries'} of {head.name}, which are no "
-                "linear map of a hidden state then; a head without such a norm was expected."
+                f"the {'keys' if side == 'keys' else 'queries'} of {head.name} are no linear map of a hidden state: a "
+                f"norm or a latent stands between ({place.path}); a head without was expected."
             )
         if len(self.tape.inputs[place.path]) != 1:
             raise ValueError(

@@ -60,7 +60,7 @@ class Component(Listed):
     head: int | None = None
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Part:
     """A component's part of one hidden state.
 

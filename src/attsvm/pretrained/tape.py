@@ -80,14 +80,13 @@ class Tape(TorchDispatchMode):
 
     Attributes
     ----------
-    inputs, outputs : dict of str to list of Tensor
-        What modules read and put out, by their path.
+    inputs : dict of str to list of Tensor
+        What modules read, call by call, by their path.
     """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.inputs: dict[str, list[torch.Tensor]] = {}
-        self.outputs: dict[str, list[torch.Tensor]] = {}
         self._makers: dict[int, Operation] = {}
         self._names: dict[int, list[str]] = {}  # modules that put a tensor out, the innermost first
         self._constants = {id(one): name for name, one in (*model.named_parameters(), *model.named_buffers())}
@@ -98,11 +97,15 @@ class Tape(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Do the operation and note it."""
+        name = function.__name__.partition(".")[0]
+        plain = not (kwargs and "alpha" in kwargs)
+        given = tuple(args)
+        if name == "add_" and plain:
+            name, given = "add", (self._copy(args[0]), *args[1:])
         result = function(*args, **(kwargs or {}))
         results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-        name = function.__name__.partition(".")[0]
-        if (name in _SHAPES or name in _MOVES or name in _MAPS) and not (kwargs and "alpha" in kwargs):
-            operation = Operation(name, tuple(args), results)
+        if name in _MOVES | _MAPS and plain:
+            operation = Operation(name, given, results)
             self._alive.append(operation)
             for one in results:
                 self._makers[id(one)] = operation
@@ -111,11 +114,22 @@ class Tape(TorchDispatchMode):
                 self._makers.pop(id(one), None)
         return result
 
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Keep what a tensor was before something is added in place: its values, its maker and its name."""
+        copy, maker = tensor.clone(), self.maker(tensor)
+        if maker is not None and maker.name in _SHAPES:  # of a tensor that shares the memory, and changes with it
+            maker = self.maker(self.base(tensor))
+            maker = maker if maker is not None and maker.name in ("mm", "addmm") else None
+        if maker is not None:
+            self._makers[id(copy)] = maker
+        self._names[id(copy)] = list(self.names(tensor))
+        self._alive.append(copy)
+        return copy
+
     def note(self, path: str, given: torch.Tensor, output: torch.Tensor) -> None:
         """Take down what a module read and put out."""
         self._alive += [given, output]
         self.inputs.setdefault(path, []).append(given)
-        self.outputs.setdefault(path, []).append(output)
         while True:  # a projection puts out a view of its product
             self._names.setdefault(id(output), []).append(path)
             maker = self.maker(output)

@@ -1,4 +1,4 @@
-"""Fewer tokens for each query to choose among, so that the cost of an SVM does not grow with the length of the texts."""
+"""Fewer tokens for each query to choose among: the cost of an SVM then does not grow with the length of the texts."""
 
 from __future__ import annotations
 

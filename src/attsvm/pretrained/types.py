@@ -163,8 +163,8 @@ def head_types(head: AttentionHead, *, draws: int = 30, queries: int = 1000, see
     draws : int
         Heads with re-drawn weights in the null.
     queries : int
-        About how many are drawn, sequence by sequence; down to a quarter of them where texts are longer than 260 tokens.
-        The standard error of a score is then at most 1 / (2 sqrt q) for q queries, 3 % for 250.
+        About how many are drawn, sequence by sequence; down to a quarter of them where texts are long (500 tokens or
+        more). The standard error of a score is then at most 1 / (2 sqrt q) for q queries, 3 % for 250.
     seed : int
 
     Returns

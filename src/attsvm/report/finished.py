@@ -14,10 +14,10 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from attsvm.core.files import replacing_file
+from attsvm.core.meter import duration
 from attsvm.experiments import registry, tables
 from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 from attsvm.experiments.joint import JointTest
-from attsvm.experiments.meter import duration
 from attsvm.experiments.readings import Explained
 from attsvm.experiments.runner import prepare
 from attsvm.experiments.store import read_manifest

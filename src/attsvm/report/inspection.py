@@ -13,7 +13,8 @@ from typing import Any
 
 from attsvm.core.files import replacing_files_in
 from attsvm.pretrained.extract import RefusedHead
-from attsvm.pretrained.inspection import HeadFinding, Inspection
+from attsvm.pretrained.finding import HeadFinding
+from attsvm.pretrained.inspection import Inspection
 from attsvm.pretrained.null import Standing
 from attsvm.report.media import drawn, write_pictures
 from attsvm.report.page import environment, versions

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from attsvm.pretrained.inspection import Example
+from attsvm.pretrained.finding import Example
 from attsvm.pretrained.media import Media, Parts
 
 # Units of a drawing: its longer side.

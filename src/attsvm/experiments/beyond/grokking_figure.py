@@ -75,7 +75,10 @@ def curves(ax: Axes, cells: Cells, field: str) -> None:
         ax.plot(*mean_curve(cell, field), STYLES[precision], color=SERIES[LOSSES.index(loss)][0], lw=1.2)
     if field == "margin":
         ax.set_yscale("symlog", linthresh=10)
-        ax.set_yticks([0, 10, 100, 1000, 10_000], ["0", "10", "100", "1e3", "1e4"])
+        top = max((float(np.max(mean_curve(cell, field)[1])) for cell in cells.values()), default=0.0)
+        decades = [10.0**k for k in range(1, 300) if 10.0**k <= max(top, 100.0)]
+        ticks = [0.0, *decades[:: 1 + len(decades) // 5]]
+        ax.set_yticks(ticks, [short(tick) for tick in ticks])
         ax.minorticks_off()
         for wall in (16, 36):
             ax.axhline(wall, color=QUIET, lw=0.6)

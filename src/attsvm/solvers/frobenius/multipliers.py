@@ -25,7 +25,7 @@ BISECTIONS = 60
 
 def proximal_step(
     setting: Setting, V: np.ndarray, dual: np.ndarray, weight: float, tol: float
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Make one step of the method of multipliers.
 
     Parameters
@@ -45,11 +45,14 @@ def proximal_step(
     V : ndarray, shape (p, r)
     dual : ndarray, shape (n, T)
         Of the right signs, and V = A^T dual up to ``tol``.
+    products : int
+        With A and its transpose, that the systems took.
     """
     reduced, terms = setting.reduced, setting.terms
     rows, columns = np.nonzero(terms.rejected | terms.tied)
     delta, queries, free = reduced.delta[rows, columns], reduced.queries[rows], terms.tied[rows, columns]
     lacking = terms.cost[rows, columns] + dual[rows, columns] / weight - _margins(delta, queries, V)
+    products = 0
     for _ in range(NEWTON_STEPS):
         short = np.flatnonzero(free | (lacking > 0.0))
         x, z = delta[short], queries[short]
@@ -57,13 +60,14 @@ def proximal_step(
         size = float(np.linalg.norm(gradient))
         if size <= tol * float(np.linalg.norm(V)):
             break
-        step = _conjugate_gradients(x, z, weight, -gradient, FORCING * size)
+        step, taken = _conjugate_gradients(x, z, weight, -gradient, FORCING * size)
+        products += taken
         moved = _margins(delta, queries, step)
         length = _line_search(lacking, moved, free, weight, float(np.vdot(V, step)), float(np.vdot(step, step)))
         V, lacking = V + length * step, lacking - length * moved
     values = np.zeros(dual.shape)
     values[rows, columns] = weight * np.where(free, lacking, np.maximum(lacking, 0.0))
-    return V, values
+    return V, values, products
 
 
 def _margins(delta: np.ndarray, queries: np.ndarray, V: np.ndarray) -> np.ndarray:
@@ -76,19 +80,19 @@ def _adjoint(delta: np.ndarray, queries: np.ndarray, values: np.ndarray) -> np.n
 
 def _conjugate_gradients(
     delta: np.ndarray, queries: np.ndarray, weight: float, rhs: np.ndarray, goal: float
-) -> np.ndarray:
-    """Solve (I + weight A^T A) X = rhs down to a residual of ``goal``."""
+) -> tuple[np.ndarray, int]:
+    """Solve (I + weight A^T A) X = rhs down to a residual of ``goal``; returns X and the products it took."""
     solution, residual, direction = np.zeros_like(rhs), rhs, rhs
     square = float(np.vdot(residual, residual))
-    for _ in range(PRODUCTS):
-        if square <= goal * goal:
-            break
+    taken = 0
+    while taken < PRODUCTS and square > goal * goal:
+        taken += 1
         image = direction + weight * _adjoint(delta, queries, _margins(delta, queries, direction))
         length = square / float(np.vdot(direction, image))
         solution, residual = solution + length * direction, residual - length * image
         before, square = square, float(np.vdot(residual, residual))
         direction = residual + (square / before) * direction
-    return solution
+    return solution, taken
 
 
 def _line_search(

@@ -69,6 +69,8 @@ def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | N
     V = _opening(setting, control)
     control.method = f"Frobenius ({control.method})"
     solve_from(setting, control, np.zeros(setting.reduced.shape) if V is None else V)
+    if not (control.solved or control.stopped or setting.terms.hard):
+        _without_loss(setting, control)
 
 
 def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
@@ -96,6 +98,19 @@ def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
     if not terms.hard or (margins < (1.0 - INSIDE) * demand)[terms.rejected].any():
         return V
     return (1.0 + INSIDE) * W - setting.prior
+
+
+def _without_loss(setting: Setting, control: Control) -> None:
+    """Try the hard margin: it is the answer when its multipliers are far below C, however large C is."""
+    hard = replace(setting, terms=replace(setting.terms, upper=np.inf, shift=0.0))
+    inner = control.inner(control.tol)
+    V = _opening(hard, inner)
+    if V is not None:
+        solve_from(hard, inner, V)
+    control.iterations += inner.iterations
+    if inner.W is not None and inner.dual is not None:
+        control.enter("hard margin")
+        setting.report(inner.W, inner.dual, control)
 
 
 def _run(setting: Setting, V: np.ndarray, unit: float, centre: float, control: Control, *, again: bool = False) -> None:

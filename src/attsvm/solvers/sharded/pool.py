@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
-from attsvm.core.cluster import gathered, local_client, remote_client
+from attsvm.core.cluster import gathered, local_client, losses_told, remote_client
 from attsvm.data.shards import ShardedProblem
 from attsvm.solvers.sharded.pricing import Source
 
@@ -93,22 +93,26 @@ class OnCluster:
 
     def joined(self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Own) -> Any:
         """Join answers on the workers, so that one arrives here."""
-        # What all are sent leaves this process once; workers hand it on, and make it again if it is lost.
-        shared = [self._client.submit(_same, value, pure=False) for value in common]
-        self.sent += sum(map(_size, common)) + sum(_size(parts) for parts in own)
-        level = [self._submit(task, k, *parts, *shared) for k, parts in enumerate(own)]
-        tasks = [*shared, *level]
-        while len(level) > 1:
-            level = [self._client.submit(join, level[k : k + JOINED], pure=False) for k in range(0, len(level), JOINED)]
-            tasks += level
-        answer = join(gathered(self._client, level, tasks))
+        with losses_told():
+            # What all are sent leaves this process once; workers hand it on, and make it again if it is lost.
+            shared = [self._client.submit(_same, value, pure=False) for value in common]
+            self.sent += sum(map(_size, common)) + sum(_size(parts) for parts in own)
+            level = [self._submit(task, k, *parts, *shared) for k, parts in enumerate(own)]
+            tasks = [*shared, *level]
+            while len(level) > 1:
+                level = [
+                    self._client.submit(join, level[k : k + JOINED], pure=False) for k in range(0, len(level), JOINED)
+                ]
+                tasks += level
+            answer = join(gathered(self._client, level, tasks))
         self.received += _size(answer)
         return answer
 
     def each(self, task: Callable[..., Any], chosen: Sequence[int], own: Own) -> list[Any]:
         """Look at all chosen shards at once."""
-        futures = [self._submit(task, k, *parts) for k, parts in zip(chosen, own, strict=True)]
-        answers = gathered(self._client, futures, futures)
+        with losses_told():
+            futures = [self._submit(task, k, *parts) for k, parts in zip(chosen, own, strict=True)]
+            answers = gathered(self._client, futures, futures)
         self.sent += sum(map(_size, own))
         self.received += _size(answers)
         return answers

@@ -53,10 +53,13 @@ NARROWER, SAMPLED_GAP = 1 / 3, 0.1
 # Fewest constraints of a sample.
 SAMPLE = 2000
 # Entries of W from which a Euclidean hard margin begins with the method of multipliers, its first weight (constraints
-# have lengths near one), its accuracy in parts of the gap, and the gap and the round that end it.
-MANY_ENTRIES, PENALTY, GRADIENT, CLOSE, STEPS = 400, 100.0, 1e-2, 1e-3, 60
-# Multipliers, in parts of the entries of W, above which the weight grows by ten: that many are not active in the end.
-CROWDED = 1.5
+# have lengths near one), its accuracy in parts of the root of the gap, and the gap and the round that end it.
+MANY_ENTRIES, PENALTY, GRADIENT, CLOSE, STEPS = 400, 100.0, 1e-2, 2e-4, 60
+# Rounds after which contradictory constraints are suspected where no W has a positive margin.
+DOUBTFUL = 4
+# The weight grows by ten while multipliers are more than this part of the entries of W, which not all are active in the
+# end, and by two while a step takes fewer products than this.
+CROWDED, PRODUCTS = 1.5, 1000
 
 
 @dataclass(frozen=True)
@@ -258,8 +261,14 @@ class Shards(Collection):
             more = True
         elif state.penalty:
             self._join(state, restriction, answer)
-            self._stiffen(state, gap)
             more = True
+            # Multipliers of contradictory constraints grow without end.
+            hopeless = np.isinf(control.state.gap) and state.rounds >= DOUBTFUL
+            if hopeless or control.state.gap <= CLOSE or state.rounds >= STEPS:
+                state.penalty = 0.0
+                if hopeless:
+                    state.dual = np.zeros(len(state.dual))
+                state.target = max(0.5 * control.tol, FINER * min(control.state.gap, ROUGH))
         else:
             self._join(state, restriction, answer)
             more = self._sharpen(state, grown=bool(len(answer.fresh)), before=gap)
@@ -283,27 +292,20 @@ class Shards(Collection):
         if inner.W is None or inner.dual is None:
             self.control.stopped = self.control.stopped or inner.stopped
             return None
-        self.control.method = f"shards ({inner.method})"
+        self.control.method = f"shards ({inner.method or 'warm start'})"
         return inner.W, inner.dual
 
     def _near(self, state: State, restriction: Restriction, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
         """Make a step of the method of multipliers on a restriction: V and multipliers in its coordinates."""
         self.control.method = "shards (method of multipliers)"
-        tol = GRADIENT * min(1.0, self.control.state.gap)
+        tol = GRADIENT * min(1.0, self.control.state.gap) ** 0.5
         start = setting.reduced.lower(state.W - self.prior)
-        V, dual = proximal_step(setting, start, restriction.start(setting, state.dual), state.penalty, tol)
-        return setting.on_ties(V), dual
-
-    def _stiffen(self, state: State, before: float) -> None:
-        """Set the weight of the next step of the method of multipliers; zero when the norm's own method takes over."""
-        gap, entries = self.control.state.gap, self.shape[0] * self.shape[1]
-        if gap <= CLOSE or state.rounds >= STEPS:
-            state.penalty = 0.0
-            state.target = max(0.5 * self.control.tol, FINER * min(gap, ROUGH))
-        elif np.count_nonzero(state.dual) > CROWDED * entries:
+        V, dual, products = proximal_step(setting, start, restriction.start(setting, state.dual), state.penalty, tol)
+        if np.count_nonzero(dual) > CROWDED * self.shape[0] * self.shape[1]:
             state.penalty *= 10.0
-        elif not gap < 0.5 * before:
+        elif products < PRODUCTS:
             state.penalty *= 2.0
+        return setting.on_ties(V), dual
 
     def _each(self, state: State) -> int:
         """Most constraints of a query that may join: all that fall short end up there with a squared hinge."""

@@ -1,4 +1,4 @@
-"""How far a run is: trials done, their rate, and the time left."""
+"""How far a run is: what is done, its rate, and the time left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECENT_SECONDS = 30.0
 
 
 class Meter:
-    """Counts trials and tells a caller about them.
+    """Counts trials, or other units of work, and tells a caller about them.
 
     Parameters
     ----------
@@ -25,20 +25,24 @@ class Meter:
     progress : callable, optional
     interval : float
         Seconds between two new sentences, so that a log stays readable.
+    unit : str
+        What is counted, in the plural.
     """
 
-    def __init__(self, name: str, total: int, before: int, progress: Progress | None, interval: float) -> None:
+    def __init__(
+        self, name: str, total: int, before: int, progress: Progress | None, interval: float, unit: str = "trials"
+    ) -> None:
         self.stopped = False
         self._name, self._total, self._before = name, total, before
-        self._progress, self._interval = progress, interval
+        self._progress, self._interval, self._unit = progress, interval, unit
         self._done = 0
         self._told = time.perf_counter()
         self._past = deque([(self._told, 0)])
-        self._text = f"{name}: {before:,} of {total:,} trials"
+        self._text = f"{name}: {before:,} of {total:,} {unit}"
         self._tell()
 
     def add(self, trials: int) -> bool:
-        """Count trials; tell whether to stop."""
+        """Count what is done; tell whether to stop."""
         self._done += trials
         return self.show(0)
 
@@ -61,7 +65,7 @@ class Meter:
             self._past.popleft()
         then, before = self._past[0]
         self._past.append((now, done))
-        counted = f"{self._name}: {self._before + done:,} of {self._total:,} trials"
+        counted = f"{self._name}: {self._before + done:,} of {self._total:,} {self._unit}"
         if done == before:
             return counted
         rate = (done - before) / (now - then)

@@ -1,0 +1,127 @@
+"""Finished heads of an inspection on disk, so that one that was stopped goes on.
+
+A folder holds `heads.jsonl`, a line for each head, and `survey.npz`, the numbers of texts that are read once. The first
+line names what they depend on; those of anything else are written over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import attsvm
+from attsvm.core.files import replacing_file
+from attsvm.core.status import Status
+from attsvm.pretrained.extract import RefusedHead
+from attsvm.pretrained.finding import HeadFinding
+
+HEADS, SURVEY = "heads.jsonl", "survey.npz"
+_PACKAGE = "attsvm.pretrained."
+
+
+def fingerprint(model: Any, texts: Sequence[str], settings: tuple[int, ...]) -> str:
+    """Summarise what the numbers of a head depend on."""
+    digest = hashlib.sha256(repr((attsvm.__version__, type(model).__name__, settings)).encode())
+    for text in texts:
+        digest.update(text.encode() + b"\0")
+    for name, parameter in model.named_parameters():
+        total = float(parameter.detach().float().abs().sum())
+        digest.update(repr((name, str(parameter.dtype), tuple(parameter.shape), total)).encode())
+    return digest.hexdigest()
+
+
+class Unfinished:
+    """What of an inspection is on disk.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        Without one nothing is written.
+    key : str
+        What the numbers depend on.
+    """
+
+    def __init__(self, folder: Path | None, key: str) -> None:
+        self._folder = folder
+        if folder is None:
+            return
+        try:
+            with (folder / HEADS).open(encoding="utf-8") as lines:
+                known = json.loads(next(lines, "null")) == {"key": key}
+        except (OSError, ValueError):
+            known = False
+        if not known:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            (folder / HEADS).write_text(json.dumps({"key": key}) + "\n", encoding="utf-8")
+
+    def heads(self) -> list[HeadFinding | RefusedHead]:
+        """Read the finished heads; a line that was cut off is left out."""
+        if self._folder is None:
+            return []
+        lines = (self._folder / HEADS).read_text(encoding="utf-8").splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n")]
+        if len(whole) < len(lines):
+            (self._folder / HEADS).write_text("".join(whole), encoding="utf-8")
+        return [_decoded(json.loads(line)) for line in whole[1:]]
+
+    def add(self, head: HeadFinding | RefusedHead) -> None:
+        """Write a head down."""
+        if self._folder is not None:
+            with (self._folder / HEADS).open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(_encoded(head)) + "\n")
+
+    def survey(self) -> dict[str, np.ndarray]:
+        """Read what :meth:`write_survey` wrote; empty where nothing is."""
+        if self._folder is None or not (self._folder / SURVEY).is_file():
+            return {}
+        with np.load(self._folder / SURVEY) as arrays:
+            return dict(arrays)
+
+    def write_survey(self, arrays: dict[str, np.ndarray]) -> None:
+        """Write the numbers of a survey."""
+        if self._folder is not None:
+            with replacing_file(self._folder / SURVEY) as beside, beside.open("wb") as file:
+                np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+
+
+def _encoded(value: Any) -> Any:
+    """Turn results into what JSON holds, with the types that it lacks by name."""
+    if is_dataclass(value) and not isinstance(value, type):
+        kind = type(value)
+        held = {field.name: _encoded(getattr(value, field.name)) for field in fields(value)}
+        return {"of": f"{kind.__module__.removeprefix(_PACKAGE)}.{kind.__name__}", "fields": held}
+    if isinstance(value, np.ndarray):
+        return {"array": value.tolist(), "dtype": str(value.dtype)}
+    if isinstance(value, Enum):
+        return {"status": value.name}
+    if isinstance(value, tuple):
+        return {"tuple": [_encoded(one) for one in value]}
+    if isinstance(value, dict):
+        return {"map": {name: _encoded(one) for name, one in value.items()}}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _decoded(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        return np.array(value["array"], dtype=value["dtype"])
+    if "status" in value:
+        return Status[value["status"]]
+    if "tuple" in value:
+        return tuple(_decoded(one) for one in value["tuple"])
+    if "map" in value:
+        return {name: _decoded(one) for name, one in value["map"].items()}
+    module, _, kind = value["of"].rpartition(".")
+    held = {name: _decoded(one) for name, one in value["fields"].items()}
+    return getattr(importlib.import_module(_PACKAGE + module), kind)(**held)

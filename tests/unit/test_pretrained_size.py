@@ -1,0 +1,233 @@
+"""Inspections in bounded memory: texts that are read once, layers in turns, heads that are written down, long texts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as tf
+
+from attsvm.pretrained import extract_head, extract_heads, fit_selection, margin_audit, rope_lift, selection_report
+from attsvm.pretrained.extract import examine_calls, model_inputs
+from attsvm.pretrained.inspection import inspect_model
+from attsvm.pretrained.kernel import Factored, Formed, solve_selection
+from attsvm.pretrained.layers import layer_numbers
+from attsvm.pretrained.survey import Survey
+from attsvm.pretrained.thinning import drawn_tokens, thinned
+from attsvm.pretrained.tracing import record
+from attsvm.pretrained.unfinished import HEADS, Unfinished
+from attsvm.report.inspection import numbers
+from pretrained_models import SENTENCES, batch, minilm, tiny
+
+_SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+def _model(kind: str = "Bert", **settings: Any) -> Any:
+    torch.manual_seed(0)
+    config = getattr(tf, f"{kind}Config")(vocab_size=minilm()[1].vocab_size, **_SIZES, **settings)
+    model = tf.AutoModel.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= 1.0 if parameter.ndim == 1 else 8.0
+    return model
+
+
+def _t5() -> Any:
+    torch.manual_seed(0)
+    config = tf.T5Config(d_model=16, d_kv=8, num_layers=1, num_heads=2, d_ff=16, vocab_size=minilm()[1].vocab_size)
+    config.decoder_start_token_id = 0
+    return tf.AutoModel.from_config(config)
+
+
+def _gpt_oss() -> Any:
+    experts = {"num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 8, "num_key_value_heads": 1}
+    return _model("GptOss", **experts)
+
+
+@pytest.mark.parametrize(
+    "made", [_model, lambda: _model("Llama"), _t5, _gpt_oss], ids=["bert", "llama", "t5", "gpt-oss"]
+)
+def test_texts_that_are_read_once_count_as_those_that_are_kept(made: Any) -> None:
+    """Fewer queries than are noted at most: the reports are those of the whole, but for float32 noted of float64."""
+    model, (_, tokenizer) = made(), minilm()
+    whole = list(extract_heads(model, model_inputs(model, SENTENCES, tokenizer), tokenizer=tokenizer))
+    paths = record(model, model_inputs(model, SENTENCES[:1], tokenizer)).seen
+    survey = Survey(model, tokenizer, layer_numbers(paths), seed=0)
+    batches = [SENTENCES[:5], SENTENCES[5:8], SENTENCES[8:]]
+    assert survey.run(batches, range(len(paths)), Unfinished(None, ""), None, 1.0)
+    for head in whole:
+        first, *others = survey.numbers_of(head.layer, head.head)
+        streamed, report = first.with_others(others).report(), selection_report(head)
+        assert (streamed.queries, streamed.verdict) == (report.queries, report.verdict)
+        np.testing.assert_array_equal(streamed.offsets, report.offsets)
+        # A near tie of two tokens, or of a sum with 99 %, may fall the other way in another batch: one query or two.
+        few = 2.1 / report.queries
+        np.testing.assert_allclose(streamed.offset_shares, report.offset_shares, atol=few)
+        assert streamed.place_share == pytest.approx(report.place_share, abs=few)
+        assert streamed.top1 == pytest.approx(report.top1, rel=1e-5)
+        assert streamed.set99 == pytest.approx(report.set99, abs=1)
+        assert streamed.special == (None if report.special is None else pytest.approx(report.special, rel=1e-5))
+
+
+def test_layers_in_turns_are_those_of_one_pass() -> None:
+    """And the pass of a layer's turn ends there."""
+    model, inputs = tiny("llama"), batch("llama")
+    whole = list(extract_heads(model, inputs))
+    called: list[int] = []
+    for number, layer in enumerate(model.layers):
+        layer.register_forward_hook(lambda module, arguments, output, number=number: called.append(number))
+    turns = [head for index in (0, 1) for head in examine_calls(model, inputs, [0, 1], [index], None)]
+    assert called == [0]  # the second layer's turn ends inside it, the first's before its end
+    for one, other in zip(whole, turns, strict=True):
+        assert (one.layer, one.head) == (other.layer, other.head)
+        np.testing.assert_array_equal(one.probabilities, other.probabilities)
+        np.testing.assert_array_equal(one.tokens, other.tokens)
+
+
+def _plain(inspection: Any) -> dict[str, Any]:
+    record = numbers(inspection, "")
+    return {name: value for name, value in record.items() if name not in ("seconds", "complete")}
+
+
+def test_a_stopped_inspection_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once while texts are read and once between heads; the numbers are those of one that was not stopped."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    model, (_, tokenizer) = _model(), minilm()
+    memory = 4 * 4 * 2 * 20 * 20 * 4  # for four texts or so
+    options: dict[str, Any] = {"queries": 6, "memory": memory, "interval": 0.0}
+    at_once = inspect_model(model, tokenizer, SENTENCES, **options)
+    assert at_once.kept < len(SENTENCES) == at_once.texts
+    told: list[str] = []
+
+    def stopping(beginning: str) -> Any:
+        def progress(sentence: str, share: float) -> bool:
+            told.append(sentence)
+            return sentence.startswith(beginning)
+
+        return progress
+
+    folder = tmp_path / "unfinished"
+    options["resume"] = folder
+    partly = inspect_model(model, tokenizer, SENTENCES, progress=stopping("Reading texts: 4"), **options)
+    assert not partly.complete
+    assert partly.heads == ()
+    partly = inspect_model(model, tokenizer, SENTENCES, progress=stopping("Inspecting heads: 2"), **options)
+    assert not partly.complete
+    assert 2 <= len(partly.heads) < 4
+    with (folder / HEADS).open("a") as lines:
+        lines.write('{"of": "finding.HeadF')  # the end of a line that was being written when the power went
+    told.clear()
+    rest = inspect_model(model, tokenizer, SENTENCES, progress=stopping("never"), **options)
+    assert rest.complete
+    assert _plain(rest) == _plain(at_once)
+    assert told[-1].startswith("Inspecting heads: 4 of 4 heads")
+    assert any(" a second, " in sentence and sentence.endswith(" left") for sentence in told)
+    assert not any(sentence.startswith("Inspecting heads: 1 of") for sentence in told)
+    other = inspect_model(model, tokenizer, SENTENCES[:8], progress=stopping("Reading texts: 0"), **options)
+    assert other.heads == ()  # other texts: nothing of the folder counts
+
+
+_PEAK = """
+import resource, sys
+import torch, transformers as tf
+from attsvm.pretrained import inspection
+from attsvm.pretrained.finding import Reports
+from attsvm.pretrained.extract import RefusedHead
+
+class Tokenizer:
+    model_max_length, pad_token, all_special_ids = 160, "0", [0]
+    def convert_ids_to_tokens(self, ids):
+        return [str(i) for i in ids]
+    def __call__(self, texts, return_tensors=None, **options):
+        ids = [[1 + (len(text) * 7 + t * t) % 90 for t in range(160)] for text in texts]
+        return {"input_ids": ids if return_tensors is None else torch.tensor(ids)}
+
+Reports.of = lambda self, head, elsewhere: RefusedHead(head.layer, head.head, "", str(head.tokens.shape))
+def peak(layers, texts):
+    sizes = {"hidden_size": 32, "num_attention_heads": 8, "intermediate_size": 32, "vocab_size": 100}
+    model = tf.LlamaModel(tf.LlamaConfig(num_hidden_layers=layers, **sizes))
+    inspection.inspect_model(model, Tokenizer(), ["a" * (i % 50 + 1) for i in range(texts)], memory=16 << 20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+peak(2, 30)
+small = peak(2, 30)
+print(peak(2, 300) - small, peak(12, 30) - small)
+"""
+
+
+def test_memory_does_not_grow_with_texts_or_layers() -> None:
+    """All patterns of 300 texts in two layers take 470 MiB, those of 30 texts in twelve 280; what is noted, one or two.
+
+    The peak may grow by the allocator's fragments, a few MiB; by one layer's patterns of all texts it may not.
+    """
+    run = subprocess.run([sys.executable, "-c", _PEAK], capture_output=True, text=True, check=True)
+    more_texts, more_layers = map(float, run.stdout.split())
+    assert more_texts < 40
+    assert more_layers < 40
+
+
+@pytest.mark.parametrize("family", ["llama", "phi", "bert", "t5"])
+def test_formed_and_factored_products_solve_the_same_problem(family: str) -> None:
+    head = extract_head(tiny(family), 0, 1, batch(family))
+    head = head.take(head.mask.sum(axis=1) > 1)
+    signed = np.where(head.mask, np.random.default_rng(0).standard_normal(head.mask.shape), 0.0)
+    factored, formed = Factored(head), Formed(head)
+    lifted = rope_lift(head)
+    W = np.einsum("it,itd,iz->dz", signed, lifted.tokens, head.asking_vectors())
+    direct = np.where(head.mask, np.einsum("itd,dz,iz->it", lifted.tokens, W, head.asking_vectors()), 0.0)
+    size = np.abs(direct).max()  # sums of some hundred products, each a few roundings off
+    np.testing.assert_allclose(factored.scores(signed), direct, atol=1e-11 * size)
+    np.testing.assert_allclose(formed.scores(signed), direct, atol=1e-11 * size)
+    one, other = (solve_selection(head, head.selected, kernel, None, 1e-8, None) for kernel in (factored, formed))
+    assert one.objective == pytest.approx(other.objective, rel=1e-7)
+
+
+def test_thinned_heads_keep_scores_and_places() -> None:
+    head = extract_head(tiny("qwen2"), 1, 2, batch("qwen2"))
+    head = head.take(head.mask.sum(axis=1) > 4)
+    columns = drawn_tokens(head.mask, 4, np.random.default_rng(0), certain=(head.selected,))
+    few = thinned(head, columns)
+    assert (columns == head.selected[:, None]).any(axis=1).all()
+    assert (np.diff(columns, axis=1) > 0).all()
+    np.testing.assert_allclose(few.scores()[:, :4], np.take_along_axis(head.scores(), columns, axis=1), rtol=1e-12)
+    np.testing.assert_array_equal(few.query_place, head.query_place)
+    np.testing.assert_array_equal(few.selected_place, head.selected_place)
+    np.testing.assert_allclose(few.probabilities.sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_long_texts_cost_no_more_than_their_share_of_choices() -> None:
+    """At 200 tokens a text every SVM is of tokens drawn; that distance tells the selection is found all the same."""
+    torch.manual_seed(0)
+    sizes = {**_SIZES, "num_hidden_layers": 1, "vocab_size": 60}
+    model = tf.LlamaModel(tf.LlamaConfig(**sizes))
+    ids = torch.from_numpy(np.random.default_rng(0).integers(0, 60, size=(6, 200)))
+    head = extract_head(model, 0, 0, {"input_ids": ids})
+    before = np.where(head.position > 0, head.position - 1, 0)
+    sharp = np.where(head.mask, 1e-4, 0.0)
+    sharp[np.arange(len(sharp)), before] = 1.0
+    looks_back = replace(head, probabilities=sharp / sharp.sum(axis=1, keepdims=True))
+    probe = fit_selection(looks_back, queries=100)
+    assert probe.among is not None
+    assert probe.among == 4096 // 100 + 1
+    assert probe.distance is not None
+    assert probe.distance > 0.8
+    audit = margin_audit(head, queries=32, norms=(), draws=2)
+    assert audit.among == 1024 // 32 + 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_a_model_on_a_gpu_is_inspected_there() -> None:
+    model, (_, tokenizer) = _model("Llama"), minilm()
+    options: dict[str, Any] = {"queries": 6, "memory": 4 * 4 * 2 * 20 * 20 * 4}
+    here = inspect_model(model, tokenizer, SENTENCES, **options)
+    there = inspect_model(model.cuda(), tokenizer, SENTENCES, **options)
+    for one, other in zip(here.heads, there.heads, strict=True):
+        assert other.error < 1e-5
+        assert other.report.top1 == pytest.approx(one.report.top1, abs=1e-4)
