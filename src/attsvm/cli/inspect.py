@@ -123,8 +123,8 @@ def _only_one(text: Path | None, images: Path | None, audio: Path | None) -> tup
     BadInput
         Unless exactly one of them is given.
     """
-    kinds: list[MediaKind | None] = [None, "images", "audio"]
-    given = [(path, kind) for path, kind in zip((text, images, audio), kinds, strict=True) if path is not None]
+    sources: list[tuple[Path | None, MediaKind | None]] = [(text, None), (images, "images"), (audio, "audio")]
+    given: list[tuple[Path, MediaKind | None]] = [(path, kind) for path, kind in sources if path is not None]
     if len(given) != 1:
         raise BadInput(f"{len(given)} of --text, --images and --audio are given; exactly one was expected.")
     return given[0]

@@ -158,6 +158,18 @@ class ShardedProblem:
         ------
         ValueError, OSError
             If the folder holds no shards, or one lacks an array; a sentence.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> from attsvm import ShardedProblem
+        >>> folder, random = tempfile.mkdtemp(), np.random.default_rng(0)
+        >>> for name in ("first.npz", "second.npz"):
+        ...     tokens, queries = random.normal(size=(3, 4, 8)), random.normal(size=(3, 8))
+        ...     np.savez(os.path.join(folder, name), tokens=tokens, queries=queries, selected=np.zeros(3, int))
+        >>> ShardedProblem.from_folder(folder).shape
+        (6, 4, 8, 8)
         """
         place = Path(folder)
         if not place.is_dir():
@@ -216,6 +228,15 @@ class ShardedProblem:
         mask : array_like of bool, shape (n, T), optional
         chunk : int, optional
             Queries in a piece of an array that is not dask's. Default: all of them.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import ShardedProblem
+        >>> random = np.random.default_rng(0)
+        >>> tokens, queries = random.normal(size=(6, 4, 8)), random.normal(size=(6, 8))
+        >>> len(ShardedProblem.from_arrays(tokens, queries, np.zeros(6, int), chunk=2).shards)
+        3
         """
         asked = to_numpy("queries", _computed(queries)).astype(np.float64)
         chosen = to_numpy("selected", _computed(selected))
@@ -250,6 +271,15 @@ class ShardedProblem:
         See Also
         --------
         attsvm.SelectionProblem.from_contexts
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import ShardedProblem
+        >>> random = np.random.default_rng(0)
+        >>> contexts, words = random.normal(size=(6, 8)), random.normal(size=(10, 4))
+        >>> ShardedProblem.from_vocabulary(contexts, np.arange(6), words, chunk=2).shape
+        (6, 10, 4, 8)
         """
         asked = to_numpy("contexts", contexts).astype(np.float64)
         chosen, vectors = to_numpy("selected", selected), to_numpy("words", words)

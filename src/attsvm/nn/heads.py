@@ -71,6 +71,15 @@ class PredictionHead(nn.Module, ABC):
         ------
         ValueError
             If a parameter has other trial dimensions.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from attsvm.nn.heads import LinearHead
+        >>> head = LinearHead(torch.ones(2, 3, 4))
+        >>> head.flatten_trials((2, 3))
+        >>> head.v.shape
+        torch.Size([6, 4])
         """
         trials = math.prod(batch)
         for name, dims in self.own_dims.items():
@@ -86,7 +95,16 @@ class PredictionHead(nn.Module, ABC):
                 setattr(self, name, nn.Parameter(flat))
 
     def of_trial(self, index: int) -> PredictionHead:
-        """Return a copy with the parameters of one trial; those without trial dimensions stay as they are."""
+        """Return a copy with the parameters of one trial; those without trial dimensions stay as they are.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from attsvm.nn.heads import LinearHead
+        >>> head = LinearHead(torch.ones(3, 4))
+        >>> head.of_trial(1).v.shape
+        torch.Size([4])
+        """
         single = copy.deepcopy(self)
         for name, dims in self.own_dims.items():
             parameter = getattr(self, name).detach()

@@ -94,6 +94,16 @@ class AttributionCheck(Worded):
         ------
         ImportError
             Without pandas.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import GPT2Config, GPT2Model
+        >>> from attsvm import pretrained
+        >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
+        >>> margin = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+        >>> list(margin.check(most=4).to_frame().columns)
+        ['name', 'method', 'norms', 'factor', 'flipped', 'left']
         """
         rows = [
             (component.name, method, norms, self.factors[method][c], of[method][c], self.left[norms][method][c])

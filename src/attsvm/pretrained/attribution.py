@@ -101,6 +101,16 @@ class Attribution(Summarised):
         side : {"query", "keys"}
             Of the query, to the logits of all tokens that it sees; or of the keys, to those of the chosen token and the
             rival, and zero elsewhere.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import GPT2Config, GPT2Model
+        >>> from attsvm import pretrained
+        >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
+        >>> margin = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+        >>> margin.effects().shape == (len(margin.components), 5)
+        True
         """
         return self.source.effects([one.vectors(self.components) for one in self.source.readings(side)], side)
 
@@ -125,6 +135,17 @@ class Attribution(Summarised):
         ------
         ValueError
             If the chosen token has not the largest logit.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import GPT2Config, GPT2Model
+        >>> from attsvm import pretrained
+        >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
+        >>> margin = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+        >>> factor, token = margin.flip(0)
+        >>> token != margin.chosen
+        True
         """
         self._expect_top()
         return flips(self.scores, self.effects(side)[component], self.chosen)
@@ -149,6 +170,16 @@ class Attribution(Summarised):
         ------
         ValueError
             If the chosen token has not the largest logit.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import GPT2Config, GPT2Model
+        >>> from attsvm import pretrained
+        >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
+        >>> margin = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+        >>> bool(margin.check(most=4).flipped["frozen"]["attribution"].all())
+        True
         """
         self._expect_top()
         readings, d = self.source.readings(side), self.source.query.width
@@ -174,6 +205,16 @@ class Attribution(Summarised):
         ------
         ImportError
             Without pandas.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import GPT2Config, GPT2Model
+        >>> from attsvm import pretrained
+        >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
+        >>> margin = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+        >>> list(margin.to_frame().columns)
+        ['kind', 'name', 'layer', 'head', 'keys', 'queries']
         """
         columns = {name: [getattr(one, name) for one in self.components] for name in ("kind", "name", "layer", "head")}
         return frame(
@@ -198,6 +239,16 @@ class Attribution(Summarised):
         ------
         ImportError
             Without matplotlib.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import GPT2Config, GPT2Model
+        >>> from attsvm import pretrained
+        >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
+        >>> margin = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+        >>> len(margin.plot().patches) > 0
+        True
         """
         return drawing("Attribution.plot").attribution(self, side, ax, most=most)
 

@@ -127,6 +127,18 @@ class MarginAudit(Worded):
         ------
         ImportError
             Without pandas.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from attsvm import pretrained
+        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=4)
+        >>> list(audit.to_frame().columns)
+        ['direction', 'cosine']
         """
         rows = [*self.directions.items(), *(("another head", one) for one in self.others)]
         draws = self.null["cosine"].draws
@@ -151,6 +163,18 @@ class MarginAudit(Worded):
         ------
         ImportError
             Without matplotlib.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from attsvm import pretrained
+        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=4)
+        >>> audit.plot().get_xlabel()
+        'cosine with the trained W'
         """
         return drawing("MarginAudit.plot").controls(self, ax)
 

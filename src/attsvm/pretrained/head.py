@@ -211,7 +211,19 @@ class AttentionHead(Summarised):
         return self.text_place[self.sequence, self.position]
 
     def scores(self) -> np.ndarray:
-        """Attention logits from the factors, (n, T), before any soft cap; -inf where hidden."""
+        """Attention logits from the factors, (n, T), before any soft cap; -inf where hidden.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from attsvm import pretrained
+        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head.scores().shape
+        (24, 6)
+        """
         keys = self.tokens @ self.K  # (b, T, dh)
         keys_of_queries = self.queries @ self.Q  # (n, dh)
         if self.turns is not None:
@@ -225,7 +237,19 @@ class AttentionHead(Summarised):
         return np.where(self.mask, out, -np.inf)
 
     def attention(self) -> np.ndarray:
-        """Softmax of :meth:`scores`, through the soft cap where there is one, (n, T)."""
+        """Softmax of :meth:`scores`, through the soft cap where there is one, (n, T).
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from attsvm import pretrained
+        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> float(abs(head.attention().sum(axis=1) - 1).max()) < 1e-12
+        True
+        """
         scores = self.scores()
         if self.softcap is not None:
             scores = np.where(self.mask, self.softcap * np.tanh(scores / self.softcap), -np.inf)
@@ -243,6 +267,17 @@ class AttentionHead(Summarised):
         ValueError
             For a rotary head, :func:`attsvm.pretrained.rope_lift` gives its problem; or if the tokens with an additive
             term that is another for each query would take more than 2 GiB.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from attsvm import pretrained
+        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head.problem().shape
+        (24, 6, 16, 17)
         """
         if self.turns is not None:
             raise ValueError(
@@ -253,13 +288,38 @@ class AttentionHead(Summarised):
         return SelectionProblem(tokens, self.asking_vectors(), selection, mask=self.mask, sequence=sequence)
 
     def asking_vectors(self) -> np.ndarray:
-        """Return the queries of the selection problem, (n, dz); an additive term meets a last coordinate 1."""
+        """Return the queries of the selection problem, (n, dz); an additive term meets a last coordinate 1.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from attsvm import pretrained
+        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head.asking_vectors().shape
+        (24, 17)
+        """
         if self.bias is None or (self.queries[:, -1] == 1).all():
             return self.queries
         return np.concatenate([self.queries, np.ones((len(self.queries), 1))], axis=1)
 
     def with_bias_row(self, W: np.ndarray) -> np.ndarray:
-        """Extend a trained matrix over tokens and queries by the weight 1 of the additive term, where there is one."""
+        """Extend a trained matrix over tokens and queries by the weight 1 of the additive term, where there is one.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from attsvm import pretrained
+        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> W = head.W
+        >>> head.with_bias_row(W) is W
+        True
+        """
         if self.bias is None:
             return W
         out = np.zeros((W.shape[0] + 1, self.asking_vectors().shape[1]))
@@ -300,6 +360,18 @@ class AttentionHead(Summarised):
         Parameters
         ----------
         rows : ndarray of int or bool, shape (m,)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from attsvm import pretrained
+        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head.take(np.arange(5)).attention().shape
+        (5, 6)
         """
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
         sequences, sequence = np.unique(self.sequence[rows], return_inverse=True)
@@ -345,6 +417,17 @@ class AttentionHead(Summarised):
         ------
         ImportError
             Without matplotlib.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from attsvm import pretrained
+        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head.plot().get_xlabel()
+        'token'
         """
         return drawing("AttentionHead.plot").head(self, sequence, ax)
 

@@ -101,11 +101,37 @@ class KernelSolution(Summarised):
         return self.objective / self.lower_bound - 1.0 if self.lower_bound > 0 else np.inf
 
     def scores(self, head: AttentionHead) -> np.ndarray:
-        """Scores that W gives to the tokens of any queries of the same head, (n, T); -inf where hidden."""
+        """Scores that W gives to the tokens of any queries of the same head, (n, T); -inf where hidden.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from attsvm import pretrained
+        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> solution = pretrained.solve_kernel(head, C=1.0)
+        >>> solution.scores(head).shape
+        (24, 6)
+        """
         return np.where(head.mask, _scores(head, self.head, _signed(self.dual, self.selected)), -np.inf)
 
     def product_with_trained(self) -> float:
-        """Inner product <W, trained W> in the lifted space: multipliers times the trained margins."""
+        """Inner product <W, trained W> in the lifted space: multipliers times the trained margins.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from attsvm import pretrained
+        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
+        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> solution = pretrained.solve_kernel(head, C=1.0)
+        >>> type(solution.product_with_trained()).__name__
+        'float'
+        """
         own_scores = self.head.scores()
         rows, columns = np.nonzero(self.dual)
         return float(self.dual[rows, columns] @ (own_scores[rows, self.selected[rows]] - own_scores[rows, columns]))

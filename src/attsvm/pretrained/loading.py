@@ -67,8 +67,8 @@ def load(
     except (RuntimeError, AssertionError) as error:
         reason = " ".join(str(error).split()).split(". ")[0]
         raise ValueError(f"device is {device!r}, and the model could not be moved there: {reason}.") from error
-    if reads is not None:
-        return (model if media_kind(model) == reads else model.vision_model), tokenizer
+    if tokenizer is None:
+        return (model if media_kind(model) == reads else model.vision_model), None
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer

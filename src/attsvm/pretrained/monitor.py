@@ -118,7 +118,22 @@ class AttentionMonitor:
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Measure the forward passes inside the block if it is the turn of this step."""
+        """Measure the forward passes inside the block if it is the turn of this step.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> from attsvm.pretrained import AttentionMonitor
+        >>> config = GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
+        >>> model, tokens = GPT2LMHeadModel(config), torch.tensor([[7, 3, 9, 3, 1]])
+        >>> monitor = AttentionMonitor(model, every=10)
+        >>> for step in range(20):
+        ...     with monitor.step(step):
+        ...         loss = model(tokens, labels=tokens).loss
+        >>> [record["step"] for record in monitor.records]
+        [0, 10]
+        """
         self._begin(number)
         try:
             yield
@@ -149,15 +164,60 @@ class AttentionMonitor:
         raise AttributeError(f"AttentionMonitor has no attribute {name!r}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return settings and records, as JSON can hold them."""
+        """Return settings and records, as JSON can hold them.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> from attsvm.pretrained import AttentionMonitor
+        >>> config = GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
+        >>> model, tokens = GPT2LMHeadModel(config), torch.tensor([[7, 3, 9, 3, 1]])
+        >>> monitor = AttentionMonitor(model, every=10)
+        >>> for step in range(20):
+        ...     with monitor.step(step):
+        ...         loss = model(tokens, labels=tokens).loss
+        >>> sorted(monitor.to_dict())
+        ['clip', 'every', 'records']
+        """
         return {"every": self.every, "clip": self.clip, "records": self.records}
 
     def to_json_lines(self) -> str:
-        """Return a line of JSON a record."""
+        """Return a line of JSON a record.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> from attsvm.pretrained import AttentionMonitor
+        >>> config = GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
+        >>> model, tokens = GPT2LMHeadModel(config), torch.tensor([[7, 3, 9, 3, 1]])
+        >>> monitor = AttentionMonitor(model, every=10)
+        >>> for step in range(20):
+        ...     with monitor.step(step):
+        ...         loss = model(tokens, labels=tokens).loss
+        >>> len(monitor.to_json_lines().splitlines())
+        2
+        """
         return "".join(json.dumps(record) + "\n" for record in self.records)
 
     def series(self, number: str, layer: int, head: int) -> list[tuple[int, float]]:
-        """Return one number of one head over the steps measured: (step, value)."""
+        """Return one number of one head over the steps measured: (step, value).
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> from attsvm.pretrained import AttentionMonitor
+        >>> config = GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
+        >>> model, tokens = GPT2LMHeadModel(config), torch.tensor([[7, 3, 9, 3, 1]])
+        >>> monitor = AttentionMonitor(model, every=10)
+        >>> for step in range(20):
+        ...     with monitor.step(step):
+        ...         loss = model(tokens, labels=tokens).loss
+        >>> [step for step, value in monitor.series("max_logit", 0, 1)]
+        [0, 10]
+        """
         return [
             (record["step"], one[number])
             for record in self.records

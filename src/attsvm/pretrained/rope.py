@@ -60,7 +60,20 @@ class Lifted(Listed):
     W: np.ndarray
 
     def problem(self, selected: np.ndarray | None = None) -> SelectionProblem:
-        """Pose the selection problem of the lifted tokens; by default of those the head attends to most."""
+        """Pose the selection problem of the lifted tokens; by default of those the head attends to most.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from transformers import LlamaConfig, LlamaModel
+        >>> from attsvm import pretrained
+        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = LlamaModel(LlamaConfig(vocab_size=50, **sizes))
+        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> lifted = pretrained.rope_lift(head)
+        >>> lifted.problem().shape
+        (24, 6, 128, 16)
+        """
         selection = self.head.selected if selected is None else selected
         return SelectionProblem(self.tokens, self.head.asking_vectors(), selection, mask=self.head.mask)
 

@@ -152,6 +152,13 @@ class FarkasCertificate(Summarised):
         """Tell whether the multipliers prove infeasibility: :attr:`exact`, or of data this near to a large problem.
 
         A problem that is small enough to be decided over the rationals is infeasible only with exact multipliers.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem, solve
+        >>> solution = solve(SelectionProblem([[[0.0], [1.0], [-1.0]]], [[1.0]], [0]))
+        >>> solution.certificate.verify()
+        True
         """
         return self.exact or (self.ratio < 1.0 and self.perturbation < NEARBY and not decidable(self.problem))
 

@@ -63,7 +63,17 @@ class Claim(Listed):
         return not (problem.has_rejected or self.infeasible or certified.W.any() or certified.objective)
 
     def certificate_fault(self) -> str | None:
-        """Say what is wrong with a claim that no W exists before its multipliers are looked at; None for nothing."""
+        """Say what is wrong with a claim that no W exists before its multipliers are looked at; None for nothing.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem, Status, proofs, solve
+        >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
+        >>> solution = solve(problem)
+        >>> claim = proofs.Claim(problem, solution.norm, Status.INFEASIBLE, solution.certified, None, tol=1e-9)
+        >>> claim.certificate_fault()
+        'the status is INFEASIBLE without a certificate.'
+        """
         if self.certificate is None:
             return "the status is INFEASIBLE without a certificate."
         if self.status is not Status.INFEASIBLE:
@@ -77,6 +87,15 @@ class Claim(Listed):
         ----------
         low, high : Fraction or float
             Positive and finite.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem, proofs, solve
+        >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
+        >>> solution = solve(problem)
+        >>> claim = proofs.Claim(problem, solution.norm, solution.status, solution.certified, None, tol=1e-9)
+        >>> claim.fault(0.1, 0.1) is None, claim.fault(0.2, 0.3) is None
+        (True, False)
         """
         certified = self.certified
         claimed_low, claimed_high = certified.lower_bound, certified.upper_bound

@@ -136,7 +136,16 @@ class BatchSolution(Summarised):
         return (self[b] for b in range(len(self)))
 
     def to_frame(self) -> Any:
-        """List the instances in a pandas DataFrame: status, objective and certified gap, one row an instance."""
+        """List the instances in a pandas DataFrame: status, objective and certified gap, one row an instance.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem, solve_batch
+        >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
+        >>> solve_batch([problem, problem]).to_frame()["status"].tolist()
+        ['OPTIMAL', 'OPTIMAL']
+        """
         columns = {"status": [status.name for status in self.status], "objective": self.objective, "gap": self.gap}
         return frame("BatchSolution.to_frame", columns)
 

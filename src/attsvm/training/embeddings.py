@@ -82,6 +82,14 @@ class Vocabulary(Listed):
         queries : array, shape (..., n, dz), optional
             Where they are no words.
         mask : bool array, optional
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm.training import Vocabulary
+        >>> words = Vocabulary(np.eye(3), tokens=np.array([[0, 1], [1, 2]]), queries=np.array([2, 2]))
+        >>> words.data(np.array([1.0, 1.0])).tokens.shape
+        (2, 2, 3)
         """
         tokens = _looked_up(self.table, self.tokens)
         asked = queries if self.queries is None else _looked_up(self.table, self.queries)

@@ -106,6 +106,15 @@ class RegularizationPath(Summarised):
         ------
         ValueError
             If a solution is in another norm, was not found, or does not fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData, regularization_path, solve
+        >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0]]), np.array([1.0]))
+        >>> path = regularization_path(data, np.array([1.0, 0.0]), radii=[1.0, 10.0])
+        >>> path.distance(solve(data.problem([0]))).round(6)
+        array([0., 0.])
         """
         W = torch.as_tensor(self.W).double().cpu().numpy()
         flat = W.reshape(-1, *W.shape[-3:])  # (B, R, d, dz)
@@ -139,6 +148,15 @@ class RegularizationPath(Summarised):
         ------
         ImportError
             Without pandas.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData, regularization_path
+        >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0]]), np.array([1.0]))
+        >>> path = regularization_path(data, np.array([1.0, 0.0]), radii=[1.0, 10.0])
+        >>> list(path.to_frame().columns)
+        ['radius', 'loss', 'stationarity']
         """
         columns = {name: to_numpy(name, getattr(self, name)) for name in ("radius", "loss", "stationarity")}
         return frame("RegularizationPath.to_frame", columns)
@@ -159,6 +177,15 @@ class RegularizationPath(Summarised):
         ------
         ImportError
             Without matplotlib.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import TokenData, regularization_path
+        >>> data = TokenData(np.array([[[1.0, 0.0], [0.0, 0.0]]]), np.array([[1.0]]), np.array([1.0]))
+        >>> path = regularization_path(data, np.array([1.0, 0.0]), radii=[1.0, 10.0])
+        >>> path.plot().get_xlabel()
+        'frobenius norm of W, at most'
         """
         return drawing("RegularizationPath.plot").regularisation(self, solution, ax)
 

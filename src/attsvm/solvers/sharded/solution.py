@@ -132,6 +132,16 @@ class ShardedSolution(Summarised):
         -------
         attsvm.proofs.Proof
             True in a boolean context when the claim holds; a failed proof is not an exception.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import ShardedProblem, solve
+        >>> random = np.random.default_rng(0)
+        >>> tokens, queries = random.normal(size=(6, 4, 8)), random.normal(size=(6, 8))
+        >>> pieces = ShardedProblem.from_arrays(tokens, queries, np.zeros(6, int), chunk=2)
+        >>> bool(solve(pieces).verify())
+        True
         """
         with pool_of(self.problem, scheduler, workers) as pool:
             return recheck_shards(self, pool)
