@@ -50,3 +50,14 @@ def test_imports_point_down() -> None:
         if _floor(f"attsvm.{module.with_suffix('').as_posix().replace('/', '.')}") < _floor(name)
     ]
     assert not upward
+
+
+def test_what_a_pass_leaves_is_read_below_the_heads() -> None:
+    folder = PACKAGE / "pretrained" / "activations"
+    above = {
+        f"{path.name} imports {name}"
+        for path in folder.glob("*.py")
+        for name in _imports(path)
+        if name.startswith("attsvm.pretrained") and not name.startswith("attsvm.pretrained.activations")
+    }
+    assert not above

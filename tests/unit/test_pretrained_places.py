@@ -11,8 +11,8 @@ import torch
 import transformers as tf
 
 from attsvm.pretrained import AttentionHead, extract_head, extract_heads, fit_selection, selection_report
+from attsvm.pretrained.activations.layers import absent_layers, layer_numbers
 from attsvm.pretrained.extract import RefusedHead, examine_heads
-from attsvm.pretrained.layers import absent_layers, layer_numbers
 from attsvm.pretrained.probe import distinct_contexts
 from pretrained_models import batch, tiny
 

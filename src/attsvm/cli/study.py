@@ -177,7 +177,7 @@ def _read_table(
     if model is None:
         return word_dataset(read, most=most)
     _, read = read.drawn(most)
-    from attsvm.pretrained.backend import MissingExtra
+    from attsvm.pretrained.activations.backend import MissingExtra
 
     try:
         from attsvm.pretrained.hidden import hidden_spans, hidden_states

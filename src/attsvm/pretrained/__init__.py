@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 _HOMES = {
     "Attribution": "attribution",
     "AttributionCheck": "ablation",
-    "Component": "residual",
+    "Component": "activations.residual",
     "AttentionHead": "head",
     "AttentionMonitor": "monitor",
     "HeadTypes": "types",
@@ -64,6 +64,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from attsvm.pretrained.ablation import AttributionCheck
+    from attsvm.pretrained.activations.residual import Component
     from attsvm.pretrained.attribution import Attribution, attribute
     from attsvm.pretrained.audit import MarginAudit, margin_audit
     from attsvm.pretrained.extract import extract_head, extract_heads
@@ -73,7 +74,6 @@ if TYPE_CHECKING:
     from attsvm.pretrained.null import Standing
     from attsvm.pretrained.probe import SelectionProbe, fit_selection
     from attsvm.pretrained.rank import HeadRank, rank_profile
-    from attsvm.pretrained.residual import Component
     from attsvm.pretrained.rope import Lifted, rope_lift
     from attsvm.pretrained.selectivity import SelectionReport, selection_report
     from attsvm.pretrained.types import HeadTypes, TypeScore, head_types

@@ -23,9 +23,9 @@ import torch
 
 from attsvm.core.extras import frame
 from attsvm.core.summary import Worded
+from attsvm.pretrained.activations.residual import Component
+from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.readings import Reading, Side, Source, logits_of
-from attsvm.pretrained.residual import Component
-from attsvm.pretrained.tracing import record
 
 Norms = Literal["frozen", "live"]
 METHODS = ("attribution", "gradient", "random")

@@ -3,7 +3,7 @@ r"""Why a head attends to this token rather than that: its margin, split over th
 The margin of a chosen key j over a rival k for query i is the difference of the model's logits,
 :math:`(x_j - x_k)^\top W z_i` with keys and query turned by position where they are, plus the difference of an additive
 bias. It is linear in each of the hidden states :math:`x_j - x_k` and :math:`z_i`, and these are sums of components
-(:mod:`attsvm.pretrained.residual`), so it is split three ways, each of them exact at this input:
+(:mod:`attsvm.pretrained.activations.residual`), so it is split three ways, each of them exact at this input:
 
 * by the components of the keys, the query kept whole;
 * by the components of the query, the keys kept whole;
@@ -27,12 +27,12 @@ import torch
 from attsvm.core.extras import drawing, frame
 from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.pretrained.ablation import AttributionCheck, check, flips
+from attsvm.pretrained.activations.recording import AttentionCall, recording
+from attsvm.pretrained.activations.residual import KINDS, Component
+from attsvm.pretrained.activations.tape import Tape, taped
+from attsvm.pretrained.activations.tracing import tracing
 from attsvm.pretrained.extract import extract_head, tokenize
 from attsvm.pretrained.readings import ROUNDINGS, Reader, Side, Source, features_of, logits_of, turned_keys
-from attsvm.pretrained.recording import AttentionCall, recording
-from attsvm.pretrained.residual import KINDS, Component
-from attsvm.pretrained.tape import Tape, taped
-from attsvm.pretrained.tracing import tracing
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from attsvm.pretrained import tokens
+from attsvm.pretrained.activations import tokens
+from attsvm.pretrained.activations.layers import absent_layers, layer_numbers, own_number, spelled
+from attsvm.pretrained.activations.maps import AffineMap
+from attsvm.pretrained.activations.recording import AttentionCall, Stream
+from attsvm.pretrained.activations.relative import RelativeForm, relative_forms
+from attsvm.pretrained.activations.repetition import in_float64
+from attsvm.pretrained.activations.sources import explain
+from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.head import AttentionHead, Turns
-from attsvm.pretrained.layers import absent_layers, layer_numbers, own_number, spelled
-from attsvm.pretrained.maps import AffineMap
-from attsvm.pretrained.recording import AttentionCall, Stream
-from attsvm.pretrained.relative import RelativeForm, relative_forms
-from attsvm.pretrained.repetition import in_float64
-from attsvm.pretrained.sources import explain
-from attsvm.pretrained.tracing import record
 
 # Float32 probabilities of the models supported differ from the factors' by 1e-7 to 1e-6.
 TOLERANCE = 1e-5

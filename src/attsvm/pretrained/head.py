@@ -12,9 +12,9 @@ normalised vectors and K, Q diagonal gains. Under multi-head latent attention (D
 beside the hidden state, and W the matrix that its authors call absorbed.
 
 c is an additive term: a position bias (T5, ALiBi), or what the model computes from content and relative position
-(DeBERTa, :mod:`attsvm.pretrained.relative`). A margin is then :math:`(x_s - x_t)^\top W z + c_s - c_t`, whose offset
-does not grow with W. In a selection problem c is one more coordinate of the token, which meets a constant 1 of the
-query:
+(DeBERTa, :mod:`attsvm.pretrained.activations.relative`). A margin is then :math:`(x_s - x_t)^\top W z + c_s - c_t`,
+whose offset does not grow with W. In a selection problem c is one more coordinate of the token, which meets a constant
+1 of the query:
 
 .. math:: \tilde x_{it} = (x_t, c_{it}),\quad \tilde z_i = (z_i, 1),\quad
     \tilde W = \begin{pmatrix} W & 0\\ 0 & 1\end{pmatrix},
@@ -39,8 +39,8 @@ import numpy as np
 from attsvm.core.extras import drawing
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.summary import MARKED, Summarised, Summary
-from attsvm.pretrained.maps import Place
-from attsvm.pretrained.relative import RelativeForm
+from attsvm.pretrained.activations.maps import Place
+from attsvm.pretrained.activations.relative import RelativeForm
 
 # Tokens that each query has for itself are refused above this size: the kernel form needs none.
 MOST_BYTES = 1 << 31

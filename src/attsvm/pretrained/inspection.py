@@ -32,15 +32,15 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from attsvm.core.meter import Meter
+from attsvm.pretrained.activations.layers import AbsentLayer, absent_layers, layer_numbers
+from attsvm.pretrained.activations.recording import AttentionCall
+from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.extract import RefusedHead, chosen_calls, examine_calls, longest, model_inputs, on_device
 from attsvm.pretrained.finding import HeadFinding, Reports
 from attsvm.pretrained.head import AttentionHead
-from attsvm.pretrained.layers import AbsentLayer, absent_layers, layer_numbers
 from attsvm.pretrained.media import Media
 from attsvm.pretrained.rank import Roots
-from attsvm.pretrained.recording import AttentionCall
 from attsvm.pretrained.survey import Survey
-from attsvm.pretrained.tracing import record
 from attsvm.pretrained.unfinished import Unfinished, fingerprint
 
 Progress = Callable[[str, float], object]

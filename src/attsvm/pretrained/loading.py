@@ -7,7 +7,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-from attsvm.pretrained.backend import transformers
+from attsvm.pretrained.activations.backend import transformers
 from attsvm.pretrained.media import MediaKind, media_kind
 
 DTYPES = ("float32", "auto", "bfloat16", "float16", "float64")

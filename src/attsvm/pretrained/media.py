@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from attsvm.core.extras import missing_extra
-from attsvm.pretrained.backend import MissingExtra
+from attsvm.pretrained.activations.backend import MissingExtra
 from attsvm.pretrained.head import AttentionHead
 
 MediaKind = Literal["images", "audio"]

@@ -30,12 +30,12 @@ from typing import Any
 
 import torch
 
+from attsvm.pretrained.activations.layers import layer_numbers
+from attsvm.pretrained.activations.maps import Place
+from attsvm.pretrained.activations.recording import AttentionCall, Recorder, configurations, own_eager
+from attsvm.pretrained.activations.sources import explain
 from attsvm.pretrained.audit import margin_audit
 from attsvm.pretrained.extract import extract_heads
-from attsvm.pretrained.layers import layer_numbers
-from attsvm.pretrained.maps import Place
-from attsvm.pretrained.recording import AttentionCall, Recorder, configurations, own_eager
-from attsvm.pretrained.sources import explain
 
 _COUNTER = itertools.count()
 # Rows of queries looked at: these many sequences, and about these many rows of each.

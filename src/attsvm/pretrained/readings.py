@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from attsvm.pretrained.activations.layers import own_number
+from attsvm.pretrained.activations.recording import AttentionCall
+from attsvm.pretrained.activations.residual import Component, Part, parts
+from attsvm.pretrained.activations.tape import Row, Tape
 from attsvm.pretrained.head import AttentionHead, turned
-from attsvm.pretrained.layers import own_number
-from attsvm.pretrained.recording import AttentionCall
-from attsvm.pretrained.residual import Component, Part, parts
-from attsvm.pretrained.tape import Row, Tape
 
 Side = Literal["query", "keys"]
 # A sum of n numbers is wrong by less than n roundings of their absolute sum, and a stream of 100 layers has 300 or so.

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from attsvm.core.meter import Meter
-from attsvm.pretrained import tokens
+from attsvm.pretrained.activations import tokens
+from attsvm.pretrained.activations.recording import AttentionCall, Stream
+from attsvm.pretrained.activations.sources import explain
+from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.extract import SINKS, model_inputs
-from attsvm.pretrained.recording import AttentionCall, Stream
 from attsvm.pretrained.selectivity import QueryNumbers, numbers_of
-from attsvm.pretrained.sources import explain
-from attsvm.pretrained.tracing import record
 from attsvm.pretrained.unfinished import Unfinished
 
 # Queries noted of each head. Two standard deviations of a share of as many are 1.1 %; a median is that of the true rank

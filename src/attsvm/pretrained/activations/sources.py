@@ -11,8 +11,8 @@ the calls recorded inside the attention module by what it put out:
 * or a normalisation with elementwise gain (query/key norm): then the head is not bilinear in the hidden state, and x is
   the *normalised* vector, A the diagonal gain.
 
-or the vectors are put together from parts that are made apart (:mod:`attsvm.pretrained.latent`), or made from tensors
-of weights that the attention module holds itself (:mod:`attsvm.pretrained.weights`).
+or the vectors are put together from parts that are made apart (:mod:`attsvm.pretrained.activations.latent`), or made
+from tensors of weights that the attention module holds itself (:mod:`attsvm.pretrained.activations.weights`).
 
 The latest call that explains a head is taken. The lengths of the vectors, which no rotation changes, single out the
 block; equality of the vectors, up to one rotation for all heads, proves it.
@@ -24,11 +24,11 @@ from collections.abc import Iterator
 
 import torch
 
-from attsvm.pretrained.latent import explain_parts
-from attsvm.pretrained.maps import SAMPLE, AffineMap, Block, affine, as_columns
-from attsvm.pretrained.recording import AttentionCall, ModuleCall
-from attsvm.pretrained.rotation import AGREE, Rotation, fit_rotation, relative_difference
-from attsvm.pretrained.weights import explain_weights
+from attsvm.pretrained.activations.latent import explain_parts
+from attsvm.pretrained.activations.maps import SAMPLE, AffineMap, Block, affine, as_columns
+from attsvm.pretrained.activations.recording import AttentionCall, ModuleCall
+from attsvm.pretrained.activations.rotation import AGREE, Rotation, fit_rotation, relative_difference
+from attsvm.pretrained.activations.weights import explain_weights
 
 
 def _readings(output: torch.Tensor, vectors: torch.Tensor) -> Iterator[bool]:

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from attsvm.pretrained.maps import AffineMap, Place
-from attsvm.pretrained.recording import AttentionCall
-from attsvm.pretrained.rotation import AGREE, Rotation, fit_rotation, relative_difference
+from attsvm.pretrained.activations.maps import AffineMap, Place
+from attsvm.pretrained.activations.recording import AttentionCall
+from attsvm.pretrained.activations.rotation import AGREE, Rotation, fit_rotation, relative_difference
 
 
 def explain_weights(call: AttentionCall, head: int, group: int) -> tuple[AffineMap, AffineMap, Rotation | None] | None:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from attsvm.pretrained.backend import transformers
+from attsvm.pretrained.activations.backend import transformers
 
 # Arguments of an attention function that say nothing about the scores.
 _SILENT = {

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from attsvm.pretrained.recording import AttentionCall, Invocation, recording
-from attsvm.pretrained.tracing import tracing
+from attsvm.pretrained.activations.recording import AttentionCall, Invocation, recording
+from attsvm.pretrained.activations.tracing import tracing
 
 
 def in_float64(call: AttentionCall) -> list[AttentionCall]:

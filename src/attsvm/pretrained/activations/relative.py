@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.pretrained.recording import AttentionCall, RelativeProduct
-from attsvm.pretrained.rotation import AGREE, relative_difference
-from attsvm.pretrained.sources import explain_vectors
+from attsvm.pretrained.activations.recording import AttentionCall, RelativeProduct
+from attsvm.pretrained.activations.rotation import AGREE, relative_difference
+from attsvm.pretrained.activations.sources import explain_vectors
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,9 +22,9 @@ from dataclasses import replace
 
 import torch
 
-from attsvm.pretrained.maps import SAMPLE, AffineMap, Block, affine
-from attsvm.pretrained.recording import AttentionCall, ModuleCall
-from attsvm.pretrained.rotation import AGREE, Rotation, fit_rotation
+from attsvm.pretrained.activations.maps import SAMPLE, AffineMap, Block, affine
+from attsvm.pretrained.activations.recording import AttentionCall, ModuleCall
+from attsvm.pretrained.activations.rotation import AGREE, Rotation, fit_rotation
 
 
 def explain_parts(call: AttentionCall, head: int, group: int) -> tuple[AffineMap, AffineMap, Rotation] | None:

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from attsvm.pretrained.recording import AttentionCall, Enough, Recorder, RelativeProduct, hooked, recording
+from attsvm.pretrained.activations.recording import AttentionCall, Enough, Recorder, RelativeProduct, hooked, recording
 
 # What is added to a score to hide a token is this or less; its probability is then zero in float32.
 HIDDEN = -1e4
@@ -257,7 +257,7 @@ def tracing(model: nn.Module, include: Callable[[int, str], bool]) -> Iterator[R
     ----------
     model : PreTrainedModel
     include : callable
-        As of :func:`attsvm.pretrained.recording.recording`.
+        As of :func:`attsvm.pretrained.activations.recording.recording`.
     """
     recorder = Recorder(model, include)
     tracer = Tracer(lambda trace, probabilities: _note(recorder, trace, probabilities))

@@ -287,7 +287,7 @@ def taped(model: nn.Module) -> Iterator[Tape]:
     Parameters
     ----------
     model : PreTrainedModel
-        Computing attention by its eager function, as :func:`attsvm.pretrained.recording.recording` has it.
+        Computing attention by its eager function, as :func:`attsvm.pretrained.activations.recording.recording` has it.
     """
     tape = Tape(model)
     handles = []

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 
 from attsvm.core.summary import Listed
-from attsvm.pretrained.layers import own_number
-from attsvm.pretrained.tape import Map, Row, Tape, through
+from attsvm.pretrained.activations.layers import own_number
+from attsvm.pretrained.activations.tape import Map, Row, Tape, through
 
 KINDS = ("embedding", "position", "head", "mlp", "bias", "feature", "remainder")
 

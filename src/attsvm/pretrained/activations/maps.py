@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import nn
 
-from attsvm.pretrained.recording import ModuleCall
-from attsvm.pretrained.rotation import AGREE, relative_difference
+from attsvm.pretrained.activations.recording import ModuleCall
+from attsvm.pretrained.activations.rotation import AGREE, relative_difference
 
 # Sequences that a block is recognised by; the probabilities check all of them in the end.
 SAMPLE = slice(0, 4)

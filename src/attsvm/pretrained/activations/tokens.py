@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from attsvm.pretrained.maps import AffineMap
-from attsvm.pretrained.recording import AttentionCall, Stream
+from attsvm.pretrained.activations.maps import AffineMap
+from attsvm.pretrained.activations.recording import AttentionCall, Stream
 
 
 def read_mask(call: AttentionCall) -> tuple[np.ndarray, np.ndarray | None]:
