@@ -17,7 +17,8 @@ import transformers as tf
 from attsvm.pretrained import extract_head, extract_heads, fit_selection, margin_audit, rope_lift, selection_report
 from attsvm.pretrained.activations.layers import layer_numbers
 from attsvm.pretrained.activations.tracing import record
-from attsvm.pretrained.extract import examine_calls, model_inputs
+from attsvm.pretrained.extract import examine_calls
+from attsvm.pretrained.inputs import model_inputs
 from attsvm.pretrained.inspection import inspect_model
 from attsvm.pretrained.kernel import Factored, Formed, solve_selection
 from attsvm.pretrained.survey import Survey

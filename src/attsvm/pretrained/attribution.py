@@ -31,7 +31,8 @@ from attsvm.pretrained.activations.recording import AttentionCall, recording
 from attsvm.pretrained.activations.residual import KINDS, Component
 from attsvm.pretrained.activations.tape import Tape, taped
 from attsvm.pretrained.activations.tracing import tracing
-from attsvm.pretrained.extract import extract_head, tokenize
+from attsvm.pretrained.extract import extract_head
+from attsvm.pretrained.inputs import tokenize
 from attsvm.pretrained.readings import ROUNDINGS, Reader, Side, Source, features_of, logits_of, turned_keys
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from attsvm.data.passages import Span
-from attsvm.pretrained.extract import tokenize
+from attsvm.pretrained.inputs import tokenize
 
 BATCH = 32
 

@@ -35,9 +35,10 @@ from attsvm.core.meter import Meter
 from attsvm.pretrained.activations.layers import AbsentLayer, absent_layers, layer_numbers
 from attsvm.pretrained.activations.recording import AttentionCall
 from attsvm.pretrained.activations.tracing import record
-from attsvm.pretrained.extract import RefusedHead, chosen_calls, examine_calls, longest, model_inputs, on_device
+from attsvm.pretrained.extract import RefusedHead, chosen_calls, examine_calls
 from attsvm.pretrained.finding import HeadFinding, Reports
 from attsvm.pretrained.head import AttentionHead
+from attsvm.pretrained.inputs import longest, model_inputs, on_device
 from attsvm.pretrained.media import Media
 from attsvm.pretrained.rank import Roots
 from attsvm.pretrained.survey import Survey

@@ -14,7 +14,8 @@ from attsvm.pretrained.activations import tokens
 from attsvm.pretrained.activations.recording import AttentionCall, Stream
 from attsvm.pretrained.activations.sources import explain
 from attsvm.pretrained.activations.tracing import record
-from attsvm.pretrained.extract import SINKS, model_inputs
+from attsvm.pretrained.inputs import model_inputs
+from attsvm.pretrained.reader import SINKS
 from attsvm.pretrained.selectivity import QueryNumbers, numbers_of
 from attsvm.pretrained.unfinished import Unfinished
 

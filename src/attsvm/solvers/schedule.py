@@ -64,12 +64,13 @@ UNCOMPILED = 2.0
 # nuclear stack, and the nuclear steps, on the face and towards it.
 ONE_CALL_PATIENCE, STACK_PATIENCE, NUCLEAR_PATIENCE = 3.0, 15.0, 4.0
 # Frobenius: constraints held up to which the active-set method comes first (twice as many where the bound on ||W||
-# tells of near duplicates). Exchanging them one by one costs the square of their number each; Newton changes many at
-# once. At (100, 32, 24), 350 held, they take 10 and 8 ms, at (150, 20, 40), 640 held, 60 and 30; correlated tokens at
+# tells of near duplicates), and entries of W up to which it does whatever their number. Exchanging them one by one
+# costs the square of their number each; Newton changes many at once. At (100, 32, 24), 350 held, they take 10 and 8 ms,
+# at (100, 32, 32), 400 of 1024 held, 21 and 10, at (150, 20, 40), 640 held, 60 and 30; correlated tokens at
 # (200, 32, 24), 329 by the guess and 250 in the end, 9 and 55. With 400 entries of W, all held by the guess, exchanges
 # took .3 to .5 of the time of turns with Newton first on four of them; of eleven problems of 100 to 400 entries, on
 # which nothing was chosen, five took .2 to .5 of their time with both changes, the others .96 to 1.06.
-FEW_SUPPORTS = 400
+FEW_SUPPORTS, FEW_HELD = 350, 400
 # Newton from this gap on takes one or two factorisations, and more from further off, which pays while they are small.
 NEWTON_GAP, EARLY_GAP, SMALL_FACTOR = 1e-5, 1e-3, 700
 # No more multipliers than W has entries lie between their bounds at the end. The second derivatives of twice as many

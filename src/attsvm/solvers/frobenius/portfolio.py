@@ -28,6 +28,7 @@ from attsvm.solvers.schedule import (
     DEPENDENT,
     EARLY_GAP,
     EXCHANGES,
+    FEW_HELD,
     FEW_SUPPORTS,
     FIRST,
     INTERIOR,
@@ -116,9 +117,10 @@ def _takes_exchanges(setting: Setting) -> bool:
     return setting.terms.hard and not setting.prior.any()
 
 
-def _supports(setting: Setting, dual: np.ndarray) -> int:
-    """Estimate how many constraints will be active: independent ones are at most as many as W has entries."""
-    return min(int(np.count_nonzero(dual)), int(np.prod(setting.reduced.shape)))
+def _few_supports(setting: Setting, dual: np.ndarray, factor: int = 1) -> bool:
+    """Whether few constraints will be active: independent ones are at most as many as W has entries."""
+    entries = int(np.prod(setting.reduced.shape))
+    return entries <= FEW_HELD or min(np.count_nonzero(dual), entries) <= factor * FEW_SUPPORTS
 
 
 def _suits_exchanges(setting: Setting, dual: np.ndarray) -> bool:
@@ -127,12 +129,12 @@ def _suits_exchanges(setting: Setting, dual: np.ndarray) -> bool:
     A bound that is large after so few passes tells of near duplicates, which passes sort out slowly.
     """
     bound = setting.terms.bound(dual, setting.reduced.adjoint(dual))[1]
-    return _supports(setting, dual) <= (2 * FEW_SUPPORTS if bound > SUSPICIOUS_NORM else FEW_SUPPORTS)
+    return _few_supports(setting, dual, 2 if bound > SUSPICIOUS_NORM else 1)
 
 
 def _finishing(setting: Setting, control: Control, dual: np.ndarray) -> tuple[str, Steps]:
     """Name and set up what ends a run from multipliers near the solution."""
-    if _takes_exchanges(setting) and _supports(setting, dual) <= FEW_SUPPORTS:
+    if _takes_exchanges(setting) and _few_supports(setting, dual):
         return "active set", solve_by_prices(setting, control, dual, share=1.0)
     return "Newton", newton(setting, dual, control, rounds=WARM_ROUNDS)
 

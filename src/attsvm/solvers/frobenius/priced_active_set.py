@@ -18,7 +18,7 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.active_set import append, empty_set, settle
 from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, Dual, sweeps
 from attsvm.solvers.frobenius.newton import newton
-from attsvm.solvers.schedule import COMPILED, FEW_SUPPORTS, PRICED, Steps
+from attsvm.solvers.schedule import COMPILED, FEW_HELD, FEW_SUPPORTS, PRICED, Steps
 
 # What has become of an instance in a compiled call.
 OPEN, SOLVED, VANISHED = 0, 1, 2
@@ -138,7 +138,7 @@ def least_multipliers_by_prices(delta, queries, row, column, free, T, square, pa
         count += value != 0.0
         total += 0.0 if free[k] else value
     values = np.zeros(m)
-    if min(count, d * dz) > FEW_SUPPORTS:
+    if count > FEW_SUPPORTS and d * dz > FEW_HELD:
         return OPEN, values
     weight = max(1.0, total)
     for k in range(m):
