@@ -16,8 +16,10 @@ from peers import LIBLINEAR, OFFICIAL
 from plan import FROBENIUS, LARGEST, MAPPED, NORMS, NUCLEAR, SUM
 from results import Results, Row
 
+from attsvm import __version__
+
 PACKAGES = (
-    "attsvm", "numpy", "scipy", "numba", "cvxpy", "clarabel", "scs", "daqp", "scikit-learn",
+    "numpy", "scipy", "numba", "cvxpy", "clarabel", "scs", "daqp", "scikit-learn",
     "qpsolvers", "osqp", "piqp", "proxsuite", "quadprog",
 )  # fmt: skip
 OURS = {
@@ -58,7 +60,7 @@ def machine() -> str:
 
 
 def versions() -> str:
-    found = []
+    found = [f"attsvm {__version__}"]  # of the code that ran; an editable installation may name an earlier one
     for package in PACKAGES:
         try:
             found.append(f"{package} {version(package)}")
