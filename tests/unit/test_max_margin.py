@@ -38,6 +38,10 @@ NORMS = [
     norms.Mahalanobis(A),
     norms.Mahalanobis(A, base="nuclear"),
     norms.Mahalanobis(A, A, base=1),
+    norms.Sum("frobenius", "nuclear"),
+    norms.Sum(1, 3),
+    norms.Largest("frobenius", 4),
+    norms.Largest(1.5, norms.Schatten(3)),
 ]
 
 
@@ -223,7 +227,7 @@ def test_unsolvable_and_other_norms_are_refused() -> None:
         max_margin(tokens, queries, selected)
     tokens, queries, selected = single([[1.0, 2.0]])
     value = max_margin(tokens, queries, selected, norms.KyFan(2))
-    with pytest.raises(ValueError, match="no sum and no larger of two"):
+    with pytest.raises(ValueError, match="sums those with a smooth part"):
         max_margin(tokens, queries, selected, norms.Sum("nuclear", "max")).backward()
     assert value > 0
     soft = solve(SelectionProblem(tokens.detach().numpy(), queries.numpy(), [0]), C=1.0)
@@ -390,6 +394,26 @@ def test_face_directions_stay_in_the_face(norm) -> None:
             point = middle + step * move.reshape(3, 3)
             assert norm.value(point) == pytest.approx(1.0, rel=1e-12)
             assert float((G * point).sum()) == pytest.approx(norm.dual(G), rel=1e-12)
+
+
+def test_faces_of_sums_and_of_the_larger_of_two() -> None:
+    D = np.diag([2.0, 2.0, 0.0])
+    # One part smooth: a point. The dual ball of a sum has the directions of both; that of the larger of two those of
+    # the larger one, and where they agree the step from one gradient to the other, if these differ.
+    assert face_directions(norms.Sum("frobenius", "nuclear"), D, 1e-9).shape == (0, 9)
+    assert face_directions(norms.Sum("frobenius", "nuclear"), D, 1e-9, dual=True).shape == (1, 9)
+    assert face_directions(norms.Sum("spectral", "nuclear"), D, 1e-9, dual=True).shape == (2 + 1, 9)
+    assert face_directions(norms.Largest("frobenius", 3), D, 1e-9).shape == (0, 9)
+    assert face_directions(norms.Largest("frobenius", 3), D, 1e-9, dual=True).shape == (0, 9)
+    corner = np.array([[1.0, 0.0], [0.0, 0.0]])
+    assert face_directions(norms.Largest("frobenius", 3), corner, 1e-9, dual=True).shape == (0, 4)
+    weighted = norms.Weighted(np.array([[1.0, 2.0], [1.0, 1.0]]), 2)
+    even = np.array([[1.0, 0.0], [1.0, 1.0]])
+    assert face_directions(norms.Largest("frobenius", weighted), even, 1e-9, dual=True).shape == (0, 4)
+    odd = np.array([[1.0, 1.0], [1.0, 1.0]]) / np.array([[1.0, 2.0], [1.0, 1.0]])
+    factor = np.linalg.norm(odd) / weighted.value(odd)
+    same = norms.Weighted(factor * weighted.weights, 2)
+    assert face_directions(norms.Largest("frobenius", same), odd, 1e-9, dual=True).shape == (1, 4)
 
 
 def test_functional_does_not_load_the_solvers() -> None:

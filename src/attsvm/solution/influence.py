@@ -185,7 +185,8 @@ def margin_gradient(
     Parameters
     ----------
     solution : Solution
-        Optimal, of a hard margin without a prior, in any of :mod:`attsvm.norms` but the sum and the larger of two.
+        Optimal, of a hard margin without a prior, in any norm that has derivatives
+        (:func:`attsvm.functional.max_margin`).
     for_tokens, for_queries : bool
         Which derivative is wanted; one that is not may not exist.
 

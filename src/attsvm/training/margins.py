@@ -68,8 +68,8 @@ def max_margin(
     selected : integer (..., n) or boolean (..., n, T)
         The token to select, or several tokens that must score alike.
     norm : str, float or Norm
-        As for :func:`attsvm.solve`. There is a derivative in every one of :mod:`attsvm.norms` but ``Sum`` and
-        ``Largest``.
+        As for :func:`attsvm.solve`. There is a derivative in every one of :mod:`attsvm.norms`, but of a ``Sum`` one
+        part must be smooth, and of a ``Largest`` both.
     mask : boolean (..., n, T), optional
         True where the query sees the token.
     tol : float

@@ -17,9 +17,14 @@ subdifferential of the dual norm at G. Its directions, the span of :math:`F(G) -
   are more of these than fit among the first k, or :math:`U_0 Y V_0^\top` if :math:`\sigma_k = 0`;
 * in a mixed norm :math:`V = (s_r v_r)` with s on the face of the l_q ball that the rows' dual norms expose, and
   :math:`v_r` on that of the l_p ball that the row of G exposes;
-* weights and other coordinates carry faces over, :math:`F(G) = L^{-1} F_0(L^{-\top} G R^{-\top}) R^{-1}`.
+* weights and other coordinates carry faces over, :math:`F(G) = L^{-1} F_0(L^{-\top} G R^{-\top}) R^{-1}`;
+* the dual ball of a sum of norms is the sum of the dual balls (Rockafellar, Convex Analysis, 1970, Corollary 16.4.1),
+  and so are its faces; that of the larger of two norms is the hull of both, and a face of it that of the larger, or the
+  hull of both where they agree.
 
-A smooth norm, whose dual is strictly convex, has points for faces.
+A smooth norm, whose dual is strictly convex, has points for faces. So has a sum of which one part is smooth, since
+:math:`\|U + V\| = \|U\| + \|V\|` in the sum needs it in both parts, and the larger of two smooth norms. Other sums
+would need the parts of G, which are known to the accuracy of a minimisation only.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from attsvm.core.norms.composite import Largest, Sum
 from attsvm.core.norms.entrywise import Entrywise, Weighted, entrywise
 from attsvm.core.norms.ky_fan import KyFan
 from attsvm.core.norms.mahalanobis import Mahalanobis
@@ -46,7 +52,7 @@ def face_directions(norm: Norm, G: np.ndarray, tolerance: float, *, dual: bool =
     Parameters
     ----------
     norm : Norm
-        Any of :mod:`attsvm.norms` but the sum and the larger of two.
+        Any of :mod:`attsvm.norms`; of a sum one part smooth, of the larger of two both.
     G : ndarray, shape (d, dz)
         Not zero.
     tolerance : float
@@ -82,7 +88,27 @@ def face_directions(norm: Norm, G: np.ndarray, tolerance: float, *, dual: bool =
         p, q = (conjugate(norm.p), conjugate(norm.q)) if dual else (norm.p, norm.q)
         rows = _of_rows(G if norm.axis == "rows" else G.T, p, q, tolerance)
         return (rows if norm.axis == "rows" else rows.swapaxes(1, 2)).reshape(-1, G.size)
-    raise ValueError(f"norm is {norm.name!r}; one of attsvm.norms, no sum and no larger of two, was expected.")
+    if isinstance(norm, (Sum, Largest)) and dual:
+        return _of_dual_pair(norm, G, tolerance)
+    if isinstance(norm, (Sum, Largest)) and (any if isinstance(norm, Sum) else all)((norm.a.smooth, norm.b.smooth)):
+        return np.empty((0, G.size))
+    raise ValueError(
+        f"norm is {norm.name!r}; one of attsvm.norms, of sums those with a smooth part, and of the larger of two norms "
+        "those of smooth ones, was expected."
+    )
+
+
+def _of_dual_pair(norm: Sum | Largest, V: np.ndarray, tolerance: float) -> np.ndarray:
+    """Directions of the face that V exposes in the dual ball of a sum or of the larger of two norms."""
+    parts = [face_directions(part, V, tolerance, dual=True) for part in (norm.a, norm.b)]
+    if isinstance(norm, Sum):
+        return _orthonormal(np.concatenate(parts))
+    sizes = norm.a.value(V), norm.b.value(V)
+    if abs(sizes[0] - sizes[1]) > tolerance * max(sizes):
+        return parts[0] if sizes[0] > sizes[1] else parts[1]
+    # The gradient of a smoothing is a point of the dual ball, in the limit one of the face.
+    first, second = (part.smoothing(V, tolerance**2 * np.abs(V).max()).gradient for part in (norm.a, norm.b))
+    return _orthonormal(np.concatenate([*parts, (first - second).reshape(1, -1)]))
 
 
 def _carried(
