@@ -120,7 +120,7 @@ def _takes_exchanges(setting: Setting) -> bool:
 def _few_supports(setting: Setting, dual: np.ndarray, factor: int = 1) -> bool:
     """Whether few constraints will be active: independent ones are at most as many as W has entries."""
     entries = int(np.prod(setting.reduced.shape))
-    return entries <= FEW_HELD or min(np.count_nonzero(dual), entries) <= factor * FEW_SUPPORTS
+    return entries <= FEW_HELD or min(int(np.count_nonzero(dual)), entries) <= factor * FEW_SUPPORTS
 
 
 def _suits_exchanges(setting: Setting, dual: np.ndarray) -> bool:
