@@ -60,7 +60,8 @@ def test_a_model_trained_to_induction_shows_its_heads() -> None:
     assert "induction" not in [named[0, head] for head in range(4)]
     for head in range(4):  # docs/pretrained.md quotes these
         one = types[1, head].scores["induction"]
-        print(f"head 1.{head}: {one.score:.2f}, uniform {one.uniform:.2f}, re-drawn at most {one.standing.draws.max():.2f}")
+        redrawn = one.standing.draws.max()
+        print(f"head 1.{head}: {one.score:.2f}, uniform {one.uniform:.2f}, re-drawn at most {redrawn:.2f}")
     best = max((types[1, head] for head in range(4)), key=lambda one: one.scores["induction"].score)
     own = best.scores["induction"]
     assert own.score > 0.6
