@@ -48,8 +48,6 @@ NORMS = [
     norms.Sum("nuclear", 1),
     norms.Sum("nuclear", "spectral"),
     norms.Sum("max", 1),
-    norms.Sum(norms.Mixed(2, 1), "max"),
-    norms.Largest("nuclear", "max"),
     norms.Largest("spectral", norms.Weighted(np.full((3, 3), 1.3), np.inf)),
     norms.Largest(norms.Mahalanobis(4 * np.eye(3), base="nuclear"), 1),
     norms.Mahalanobis(A, base=norms.Sum(norms.KyFan(2), 1)),
