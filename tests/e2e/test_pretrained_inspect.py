@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -276,3 +277,15 @@ def test_the_table_stays_a_table_to_a_screen_reader(page) -> None:
     assert len(below(tables[-1], "row")) == 25
     named = [nodes[key]["name"]["value"].strip() for key in below(tables[-1], "columnheader")]
     assert named[-2:] == ["type", "what most queries do"]
+
+
+def test_the_benchmark_of_inspections_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """Its smallest size: the model that it makes is inspected, and the costs are said."""
+    script = Path(__file__).parents[2] / "benchmarks" / "inspection.py"
+    monkeypatch.setattr("sys.argv", [str(script), "quick", "--set", "texts=3", "--keep", str(tmp_path)])
+    runpy.run_path(str(script), run_name="__main__")
+    said = capsys.readouterr().out
+    assert re.match(r"0\.0\d+ million weights, 3 texts of 12 tokens: \d+ s of processor time, .* GiB\n", said)
+    heads = json.loads((tmp_path / "report" / "inspect.json").read_text())["heads"]
+    assert len(heads) == 4
+    assert all(head["error"] < 1e-5 for head in heads)

@@ -9,7 +9,7 @@ of their attention only what the selection report counts is noted. Images and so
 .. math:: \text{weights} + M + 8 B_k T d + 40 c B_k T^2 + 56 H L \min(n, 8192) \text{ bytes,}
 
 with M the `memory`, B_k texts kept, width d, c heads inspected at once (one a core), L layers and n queries of the
-other texts: it does not grow with the number of texts.
+other texts, and 340 MB a core for the probes of rotary heads: it does not grow with the number of texts.
 
 Heads that are done are written down as they come (:mod:`attsvm.pretrained.unfinished`), and the same inspection goes on
 from there.
