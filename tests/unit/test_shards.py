@@ -23,6 +23,7 @@ from attsvm.core import cluster as dask_cluster
 from attsvm.core.cluster import ClusterLost, quiet
 from attsvm.data import shards as shards_module
 from attsvm.data.shards import ShardFile
+from attsvm.solvers.frobenius import gram_active_set
 from attsvm.solvers.sharded import rounds
 from attsvm.solvers.sharded.margins import blocks
 from attsvm.solvers.sharded.pool import OnCluster
@@ -212,6 +213,27 @@ def test_the_method_of_multipliers_ends_on_the_answer(monkeypatch: pytest.Monkey
             if whole.status is Status.OPTIMAL:
                 assert pieces.objective == pytest.approx(whole.objective, rel=2.5 * TOL)
             assert pieces.verify()
+
+
+@pytest.mark.parametrize("name", ["planted", "several"])
+def test_as_many_active_constraints_as_entries_end_by_exchanges(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gram_active_set, "NEARLY_SQUARE", 0.5)
+    problem = make(name, *{"planted": (300, 12, 21), "several": (60, 8, 21)}[name])
+    solution = solve(cut(problem, 100))
+    assert solution.method == "shards (active set)"
+    assert solution.status is Status.OPTIMAL
+    assert solution.verify()
+    whole = solve(problem, method="interior_point")
+    assert solution.objective == pytest.approx(whole.objective, rel=2.5 * TOL)
+
+
+def test_what_nothing_joins_is_not_solved_again() -> None:
+    problem = make("planted", 300, 12, 21)
+    # Below rounding: the gap stays open, and no further round can close it.
+    solution = solve(cut(problem, 100), tol=1e-14)
+    assert solution.gap < 1e-11
+    ending = [one for one in solution.rounds if one.smallest >= 1 - 1e-9]
+    assert len(ending) <= 2
 
 
 # --- files ---
