@@ -23,7 +23,7 @@ from attsvm.core import cluster as dask_cluster
 from attsvm.core.cluster import ClusterLost, quiet
 from attsvm.data import shards as shards_module
 from attsvm.data.shards import ShardFile
-from attsvm.solvers.frobenius import gram_active_set
+from attsvm.solvers.frobenius import gram_active_set, portfolio
 from attsvm.solvers.sharded import rounds
 from attsvm.solvers.sharded.margins import blocks
 from attsvm.solvers.sharded.pool import OnCluster
@@ -199,8 +199,13 @@ def test_other_claims_that_are_not_so_are_refuted() -> None:
     assert not moved.verify()
 
 
-def test_the_method_of_multipliers_ends_on_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("exchanges", [False, True])
+def test_the_method_of_multipliers_ends_on_the_answer(exchanges: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "MANY_ENTRIES", 1)
+    if exchanges:  # from one factor, contradictory and dependent constraints included
+        monkeypatch.setattr(portfolio, "FEW_SUPPORTS", 0)
+        monkeypatch.setattr(portfolio, "FEW_HELD", 0)
+        monkeypatch.setattr(gram_active_set, "NEARLY_SQUARE", 0.0)
     contradicted = solve(cut(FAMILIES["contradicted"].make(np.random.default_rng(1), 40, 8, 4), 10))
     assert contradicted.status is Status.INFEASIBLE
     assert contradicted.verify()
