@@ -2,10 +2,13 @@
 
 python benchmarks/sharded.py [--full] [--out FILE]
 python benchmarks/sharded.py --mapped N FOLDER
+python benchmarks/sharded.py --planted N T D
 python benchmarks/sharded.py --words N V D
+python benchmarks/sharded.py --passes
 
-The second writes planted (N, 64, 64) into the folder and reads it from there, the third asks N contexts for their next
-of V words; both print rounds as they end, with processor seconds and peak memory.
+The second writes planted (N, 64, 64) into the folder and reads it from there, the third makes planted (N, T, D), the
+fourth asks N contexts for their next of V words; these print rounds as they end, with processor seconds and peak
+memory. The last prints what a pass over all constraints costs.
 
 Every instance is planted (a Gaussian matrix selects, so that a W exists) and cut into shards of a hundred queries at
 least. Processor seconds are those of this process and of the worker processes that it started, so that they say the
@@ -26,6 +29,7 @@ from instances import Instance, planted, write
 
 from attsvm import ShardedProblem, solve
 from attsvm.solvers.common.control import IterationState
+from attsvm.solvers.sharded.pricing import Request, price
 
 # The sizes that are fixed while one grows; then what each of them grows through.
 BASE = {"n": 2000, "T": 16, "d": 10}
@@ -88,6 +92,29 @@ def followed(problem: ShardedProblem) -> None:
     print(f"{spent()}\n{solution}")
 
 
+def passes() -> None:
+    """Print the processor time of a pass, a constraint: the least of three, one core."""
+    problems = {
+        f"tokens (2000, 64, {d}), {width}": ShardedProblem.from_arrays(
+            **(arrays | {"tokens": arrays["tokens"].astype(width)}), chunk=2000
+        )
+        for d in (10, 64)
+        for arrays in (planted(2000, 64, d),)
+        for width in ("float64", "float32")
+    }
+    problems |= {f"10,000 words, 300 contexts, d = {d}": next_words(300, 10_000, d) for d in (10, 64)}
+    for name, pieces in problems.items():
+        (source,) = pieces.shards
+        shard = source.open()
+        W = np.random.default_rng(0).standard_normal((shard.tokens.shape[2], shard.queries.shape[1]))
+        request, none, seconds = Request(W, 0.0, 4, 4096), np.zeros((0, 2), dtype=np.int64), []
+        for _ in range(3):
+            began = time.process_time()
+            rejected = price(source, 0, none, request).rejected
+            seconds.append(time.process_time() - began)
+        print(f"{name}: {1e9 * min(seconds) / rejected:.0f} ns a constraint of {rejected:,}", flush=True)
+
+
 def exponent(rows: list[dict[str, Any]], size: str, quantity: str) -> float:
     """Slope of a quantity over a size, in logarithms."""
     x, y = (np.log([max(row[name], 1e-9) for row in rows]) for name in (size, quantity))
@@ -99,12 +126,20 @@ def main() -> None:
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--mapped", nargs=2)
+    parser.add_argument("--planted", nargs=3, type=int)
     parser.add_argument("--words", nargs=3, type=int)
+    parser.add_argument("--passes", action="store_true")
     options = parser.parse_args()
     measured(200, 8, 4)  # compiles
     if options.mapped is not None:
         folder = write(Instance("planted", (int(options.mapped[0]), 64, 64)), Path(options.mapped[1]), mapped=True)
         followed(ShardedProblem.from_folder(folder))
+        return
+    if options.planted is not None:
+        followed(ShardedProblem.from_arrays(**planted(*options.planted), chunk=max(100, options.planted[0] // SHARDS)))
+        return
+    if options.passes:
+        passes()
         return
     if options.words is not None:
         followed(next_words(*options.words))

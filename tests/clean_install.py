@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
+from importlib.metadata import distributions
 from pathlib import Path
+
+from readme_renderer import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
@@ -80,6 +84,16 @@ def wheel(folder: Path) -> Path:
     return path
 
 
+def check_description(package: Path) -> None:
+    """End if an index page cannot show a wheel's description, or shows a link or picture that leads nowhere."""
+    (distribution,) = distributions(path=[str(package)])
+    page = markdown.render(distribution.metadata["Description"])
+    if page is None:
+        sys.exit(f"{package.name} has a description that is no Markdown")
+    if broken := re.findall(r'(?:src|href)="((?!https://|#)[^"]*|https://address.invalid[^"]*)"', page):
+        sys.exit(f"the description of {package.name} has links that lead nowhere: {', '.join(broken)}")
+
+
 def environment(interpreter: str, folder: Path, *packages: str) -> Path:
     """Return the folder of commands of a new environment that holds the packages."""
     run(interpreter, "-m", "venv", folder, cwd=folder.parent)
@@ -103,6 +117,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         package = wheel(folder)
+        check_description(package)
         for part in ("tests", "docs/skipped-tests.md", "pyproject.toml"):
             target = folder / "outside" / part
             target.parent.mkdir(parents=True, exist_ok=True)

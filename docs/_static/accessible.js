@@ -1,10 +1,17 @@
-// What axe-core asks of pages and the theme leaves out.
+// What axe-core asks of pages and the theme leaves out, and figures that open alone.
 document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll('[role="heading"]:not([aria-level])').forEach((one) => one.setAttribute("aria-level", "2"));
-  document.querySelectorAll("pre").forEach((one) => { one.tabIndex = 0; });
+  document.querySelectorAll("pre, .table-wrapper").forEach((one) => { one.tabIndex = 0; });
   document.querySelector("aside.sidebar-drawer")?.setAttribute("aria-label", "Site");
   document.querySelector("aside.toc-drawer")?.setAttribute("aria-label", "On this page");
   const tools = document.querySelector(".content-icon-container");
   tools?.setAttribute("role", "region");
   tools?.setAttribute("aria-label", "Page tools");
+  // Labels of a figure are small on a telephone: a tap opens it alone, to be enlarged.
+  document.querySelectorAll("article img:not(a img)").forEach((one) => {
+    const link = document.createElement("a");
+    link.href = one.src;
+    one.replaceWith(link);
+    link.append(one);
+  });
 });

@@ -116,19 +116,19 @@ class AttentionSVM(BaseEstimator):
                 f"tokens has shape {given.shape} and queries has shape {asked.shape}; "
                 "(n, T, d) and (n, dz) were expected."
             )
-        seen = np.ones(given.shape[:2], dtype=bool) if mask is None else to_numpy("mask", mask)
-        if seen.shape != given.shape[:2] or seen.dtype != bool:
+        visible = np.ones(given.shape[:2], dtype=bool) if mask is None else to_numpy("mask", mask)
+        if visible.shape != given.shape[:2] or visible.dtype != bool:
             raise ValueError(
-                f"mask has shape {seen.shape} and dtype {seen.dtype}; "
+                f"mask has shape {visible.shape} and dtype {visible.dtype}; "
                 f"booleans of shape {given.shape[:2]} were expected."
             )
         fields = [
             ("tokens", np.float64, given.shape[1:]),
             ("queries", np.float64, asked.shape[1:]),
-            ("mask", np.bool_, seen.shape[1:]),
+            ("mask", np.bool_, visible.shape[1:]),
         ]
         packed = np.empty(len(given), dtype=fields)
-        packed["tokens"], packed["queries"], packed["mask"] = given, asked, seen
+        packed["tokens"], packed["queries"], packed["mask"] = given, asked, visible
         return packed
 
     def fit(self, X: Any, y: Any, queries: Any = None, *, mask: Any = None) -> AttentionSVM:
@@ -165,9 +165,9 @@ class AttentionSVM(BaseEstimator):
         array([[ 0.5,  0.1],
                [-0.5, -0.2]])
         """
-        tokens, asked, seen = _unpacked(X, queries, mask)
+        tokens, asked, visible = _unpacked(X, queries, mask)
         self.queries_given_ = asked is not None
-        problem = SelectionProblem(tokens, _first(tokens) if asked is None else asked, y, mask=seen)
+        problem = SelectionProblem(tokens, _first(tokens) if asked is None else asked, y, mask=visible)
         self.solution_ = solve(problem, self.norm, tol=self.tol, C=self.C, loss=self.loss).raise_for_status()
         self.W_ = self.solution_.W
         self.n_features_in_ = problem.shape[2]
@@ -194,10 +194,10 @@ class AttentionSVM(BaseEstimator):
         >>> AttentionSVM().fit(X, y).decision_function(X).shape
         (2, 2)
         """
-        tokens, asked, seen = self._inputs(X, queries, mask)
+        tokens, asked, visible = self._inputs(X, queries, mask)
         # Scores do not depend on the selection; any visible token will do.
-        first = np.zeros(len(asked), dtype=np.int64) if seen is None else np.asarray(seen).argmax(axis=1)
-        return SelectionProblem(tokens, asked, first, mask=seen).scores(self.W_)
+        first = np.zeros(len(asked), dtype=np.int64) if visible is None else np.asarray(visible).argmax(axis=1)
+        return SelectionProblem(tokens, asked, first, mask=visible).scores(self.W_)
 
     def predict(self, X: Any, queries: Any = None, *, mask: Any = None) -> Any:
         """Pick the token of the largest score for each query, (n,); arguments as for :meth:`decision_function`.
@@ -235,8 +235,8 @@ class AttentionSVM(BaseEstimator):
         >>> AttentionSVM().fit(X, y).score(X, y)
         1.0
         """
-        tokens, asked, seen = self._inputs(X, queries, mask)
-        problem = SelectionProblem(tokens, asked, y, mask=seen)
+        tokens, asked, visible = self._inputs(X, queries, mask)
+        problem = SelectionProblem(tokens, asked, y, mask=visible)
         picked = np.asarray(problem.scores(self.W_)).argmax(-1)
         right = np.asarray(problem.selected)[np.arange(len(picked)), picked]
         if sample_weight is not None and np.shape(sample_weight) != right.shape:
@@ -246,7 +246,7 @@ class AttentionSVM(BaseEstimator):
     def _inputs(self, X: Any, queries: Any, mask: Any) -> tuple[Any, Any, Any]:
         """Return tokens, queries and mask to predict from, refusing those that the fitted W does not fit."""
         check_is_fitted(self)
-        tokens, asked, seen = _unpacked(X, queries, mask)
+        tokens, asked, visible = _unpacked(X, queries, mask)
         if asked is None:
             if self.queries_given_:
                 raise ValueError(
@@ -260,7 +260,7 @@ class AttentionSVM(BaseEstimator):
                 f"tokens has shape {shapes[0]} and queries has shape {shapes[1]}; dimensions {self.W_.shape[0]} and "
                 f"{self.W_.shape[1]}, those of fit, were expected."
             )
-        return tokens, asked, seen
+        return tokens, asked, visible
 
 
 def _unpacked(X: Any, queries: Any, mask: Any) -> tuple[Any, Any, Any]:

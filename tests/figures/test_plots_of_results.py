@@ -21,8 +21,9 @@ from pretrained_models import batch, tiny
 
 mpl.use("agg")
 import matplotlib.pyplot as plt
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 
+from attsvm.plots.heat_maps import COLOURS, ink_on
 from attsvm.plots.style import FIRST
 
 TOKENS = np.array([[[1.2, 1.4], [0.2, 0.6], [-0.6, 1.0]], [[1.5, -0.3], [0.5, -1.0], [0.1, 0.3]]])
@@ -128,3 +129,23 @@ def test_controls_stand_beside_the_cosine_of_the_own_selection() -> None:
     widths = [bar.get_width() for bar in audit.plot().containers[0]]
     assert widths[: len(audit.directions)] == [one.cosine for one in audit.directions.values()]
     assert widths[-1] == audit.hebbian
+
+
+def test_heat_maps_keep_their_order_and_their_numbers_on_a_dark_page() -> None:
+    """Where lightness is turned round, as the pages do it: more is further from the ground, be it white or black."""
+
+    def luminance(colour: tuple[float, ...]) -> float:
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+        return float(np.dot((0.2126, 0.7152, 0.0722), linear))
+
+    def turned(colour: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(1 - max(colour) - min(colour) + c for c in colour)
+
+    shares = np.linspace(0, 1, 51)
+    light = np.array([luminance(COLOURS(share)[:3]) for share in shares])
+    dark = np.array([luminance(turned(COLOURS(share)[:3])) for share in shares])
+    assert (np.diff(light) < 0).all()
+    assert (np.diff(dark) > 0).all()
+    ink = np.array([luminance(to_rgb(ink_on(share))) for share in shares])
+    # 3 is WCAG's bound for what is not running text; half way along the scale neither ink nor white reaches 4.5.
+    assert ((np.maximum(ink, light) + 0.05) / (np.minimum(ink, light) + 0.05) > 3.9).all()

@@ -14,7 +14,15 @@ import pytest
 import torch
 import transformers as tf
 
-from attsvm.pretrained import extract_head, extract_heads, fit_selection, margin_audit, rope_lift, selection_report
+from attsvm.pretrained import (
+    extract_head,
+    extract_heads,
+    fit_selection,
+    margin_audit,
+    probe,
+    rope_lift,
+    selection_report,
+)
 from attsvm.pretrained.activations.layers import layer_numbers
 from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.extract import examine_calls
@@ -187,6 +195,16 @@ def test_formed_and_factored_products_solve_the_same_problem(family: str) -> Non
     np.testing.assert_allclose(formed.scores(signed), direct, atol=1e-11 * size)
     one, other = (solve_selection(head, head.selected, kernel, None, 1e-8, None) for kernel in (factored, formed))
     assert one.objective == pytest.approx(other.objective, rel=1e-7)
+
+
+def test_a_probe_is_the_same_whether_its_products_are_formed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = extract_head(tiny("llama"), 0, 1, batch("llama"))
+    formed = fit_selection(head)
+    monkeypatch.setattr(probe, "MOST_FORMED", 0)
+    factored = fit_selection(head)
+    assert vars(replace(formed, support=())) == vars(replace(factored, support=()))
+    for one, other in zip(formed.support, factored.support, strict=True):
+        assert one.multiplier == pytest.approx(other.multiplier, rel=1e-9)  # sums in another order, well conditioned
 
 
 def test_thinned_heads_keep_scores_and_places() -> None:

@@ -70,7 +70,7 @@ def _results() -> dict[str, Any]:
             solve(impossible).certificate, claim, data, trace, Vocabulary(np.eye(3), np.zeros((2, 2), int)),
             regularization_path(data, v, [1.0, 2.0]), diagnose(data, v, trace, starts=2, samples=20),
             margin_report(trace.W[-1], data.problem(trace.selected), ("frobenius", "max")), trial,
-            theory.map_basins(trial, random.normal(size=(3, 50, 50)), found=landscape, steps=20),
+            theory.map_basins(trial, random.normal(size=(3, 50, 50)), landscape=landscape, steps=20),
             prediction.hypotheses["A"], landscape, landscape.ends[0], theory.local_constants(trial, direction),
             theory.temperature_saving(small, max_iter=3), direction,
             theory.loss_constants("logistic", 1.0), theory.observe(trial, trace.W[-1]), prediction,

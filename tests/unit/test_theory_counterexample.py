@@ -139,7 +139,7 @@ def test_diagnose_names_the_trap(data) -> None:
 
 def test_both_basins_are_seen(trial, landscape) -> None:
     starts = np.array([[[a, 0.0], [b, 0.0]] for a in (-4.0, 4.0) for b in (-4.0, 4.0)])
-    basins = theory.map_basins(trial, starts, found=landscape, steps=4000)
+    basins = theory.map_basins(trial, starts, landscape=landscape, steps=4000)
     where = [landscape.directions[k].selected.tolist() for k in basins.destination]
     # From (4, -4) the second sequence starts with 12 on its worse token; from elsewhere it can still be turned.
     assert where == [[0, 0], [0, 0], [0, 1], [0, 0]]

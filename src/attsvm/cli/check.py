@@ -62,14 +62,14 @@ def statements(content: dict[str, Any], claims: dict[str, Any]) -> list[tuple[st
     lines = [("proven", claims["status"].lower())]
     if claims["status"] == "INFEASIBLE":
         return [*lines, ("reason", "No W satisfies the constraints: the multipliers cancel exactly.")]
-    asked, norm = content["problem"], read_norm(content["problem"]["norm"]).name
+    description, norm = content["problem"], read_norm(content["problem"]["norm"]).name
     low, high = claims["lower"], claims.get("upper", float("inf"))
-    if asked["C"] is None and asked["prior"] is None:
+    if description["C"] is None and description["prior"] is None:
         lines.append(("norm", interval_statement(norm, low, high)))
     else:
         lines.append(("objective", f"The smallest lies in [{float(low):.15g}, {float(high):.15g}], {norm} norm."))
     if "distance" in claims:
-        what = "W over its smallest margin" if asked["C"] is None and asked["prior"] is None else "W"
+        what = "W over its smallest margin" if description["C"] is None and description["prior"] is None else "W"
         lines.append(("distance", f"{what} lies within {_up(claims['distance'])} of the optimum (Frobenius norm)."))
     if "rank_at_least" in claims:
         least, most = int(claims["rank_at_least"]), int(claims["rank_at_most"])

@@ -28,25 +28,25 @@ def compare(first: Path, second: Path, /, *, out: Path = Path("attsvm-compare"))
     with refusing():
         if first.resolve() == second.resolve():
             raise BadInput(f"{first} and {second} are one directory; two studies were expected.")
-        found = compared(read_record(first), read_record(second))
+        comparison = compared(read_record(first), read_record(second))
     check_writable(out, directory=True)
     with refusing(values=False):
         from attsvm.report.comparison import letters, write_comparison
 
-        page = write_comparison(found, out, shlex.join(["attsvm", *sys.argv[1:]]))
-    names = letters(found)
-    for name, record in zip(names, (found.first, found.second), strict=True):
+        page = write_comparison(comparison, out, shlex.join(["attsvm", *sys.argv[1:]]))
+    names = letters(comparison)
+    for name, record in zip(names, (comparison.first, comparison.second), strict=True):
         print(f"{name}: {record.content['headline']}")
-    for caution in found.cautions:
+    for caution in comparison.cautions:
         print(f"  ! {caution}")
-    for setting, one, two in found.settings:
+    for setting, one, two in comparison.settings:
         print(f"  {setting}: {_text(one)} against {_text(two)}")
-    for rows in found.tables.values():
+    for rows in comparison.tables.values():
         for row in rows:
             if row.differs:
                 print(f"  {row.label}: {row.first} against {row.second}; difference {row.difference}")
-    changed = sum(claim.changed for claim in found.claims)
-    print(f"  {changed} of {len(found.claims)} claims are answered differently.")
+    changed = sum(claim.changed for claim in comparison.claims)
+    print(f"  {changed} of {len(comparison.claims)} claims are answered differently.")
     print(f"Page: {page}")
     return Exit.DONE
 

@@ -52,15 +52,15 @@ _SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 def _plain(error: UnicodeError) -> tuple[str, int]:
     """Write what an encoding lacks in ASCII: 7×10⁻¹⁵ as 7x10^-15, an unknown character as ?."""
     assert isinstance(error, UnicodeEncodeError)
-    said = ""
+    plain = ""
     for place, character in enumerate(error.object[error.start : error.end], error.start):
         digit = character.translate(_SUPERSCRIPTS)
         if digit != character:
             raised = place > 0 and error.object[place - 1].translate(_SUPERSCRIPTS) != error.object[place - 1]
-            said += digit if raised else f"^{digit}"
+            plain += digit if raised else f"^{digit}"
         else:
-            said += PLAIN.get(character, "?")
-    return said, error.end
+            plain += PLAIN.get(character, "?")
+    return plain, error.end
 
 
 codecs.register_error("attsvm.plain", _plain)
@@ -74,8 +74,8 @@ def prepare_stream(stream: object) -> None:
     if not isinstance(stream, io.TextIOWrapper):
         return
     locale = next(filter(None, (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))), "")
-    told = any(os.environ.get(name) for name in ("PYTHONIOENCODING", "PYTHONUTF8"))
-    if locale in ("C", "POSIX") and not told:
+    named_by_user = any(os.environ.get(name) for name in ("PYTHONIOENCODING", "PYTHONUTF8"))
+    if locale in ("C", "POSIX") and not named_by_user:
         stream.reconfigure(encoding="ascii", errors="attsvm.plain")
     else:
         stream.reconfigure(errors="attsvm.plain")

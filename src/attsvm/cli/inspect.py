@@ -75,7 +75,7 @@ def inspect(
             raise BadInput(f"--memory is {memory:g}; a positive number of GiB was expected.")
         folder, reads = _only_one(text, images, audio)
         lines = [] if text is None else read_lines(text, texts)
-        chosen = None if layers is None else read_layers(layers)
+        numbers = None if layers is None else read_layers(layers)
     check_writable(out, directory=True)
     try:
         from attsvm.pretrained.activations.backend import MissingExtra
@@ -93,7 +93,7 @@ def inspect(
         options: dict[str, Any] = {
             "media": media,
             "name": short_name(model),
-            "layers": chosen,
+            "layers": numbers,
             "queries": queries,
             "seed": seed,
             "memory": int(memory * 2**30),
@@ -124,10 +124,10 @@ def _only_one(text: Path | None, images: Path | None, audio: Path | None) -> tup
         Unless exactly one of them is given.
     """
     sources: list[tuple[Path | None, MediaKind | None]] = [(text, None), (images, "images"), (audio, "audio")]
-    given: list[tuple[Path, MediaKind | None]] = [(path, kind) for path, kind in sources if path is not None]
-    if len(given) != 1:
-        raise BadInput(f"{len(given)} of --text, --images and --audio are given; exactly one was expected.")
-    return given[0]
+    inputs: list[tuple[Path, MediaKind | None]] = [(path, kind) for path, kind in sources if path is not None]
+    if len(inputs) != 1:
+        raise BadInput(f"{len(inputs)} of --text, --images and --audio are given; exactly one was expected.")
+    return inputs[0]
 
 
 def short_name(model: str) -> str:
@@ -148,13 +148,13 @@ def read_lines(path: Path, most: int) -> list[str]:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is no UTF-8 text; a text file with one text a line was expected.") from error
-    kept = [line for line in lines if line][:most]
-    if len(kept) < 2:
-        raise ValueError(f"{path} has {len(kept)} lines of text; at least two were expected, one text a line.")
-    return kept
+    texts = [line for line in lines if line][:most]
+    if len(texts) < 2:
+        raise ValueError(f"{path} has {len(texts)} lines of text; at least two were expected, one text a line.")
+    return texts
 
 
-def read_layers(given: str) -> list[int]:
+def read_layers(text: str) -> list[int]:
     """Read numbers and ranges: "0-2,5" is [0, 1, 2, 5].
 
     Raises
@@ -163,9 +163,9 @@ def read_layers(given: str) -> list[int]:
         If it is anything else.
     """
     layers_read: list[int] = []
-    for part in given.split(","):
+    for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
-            raise ValueError(f"--layers is {given!r}; numbers and ranges such as 0-2,5 were expected.")
+            raise ValueError(f"--layers is {text!r}; numbers and ranges such as 0-2,5 were expected.")
         layers_read += range(int(first), int(last if dash else first) + 1)
     return list(dict.fromkeys(layers_read))

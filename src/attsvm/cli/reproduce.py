@@ -76,8 +76,8 @@ def reproduce(
     effort: Effort = "full" if full else "quick"
     with refusing():
         overrides = parse_settings(set_ or [])
-        chosen = [registry.get(name) for name in dict.fromkeys(names or registry.names())]
-        runs = [prepare(one, effort, out / one.name, seed, overrides, fresh) for one in chosen]
+        experiments = [registry.get(name) for name in dict.fromkeys(names or registry.names())]
+        runs = [prepare(one, effort, out / one.name, seed, overrides, fresh) for one in experiments]
     check_writable(out, directory=True)
     command = shlex.join(["attsvm", *sys.argv[1:]])
     with Progress("trials that were stored are kept, and the same command continues there.") as progress:
@@ -98,13 +98,13 @@ def _explain(names: tuple[str, ...], out: Path, seed: int) -> int:
     from attsvm.report.finished import read_explanation, write_explanation
 
     with refusing():
-        chosen = [registry.get(name) for name in dict.fromkeys(names or registry.FIGURES)]
-        closed = [one.name for one in chosen if one.readings is None]
+        experiments = [registry.get(name) for name in dict.fromkeys(names or registry.FIGURES)]
+        closed = [one.name for one in experiments if one.readings is None]
         if names and closed:
             raise BadInput(f"{closed[0]} has no readings to search; one of {_open()} was expected with --explain.")
     check_writable(out, directory=True)
     with Progress() as progress:
-        for one in chosen:
+        for one in experiments:
             if one.readings is None:
                 continue
             with refusing():

@@ -137,9 +137,9 @@ def _read(data: str, options: dict[str, str | int], columns: dict[str, str | Non
         _refuse_foreign(named)
         classes = None if options["classes"] == DIGITS["classes"] else str(options["classes"])
         return _read_table(data, classes, train, **columns)
-    given = [f"--{name}" for name, value in columns.items() if value is not None]
-    if given:
-        raise BadInput(f"{' and '.join(given)} can only be given with a .csv or .tsv file.")
+    flags = [f"--{name}" for name, value in columns.items() if value is not None]
+    if flags:
+        raise BadInput(f"{' and '.join(flags)} can only be given with a .csv or .tsv file.")
     if data == "digits":
         from attsvm.data.digits import digits
 

@@ -49,9 +49,9 @@ def replacing_files_in(directory: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         beside.mkdir()
         yield beside
-        for made in sorted(p for p in beside.rglob("*") if p.is_file()):
-            place = target / made.relative_to(beside)
+        for file in sorted(p for p in beside.rglob("*") if p.is_file()):
+            place = target / file.relative_to(beside)
             place.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(made, place)
+            os.replace(file, place)
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -109,8 +109,8 @@ def norm_above(norm: Norm, M: np.ndarray, value: float, *, dual: bool = False, s
     if profile is None or profile is norm:
         if sharp and profile is norm:
             return _frobenius_sharp(M)
-        lost = SUBNORMAL * entries if profile is norm else 0.0  # by squares
-        return value * (1.0 + gamma(norm.roundings(M.shape, dual))) + lost
+        underflow = SUBNORMAL * entries if profile is norm else 0.0  # by squares
+        return value * (1.0 + gamma(norm.roundings(M.shape, dual))) + underflow
     p = profile.power if not dual or profile.power is None else conjugate(profile.power)
     return _nuclear_above(M, sharp=sharp) if p == 1 else _invariant_above(norm, M, dual, sharp=sharp)
 

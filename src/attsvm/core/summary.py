@@ -132,12 +132,12 @@ def one_line(title: str, parts: Sequence[str]) -> str:
     if len(whole) <= LONGEST_LINE:
         return whole
     room = LONGEST_LINE - len(title) - len("(, ...)")
-    kept = [parts[0] if len(parts[0]) <= room else shorten(parts[0], room, placeholder="")]
+    lines = [parts[0] if len(parts[0]) <= room else shorten(parts[0], room, placeholder="")]
     for part in parts[1:]:
-        if len(", ".join([*kept, part])) > room:
+        if len(", ".join([*lines, part])) > room:
             break
-        kept.append(part)
-    return f"{title}({', '.join(kept)}, ...)"
+        lines.append(part)
+    return f"{title}({', '.join(lines)}, ...)"
 
 
 def _shown(value: Any) -> str:

@@ -50,8 +50,8 @@ class Passages:
 
     def take(self, rows: np.ndarray) -> Passages:
         """Keep the given rows, in that order."""
-        kept = [int(i) for i in rows]
-        return Passages(tuple(self.pieces[i] for i in kept), tuple(self.tokens[i] for i in kept), self.prose)
+        indices = [int(i) for i in rows]
+        return Passages(tuple(self.pieces[i] for i in indices), tuple(self.tokens[i] for i in indices), self.prose)
 
     def name(self, row: int, token: int) -> str:
         """Return what the first piece of a token reads; empty where no piece shows it."""
@@ -63,13 +63,13 @@ class Passages:
 def _cut(text: str, spans: Sequence[Span]) -> tuple[tuple[str, ...], tuple[int, ...]]:
     pieces, tokens, at = [], [], 0
     for first, end, token in spans:
-        begun = max(first, at)
-        if end <= begun:
+        start = max(first, at)
+        if end <= start:
             continue
-        if begun > at:
-            pieces.append(text[at:begun])
+        if start > at:
+            pieces.append(text[at:start])
             tokens.append(BETWEEN)
-        pieces.append(text[begun:end])
+        pieces.append(text[start:end])
         tokens.append(token)
         at = end
     if at < len(text):

@@ -240,7 +240,7 @@ class ShardedProblem:
         """
         asked = to_numpy("queries", _computed(queries)).astype(np.float64)
         chosen = to_numpy("selected", _computed(selected))
-        seen = None if mask is None else to_numpy("mask", _computed(mask))
+        visible = None if mask is None else to_numpy("mask", _computed(mask))
         shape = getattr(tokens, "shape", None) or np.shape(tokens)
         if len(shape) != 3 or asked.ndim != 2 or len(asked) != shape[0] or len(chosen) != shape[0]:
             raise ValueError(
@@ -251,7 +251,7 @@ class ShardedProblem:
         start = 0
         for block, count in _blocks(tokens, chunk or int(shape[0])):
             rows = slice(start, start + count)
-            shards.append(ShardArrays(block, asked[rows], chosen[rows], None if seen is None else seen[rows]))
+            shards.append(ShardArrays(block, asked[rows], chosen[rows], None if visible is None else visible[rows]))
             start += count
         return cls(shards, (int(shape[0]), int(shape[1]), int(shape[2]), asked.shape[1]))
 

@@ -115,11 +115,11 @@ def _two_classes(
             raise ValueError(
                 f"--classes is {','.join(classes)}; two of the labels in {label!r}, {some}, were expected."
             )
-        kept = [pair for pair in rows if pair[1] in classes]
-        if len(kept) < len(rows):
-            notes.append(f"Rows with another label are left out, {len(rows) - len(kept):,} in all.")
+        labelled = [pair for pair in rows if pair[1] in classes]
+        if len(labelled) < len(rows):
+            notes.append(f"Rows with another label are left out, {len(rows) - len(labelled):,} in all.")
         first, second = sorted(classes)
-        return kept, (first, second)
+        return labelled, (first, second)
     if len(counts) != 2:
         remedy = ""
         if len(counts) > 2:

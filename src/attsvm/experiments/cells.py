@@ -39,18 +39,18 @@ def cells(experiment: Experiment, effort: Effort, overrides: Mapping[str, Any] |
             raise ValueError(f"{name!r} is no parameter of {experiment.name}; one of {', '.join(known)} was expected.")
         values[name] = _read(experiment.name, name, value, hints[name])
     try:
-        made = tuple(dict.fromkeys(replace(config, **values) for config in experiment.sweep(effort)))
+        configurations = tuple(dict.fromkeys(replace(config, **values) for config in experiment.sweep(effort)))
     except ValueError as error:
         raise ValueError(f"{experiment.name}: {error}") from error
-    for config in made:
+    for config in configurations:
         if config.trials < 1:
             raise ValueError(f"trials is {config.trials} for {experiment.name}; at least 1 was expected.")
-    return made
+    return configurations
 
 
-def parameters_hash(experiment: Experiment, made: tuple[Any, ...]) -> str:
+def parameters_hash(experiment: Experiment, configurations: tuple[Any, ...]) -> str:
     """Tell runs apart: a digest of all cells and of what cuts them into batches."""
-    content = [experiment.batch, list(experiment.instance), [asdict(config) for config in made]]
+    content = [experiment.batch, list(experiment.instance), [asdict(config) for config in configurations]]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

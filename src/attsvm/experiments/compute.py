@@ -97,10 +97,10 @@ def compute(task: Task, budget: float, stop: Callable[[int], object] | None = No
 
 def _rows(task: Task, batch: Batch) -> list[Row]:
     parameters = asdict(batch.config)
-    seen = {name: parameters[name] for name in task.instance}
-    seeds = trial_seeds(task.seed, task.experiment, seen, range(batch.start, batch.stop))
+    instance = {name: parameters[name] for name in task.instance}
+    seeds = trial_seeds(task.seed, task.experiment, instance, range(batch.start, batch.stop))
     trial_of = {int(seed): batch.start + i for i, seed in enumerate(seeds)}
-    made: list[Row] = []
+    table: list[Row] = []
     for row in task.trials(batch.config, seeds):
         seed = row.get("seed")
         if seed is None or int(seed) not in trial_of:
@@ -108,7 +108,7 @@ def _rows(task: Task, batch: Batch) -> list[Row]:
         taken = sorted(name for name in row if name in parameters or name == "trial")
         if taken:
             raise ValueError(f"a row of {task.experiment} has the keys {taken}; they belong to the config.")
-        made.append({**parameters, "trial": trial_of[int(seed)], **row, "seed": int(seed)})
-    if len({row["trial"] for row in made}) < len(trial_of):
+        table.append({**parameters, "trial": trial_of[int(seed)], **row, "seed": int(seed)})
+    if len({row["trial"] for row in table}) < len(trial_of):
         raise ValueError(f"{task.experiment} gave no row for some of its seeds; at least one a seed was expected.")
-    return sorted(made, key=lambda row: row["trial"])
+    return sorted(table, key=lambda row: row["trial"])

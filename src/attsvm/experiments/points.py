@@ -135,13 +135,13 @@ def curve_points(
     -------
     list of Point
     """
-    made = []
+    points = []
     for at, (x, printed) in enumerate(curve.points.items()):
         if x in cells:
             values = {row["seed"]: known for row in cells[x] if (known := value(row)) is not None}
             plain = {seed: float(known) for seed, known in values.items()}
-            made.append(Point(printed, plain, margin, kind, (curve.key, at), trials, deviation))
-    return made
+            points.append(Point(printed, plain, margin, kind, (curve.key, at), trials, deviation))
+    return points
 
 
 def by_key(points: Iterable[Point]) -> dict[str, Point]:

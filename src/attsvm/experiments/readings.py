@@ -104,7 +104,7 @@ def explain(experiment: Experiment, seed: int = 0, progress: Progress | None = N
         there = [one for one in points if len(one.values) >= FEWEST]
         test = joint_test(experiment.name, reading.figure, there, reading=reading.name)
         results.append((reading, len(there), len(points), test))
-    made = []
+    fits = []
     for figure in dict.fromkeys(reading.figure for reading in readings):
         own = [entry for entry in results if entry[0].figure == figure]
         heights = [
@@ -114,11 +114,11 @@ def explain(experiment: Experiment, seed: int = 0, progress: Progress | None = N
         parts = [math.exp(height - top) if math.isfinite(height) else 0.0 for height in heights]
         total = sum(parts) or 1.0
         ranked = sorted(zip(own, heights, parts, strict=True), key=lambda entry: -entry[1])
-        made += [
+        fits += [
             Explained(reading.figure, reading.factors, there, asked, test, part / total)
             for (reading, there, asked, test), _, part in ranked
         ]
-    return made
+    return fits
 
 
 def _run(experiment: Experiment, cells: Sequence[Any], seed: int, progress: Progress | None) -> dict[Any, list[Row]]:

@@ -50,10 +50,10 @@ class Alone:
         while left and not meter.stopped:
             start, stop = left.popleft()
             result = compute(task_of(experiment, seed, batches[start:stop]), SHARD_SECONDS, meter.show)
-            reached = start + result.batches
-            if reached < stop:
-                left.appendleft((reached, stop))
-            keep(start, reached, result)
+            end = start + result.batches
+            if end < stop:
+                left.appendleft((end, stop))
+            keep(start, end, result)
 
 
 def run(

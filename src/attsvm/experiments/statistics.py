@@ -91,10 +91,10 @@ def bootstrap_interval(
         at_once = max(1, _AT_ONCE // sample.size)
         sizes = [min(at_once, resamples - done) for done in range(0, resamples, at_once)]
         picks = (rng.integers(len(sample), size=(size, len(sample))).T for size in sizes)
-        drawn = np.concatenate([statistic(sample[pick], axis=0) for pick in picks])
+        draws = np.concatenate([statistic(sample[pick], axis=0) for pick in picks])
     else:
-        drawn = [statistic(sample[rng.integers(len(sample), size=len(sample))], axis=0) for _ in range(resamples)]
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+        draws = [statistic(sample[rng.integers(len(sample), size=len(sample))], axis=0) for _ in range(resamples)]
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 

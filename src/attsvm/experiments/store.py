@@ -112,12 +112,12 @@ class Store:
 
     def missing(self, batches: int) -> list[tuple[int, int]]:
         """List the ranges of batches that no shard covers."""
-        gaps, reached = [], 0
+        gaps, end = [], 0
         for start, stop, _ in self._found():
-            if start > reached:
-                gaps.append((reached, start))
-            reached = stop
-        return [*gaps, (reached, batches)] if reached < batches else gaps
+            if start > end:
+                gaps.append((end, start))
+            end = stop
+        return [*gaps, (end, batches)] if end < batches else gaps
 
     def add(self, start: int, stop: int, rows: Sequence[Row], seconds: float) -> None:
         """Keep the rows of batches `start` to `stop`."""

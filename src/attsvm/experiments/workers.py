@@ -67,10 +67,10 @@ class DaskCrew:
                 with losses_told():
                     result: Result = fetched(future, watch)
                 share.learn(result)
-                reached = start + result.batches
-                if reached < stop:
-                    left.appendleft((reached, stop))
-                keep(start, reached, result)
+                end = start + result.batches
+                if end < stop:
+                    left.appendleft((end, stop))
+                keep(start, end, result)
         finally:
             with quiet():
                 self._client.cancel(list(under_way))

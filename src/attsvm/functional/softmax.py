@@ -127,6 +127,6 @@ def sparsemax(scores: Tensor, dim: int = -1) -> Tensor:
     shape[dim] = -1
     count = torch.arange(1, scores.shape[dim] + 1, dtype=scores.dtype, device=scores.device).view(shape)
     total = ordered.cumsum(dim) - 1
-    kept = (count * ordered > total).sum(dim, keepdim=True)
-    tau = total.gather(dim, kept - 1) / kept
+    size = (count * ordered > total).sum(dim, keepdim=True)
+    tau = total.gather(dim, size - 1) / size
     return (scores - tau).clamp(min=0.0)

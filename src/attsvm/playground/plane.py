@@ -246,11 +246,11 @@ def _basins(trial: Trial, state: Plane) -> dict[str, Any] | None:
     starts = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2, 1) / length  # row by row from below
     # Training moves W along that query only, so that its length says all there is to say.
     one = Trial.of(TokenData(trial.tokens, np.full((len(queries), 1), length), trial.labels), trial.head)
-    found = map_basins(one, starts, steps=BASIN_STEPS, optimizer=state.optimizer)
+    basins = map_basins(one, starts, steps=BASIN_STEPS, optimizer=state.optimizer)
     return {
         "reach": BASIN_REACH,
         "side": BASIN_STARTS,
-        "cells": found.destination.tolist(),
-        "shares": found.share.tolist(),
-        "directions": [direction.selected.tolist() for direction in found.landscape.directions],
+        "cells": basins.destination.tolist(),
+        "shares": basins.share.tolist(),
+        "directions": [direction.selected.tolist() for direction in basins.landscape.directions],
     }

@@ -40,11 +40,11 @@ class Run:
 def correlations(trace: Trace, target: np.ndarray) -> np.ndarray:
     """Correlate each record with the target; NaN at W = 0 and without a target."""
     W = np.asarray(trace.W, dtype=np.float64)
-    found = np.full(len(W), np.nan)
+    result = np.full(len(W), np.nan)
     moved = W.reshape(len(W), -1).any(axis=1)
     if moved.any() and np.isfinite(target).all() and target.any():
-        found[moved] = correlation(W[moved], target)
-    return found
+        result[moved] = correlation(W[moved], target)
+    return result
 
 
 def attention_of(trial: Trial, W: np.ndarray) -> np.ndarray:

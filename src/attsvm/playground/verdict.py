@@ -91,8 +91,8 @@ def _judge_locality(trial: Trial, run: Run, locality: LocalOptimality) -> tuple[
 
 def _reason(trial: Trial, run: Run, locality: LocalOptimality, i: int) -> str:
     """Say why sequence i keeps a token that does not score best."""
-    kept, best = run.selected[i] + 1, trial.optimal[i] + 1
-    keeps = f"sequence {i + 1} keeps token {kept} although token {best} scores higher, because"
+    own, best = run.selected[i] + 1, trial.optimal[i] + 1
+    keeps = f"sequence {i + 1} keeps token {own} although token {best} scores higher, because"
     near = np.flatnonzero(locality.neighbours[i])
     if not len(near):
         return f"{keeps} none of its other tokens is at margin one: none is near enough to pull"
@@ -127,11 +127,11 @@ def _instead(shared: list[int], attention: np.ndarray, run: Run) -> str:
 
 def _composed(run: Run) -> tuple[str, str, str]:
     """Judge the sets of tokens that a nonlinear head keeps."""
-    found = run.equivalence
-    assert found is not None
-    if found.solution is None or not np.isfinite(found.solution.objective):
+    equivalence = run.equivalence
+    assert equivalence is not None
+    if equivalence.solution is None or not np.isfinite(equivalence.solution.objective):
         return UNSURE, "Under way", "No matrix ties the tokens that hold attention now and separates the others."
-    sets = [np.flatnonzero(row) for row in found.selected]
+    sets = [np.flatnonzero(row) for row in equivalence.selected]
     if bool(run.trace.stationary):
         return UNSURE, "At rest", (
             "The output lies where the head is flat: the gradient is zero, training has ended, and the tokens keep the "

@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
 
-from attsvm.plots.style import INK
+from attsvm.plots.style import FIRST, INK
 
-COLOURS = "cividis"
+# More is further from the ground, which is white here and black on a dark page, where lightness is turned round. Zero
+# differs from the ground by a shade, which tells it from a cell without a value.
+COLOURS = LinearSegmentedColormap.from_list("shares", ["#e9eff6", "#8db3da", FIRST, "#0a2747"])
+DARK = 0.52
+"""Share from which white is read more easily on its colour than ink."""
 
 
 def draw_map(ax: Axes, cells: Mapping[Any, float], xs: Sequence[float], ys: Sequence[float]) -> Any:
@@ -59,5 +64,9 @@ def annotate(ax: Axes, table: np.ndarray, text: Callable[[float], str]) -> None:
     """Write every value of a table (rows upwards) into its square, light on dark and dark on light."""
     for (row, column), value in np.ndenumerate(table):
         if np.isfinite(value):
-            color = INK if value > 0.55 else "white"
-            ax.text(column, row, text(float(value)), ha="center", va="center", fontsize=7, color=color)
+            ax.text(column, row, text(float(value)), ha="center", va="center", fontsize=7, color=ink_on(float(value)))
+
+
+def ink_on(share: float) -> str:
+    """Return the colour to write in on the colour of a share in [0, 1]."""
+    return "white" if share > DARK else INK

@@ -164,7 +164,8 @@ def examine_calls(
 
 def _examine(reader: HeadReader, asked: list[int] | None) -> Iterator[AttentionHead | RefusedHead]:
     """Read the heads of a call, in float64 where its own dtype does not do."""
-    precise: list[HeadReader] | None = None  # not run yet; empty where the module does not run in float64
+    precise: list[HeadReader] = []
+    further = reader.in_float64()  # run when it is needed
     for h in reader.heads(asked):
         reason = ""
         try:
@@ -176,11 +177,18 @@ def _examine(reader: HeadReader, asked: list[int] | None) -> Iterator[AttentionH
             continue
         except ValueError as error:
             reason = str(error)
-        precise = reader.in_float64() if precise is None else precise
-        yield _first_read(precise, h, reader, reason)
+        yield _first_read(_repetitions(precise, further), h, reader, reason)
 
 
-def _first_read(precise: list[HeadReader], h: int, own: HeadReader, reason: str) -> AttentionHead | RefusedHead:
+def _repetitions(made: list[HeadReader], further: Iterator[HeadReader]) -> Iterator[HeadReader]:
+    """Go through the repetitions that other heads asked for, and then further ones."""
+    yield from tuple(made)
+    for reader in further:
+        made.append(reader)
+        yield reader
+
+
+def _first_read(precise: Iterator[HeadReader], h: int, own: HeadReader, reason: str) -> AttentionHead | RefusedHead:
     """Read a head by the first repetition that explains it."""
     for reader in precise:
         try:

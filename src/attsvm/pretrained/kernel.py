@@ -5,8 +5,9 @@ that its dual asks of the data are the products :math:`\langle\delta_k,\delta_l\
 lifted tokens :math:`\phi = \rho\otimes x` these are products of products (:mod:`attsvm.pretrained.rope`), so neither
 :math:`\phi` nor W is formed and the width of a model does not matter.
 
-Few constraints support W. The dual is solved on a working set by the active-set method of
-:mod:`attsvm.solvers.frobenius.active_set`; then the margins of all constraints are computed from the supports, the
+Few constraints support W. The dual is solved on a working set by block pivoting
+(:mod:`attsvm.solvers.frobenius.pivoting`) or, where that does not end, by one exchange at a time
+(:mod:`attsvm.solvers.frobenius.active_set`); then the margins of all constraints are computed from the supports, the
 worst violators join, and the round repeats until the gap, computed over *all* constraints, is closed. With ``C`` the
 squared hinge replaces the hard margin: its dual differs by 1/(2C) on the diagonal.
 
@@ -30,13 +31,18 @@ from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, histogra
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.rope import position_features
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
+from attsvm.solvers.frobenius.pivoting import block_pivoting
 
 # Constraints of each query in the first working set, and how many join in a round.
 FIRST, JOIN = 3, 400
 MAX_ROUNDS = 60
 # 1 - 1^T lambda below this: the multipliers prove that every W is longer than any that is of use.
 VANISHED = 1e-12
-CHUNK_ENTRIES = 4_000_000
+# Margins may fall short by this on a working set; where the squared norm, in parts of the shortest that one constraint
+# asks for, is larger, rounding decides whether there is a W at all, and one exchange at a time tells.
+SLOPE, LONG = 1e-12, 1e8
+# Entries of what the queries hold of W that are kept at once, and of the W of some queries.
+HELD_ENTRIES, CHUNK_ENTRIES = 32_000_000, 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +249,12 @@ class Factored:
 class Formed:
     """All inner products of the M tokens that the queries see, for problems small enough; they depend on no weights.
 
+    Parameters
+    ----------
+    head : AttentionHead
+    unweighted : bool
+        Whether ``tokens`` is kept; without it half the memory does.
+
     Attributes
     ----------
     rows, columns : ndarray of int, shape (M,)
@@ -251,7 +263,7 @@ class Formed:
         Inner products of lifted tokens, without those of the queries.
     """
 
-    def __init__(self, head: AttentionHead) -> None:
+    def __init__(self, head: AttentionHead, *, unweighted: bool = True) -> None:
         self._mask = head.mask
         self._queries = head.asking_vectors()
         self.rows, self.columns = np.nonzero(head.mask)
@@ -259,10 +271,20 @@ class Formed:
         self._place[head.mask] = np.arange(len(self.rows))
         everything = features(head, self.rows, self.columns)
         self.tokens = _between(everything, everything)
+        if not unweighted:
+            self._whole = self._weighted(self.tokens)
+            del self.tokens
 
     @cached_property
     def _whole(self) -> np.ndarray:
-        return self.tokens * (self._queries @ self._queries.T)[np.ix_(self.rows, self.rows)]
+        return self._weighted(self.tokens.copy())
+
+    def _weighted(self, products: np.ndarray) -> np.ndarray:
+        """Multiply by the inner products of the queries, in place."""
+        of_queries = (self._queries @ self._queries.T)[:, self.rows]
+        for row, query in enumerate(self.rows):
+            products[row] *= of_queries[query]
+        return products
 
     def at(self, columns: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """Places among the M of one token each of the queries, or of some of them."""
@@ -361,7 +383,8 @@ def features(head: AttentionHead, rows: np.ndarray, columns: np.ndarray) -> Feat
 
 def _between(a: Features, b: Features) -> np.ndarray:
     """Inner products of lifted tokens, without those of the queries."""
-    products = (a.rho @ b.rho.T) * (a.x @ b.x.T)
+    products = a.x @ b.x.T
+    products *= a.rho @ b.rho.T
     return products if a.c is None or b.c is None else products + np.outer(a.c, b.c)
 
 
@@ -379,8 +402,8 @@ def _scores(head: AttentionHead, source: AttentionHead, signed: np.ndarray) -> n
     if not len(holders):
         return out
     size = position_features(source, np.zeros(1, int), np.zeros(1, int)).shape[1] * source.tokens.shape[2]
-    step = max(1, CHUNK_ENTRIES // size)
-    chunks = [holders[start : start + step] for start in range(0, len(holders), step)]
+    step, most = max(1, CHUNK_ENTRIES // size), max(1, HELD_ENTRIES // size)
+    chunks = [holders[start : start + most] for start in range(0, len(holders), most)]
     first = _held(source, signed, chunks[0])
     products = head.asking_vectors() @ source.asking_vectors().T
     if head.bias is not None and source.bias is not None:
@@ -417,6 +440,9 @@ def _solve_working_set(gram: np.ndarray, guess: np.ndarray, C: float | None) -> 
     if C is not None:
         scaled[np.diag_indices(len(scaled))] += 1.0 / (2.0 * C * size)
     cost, free = np.ones(len(scaled)), np.zeros(len(scaled), dtype=bool)
+    pivoted = block_pivoting(scaled, cost, SLOPE)
+    if pivoted is not None and pivoted.sum() < LONG:
+        return pivoted / size
     start = guess * size
     weight = max(1.0, float(start.sum()))
     for _ in range(4):

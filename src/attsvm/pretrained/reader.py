@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -55,11 +56,10 @@ class HeadReader:
         """Whether the call's own dtype is too coarse to check a head to 1e-5."""
         return self.call.query.dtype not in (torch.float32, torch.float64)
 
-    def in_float64(self) -> list[HeadReader]:
+    def in_float64(self) -> Iterator[HeadReader]:
         """Read the same call repeated in float64 on the same hidden states; nothing where that does not run."""
-        return [
-            HeadReader(call, self.layer, self._model, self._streams, self._tokenizer) for call in in_float64(self.call)
-        ]
+        for call in in_float64(self.call):
+            yield HeadReader(call, self.layer, self._model, self._streams, self._tokenizer)
 
     def rounding(self, head: AttentionHead) -> float:
         """Largest difference of the model's own probabilities from a head's."""

@@ -194,11 +194,11 @@ def head_types(head: AttentionHead, *, draws: int = 30, queries: int = 1000, see
     rng = np.random.default_rng((seed, 2))
     rows = _sample(head, several_seen(head), queries, rng)
     sample = head.take(rows)
-    sets = _sets(sample)
-    trained, offset = _scores(sample, sets)
+    sets, offsets = _sets(sample), _offsets(sample)
+    trained, offset = _scores(sample, sets, offsets)
     null: dict[str, dict[str, list[float]]] = {name: {"rotated": [], "permuted": []} for name in trained}
     for kind, fresh in redrawn(sample, draws, rng):
-        for name, score in _scores(fresh, sets)[0].items():
+        for name, score in _scores(fresh, sets, offsets)[0].items():
             null[name][kind].append(score)
     visible = sample.mask.sum(axis=1)
     scores = {}
@@ -256,26 +256,32 @@ def _delimits(text: str) -> bool:
     return not bare or all(character in string.punctuation for character in bare)
 
 
-def _scores(head: AttentionHead, sets: dict[str, np.ndarray]) -> tuple[dict[str, float], int | None]:
+def _offsets(head: AttentionHead) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Return the queries that see a token at each offset, and that token, where at least half of them do."""
+    if not head.self_attention:
+        return {}
+    distance = np.where(head.mask, head.text_place[head.sequence] - head.query_place[:, None], REACH + 1)
+    out = {}
+    for k in range(-REACH, REACH + 1):
+        rows, columns = np.nonzero(distance == k)
+        if k != -1 and len(rows) >= 0.5 * len(distance):
+            out[k] = rows, columns
+    return out
+
+
+def _scores(
+    head: AttentionHead, sets: dict[str, np.ndarray], offsets: dict[int, tuple[np.ndarray, np.ndarray]]
+) -> tuple[dict[str, float], int | None]:
     """Score every type; return the best offset beside."""
     attention = np.where(head.mask, head.probabilities, 0.0)
     scores = {name: float((attention * tokens).sum(axis=1)[tokens.any(axis=1)].mean()) for name, tokens in sets.items()}
     offset = None
-    if head.self_attention:
-        tried = {k: _at(head, attention, k) for k in range(-REACH, REACH + 1) if k != -1}
-        shares = {k: share for k, share in tried.items() if share is not None}
-        if shares:
-            offset = max(shares, key=lambda k: shares[k])
-            scores["offset"] = shares[offset]
+    if offsets:
+        shares = {k: float(attention[where].mean()) for k, where in offsets.items()}
+        offset = max(shares, key=lambda k: shares[k])
+        scores["offset"] = shares[offset]
     scores["content"] = _content(head, attention)
     return scores, offset
-
-
-def _at(head: AttentionHead, attention: np.ndarray, offset: int) -> float | None:
-    """Mean attention to the token at an offset, over the queries that see one; None where fewer than half do."""
-    there = (head.text_place[head.sequence] == head.query_place[:, None] + offset) & head.mask
-    has = there.any(axis=1)
-    return float((attention * there).sum(axis=1)[has].mean()) if has.mean() >= 0.5 else None
 
 
 def _content(head: AttentionHead, attention: np.ndarray) -> float:

@@ -83,10 +83,10 @@ def bounded_move(ties: TieEquations) -> Move | None:
     change = Dyadic.of(-(inverse.Y @ (inverse.scale * margins)).reshape(left.shape[1], right.shape[1]))
     largest = 0.0
     for k, scale in zip(distinct.tolist(), inverse.scale.tolist(), strict=True):
-        moved = Dyadic(ties.left.numbers[k], ties.left.exponent) @ (
+        step = Dyadic(ties.left.numbers[k], ties.left.exponent) @ (
             change @ Dyadic(ties.right.numbers[k], ties.right.exponent)
         )
-        remainder = ties.margins.value(int(ties.margins.numbers[k])) + moved.value(int(moved.numbers))
+        remainder = ties.margins.value(int(ties.margins.numbers[k])) + step.value(int(step.numbers))
         largest = max(largest, float(abs(remainder)) * scale * (1 + 2 * UNIT))
     total = float(np.abs(inverse.Y).sum()) * (1 + gamma(inverse.Y.size))
     reach = Fraction(total * inverse.multiplier(largest) * (1 + 8 * UNIT))

@@ -17,27 +17,27 @@ PAGE, NUMBERS = "compare.html", "compare.json"
 TERMS = ("Attention SVM", "Selection", "Correlation", "Neighbour, support token", "Numerics")
 
 
-def letters(found: Comparison) -> tuple[str, str]:
+def letters(comparison: Comparison) -> tuple[str, str]:
     """Name the two studies in a figure: by their directories, or A and B where these are long or alike."""
-    names = found.first.name, found.second.name
+    names = comparison.first.name, comparison.second.name
     return ("A", "B") if names[0] == names[1] or max(map(len, names)) > 24 else names
 
 
-def picture(found: Comparison) -> Picture | None:
+def picture(comparison: Comparison) -> Picture | None:
     """Overlay the curves of the two studies; None where neither has any."""
-    curves = found.first.content["series"]["curves"], found.second.content["series"]["curves"]
+    curves = comparison.first.content["series"]["curves"], comparison.second.content["series"]["curves"]
     if not any(len(run) > 1 for one in curves for run in one.values()):
         return None
     return Picture(
         "curves",
-        lambda width: compared_figure(letters(found), curves, width),
+        lambda width: compared_figure(letters(comparison), curves, width),
         "Correlation of the trained matrices of both studies with their SVMs, over training steps.",
         "Solid blue is the first study, dashed orange the second; heavy lines are the correlation with the SVM that "
         "the theory pairs with the training, thin ones with the other. The axis counts nines.",
     )
 
 
-def numbers(found: Comparison, command: str) -> dict[str, Any]:
+def numbers(comparison: Comparison, command: str) -> dict[str, Any]:
     """Collect what compare.json holds."""
 
     def study(record: Record) -> dict[str, Any]:
@@ -47,21 +47,21 @@ def numbers(found: Comparison, command: str) -> dict[str, Any]:
     return {
         "attsvm": versions()["attsvm"],
         "command": command,
-        "first": study(found.first),
-        "second": study(found.second),
-        "settings": [{"name": name, "first": one, "second": two} for name, one, two in found.settings],
-        "cautions": found.cautions,
-        "claims": [asdict(claim) | {"changed": claim.changed} for claim in found.claims],
-        "tables": {title: [asdict(row) for row in rows] for title, rows in found.tables.items()},
+        "first": study(comparison.first),
+        "second": study(comparison.second),
+        "settings": [{"name": name, "first": one, "second": two} for name, one, two in comparison.settings],
+        "cautions": comparison.cautions,
+        "claims": [asdict(claim) | {"changed": claim.changed} for claim in comparison.claims],
+        "tables": {title: [asdict(row) for row in rows] for title, rows in comparison.tables.items()},
     }
 
 
-def write_comparison(found: Comparison, directory: str | os.PathLike[str], command: str) -> Path:
+def write_comparison(comparison: Comparison, directory: str | os.PathLike[str], command: str) -> Path:
     """Write compare.html and compare.json, in place of an earlier comparison there.
 
     Parameters
     ----------
-    found : Comparison
+    comparison : Comparison
     directory : path
         Made if it does not exist; files of other names stay.
     command : str
@@ -77,14 +77,19 @@ def write_comparison(found: Comparison, directory: str | os.PathLike[str], comma
     OSError
         If the directory cannot be made or written.
     """
-    record = numbers(found, command)
+    record = numbers(comparison, command)
     with replacing_files_in(directory) as beside:
         page = (
             environment()
             .get_template("comparison.html.j2")
             .render(
-                found=found, picture=picture(found), names=letters(found), record=record, version=record["attsvm"],
-                changed=[claim for claim in found.claims if claim.changed], terms=TERMS,
+                found=comparison,
+                picture=picture(comparison),
+                names=letters(comparison),
+                record=record,
+                version=record["attsvm"],
+                changed=[claim for claim in comparison.claims if claim.changed],
+                terms=TERMS,
             )
         )  # fmt: skip
         (beside / PAGE).write_text(page, encoding="utf-8")

@@ -168,7 +168,7 @@ def write_explanation(explanations: Sequence[Explained], directory: Path) -> Pat
         If it cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    told = [
+    lines = [
         {
             "figure": one.figure,
             "factors": dict(one.factors),
@@ -182,7 +182,7 @@ def write_explanation(explanations: Sequence[Explained], directory: Path) -> Pat
         for one in explanations
     ]
     with replacing_file(directory / EXPLANATION) as beside:
-        beside.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        beside.write_text(json.dumps(lines, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return directory / EXPLANATION
 
 

@@ -14,12 +14,12 @@ from attsvm.study.words import nouns
 def pictures(study: Study) -> dict[str, Picture]:
     """List the figures that what was found allows, by name."""
     runs, words = study.runs, nouns(study.setup.train)
-    made: list[Picture] = []
+    figures: list[Picture] = []
     compared = {name: run for name, run in runs.items() if run.curves}
     if compared:
-        made += [_correlation(study), _spectrum(study)]
+        figures += [_correlation(study), _spectrum(study)]
     if any(run.locality is not None for run in runs.values()):
-        made.append(
+        figures.append(
             Picture(
                 "margins",
                 lambda width: margins_figure(runs, study.setup.trial.gamma, width, words),
@@ -30,7 +30,7 @@ def pictures(study: Study) -> dict[str, Picture]:
             )
         )
     if study.precision:
-        made.append(
+        figures.append(
             Picture(
                 "precision",
                 lambda width: precision_figure(runs["W"], study.precision, width),
@@ -40,8 +40,8 @@ def pictures(study: Study) -> dict[str, Picture]:
             )
         )
     if study.setup.train.patches is not None and runs:
-        made += _on_images(study)
-    return {picture.name: picture for picture in made}
+        figures += _on_images(study)
+    return {picture.name: picture for picture in figures}
 
 
 def _correlation(study: Study) -> Picture:
@@ -69,7 +69,7 @@ def _spectrum(study: Study) -> Picture:
 
 def _on_images(study: Study) -> list[Picture]:
     setup, runs = study.setup, study.runs
-    made = [
+    figures = [
         Picture(
             "selection",
             lambda width: selection_figure(setup.train, runs, width),
@@ -80,7 +80,7 @@ def _on_images(study: Study) -> list[Picture]:
     ]
     run = runs["W"]
     if run.own in run.curves:
-        made.append(
+        figures.append(
             Picture(
                 "support",
                 lambda width: support_figure(setup, run, width),
@@ -90,4 +90,4 @@ def _on_images(study: Study) -> list[Picture]:
                 own_colours=True,
             )
         )
-    return made
+    return figures

@@ -19,44 +19,44 @@ class Tile:
     match: bool = False
 
 
-def lede(found: Study) -> str:
+def lede(study: Study) -> str:
     """Say in a sentence or two what was done."""
-    words, n = nouns(found.setup.train), found.setup.train.tokens.n
-    begun = (
+    words, n = nouns(study.setup.train), study.setup.train.tokens.n
+    opening = (
         f"One attention layer, trained on {counted(n, words.row, words.rows)} under a fixed linear head, held against "
         f"the attention SVM of the {words.tokens} it came to select."
     )
-    if found.complete:
-        return begun
-    stage = f", in the stage “{found.stopped_in}”" if found.stopped_in else ""
-    return f"{begun} The study was stopped early{stage}; later stages are missing."
+    if study.complete:
+        return opening
+    stage = f", in the stage “{study.stopped_in}”" if study.stopped_in else ""
+    return f"{opening} The study was stopped early{stage}; later stages are missing."
 
 
-def tiles(found: Study) -> list[Tile]:
+def tiles(study: Study) -> list[Tile]:
     """Choose the numbers that stand under the headline."""
-    made = []
-    for run in found.runs.values():
+    result = []
+    for run in study.runs.values():
         name = "W" if run.parameterization == "W" else "K, Q"
         if run.correlation is None:
             continue
         rivals = [control.final for control in run.controls if not control.coincides]
         note = f"correlation; nearest control {correlation_text(max(rivals))}" if rivals else "correlation"
         label = f"{name} with its {NORM_NAMES[run.own]} SVM"
-        made.append(Tile(correlation_text(run.correlation), label, note, match=True))
-    plain = [run for run in found.precision if run.numerics == "autograd" and run.dtype == "float32"]
+        result.append(Tile(correlation_text(run.correlation), label, note, match=True))
+    plain = [run for run in study.precision if run.numerics == "autograd" and run.dtype == "float32"]
     if plain:
         note = f"correlation; its best was {correlation_text(float(plain[0].curve.max()))}"
-        made.append(Tile(correlation_text(float(plain[0].curve[-1])), "where plain float32 autograd ends", note))
-    trained = {row.key: row for row in found.accuracies}
+        result.append(Tile(correlation_text(float(plain[0].curve[-1])), "where plain float32 autograd ends", note))
+    trained = {row.key: row for row in study.accuracies}
     if "W" in trained:
-        row, test = trained["W"], found.setup.test
+        row, test = trained["W"], study.setup.test
         value, on = (row.train, "training") if row.test is None or test is None else (row.test, "test")
-        count = found.setup.train.tokens.n if on == "training" or test is None else test.tokens.n
-        words = nouns(found.setup.train)
-        made.append(
+        count = study.setup.train.tokens.n if on == "training" or test is None else test.tokens.n
+        words = nouns(study.setup.train)
+        result.append(
             Tile(share_text(value), f"of {counted(count, words.row, words.rows)} right, {on}", _beside(trained, on))
         )
-    return made
+    return result
 
 
 def _beside(rows: dict[str, Accuracy], on: str) -> str:
@@ -68,10 +68,10 @@ def _beside(rows: dict[str, Accuracy], on: str) -> str:
     return "attention by trained W; " + ", ".join(f"{name} {share_text(share)}" for name, share in shares)
 
 
-def accuracy_sentence(found: Study) -> str:
+def accuracy_sentence(study: Study) -> str:
     """Compare the head alone with trained attention."""
-    rows = {row.key: row for row in found.accuracies}
-    words = nouns(found.setup.train)
+    rows = {row.key: row for row in study.accuracies}
+    words = nouns(study.setup.train)
     if "W" not in rows:
         return ""
     held_out = rows["W"].test is not None
@@ -80,26 +80,26 @@ def accuracy_sentence(found: Study) -> str:
         f"On {'held-out' if held_out else 'training'} {words.rows} the head alone, averaging all {words.tokens}, is "
         f"right in {share_text(alone)}; trained attention in "
         f"{share_text(trained)}. Training tends to a margin, not to accuracy: neither number is claimed to be the "
-        f"larger.{_shuffled_labels(found)}"
+        f"larger.{_shuffled_labels(study)}"
     )
 
 
-def _shuffled_labels(found: Study) -> str:
-    control = found.shuffled_labels.get("W")
+def _shuffled_labels(study: Study) -> str:
+    control = study.shuffled_labels.get("W")
     if control is None:
         return ""
     return (
         f" The control refits the head and trains again, {control.steps:,} steps, on labels permuted among all "
-        f"{nouns(found.setup.train).rows}. The theory holds for those as well, a selection is reached and "
+        f"{nouns(study.setup.train).rows}. The theory holds for those as well, a selection is reached and "
         "its SVM approached; only rows held out tell whether the labels were learnt."
     )
 
 
-def method(found: Study) -> list[tuple[str, str]]:
+def method(study: Study) -> list[tuple[str, str]]:
     """Describe each step and the reason for its settings: (what, how and why)."""
-    setup, settings, words = found.setup, found.settings, nouns(found.setup.train)
+    setup, settings, words = study.setup, study.settings, nouns(study.setup.train)
     tokens = setup.train.tokens
-    held = "nothing is held out" if setup.test is None else f"{setup.test.tokens.n:,} are held out"
+    held_out = "nothing is held out" if setup.test is None else f"{setup.test.tokens.n:,} are held out"
     moved = (
         " The mean training query is subtracted from every query, the result scaled to mean length one, and a constant "
         "coordinate appended: that widens the margin and with it the speed of training."
@@ -119,7 +119,7 @@ def method(found: Study) -> list[tuple[str, str]]:
         (
             "Data",
             " ".join(setup.train.notes)
-            + f" {tokens.n:,} {words.rows} are drawn at random for training and {held}; {tokens.T} {words.tokens} "
+            + f" {tokens.n:,} {words.rows} are drawn at random for training and {held_out}; {tokens.T} {words.tokens} "
             f"each, tokens of dimension {tokens.d}, queries of dimension {tokens.dz}.{moved} Tokens and queries are "
             "divided by their mean training length, so that the step length means the same for any data; the SVM's "
             "direction does not depend on it.",

@@ -158,14 +158,14 @@ def write_reproduction(
 
 
 def _lede(finished: Sequence[Finished], unfinished: Sequence[str]) -> str:
-    told = (
+    text = (
         "The published experiments of attention as a support vector machine, run again from certified solutions and "
         "exact gradients. A number agrees when it is shown to lie within a stated margin of the printed one, and "
         "differs when sampling and reading errors, ours and theirs, do not explain the difference."
     )
     if unfinished:
-        told += f" Interrupted before their end, and not shown: {', '.join(unfinished)}."
-    return told
+        text += f" Interrupted before their end, and not shown: {', '.join(unfinished)}."
+    return text
 
 
 def _tiles(verdicts: Sequence[Verdict]) -> list[Tile]:

@@ -21,10 +21,10 @@ from attsvm.study.verdict import TRAINED, claims
 from attsvm.study.words import nouns
 
 
-def verdict(found: Study, command: str) -> dict[str, Any]:
+def verdict(study: Study, command: str) -> dict[str, Any]:
     """Collect what verdict.json holds: version, seed, parameters, claims and every number."""
-    data = found.setup
-    parameters = asdict(found.settings) | {
+    data = study.setup
+    parameters = asdict(study.settings) | {
         "train": data.train.tokens.n,
         "token_scale": data.token_scale,
         "query_scale": data.query_scale,
@@ -35,17 +35,17 @@ def verdict(found: Study, command: str) -> dict[str, Any]:
         "attsvm": versions()["attsvm"],
         "command": command,
         "data": data.train.name,
-        "seed": found.settings.seed,
+        "seed": study.settings.seed,
         "parameters": parameters,
-        "complete": found.complete,
-        "stopped_in": found.stopped_in or None,
-        "headline": headline(found),
-        "outcome": outcomes(found),
-        "cautions": cautions(found),
-        "claims": [asdict(claim) for claim in claims(found)],
-        "quantities": quantities(found),
-        "series": series(found),
-        "seconds": round(found.seconds, 2),
+        "complete": study.complete,
+        "stopped_in": study.stopped_in or None,
+        "headline": headline(study),
+        "outcome": outcomes(study),
+        "cautions": cautions(study),
+        "claims": [asdict(claim) for claim in claims(study)],
+        "quantities": quantities(study),
+        "series": series(study),
+        "seconds": round(study.seconds, 2),
         "versions": versions(),
     }
 
@@ -57,43 +57,43 @@ TERMS = (
 )  # fmt: skip
 
 
-def render(found: Study, command: str, shown: dict[str, Picture]) -> str:
+def render(study: Study, command: str, shown: dict[str, Picture]) -> str:
     """Return the report as one HTML document that needs no other file."""
-    passages, train = found.setup.train.passages, found.setup.train
-    run = next(iter(found.runs.values()), None) if passages is not None else None
+    passages, train = study.setup.train.passages, study.setup.train
+    run = next(iter(study.runs.values()), None) if passages is not None else None
     return (
         environment()
         .get_template("study.html.j2")
         .render(
-            found=found,
-            name=found.setup.train.name,
-            words=nouns(found.setup.train),
-            headline=headline_parts(found),
-            lede=lede(found),
-            cautions=cautions(found),
-            tiles=tiles(found),
-            claims=claims(found),
+            found=study,
+            name=study.setup.train.name,
+            words=nouns(study.setup.train),
+            headline=headline_parts(study),
+            lede=lede(study),
+            cautions=cautions(study),
+            tiles=tiles(study),
+            claims=claims(study),
             pictures=shown,
-            excerpts=[] if run is None else excerpts(found, run),
+            excerpts=[] if run is None else excerpts(study, run),
             frequent={} if run is None else frequent(train, run.selected),
             trained="" if run is None else TRAINED[run.parameterization][0],
             prose=passages is not None and passages.prose,
             terms=TERMS,
-            accuracy=accuracy_lines(found),
-            accuracy_sentence=accuracy_sentence(found),
-            method=method(found),
-            controls={name: run.controls for name, run in found.runs.items()},
-            verdict=verdict(found, command),
+            accuracy=accuracy_lines(study),
+            accuracy_sentence=accuracy_sentence(study),
+            method=method(study),
+            controls={name: run.controls for name, run in study.runs.items()},
+            verdict=verdict(study, command),
         )
     )
 
 
-def write_study(found: Study, directory: str | os.PathLike[str], command: str) -> Path:
+def write_study(study: Study, directory: str | os.PathLike[str], command: str) -> Path:
     """Write the report beside the directory's old content, then move it into place of the study there, if any.
 
     Parameters
     ----------
-    found : Study
+    study : Study
     directory : path
         Made if it does not exist.
     command : str
@@ -111,26 +111,26 @@ def write_study(found: Study, directory: str | os.PathLike[str], command: str) -
     """
     with replacing_files_in(directory) as beside:
         (beside / FIGURES).mkdir()
-        shown = pictures(found)
+        shown = pictures(study)
         for picture in shown.values():
             picture.save(beside / FIGURES)
-        (beside / NUMBERS).write_text(_numbers(found, command), encoding="utf-8")
-        (beside / PAGE).write_text(render(found, command, shown), encoding="utf-8")
+        (beside / NUMBERS).write_text(_numbers(study, command), encoding="utf-8")
+        (beside / PAGE).write_text(render(study, command, shown), encoding="utf-8")
         written = {path.relative_to(beside) for path in beside.rglob("*")}
     _remove_earlier(Path(directory), written)
     return Path(directory) / PAGE
 
 
-def write_numbers(found: Study, directory: str | os.PathLike[str], command: str) -> Path:
+def write_numbers(study: Study, directory: str | os.PathLike[str], command: str) -> Path:
     """Write verdict.json alone, for want of time to draw; parameters and errors as for :func:`write_study`."""
     with replacing_files_in(directory) as beside:
-        (beside / NUMBERS).write_text(_numbers(found, command), encoding="utf-8")
+        (beside / NUMBERS).write_text(_numbers(study, command), encoding="utf-8")
     _remove_earlier(Path(directory), {Path(NUMBERS)})
     return Path(directory) / NUMBERS
 
 
-def _numbers(found: Study, command: str) -> str:
-    return json.dumps(verdict(found, command), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def _numbers(study: Study, command: str) -> str:
+    return json.dumps(verdict(study, command), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _remove_earlier(directory: Path, written: set[Path]) -> None:

@@ -29,12 +29,12 @@ def count(verdicts: Iterable[Verdict]) -> dict[str, int]:
 
 
 def _distinct(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
-    seen = set[str]()
+    keys = set[str]()
     for verdict in verdicts:
-        if verdict.key not in seen:
+        if verdict.key not in keys:
             yield verdict
         if verdict.key:
-            seen.add(verdict.key)
+            keys.add(verdict.key)
 
 
 def headline(verdicts: Sequence[Verdict]) -> str:
@@ -48,9 +48,9 @@ def headline(verdicts: Sequence[Verdict]) -> str:
         parts.append(f"{counts['corrected']:,} are corrected")
     if counts["differs"]:
         parts.append(f"{counts['differs']:,} differ{'s' if counts['differs'] == 1 else ''}")
-    told = ", ".join(parts)
+    text = ", ".join(parts)
     weak = counts["too weak to tell"]
-    return f"{told}; for {weak:,} the trials are too few to tell" if weak else told
+    return f"{text}; for {weak:,} the trials are too few to tell" if weak else text
 
 
 def percent(share: float) -> str:
@@ -98,12 +98,12 @@ def conclusion(readings: Sequence[Mapping[str, Any]]) -> str:
     if best["verdict"] == "differs":
         choices = ", ".join(f"{factor} {choice}" for factor, choice in best["factors"].items())
         return f"No reading fits; the likeliest, {choices}, differs too (p = {number(best['p'])})."
-    told = f"What fits (p = {number(best['p'])}): {', '.join(sure)}." if sure else f"p = {number(best['p'])}."
+    text = f"What fits (p = {number(best['p'])}): {', '.join(sure)}." if sure else f"p = {number(best['p'])}."
     for factor, choice in best["factors"].items():
         if shares[factor][choice] < SURE:
             likely = [(name, share) for name, share in shares[factor].most_common() if share > 1 - SURE]
-            told += f" Not told apart, {factor}: {' or '.join(f'{name} ({percent(share)})' for name, share in likely)}."
-    return told
+            text += f" Not told apart, {factor}: {' or '.join(f'{name} ({percent(share)})' for name, share in likely)}."
+    return text
 
 
 def likelihood(weight: float) -> str:

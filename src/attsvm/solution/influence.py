@@ -253,10 +253,10 @@ def _refuse_several(solution: Solution, W: np.ndarray, dual: np.ndarray, for_tok
     _, sigma, basis = np.linalg.svd(constraints[supports] @ moves.T, full_matrices=True)
     moves = basis[int(np.count_nonzero(sigma > INDEPENDENT)) :] @ moves
     moves = moves.reshape(-1, *W.shape)
-    asked = np.unique(rows[supports])
-    Z = problem.queries[asked]
+    queries = np.unique(rows[supports])
+    Z = problem.queries[queries]
     images = np.matmul(moves, Z.T) / np.linalg.norm(Z, axis=1)
-    pulls = _pulls(problem, dual)[asked]
+    pulls = _pulls(problem, dual)[queries]
     lengths = np.linalg.norm(pulls, axis=1)
     pulls = np.matmul(pulls, moves) / np.where(lengths > 0, lengths, 1.0)[:, None]
     for wanted, name, part in ((for_tokens, "token", images), (for_queries, "query", pulls)):

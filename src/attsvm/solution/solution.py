@@ -124,8 +124,8 @@ class Solution(Summarised):
     @property
     def W(self) -> Array:
         """The attention matrix, (d, dz), smallest margin one; NaN when none was found."""
-        found = self.certified.W
-        return self.problem.kind.restore(found if np.isfinite(self.objective) else np.full_like(found, np.nan))
+        matrix = self.certified.W
+        return self.problem.kind.restore(matrix if np.isfinite(self.objective) else np.full_like(matrix, np.nan))
 
     @property
     def dual(self) -> Array:
@@ -175,8 +175,8 @@ class Solution(Summarised):
     def support(self) -> Array:
         """SVM-neighbours: rejected tokens whose margin is one to within :attr:`margin_tolerance`, bool (n, T)."""
         close = self.certified.margins <= 1.0 + self.margin_tolerance
-        found = close & self.problem.rejected & bool(np.isfinite(self.objective))
-        return self.problem.kind.restore(found)
+        mask = close & self.problem.rejected & bool(np.isfinite(self.objective))
+        return self.problem.kind.restore(mask)
 
     @property
     def rank(self) -> int:

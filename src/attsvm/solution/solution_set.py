@@ -61,7 +61,7 @@ def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLAC
         return float(np.linalg.norm(unit - best / solution.objective))
     slack = max(slack, 2 * solution.gap)
     active = problem.rejected | problem.tied
-    wanted = np.where(problem.rejected, (1 - slack) / solution.objective, 0.0)[active]
+    target = np.where(problem.rejected, (1 - slack) / solution.objective, 0.0)[active]
     dual = np.zeros(active.shape)
 
     def nearest(multipliers: np.ndarray) -> np.ndarray:
@@ -70,12 +70,12 @@ def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLAC
 
     def negative(multipliers: np.ndarray) -> tuple[float, np.ndarray]:
         X = nearest(multipliers)
-        missing = wanted - problem.apply(X)[active]
+        missing = target - problem.apply(X)[active]
         return -float(0.5 * ((X - unit) ** 2).sum() + multipliers @ missing), -missing
 
     bounds = [(0.0, None) if rejected else (None, None) for rejected in problem.rejected[active]]
     found = minimize(
-        negative, np.zeros(len(wanted)), jac=True, method="L-BFGS-B", bounds=bounds,
+        negative, np.zeros(len(target)), jac=True, method="L-BFGS-B", bounds=bounds,
         options={"maxiter": 5000, "maxfun": 20000, "ftol": 0.0, "gtol": 1e-12, "maxcor": 30},
     )  # fmt: skip
     # Any multipliers bound the distance from below: what is returned is never more than the distance.
@@ -98,5 +98,5 @@ def _onto_simplex(sizes: np.ndarray) -> np.ndarray:
         return sizes
     ordered = np.sort(sizes)[::-1]
     excess = np.cumsum(ordered) - 1.0
-    kept = int((ordered * np.arange(1, len(ordered) + 1) > excess).sum())
-    return np.maximum(sizes - excess[kept - 1] / kept, 0.0)
+    size = int((ordered * np.arange(1, len(ordered) + 1) > excess).sum())
+    return np.maximum(sizes - excess[size - 1] / size, 0.0)

@@ -36,9 +36,9 @@ def share_right(trial: Trial, attention: np.ndarray) -> float:
     return float(np.mean(rows_right(trial, attention)))
 
 
-def accuracies(found: Study) -> tuple[Accuracy, ...]:
+def accuracies(study: Study) -> tuple[Accuracy, ...]:
     """Compare uniform attention, trained attention and the SVM's hard selection, on training and test rows."""
-    setup = found.setup
+    setup = study.setup
     train = setup.trial
     test = None if setup.test is None else Trial.of(setup.test.tokens, setup.head.v)
 
@@ -50,13 +50,13 @@ def accuracies(found: Study) -> tuple[Accuracy, ...]:
     uniform = np.zeros((setup.train.tokens.d, setup.train.tokens.dz))
     rows = [row("uniform", "uniform attention: the head alone", soft_attention, uniform)]
     names = {"W": ("trained W", "its Frobenius SVM"), "KQ": ("trained K, Q", "its nuclear SVM")}
-    for parameterization, run in found.runs.items():
+    for parameterization, run in study.runs.items():
         trained, svm = names[parameterization]
         rows.append(row(parameterization, trained, soft_attention, np.asarray(run.trace.W[-1])))
         if run.own in run.curves:
             direction = run.solutions[run.own].W
             rows.append(row(f"{parameterization}_svm", f"{svm}, hard selection", hard_attention, direction))
-    for parameterization, control in found.shuffled_labels.items():
+    for parameterization, control in study.shuffled_labels.items():
         label = f"{names[parameterization][0]} on shuffled labels, mean of {len(control.test)}"
         means = float(control.train.mean()), float(control.test.mean())
         rows.append(Accuracy(f"{parameterization}_shuffled_labels", label, *means))

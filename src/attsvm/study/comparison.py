@@ -130,8 +130,10 @@ def read_record(directory: str | os.PathLike[str]) -> Record:
     path = folder / NUMBERS
     if not path.is_file():
         kinds = {"verdicts.json": "a reproduction", "inspect.json": "an inspection", "compare.json": "a comparison"}
-        held = next((kind for name, kind in kinds.items() if (folder / name).is_file()), None)
-        what = f"holds {held}" if held else f"holds no {NUMBERS}" if folder.is_dir() else "is no directory"
+        content_kind = next((kind for name, kind in kinds.items() if (folder / name).is_file()), None)
+        what = (
+            f"holds {content_kind}" if content_kind else f"holds no {NUMBERS}" if folder.is_dir() else "is no directory"
+        )
         raise ValueError(f"{folder} {what}; a directory that attsvm study has written was expected.")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -179,47 +181,47 @@ def compare(first: Record, second: Record) -> Comparison:
 def _settings(first: Record, second: Record) -> list[tuple[str, Any, Any]]:
     one, two = ({"data": record.content["data"]} | record.content["parameters"] for record in (first, second))
     versions = [record.content["versions"] for record in (first, second)]
-    asked = [(key, one.get(key), two.get(key)) for key in dict.fromkeys([*one, *two]) if key not in DERIVED]
-    asked.insert(1, ("training rows", one["train"], two["train"]))
-    asked += [(f"version of {key}", versions[0].get(key), versions[1].get(key)) for key in versions[0] | versions[1]]
-    return [setting for setting in asked if setting[1] != setting[2]]
+    settings = [(key, one.get(key), two.get(key)) for key in dict.fromkeys([*one, *two]) if key not in DERIVED]
+    settings.insert(1, ("training rows", one["train"], two["train"]))
+    settings += [(f"version of {key}", versions[0].get(key), versions[1].get(key)) for key in versions[0] | versions[1]]
+    return [setting for setting in settings if setting[1] != setting[2]]
 
 
 def _same_rows(first: Record, second: Record) -> bool:
-    held = [record.content["series"]["held_out"] for record in (first, second)]
-    return None not in held and held[0]["digest"] == held[1]["digest"]
+    splits = [record.content["series"]["held_out"] for record in (first, second)]
+    return None not in splits and splits[0]["digest"] == splits[1]["digest"]
 
 
 def _cautions(first: Record, second: Record) -> list[str]:
-    said = []
+    sentences = []
     data = first.content["data"], second.content["data"]
     if data[0] != data[1]:
-        said.append(
+        sentences.append(
             f"The data differ, {data[0]} and {data[1]}: what differs may come from them as well as from the settings."
         )
-    held = [record.content["series"]["held_out"] for record in (first, second)]
-    if None in held:
-        said.append("Nothing is held out in at least one of the two, so that accuracy is not compared.")
+    splits = [record.content["series"]["held_out"] for record in (first, second)]
+    if None in splits:
+        sentences.append("Nothing is held out in at least one of the two, so that accuracy is not compared.")
     elif not _same_rows(first, second):
-        said.append("The rows held out differ: intervals of differences count the chance in both draws of rows.")
+        sentences.append("The rows held out differ: intervals of differences count the chance in both draws of rows.")
     else:
-        said.append(
+        sentences.append(
             "The rows held out are the same: intervals of differences rest on the rows that only one has right."
         )
-    said.append("Correlations, norms and ranks are computed of one training each, and so have no interval.")
-    return said
+    sentences.append("Correlations, norms and ranks are computed of one training each, and so have no interval.")
+    return sentences
 
 
 def _claims(first: Record, second: Record) -> list[ComparedClaim]:
     one, two = ({claim["key"]: claim for claim in record.content["claims"]} for record in (first, second))
-    made = []
+    rows = []
     for key in dict.fromkeys([*one, *two]):
         pair = one.get(key), two.get(key)
         holds = tuple(None if claim is None else claim["holds"] for claim in pair)
         sentences = tuple(None if claim is None else claim["sentence"] for claim in pair)
         question = next(claim["question"] for claim in pair if claim is not None)
-        made.append(ComparedClaim(key, question, (holds[0], holds[1]), (sentences[0], sentences[1])))
-    return made
+        rows.append(ComparedClaim(key, question, (holds[0], holds[1]), (sentences[0], sentences[1])))
+    return rows
 
 
 def _points(low: float, high: float) -> str:
@@ -232,12 +234,12 @@ def _signed(value: float, unit: str) -> str:
 
 
 def _accuracies(first: Record, second: Record) -> list[Row]:
-    held = [record.content["series"]["held_out"] for record in (first, second)]
-    if None in held:
+    splits = [record.content["series"]["held_out"] for record in (first, second)]
+    if None in splits:
         return []
     paired, rows = _same_rows(first, second), []
     for key, label in ATTENTION.items():
-        texts = [one["right"].get(key) for one in held]
+        texts = [one["right"].get(key) for one in splits]
         if None in texts:
             continue
         hits = [np.frombuffer(text.encode(), np.uint8) == ord("1") for text in texts]

@@ -40,11 +40,11 @@ def direction_of(
     problem: SelectionProblem, norm: FactorNorm, time_limit: float, watch: Watch
 ) -> tuple[np.ndarray, str]:
     """Return the SVM of a selection, or its soft margin with the reason why there is no SVM: (W, reason or "")."""
-    found = solve(problem, norm, time_limit=time_limit, callback=watch.asked)
-    if np.isfinite(found.objective):
-        return found.W, ""
+    solution = solve(problem, norm, time_limit=time_limit, callback=watch.asked)
+    if np.isfinite(solution.objective):
+        return solution.W, ""
     soft = solve(problem, norm, C=PRICE, loss="squared_hinge", time_limit=time_limit, callback=watch.asked)
-    return soft.W, "infeasible" if found.status is Status.INFEASIBLE else "undecided in time"
+    return soft.W, "infeasible" if solution.status is Status.INFEASIBLE else "undecided in time"
 
 
 def shuffle(selected: np.ndarray, mask: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
@@ -76,8 +76,8 @@ def _shuffled(
             break
         directions.append(W)
         replaced[reason] += 1
-    said = [f"{number} of {count} {reason}" for reason, number in replaced.items() if reason]
-    note = f"{' and '.join(said)}: the soft-margin direction stands for it." if said else ""
+    reasons = [f"{number} of {count} {reason}" for reason, number in replaced.items() if reason]
+    note = f"{' and '.join(reasons)}: the soft-margin direction stands for it." if reasons else ""
     return directions, note
 
 
@@ -111,17 +111,17 @@ def controls(
         curves = np.stack([correlation(W, direction) for direction in directions])
         return Control(key, label, tuple(directions), curves, note, coincides)
 
-    made = []
+    result = []
     directions, note = _shuffled(setup, selected, norm, count, seed, time_limit, watch)
     if directions:
-        made.append(against("shuffled", "SVM of shuffled selections", directions, note))
-    made.append(against("hebbian", "Hebbian mean difference", [hebbian(setup.trial.problem(selected))]))
+        result.append(against("shuffled", "SVM of shuffled selections", directions, note))
+    result.append(against("hebbian", "Hebbian mean difference", [hebbian(setup.trial.problem(selected))]))
     direction, reason = direction_of(setup.trial.problem(setup.optimal), norm, time_limit, watch)
     if watch.stopped:
-        return tuple(made)
+        return tuple(result)
     note = f"It is {reason}: the soft-margin direction stands for it." if reason else ""
     same = bool((selected == setup.optimal).all())
     if same:
         note = "Training realised the optimal tokens, so this is the reference itself and controls for nothing."
-    made.append(against("optimal", "SVM of the optimal tokens", [direction], note, same))
-    return tuple(made)
+    result.append(against("optimal", "SVM of the optimal tokens", [direction], note, same))
+    return tuple(result)

@@ -49,11 +49,11 @@ def steps_to(step: np.ndarray, curve: np.ndarray, target: float) -> int:
         At least twice the steps made, at most :data:`FARTHEST` times.
     """
     factor, before, now = _doubling(step, 1.0 - curve)
-    made = int(step[-1])
-    wanted = 2.0 * made
+    steps = int(step[-1])
+    goal = 2.0 * steps
     if factor > 1 and 0 < now < before:
         power = math.log(before / now) / math.log(factor)
         growth = math.log(max(now / (1 - target), 1.0)) / power
-        wanted = max(wanted, made * math.exp(min(growth, math.log(FARTHEST))))
-    base = 10 ** math.floor(math.log10(wanted))
-    return int(next(base * digit for digit in (1, 2, 5, 10) if base * digit >= wanted))
+        goal = max(goal, steps * math.exp(min(growth, math.log(FARTHEST))))
+    base = 10 ** math.floor(math.log10(goal))
+    return int(next(base * digit for digit in (1, 2, 5, 10) if base * digit >= goal))

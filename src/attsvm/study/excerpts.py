@@ -57,7 +57,7 @@ class Excerpt:
     notes: tuple[str, ...]
 
 
-def excerpts(found: Study, run: Run) -> list[Excerpt]:
+def excerpts(study: Study, run: Run) -> list[Excerpt]:
     """Choose the closest decisions, a typical one, and the held-out rows that are most clearly right and wrong.
 
     Decisions are ordered by the margin of the trained matrix, scaled to the norm of the SVM where there is one: of all
@@ -65,27 +65,27 @@ def excerpts(found: Study, run: Run) -> list[Excerpt]:
 
     Parameters
     ----------
-    found : Study
+    study : Study
         Of data with passages.
     run : Run
     """
-    words = nouns(found.setup.train)
-    margins = trained_margins(found, run)
+    words = nouns(study.setup.train)
+    margins = trained_margins(study, run)
     order = np.argsort(margins, kind="stable")
     order = order[np.isfinite(margins[order])]
     titles = {int(i): f"Closest decision {place + 1}" for place, i in enumerate(order[:CLOSEST])}
     if len(order):
         titles.setdefault(int(order[len(order) // 2]), f"A typical {words.row}")
-    shown = [_trained_on(found, run, i, title, float(margins[i])) for i, title in titles.items()]
-    return shown + _held_out(found, run, words)
+    rows = [_trained_on(study, run, i, title, float(margins[i])) for i, title in titles.items()]
+    return rows + _held_out(study, run, words)
 
 
-def trained_margins(found: Study, run: Run) -> np.ndarray:
+def trained_margins(study: Study, run: Run) -> np.ndarray:
     """Return the smallest margin of each row under the trained matrix at the norm of the SVM, (n,); inf where alone."""
     solution = run.solutions[run.own]
     W = np.asarray(run.trace.W[-1])
     scale = solution.objective / solution.norm.value(W) if run.own in run.curves else 1.0
-    logits = scale * found.setup.trial.logits(W)
+    logits = scale * study.setup.trial.logits(W)
     rows = np.arange(len(run.selected))
     gaps = np.where(solution.problem.rejected, logits[rows, run.selected][:, None] - logits, np.inf)
     return gaps.min(axis=1)
@@ -109,24 +109,26 @@ def _passages(data: Dataset) -> Passages:
 
 def _pieces(data: Dataset, i: int, attention: np.ndarray, marks: dict[str, np.ndarray]) -> tuple[Piece, ...]:
     passages = _passages(data)
-    made = []
+    pieces = []
     for text, t in zip(passages.pieces[i], passages.tokens[i], strict=True):
         if t == BETWEEN:
-            made.append(Piece(text))
+            pieces.append(Piece(text))
         else:
-            made.append(Piece(text, float(attention[t]), tuple(name for name, tokens in marks.items() if t in tokens)))
-    last = made[-1]
+            pieces.append(
+                Piece(text, float(attention[t]), tuple(name for name, tokens in marks.items() if t in tokens))
+            )
+    last = pieces[-1]
     if last.attention is None and len(last.text) > TAIL:
-        made[-1] = Piece(last.text[:TAIL].rsplit(" ", 1)[0] + " …")
-    return tuple(made)
+        pieces[-1] = Piece(last.text[:TAIL].rsplit(" ", 1)[0] + " …")
+    return tuple(pieces)
 
 
 def _quoted(data: Dataset, i: int, tokens: np.ndarray) -> str:
     return ", ".join(f"“{_passages(data).name(i, int(t))}”" for t in tokens)
 
 
-def _trained_on(found: Study, run: Run, i: int, title: str, margin: float) -> Excerpt:
-    setup = found.setup
+def _trained_on(study: Study, run: Run, i: int, title: str, margin: float) -> Excerpt:
+    setup = study.setup
     chosen, best = int(run.selected[i]), int(setup.optimal[i])
     support = np.flatnonzero(np.asarray(run.solutions[run.own].support)[i])
     marks = {SELECTED: np.array([chosen]), SUPPORT: support}
@@ -134,9 +136,9 @@ def _trained_on(found: Study, run: Run, i: int, title: str, margin: float) -> Ex
         marks[BEST] = np.array([best])
     attention = np.asarray(run.trace.attention[-1])[i]
     name = setup.train.classes[0 if setup.train.tokens.labels[i] > 0 else 1]
-    said = f"Labelled {name}; {_quoted(setup.train, i, np.array([chosen]))} is selected with "
-    said += f"{share_text(attention[chosen])} of the attention"
-    notes = [f"{said} and a margin of {margin:.2f}; the SVM has 1." if run.own in run.curves else f"{said}."]
+    caption = f"Labelled {name}; {_quoted(setup.train, i, np.array([chosen]))} is selected with "
+    caption += f"{share_text(attention[chosen])} of the attention"
+    notes = [f"{caption} and a margin of {margin:.2f}; the SVM has 1." if run.own in run.curves else f"{caption}."]
     if len(support):
         notes.append(f"At margin 1 under the SVM: {_quoted(setup.train, i, support)}.")
     if best != chosen:
@@ -144,11 +146,11 @@ def _trained_on(found: Study, run: Run, i: int, title: str, margin: float) -> Ex
     return Excerpt(title, _pieces(setup.train, i, attention, marks), tuple(notes))
 
 
-def _held_out(found: Study, run: Run, words: Nouns) -> list[Excerpt]:
-    test = found.setup.test
+def _held_out(study: Study, run: Run, words: Nouns) -> list[Excerpt]:
+    test = study.setup.test
     if test is None:
         return []
-    trial = Trial.of(test.tokens, found.setup.head.v)
+    trial = Trial.of(test.tokens, study.setup.head.v)
     attention = soft_attention(trial, np.asarray(run.trace.W[-1]))
     # gamma holds the label already: positive is right.
     outcome = np.where(trial.mask, attention * np.where(trial.mask, trial.gamma, 0.0), 0.0).sum(axis=1)
@@ -161,9 +163,9 @@ def _held_out(found: Study, run: Run, words: Nouns) -> list[Excerpt]:
             continue
         top = np.array([int(attention[row].argmax())])
         label = 0 if test.tokens.labels[row] > 0 else 1
-        said = test.classes[label if outcome[row] > 0 else 1 - label]
+        prediction = test.classes[label if outcome[row] > 0 else 1 - label]
         note = (
-            f"Labelled {test.classes[label]}, predicted {said}: {_quoted(test, row, top)} gets "
+            f"Labelled {test.classes[label]}, predicted {prediction}: {_quoted(test, row, top)} gets "
             f"{share_text(attention[row, top[0]])} of the attention."
         )
         shown.append(Excerpt(title, _pieces(test, row, attention[row], {SELECTED: top}), (note,)))

@@ -28,21 +28,21 @@ IMBALANCED = 0.9
 SHARED, LEAVING = "shared", "leaving"
 
 
-def run_state(run: Run, made: dict[str, Claim]) -> str:
+def run_state(run: Run, by_key: dict[str, Claim]) -> str:
     """Name what became of a run; ARRIVES only when every claim of the theory about it holds.
 
     Parameters
     ----------
     run : Run
-    made : dict of str to Claim
+    by_key : dict of str to Claim
         The study's claims by key.
     """
     direction = direction_state(run)
     if direction in (CLIMBS, UNSOLVED):
         return direction
-    if made[f"selects_{run.parameterization}"].holds is not True:
+    if by_key[f"selects_{run.parameterization}"].holds is not True:
         return SHARED
-    local = made.get(f"local_{run.parameterization}")
+    local = by_key.get(f"local_{run.parameterization}")
     if direction != MISSES and local is not None and local.holds is not True:
         return LEAVING
     return direction
@@ -51,8 +51,8 @@ def run_state(run: Run, made: dict[str, Claim]) -> str:
 def _phrase(state: str, run: Run) -> str:
     """Continue 'Training W ...'."""
     if state == CLIMBS:
-        made = int(run.trace.step[-1])
-        return f"is still approaching the max-margin token selector after {made:,} steps"
+        steps = int(run.trace.step[-1])
+        return f"is still approaching the max-margin token selector after {steps:,} steps"
     if state == ALIKE:
         nearest = nearest_control(run)
         label = "a control" if nearest is None else f"the {nearest.label}"
@@ -66,91 +66,91 @@ def _phrase(state: str, run: Run) -> str:
     }[state]
 
 
-def outcomes(found: Study) -> dict[str, str]:
+def outcomes(study: Study) -> dict[str, str]:
     """Name what became of each run, by parameterisation."""
-    made = {claim.key: claim for claim in claims(found)}
-    return {name: run_state(run, made) for name, run in found.runs.items()}
+    by_key = {claim.key: claim for claim in claims(study)}
+    return {name: run_state(run, by_key) for name, run in study.runs.items()}
 
 
-def headline(found: Study) -> str:
+def headline(study: Study) -> str:
     """Say the verdict: what training became, how well it predicts beside its controls, and how many claims fail."""
-    return " ".join(filter(None, headline_parts(found)))
+    return " ".join(filter(None, headline_parts(study)))
 
 
-def headline_parts(found: Study) -> tuple[str, str]:
+def headline_parts(study: Study) -> tuple[str, str]:
     """Split the verdict into what training became, and the rest."""
-    words = nouns(found.setup.train)
-    if not found.complete:
-        stage = found.stopped_in
+    words = nouns(study.setup.train)
+    if not study.complete:
+        stage = study.stopped_in
         while_doing = f" while {stage[0].lower()}{stage[1:]}" if stage else ""
         return f"Interrupted{while_doing}: there is no verdict yet, only what was done by then.", ""
-    if all(solution.objective == 0 for run in found.runs.values() for solution in run.solutions.values()):
+    if all(solution.objective == 0 for run in study.runs.values() for solution in run.solutions.values()):
         return f"There is nothing to select: no {words.row} shows more than one {words.token}.", ""
-    made = claims(found)
-    failing = sum(claim.holds is False for claim in made)
-    rest = [_prediction(found, made)]
+    assertions = claims(study)
+    failing = sum(claim.holds is False for claim in assertions)
+    rest = [_prediction(study, assertions)]
     if failing:
-        rest.append(f"{failing} of {len(made)} claims {'does' if failing == 1 else 'do'} not hold.")
-    return _training(found), " ".join(filter(None, rest))
+        rest.append(f"{failing} of {len(assertions)} claims {'does' if failing == 1 else 'do'} not hold.")
+    return _training(study), " ".join(filter(None, rest))
 
 
-def _training(found: Study) -> str:
-    states = outcomes(found)
+def _training(study: Study) -> str:
+    states = outcomes(study)
     if set(states.values()) == {ARRIVES}:
         return "Trained attention became the max-margin token selector."
-    phrases = {name: _phrase(state, found.runs[name]) for name, state in states.items()}
+    phrases = {name: _phrase(state, study.runs[name]) for name, state in states.items()}
     if len(set(phrases.values())) == 1:
-        said = f"Training {next(iter(phrases.values()))}."
+        sentence = f"Training {next(iter(phrases.values()))}."
     else:
-        said = "; ".join(f"training {TRAINED[name][0]} {phrase}" for name, phrase in phrases.items()) + "."
-        said = said[0].upper() + said[1:]
-    missing = [steps_wanted(found.runs[name]) for name, state in states.items() if state == CLIMBS]
-    return f"{said} Train longer: --steps {max(missing)}." if missing else said
+        sentence = "; ".join(f"training {TRAINED[name][0]} {phrase}" for name, phrase in phrases.items()) + "."
+        sentence = sentence[0].upper() + sentence[1:]
+    missing = [steps_wanted(study.runs[name]) for name, state in states.items() if state == CLIMBS]
+    return f"{sentence} Train longer: --steps {max(missing)}." if missing else sentence
 
 
-def _prediction(found: Study, made: list[Claim]) -> str:
-    rows = {row.key: row for row in found.accuracies}
-    claim = next((claim for claim in made if claim.key == "predicts_W"), None)
+def _prediction(study: Study, assertions: list[Claim]) -> str:
+    rows = {row.key: row for row in study.accuracies}
+    claim = next((claim for claim in assertions if claim.key == "predicts_W"), None)
     if claim is None or rows["W"].test is None:
         return ""
     control = rows.get("W_shuffled_labels")
     beside = f"uniform attention {share_text(rows['uniform'].test)}"
     if control is not None:
         beside += f", trained on shuffled labels {share_text(control.test)}"
-    begun = {
+    opening = {
         True: "On held-out rows it is right in",
         False: "It predicts held-out rows no better than chance:",
         None: "Whether it predicts cannot be told: on held-out rows it is right in",
     }[claim.holds]
-    return f"{begun} {share_text(rows['W'].test)} ({beside})."
+    return f"{opening} {share_text(rows['W'].test)} ({beside})."
 
 
-def cautions(found: Study) -> list[str]:
+def cautions(study: Study) -> list[str]:
     """Say what limits how far the verdict reaches."""
-    words, said = nouns(found.setup.train), []
-    n = found.setup.train.tokens.n
+    words, sentences = nouns(study.setup.train), []
+    n = study.setup.train.tokens.n
     if n < FEW:
-        said.append(
+        sentences.append(
             f"Only {counted(n, words.row, words.rows)} were trained on: so few can nearly always be selected by one W, "
             f"and what holds for them need not hold for the next {n}."
         )
-    test = found.setup.test
-    if found.settings.train is None and test is not None and test.tokens.n > n:
-        said.append(
+    test = study.setup.test
+    if study.settings.train is None and test is not None and test.tokens.n > n:
+        sentences.append(
             f"Trained on {n:,} of {n + test.tokens.n:,} {words.rows}, about what two minutes allow; --train takes more."
         )
-    labels = found.setup.train.tokens.labels
+    labels = study.setup.train.tokens.labels
     larger = float(max((labels > 0).mean(), (labels < 0).mean()))
     if larger >= IMBALANCED:
-        which = found.setup.train.classes[0 if (labels > 0).mean() == larger else 1]
-        said.append(
+        which = study.setup.train.classes[0 if (labels > 0).mean() == larger else 1]
+        sentences.append(
             f"{100 * larger:.0f} % of the {words.rows} trained on are {which!r}: always saying so is right as often, "
             "and an accuracy near that says nothing. A file with as many of both would."
         )
     if test is not None and test.tokens.n < FEW_HELD_OUT:
         m = test.tokens.n
-        said.append(
+        sentences.append(
             f"Only {counted(m, words.row, words.rows)} {'is' if m == 1 else 'are'} held out: one more right or wrong "
             f"moves the accuracy by {100 / m:.0f} points."
         )
-    return said
+    return sentences

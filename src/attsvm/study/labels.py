@@ -52,12 +52,12 @@ def shuffled_labels(
     rng = np.random.default_rng((settings.seed, 3))
     steps = min(settings.steps, STEPS)
     training, held_out = [], []
-    given, asked = setup.train.tokens, setup.test.tokens
-    labels = np.concatenate([given.labels, asked.labels])
+    fitted, test = setup.train.tokens, setup.test.tokens
+    labels = np.concatenate([fitted.labels, test.labels])
     for number in range(settings.shuffles):
         permuted = rng.permutation(labels)
-        tokens = TokenData(given.tokens, given.queries, permuted[: given.n], given.mask)
-        unseen = TokenData(asked.tokens, asked.queries, permuted[given.n :], asked.mask)
+        tokens = TokenData(fitted.tokens, fitted.queries, permuted[: fitted.n], fitted.mask)
+        unseen = TokenData(test.tokens, test.queries, permuted[fitted.n :], test.mask)
         head = fit_head(replace(setup.train, tokens=tokens))
         trace = train(
             tokens,

@@ -23,14 +23,14 @@ def _number(value: Any) -> Any:
     return float(value) if math.isfinite(value) else None
 
 
-def quantities(found: Study) -> dict[str, dict[str, Any]]:
+def quantities(study: Study) -> dict[str, dict[str, Any]]:
     """Name every number of the report: {name: {value, meaning}}."""
     out: dict[str, dict[str, Any]] = {}
 
     def put(name: str, value: Any, meaning: str) -> None:
         out[name] = {"value": _number(value), "meaning": meaning}
 
-    setup = found.setup
+    setup = study.setup
     put("train_rows", setup.train.tokens.n, "rows trained on")
     put("test_rows", 0 if setup.test is None else setup.test.tokens.n, "rows held out")
     put(
@@ -38,17 +38,17 @@ def quantities(found: Study) -> dict[str, dict[str, Any]]:
         setup.trial.score_gap.min(),
         "score of the best token less the second best, smallest over rows",
     )
-    if found.optimal is not None:
-        put("optimal_status", found.optimal.status.name, "Frobenius SVM of the globally optimal tokens")
-        put("optimal_norm", found.optimal.objective, "its norm")
-        put("optimal_gap", found.optimal.gap, "its certified relative gap")
-    for name, run in found.runs.items():
+    if study.optimal is not None:
+        put("optimal_status", study.optimal.status.name, "Frobenius SVM of the globally optimal tokens")
+        put("optimal_norm", study.optimal.objective, "its norm")
+        put("optimal_gap", study.optimal.gap, "its certified relative gap")
+    for name, run in study.runs.items():
         _put_run(put, name, run, setup.optimal)
-    for run in found.precision:
+    for run in study.precision:
         put(f"correlation_{run.dtype}_{run.numerics}", run.curve[-1], f"W trained in {run.label}, with the same SVM")
-    for name, control in found.shuffled_labels.items():
+    for name, control in study.shuffled_labels.items():
         put(f"accuracy_test_shuffled_labels_limit_{name}", control.limit, "which one further shuffle would stay below")
-    for row in found.accuracies:
+    for row in study.accuracies:
         put(f"accuracy_train_{row.key}", row.train, f"{row.label}: share of training rows predicted right")
         put(f"accuracy_test_{row.key}", row.test, f"{row.label}: share of test rows predicted right")
     return out
@@ -78,22 +78,22 @@ def _put_run(put: Any, name: str, run: Run, optimal: np.ndarray) -> None:
             put(f"control_{control.key}_limit_{name}", control.limit, "which one further shuffle would stay below")
 
 
-def series(found: Study) -> dict[str, Any]:
+def series(study: Study) -> dict[str, Any]:
     """Collect what a later comparison needs beside single numbers: curves, draws of controls, rows held out."""
-    test = found.setup.test
+    test = study.setup.test
     held_out = None
     if test is not None:
         right = {
-            row.key: "".join("01"[int(one)] for one in row.right) for row in found.accuracies if row.right is not None
+            row.key: "".join("01"[int(one)] for one in row.right) for row in study.accuracies if row.right is not None
         }
         held_out = {"digest": row_digest(test), "rows": test.tokens.n, "right": right}
     return {
         "curves": {
             name: {"step": run.trace.step.tolist()}
             | {norm: [_number(value) for value in curve] for norm, curve in run.curves.items()}
-            for name, run in found.runs.items()
+            for name, run in study.runs.items()
         },
-        "shuffled_labels": {name: control.test.tolist() for name, control in found.shuffled_labels.items()},
+        "shuffled_labels": {name: control.test.tolist() for name, control in study.shuffled_labels.items()},
         "held_out": held_out,
     }
 
@@ -116,6 +116,6 @@ def row_digest(data: Dataset) -> str:
     return digest.hexdigest()[:16]
 
 
-def accuracy_lines(found: Study) -> list[tuple[str, str, str]]:
+def accuracy_lines(study: Study) -> list[tuple[str, str, str]]:
     """Rows of the accuracy table: label, training share, test share."""
-    return [(row.label, share_text(row.train), share_text(row.test)) for row in found.accuracies]
+    return [(row.label, share_text(row.train), share_text(row.test)) for row in study.accuracies]

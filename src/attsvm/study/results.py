@@ -185,8 +185,8 @@ class Run:
     def settled_at(self) -> int:
         """The first recorded step from which on no query changes its token."""
         tops = np.asarray(self.trace.attention).argmax(axis=-1)  # (records, n)
-        moved = np.flatnonzero((tops != self.selected).any(axis=1))
-        return int(self.trace.step[min(moved[-1] + 1, len(tops) - 1)]) if len(moved) else 0
+        changes = np.flatnonzero((tops != self.selected).any(axis=1))
+        return int(self.trace.step[min(changes[-1] + 1, len(tops) - 1)]) if len(changes) else 0
 
     @property
     def concentration(self) -> np.ndarray:

@@ -39,10 +39,10 @@ def record_steps(steps: int) -> list[int]:
     return np.unique(np.geomspace(1, steps, RECORDS).round().astype(int)).tolist()
 
 
-def _more_steps(made: int, until: int) -> list[int]:
-    """Choose the records of a round from step `made` to step `until`, counted from its own start."""
-    marks = np.geomspace(made, until, MORE_RECORDS + 1)[1:].round().astype(int)
-    return np.unique(marks - made).tolist()
+def _more_steps(start: int, until: int) -> list[int]:
+    """Choose the records of a round from step `start` to step `until`, counted from its own start."""
+    marks = np.geomspace(start, until, MORE_RECORDS + 1)[1:].round().astype(int)
+    return np.unique(marks - start).tolist()
 
 
 def _round(
@@ -51,7 +51,7 @@ def _round(
     """Train to step `steps`, from the start or from where the trace `before` ends."""
     from attsvm.training import train
 
-    made = 0 if before is None else int(before.step[-1])
+    start = 0 if before is None else int(before.step[-1])
     options: dict[str, Any] = {}
     if before is not None and parameterization == "W":
         options["init"] = before.W[-1]
@@ -59,14 +59,14 @@ def _round(
         assert before.K is not None
         assert before.Q is not None
         # The trainer's own rule for K and Q, 0.5 ||(K, Q)|| / sqrt(k), with k counted on.
-        options |= {"init": (before.K[-1], before.Q[-1]), "schedule": lambda k: 1 / np.sqrt(k + made)}
+        options |= {"init": (before.K[-1], before.Q[-1]), "schedule": lambda k: 1 / np.sqrt(k + start)}
     trace = train(
         setup.train.tokens,
         setup.head.v,
         parameterization=parameterization,
-        steps=steps - made,
+        steps=steps - start,
         lr=settings.lr if parameterization == "W" else None,
-        record_every=record_steps(steps) if before is None else _more_steps(made, steps),
+        record_every=record_steps(steps) if before is None else _more_steps(start, steps),
         seed=int(np.random.SeedSequence((settings.seed, 1)).generate_state(1)[0]),
         callback=lambda done, total: watch.inside(done / total),
         **options,
@@ -98,11 +98,11 @@ def train_and_solve(setup: Setup, settings: Settings, parameterization: Paramete
             watch.enter(SOLVING[parameterization])
             solutions[own] = _solved(problem, own, settings.time_limit, asked, watch)
         curve = _curve(trace, solutions[own])
-        made = int(trace.step[-1])
-        if watch.stopped or made >= settings.budget or not _unfinished(trace, curve):
+        end = int(trace.step[-1])
+        if watch.stopped or end >= settings.budget or not _unfinished(trace, curve):
             break
         watch.enter(LONGER[parameterization])
-        trace = _round(setup, settings, parameterization, trace, min(2 * made, settings.budget), watch)
+        trace = _round(setup, settings, parameterization, trace, min(2 * end, settings.budget), watch)
     watch.enter(SOLVING[parameterization])
     solutions[other] = _solved(problem, other, settings.time_limit, asked, watch)
     both = {norm: _curve(trace, solutions[norm]) for norm in ("frobenius", "nuclear")}

@@ -61,34 +61,34 @@ class Claim:
     remedy: str = ""
 
 
-def claims(found: Study) -> list[Claim]:
+def claims(study: Study) -> list[Claim]:
     """List what the study can say, in the order of its stages."""
-    words = nouns(found.setup.train)
-    made = []
-    if found.optimal is not None:
-        made.append(_feasible(found, found.optimal, words))
-    for run in found.runs.values():
-        made.append(_selects(found, run, words))
-        made.append(_direction(run, words))
+    words = nouns(study.setup.train)
+    assertions = []
+    if study.optimal is not None:
+        assertions.append(_feasible(study, study.optimal, words))
+    for run in study.runs.values():
+        assertions.append(_selects(study, run, words))
+        assertions.append(_direction(run, words))
         if run.locality is not None:
-            made.append(_local(run, words))
-        prediction = _predicts(found, run, words)
+            assertions.append(_local(run, words))
+        prediction = _predicts(study, run, words)
         if prediction is not None:
-            made.append(prediction)
-    if "W" in found.runs and {"frobenius", "nuclear"} <= set(found.runs["W"].curves):
-        made.append(_rank(found.runs["W"]))
-    if found.precision:
-        made.append(_precision(found.precision))
-    return made
+            assertions.append(prediction)
+    if "W" in study.runs and {"frobenius", "nuclear"} <= set(study.runs["W"].curves):
+        assertions.append(_rank(study.runs["W"]))
+    if study.precision:
+        assertions.append(_precision(study.precision))
+    return assertions
 
 
 def _all(n: int, words: Nouns) -> str:
     return f"the one {words.row}" if n == 1 else f"all {n:,} {words.rows}"
 
 
-def _feasible(found: Study, solution: Solution, words: Nouns) -> Claim:
+def _feasible(study: Study, solution: Solution, words: Nouns) -> Claim:
     question = f"Can one W select the best {words.token} of every training {words.row}?"
-    rows = _all(len(found.setup.optimal), words)
+    rows = _all(len(study.setup.optimal), words)
     if np.isfinite(solution.objective):
         proof = (
             f"certified to a relative gap of {small_text(max(solution.gap, 0.0))}"
@@ -104,11 +104,11 @@ def _feasible(found: Study, solution: Solution, words: Nouns) -> Claim:
     return Claim("feasible", question, None, sentence, "Allow more time: --time-limit SECONDS.")
 
 
-def _selects(found: Study, run: Run, words: Nouns) -> Claim:
+def _selects(study: Study, run: Run, words: Nouns) -> Claim:
     name, verb = TRAINED[run.parameterization]
     n = len(run.selected)
     settled = int((run.concentration >= SELECTING).sum())
-    best = int((run.selected == found.setup.optimal).sum())
+    best = int((run.selected == study.setup.optimal).sum())
     where = _all(n, words) if settled == n else f"only {settled} of {n} {words.rows}"
     sentence = (
         f"Trained {name} {verb('select')}: at least 99 % of the attention lies on one {words.token} in {where}; "
@@ -211,53 +211,53 @@ def _local(run: Run, words: Nouns) -> Claim:
     norm = NORM_NAMES[run.own]
     key, question = f"local_{run.parameterization}", f"Is the selection by {name} locally optimal?"
     count, better = int(run.locality.neighbours.sum()), int(run.locality.violations.sum())
-    begun = f"The selection by {name} is {'' if better == 0 else 'not '}locally optimal: "
+    opening = f"The selection by {name} is {'' if better == 0 else 'not '}locally optimal: "
     if count == 0:
-        said = f"no other {words.token} lies at the margin of the {norm} SVM."
+        detail = f"no other {words.token} lies at the margin of the {norm} SVM."
     elif better:
-        said = (
+        detail = (
             f"of {counted(count, words.token, words.tokens)} at the margin of the {norm} SVM, {better} "
             f"{'scores' if better == 1 else 'score'} as high as the one selected or higher; the theory expects longer "
             "training to leave it."
         )
     elif count == 1:
-        said = f"the one {words.token} at the margin of the {norm} SVM scores lower than the one selected."
+        detail = f"the one {words.token} at the margin of the {norm} SVM scores lower than the one selected."
     else:
-        said = f"all {count} {words.tokens} at the margin of the {norm} SVM score lower than the one selected."
-    return Claim(key, question, better == 0, begun + said, _longer(run) if better else "")
+        detail = f"all {count} {words.tokens} at the margin of the {norm} SVM score lower than the one selected."
+    return Claim(key, question, better == 0, opening + detail, _longer(run) if better else "")
 
 
-def _predicts(found: Study, run: Run, words: Nouns) -> Claim | None:
+def _predicts(study: Study, run: Run, words: Nouns) -> Claim | None:
     """Hold the accuracy on rows held out against uniform attention and against training on shuffled labels."""
-    rows = {row.key: row for row in found.accuracies}
+    rows = {row.key: row for row in study.accuracies}
     if run.parameterization not in rows:
         return None
     name, _ = TRAINED[run.parameterization]
     key, question = f"predicts_{run.parameterization}", f"Does attention by {name} predict rows it was not trained on?"
-    share, test = rows[run.parameterization].test, found.setup.test
+    share, test = rows[run.parameterization].test, study.setup.test
     if share is None or test is None:
         sentence = f"Whether attention by {name} predicts is not known: nothing is held out."
         return Claim(key, question, None, sentence, "Train on fewer rows: --train N.")
     n = test.tokens.n
     low, high = share_interval(round(share * n), n)
     counted_rows = counted(n, words.row, words.rows)
-    begun = (
+    opening = (
         f"Attention by {name} is right in {share_text(share)} of {counted_rows} held out (95 % interval "
         f"{100 * low:.1f} to {100 * high:.1f} %), uniform attention in {share_text(rows['uniform'].test)}"
     )
-    control = found.shuffled_labels.get(run.parameterization)
+    control = study.shuffled_labels.get(run.parameterization)
     if control is None or len(control.test) < 3:
-        sentence = f"{begun}; fewer than three trainings on shuffled labels do not show what chance gives."
+        sentence = f"{opening}; fewer than three trainings on shuffled labels do not show what chance gives."
         return Claim(key, question, None, sentence, "Ask for more shuffles: --shuffles 10.")
     mean, limit = float(control.test.mean()), control.limit
-    begun += f"; training on shuffled labels in {share_text(mean)}, by chance up to {share_text(min(limit, 1.0))}"
+    opening += f"; training on shuffled labels in {share_text(mean)}, by chance up to {share_text(min(limit, 1.0))}"
     if share > limit and low > mean:
-        return Claim(key, question, True, f"{begun}.")
+        return Claim(key, question, True, f"{opening}.")
     if share <= limit < 1 and n >= FEW_HELD_OUT:
         remedy = "The theory holds for any labels, random ones included: use tokens that carry the label, or more rows."
-        return Claim(key, question, False, f"{begun}: it predicts no better than chance.", remedy)
+        return Claim(key, question, False, f"{opening}: it predicts no better than chance.", remedy)
     remedy = f"Hold out more than {counted_rows}: --train N, or more data."
-    return Claim(key, question, None, f"{begun}: too few to tell.", remedy)
+    return Claim(key, question, None, f"{opening}: too few to tell.", remedy)
 
 
 def _rank(run: Run) -> Claim:

@@ -69,9 +69,9 @@ def condition_alignment(problem: SelectionProblem, seed: int = 0) -> Condition:
     for rows, delta in problem.differences():
         own = np.einsum("ntd,dk->ntk", delta, U) * right[rows, None]  # the diagonals
         whole = (delta**2).sum(-1) * (problem.queries[rows] ** 2).sum(-1)[:, None]
-        asked = problem.rejected[rows] & (whole > 0)
-        if asked.any():
-            worst = max(worst, float((1 - (own**2).sum(-1)[asked] / whole[asked]).max()))
+        active = problem.rejected[rows] & (whole > 0)
+        if active.any():
+            worst = max(worst, float((1 - (own**2).sum(-1)[active] / whole[active]).max()))
     holds = worst <= _NEGLIGIBLE
     word = "diagonal" if holds else f"off the diagonal by up to {worst:.2g} of their squared norm"
     return Condition("alignment", holds, f"constraint matrices are {word} in their best common bases", worst)

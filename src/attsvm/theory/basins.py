@@ -108,7 +108,7 @@ def map_basins(
     trial: Trial,
     starts: Any,
     *,
-    found: Landscape | None = None,
+    landscape: Landscape | None = None,
     steps: int = 2000,
     selected_above: float = SELECTED,
     **options: Any,
@@ -119,7 +119,7 @@ def map_basins(
     ----------
     trial : Trial
     starts : array, shape (B, d, dz)
-    found : Landscape, optional
+    landscape : Landscape, optional
         Computed when not given.
     steps : int
     selected_above : float
@@ -147,7 +147,7 @@ def map_basins(
     given = to_numpy("starts", starts).astype(np.float64)
     if given.ndim != 3 or given.shape[1:] != shape or len(given) == 0:
         raise ValueError(f"starts has shape {given.shape}; (B, d, dz) = (B, {shape[0]}, {shape[1]}) was expected.")
-    known = explore(trial) if found is None else found
+    known = explore(trial) if landscape is None else landscape
     trained = train_starts(trial, given, steps, **options)
     ends, selected = trained.W, trained.selected
     settled = trained.least_attention >= selected_above

@@ -250,8 +250,8 @@ def initial_gradient(trial: Trial, loss: str | Callable[..., Any] = "logistic", 
     n, d, dz = trial.tokens.shape[0], trial.tokens.shape[2], trial.queries.shape[1]
     point = np.zeros((d, dz)) if W is None else np.asarray(W, dtype=np.float64)
     with torch.no_grad():
-        found = objective.gradient(torch.as_tensor(point)[None])
-    return (found.W[0] * found.log_scale[0].exp() / n).cpu().numpy()
+        gradient = objective.gradient(torch.as_tensor(point)[None])
+    return (gradient.W[0] * gradient.log_scale[0].exp() / n).cpu().numpy()
 
 
 def condition_c(trial: Trial, loss: str | Callable[..., Any] = "logistic") -> Condition:
@@ -331,9 +331,9 @@ def condition_e(trial: Trial, selected: Any = None, *, samples: int = 2000, seed
     >>> theory.condition_e(trial).holds
     True
     """
-    chosen = trial.optimal if selected is None else np.asarray(selected)
-    rows = np.arange(len(chosen))
-    score = trial.gamma[rows, chosen]
+    selection = trial.optimal if selected is None else np.asarray(selected)
+    rows = np.arange(len(selection))
+    score = trial.gamma[rows, selection]
     lower = trial.mask & (trial.gamma < score[:, None] - trial.score_error)
     if trial.linear:
         gaps = np.where(lower, score[:, None] - np.where(lower, trial.gamma, 0.0), np.inf)
@@ -345,7 +345,7 @@ def condition_e(trial: Trial, selected: Any = None, *, samples: int = 2000, seed
         others = np.flatnonzero(lower[i])
         if len(others):
             share, mixtures = _mixtures(len(others), samples, rng)
-            selected_value = trial.values[i, chosen[i]]
+            selected_value = trial.values[i, selection[i]]
             points = selected_value + share[:, None] * (mixtures @ (trial.values[i, others] - selected_value))
             predicted = trial.labels[i] * _evaluate(trial, points)
             worst = min(worst, float(((score[i] - predicted) / share).min()))
@@ -357,9 +357,9 @@ def _mixtures(count: int, samples: int, rng: np.random.Generator) -> tuple[np.nd
     """Return 1 - s_alpha (m,) and how it is shared out among `count` tokens (m, count)."""
     grid = np.geomspace(1e-3, 1.0, 24)
     edges = np.repeat(np.eye(count), len(grid), axis=0)
-    drawn = rng.dirichlet(np.full(count, 0.5), samples)
+    weights = rng.dirichlet(np.full(count, 0.5), samples)
     share = np.concatenate([np.tile(grid, count), 10 ** rng.uniform(-3, 0, samples)])
-    return share, np.concatenate([edges, drawn])
+    return share, np.concatenate([edges, weights])
 
 
 def _evaluate(trial: Trial, points: np.ndarray) -> np.ndarray:
@@ -392,11 +392,11 @@ def check_conditions(
     C True
     E True
     """
-    found = [condition_a(trial, loss), *condition_b1(trial), condition_b2(trial), condition_c(trial, loss)]
+    conditions = [condition_a(trial, loss), *condition_b1(trial), condition_b2(trial), condition_c(trial, loss)]
     if landscape is not None:
-        found.append(condition_d(landscape))
-    found.append(condition_e(trial))
-    return {condition.name: condition for condition in found}
+        conditions.append(condition_d(landscape))
+    conditions.append(condition_e(trial))
+    return {condition.name: condition for condition in conditions}
 
 
 def describe(solution: Solution) -> str:

@@ -166,8 +166,8 @@ class Diagnosis(Summarised):
         return frame("Diagnosis.to_frame", columns)
 
     def _summary(self) -> Summary:
-        certain = any(found.certain for found in self.findings)
-        state = ", ".join(found.signature.name for found in self.findings) or "no failure signature applies"
+        certain = any(finding.certain for finding in self.findings)
+        state = ", ".join(finding.signature.name for finding in self.findings) or "no failure signature applies"
         facts = [("predicted", self.prediction.outcome.value)]
         if self.observation is not None:
             facts.append(("observed", self.observation.outcome.value))
@@ -176,22 +176,22 @@ class Diagnosis(Summarised):
             names = [condition.name for condition in self.hypotheses.values() if condition.holds is holds]
             facts += [(word, ", ".join(names))] if names else []
         colour = BAD if certain else UNSURE if self.findings else GOOD
-        return Summary("Diagnosis", state, colour, facts, notes=[str(found) for found in self.findings])
+        return Summary("Diagnosis", state, colour, facts, notes=[str(finding) for finding in self.findings])
 
     def __str__(self) -> str:
         lines = ["Predicted: " + str(self.prediction)]
         if self.observation is not None:
-            seen = self.observation
+            observation = self.observation
             lines.append(
-                f"Observed: {seen.outcome.value}; tokens {seen.selected.tolist()}, least attention "
-                f"{seen.least_attention:.4g}, correlation with their SVM {seen.correlation:.4g}"
+                f"Observed: {observation.outcome.value}; tokens {observation.selected.tolist()}, least attention "
+                f"{observation.least_attention:.4g}, correlation with their SVM {observation.correlation:.4g}"
             )
         lines.append(f"Landscape: {self.landscape.counted}")
         if self.landscape.ends:
             count = sum(end.count for end in self.landscape.ends)
             lines.append(f"Ends of training from {count} starts, zero and random:")
             lines += [f"  {line}" for line in self.landscape.table().splitlines()]
-        lines += [f"- {found}" for found in self.findings] or ["No failure signature applies."]
+        lines += [f"- {finding}" for finding in self.findings] or ["No failure signature applies."]
         return "\n".join(lines)
 
 
@@ -268,7 +268,7 @@ def diagnose(
         prediction,
         observation,
         None if observation is None else agrees(prediction, observation),
-        tuple(found for found in candidates if found is not None),
+        tuple(finding for finding in candidates if finding is not None),
     )
 
 
@@ -293,18 +293,22 @@ def _infeasible(trial: Trial, separability: Separability) -> Finding | None:
     return Finding(Signature.INFEASIBLE, separability.optimal is Status.INFEASIBLE, detail)
 
 
-def _local(trial: Trial, known: Landscape, prediction: Prediction, seen: Observation | None) -> Finding | None:
+def _local(trial: Trial, known: Landscape, prediction: Prediction, observation: Observation | None) -> Finding | None:
     gradient = prediction.hypotheses["C"]
     aligned = "The initial gradient points to the optimal tokens (C holds)."
     if not gradient.holds:
         aligned = f"The initial gradient is misaligned (C fails: {gradient.detail})."
-    if seen is not None:
-        astray = int((seen.selected != trial.optimal).sum())
-        if seen.outcome not in (Outcome.LOCAL, Outcome.NOT_LOCAL):
+    if observation is not None:
+        misses = int((observation.selected != trial.optimal).sum())
+        if observation.outcome not in (Outcome.LOCAL, Outcome.NOT_LOCAL):
             return None
-        kind = "locally optimal" if seen.locality.holds else "not locally optimal, so longer training may leave it"
+        kind = (
+            "locally optimal" if observation.locality.holds else "not locally optimal, so longer training may leave it"
+        )
         return Finding(
-            Signature.LOCAL, True, f"{astray} of {len(seen.selected)} tokens differ; the selection is {kind}. {aligned}"
+            Signature.LOCAL,
+            True,
+            f"{misses} of {len(observation.selected)} tokens differ; the selection is {kind}. {aligned}",
         )
     others = [direction for direction in known.directions if (direction.selected != trial.optimal).any()]
     if not others or prediction.outcome in (Outcome.GLOBAL, Outcome.FINITE):
@@ -316,10 +320,10 @@ def _local(trial: Trial, known: Landscape, prediction: Prediction, seen: Observa
     )
 
 
-def _order(trial: Trial, prediction: Prediction, seen: Observation | None) -> Finding | None:
+def _order(trial: Trial, prediction: Prediction, observation: Observation | None) -> Finding | None:
     checked = [prediction.hypotheses["E"]]
-    if seen is not None and (seen.selected != trial.optimal).any():
-        checked.append(condition_e(trial, seen.selected))
+    if observation is not None and (observation.selected != trial.optimal).any():
+        checked.append(condition_e(trial, observation.selected))
     broken = [condition for condition in checked if condition.holds is False]
     if not broken:
         return None
@@ -340,11 +344,11 @@ def _not_sparse(trial: Trial, prediction: Prediction, W: Any) -> Finding | None:
         return None
     logits = trial.logits(W)
     weight = np.exp(logits - logits.max(axis=1, keepdims=True))
-    kept = (weight / weight.sum(axis=1, keepdims=True) > KEPT).sum(axis=1)
-    shared = int((kept > 1).sum())
+    support_sizes = (weight / weight.sum(axis=1, keepdims=True) > KEPT).sum(axis=1)
+    shared = int((support_sizes > 1).sum())
     if shared == 0:
         return None
-    detail = f"{shared} of {len(kept)} queries keep two to {int(kept.max())} tokens above {KEPT:g}."
+    detail = f"{shared} of {len(support_sizes)} queries keep two to {int(support_sizes.max())} tokens above {KEPT:g}."
     growing = bool(prediction.hypotheses["norm diverges"].holds)
     if growing:
         detail += " No finite matrix is stationary, so training is unfinished."

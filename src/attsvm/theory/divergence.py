@@ -78,13 +78,13 @@ def norm_diverges(trial: Trial) -> Condition:
         return Condition(NAME_DIVERGES, None, "no sequence prefers one token")
     if trial.unique and np.isfinite(trial.optimal_solution.objective) and _each_b1_or_b2(trial):
         return Condition(NAME_DIVERGES, True, "B.1 or B.2 holds in every sequence (Theorem 3)")
-    found = solve(order_problem(trial))
-    if found.status is Status.OPTIMAL:
+    solution = solve(order_problem(trial))
+    if solution.status is Status.OPTIMAL:
         return Condition(
-            NAME_DIVERGES, True, f"a matrix of norm {found.objective:.4g} orders all tokens as their scores"
+            NAME_DIVERGES, True, f"a matrix of norm {solution.objective:.4g} orders all tokens as their scores"
         )
     return Condition(
-        NAME_DIVERGES, None, f"no matrix found that orders all tokens as their scores: {found.status.name}"
+        NAME_DIVERGES, None, f"no matrix found that orders all tokens as their scores: {solution.status.name}"
     )
 
 
@@ -208,12 +208,12 @@ def _risks(trial: Trial, W: Any, loss: str | Callable[..., Any]) -> tuple[np.nda
 
     from attsvm.nn.losses import as_loss
 
-    made = as_loss(loss)
+    law = as_loss(loss)
     n, T = trial.mask.shape
     weights = np.zeros((trial.tokens.shape[2], trial.queries.shape[1])) if W is None else W
     logits = trial.logits(weights)
     top = np.exp(logits - logits.max(axis=1, keepdims=True))
     mixed = (np.where(trial.mask, trial.gamma, 0.0) * top).sum(axis=1) / top.sum(axis=1)
     scores = torch.as_tensor(np.where(trial.mask, trial.gamma, 0.0))
-    table = made.value(scores).numpy().reshape(n, T)
-    return table, float(made.value(torch.as_tensor(mixed)).mean())
+    table = law.value(scores).numpy().reshape(n, T)
+    return table, float(law.value(torch.as_tensor(mixed)).mean())

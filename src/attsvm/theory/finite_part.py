@@ -86,15 +86,15 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: Factor
     )
     reduced = reduce(ties)
     where = np.nonzero(reduced.tied)
-    wanted = reduced.gather(differences)[where]  # (m,)
+    target = reduced.gather(differences)[where]  # (m,)
     system = reduced.constraint_rows(*where)
-    start = np.linalg.lstsq(system, wanted, rcond=None)[0]
-    residual = float(np.abs(system @ start - wanted).max())
+    start = np.linalg.lstsq(system, target, rcond=None)[0]
+    residual = float(np.abs(system @ start - target).max())
     if norm == "frobenius" or not start.any():
         return FinitePart(reduced.lift(start.reshape(reduced.shape)), residual, 0.0)
     # Equations that the data cannot meet exactly are met as well as least squares meets them.
     W, gap = _nuclear(system, system @ start, reduced, start)
-    return FinitePart(reduced.lift(W), float(np.abs(system @ W.ravel() - wanted).max()), gap)
+    return FinitePart(reduced.lift(W), float(np.abs(system @ W.ravel() - target).max()), gap)
 
 
 def _nuclear(system: np.ndarray, wanted: np.ndarray, reduced: Reduced, start: np.ndarray) -> tuple[np.ndarray, float]:
@@ -126,9 +126,9 @@ def _nuclear(system: np.ndarray, wanted: np.ndarray, reduced: Reduced, start: np
         W = near + ((target - basis @ near.ravel()) @ basis).reshape(p, r)
         length = float(np.linalg.norm(np.tensordot(dual, rows, axes=1), 2))
         lower = float(target @ dual) / length if length > 0 else 0.0
-        found = float(np.linalg.svd(W, compute_uv=False).sum()) / lower - 1.0 if lower > 0 else np.inf
-        if found < gap:
-            best, gap = W, found
+        excess = float(np.linalg.svd(W, compute_uv=False).sum()) / lower - 1.0 if lower > 0 else np.inf
+        if excess < gap:
+            best, gap = W, excess
     return best * scale, gap
 
 
@@ -180,9 +180,9 @@ class _Barrier:
         across[:thin] = down[:thin] = 1.0 / room
         pull = self.sigma / room  # eigenvalues of (I - M M^T)^-1 M
         self.gradient_matrix = (left[:, :thin] * pull) @ right[:thin]
-        turned = left.T @ rows @ right.T  # (m, p, r)
-        flat = turned.reshape(len(rows), -1)
-        curved = (turned * across[:, None] * down).reshape(len(rows), -1)
-        square = turned[:, :thin, :thin]
+        rotated = left.T @ rows @ right.T  # (m, p, r)
+        flat = rotated.reshape(len(rows), -1)
+        curved = (rotated * across[:, None] * down).reshape(len(rows), -1)
+        square = rotated[:, :thin, :thin]
         crossed = (square * pull[:, None] * pull).swapaxes(1, 2).reshape(len(rows), -1)
         self.hessian = 2.0 * (flat @ curved.T + square.reshape(len(rows), -1) @ crossed.T)

@@ -193,7 +193,7 @@ def _check(vocabulary: int, sequences: Sequence[Any], labels: Any) -> tuple[list
 
 def _problem(table: np.ndarray, graphs: Sequence[TokenGraph]) -> SelectionProblem:
     """One query for each component that ties tokens or points to another component."""
-    asked, chosen, masks = [], [], []
+    last_tokens, chosen, masks = [], [], []
     for graph in graphs:
         above, below = graph.component[graph.edges].T if len(graph.edges) else (np.array([], int),) * 2
         for own in np.unique(graph.component):
@@ -203,13 +203,13 @@ def _problem(table: np.ndarray, graphs: Sequence[TokenGraph]) -> SelectionProble
                 continue
             mask = tied.copy()
             mask[[int((graph.component == other).argmax()) for other in beaten]] = True
-            asked.append(graph.last)
+            last_tokens.append(graph.last)
             chosen.append(tied)
             masks.append(mask)
-    if not asked:
+    if not last_tokens:
         raise ValueError("sequences hold nothing but their labels; some other token in one of them was expected.")
-    queries = table[asked]
-    sequence = np.zeros(len(asked), dtype=int)
+    queries = table[last_tokens]
+    sequence = np.zeros(len(last_tokens), dtype=int)
     return SelectionProblem(table[None], queries, np.array(chosen), mask=np.array(masks), sequence=sequence)
 
 

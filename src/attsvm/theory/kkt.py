@@ -140,7 +140,7 @@ def _best(
         slope = problem.apply(left @ Q.T + K @ right.T)[rejected] / size - 1 / total
         return float(np.log(size / total)), slope
 
-    found = minimize(
+    optimum = minimize(
         value, start, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(start), options={"maxiter": _ITERATIONS}
     ).x
-    return found if found.sum() > 0 else start
+    return optimum if optimum.sum() > 0 else start

@@ -104,8 +104,8 @@ class Landscape(Summarised):
     def counted(self) -> str:
         """How many locally optimal directions there are, or are known, in words."""
         number = len(self.directions)
-        said = f"{number} locally optimal direction{'' if number == 1 else 's'}"
-        return said if self.exhaustive else f"{said} of those searched ({self.how})"
+        sentence = f"{number} locally optimal direction{'' if number == 1 else 's'}"
+        return sentence if self.exhaustive else f"{sentence} of those searched ({self.how})"
 
     def table(self) -> str:
         """Write the ends of training as a table, a line each: share of the starts, which selection, correlation.
@@ -237,13 +237,13 @@ def explore(
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
         raise ValueError(f"starts is {starts!r}; a non-negative integer was expected.")
     trained = train_starts(trial, random_starts(trial, count, seed), steps) if count else None
-    seen: dict[tuple[int, ...], LocalOptimality] = {}
+    localities: dict[tuple[int, ...], LocalOptimality] = {}
 
     def look(selected: Iterable[Any]) -> LocalOptimality:
         key = tuple(int(t) for t in selected)
-        if key not in seen:
-            seen[key] = local_optimality(trial, np.array(key))
-        return seen[key]
+        if key not in localities:
+            localities[key] = local_optimality(trial, np.array(key))
+        return localities[key]
 
     for selected in (trial.optimal, *_given(trial, realised), *(() if trained is None else trained.selected)):
         look(selected)
@@ -252,11 +252,11 @@ def explore(
             look(map(int, selected))
     else:
         at_most = min(samples, total)
-        _swap(seen, look, max(len(seen), at_most - at_most // 4))
-        for selected in _draw(choices, at_most, seed, seen):
+        _swap(localities, look, max(len(localities), at_most - at_most // 4))
+        for selected in _draw(choices, at_most, seed, localities):
             look(selected)
-    ends = () if trained is None else trained.ends(trial.optimal, seen)
-    return _landscape(trial, seen, total, exhaustive or len(seen) == total, ends)
+    ends = () if trained is None else trained.ends(trial.optimal, localities)
+    return _landscape(trial, localities, total, exhaustive or len(localities) == total, ends)
 
 
 def _given(trial: Trial, realised: Any) -> np.ndarray:
@@ -273,42 +273,45 @@ def _given(trial: Trial, realised: Any) -> np.ndarray:
 
 
 def _swap(
-    seen: dict[tuple[int, ...], LocalOptimality], look: Callable[[tuple[int, ...]], LocalOptimality], most: int
+    localities: dict[tuple[int, ...], LocalOptimality], look: Callable[[tuple[int, ...]], LocalOptimality], most: int
 ) -> None:
     """Look at swaps from every locally optimal selection known, in turns, until `most` are seen or none is left."""
     known: list[LocalOptimality] = []
     queues: list[Iterator[tuple[int, ...]]] = []
-    while len(seen) < most:
-        for found in list(seen.values())[len(known) :]:
-            known.append(found)
-            queues.append(swaps(found) if found.holds else iter(()))
-        before = len(seen)
+    while len(localities) < most:
+        for locality in list(localities.values())[len(known) :]:
+            known.append(locality)
+            queues.append(swaps(locality) if locality.holds else iter(()))
+        before = len(localities)
         for queue in queues:
-            if len(seen) >= most:
+            if len(localities) >= most:
                 return
-            for swapped in islice((s for s in queue if s not in seen), 1):
+            for swapped in islice((s for s in queue if s not in localities), 1):
                 look(swapped)
-        if len(seen) == before:
+        if len(localities) == before:
             return
 
 
 def _landscape(
     trial: Trial,
-    seen: dict[tuple[int, ...], LocalOptimality],
+    localities: dict[tuple[int, ...], LocalOptimality],
     total: int,
     exhaustive: bool,
     ends: tuple[End, ...],
 ) -> Landscape:
-    selections = np.array(list(seen))  # (m, n), the optimal one first
+    selections = np.array(list(localities))  # (m, n), the optimal one first
     somewhere, everywhere = np.zeros(len(selections), dtype=bool), np.zeros(len(selections), dtype=bool)
     rows = np.arange(len(trial.optimal))
-    for index, found in enumerate(seen.values()):
-        astray = found.selected != trial.optimal
-        if found.feasible and astray.any():
-            near = found.neighbours[rows, trial.optimal][astray]
+    for index, locality in enumerate(localities.values()):
+        misses = locality.selected != trial.optimal
+        if locality.feasible and misses.any():
+            near = locality.neighbours[rows, trial.optimal][misses]
             somewhere[index], everywhere[index] = near.any(), near.all()
-    statuses = tuple(found.solution.status for found in seen.values())
-    directions = sorted((found for found in seen.values() if found.holds), key=lambda found: found.solution.objective)
+    statuses = tuple(locality.solution.status for locality in localities.values())
+    directions = sorted(
+        (locality for locality in localities.values() if locality.holds),
+        key=lambda locality: locality.solution.objective,
+    )
     return Landscape(trial, selections, statuses, somewhere, everywhere, tuple(directions), total, exhaustive, ends)
 
 
@@ -317,9 +320,9 @@ def _draw(
 ) -> list[tuple[int, ...]]:
     """Draw selections uniformly until `count` different ones are known with those seen before."""
     rng = np.random.default_rng(seed)
-    drawn: dict[tuple[int, ...], None] = {}
-    while len(seen) + len(drawn) < count:
+    draws: dict[tuple[int, ...], None] = {}
+    while len(seen) + len(draws) < count:
         selected = tuple(int(rng.choice(choice)) for choice in choices)
         if selected not in seen:
-            drawn[selected] = None
-    return list(drawn)
+            draws[selected] = None
+    return list(draws)

@@ -144,12 +144,12 @@ def joint_svm(keys: Any, values: Any, labels: Any, selected: Any) -> JointSVM:
     n, T, d, _ = problem.shape
     if table.ndim != 3 or table.shape[:2] != (n, T):
         raise ValueError(f"values has shape {table.shape}; ({n}, {T}, dv) was expected to match keys.")
-    found = v_svm(table[np.arange(n), problem.reference], labels)
-    support = np.asarray(found.support)[:, 1]
+    direction = v_svm(table[np.arange(n), problem.reference], labels)
+    support = np.asarray(direction.support)[:, 1]
     differences = np.concatenate([delta for _, delta in problem.differences()])  # (n, T, d)
     rows, columns = np.nonzero(problem.rejected)
     p, gap = _least_distance(differences[rows, columns], support[rows].astype(float))
-    return JointSVM(np.asarray(found.W)[:, 0], np.full(d, np.nan) if p is None else p, support, gap, found)
+    return JointSVM(np.asarray(direction.W)[:, 0], np.full(d, np.nan) if p is None else p, support, gap, direction)
 
 
 def _least_distance(G: np.ndarray, h: np.ndarray) -> tuple[np.ndarray | None, float]:

@@ -96,15 +96,15 @@ class TrainedStarts:
     def ends(self, optimal: np.ndarray, localities: dict[tuple[int, ...], LocalOptimality]) -> tuple[End, ...]:
         """Count the starts by the selection they ended in, most frequent first."""
         rows = [tuple(int(t) for t in selected) for selected in self.selected]
-        made = []
+        result = []
         for row in dict.fromkeys(rows):
             here = np.array([other == row for other in rows])
             locality = localities[row]
             near = float(correlation(self.W[here], locality.W).mean()) if locality.feasible else float("nan")
             count, away = int(here.sum()), int((locality.selected != optimal).sum())
             shared = int((self.least_attention[here] < SELECTED).sum())
-            made.append(End(locality, count, count / len(rows), away, shared, near))
-        return tuple(sorted(made, key=lambda end: (-end.count, end.swaps)))
+            result.append(End(locality, count, count / len(rows), away, shared, near))
+        return tuple(sorted(result, key=lambda end: (-end.count, end.swaps)))
 
 
 def random_starts(trial: Trial, count: int, seed: int) -> np.ndarray:
@@ -124,10 +124,10 @@ def random_starts(trial: Trial, count: int, seed: int) -> np.ndarray:
     if not 0 < norm < np.inf:  # no SVM to measure by: logits of size one
         lengths = np.linalg.norm(trial.tokens, axis=2)[trial.mask].mean() * np.linalg.norm(trial.queries, axis=1).mean()
         norm = np.sqrt(shape[0] * shape[1]) / (lengths or 1.0)
-    drawn = np.random.default_rng((seed, 1)).standard_normal((count, *shape))
-    sizes = norm * np.resize(SIZES, count) / np.linalg.norm(drawn, axis=(1, 2))
+    starts = np.random.default_rng((seed, 1)).standard_normal((count, *shape))
+    sizes = norm * np.resize(SIZES, count) / np.linalg.norm(starts, axis=(1, 2))
     sizes[:1] = 0.0
-    return drawn * sizes[:, None, None]
+    return starts * sizes[:, None, None]
 
 
 def train_starts(trial: Trial, starts: np.ndarray, steps: int, **options: Any) -> TrainedStarts:

@@ -127,13 +127,13 @@ def temperature_saving(
         raise ValueError(f"max_iter is {max_iter!r}; a positive integer was expected.")
     measure = get_norm(norm)
     plain = solve(problem, measure).raise_for_status()
-    asked = problem.rejected.any(-1)
-    m = int(asked.sum())
+    active = problem.rejected.any(-1)
+    m = int(active.sum())
     best, bound, tau = plain, plain.lower_bound if m == 0 else 0.0, np.ones(problem.shape[0])
     current, cuts = plain, np.empty((0, m))
     kept, mixture = tau, np.empty(0)
     for _ in range(max_iter if m else 0):
-        cuts = np.vstack([cuts, _cut(problem, measure, current, tau)[asked]])
+        cuts = np.vstack([cuts, _cut(problem, measure, current, tau)[active]])
         mixture = _mix(cuts, np.append(mixture * (1 - 1 / len(cuts)), 1 / len(cuts)))
         roots = np.sqrt(mixture @ cuts)
         bound = max(bound, float(roots.sum()) ** 2 / m * (1 - _ROUNDING))
@@ -141,7 +141,7 @@ def temperature_saving(
             break
         shares = np.maximum(roots / roots.mean(), _COLDEST)
         tau = np.ones(problem.shape[0])
-        tau[asked] = shares / shares.mean()
+        tau[active] = shares / shares.mean()
         current = solve(_scaled(problem, tau), measure)
         if current.status is not Status.OPTIMAL:
             break

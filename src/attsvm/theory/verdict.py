@@ -237,7 +237,7 @@ def predict(
     if start.shape != shape:
         raise ValueError(f"init has shape {start.shape}; (d, dz) = {shape} was expected.")
     solution = trial.optimal_solution
-    found = {
+    conditions = {
         "unique optimum": Condition(
             "unique optimum", trial.unique, f"smallest lead {trial.score_gap.min():.3g}", float(trial.score_gap.min())
         ),
@@ -250,21 +250,21 @@ def predict(
     }
     directions = landscape.directions if landscape is not None else _optimal_direction(trial)
     cones = [direction for direction in directions if _starts_in_cone(trial, start, direction, loss)]
-    found["start in a cone"] = Condition(
+    conditions["start in a cone"] = Condition(
         "start in a cone", bool(cones), f"proved cones of {len(directions)} locally optimal directions looked at"
     )
-    proved = _proved(trial, found, cones)
+    proved = _proved(trial, conditions, cones)
     if proved is not None:
         outcome, rests_on, meant = proved
-        return Prediction(outcome, rests_on, outcome, "", found, meant)
-    expected, conjecture, meant = _expected(trial, found, landscape)
+        return Prediction(outcome, rests_on, outcome, "", conditions, meant)
+    expected, conjecture, meant = _expected(trial, conditions, landscape)
     reason = "no theorem covers this data and start"
-    return Prediction(Outcome.NO_GUARANTEE, reason, expected, conjecture, found, meant)
+    return Prediction(Outcome.NO_GUARANTEE, reason, expected, conjecture, conditions, meant)
 
 
 def _optimal_direction(trial: Trial) -> tuple[LocalOptimality, ...]:
-    found = local_optimality(trial, trial.optimal)
-    return (found,) if found.holds else ()
+    locality = local_optimality(trial, trial.optimal)
+    return (locality,) if locality.holds else ()
 
 
 def _starts_in_cone(
@@ -279,13 +279,17 @@ def _starts_in_cone(
 Proved = tuple[Outcome, str, tuple[LocalOptimality, ...]]
 
 
-def _proved(trial: Trial, found: dict[str, Condition], cones: list[LocalOptimality]) -> Proved | None:
-    if not found["A"].holds:
+def _proved(trial: Trial, conditions: dict[str, Condition], cones: list[LocalOptimality]) -> Proved | None:
+    if not conditions["A"].holds:
         return None
-    if found[NAME_BOUNDED].holds:
+    if conditions[NAME_BOUNDED].holds:
         return Outcome.FINITE, "descent cannot leave the bounded sublevel set of its start", ()
     single = len(trial.labels) == 1 and trial.linear
-    if single and trial.mask.sum() > 1 and all(found[name].holds for name in ("unique optimum", "separable", "B.2")):
+    if (
+        single
+        and trial.mask.sum() > 1
+        and all(conditions[name].holds for name in ("unique optimum", "separable", "B.2"))
+    ):
         rests_on = "one sequence with equal non-optimal scores: the descent is multinomial logistic regression's"
         return Outcome.GLOBAL, rests_on, _optimal_direction(trial)
     if cones:
@@ -295,8 +299,8 @@ def _proved(trial: Trial, found: dict[str, Condition], cones: list[LocalOptimali
     return None
 
 
-def _expected(trial: Trial, found: dict[str, Condition], landscape: Landscape | None) -> Proved:
-    if not found[NAME_DIVERGES].holds or landscape is None or not landscape.directions:
+def _expected(trial: Trial, conditions: dict[str, Condition], landscape: Landscape | None) -> Proved:
+    if not conditions[NAME_DIVERGES].holds or landscape is None or not landscape.directions:
         return Outcome.NO_GUARANTEE, "", ()
     if landscape.only_optimal and landscape.exhaustive:
         return Outcome.GLOBAL, "the norm diverges and nothing else is locally optimal", landscape.directions

@@ -68,10 +68,10 @@ class Batches:
         if block != self._block:
             generators = [_generator(entropy, _BATCHES, block) for entropy in self.entropy]
             if self.replacement:
-                drawn = [rng.integers(self.n, size=_BLOCK * self.size) for rng in generators]
+                orders = [rng.integers(self.n, size=_BLOCK * self.size) for rng in generators]
             else:
-                drawn = [rng.permutation(self.n) for rng in generators]
-            self._block, self._drawn = block, np.stack(drawn)
+                orders = [rng.permutation(self.n) for rng in generators]
+            self._block, self._drawn = block, np.stack(orders)
         return torch.from_numpy(self._drawn[:, place * self.size : (place + 1) * self.size])
 
 

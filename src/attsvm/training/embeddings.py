@@ -148,11 +148,11 @@ class EmbeddingTraining:
         self.tokens = with_trials(vocabulary.tokens, 2).long()
         self.queries = None if vocabulary.queries is None else with_trials(vocabulary.queries, 1).long()
         self.averaged = objective.values is objective.tokens
-        given = [objective.tokens] if self.queries is None else [objective.tokens, objective.queries]
+        inputs = [objective.tokens] if self.queries is None else [objective.tokens, objective.queries]
         known = (
             [self._rows(self.tokens)] if self.queries is None else [self._rows(self.tokens), self._rows(self.queries)]
         )
-        if any(one.shape != two.shape or not torch.equal(one, two) for one, two in zip(given, known, strict=True)):
+        if any(one.shape != two.shape or not torch.equal(one, two) for one, two in zip(inputs, known, strict=True)):
             raise ValueError("vocabulary gives other tokens or queries than data; use data = vocabulary.data(labels).")
 
     def _rows(self, index: Tensor) -> Tensor:

@@ -25,10 +25,10 @@ Factory = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
 
 
 def _make(factory: Factory, params: Iterable[Tensor]) -> torch.optim.Optimizer:
-    made = factory([torch.nn.Parameter(param) for param in params])
-    if not isinstance(made, torch.optim.Optimizer):
-        raise ValueError(f"optimizer returned {type(made).__name__}; a torch.optim.Optimizer was expected.")
-    return made
+    optimizer = factory([torch.nn.Parameter(param) for param in params])
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(f"optimizer returned {type(optimizer).__name__}; a torch.optim.Optimizer was expected.")
+    return optimizer
 
 
 def _own_parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:

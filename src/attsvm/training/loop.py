@@ -219,9 +219,9 @@ def train(
         rule = optimizer
     objective = Objective.from_data(data, head, loss, work, numerics, heads, train_head=head_lr is not None)
     if sample_weight is not None:
-        given = torch.as_tensor(to_numpy("sample_weight", sample_weight))
-        batched = given.ndim > 1 and tuple(given.shape) == tuple(data.labels.shape)
-        objective = objective.weighted(given.reshape(-1, data.n) if batched else given)
+        weights = torch.as_tensor(to_numpy("sample_weight", sample_weight))
+        batched = weights.ndim > 1 and tuple(weights.shape) == tuple(data.labels.shape)
+        objective = objective.weighted(weights.reshape(-1, data.n) if batched else weights)
     evaluation = None if held_out is None else objective.on(held_out)
     if isinstance(init, str) and init == "aligned":
         params = aligned_factors(objective, parameterization, rank)

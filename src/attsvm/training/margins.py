@@ -189,10 +189,10 @@ def margin(
     shape = (tokens.shape[-1], queries.shape[-1])
     if not isinstance(W, Tensor) or W.shape[-2:] != shape or W.ndim < 2:
         raise ValueError(f"W has {_kind(W)}; a tensor (..., {shape[0]}, {shape[1]}) was expected.")
-    chosen, visible = _read_selected(tokens, selected, mask)
-    rejected = visible & ~chosen
+    selection, visible = _read_selected(tokens, selected, mask)
+    rejected = visible & ~selection
     scores = (tokens @ (queries @ W.mT).unsqueeze(-1)).squeeze(-1)  # (..., n, T)
-    lowest = scores.masked_fill(~chosen, math.inf).amin(-1, keepdim=True)
+    lowest = scores.masked_fill(~selection, math.inf).amin(-1, keepdim=True)
     gaps = (lowest - scores).masked_fill(~rejected, math.inf)
     return gaps.amin((-2, -1)) / _norm(W, get_norm(norm))
 
@@ -281,9 +281,9 @@ def _read_selected(tokens: Tensor, selected: Any, mask: Any) -> tuple[Tensor, Te
 
 def _solve(tokens: Tensor, queries: Tensor, selected: Any, mask: Any, norm: Norm, tol: float) -> list[Solution]:
     """Solve every problem of the batch, in float64."""
-    chosen, visible = _read_selected(tokens, selected, mask)
+    selection, visible = _read_selected(tokens, selected, mask)
     arrays = [value.detach().cpu().double().numpy() for value in (tokens, queries)]
-    marks = [value.cpu().numpy() for value in (chosen, visible)]
+    marks = [value.cpu().numpy() for value in (selection, visible)]
     n, T, d = tokens.shape[-3:]
     X, Z = arrays[0].reshape(-1, n, T, d), arrays[1].reshape(-1, n, queries.shape[-1])
     batch = ProblemBatch(X, Z, *(mark.reshape(-1, n, T) for mark in marks))

@@ -80,8 +80,8 @@ def read_trace(path: str | os.PathLike[str], head: Any, loss: Any) -> Trace:
     }
     trained = any(name.startswith("head.") for name in records)
     built = _head(meta["head"], arrays, batch, head, path)
-    chosen = _loss(meta["loss"], loss, path)
-    objective = Objective.from_data(data, built, chosen, work, meta["numerics"], meta["heads"], train_head=trained)
+    law = _loss(meta["loss"], loss, path)
+    objective = Objective.from_data(data, built, law, work, meta["numerics"], meta["heads"], train_head=trained)
     if "weights" in arrays:
         objective.weights = torch.as_tensor(arrays["weights"])
     embedding = None

@@ -48,16 +48,16 @@ def optimal_split(norm: Norm, M: np.ndarray, measure: Callable[[np.ndarray, np.n
     top = float(np.abs(M).max())
     unit = M / top
     length = float(np.linalg.norm(unit))
-    best, split, waited = np.inf, M, 0
+    best, split, stalls = np.inf, M, 0
     for late, theta, parts in _path(norm, unit / length):
-        waited += late
+        stalls += late
         for part, mirrored in zip(parts, (False, True), strict=True):
             first, size = _scaled(M, part * (top * length / theta), mirrored, measure)
             if size < best * (1 - FALLEN):
-                waited = 0
+                stalls = 0
             if size < best:
                 best, split = size, first
-        if waited >= PATIENCE:
+        if stalls >= PATIENCE:
             break
     return split
 

@@ -110,8 +110,8 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         known = row["feasible"] and row["selects"]
         near = known & (share < 1 - FLOOR)
         row["rate"] = float(np.polyfit(np.log(marks)[near], np.log(1 - share[near]), 1)[0]) if near.sum() > 1 else None
-        seen = known & (left > 0)
-        slope = np.polyfit(norms[seen] / least, np.log(left[seen]), 1)[0] if seen.sum() > 1 else None
+        usable = known & (left > 0)
+        slope = np.polyfit(norms[usable] / least, np.log(left[usable]), 1)[0] if usable.sum() > 1 else None
         row["sparsification"] = None if slope is None else float(slope)
         rows.append(row)
     return rows

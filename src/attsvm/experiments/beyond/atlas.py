@@ -31,6 +31,8 @@ NAME = "atlas"
 SIZES = {"attention": (6, 6, 8), "factors": (6, 6, 8), "multiclass": (15, 5, 8), "next-token": (8, 6, 8)}
 # A share whose limit is this near to one counts as one.
 REACHED = 0.99
+# Records to a decade.
+_PER_DECADE = 2
 # Ratio of two gains up to which they are extrapolated; a gain that is none.
 _TRUSTED, _STILL = 0.6, 1e-3
 
@@ -75,9 +77,10 @@ def sweep(effort: Effort) -> list[Config]:
     ]
 
 
-def horizons(steps: int) -> list[int]:
-    """Return the three numbers of steps, rising."""
-    return [max(steps // 100, 1), max(steps // 10, 2), max(steps, 3)]
+def horizons(steps: int, per_decade: int = 1) -> list[int]:
+    """Return numbers of steps that rise to `steps` over two decades: three of them, or as many as asked for."""
+    count = 2 * per_decade
+    return [max(round(steps * 10 ** (-j / per_decade)), count + 1 - j) for j in range(count, -1, -1)]
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
@@ -91,7 +94,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
     sizes = Sizes(config.model, config.n, config.T, config.d)
     made = training_set(seeds, sizes)
-    marks = horizons(config.steps)
+    marks = horizons(config.steps, _PER_DECADE)
     trace = train(
         made.data,
         made.head,

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from attsvm.experiments.beyond.atlas_cells import MODELS, NORMS, OPTIMISERS, parameterization_of
-from attsvm.plots.heat_maps import COLOURS
+from attsvm.plots.heat_maps import COLOURS, ink_on
 from attsvm.plots.style import INK, SECOND, house_style, is_wide, new_figure
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _panel(ax: Axes, table: Sequence[Judged], model: str) -> None:
     for _, name, norm, cell, kind in table:
         x, y = norms.index(norm), names.index(name)
         share = shares[y, x]
-        color = INK if share > 0.5 * (_LOWEST + 1) else "white"
+        color = ink_on((share - _LOWEST) / (1 - _LOWEST))
         ax.text(x - 0.12, y, _text(share), ha="center", va="center", fontsize=6.4, color=color)
         mark = "x" if kind == "miss" else "o" if cell.outcome == "one" else ""
         if mark:

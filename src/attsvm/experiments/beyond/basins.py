@@ -82,8 +82,8 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         else:
             unit = np.random.default_rng(start).standard_normal((config.starts, config.d, config.d))
             unit /= np.linalg.norm(unit, axis=(1, 2), keepdims=True)
-            near = [map_basins(trial, scale * unit, found=landscape, steps=config.steps) for scale in SCALES]
-            zero = map_basins(trial, np.zeros((1, config.d, config.d)), found=landscape, steps=config.steps)
+            near = [map_basins(trial, scale * unit, landscape=landscape, steps=config.steps) for scale in SCALES]
+            zero = map_basins(trial, np.zeros((1, config.d, config.d)), landscape=landscape, steps=config.steps)
             row |= {
                 "to_global": [float((one.destination == best).mean()) if best >= 0 else 0.0 for one in near],
                 "to_none": [float((one.destination < 0).mean()) for one in near],
@@ -103,7 +103,7 @@ def _plane(trial: Trial, landscape: Landscape, config: Config) -> list[int]:
     basis = plane_basis([direction.W for direction in landscape.directions[:2]])
     side = np.linspace(-REACH, REACH, config.grid)
     points = np.stack([x * basis[0] + y * basis[1] for y in side for x in side])
-    basins = map_basins(trial, points, found=landscape, steps=config.steps)
+    basins = map_basins(trial, points, landscape=landscape, steps=config.steps)
     return basins.destination.tolist()
 
 
@@ -197,7 +197,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         down = max(1, -(-blocks // columns))
         result, axes = grid(down, columns, 2.5, "Where starts end", width)
         places = list(axes.ravel())
-        drawn = []
+        lines = []
         if cells:
             known = cells
             values = [np.array([row["local"] for row in cell], dtype=float) for cell in known.values()]
@@ -214,8 +214,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             places[2].set_title("share realisable")
             for ax in places[:3]:
                 value_axis(ax, list(cells), "dimension d")
-            drawn = places[:3]
-        for ax, row in zip(places[len(drawn) :], pictures, strict=False):
+            lines = places[:3]
+        for ax, row in zip(places[len(lines) :], pictures, strict=False):
             table = np.array(row["plane"]).reshape(row["grid"], row["grid"])
             color = np.array([_rgb("#e8e8e8"), _rgb(SERIES[0][0]), *(_rgb(c) for c, _ in SERIES[1:])])
             # The global direction is blue whatever its place; starts that reach none are grey.
@@ -224,15 +224,15 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_title(f"trial {row['trial']}: {row['local']} directions", fontsize=8)
             ax.set_xlabel("W(0) along the shortest")
             ax.set_ylabel("and across it")
-            drawn.append(ax)
+            lines.append(ax)
         for ax in places:
-            ax.set_visible(ax in drawn)
+            ax.set_visible(ax in lines)
         if pictures:
-            ax = drawn[-1]
+            ax = lines[-1]
             ax.plot([], [], "s", color=SERIES[0][0], label="ends globally")
             ax.plot([], [], "s", color=SERIES[1][0], label="another local direction (other colours: others)")
-        if drawn:
-            legend_below(result, drawn, 3)
+        if lines:
+            legend_below(result, lines, 3)
     return result
 
 

@@ -150,10 +150,10 @@ def two_tokens(config: Config, seeds: Any) -> list[Row]:
         rng = np.random.default_rng(int(seed))
         tokens, classes, labels = draw(rng, config.n, FLIPPED)
         fresh, right, _ = draw(rng, FRESH, 0.0)
-        kept = np.where(classes == labels, 0, 1)
-        attention = solve(SelectionProblem(tokens, np.ones((config.n, 1)), kept))
+        signal = np.where(classes == labels, 0, 1)
+        attention = solve(SelectionProblem(tokens, np.ones((config.n, 1)), signal))
         # The head is the SVM of the kept tokens: their product with the label against zero.
-        chosen = labels[:, None] * tokens[np.arange(config.n), kept]
+        chosen = labels[:, None] * tokens[np.arange(config.n), signal]
         head = solve(
             SelectionProblem(np.stack([chosen, 0 * chosen], 1), np.ones((config.n, 1)), np.zeros(config.n, int))
         )

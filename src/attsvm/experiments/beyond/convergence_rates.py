@@ -107,8 +107,8 @@ def slope(row: Row, key: str) -> float:
     from attsvm.experiments.beyond.power_law import exponents
 
     step, error = np.array(row["step"]), np.array(row[key])
-    seen = (step >= step[-1] / 10 * 0.999) & (error > FLOOR)
-    return float(exponents(error[seen], step[seen])[0]) if seen.sum() >= 3 else float("nan")
+    usable = (step >= step[-1] / 10 * 0.999) & (error > FLOOR)
+    return float(exponents(error[usable], step[usable])[0]) if usable.sum() >= 3 else float("nan")
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:

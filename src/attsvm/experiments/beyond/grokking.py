@@ -158,9 +158,9 @@ def foreseen(cell: Row) -> str | None:
 
 def words(cell: Row, *left_out: str) -> str:
     """Name a cell by the fields that tell it from others."""
-    told = [str(cell[name]) for name in ("loss", "precision", "optimiser") if name not in left_out]
-    told += [f"{name} {cell[name]:g}" for name in ("decay", "epsilon") if cell[name] != getattr(Config, name)]
-    return ", ".join([*told, *(f"{name}={cell[name]:g}" for name in ("lr", "p", "width", "share", "steps"))])
+    parts = [str(cell[name]) for name in ("loss", "precision", "optimiser") if name not in left_out]
+    parts += [f"{name} {cell[name]:g}" for name in ("decay", "epsilon") if cell[name] != getattr(Config, name)]
+    return ", ".join([*parts, *(f"{name}={cell[name]:g}" for name in ("lr", "p", "width", "share", "steps"))])
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:

@@ -103,8 +103,10 @@ def controls(ax: Axes, rows: Sequence[Row]) -> None:
         color, marker = SERIES[look % len(SERIES)]
         ax.plot(*mean_curve(cell, "test"), color=color, marker=marker, ms=2.5, lw=1.2, label=label)
     if own:
-        ax.legend(loc="lower right", fontsize=7, handlelength=1.4)
-    ax.set_ylim(-0.04, 1.04)
+        ax.legend(loc="lower left", fontsize=7, handlelength=1.4, borderaxespad=0)
+    # The curves rise through the whole panel, so the legend has a strip of its own below zero.
+    ax.set_ylim(-0.75, 1.04)
+    ax.set_yticks([0, 0.5, 1])
     ax.set_title("controls")
     ax.set_ylabel("held-out accuracy")
     ax.set_xlabel("step")

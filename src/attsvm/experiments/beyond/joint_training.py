@@ -125,8 +125,8 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     for b, seed in enumerate(seeds):
         W, v, solution = trace.W[b, -1], heads[b], solutions[b]
         feasible = bool(np.isfinite(solution.objective))
-        chosen = data.tokens[b, np.arange(n), trace.selected[b]]
-        classifier = v_svm(chosen, data.labels[b])
+        selection = data.tokens[b, np.arange(n), trace.selected[b]]
+        classifier = v_svm(selection, data.labels[b])
         separable = bool(np.isfinite(classifier.objective))
         row: Row = {
             "seed": int(seed),
@@ -216,8 +216,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def relaxation(low: float, high: float) -> str:
     """Say whether sequences without a support vector keep smaller margins, from an interval of the median ratio."""
-    told = "smaller" if high < 1 else "larger" if low > 1 else "neither smaller nor larger for certain"
-    return f"Margins of W are {told} where the classifier has no support; trials without both kinds are left out."
+    phrase = "smaller" if high < 1 else "larger" if low > 1 else "neither smaller nor larger for certain"
+    return f"Margins of W are {phrase} where the classifier has no support; trials without both kinds are left out."
 
 
 def compare(field: str, cell: Sequence[Row], fixed: Sequence[Row]) -> str:

@@ -119,9 +119,9 @@ def kept_sets(weights: np.ndarray) -> np.ndarray:
     """Return the smallest sets of tokens that hold :data:`HELD` of the attention, bool (m, T)."""
     order = np.argsort(-weights, axis=1)
     ahead = np.cumsum(np.take_along_axis(weights, order, 1), axis=1) - np.take_along_axis(weights, order, 1)
-    kept = np.zeros(weights.shape, dtype=bool)
-    np.put_along_axis(kept, order, ahead < HELD, axis=1)
-    return kept
+    sets = np.zeros(weights.shape, dtype=bool)
+    np.put_along_axis(sets, order, ahead < HELD, axis=1)
+    return sets
 
 
 def take_apart(
@@ -151,8 +151,8 @@ def take_apart(
 
     watch = Watch(None, {"": 1.0})
     n = len(x)
-    drawn = rng.choice(n * asking, min(count, n * asking), replace=False)
-    at, place = drawn // asking, drawn % asking
+    picks = rng.choice(n * asking, min(count, n * asking), replace=False)
+    at, place = picks // asking, picks % asking
     tokens, queries, own = x[at], x[at, place], weights[at, place]  # (m, T, d), (m, d), (m, T)
     top, kept = own.argmax(1), kept_sets(own)
 
@@ -191,10 +191,10 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         own, control, gen = (column(cell, name) for name in ("svm", "control", "gen"))
         infeasible = sum(row["infeasible"] for row in cell)
         lead = [row["svm"] - row["control"] for row in cell if row["control"] is not None]
-        told = "Not told from shuffled selections"
+        phrase = "Not told from shuffled selections"
         if len(lead) > 1 and mean_interval(lead)[0] > 0:
-            told = "Closer than shuffled selections"
-        note = f"{told}, {control.mean():.2f}; Hebbian {column(cell, 'hebbian').mean():.2f}." if len(control) else ""
+            phrase = "Closer than shuffled selections"
+        note = f"{phrase}, {control.mean():.2f}; Hebbian {column(cell, 'hebbian').mean():.2f}." if len(control) else ""
         note += f" A query keeps {column(cell, 'kept').mean():.1f} tokens and is its own top token in "
         note += f"{100 * column(cell, 'oneself').mean():.0f} % of the cases."
         note += f" The Gen-SVM of the kept sets is feasible in {len(gen)} of {len(cell)} trials"
@@ -230,13 +230,13 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         first, last = ([row for row in cell if row["layer"] == (1 if side else row["layers"])] for side in (1, 0))
         change = column(last, "spread") - column(first, "spread")
         low, high = mean_interval(change)
-        told = "narrower" if high < 0 else "wider" if low > 0 else "as wide as far as these trials tell"
+        phrase = "narrower" if high < 0 else "wider" if low > 0 else "as wide as far as these trials tell"
         results.append(
             mean_verdict(
                 NAME,
                 f"tokens that attention is spread over, last layer less the first, {task}",
                 change,
-                note=f"The last layer is {told}: {column(first, 'spread').mean():.2f} tokens in the first layer, "
+                note=f"The last layer is {phrase}: {column(first, 'spread').mean():.2f} tokens in the first layer, "
                 f"{column(last, 'spread').mean():.2f} in the last.",
             )
         )
@@ -250,9 +250,9 @@ def against_hebbian(task: str, rows: Sequence[Row]) -> Verdict:
 
     lead = [row["svm"] - row["hebbian"] for row in rows]
     low, high = mean_interval(lead)
-    told = "closer to" if low > 0 else "farther from" if high < 0 else "no closer to"
+    phrase = "closer to" if low > 0 else "farther from" if high < 0 else "no closer to"
     other = "from" if high < 0 else "to"
-    note = f"Over all layers W is {told} the SVM than {other} the Hebbian mean difference of the same selections."
+    note = f"Over all layers W is {phrase} the SVM than {other} the Hebbian mean difference of the same selections."
     return mean_verdict(NAME, f"correlation with the SVM less that with Hebbian, {task}", lead, note=note)
 
 

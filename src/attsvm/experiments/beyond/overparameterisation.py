@@ -109,13 +109,13 @@ def _train(trial: Trial, landscape: Landscape, config: Config, seed: int) -> Row
     random = (np.array(SCALES)[:, None, None, None] * unit).reshape(-1, config.d, config.d)
     starts = np.concatenate([np.zeros((1, config.d, config.d)), random, hostile])
     best = landscape.index(trial.optimal)
-    basins = map_basins(trial, starts, found=landscape, steps=config.steps)
+    basins = map_basins(trial, starts, landscape=landscape, steps=config.steps)
     destination = basins.destination.copy()
     for factor in LONGER:
         open_ = np.flatnonzero(destination < 0)
         if not len(open_):
             break
-        longer = map_basins(trial, starts[open_], found=landscape, steps=factor * config.steps)
+        longer = map_basins(trial, starts[open_], landscape=landscape, steps=factor * config.steps)
         destination[open_] = longer.destination
     reached = destination == best
     parts = np.split(reached, [1, 1 + len(random)])
@@ -146,7 +146,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     results = []
     for name in GROUPS:
         group = [row for row in known if group_of(row) == name]
-        kept = [row for row in group if not row["lost"]]
+        feasible = [row for row in group if not row["lost"]]
         against = [row for row in group if row["lost"]]
         if name == GROUPS[0]:
             listed = "; ".join(
@@ -160,10 +160,10 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 "with strict B.1 and D became global, those along other selections included."
             )  # fmt: skip
         else:
-            note = f"{len(kept)} of {len(group)} instances became global from every start without both conditions."
+            note = f"{len(feasible)} of {len(group)} instances became global from every start without both conditions."
         results.append(
             share_verdict(
-                NAME, f"global from every start, {name}", len(kept), len(group), trials=len(group),
+                NAME, f"global from every start, {name}", len(feasible), len(group), trials=len(group),
                 infeasible=infeasible, note=note,
             )
         )  # fmt: skip
@@ -175,11 +175,15 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     mean_verdict(NAME, f"share global, {what}, {name}", values, interval="bootstrap", trials=len(group))
                 )
     single = [row for row in known if row["only_optimal"]]
-    held = sum(row["lost"] == 0 for row in single)
+    successes = sum(row["lost"] == 0 for row in single)
     without = sum(not (row["b1"] and row["D"]) for row in single)
     results.append(
         share_verdict(
-            NAME, "global from every start, nothing else locally optimal", held, len(single), infeasible=infeasible,
+            NAME,
+            "global from every start, nothing else locally optimal",
+            successes,
+            len(single),
+            infeasible=infeasible,
             note=f"{without} of these {len(single)} instances lack strict B.1 or D; that nothing else is locally "
             "optimal asks less than the two conditions.",
         )

@@ -140,11 +140,11 @@ def _train(instances: Instances, config: Config, starts: Any) -> tuple[Any, Any]
     )
     reached = (trace.selected == instances.optimal).all(-1)
     local = reached.copy()
-    astray = [int(b) for b in np.flatnonzero(~reached)]
-    if astray:
+    unreached = [int(b) for b in np.flatnonzero(~reached)]
+    if unreached:
         problems = instances.problems(trace.selected)
         norm = "frobenius" if config.part == "W" else "nuclear"
-        for b, solution in zip(astray, solve_batch([problems[b] for b in astray], norm), strict=True):
+        for b, solution in zip(unreached, solve_batch([problems[b] for b in unreached], norm), strict=True):
             local[b] = compare_with_neighbours(Trial.of(instances.data[b], instances.v[b]), solution).holds
     return reached, local
 
@@ -159,16 +159,16 @@ def _refutes_d(instances: Instances, b: int, seed: int) -> bool:
     optimal = instances.optimal[b]
     n, T = instances.gamma.shape[1:]
     exchanges = [(i, t) for i in range(n) for t in range(T) if t != optimal[i]]
-    drawn = np.random.default_rng(seed).permutation(len(exchanges))[:EXCHANGES]
-    selections = np.tile(optimal, (len(drawn), 1))
-    for row, k in enumerate(drawn):
+    order = np.random.default_rng(seed).permutation(len(exchanges))[:EXCHANGES]
+    selections = np.tile(optimal, (len(order), 1))
+    for row, k in enumerate(order):
         selections[row, exchanges[k][0]] = exchanges[k][1]
     tokens, queries = (
-        np.broadcast_to(part[b], (len(drawn), *part[b].shape))
+        np.broadcast_to(part[b], (len(order), *part[b].shape))
         for part in (instances.data.tokens, instances.data.queries)
     )
     solved = solve_batch(ProblemBatch(tokens, queries, selections))
-    for row, k in enumerate(drawn):
+    for row, k in enumerate(order):
         i = exchanges[k][0]
         if np.isfinite(solved.objective[row]) and not solved[row].support[i, optimal[i]]:
             return True
@@ -227,8 +227,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.grouping import having
 
     results = []
-    held = [(LINES[0], PANELS[at]) for at in (1, 0)] + [(LINES[1], PANELS[at]) for at in (3, 4, 5, 7)]
-    for (name, _, line), (part, key, what) in held:
+    panels = [(LINES[0], PANELS[at]) for at in (1, 0)] + [(LINES[1], PANELS[at]) for at in (3, 4, 5, 7)]
+    for (name, _, line), (part, key, what) in panels:
         own = [row for row in having(rows, part=part) if row[key] is not None]
         above = [row for row in own if row["d"] >= line(row["n"], row["T"])]
         below = [row for row in own if row["d"] < line(row["n"], row["T"])]
@@ -273,8 +273,8 @@ def _thresholds(varied: str, fixed: str, value: int, rows: list[Row]) -> list[Ve
         if len(at) < 3:
             continue
         rng = np.random.default_rng(0)
-        drawn = [half_way(counted, rng) for _ in range(300)]
-        fits = [exponents(list(one.values()), list(one))[0] for one in drawn if len(one) >= 3]
+        draws = [half_way(counted, rng) for _ in range(300)]
+        fits = [exponents(list(one.values()), list(one))[0] for one in draws if len(one) >= 3]
         low, high = np.nanquantile(fits, [0.025, 0.975])
         text = ", ".join(f"{varied} = {v}: {d:.1f}" for v, d in at.items())
         name, _, line = LINES[0] if "feasible" in key else LINES[1]
@@ -321,12 +321,12 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             if ax.get_subplotspec().is_first_col():
                 ax.set_ylabel("d")
         if known:
-            drawn = list(axes.ravel()[: len(known)])
+            panels = list(axes.ravel()[: len(known)])
             result.colorbar(
-                drawn[0].collections[0], ax=drawn, location="bottom", shrink=0.6, fraction=0.02, pad=0.01, aspect=40,
+                panels[0].collections[0], ax=panels, location="bottom", shrink=0.6, fraction=0.02, pad=0.01, aspect=40,
                 label="share of instances",
             )  # fmt: skip
-            legend_below(result, drawn, 2)
+            legend_below(result, panels, 2)
     return result
 
 

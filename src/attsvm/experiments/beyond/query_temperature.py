@@ -164,13 +164,13 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     with house_style():
         result, axes = grid(1, 2, 2.5, "A temperature for each query", width)
         saved, near = axes.ravel()
-        asked = having(rows, setting="budget")
+        budget = having(rows, setting="budget")
         for look, norm in enumerate(NORMS):
-            cells = by(having(asked, norm=norm), "n")
+            cells = by(having(budget, norm=norm), "n")
             if cells:
                 draw_curve(saved, curve_of(cells, "saving_low", f"{norm} norm", look), shift=0.02 * look)
-        if asked:
-            value_axis(saved, sorted({row["n"] for row in asked}), "queries n")
+        if budget:
+            value_axis(saved, sorted({row["n"] for row in budget}), "queries n")
             saved.set_ylim(bottom=0)
             own_legend(saved)
         saved.set_title("mean temperature one")

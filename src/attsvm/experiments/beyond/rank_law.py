@@ -127,8 +127,8 @@ def fitted(cells: Sequence[tuple[float, Any]]) -> tuple[float, float, float]:
 
     x = [value for value, _ in cells]
     rng = np.random.default_rng(0)
-    drawn = [exponents([v[rng.integers(len(v), size=len(v))].mean() for _, v in cells], x)[0] for _ in range(1000)]
-    low, high = np.quantile(drawn, [0.025, 0.975])
+    draws = [exponents([v[rng.integers(len(v), size=len(v))].mean() for _, v in cells], x)[0] for _ in range(1000)]
+    low, high = np.quantile(draws, [0.025, 0.975])
     return float(exponents([v.mean() for _, v in cells], x)[0]), float(low), float(high)
 
 
@@ -162,7 +162,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         )  # fmt: skip
     for name, own in axes_of(rows).items():
         cells = by(own, name)
-        lost = sum(row["infeasible"] for row in own)
+        excluded = sum(row["infeasible"] for row in own)
         for key, what in (("rank", "certified nuclear rank"), ("trained_rank", "rank of trained (K, Q)")):
             means = [(value, column(cell, key)) for (value,), cell in cells.items()]
             means = [(value, v) for value, v in means if len(v)]
@@ -172,7 +172,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             text = ", ".join(f"{name} = {value}: {v.mean():.2f}" for value, v in means)
             results.append(
                 value_verdict(
-                    NAME, f"exponent of the {what} in {name}", exponent, low, high, trials=len(own), infeasible=lost,
+                    NAME, f"exponent of the {what} in {name}", exponent, low, high, trials=len(own),
+                    infeasible=excluded,
                     note=f"Mean rank grows like {name}^{exponent:.2f}: {text}.",
                 )
             )  # fmt: skip

@@ -170,8 +170,8 @@ def dropout(rows: Sequence[Row]) -> list[Verdict]:
         note = f"Locally optimal in {sum(row['local'] for row in cell)} of {len(cell)} trials."
         if rate and len(change) > 1:
             low, high = bootstrap_interval(change)
-            told = "a larger" if low > 0 else "a smaller" if high < 0 else "no measurably different"
-            note = f"Dropping {topic} gives {told} margin than dropping none. {note}"
+            phrase = "a larger" if low > 0 else "a smaller" if high < 0 else "no measurably different"
+            note = f"Dropping {topic} gives {phrase} margin than dropping none. {note}"
         for field, what in (("margin", "margin as a share of the largest"), ("same", "same tokens as without")):
             if field == "margin" or rate:
                 results.append(
@@ -223,9 +223,9 @@ def size(rows: Sequence[Row]) -> list[Verdict]:
         infeasible = sum(row["infeasible"] for row in cell)
         if heads > 1:
             agree = column(cell, "agree")
-            told = "all heads select alike" if agree.mean() > 0.95 else "heads select different tokens"
+            phrase = "all heads select alike" if agree.mean() > 0.95 else "heads select different tokens"
             margin = column(cell, "margin")
-            note = f"In {100 * agree.mean():.0f} % of the sequences all heads agree: {told}."
+            note = f"In {100 * agree.mean():.0f} % of the sequences all heads agree: {phrase}."
             if len(margin):
                 note += f" Margin of a head as a share of the largest for its tokens: {margin.mean():.3f}."
             results.append(
@@ -275,7 +275,7 @@ def trends(rows: Sequence[Row]) -> list[Verdict]:
             change = float(large.mean() - small.mean())
             # Two independent samples; 1.96 deviations of the difference of their means.
             half = 1.96 * float(np.sqrt(small.var(ddof=1) / len(small) + large.var(ddof=1) / len(large)))
-            told = "rises" if change - half > 0 else "falls" if change + half < 0 else "does not measurably change"
+            phrase = "rises" if change - half > 0 else "falls" if change + half < 0 else "does not measurably change"
             results.append(
                 value_verdict(
                     NAME,
@@ -285,7 +285,7 @@ def trends(rows: Sequence[Row]) -> list[Verdict]:
                     change + half,
                     trials=len(cells[ends[0]]) + len(cells[ends[1]]),
                     infeasible=sum(row["infeasible"] for x in ends for row in cells[x]),
-                    note=f"The {what} {told}: {small.mean():.2f} at {name}={ends[0]}, {large.mean():.2f} at "
+                    note=f"The {what} {phrase}: {small.mean():.2f} at {name}={ends[0]}, {large.mean():.2f} at "
                     f"{name}={ends[1]}.",
                 )
             )

@@ -62,9 +62,9 @@ def sweep(effort: Effort) -> list[Config]:
     """Two dimensions where every token asks, one vocabulary of next tokens."""
     full = effort == "full"
     count = 100 if full else 20
-    asked = [Config(setting, d, trials=count) for setting in ("sequence", "causal") for d in (5, 10, 20)]
+    configurations = [Config(setting, d, trials=count) for setting in ("sequence", "causal") for d in (5, 10, 20)]
     return [
-        *asked,
+        *configurations,
         Config("acyclic", 6, n=48, T=4, vocabulary=4, steps=2000, trials=count),
         Config("cyclic", 6, n=48, T=4, vocabulary=4, steps=30_000 if full else 4000, trials=count),
     ]
@@ -158,8 +158,8 @@ def next_token(config: Config, seeds: Any) -> list[Row]:
     from attsvm.theory.graph import graph_svm
     from attsvm.training import train
 
-    drawn = [corpus(np.random.default_rng(int(seed)), config) for seed in seeds]
-    each = [TokenData.next_token(*parts) for parts in drawn]
+    corpora = [corpus(np.random.default_rng(int(seed)), config) for seed in seeds]
+    each = [TokenData.next_token(*parts) for parts in corpora]
     data = TokenData(
         *(np.stack([getattr(one, name) for one in each]) for name in ("tokens", "queries", "labels")),
         values=np.stack([one.values for one in each]),
@@ -171,7 +171,7 @@ def next_token(config: Config, seeds: Any) -> list[Row]:
     early = int(np.flatnonzero(trace.step <= max(EARLY * config.steps, trace.step[1]))[-1])
     rows: list[Row] = []
     for b, seed in enumerate(seeds):
-        graph = graph_svm(*drawn[b])
+        graph = graph_svm(*corpora[b])
         feasible = bool(np.isfinite(graph.solution.objective))
         inside = [finite_part(graph.problem, graph.problem.apply(W)).W for W in trace.W[b]]
         outside = trace.W[b] - np.stack(inside)

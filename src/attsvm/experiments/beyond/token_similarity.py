@@ -246,9 +246,9 @@ def differences(rows: Sequence[Row], data: str) -> list[Verdict]:
         if len(change) < 2:
             continue
         least, most = bootstrap_interval(change)
-        told = "brings W nearer to" if most < 0 else "keeps W farther from" if least > 0 else "makes no difference to"
+        phrase = "brings W nearer to" if most < 0 else "keeps W farther from" if least > 0 else "makes no difference to"
         what = "distance of rivals" if name == "distance" else "gap, as a share of the distance,"
-        note = f"A {what} of {ends[0]:g} instead of {ends[-1]:g} {told} its SVM: 1 - correlation "
+        note = f"A {what} of {ends[0]:g} instead of {ends[-1]:g} {phrase} its SVM: 1 - correlation "
         note += f"is multiplied by {10 ** np.median(change):.2g} (median)."
         results.append(
             mean_verdict(

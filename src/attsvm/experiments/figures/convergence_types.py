@@ -110,10 +110,10 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     best = instances.solve(instances.optimal, norm)
     reached = (trace.selected == instances.optimal).all(-1)
     chosen = {int(b): best[int(b)] for b in np.flatnonzero(reached)}
-    astray = np.flatnonzero(~reached)
-    if len(astray):
+    unreached = np.flatnonzero(~reached)
+    if len(unreached):
         problems = instances.problems(trace.selected)
-        chosen |= dict(zip(astray.tolist(), solve_batch([problems[int(b)] for b in astray], norm), strict=True))
+        chosen |= dict(zip(unreached.tolist(), solve_batch([problems[int(b)] for b in unreached], norm), strict=True))
     attention = trace.attention.max(-1)  # (B, records, n)
     rows: list[Row] = []
     for b, seed in enumerate(np.asarray(seeds).tolist()):
@@ -228,13 +228,13 @@ def points(rows: Sequence[Row], ended: Callable[[Row], bool]) -> list[Point]:
         "global": lambda row: row["global"] and ended(row),
         "local": lambda row: row["local"] and ended(row),
     }
-    made = []
+    entries = []
     for (p,), cell in by(having(rows, n=PUBLISHED_SIZE[0], T=PUBLISHED_SIZE[1]), "parameterization").items():
         cells = {d: own for (d,), own in by(cell, "d").items()}
         for what, value in values.items():
             if what != "not local":  # 1 less the share of local ones
-                made += curve_points(_printed(p, what), cells, value, MARGIN, "share")
-    return made
+                entries += curve_points(_printed(p, what), cells, value, MARGIN, "share")
+    return entries
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
@@ -271,11 +271,11 @@ def _slack_points(rows: Sequence[Row]) -> list[Point]:
     from attsvm.experiments.grouping import by, having
     from attsvm.experiments.points import curve_points
 
-    made = []
+    entries = []
     for (p,), cell in by(having(rows, n=PUBLISHED_SIZE[0], T=PUBLISHED_SIZE[1]), "parameterization").items():
         cells = {d: own for (d,), own in by(cell, "d").items()}
-        made += curve_points(_printed(p, "slack B.1"), cells, lambda row: row["b1_slack"], MARGIN, "share")
-    return made
+        entries += curve_points(_printed(p, "slack B.1"), cells, lambda row: row["b1_slack"], MARGIN, "share")
+    return entries
 
 
 def _swap(key: str) -> str:
@@ -286,7 +286,7 @@ def readings() -> list[Reading]:
     """Return the stopping rules tried: after how many steps, and at which mean top probability a run has ended."""
     from attsvm.experiments.readings import Reading
 
-    made = []
+    candidates = []
     for stop in STOPS:
         cells = tuple(Config(d, p, "published", steps=stop, trials=100) for p in ("W", "KQ") for d in (2, 3, 4, 5))
         for top in (*TOPS, 0.0):
@@ -295,8 +295,8 @@ def readings() -> list[Reading]:
             def read(rows: Sequence[Row], stop: int = stop, top: float = top) -> list[Point]:
                 return points(rows, lambda row: row["mean_top"][row["step"].index(stop)] >= top)
 
-            made.append(Reading("Fig. 5", factors, cells, read))
-    return made
+            candidates.append(Reading("Fig. 5", factors, cells, read))
+    return candidates
 
 
 def _remaining(cell: Sequence[Row]) -> str:

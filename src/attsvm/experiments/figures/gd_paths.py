@@ -100,8 +100,8 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     )  # fmt: skip
     paths = np.einsum("brde,ne->bnrd", trace.W, data.queries)  # (B, 2, records, 2)
     rays = target @ np.asarray(data.queries).T  # (2, n)
-    turned = np.arctan2(paths[..., 1], paths[..., 0]) - np.arctan2(rays[1], rays[0])[:, None]
-    degrees = np.degrees((turned + np.pi) % (2 * np.pi) - np.pi)[:, :, -1]
+    angles = np.arctan2(paths[..., 1], paths[..., 0]) - np.arctan2(rays[1], rays[0])[:, None]
+    degrees = np.degrees((angles + np.pi) % (2 * np.pi) - np.pi)[:, :, -1]
     return [
         {
             "seed": int(seed),

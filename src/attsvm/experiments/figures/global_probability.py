@@ -149,13 +149,13 @@ def points(rows: Sequence[Row], counts: Callable[[Row], bool] | None = None, bes
     def value(row: Row) -> float | None:
         return float(row["global"]) if counts is None or counts(row) else None
 
-    made = []
+    entries = []
     for (p, n, T), cells in _curves(rows).items():
         printed = _printed(p, n, T)
         if printed is not None:
             own = {d - beside: cell for d, cell in cells.items()}
-            made += curve_points(printed, own, value, MARGIN, "share")
-    return made
+            entries += curve_points(printed, own, value, MARGIN, "share")
+    return entries
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
@@ -189,7 +189,7 @@ def readings() -> list[Reading]:
         "optimal tokens have an SVM": lambda row: row["feasible"],
         "attention settled": lambda row: row["attention"] >= SETTLED,
     }
-    made = []
+    candidates = []
     for gap in (0.0, GAP):
         for numerics in ("exact", "published"):
             cells = tuple(
@@ -200,8 +200,8 @@ def readings() -> list[Reading]:
             )
             for name, keep in filters.items():
                 factors = {"score gap": f"{gap:g}", "arithmetic": numerics, "filter": name}
-                made.append(Reading(FIGURE, factors, cells, lambda rows, keep=keep: points(rows, keep)))
-    return made
+                candidates.append(Reading(FIGURE, factors, cells, lambda rows, keep=keep: points(rows, keep)))
+    return candidates
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

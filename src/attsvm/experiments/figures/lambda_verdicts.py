@@ -213,7 +213,7 @@ def count_points(rows: Sequence[Row], edge: float | None, field: str = "count") 
 
 def error_points(rows: Sequence[Row], numerics: Numerics, edge: float | None) -> list[Point]:
     """Pair the distances of Fig. 9b with our trials that the filter keeps."""
-    made = []
+    entries = []
     for (lam,), cell in by(having(rows, numerics=numerics), "lam").items():
         for name in ("equivalent", "mm") if lam in ERROR_LAMBDAS and _printed(cell[0]) else ():
             line = curve(error_curve(lam, name))
@@ -222,8 +222,8 @@ def error_points(rows: Sequence[Row], numerics: Numerics, edge: float | None) ->
                 def value(row: Row, name: str = name, iteration: int = iteration) -> float | None:
                     return _error(row, name, iteration) if kept(row, edge) else None
 
-                made += curve_points(line, {iteration: cell}, value, LOG_MARGIN, "log")
-    return made
+                entries += curve_points(line, {iteration: cell}, value, LOG_MARGIN, "log")
+    return entries
 
 
 def number_points(rows: Sequence[Row], edge: float | None) -> list[Point]:
@@ -232,7 +232,7 @@ def number_points(rows: Sequence[Row], edge: float | None) -> list[Point]:
     One instance keeps as many under several lambdas: it counts once, with the mean.
     """
     exact = [row for row in having(rows, numerics="exact", tau=0) if _printed(row) and kept(row, edge)]
-    made = []
+    entries = []
     for count in by_count(exact):
         own = by(having(exact, count=count), "seed")
         for name in ("equivalent", "mm"):
@@ -242,8 +242,8 @@ def number_points(rows: Sequence[Row], edge: float | None) -> list[Point]:
                     {"seed": seed, "mean": _mean(_error(row, name, iteration) for row in same)}
                     for (seed,), same in own.items()
                 ]
-                made += curve_points(line, {iteration: merged}, lambda row: row["mean"], LOG_MARGIN, "log")
-    return made
+                entries += curve_points(line, {iteration: merged}, lambda row: row["mean"], LOG_MARGIN, "log")
+    return entries
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -253,19 +253,21 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def tau_points(rows: Sequence[Row], least: float = 0.0, most: float = LARGEST_LAMBDA) -> list[Point]:
     """Pair the distributions of Fig. 12 with our draws of a lambda between two bounds."""
-    made = []
+    entries = []
     drawn = [row for row in rows if row["tau"] and row["drawn"] is not None and least <= row["drawn"] <= most]
     cells = {tau: cell for (tau,), cell in by(drawn, "tau").items() if _printed(cell[0])}
     if cells:
-        made += curve_points(curve("Fig. 12a: lambda"), cells, lambda row: row["drawn"], DRAWN_MARGIN)
-        made += curve_points(curve("Fig. 12b: selected tokens"), cells, lambda row: row["lemma"], COUNT_MARGIN, "count")
+        entries += curve_points(curve("Fig. 12a: lambda"), cells, lambda row: row["drawn"], DRAWN_MARGIN)
+        entries += curve_points(
+            curve("Fig. 12b: selected tokens"), cells, lambda row: row["lemma"], COUNT_MARGIN, "count"
+        )
         for tau in DISTRIBUTIONS:
             for count in TAUS if tau in cells else ():
-                made += curve_points(
+                entries += curve_points(
                     curve(f"Fig. 12c: tau={tau}"), {count: cells[tau]},
                     lambda row, count=count: float(row["lemma"] == count), SHARE_MARGIN, "share",
                 )  # fmt: skip
-    return made
+    return entries
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
@@ -310,7 +312,7 @@ def readings() -> list[Reading]:
     from attsvm.experiments.readings import Reading
 
     cells = tuple(Config(lam, trials=200) for lam in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.2, 2.5))
-    made = []
+    candidates = []
     for edge in EDGES:
         name = "none" if edge is None else f"no output in ({edge:g}, 0.001]"
         for field, words in (
@@ -321,11 +323,13 @@ def readings() -> list[Reading]:
             if edge is not None and field != "count":
                 continue
             factors = {"filter": name, "counted": words}
-            made.append(Reading("Fig. 9a", factors, cells, lambda rows, e=edge, f=field: count_points(rows, e, f)))
+            candidates.append(
+                Reading("Fig. 9a", factors, cells, lambda rows, e=edge, f=field: count_points(rows, e, f))
+            )
     cells = (Config(0.0), *cells)
     for edge in (None, 2e-4, 1e-4, EDGE):
         factors = {"filter": "none" if edge is None else f"no output in ({edge:g}, 0.001]"}
-        made.append(Reading("Fig. 9c", factors, cells, lambda rows, e=edge: number_points(rows, e)))
+        candidates.append(Reading("Fig. 9c", factors, cells, lambda rows, e=edge: number_points(rows, e)))
     for numerics in NUMERICS:
         cells = tuple(Config(lam, numerics) for lam in ERROR_LAMBDAS)
         for edge in (None, 1e-4, EDGE):
@@ -334,9 +338,9 @@ def readings() -> list[Reading]:
             def read(rows: Sequence[Row], numerics: Numerics = numerics, edge: float | None = edge) -> list[Point]:
                 return error_points(rows, numerics, edge)
 
-            made.append(Reading("Fig. 9b", {"arithmetic": numerics, "filter": name}, cells, read))
+            candidates.append(Reading("Fig. 9b", {"arithmetic": numerics, "filter": name}, cells, read))
     cells = tuple(Config(0.0, "lemma", tau=tau, steps=0, trials=4 * TAU_TRIALS) for tau in TAUS)
     for least, most in product(LEAST, MOST):
         factors = {"lambda": f"uniform on ({least:g}, {most:g})"}
-        made.append(Reading("Fig. 12", factors, cells, lambda rows, a=least, b=most: tau_points(rows, a, b)))
-    return made
+        candidates.append(Reading("Fig. 12", factors, cells, lambda rows, a=least, b=most: tau_points(rows, a, b)))
+    return candidates

@@ -205,20 +205,20 @@ def points(rows: Sequence[Row], late: int = 1, drawn: bool = True) -> list[Point
     from attsvm.experiments.grouping import by
     from attsvm.experiments.points import curve_points
 
-    made = []
+    entries = []
     for (p,), cell in by(rows, "parameterization").items():
         for what in (*NORMS, "attention"):
             printed = _printed(p, what, drawn)
             margin = TOP_MARGIN if what == "attention" else MARGIN
             for mark in MARKS:
-                made += [
+                entries += [
                     one
                     for one in curve_points(
                         printed, {mark: cell}, lambda row, w=what, m=mark: _at(row, w, m, late), margin
                     )
                     if one.values
                 ]
-    return made
+    return entries
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
@@ -257,7 +257,7 @@ def readings() -> list[Reading]:
     """Return the protocols tried: score gap, arithmetic with its step rule, start, and the count of iterations."""
     from attsvm.experiments.readings import Reading
 
-    made = []
+    candidates = []
     for gap in (0.0, GAP):
         for numerics in ("published", "exact"):
             for start in ("torch", "small"):
@@ -275,8 +275,8 @@ def readings() -> list[Reading]:
                         def read(rows: Sequence[Row], late: int = late, drawn: bool = drawn) -> list[Point]:
                             return points(rows, late, drawn)
 
-                        made.append(Reading(FIGURE, factors, cells, read))
-    return made
+                        candidates.append(Reading(FIGURE, factors, cells, read))
+    return candidates
 
 
 def _median(values: Sequence[float]) -> float:

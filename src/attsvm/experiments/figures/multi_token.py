@@ -99,8 +99,8 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     from attsvm.theory.equivalence import MASKED, SELECTED, EquivalenceStatus, svm_equivalent
     from attsvm.training import train
 
-    drawn = [instance(int(seed), config.n, config.T, config.d) for seed in seeds]
-    tokens, queries, labels, V = (np.stack(part) for part in zip(*drawn, strict=True))
+    instances = [instance(int(seed), config.n, config.T, config.d) for seed in seeds]
+    tokens, queries, labels, V = (np.stack(part) for part in zip(*instances, strict=True))
     data, head = TokenData(tokens, queries, labels), ReLUHead(V)
     trace = train(
         data, head, steps=config.steps, init="torch", seed=start_seeds(seeds),

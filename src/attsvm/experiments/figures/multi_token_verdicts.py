@@ -136,7 +136,7 @@ def _drift(alive: Sequence[Row], what: str) -> str:
 
 def points(rows: Sequence[Row]) -> list[Point]:
     """Pair the printed numbers of Fig. 8 with our accepted draws."""
-    made = []
+    entries = []
     for (d,), cell in by(having(rows, state="accepted", n=SIZE[0], T=SIZE[1]), "d").items():
         for what in WORDS if d in DIMENSIONS else ():
             for mark in MARKS:
@@ -144,13 +144,13 @@ def points(rows: Sequence[Row]) -> list[Point]:
                 def value(row: Row, what: str = what, mark: int = mark) -> float | None:
                     return _error(row, what, mark)
 
-                made += curve_points(printed_curve(d, what), {mark: cell}, value, LOG_MARGIN, "log")
-    return made
+                entries += curve_points(printed_curve(d, what), {mark: cell}, value, LOG_MARGIN, "log")
+    return entries
 
 
 def threshold_points(rows: Sequence[Row]) -> list[Point]:
     """Pair the printed numbers of Fig. 11b with our accepted draws."""
-    made = []
+    entries = []
     for (d,), cell in by(having(rows, state="accepted", n=SIZE[0], T=SIZE[1]), "d").items():
         for threshold in THRESHOLDS if d in DIMENSIONS else ():
 
@@ -158,20 +158,20 @@ def threshold_points(rows: Sequence[Row]) -> list[Point]:
                 return below(row, threshold)
 
             line, theirs = curve(f"Fig. 11b: d={d}"), _theirs_below(d, threshold)
-            made += curve_points(line, {threshold: cell}, value, LOG_MARGIN, "log", *theirs)
-    return made
+            entries += curve_points(line, {threshold: cell}, value, LOG_MARGIN, "log", *theirs)
+    return entries
 
 
 def scatter_points(rows: Sequence[Row]) -> list[Point]:
     """Pair the shares that the scatter of Fig. 8 has below each threshold with our accepted draws."""
-    made = []
+    entries = []
     for (d,), cell in by(having(rows, state="accepted", n=SIZE[0], T=SIZE[1]), "d").items():
         for threshold in THRESHOLDS[:-1] if d in DIMENSIONS and len(cell) > 1 else ():
-            made += curve_points(
+            entries += curve_points(
                 curve(f"Fig. 8 lower: d={d}"), {threshold: cell},
                 lambda row, t=threshold: float(row["masked"] < 10.0**t), SHARE_MARGIN, "share",
             )  # fmt: skip
-    return made
+    return entries
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
@@ -214,7 +214,7 @@ def readings() -> list[Reading]:
     """Return the protocols tried: arithmetic, which undecided draws are left out, and queries without gradient."""
     from attsvm.experiments.readings import Reading
 
-    made = []
+    candidates = []
     for numerics in NUMERICS:
         cells = tuple(Config(d, numerics, trials=count) for d, count in ((4, 400), (6, 600)))
         for name, dead in (("kept", True), ("left out", False)):
@@ -222,5 +222,5 @@ def readings() -> list[Reading]:
             def read(rows: Sequence[Row], dead: bool = dead) -> list[Point]:
                 return points([row for row in rows if dead or not row["dead"]])
 
-            made.append(Reading(FIGURE, {"arithmetic": numerics, "draws with a dead query": name}, cells, read))
-    return made
+            candidates.append(Reading(FIGURE, {"arithmetic": numerics, "draws with a dead query": name}, cells, read))
+    return candidates

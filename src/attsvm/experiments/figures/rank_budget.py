@@ -161,13 +161,13 @@ def points(rows: Sequence[Row]) -> list[Point]:
     from attsvm.experiments.grouping import by
     from attsvm.experiments.points import curve_points
 
-    made = []
+    entries = []
     for (n, T, d), cells in by(rows, "n", "T", "d").items():
         line = _printed(n, T, d)
         if line is not None:
             widths = {m: cell for (m,), cell in by(cells, "m").items()}
-            made += curve_points(line, widths, lambda row: row["error"], LOG_MARGIN, "log", ASSUMED_TRIALS)
-    return made
+            entries += curve_points(line, widths, lambda row: row["error"], LOG_MARGIN, "log", ASSUMED_TRIALS)
+    return entries
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
@@ -193,7 +193,7 @@ def readings() -> list[Reading]:
     """Return the protocols tried: score gap, arithmetic with its step rule, and training steps."""
     from attsvm.experiments.readings import Reading
 
-    made = []
+    candidates = []
     for gap in (0.0, GAP):
         for numerics in NUMERICS:
             for steps in (1000, 2000, 4000):
@@ -203,8 +203,8 @@ def readings() -> list[Reading]:
                     for m in (1, 2, 3, 4, 6, 10)
                 )
                 factors = {"score gap": f"{gap:g}", "arithmetic": numerics, "steps": f"{steps}"}
-                made.append(Reading(FIGURE, factors, cells, points))
-    return made
+                candidates.append(Reading(FIGURE, factors, cells, points))
+    return candidates
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

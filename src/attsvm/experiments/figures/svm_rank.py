@@ -88,12 +88,12 @@ def trials(config: Config, seeds: Any) -> list[Row]:
             row["infeasible"] = solved.status[b] is Status.INFEASIBLE
             row[f"{norm}_rank"] = solved[b].rank if feasible else None
             row[f"{norm}_gap"] = float(solved.gap[b]) if feasible else None
-            counted = 1
+            rank = 1
             if feasible and norm == "frobenius":
-                counted = int(np.linalg.matrix_rank(solved.W[b], tol=CUT))
+                rank = int(np.linalg.matrix_rank(solved.W[b], tol=CUT))
             elif feasible and config.repeated:
-                counted = int(np.linalg.matrix_rank(splitting_solution(solved[b].problem), tol=CUT))
-            row[f"{norm}_published_count"] = counted if norm == "frobenius" or config.repeated else None
+                rank = int(np.linalg.matrix_rank(splitting_solution(solved[b].problem), tol=CUT))
+            row[f"{norm}_published_count"] = rank if norm == "frobenius" or config.repeated else None
     return rows
 
 
@@ -173,7 +173,7 @@ def points(
     from attsvm.experiments.grouping import by
     from attsvm.experiments.points import curve_points
 
-    made = []
+    entries = []
     for (n, T), cells in by(rows, "n", "T").items():
         for norm in NORMS:
             curve = _printed(norm, n, T)
@@ -184,8 +184,8 @@ def points(
                 def value(row: Row, field: str = field) -> float | None:
                     return infeasible if row[field] is None and row["infeasible"] else row[field]
 
-                made += curve_points(curve, own, value, MARGIN, "count")
-    return made
+                entries += curve_points(curve, own, value, MARGIN, "count")
+    return entries
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
@@ -232,15 +232,17 @@ def readings() -> list[Reading]:
     """Return the protocols tried: score gap, what an instance without solution counts as, and how ranks are counted."""
     from attsvm.experiments.readings import Reading
 
-    made = []
+    candidates = []
     for gap in (0.0, GAP):
         cells = tuple(Config(n, 5, d, gap=gap, trials=50) for n in (5, 15) for d in (2, 3, 4, 5, 10))
         for name, field in (("above 1e-7, stopped at 1e-4", "{}_published_count"), ("certified", "{}_rank")):
             for infeasible in (1.0, 0.0):
                 if name == "certified" or infeasible == 1:
                     factors = {"score gap": f"{gap:g}", "ranks": name, "without solution": f"counts as {infeasible:g}"}
-                    made.append(Reading(FIGURE, factors, cells, lambda rows, f=field, i=infeasible: points(rows, f, i)))
-    return made
+                    candidates.append(
+                        Reading(FIGURE, factors, cells, lambda rows, f=field, i=infeasible: points(rows, f, i))
+                    )
+    return candidates
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

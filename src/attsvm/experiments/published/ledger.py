@@ -87,16 +87,16 @@ class PrintedCurve:
     @cached_property
     def points(self) -> dict[Any, Printed]:
         """Its numbers by place on the axis; those that another panel shows too carry the other's key."""
-        made = {}
+        curves = {}
         for at, (x, y) in enumerate(zip(self.x, self.y, strict=True)):
-            made[x] = Printed(
+            curves[x] = Printed(
                 key=f"{self.same_as or self.key} @ {x}",
                 value=y,
                 trials=self.trials,
                 error=self.absolute + self.relative * abs(y),
                 deviation=None if self.sd is None else self.sd[at],
             )
-        return made
+        return curves
 
     def at(self, x: Any) -> Printed | None:
         """Return the number printed at `x`, None where there is none."""
@@ -135,9 +135,9 @@ class Ledger:
 @cache
 def ledger() -> Ledger:
     """Read the ledger of the package."""
-    told = json.loads((files("attsvm.experiments.published") / "ledger.json").read_text(encoding="utf-8"))
+    content = json.loads((files("attsvm.experiments.published") / "ledger.json").read_text(encoding="utf-8"))
     curves = {}
-    for row in told["curves"]:
+    for row in content["curves"]:
         error = row["error"]
         curves[row["key"]] = PrintedCurve(
             **{name: row[name] for name in ("key", "figure", "panel", "curve", "page", "x_name", "y_name", "trials")},
@@ -151,7 +151,7 @@ def ledger() -> Ledger:
             same_as=row.get("same_as"),
             scatter=row.get("scatter"),
         )
-    return Ledger(told["paper"], told["version"], told["how"], told["error"], curves)
+    return Ledger(content["paper"], content["version"], content["how"], content["error"], curves)
 
 
 def curve(key: str) -> PrintedCurve:

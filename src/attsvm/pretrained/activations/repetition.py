@@ -7,6 +7,7 @@ So a head can be checked to 1e-5 where logits are large or the dtype is short, a
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,16 +17,19 @@ from attsvm.pretrained.activations.recording import AttentionCall, Invocation, r
 from attsvm.pretrained.activations.tracing import tracing
 
 
-def in_float64(call: AttentionCall) -> list[AttentionCall]:
-    """Repeat an attention call: by its module alone, and by the module around it, which may make queries and keys.
+def in_float64(call: AttentionCall) -> Iterator[AttentionCall]:
+    """Repeat an attention call: by its module alone, then by the module around it, which may make queries and keys.
 
-    Returns
-    -------
-    list of AttentionCall
-        Those that succeeded; none of a module that runs in its own dtype only.
+    Yields
+    ------
+    AttentionCall
+        Those that succeed; none of a module that runs in its own dtype only. The module around takes more memory than
+        all else, so it runs only when it is asked for.
     """
-    repeated = (_repeated(call, invocation) for invocation in call.invocations)
-    return [one for one in repeated if one is not None]
+    for invocation in call.invocations:
+        repeated = _repeated(call, invocation)
+        if repeated is not None:
+            yield repeated
 
 
 def _repeated(call: AttentionCall, invocation: Invocation) -> AttentionCall | None:

@@ -1,0 +1,72 @@
+"""Size on disk of attsvm's dependencies as they are installed here, by extra; PyTorch and what only it asks for apart.
+
+    python benchmarks/installed_size.py [EXTRA ...]
+
+Follows the requirements of the installed distributions, from those in pyproject.toml on, and adds the files that each
+of them lists.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def requirements(name: str, extras: set[str]) -> list[str]:
+    """What a distribution asks for with these extras; nothing where it is not installed."""
+    if name == "attsvm":
+        optional = PROJECT["optional-dependencies"]
+        return [text for extra in sorted(extras) for text in optional[extra]] + PROJECT["dependencies"]
+    try:
+        return distribution(name).requires or []
+    except PackageNotFoundError:
+        return []
+
+
+def closure(name: str, extras: set[str], seen: set[tuple[str, str]]) -> set[str]:
+    """Names of the distributions that this one asks for, directly or not, itself included."""
+    names = {name}
+    for text in requirements(name, extras):
+        one = Requirement(text)
+        asked = one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+        key = (one.name.lower(), ",".join(sorted(one.extras)))
+        if asked and key not in seen:
+            seen.add(key)
+            names |= closure(one.name.lower(), set(one.extras), seen)
+    return names
+
+
+def size(name: str) -> int:
+    """Bytes of the files of a distribution; none where it is not installed."""
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return 0
+    paths = (Path(str(one.locate())) for one in distribution(name).files or [])
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def main() -> None:
+    """Print a line for the core and for each extra."""
+    core = closure("attsvm", set(), set()) - {"attsvm"}
+    torch = closure("torch", set(), set())
+    for extra in ("", *sys.argv[1:]):
+        names = closure("attsvm", {extra} - {""}, set()) - {"attsvm"}
+        rest = core | (names - torch)
+        said = f"attsvm[{extra}]" if extra else "attsvm"
+        also = (
+            f", and {sum(map(size, torch - rest)) / 1e9:.2f} GB of PyTorch as installed here"
+            if "torch" in names
+            else ""
+        )
+        print(f"{said}: {sum(map(size, rest)) / 1e9:.2f} GB ({len(rest)} packages){also}")
+
+
+if __name__ == "__main__":
+    main()

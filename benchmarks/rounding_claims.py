@@ -1,0 +1,49 @@
+"""How problems at the edge of rounding end, each OPTIMAL and INFEASIBLE judged in exact arithmetic: counts.
+
+The families are those of tests/reference/test_rounding_of_claims.py, which runs a part of them: tokens 1e-14 to 1e-17
+off the line between two others, near duplicates of a selected token, ties that agree but for an ulp.
+
+    python benchmarks/rounding_claims.py
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from attsvm import SelectionProblem, solve
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "reference"))
+from test_rounding_of_claims import TOL, check_claim, feasible_by_hand, near_duplicates, near_the_hull, ulp_ties
+
+FAMILIES: dict[str, tuple[Callable[[int], SelectionProblem], int]] = {
+    "near the hull": (near_the_hull, 500),
+    "near duplicates": (near_duplicates, 200),
+    "ties but for an ulp": (ulp_ties, 2500),
+}
+
+
+def main() -> None:
+    """Print a line a family, and what exact arithmetic does not bear out."""
+    for name, (make, count) in FAMILIES.items():
+        statuses: Counter[str] = Counter()
+        unproven = []
+        for seed in range(count):
+            problem = make(seed)
+            solution = solve(problem, tol=TOL)
+            statuses[solution.status.name] += 1
+            if make is near_the_hull and not feasible_by_hand(problem):
+                statuses["without a W in exact arithmetic"] += 1
+            try:
+                check_claim(solution)
+            except AssertionError as error:
+                unproven.append(f"  seed {seed}: {error}\n    {solution.sentence}")
+        said = ", ".join(f"{number} {status}" for status, number in statuses.items())
+        print(f"{name}, {count}: {said}; {len(unproven)} not borne out", *unproven, sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+r"""Where a share ends: an interval of its limit that counts the extrapolation's own error.
+
+Records :math:`s_0, \dots, s_m` at equal distances of :math:`\log k`, two to a decade, have gains :math:`g_j` and ratios
+:math:`q_j = g_j / g_{j-1}`. A shortfall :math:`c\,k^{-a}` has a constant ratio :math:`q`, and what is still to come is
+:math:`g\,q/(1-q)` (Aitken). No other shortfall has: logarithms and faster terms let the ratio drift. If it drifted on
+for ever as between the last two records, by :math:`\Delta` a record, what is to come would be, to first order,
+
+.. math:: g\sum_m q^m\Big(1 + \frac{\Delta}{q}\,\frac{m(m+1)}{2}\Big)
+          = g\Big(\frac{q}{1-q} + \frac{\Delta}{(1-q)^3}\Big),
+
+as with the constant ratio :math:`q + \Delta/(1-q)`, and :math:`1/(1-q)` is 1.5 at :math:`k^{-1}`, 2.3 at
+:math:`k^{-1/2}` and 3.6 at the slowest power that is trusted. So the limit of one instance is taken to lie between the
+values for the ratios :math:`q \pm 3\Delta` (:data:`CAUTION`). Ratios near one can be a logarithm's, whose limit may be
+anything: where the upper one is above :data:`STEEPEST` a share that still rises may end anywhere up to one.
+
+The interval of a mean over instances goes from the lower end of Student's interval of the instances' lower ends to the
+upper end of that of their upper ends (as for any partially identified mean: Horowitz, Manski, *J. American Statistical
+Association* 95, 2000). Upper ends are averaged as they are, above one or not: each cut down to one first, their mean
+would lie below one for every rule but a perfect one.
+
+A slow term that is hidden under a faster one is not seen: :math:`100/k + 0.2/\sqrt k` looks like :math:`1/k` up to ten
+thousand steps, and its limit is missed by 0.001. No finite curve shows that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.experiments.statistics import mean_interval
+
+CAUTION = 3.0
+"""How many times the drift of the ratio between the last two records is allowed on either side: the least integer with
+which the interval held the limits of synthetic curves as often as it says, fixed before it saw a curve of the atlas."""
+
+STEEPEST = 0.72
+"""Ratio of gains, half a decade apart, from which a logarithm is not excluded: k^-0.29."""
+
+STILL = 1e-3
+"""Gain that counts as none."""
+
+
+def bounds_of_limits(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bound the limit of every instance.
+
+    Parameters
+    ----------
+    shares : ndarray, shape (instances, records)
+        At least four records, two to a decade; the last four are read.
+
+    Returns
+    -------
+    low, high : ndarray, shape (instances,)
+        High is one for a share that rises too evenly for any limit to be excluded, and may be above one for others.
+        Low is zero for a share that falls so evenly.
+
+    Raises
+    ------
+    ValueError
+        For fewer than four records.
+    """
+    if shares.ndim != 2 or shares.shape[1] < 4:
+        raise ValueError(f"shares has shape {shares.shape}; (instances, records) with four records was expected.")
+    first, second, third = np.diff(shares[:, -4:], axis=1).T
+    last = shares[:, -1]
+    ratio, before = _quotient(third, second), _quotient(second, first)
+    drift = np.where(before > 0, CAUTION * np.abs(ratio - before), np.inf)
+    fast, slow = np.clip(ratio - drift, 0.0, STEEPEST), np.minimum(ratio + drift, STEEPEST)
+    near, far = (last + third * q / (1 - q) for q in (fast, slow))
+    even = (ratio + drift > STEEPEST) & (np.abs(third) > STILL)
+    far = np.where(even, np.where(third > 0, np.maximum(near, 1.0), np.minimum(near, 0.0)), far)
+    # A share that turned round, or stands still, is within what the slowest trusted rate would still add.
+    turned = ~(ratio > 0)
+    reach = STEEPEST / (1 - STEEPEST) * np.maximum(np.abs(second), np.abs(third))
+    return (
+        np.where(turned, last - reach, np.minimum(near, far)),
+        np.where(turned, last + reach, np.maximum(near, far)),
+    )
+
+
+def limit_interval(shares: np.ndarray) -> tuple[float, float]:
+    """Return the 95 % interval of the mean limit, cut at one.
+
+    Parameters
+    ----------
+    shares : ndarray, shape (instances, records)
+        As for :func:`bounds_of_limits`.
+
+    Returns
+    -------
+    low, high : float
+        Of one instance, its bounds. Low is not cut: where it is above one, no limit agrees with the curves.
+    """
+    lows, highs = bounds_of_limits(shares)
+    if len(lows) == 1:
+        return float(lows[0]), min(float(highs[0]), 1.0)
+    return mean_interval(lows)[0], min(mean_interval(highs)[1], 1.0)
+
+
+def _quotient(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    """Divide; 0/0 is 0, so that a share at rest counts as turned round."""
+    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator != 0)
