@@ -320,7 +320,10 @@ class Shards(Collection):
         # What leaves a hard margin's working set before a W is found that satisfies everything comes back.
         shrinking = not self.hinge and state.rounds <= SHRINKING
         if state.penalty or (shrinking and not (self.hard and np.isinf(self.control.state.gap))):
-            stay = table.tied | (margins <= SLACK) | (dual > 0)
+            # Interior points leave every multiplier positive: what counts is where its own constraint would move it.
+            length = 1.0 if self.norm.euclidean else self.norm.value(state.W - self.prior)
+            squares = restriction.problem.lengths[restriction.row, restriction.column] ** 2 * length
+            stay = table.tied | (margins <= SLACK) | (dual > (margins - 1.0) / squares)
             table, dual = table.where(stay), dual[stay]
         if state.settled is not None and answer.fresh.settled.any():
             state.settled = without(state.settled, answer.fresh.where(answer.fresh.settled))
