@@ -8,14 +8,17 @@ import sys
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
 
 from attsvm import SelectionProblem, UnsolvedError, norms, solve
 from attsvm.core.norms import get_norm
+from attsvm.core.norms.entrywise import LargestEntries
 from attsvm.core.norms.faces import face_directions
 from attsvm.functional import margin, max_margin
 
 WEIGHTS = np.random.default_rng(2).uniform(0.5, 2.0, (3, 3))
 A = np.diag([1.0, 2.0, 0.5]) + 0.2
+CUT_DIAMOND = norms.Largest(1, norms.Weighted([[1.5], [1.5]], np.inf))
 NORMS = [
     "frobenius",
     "nuclear",
@@ -42,6 +45,12 @@ NORMS = [
     norms.Sum(1, 3),
     norms.Largest("frobenius", 4),
     norms.Largest(1.5, norms.Schatten(3)),
+    norms.Sum("nuclear", 1),
+    norms.Sum("nuclear", "spectral"),
+    norms.Sum("max", 1),
+    norms.Largest("spectral", norms.Weighted(np.full((3, 3), 1.3), np.inf)),
+    norms.Largest(norms.Mahalanobis(4 * np.eye(3), base="nuclear"), 1),
+    norms.Mahalanobis(A, base=norms.Sum(norms.KyFan(2), 1)),
 ]
 
 
@@ -165,6 +174,38 @@ def test_copies_of_a_support_token_share_its_multiplier() -> None:
     assert apart.grad[0, 0].tolist() == pytest.approx([0.6, 0.8])
 
 
+@pytest.mark.parametrize("norm", [norms.Sum("nuclear", 1), norms.Largest("spectral", 1)], ids=str)
+def test_copies_are_refused_in_two_norms_together(norm) -> None:
+    tokens, queries, selected = single([[3.0, 4.0], [3.0, 4.0]])
+    with pytest.raises(ValueError, match="multipliers of the 2 constraints of margin one are not unique"):
+        max_margin(tokens, queries, selected, norm).backward()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("norm", [norms.Sum("max", 1), norms.Largest("spectral", 1)], ids=str)
+def test_a_derivative_is_right_or_refused(norm, seed: int) -> None:
+    """On data of few different numbers, where optima are seldom unique, against both one-sided slopes."""
+    rng = np.random.default_rng(seed)
+    tokens, queries = (torch.tensor(rng.integers(-1, 2, shape) + 0.5) for shape in ((2, 3, 2), (2, 2)))
+    selected = torch.einsum("ntd,de,ne->nt", tokens, torch.tensor(rng.standard_normal((2, 2))), queries).argmax(-1)
+    move = torch.tensor(rng.standard_normal(tokens.shape))
+    tokens.requires_grad_()
+    try:
+        value = max_margin(tokens, queries, selected, norm)
+    except UnsolvedError:
+        return
+    try:
+        value.backward()
+    except ValueError as error:
+        assert "no derivative" in str(error)
+        return
+    with torch.no_grad():
+        sides = [(max_margin(tokens + h * move, queries, selected, norm) - value) / h for h in (1e-6, -1e-6)]
+    # Margins known to 1e-11 over 1e-6 leave 1e-5.
+    assert float((tokens.grad * move).sum()) == pytest.approx(float(sides[0]), abs=1e-4)
+    assert float((tokens.grad * move).sum()) == pytest.approx(float(sides[1]), abs=1e-4)
+
+
 def test_dependent_constraints_without_multipliers() -> None:
     # w = (1, 0) has margin one on all three, and 2 (1, 0) = (1, 1) + (1, -1) has other multipliers too.
     tokens, queries, selected = single([[1.0, 0.0], [1.0, 1.0], [1.0, -1.0]])
@@ -185,6 +226,16 @@ def test_dependent_constraints_without_multipliers() -> None:
         (1.0, [1.0, 1.0], None),
         (1.0, [1.0, 0.5], [1.0, 0.0]),
         (1.5, [1.0, 0.0], [1.0, 0.0]),
+        # The dual ball of the sum is the octagon of the square and the diamond, so that the dual norm of (x, y) is the
+        # largest of x/2, y/2 and (x + y)/3.
+        (norms.Sum(1, "max"), [2.0, 1.0], None),
+        (norms.Sum(1, "max"), [2.0, 0.5], [0.5, 0.0]),
+        (norms.Sum(1, "max"), [2.0, 0.0], [0.5, 0.0]),
+        (norms.Sum(1, "max"), [1.0, 1.0], [1 / 3, 1 / 3]),
+        # The square cuts the corners of the diamond off, and leaves those at (2/3, 1/3): (2x + y)/3 for x > y > 0.
+        (CUT_DIAMOND, [1.0, 0.5], [2 / 3, 1 / 3]),
+        (CUT_DIAMOND, [1.0, 1.0], None),
+        (CUT_DIAMOND, [1.0, 0.0], None),
     ],
 )
 def test_norms_with_corners(norm, delta: list[float], slope: list[float] | None) -> None:
@@ -200,7 +251,7 @@ def test_norms_with_corners(norm, delta: list[float], slope: list[float] | None)
     # In the query alone it is |delta|_* |z|, which has a derivative at every delta.
     queries.requires_grad_()
     max_margin(tokens.detach(), queries, selected, norm).backward()
-    assert queries.grad.item() == pytest.approx(float(get_norm(norm).dual(np.array([delta]))), rel=1e-8)
+    assert queries.grad.item() == pytest.approx(float(get_norm(norm).dual(np.array([delta]).T)), rel=1e-8)
 
 
 def test_spectral_and_nuclear_corners() -> None:
@@ -226,10 +277,8 @@ def test_unsolvable_and_other_norms_are_refused() -> None:
     with pytest.raises(UnsolvedError):
         max_margin(tokens, queries, selected)
     tokens, queries, selected = single([[1.0, 2.0]])
-    value = max_margin(tokens, queries, selected, norms.KyFan(2))
-    with pytest.raises(ValueError, match="sums those with a smooth part"):
-        max_margin(tokens, queries, selected, norms.Sum("nuclear", "max")).backward()
-    assert value > 0
+    with pytest.raises(ValueError, match=r"one of attsvm\.norms was expected"):
+        max_margin(tokens, queries, selected, LargestEntries(2)).backward()
     soft = solve(SelectionProblem(tokens.detach().numpy(), queries.numpy(), [0]), C=1.0)
     with pytest.raises(ValueError, match="hard margin"):
         soft.influence()
@@ -400,10 +449,10 @@ def test_faces_of_sums_and_of_the_larger_of_two() -> None:
     D = np.diag([2.0, 2.0, 0.0])
     # One part smooth: a point. The dual ball of a sum has the directions of both; that of the larger of two those of
     # the larger one, and where they agree the step from one gradient to the other, if these differ.
-    assert face_directions(norms.Sum("frobenius", "nuclear"), D, 1e-9).shape == (0, 9)
+    assert face_directions(norms.Sum("frobenius", "nuclear"), D, 1e-9, point=D).shape == (0, 9)
     assert face_directions(norms.Sum("frobenius", "nuclear"), D, 1e-9, dual=True).shape == (1, 9)
     assert face_directions(norms.Sum("spectral", "nuclear"), D, 1e-9, dual=True).shape == (2 + 1, 9)
-    assert face_directions(norms.Largest("frobenius", 3), D, 1e-9).shape == (0, 9)
+    assert face_directions(norms.Largest("frobenius", 3), D, 1e-9, point=D).shape == (0, 9)
     assert face_directions(norms.Largest("frobenius", 3), D, 1e-9, dual=True).shape == (0, 9)
     corner = np.array([[1.0, 0.0], [0.0, 0.0]])
     assert face_directions(norms.Largest("frobenius", 3), corner, 1e-9, dual=True).shape == (0, 4)
@@ -414,6 +463,79 @@ def test_faces_of_sums_and_of_the_larger_of_two() -> None:
     factor = np.linalg.norm(odd) / weighted.value(odd)
     same = norms.Weighted(factor * weighted.weights, 2)
     assert face_directions(norms.Largest("frobenius", same), odd, 1e-9, dual=True).shape == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("G", "point"),
+    [
+        (np.diag([3.0, 1.0, 1.0]), np.diag([1.0, 0.5, 0.5])),
+        (np.diag([1.0, 1.0, 0.5]), np.diag([1.0, 1.0, 0.0])),
+        (np.diag([1.0, 0.0, 0.0]), np.diag([1.0, 0.3, 0.2])),
+        (np.diag([1.0, 1.0, 1.0]), np.diag([0.7, 0.6, 0.7])),
+    ],
+    ids=str,
+)
+def test_faces_of_the_larger_of_two_under_another_name(G: np.ndarray, point: np.ndarray) -> None:
+    # The dual of a Ky Fan norm is the larger of the spectral norm and half of the nuclear one.
+    pair = norms.Largest("spectral", norms.Mahalanobis(np.eye(3) / 4, base="nuclear"))
+    spans = [
+        face_directions(pair, G, 1e-7, point=point),
+        face_directions(norms.KyFan(2), G, 1e-7, dual=True),
+    ]
+    np.testing.assert_allclose(spans[0].T @ spans[0], spans[1].T @ spans[1], atol=1e-5)  # the split's error
+
+
+def test_faces_of_a_sum_of_norms_of_singular_values() -> None:
+    # For t in [0, 1] the sum of nuclear and spectral norm of diag(1, 1, t) is 3 + t, and so is the product with G.
+    both = norms.Sum("nuclear", "spectral")
+    G = np.diag([1.5, 1.5, 1.0])
+    moves = face_directions(both, G, 1e-7, point=np.diag([1.0, 1.0, 0.5]))
+    # The points of norm one are diag(1, 1, t) / (3 + t).
+    expected = (np.eye(3) / 4 - np.diag([1.0, 1.0, 0.0]) / 3).ravel()
+    np.testing.assert_allclose(abs(moves @ expected), [np.linalg.norm(expected)], rtol=1e-9)
+    # With a third singular value below one nothing of it may appear.
+    assert face_directions(both, np.diag([1.5, 1.5, 0.5]), 1e-7, point=np.diag([1.0, 1.0, 0.0])).shape == (0, 9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("norm", "caps"),
+    [(norms.Sum(1, "max"), None), (norms.Largest(1, norms.Weighted(np.full((2, 2), 2.5), np.inf)), 2.5)],
+    ids=str,
+)
+def test_faces_of_polyhedral_pairs_are_those_of_linear_programs(norm, caps: float | None, seed: int) -> None:
+    """Against the points of the face that linear programs find for random objectives."""
+    rng = np.random.default_rng(seed)
+    # A sum of vertices of the dual ball's parts exposes a face of some dimension.
+    signs = rng.choice([-1.0, 1.0], 4) * (rng.random(4) < 0.7 if caps is None else 1.0)
+    corner = np.zeros(4)
+    corner[0] = 1.0
+    G = signs + corner * (signs[0] or 1.0) if caps is None else 0.5 * signs + 0.5 * caps * corner * signs[0]
+    # Variables v, u >= |v|, m >= u: sum(u) + m <= 1, or sum(u) <= 1 and caps m <= 1.
+    eye, zero = np.eye(4), np.zeros((4, 1))
+    above = [
+        np.hstack([eye, -eye, zero]),
+        np.hstack([-eye, -eye, zero]),
+        np.hstack([np.zeros((4, 4)), eye, -np.ones((4, 1))]),
+    ]
+    ones, none = np.ones(4), np.zeros(4)
+    balls = [[*none, *ones, 1.0]] if caps is None else [[*none, *ones, 0.0], [*none, *none, caps]]
+    rows, bounds = np.vstack([*above, balls]), np.concatenate([np.zeros(12), np.ones(len(balls))])
+    free = (None, None)
+    top = -linprog([*-G, *none, 0.0], A_ub=rows, b_ub=bounds, bounds=free).fun
+    points = np.array([
+        linprog(
+            [*rng.standard_normal(4), *none, 0.0],
+            A_ub=rows, b_ub=bounds, A_eq=[[*G, *none, 0.0]], b_eq=[top], bounds=free,
+        ).x[:4]
+        for _ in range(12)
+    ])  # fmt: skip
+    middle = points.mean(axis=0)
+    assert norm.dual(G.reshape(2, 2)) == pytest.approx(top, rel=1e-9)
+    _, sigma, basis = np.linalg.svd(points - middle)
+    expected = basis[: np.count_nonzero(sigma > 1e-6)]
+    moves = face_directions(norm, G.reshape(2, 2), 1e-7, point=middle.reshape(2, 2))
+    np.testing.assert_allclose(moves.T @ moves, expected.T @ expected, atol=1e-5)  # the split's error
 
 
 def test_functional_does_not_load_the_solvers() -> None:

@@ -249,7 +249,7 @@ def _refuse_several(solution: Solution, W: np.ndarray, dual: np.ndarray, for_tok
             f"the multipliers of the {len(rows)} constraints of margin one are not unique, so the largest margin has "
             "no derivative here; tokens in general position (no copies of a support token) were expected."
         )
-    moves = face_directions(norm, adjoint, tolerance)
+    moves = face_directions(norm, adjoint, tolerance, point=W)
     _, sigma, basis = np.linalg.svd(constraints[supports] @ moves.T, full_matrices=True)
     moves = basis[int(np.count_nonzero(sigma > INDEPENDENT)) :] @ moves
     moves = moves.reshape(-1, *W.shape)

@@ -22,9 +22,24 @@ subdifferential of the dual norm at G. Its directions, the span of :math:`F(G) -
   and so are its faces; that of the larger of two norms is the hull of both, and a face of it that of the larger, or the
   hull of both where they agree.
 
-A smooth norm, whose dual is strictly convex, has points for faces. So has a sum of which one part is smooth, since
-:math:`\|U + V\| = \|U\| + \|V\|` in the sum needs it in both parts, and the larger of two smooth norms. Other sums
-would need the parts of G, which are known to the accuracy of a minimisation only.
+A smooth norm, whose dual is strictly convex, has points for faces.
+
+**Balls of sums and of the larger of two.** With an optimal split :math:`G = G_a + G_b`
+(:mod:`attsvm.core.norms.composite`), V of norm one is on F(G) if and only if
+
+.. math:: \langle G_a, V\rangle = \|G_a\|_{a*}\,s_a, \qquad \langle G_b, V\rangle = \|G_b\|_{b*}\,s_b,
+
+where :math:`s_a = \|V\|_a, s_b = \|V\|_b` for a sum and :math:`s_a = s_b = 1` for the larger of two, since the left
+sides add up to :math:`\|G\|_*` and neither exceeds the right one. For the larger of two, V therefore lies on the faces
+of both balls that the parts expose, where a part that is zero exposes the whole ball. For a sum V lies on the cones
+over these faces, in shares that may vary, so that the directions are those orthogonal to G in
+:math:`\mathrm{span}(V, D_a) \cap \mathrm{span}(V, D_b)`, with D the directions of the two faces. This holds for every
+optimal split; what one split gives contains the directions of F(G), and is nothing more for a split in the relative
+interior of all.
+
+The minimisation that splits G ends within some 1e-6 of such a split. A point V of the face says the rest: :math:`G_a`
+is in the subdifferential of the first norm at V (for the larger of two, in a multiple of it), :math:`G_b` in that of
+the second, and their affine hulls are known by the list above, so that the nearest split is a problem of least squares.
 """
 
 from __future__ import annotations
@@ -34,6 +49,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from attsvm.core.error_free import UNIT
 from attsvm.core.norms.composite import Largest, Sum
 from attsvm.core.norms.entrywise import Entrywise, Weighted, entrywise
 from attsvm.core.norms.ky_fan import KyFan
@@ -44,15 +60,19 @@ from attsvm.core.norms.schatten import NUCLEAR, SPECTRAL
 
 # Directions whose part off the others is shorter than this are combinations of them.
 DEPENDENT = 1e-10
+# How far, relatively, the computed split may be from an optimal one.
+SPLIT = 1e-5
 
 
-def face_directions(norm: Norm, G: np.ndarray, tolerance: float, *, dual: bool = False) -> np.ndarray:
+def face_directions(
+    norm: Norm, G: np.ndarray, tolerance: float, *, dual: bool = False, point: np.ndarray | None = None
+) -> np.ndarray:
     """Directions of the face that G exposes in the unit ball of a norm, or of its dual.
 
     Parameters
     ----------
     norm : Norm
-        Any of :mod:`attsvm.norms`; of a sum one part smooth, of the larger of two both.
+        Any of :mod:`attsvm.norms`.
     G : ndarray, shape (d, dz)
         Not zero.
     tolerance : float
@@ -60,16 +80,20 @@ def face_directions(norm: Norm, G: np.ndarray, tolerance: float, *, dual: bool =
         is this near to zero as zero.
     dual : bool
         Take the ball of the dual norm.
+    point : ndarray, shape (d, dz), optional
+        A positive multiple of a point of the face, inside it if possible; needed for the ball of a sum of norms or of
+        the larger of two.
 
     Returns
     -------
     ndarray, shape (k, d dz)
-        Orthonormal rows, flattened matrices; none for a smooth norm.
+        Orthonormal rows, flattened matrices; none for a smooth norm. They span the directions of the face; of a sum or
+        the larger of two they may span more.
 
     Raises
     ------
     ValueError
-        If the faces of the norm are not known here.
+        If the faces of the norm are not known here, or the point is on no face that G exposes.
     """
     if norm.smooth:
         return np.empty((0, G.size))
@@ -77,7 +101,8 @@ def face_directions(norm: Norm, G: np.ndarray, tolerance: float, *, dual: bool =
         scale = norm.weights if dual else 1.0 / norm.weights
         return _carried(Entrywise(norm.p), G, tolerance, dual, lambda M: scale * M)
     if isinstance(norm, Mahalanobis):
-        return _carried(norm.inner, G, tolerance, dual, lambda M: norm.seen(M, dual=not dual))
+        inner = None if point is None else norm.seen(point)
+        return _carried(norm.inner, G, tolerance, dual, lambda M: norm.seen(M, dual=not dual), inner)
     if isinstance(norm, KyFan):
         return _of_ky_fan(G, min(norm.k, *G.shape), tolerance, dual)
     if norm in (NUCLEAR, SPECTRAL):
@@ -90,12 +115,83 @@ def face_directions(norm: Norm, G: np.ndarray, tolerance: float, *, dual: bool =
         return (rows if norm.axis == "rows" else rows.swapaxes(1, 2)).reshape(-1, G.size)
     if isinstance(norm, (Sum, Largest)) and dual:
         return _of_dual_pair(norm, G, tolerance)
-    if isinstance(norm, (Sum, Largest)) and (any if isinstance(norm, Sum) else all)((norm.a.smooth, norm.b.smooth)):
-        return np.empty((0, G.size))
+    if isinstance(norm, (Sum, Largest)) and point is not None:
+        return _of_pair(norm, G, point, tolerance)
     raise ValueError(
-        f"norm is {norm.name!r}; one of attsvm.norms, of sums those with a smooth part, and of the larger of two norms "
-        "those of smooth ones, was expected."
+        f"norm is {norm.name!r}; one of attsvm.norms was expected, and a point for a sum or the larger of two."
     )
+
+
+def dual_at(norm: Norm, G: np.ndarray, V: np.ndarray, tolerance: float) -> float:
+    """Bound a dual norm from above; that of a sum or of the larger of two by the split that a point of the face shows.
+
+    Parameters
+    ----------
+    norm : Norm
+    G : ndarray, shape (d, dz)
+    V : ndarray, shape (d, dz)
+        Nearly with the largest product with G of all matrices of its norm.
+    tolerance : float
+        As for :func:`face_directions`.
+    """
+    if isinstance(norm, Mahalanobis):
+        return dual_at(norm.inner, norm.seen(G, dual=True), norm.seen(V), tolerance)
+    if not isinstance(norm, (Sum, Largest)):
+        return norm.dual(G)
+    scale = norm.value(V) / float((G * V).sum())
+    first, _ = _split(norm, G * scale, V / norm.value(V), tolerance)
+    sizes = dual_at(norm.a, first, V, tolerance), dual_at(norm.b, G * scale - first, V, tolerance)
+    return (max(sizes) if isinstance(norm, Sum) else sum(sizes)) / scale
+
+
+def _of_pair(norm: Sum | Largest, G: np.ndarray, V: np.ndarray, tolerance: float) -> np.ndarray:
+    """Directions of the face, with V on it, that G exposes in the ball of a sum or of the larger of two norms."""
+    G, V = G * (norm.value(V) / float((G * V).sum())), V / norm.value(V)
+    parts, sizes = (norm.a, norm.b), (norm.a.value(V), norm.b.value(V))
+    if isinstance(norm, Largest) and min(sizes) < 1 - tolerance:
+        return face_directions(parts[int(np.argmax(sizes))], G, tolerance, point=V)
+    if isinstance(norm, Sum) and (norm.a.smooth or norm.b.smooth):
+        return np.empty((0, G.size))
+    room, shares = max(tolerance, SPLIT), _split(norm, G, V, tolerance)
+    error = float(np.linalg.norm(G - shares[0] - shares[1]) / np.linalg.norm(G))
+    if error > SPLIT:
+        raise ValueError(
+            f"point misses the faces that G exposes by {error:.1e}; at most {SPLIT}, as at a small gap, was expected."
+        )
+    spans = [
+        face_directions(part, share, room, point=V)
+        for part, share in zip(parts, shares, strict=True)
+        if isinstance(norm, Sum) or float((share * V).sum()) > room
+    ]
+    if isinstance(norm, Largest):
+        return spans[0] if len(spans) == 1 else _common(spans[0], spans[1], room)
+    first, second = (_orthonormal(np.concatenate([V.reshape(1, -1), span])) for span in spans)
+    cone = _common(first, second, room)
+    return np.linalg.svd((cone @ G.ravel()).reshape(1, -1))[2][1:] @ cone
+
+
+def _split(norm: Sum | Largest, G: np.ndarray, V: np.ndarray, tolerance: float) -> list[np.ndarray]:
+    """Split G between multiples of the affine hulls of both norms' subdifferentials at V, as the minimisation does."""
+    shares, hulls = [], []
+    for part, guess in zip((norm.a, norm.b), norm.split(G), strict=True):
+        anchor = part.smoothing(V, UNIT * np.abs(V).max()).gradient.reshape(1, -1)
+        hull = face_directions(part, V, tolerance, dual=True)
+        if isinstance(norm, Largest):  # any multiple
+            anchor, hull = np.zeros_like(anchor), _orthonormal(np.concatenate([hull, anchor]))
+        hulls.append(hull)
+        shares.append(anchor + (guess.reshape(1, -1) - anchor) @ hull.T @ hull)
+    system = np.concatenate(hulls)
+    missing = (G.reshape(1, -1) - shares[0] - shares[1])[0]
+    weights = np.linalg.lstsq(system.T, missing, rcond=SPLIT)[0]
+    first = shares[0] + weights[: len(hulls[0])] @ hulls[0]
+    second = shares[1] + weights[len(hulls[0]) :] @ hulls[1]
+    return [first.reshape(G.shape), second.reshape(G.shape)]
+
+
+def _common(first: np.ndarray, second: np.ndarray, tolerance: float) -> np.ndarray:
+    """Orthonormal rows that span what the spans of orthonormal rows (j, m) and (k, m) have in common."""
+    left, sigma, _ = np.linalg.svd(first - first @ second.T @ second)
+    return left.T[np.append(sigma, np.zeros(len(first) - len(sigma))) <= tolerance] @ first
 
 
 def _of_dual_pair(norm: Sum | Largest, V: np.ndarray, tolerance: float) -> np.ndarray:
@@ -112,10 +208,15 @@ def _of_dual_pair(norm: Sum | Largest, V: np.ndarray, tolerance: float) -> np.nd
 
 
 def _carried(
-    inner: Norm, G: np.ndarray, tolerance: float, dual: bool, carry: Callable[[np.ndarray], np.ndarray]
+    inner: Norm,
+    G: np.ndarray,
+    tolerance: float,
+    dual: bool,
+    carry: Callable[[np.ndarray], np.ndarray],
+    point: np.ndarray | None = None,
 ) -> np.ndarray:
     """Faces of a norm whose coordinates are the inner one's after a self-adjoint map."""
-    parts = face_directions(inner, carry(G), tolerance, dual=dual)
+    parts = face_directions(inner, carry(G), tolerance, dual=dual, point=point)
     return _orthonormal(np.array([carry(part.reshape(G.shape)).ravel() for part in parts]).reshape(-1, G.size))
 
 
