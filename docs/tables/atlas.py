@@ -23,16 +23,19 @@ def shown(cell: Cell) -> str:
 
 table = list(judged(pq.read_table(Path(sys.argv[1]) / "atlas" / "rows.parquet").to_pylist()))
 print(
-    "| model | optimiser | norm of the theorem | limit, 95 % | other norms whose interval excludes 1 | and does not |"
+    "| model | optimiser | norm of the theorem | limit, 95 % | other norms that exclude 1; the nearest | that do not |"
 )
 print("|---|---|---|---|---|---|")
 for model, name, norm, cell, kind in table:
     if kind in KINDS:
         others = {other: one for m, o, other, one, _ in table if (m, o) == (model, name) and other != norm}
-        apart, open_ = ([f"{other} ({shown(one)})" for other, one in others.items() if (one.interval[1] < 1) == below]
-                        for below in (True, False))  # fmt: skip
-        rest = ", ".join(open_) or "none"
-        print(f"| {MODELS[model]} | {name} | {norm} | {shown(cell)} | {', '.join(apart) or 'none'} | {rest} |")
+        apart = [other for other, one in others.items() if one.interval[1] < 1]
+        said = f"{len(apart)} of {len(others)}"
+        if apart:
+            nearest = max(apart, key=lambda other: others[other].interval[1])
+            said += f"; {nearest}, {shown(others[nearest])}"
+        rest = ", ".join(other for other in others if other not in apart) or "none"
+        print(f"| {MODELS[model]} | {name} | {norm} | {shown(cell)} | {said} | {rest} |")
 print()
 print("| model | optimiser | norm | shares at the three horizons | limit, 95 % | by the three alone | expected |")
 print("|---|---|---|---|---|---|---|")
