@@ -13,7 +13,7 @@ import numpy as np
 
 from attsvm.pretrained import attribute
 from attsvm.pretrained.ablation import METHODS
-from attsvm.pretrained.inspection import load
+from attsvm.pretrained.loading import load
 
 TEXT = "A good map shows what is there and leaves out what is not needed."
 LAYERS, HEADS, MOST = (1, 3, 5), (0, 3, 6, 9), 16

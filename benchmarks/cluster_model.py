@@ -21,9 +21,11 @@ PRICED = 8e-8
 # Seconds that dask takes to hand out a task, and bytes a second of a network card.
 TASK, NETWORK = 1e-3, 1.25e8
 SPREAD, STRAGGLERS, SLOW = 0.25, 1e-3, 10.0
-ROUNDS = 12
-# Seconds of the inner problem in a round at d = dz = 10, and its exponent in the entries of W.
-INNER, INNER_ENTRIES, INNER_EXPONENT = 0.05, 100, 2.0
+# Rounds of planted (100000, 64, 64), the most measured.
+ROUNDS = 14
+# Seconds of the inner problem in a round at d = dz = 10, and its exponent in the entries of W: 6 seconds at 64, where
+# the same instance took 95 processor seconds, 12 of them in passes.
+INNER, INNER_ENTRIES, INNER_EXPONENT = 0.05, 100, 1.3
 SHARD_CONSTRAINTS = 3e7
 
 

@@ -1,7 +1,7 @@
 """How problems at the edge of rounding end, each OPTIMAL and INFEASIBLE judged in exact arithmetic: counts.
 
-The families are those of tests/reference/test_rounding_of_claims.py, which runs a part of them: tokens 1e-14 to 1e-17
-off the line between two others, near duplicates of a selected token, ties that agree but for an ulp.
+The families are those of tests/rounding_problems.py: tokens 1e-14 to 1e-17 off the line between two others, near
+duplicates of a selected token, ties that agree but for an ulp. tests/reference/test_rounding_of_claims.py runs a part.
 
     python benchmarks/rounding_claims.py
 """
@@ -16,8 +16,7 @@ from pathlib import Path
 from attsvm import SelectionProblem, solve
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "reference"))
-from test_rounding_of_claims import TOL, check_claim, feasible_by_hand, near_duplicates, near_the_hull, ulp_ties
+from rounding_problems import TOL, check_claim, feasible_by_hand, near_duplicates, near_the_hull, ulp_ties
 
 FAMILIES: dict[str, tuple[Callable[[int], SelectionProblem], int]] = {
     "near the hull": (near_the_hull, 500),

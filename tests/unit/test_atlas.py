@@ -83,18 +83,19 @@ def test_limits_of_known_sequences():
 
 
 def rows_of(model, name, shares):
-    """Rows of two instances whose share in the max norm is given at the horizons, half of it in the others."""
+    """Rows of two instances whose share in the max norm is given at five horizons, half of it in the others."""
     return [
         {"model": model, "optimiser": name, "seed": seed, "horizon": horizon, "trials": 2, "ended": False}
         | {f"{norm}_{end}": share if norm == "max" else share / 2 for norm in NORMS for end in ("low", "high")}
         for seed in (1, 2)
-        for horizon, share in zip((1, 10, 100), shares, strict=True)
+        for horizon, share in zip((1, 3, 10, 32, 100), shares, strict=True)
     ]
 
 
 def test_cells_are_judged_against_theorem_and_prediction():
-    rows = rows_of("multiclass", "sign", (0.9, 0.99, 0.999)) + rows_of("multiclass", "Lion", (0.5, 0.5, 0.5))
-    rows += rows_of("multiclass", "Adam", (0.2, 0.5, 0.8)) + rows_of("multiclass", "gradient", (0.9, 0.99, 0.999))
+    rows = rows_of("multiclass", "sign", (0.9, 0.97, 0.99, 0.997, 0.999))
+    rows += rows_of("multiclass", "Lion", (0.5,) * 5) + rows_of("multiclass", "Adam", (0.2, 0.35, 0.5, 0.65, 0.8))
+    rows += rows_of("multiclass", "gradient", (0.9, 0.97, 0.99, 0.997, 0.999))
     kinds = {(name, norm): (cell.outcome, kind) for _, name, norm, cell, kind in judged(rows)}
     assert kinds["sign", "max"] == ("one", "settled")
     assert kinds["sign", "l_1"] == ("below", "hit")
@@ -103,6 +104,9 @@ def test_cells_are_judged_against_theorem_and_prediction():
     assert kinds["gradient", "max"] == ("one", "miss")
     assert kinds["gradient", "frobenius"] == ("below", "slow")
     assert cells(rows)["multiclass", "sign", "max"].low >= REACHED
+    # What decides reads a record a decade, and nothing between.
+    decides = limits_of(np.array([[0.9, 0.99, 0.999]]))[0]
+    assert cells(rows)["multiclass", "sign", "max"].low == pytest.approx(decides[0])
     lost = [row | ({"max_low": None} if row["horizon"] == 1 and row["seed"] == 1 else {}) for row in rows]
     assert len(cells(lost)["multiclass", "sign", "max"].shares) == 1
 
@@ -110,7 +114,7 @@ def test_cells_are_judged_against_theorem_and_prediction():
 def test_a_row_does_not_depend_on_the_batch_it_is_computed_in():
     config = Config("next-token", "normalised", *SIZES["next-token"], steps=50, trials=2)
     both, alone = trials(config, SEEDS), trials(config, SEEDS[1:])
-    assert [row["horizon"] for row in alone] == horizons(50)
+    assert [row["horizon"] for row in alone] == horizons(50, 2)
     for one, two in zip([row for row in both if row["seed"] == SEEDS[1]], alone, strict=True):
         for key, value in one.items():
             # Fifty normalised steps expand rounding by less than 1e6.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,12 @@ def test_texts_that_are_read_once_count_as_those_that_are_kept(made: Any) -> Non
     model, (_, tokenizer) = made(), minilm()
     whole = list(extract_heads(model, model_inputs(model, SENTENCES, tokenizer), tokenizer=tokenizer))
     paths = record(model, model_inputs(model, SENTENCES[:1], tokenizer)).seen
-    survey = Survey(model, tokenizer, layer_numbers(paths), seed=0)
-    batches = [SENTENCES[:5], SENTENCES[5:8], SENTENCES[8:]]
+
+    def inputs(which: Sequence[int]) -> dict[str, Any]:
+        return model_inputs(model, [SENTENCES[i] for i in which], tokenizer)
+
+    survey = Survey(model, tokenizer, layer_numbers(paths), inputs, seed=0)
+    batches = [range(5), range(5, 8), range(8, len(SENTENCES))]
     assert survey.run(batches, range(len(paths)), Unfinished(None, ""), None, 1.0)
     for head in whole:
         first, *others = survey.numbers_of(head.layer, head.head)

@@ -58,6 +58,10 @@ def test_a_model_trained_to_induction_shows_its_heads() -> None:
     assert "induction" in [named[1, head] for head in range(4)]
     assert "previous" in [named[0, head] for head in range(4)]
     assert "induction" not in [named[0, head] for head in range(4)]
+    for head in range(4):  # docs/pretrained.md quotes these
+        one = types[1, head].scores["induction"]
+        redrawn = one.standing.draws.max()
+        print(f"head 1.{head}: {one.score:.2f}, uniform {one.uniform:.2f}, re-drawn at most {redrawn:.2f}")
     best = max((types[1, head] for head in range(4)), key=lambda one: one.scores["induction"].score)
     own = best.scores["induction"]
     assert own.score > 0.6

@@ -23,6 +23,7 @@ from attsvm.core import cluster as dask_cluster
 from attsvm.core.cluster import ClusterLost, quiet
 from attsvm.data import shards as shards_module
 from attsvm.data.shards import ShardFile
+from attsvm.solvers.frobenius import gram_active_set, portfolio
 from attsvm.solvers.sharded import rounds
 from attsvm.solvers.sharded.margins import blocks
 from attsvm.solvers.sharded.pool import OnCluster
@@ -118,6 +119,18 @@ def test_a_hinge_leaves_what_is_clearly_short_where_it_lies(
     assert max(one.working for one in solution.rounds) < 0.75 * problem.rejected.sum()
 
 
+@pytest.mark.parametrize("norm", ["max", 1.5])
+def test_constraints_far_from_active_leave_though_interior_points_keep_their_multipliers_positive(
+    norm: str | float,
+) -> None:
+    problem = make("planted", 300, 24, 8)
+    solution = solve(cut(problem, 300), norm, tol=TOL)
+    assert solution.status is Status.OPTIMAL
+    # No more than W has entries are needed, of the eight times as many that join at first.
+    assert max(one.working for one in solution.rounds) >= rounds.ROOM * 64
+    assert solution.rounds[-1].working <= 2 * 64
+
+
 def test_bounds_of_a_restriction_hold_for_the_whole() -> None:
     problem = make("planted", 60, 8, 5)
     optimum = solve(problem)
@@ -198,8 +211,13 @@ def test_other_claims_that_are_not_so_are_refuted() -> None:
     assert not moved.verify()
 
 
-def test_the_method_of_multipliers_ends_on_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("exchanges", [False, True])
+def test_the_method_of_multipliers_ends_on_the_answer(exchanges: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "MANY_ENTRIES", 1)
+    if exchanges:  # from one factor, contradictory and dependent constraints included
+        monkeypatch.setattr(portfolio, "FEW_SUPPORTS", 0)
+        monkeypatch.setattr(portfolio, "FEW_HELD", 0)
+        monkeypatch.setattr(gram_active_set, "NEARLY_SQUARE", 0.0)
     contradicted = solve(cut(FAMILIES["contradicted"].make(np.random.default_rng(1), 40, 8, 4), 10))
     assert contradicted.status is Status.INFEASIBLE
     assert contradicted.verify()
@@ -212,6 +230,27 @@ def test_the_method_of_multipliers_ends_on_the_answer(monkeypatch: pytest.Monkey
             if whole.status is Status.OPTIMAL:
                 assert pieces.objective == pytest.approx(whole.objective, rel=2.5 * TOL)
             assert pieces.verify()
+
+
+@pytest.mark.parametrize("name", ["planted", "several"])
+def test_as_many_active_constraints_as_entries_end_by_exchanges(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gram_active_set, "NEARLY_SQUARE", 0.5)
+    problem = make(name, *{"planted": (300, 12, 21), "several": (60, 8, 21)}[name])
+    solution = solve(cut(problem, 100))
+    assert solution.method == "shards (active set)"
+    assert solution.status is Status.OPTIMAL
+    assert solution.verify()
+    whole = solve(problem, method="interior_point")
+    assert solution.objective == pytest.approx(whole.objective, rel=2.5 * TOL)
+
+
+def test_what_nothing_joins_is_not_solved_again() -> None:
+    problem = make("planted", 300, 12, 21)
+    # Below rounding: the gap stays open, and no further round can close it.
+    solution = solve(cut(problem, 100), tol=1e-14)
+    assert solution.gap < 1e-11
+    ending = [one for one in solution.rounds if one.smallest >= 1 - 1e-9]
+    assert len(ending) <= 2
 
 
 # --- files ---

@@ -52,9 +52,11 @@ def _draw_run(ax: Axes, run: Run) -> None:
         for number, curve in enumerate(control.curves):
             ax.plot(step, nines(curve), style, color=color, lw=1.1, label="" if number else control.label)
     if run.correlation is not None:
+        # Above the part of the curve that the number is as wide as.
+        height = float(nines(run.curves[run.own])[step >= step[-1] / 8].max())
         ax.annotate(
-            correlation_text(run.correlation), (step[-1], float(nines(run.correlation))), xytext=(-7, 0),
-            textcoords="offset points", ha="right", va="center", color=NORM_COLOURS[run.own], weight="bold",
+            correlation_text(run.correlation), (step[-1], height), xytext=(0, 4), textcoords="offset points",
+            ha="right", va="bottom", color=NORM_COLOURS[run.own], weight="bold",
         )  # fmt: skip
 
 
@@ -64,7 +66,7 @@ def _mark_settling(ax: Axes, run: Run) -> None:
         return
     bottom, top = ax.get_ylim()
     final = bottom if run.correlation is None else float(nines(run.correlation))
-    height = 0.86 if (final - bottom) / (top - bottom) > 0.9 else 1.0
+    height = 0.76 if (final - bottom) / (top - bottom) > 0.75 else 1.0
     ax.axvline(run.settled_at, color=QUIET, lw=0.8, ls=":")
     ax.annotate(
         "selection final", (run.settled_at, height), xycoords=("data", "axes fraction"), xytext=(-4, -2),
@@ -82,7 +84,7 @@ def correlation_figure(runs: dict[str, Run], width: float) -> Figure:
         figure, axes = panels(width, 3.2, len(runs))
         tops = [nines(curve).max() for run in runs.values() for curve in run.curves.values()]
         lowest = [nines(control.curves).min() for run in runs.values() for control in run.controls]
-        top, bottom = max([*tops, 1.0]) * 1.06, min([*lowest, -0.05]) - 0.05
+        top, bottom = max([*tops, 1.0]) * 1.14, min([*lowest, -0.05]) - 0.05
         for ax, run in zip(axes, runs.values(), strict=True):
             _draw_run(ax, run)
             step_axis(ax, run.trace.step[-1])

@@ -4,12 +4,12 @@ Attention of H heads to T tokens takes 4 H T^2 bytes a text and layer in float32
 computed. As many texts are **kept** as `memory` has room for, drawn at random, at least two: of these every report is
 made, layer by layer. The forward pass of each layer's turn ends at that layer, and as many layers share a pass as there
 is room for. The **other** texts are read once before that, in batches that fit too (:mod:`attsvm.pretrained.survey`);
-of their attention only what the selection report counts is noted. So the peak is
+of their attention only what the selection report counts is noted. Images and sounds are read like texts. So the peak is
 
 .. math:: \text{weights} + M + 8 B_k T d + 40 c B_k T^2 + 56 H L \min(n, 8192) \text{ bytes,}
 
 with M the `memory`, B_k texts kept, width d, c heads inspected at once (one a core), L layers and n queries of the
-other texts: it does not grow with the number of texts.
+other texts, and 340 MB a core for the probes of rotary heads: it does not grow with the number of texts.
 
 Heads that are done are written down as they come (:mod:`attsvm.pretrained.unfinished`), and the same inspection goes on
 from there.
@@ -63,8 +63,8 @@ class Inspection:
         Class of the model.
     texts : int
     kept : int
-        Texts whose attention was kept: of these are the SVMs, probes, types, ranks and examples. Of the others the
-        hardness and the places are noted, of a random sample of queries.
+        Texts, images or sounds whose attention was kept: of these are the SVMs, probes, types, ranks and examples. Of
+        the others the hardness and the places are noted, of a random sample of queries.
     heads : tuple of HeadFinding
     refused : tuple of RefusedHead
         Heads that could not be extracted or inspected, and why.
@@ -75,7 +75,7 @@ class Inspection:
         False when stopped early.
     seconds : float
     media : Media or None
-        The images or sounds that were read in place of texts; all of them are kept.
+        The images or sounds that were kept, where those were read in place of texts.
     """
 
     model: str
@@ -159,16 +159,17 @@ def inspect_model(
     calls = read.calls()
     indices = chosen_calls(calls.paths, None if layers is None else list(layers), model)
     room = memory // calls.bytes_of(read.length(calls))
-    kept, others = _kept(read.count, room if media is None else read.count, seed)
+    kept, others = _kept(read.count, room, seed)
+    media = None if media is None else media.take(kept)
     unfinished = Unfinished(resume, fingerprint(model, read.names, (queries, seed, memory, *indices)))
-    survey = Survey(model, tokenizer, calls.numbers, seed=seed)
+    survey = Survey(model, tokenizer, calls.numbers, read.inputs, media, seed=seed)
     done = unfinished.heads()
     complete = True
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
             if others:
                 step = max(1, room)
-                batches = [[texts[i] for i in others[start : start + step]] for start in range(0, len(others), step)]
+                batches = [others[start : start + step] for start in range(0, len(others), step)]
                 complete = survey.run(batches, indices, unfinished, progress, interval)
             if complete:
                 before = {(one.layer, one.head) for one in done}
@@ -224,20 +225,18 @@ class _Read:
         """What tells one reading from another."""
         if self._media is None:
             return self._texts
-        return [f"{name} {value.double().sum().item()}" for name, value in self._media.inputs.items()]
+        return [f"{item.name} {item.digest}" for item in self._media.items]
 
     def inputs(self, which: Sequence[int]) -> dict[str, Any]:
-        """Keyword arguments of the model for some of the texts; of media, which are kept as a whole, for all."""
+        """Keyword arguments of the model for some of the texts, images or sounds."""
         if self._media is None:
             return model_inputs(self._model, [self._texts[i] for i in which], self._tokenizer)
-        return on_device(self._media.inputs, self._model)
+        return on_device(self._media.read(which), self._model)
 
     def calls(self) -> _Calls:
         """Run the model on its shortest text and list the attention calls."""
         shortest = min(range(self.count), key=lambda i: len(self._texts[i])) if self._media is None else 0
         batch = self.inputs([shortest])
-        if self._media is not None:
-            batch = {name: value[:1] for name, value in batch.items()}
         heads: list[int] = []
         lengths: list[int] = []
         dtypes: set[torch.dtype] = set()

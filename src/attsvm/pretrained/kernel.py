@@ -41,8 +41,9 @@ VANISHED = 1e-12
 # Margins may fall short by this on a working set; where the squared norm, in parts of the shortest that one constraint
 # asks for, is larger, rounding decides whether there is a W at all, and one exchange at a time tells.
 SLOPE, LONG = 1e-12, 1e8
-# Entries of what the queries hold of W that are kept at once, and of the W of some queries.
-HELD_ENTRIES, CHUNK_ENTRIES = 32_000_000, 4_000_000
+# Entries of what the queries hold of W that are kept at once, and of other arrays that are made block by block: 16 MB
+# the allocator hands out again, more it gets from the system and clears each time.
+HELD_ENTRIES, CHUNK_ENTRIES = 32_000_000, 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,6 +287,11 @@ class Formed:
             products[row] *= of_queries[query]
         return products
 
+    def turn(self, head: AttentionHead) -> None:
+        """Turn the weighted products of tokens without positions, and no additive term, into those of a rotary head."""
+        rho = position_features(head, self.rows, self.columns)
+        _multiply(self._whole, rho, rho)
+
     def at(self, columns: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """Places among the M of one token each of the queries, or of some of them."""
         return self._place[np.arange(len(self._place)) if rows is None else rows, columns]
@@ -384,8 +390,16 @@ def features(head: AttentionHead, rows: np.ndarray, columns: np.ndarray) -> Feat
 def _between(a: Features, b: Features) -> np.ndarray:
     """Inner products of lifted tokens, without those of the queries."""
     products = a.x @ b.x.T
-    products *= a.rho @ b.rho.T
+    if a.rho.shape[1] > 1:  # a single feature is 1
+        _multiply(products, a.rho, b.rho)
     return products if a.c is None or b.c is None else products + np.outer(a.c, b.c)
+
+
+def _multiply(products: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+    """Multiply by the inner products of two sets of rows, in place and a block at a time."""
+    step = max(1, CHUNK_ENTRIES // len(b))
+    for start in range(0, len(a), step):
+        products[start : start + step] *= a[start : start + step] @ b.T
 
 
 def _signed(dual: np.ndarray, selected: np.ndarray) -> np.ndarray:
@@ -423,12 +437,13 @@ def _scores(head: AttentionHead, source: AttentionHead, signed: np.ndarray) -> n
 
 def _held(source: AttentionHead, signed: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the part of W that each of some queries holds, sum_t signed rho x^T, (rows, F, d)."""
-    parts = []
-    for i in rows:
+    width = position_features(source, np.zeros(1, int), np.zeros(1, int)).shape[1]
+    out = np.empty((len(rows), width, source.tokens.shape[2]))
+    for part, i in zip(out, rows, strict=True):
         columns = np.flatnonzero(signed[i])
         rho = position_features(source, np.full(len(columns), i), columns)
-        parts.append((rho * signed[i, columns, None]).T @ source.tokens[source.sequence[i], columns])
-    return np.stack(parts)
+        np.matmul((rho * signed[i, columns, None]).T, source.tokens[source.sequence[i], columns], out=part)
+    return out
 
 
 def _solve_working_set(gram: np.ndarray, guess: np.ndarray, C: float | None) -> np.ndarray | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd
@@ -39,12 +40,15 @@ class Medium:
         Largest amplitude of a sound, stretch by stretch, relative to the loudest.
     seconds : float or None
         What all of the time axis is long, silence that the model is given included.
+    digest : str
+        Of the file's bytes.
     """
 
     name: str
     picture: bytes | None = None
     envelope: np.ndarray | None = None
     seconds: float | None = None
+    digest: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,22 +68,32 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Media:
-    """What a model of images or sound is run on.
+    """What a model of images or sound is run on; of the files, only what is drawn of them is in memory.
 
     Attributes
     ----------
     kind : {"images", "audio"}
-    inputs : dict
-        Keyword arguments of the model.
     items : tuple of Medium
     sides : tuple of int, or None
         Rows and columns of patches.
+    read : callable
+        Reads some of the files, by number, into keyword arguments of the model.
     """
 
     kind: MediaKind
-    inputs: dict[str, Any]
     items: tuple[Medium, ...]
     sides: tuple[int, int] | None
+    read: Callable[[Sequence[int]], dict[str, Any]]
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Keyword arguments of the model for all of them."""
+        return self.read(range(len(self.items)))
+
+    def take(self, which: Sequence[int]) -> Media:
+        """Keep some of them, in that order."""
+        items = tuple(self.items[i] for i in which)
+        return replace(self, items=items, read=lambda some: self.read([which[i] for i in some]))
 
     def parts(self, count: int) -> Parts | None:
         """Say where that many tokens are; None where they are no grid of the image."""
@@ -160,48 +174,69 @@ def _images(paths: Sequence[Path], model: Any, source: str) -> Media:
     channels = int(getattr(config, "num_channels", 3))
     settings = _settings(source)
     mean, spread = (np.array(settings.get(name, [0.5] * channels)) for name in ("image_mean", "image_std"))
-    pixels, items = [], []
-    for path in paths:
+
+    def opened(path: Path) -> Any:
         try:
-            image = image_module.open(path).convert("RGB" if channels == 3 else "L")
+            return image_module.open(path).convert("RGB" if channels == 3 else "L").resize((width, height))
         except OSError as error:
             raise ValueError(f"{path} could not be read as an image.") from error
-        own = np.asarray(image.resize((width, height)), dtype=np.float64).reshape(height, width, channels) / 255.0
-        pixels.append(((own - mean) / spread).transpose(2, 0, 1))
-        small, file = image.resize((width, height)), io.BytesIO()
+
+    def read(which: Sequence[int]) -> dict[str, Any]:
+        pixels = []
+        for i in which:
+            own = np.asarray(opened(paths[i]), dtype=np.float64).reshape(height, width, channels) / 255.0
+            pixels.append(((own - mean) / spread).transpose(2, 0, 1))
+        return {"pixel_values": torch.from_numpy(np.stack(pixels)).float()}
+
+    items = []
+    for path in paths:
+        small, file = opened(path), io.BytesIO()
         small.thumbnail((THUMBNAIL, THUMBNAIL))
         small.save(file, format="PNG")
-        items.append(Medium(path.name, picture=file.getvalue()))
-    values = torch.from_numpy(np.stack(pixels)).float()
-    return Media("images", {"pixel_values": values}, tuple(items), (height // down, width // across))
+        items.append(Medium(path.name, picture=file.getvalue(), digest=_digest(path)))
+    return Media("images", tuple(items), (height // down, width // across), read)
 
 
 def _sounds(paths: Sequence[Path], model: Any, source: str) -> Media:
     """Bring sounds to 16,000 samples a second and to equal length; make features of them where the model reads any."""
-    waves = [_wave(path) for path in paths]
-    longest = max(map(len, waves))
-    if getattr(model, "main_input_name", "") == "input_features":
-        extractor = _extractor(source, model)
-        features = extractor(waves, sampling_rate=RATE, return_tensors="pt")["input_features"].float()
-        seconds = float(getattr(extractor, "n_samples", longest)) / RATE
-        inputs: dict[str, Any] = {"input_features": features}
-        if getattr(model.config, "is_encoder_decoder", False):
-            start = model.config.decoder_start_token_id
-            inputs["decoder_input_ids"] = torch.full((len(waves), 1), start, dtype=torch.long)
-    else:
-        seconds = longest / RATE
-        padded = np.zeros((len(waves), longest))
-        visible = np.zeros((len(waves), longest), dtype=np.int64)
-        for row, wave in enumerate(waves):
-            padded[row, : len(wave)] = (wave - wave.mean()) / np.sqrt(wave.var() + 1e-7)
-            visible[row, : len(wave)] = 1
-        inputs = {"input_values": torch.from_numpy(padded).float(), "attention_mask": torch.from_numpy(visible)}
+    longest = max(len(_wave(path)) for path in paths)
+    featured = getattr(model, "main_input_name", "") == "input_features"
+    extractor = _extractor(source, model) if featured else None
+    seconds = float(getattr(extractor, "n_samples", longest)) / RATE
+
+    def read(which: Sequence[int]) -> dict[str, Any]:
+        waves = [_wave(paths[i]) for i in which]
+        return _padded(waves, longest) if extractor is None else _features(waves, extractor, model)
+
     whole = round(seconds * RATE)
     items = tuple(
-        Medium(path.name, envelope=_envelope(wave, whole), seconds=seconds)
-        for path, wave in zip(paths, waves, strict=True)
+        Medium(path.name, envelope=_envelope(_wave(path), whole), seconds=seconds, digest=_digest(path))
+        for path in paths
     )
-    return Media("audio", inputs, items, None)
+    return Media("audio", items, None, read)
+
+
+def _features(waves: Sequence[np.ndarray], extractor: Any, model: Any) -> dict[str, Any]:
+    """Make features, and the token that starts a decoder."""
+    features = extractor(waves, sampling_rate=RATE, return_tensors="pt")["input_features"].float()
+    if not getattr(model.config, "is_encoder_decoder", False):
+        return {"input_features": features}
+    start = torch.full((len(waves), 1), model.config.decoder_start_token_id, dtype=torch.long)
+    return {"input_features": features, "decoder_input_ids": start}
+
+
+def _padded(waves: Sequence[np.ndarray], longest: int) -> dict[str, Any]:
+    """Bring waves to mean zero, variance one and equal length."""
+    padded = np.zeros((len(waves), longest))
+    visible = np.zeros((len(waves), longest), dtype=np.int64)
+    for row, wave in enumerate(waves):
+        padded[row, : len(wave)] = (wave - wave.mean()) / np.sqrt(wave.var() + 1e-7)
+        visible[row, : len(wave)] = 1
+    return {"input_values": torch.from_numpy(padded).float(), "attention_mask": torch.from_numpy(visible)}
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _wave(path: Path) -> np.ndarray:

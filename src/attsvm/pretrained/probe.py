@@ -226,21 +226,24 @@ def fit_selection(
     fitted, columns = _fitted(train, train.selected if permuted is None else permuted, rng)
     own = (columns == train.selected[:, None]).argmax(axis=1)
     fit = _logistic if method == "logistic" else _svm
+    content = distance = None
     if head.rotary:
-        fit = partial(_svm, products=_products(fitted))
+        seen = _content(fitted)
+        products = _products(seen)
+        by_content = _svm(seen, own, time_limit, products)[0]
+        by_distance = _svm(_distance(fitted), own, time_limit)[0]
+        content = _agreement(by_content(_content(test)), test.selected)
+        distance = _agreement(by_distance(_distance(test)), test.selected)
+        if isinstance(products, Formed) and head.bias is None:
+            products.turn(fitted)
+        else:
+            products = _products(fitted)
+        fit = partial(_svm, products=products)
     W, dual = fit(fitted, own, time_limit)
     control = np.nan
     if permuted is not None:
         shuffled, _ = fit(fitted, (columns == permuted[:, None]).argmax(axis=1), time_limit)
         control = _agreement(shuffled(test), test.selected)
-    content = distance = None
-    if head.rotary:
-        del fit  # and its products
-        seen = _content(fitted)
-        by_content = _svm(seen, own, time_limit, _products(seen))[0]
-        by_distance = _svm(_distance(fitted), own, time_limit)[0]
-        content = _agreement(by_content(_content(test)), test.selected)
-        distance = _agreement(by_distance(_distance(test)), test.selected)
     everywhere = None
     if dual is not None:
         everywhere = np.zeros(train.mask.shape)

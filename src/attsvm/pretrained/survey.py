@@ -1,4 +1,4 @@
-"""One reading of many texts, of which only the numbers of a sample of queries are noted."""
+"""One reading of many texts, images or sounds, of which only the numbers of a sample of queries are noted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attsvm.pretrained.activations import tokens
 from attsvm.pretrained.activations.recording import AttentionCall, Stream
 from attsvm.pretrained.activations.sources import explain
 from attsvm.pretrained.activations.tracing import record
-from attsvm.pretrained.inputs import model_inputs
+from attsvm.pretrained.media import Media
 from attsvm.pretrained.reader import SINKS
 from attsvm.pretrained.selectivity import QueryNumbers, numbers_of
 from attsvm.pretrained.unfinished import Unfinished
@@ -32,11 +32,25 @@ class Survey:
     model, tokenizer
     layers : sequence of int
         The layer of every attention call.
+    inputs : callable
+        Makes keyword arguments of the model for some of the texts, images or sounds, by number.
+    media : Media, optional
+        Says which tokens of images or sounds are no part of them.
     seed : int
     """
 
-    def __init__(self, model: Any, tokenizer: Any, layers: Sequence[int], *, seed: int) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        layers: Sequence[int],
+        inputs: Callable[[Sequence[int]], dict[str, Any]],
+        media: Media | None = None,
+        *,
+        seed: int,
+    ) -> None:
         self._model, self._tokenizer, self._layers, self._seed = model, tokenizer, layers, seed
+        self._inputs, self._media = inputs, media
         self._numbers: dict[tuple[int, int], list[QueryNumbers]] = {}
         self._self_attention: dict[int, bool] = {}
 
@@ -46,17 +60,17 @@ class Survey:
 
     def run(
         self,
-        batches: Sequence[Sequence[str]],
+        batches: Sequence[Sequence[int]],
         indices: Sequence[int],
         unfinished: Unfinished,
         progress: Callable[[str, float], object] | None,
         interval: float,
     ) -> bool:
-        """Read batches of texts, from where an earlier run was stopped; tell whether all were read.
+        """Read batches, from where an earlier run was stopped; tell whether all were read.
 
         Parameters
         ----------
-        batches : sequence of sequence of str
+        batches : sequence of sequence of int
         indices : sequence of int
             Attention calls to note.
         unfinished : Unfinished
@@ -76,15 +90,15 @@ class Survey:
             unfinished.write_survey(self._arrays(read))
         return read == len(batches)
 
-    def _read(self, texts: Sequence[str], indices: Sequence[int], share: float, rng: np.random.Generator) -> None:
-        batch = model_inputs(self._model, texts, self._tokenizer)
+    def _read(self, which: Sequence[int], indices: Sequence[int], share: float, rng: np.random.Generator) -> None:
+        batch = self._inputs(which)
         streams: list[Stream] = []
         # Of each text as many queries as of any other, whatever the batch.
-        count = max(1, round(share * len(texts)))
+        count = max(1, round(share * len(which)))
 
         def keep(call: AttentionCall) -> None:
             streams.append(call.stream)
-            self._note(call, streams, count, rng)
+            self._note(call, streams, len(which), count, rng)
 
         record(self._model, batch, lambda index, path: index in indices, keep=keep, until=max(indices))
 
@@ -101,14 +115,23 @@ class Survey:
                 break
         return self._self_attention[call.index]
 
-    def _note(self, call: AttentionCall, streams: list[Stream], count: int, rng: np.random.Generator) -> None:
+    def _special(self, ids: np.ndarray | None, shape: tuple[int, int], read: int) -> np.ndarray | None:
+        """Mark the tokens that a tokenizer adds, or that are no part of an image or a sound, (B, T)."""
+        if ids is not None:
+            return None if self._tokenizer is None else np.isin(ids, list(self._tokenizer.all_special_ids))
+        parts = None if self._media is None or shape[0] != read else self._media.parts(shape[1])
+        return None if parts is None else np.broadcast_to([box is None for box in parts.boxes], shape)
+
+    def _note(
+        self, call: AttentionCall, streams: list[Stream], read: int, count: int, rng: np.random.Generator
+    ) -> None:
         visible, _ = tokens.read_mask(call)
         own = self._reads_itself(call)
         asking = tokens.asking(call, visible, self_attention=own)
         stream = tokens.key_stream(call, streams, self_attention=own)
         places = tokens.text_places(visible, asking, stream)
-        ids = tokens.identifiers(stream, (call.key.shape[0], call.key.shape[2]))
-        special = None if ids is None else np.isin(ids, list(self._tokenizer.all_special_ids))
+        shape = call.key.shape[0], call.key.shape[2]
+        special = self._special(tokens.identifiers(stream, shape), shape, read)
         null = call.extras.get(SINKS) is not None
         several = np.stack(np.nonzero(asking & (visible.sum(axis=3) + null > 1).all(axis=1)))
         where = several[:, np.sort(rng.permutation(several.shape[1])[:count])]

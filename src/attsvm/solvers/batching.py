@@ -84,8 +84,6 @@ def solve_batch(
     if not 0 < tol < 1:
         raise ValueError(f"tol is {tol!r}; a number between 0 and 1 was expected.")
     stack = problems if isinstance(problems, ProblemBatch) else _stack(problems)
-    if scheduler is not None:
-        return _on_cluster(problems, stack, measure, tol, scheduler, watch)
     B, n, T, d = stack.tokens.shape
     dz = stack.queries.shape[2]
     W, dual, margins = np.empty((B, d, dz)), np.empty((B, n, T)), np.empty((B, n, T))
@@ -104,7 +102,8 @@ def solve_batch(
         alone_work = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work((min(d, n * T), min(dz, n)), n * (T - 1))
     operations = B * work(n, T, d, dz)
     if (
-        solve_stack is not None
+        scheduler is None
+        and solve_stack is not None
         and compiles(entry, operations, patience)
         and not spares(entry, operations, B * alone_work, patience)
     ):
@@ -124,8 +123,13 @@ def solve_batch(
     status[contradictory], W[contradictory] = Status.INFEASIBLE, np.nan
     objective[contradictory] = gap[contradictory] = np.inf
     margins[contradictory[:, None, None] & stack.mask] = 0.0
-    # One after the other: measured in the nuclear norm, threads that wait for the interpreter were a third slower.
-    alone = {int(b): solve(problems[int(b)], norm, tol=tol) for b in np.flatnonzero(state == OPEN)}
+    if scheduler is not None:
+        # A norm is told by what it is, which a copy from another process is not.
+        answers = _on_cluster(stack, measure, tol, scheduler)
+        alone = {b: replace(one, problem=problems[b], norm=measure) for b, one in enumerate(answers)}
+    else:
+        # One after the other: measured in the nuclear norm, threads that wait for the interpreter were a third slower.
+        alone = {int(b): solve(problems[int(b)], norm, tol=tol) for b in np.flatnonzero(state == OPEN)}
     for b, solution in alone.items():
         W[b] = solution.certified.W if np.isfinite(solution.objective) else np.nan
         proof, status[b] = solution.certificate, solution.status
@@ -159,14 +163,7 @@ def solve_batch(
     )
 
 
-def _on_cluster(
-    problems: ProblemBatch | Sequence[SelectionProblem],
-    stack: ProblemBatch,
-    norm: Norm,
-    tol: float,
-    scheduler: str,
-    watch: Stopwatch,
-) -> BatchSolution:
+def _on_cluster(stack: ProblemBatch, norm: Norm, tol: float, scheduler: str) -> list[Solution]:
     """Share a batch out among the workers of a cluster, in several pieces each."""
     with remote_client(scheduler) as client:
         workers = len(client.scheduler_info(n_workers=-1)["workers"])
@@ -177,30 +174,7 @@ def _on_cluster(
             client.submit(_piece, tuple(array[first:last] for array in data), norm, tol, pure=False)
             for first, last in pairwise(bounds)
         ]
-        solutions = [solution for piece in gathered(client, futures, futures) for solution in piece]
-    kind = stack.kind if isinstance(problems, ProblemBatch) else problems[0].kind
-
-    def certified(b: int) -> Solution:
-        # A norm is told by what it is, which a copy from another process is not.
-        return replace(solutions[b], problem=problems[b], norm=norm)
-
-    proofs = [solution.certificate for solution in solutions]
-    pairs = [solution.certified for solution in solutions]
-    solved = [np.isfinite(pair.objective) for pair in pairs]
-    return BatchSolution(
-        problems=problems,
-        norm=norm,
-        W=kind.restore(
-            np.stack([p.W if s else np.full(p.W.shape, np.nan) for p, s in zip(pairs, solved, strict=True)])
-        ),
-        dual=kind.restore(np.stack([p.dual if f is None else f.dual for p, f in zip(pairs, proofs, strict=True)])),
-        margins=kind.restore(np.where(stack.mask, np.stack([pair.margins for pair in pairs]), np.inf)),
-        objective=np.array([solution.objective for solution in solutions]),
-        gap=np.array([solution.gap for solution in solutions]),
-        status=np.array([solution.status for solution in solutions], dtype=object),
-        seconds=watch.seconds,
-        certified=certified,
-    )
+        return [solution for piece in gathered(client, futures, futures) for solution in piece]
 
 
 def _piece(data: tuple[np.ndarray, ...], norm: Norm, tol: float) -> list[Solution]:

@@ -81,6 +81,10 @@ DEPENDENT = 2
 SLOW = 0.95
 # Newton from a pair with a gap above this would change most of its support; passes improve it at less cost.
 NEARBY, WARM_ROUNDS = 0.1, 4
+# Multipliers over entries of W from which exchanges with one factor to begin with take Newton's place there. Planted in
+# shards: (20000, 64, 64), .998 at the end, 5 processor seconds for the last rounds where Newton had not ended in 78,
+# (2000, 16, 32), .98, .2 instead of .3. At .6 to .8 (classes, several, planted (600, 16, 40)) both take as long.
+NEARLY_SQUARE = 0.9
 # Nuclear: first-order steps to a gap of 1e-3 grow as the root of a condition number, ||A||^2 |lam| / sqrt(supports) of
 # the Frobenius solution with margin one: near 30 times that root on the benchmark instances that got there. Random
 # tokens took 8 to 16 steps, hidden states 50 to 100; digits, where this says thousands, had not arrived after 3000.

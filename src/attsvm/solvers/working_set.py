@@ -210,13 +210,16 @@ def _regroup(
     return nearest
 
 
-def smallest_of_each(margins: np.ndarray, among: np.ndarray, count: int) -> np.ndarray:
-    """Mark the ``count`` smallest margins of each row among the marked ones, (rows, T)."""
-    values = np.where(among, margins, np.inf)
-    count = min(count, values.shape[1])
-    nearest = np.argpartition(values, count - 1, axis=1)[:, :count]
-    smallest = np.zeros(values.shape, dtype=bool)
-    np.put_along_axis(smallest, nearest, np.isfinite(np.take_along_axis(values, nearest, axis=1)), axis=1)
+def smallest_of_each(values: np.ndarray, among: np.ndarray, count: int) -> np.ndarray:
+    """Mark the smallest ``count`` of the marked values of each row, (rows, T)."""
+    busy = np.flatnonzero(among.sum(axis=1) > count)
+    if not len(busy):
+        return among
+    smallest = among.copy()
+    inside = np.where(among[busy], values[busy], np.inf)
+    marks = np.zeros(inside.shape, dtype=bool)
+    np.put_along_axis(marks, np.argpartition(inside, count - 1, axis=1)[:, :count], True, axis=1)
+    smallest[busy] &= marks
     return smallest
 
 

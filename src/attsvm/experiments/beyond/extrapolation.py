@@ -10,8 +10,8 @@ for ever as between the last two records, by :math:`\Delta` a record, what is to
 
 as with the constant ratio :math:`q + \Delta/(1-q)`, and :math:`1/(1-q)` is 1.5 at :math:`k^{-1}`, 2.3 at
 :math:`k^{-1/2}` and 3.6 at the slowest power that is trusted. So the limit of one instance is taken to lie between the
-values for the ratios :math:`q \pm 3\Delta` (:data:`CAUTION`). Ratios near one can be a logarithm's, whose limit may be
-anything: where the upper one is above :data:`STEEPEST` a share that still rises may end anywhere up to one.
+values for the ratios :math:`q \pm 3\Delta` (:data:`CAUTION`). From :data:`STEEPEST` on, the upper one may be a
+logarithm's: then it is :data:`SLOWEST`.
 
 The interval of a mean over instances goes from the lower end of Student's interval of the instances' lower ends to the
 upper end of that of their upper ends (as for any partially identified mean: Horowitz, Manski, *J. American Statistical
@@ -30,13 +30,13 @@ from attsvm.experiments.statistics import mean_interval
 
 CAUTION = 3.0
 """How many times the drift of the ratio between the last two records is allowed on either side: the least integer with
-which the interval held the limits of synthetic curves as often as it says, fixed before it saw a curve of the atlas."""
+which the interval held the limits of synthetic curves as often as it says."""
 
 STEEPEST = 0.72
-"""Ratio of gains, half a decade apart, from which a logarithm is not excluded: k^-0.29."""
+"""Ratio of gains, half a decade apart, up to which powers are trusted: k^-0.29."""
 
-STILL = 1e-3
-"""Gain that counts as none."""
+SLOWEST = 8 / 9
+"""Ratio with which eight gains are still to come. Of a shortfall 1/log k at ten thousand steps there come seven."""
 
 
 def bounds_of_limits(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -50,8 +50,7 @@ def bounds_of_limits(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     low, high : ndarray, shape (instances,)
-        High is one for a share that rises too evenly for any limit to be excluded, and may be above one for others.
-        Low is zero for a share that falls so evenly.
+        High may be above one.
 
     Raises
     ------
@@ -64,21 +63,18 @@ def bounds_of_limits(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     last = shares[:, -1]
     ratio, before = _quotient(third, second), _quotient(second, first)
     drift = np.where(before > 0, CAUTION * np.abs(ratio - before), np.inf)
-    fast, slow = np.clip(ratio - drift, 0.0, STEEPEST), np.minimum(ratio + drift, STEEPEST)
+    fast = np.clip(ratio - drift, 0.0, SLOWEST)
+    slow = np.where(ratio + drift > STEEPEST, SLOWEST, ratio + drift)
     near, far = (last + third * q / (1 - q) for q in (fast, slow))
-    even = (ratio + drift > STEEPEST) & (np.abs(third) > STILL)
-    far = np.where(even, np.where(third > 0, np.maximum(near, 1.0), np.minimum(near, 0.0)), far)
-    # A share that turned round, or stands still, is within what the slowest trusted rate would still add.
+    # A share that turned round, or stands still, stays within what the slowest trusted power would still add.
     turned = ~(ratio > 0)
     reach = STEEPEST / (1 - STEEPEST) * np.maximum(np.abs(second), np.abs(third))
-    return (
-        np.where(turned, last - reach, np.minimum(near, far)),
-        np.where(turned, last + reach, np.maximum(near, far)),
-    )
+    low = np.where(turned, last - reach, np.minimum(near, far))
+    return low, np.where(turned, last + reach, np.maximum(near, far))
 
 
 def limit_interval(shares: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % interval of the mean limit, cut at one.
+    """Return the 95 % interval of the mean limit, whose upper end is at most one.
 
     Parameters
     ----------

@@ -93,6 +93,28 @@ class Terms:
         deficit = np.where(self.rejected, np.maximum(shortfall, 0.0), 0.0)
         return deficit / self.shift if self.shift > 0 else np.where(deficit > 0, self.upper, 0.0)
 
+    def central(self, shortfall: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Slack s, multiplier lam, loss xi and its multiplier C - lam on the central path at c - A(V), each (n, T).
+
+        With u = c - A(V) the equations xi - s = u, s lam = mu and, for the hinge, xi (C - lam) = mu, for its square
+        xi = lam/(2C), leave one quadratic equation a token. The last two are 0 and 1 where the loss has no slack of its
+        own; u must be negative for the hard margin.
+        """
+        half, nothing = 0.5 * shortfall, np.zeros(shortfall.shape)
+        if np.isfinite(self.upper):
+            # mu/s + mu/(s + u) = C, and the two roots are the distances from e = mu/C.
+            e = mu / self.upper
+            up = np.hypot(e, half) + np.abs(half)
+            down = e * (e / up)
+            slack, loss = e + np.where(half > 0, down, up), e + np.where(half > 0, up, down)
+            return slack, mu / slack, loss, mu / loss
+        if self.shift > 0:
+            # shift lam - mu / lam = u
+            root = np.hypot(half, np.sqrt(mu * self.shift)) + np.abs(half)
+            dual = np.where(half > 0, root / self.shift, mu / root)
+            return mu / dual, dual, nothing, nothing + 1.0
+        return -shortfall, -mu / shortfall, nothing, nothing + 1.0
+
     def may_stay(self, pull: np.ndarray) -> bool:
         """Whether V = 0 may be optimal, given the pull (d, dz) of its multipliers: their dual norm is one at most."""
         # <M, M> / |M| bounds the dual norm of M from below, at less cost than itself.

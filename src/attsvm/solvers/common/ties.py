@@ -15,6 +15,8 @@ from attsvm.core.reduction import Reduced
 
 # Maps a right-hand side (p, r) to x (p, r) and the ties' nu (k,).
 Solver = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+# Maps a right-hand side (N,) and what the ties' rows are to be, (k,) or a number, to x (N,) and nu (k,).
+Bordered = Callable[[np.ndarray, np.ndarray | float], tuple[np.ndarray, np.ndarray]]
 # Singular values of the unit rows below this part of the largest are rounding.
 RANK = 1e-12
 
@@ -52,24 +54,14 @@ class Ties:
         return np.vstack([inequalities, self.basis]) if len(self.basis) else inequalities
 
     def eliminate(self, inverse: Callable[[np.ndarray], np.ndarray]) -> Solver:
-        """Solve K x - B^T nu = r with Bx = 0, from what solves with K for vectors and columns (p r,), (p r, k).
+        """Solve K x - B^T nu = r with Bx = 0, x and r (p, r); see :func:`eliminated`."""
+        solve = eliminated(inverse, self.basis)
 
-        Raises
-        ------
-        scipy.linalg.LinAlgError
-            When rounding makes B K^-1 B^T indefinite.
-        """
-        if not len(self.basis):
-            return lambda rhs: (inverse(rhs.ravel()).reshape(rhs.shape), np.zeros(0))
-        inverse_rows = inverse(self.basis.T)
-        small = cho_factor(self.basis @ inverse_rows, lower=True, check_finite=False)
+        def on_ties(rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            x, tie = solve(rhs.ravel(), 0.0)
+            return self.project(x.reshape(rhs.shape)), tie
 
-        def solve(rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            x = inverse(rhs.ravel())
-            tie = -cho_solve(small, self.basis @ x, check_finite=False)
-            return self.project((x + inverse_rows @ tie).reshape(rhs.shape)), tie
-
-        return solve
+        return on_ties
 
     def adjoint(self, tie: np.ndarray) -> np.ndarray:
         """Return B^T nu as a matrix (p, r)."""
@@ -84,6 +76,27 @@ class Ties:
     def from_multipliers(self, dual: np.ndarray) -> np.ndarray:
         """Return the nu (k,) that pulls like the tied part of multipliers (n, T)."""
         return self.basis @ self._reduced.adjoint(np.where(self._reduced.tied, dual, 0.0)).ravel()
+
+
+def eliminated(inverse: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> Bordered:
+    """Solve K x - R^T nu = r with Rx as asked, from what solves with K for vectors and columns (N,), (N, k).
+
+    Raises
+    ------
+    scipy.linalg.LinAlgError
+        When rounding makes R K^-1 R^T indefinite.
+    """
+    if not len(rows):
+        return lambda rhs, asked: (inverse(rhs), np.zeros(0))
+    lifted = inverse(rows.T)
+    small = cho_factor(rows @ lifted, lower=True, check_finite=False)
+
+    def solve(rhs: np.ndarray, asked: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+        x = inverse(rhs)
+        tie = cho_solve(small, asked - rows @ x, check_finite=False)
+        return x + lifted @ tie, tie
+
+    return solve
 
 
 def _row_space(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -189,10 +189,9 @@ def nonnegative_least_squares(gram, cost, free, start, tol, max_iter):
         Negative when max_iter was reached.
     """
     m = len(cost)
-    passive, slope = empty_set(m), np.empty(m)
+    passive = empty_set(m)
     L, members, signless, values = passive.factor, passive.members, passive.free, passive.values
-    idle, blocked = np.ones(m, dtype=np.bool_), np.zeros(m, dtype=np.bool_)
-    size, entered = np.int64(0), -1  # for a literal 0 numba would compile the callees once more
+    size = np.int64(0)  # for a literal 0 numba would compile the callees once more
     for equalities in (True, False):
         for k in range(m):
             if free[k] == equalities and (free[k] or start[k] > 0.0):
@@ -201,8 +200,38 @@ def nonnegative_least_squares(gram, cost, free, start, tol, max_iter):
                 if append(passive, size, gram[k, k], cost[k]):
                     members[size], signless[size], values[size] = k, free[k], start[k]
                     size += 1
-    steps = 0
-    while steps < max_iter:
+    size, steps, ended = exchange_by_gram(gram, cost, free, passive, size, tol, max_iter)
+    dual = np.zeros(m)
+    for a in range(size):
+        dual[members[a]] = values[a]
+    return dual, (steps if ended else -max_iter)
+
+
+@kernel(fastmath=FAST)
+def exchange_by_gram(gram, cost, free, passive, size, tol, patience):
+    """Exchange constraints one by one until no multiplier wants to grow, and none to turn negative.
+
+    Parameters
+    ----------
+    gram, cost, free, tol
+        As above.
+    passive : PassiveSet
+        With room for all that are independent; it is left as the last step has it.
+    size : int
+        How many members there are.
+    patience : int
+        Steps at most.
+
+    Returns
+    -------
+    size, steps : int
+    ended : bool
+    """
+    m, capacity = len(cost), len(passive.members)
+    L, members, signless, values = passive.factor, passive.members, passive.free, passive.values
+    slope, idle, blocked = np.empty(m), np.ones(m, dtype=np.bool_), np.zeros(m, dtype=np.bool_)
+    steps, entered = 0, -1
+    while steps < patience:
         steps += 1
         size = settle(passive, size)
         for k in range(m):
@@ -221,17 +250,14 @@ def nonnegative_least_squares(gram, cost, free, start, tol, max_iter):
                 if idle[k] and not free[k] and not blocked[k] and slope[k] > best:
                     best, entered = slope[k], k
             if entered < 0:
-                break
+                return size, steps, True
             blocked[entered] = True
+            if size == capacity:
+                continue
             for a in range(size):
                 L[size, a] = gram[members[a], entered]
             if append(passive, size, gram[entered, entered], cost[entered]):
                 members[size], signless[size], values[size] = entered, False, 0.0
                 size += 1
                 break
-        if entered < 0:
-            break
-    dual = np.zeros(m)
-    for a in range(size):
-        dual[members[a]] = values[a]
-    return dual, (steps if entered < 0 else -max_iter)
+    return size, steps, False

@@ -20,6 +20,7 @@ from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.coordinate_descent import CoordinateDescent, operations, sweeps
+from attsvm.solvers.frobenius.gram_active_set import nearly_square, solve_by_gram
 from attsvm.solvers.frobenius.newton import newton, onto_bounds
 from attsvm.solvers.frobenius.priced_active_set import solve_by_prices
 from attsvm.solvers.interior_point.engine import CENTRE
@@ -81,7 +82,7 @@ def solve_setting(
             return None
         if control.dual is not None:
             dual = control.dual.copy()
-        if control.state.gap < NEARBY:
+        if control.state.gap < NEARBY or _suits_gram(setting, dual):
             certificate = take_turns([Turn(*_finishing(setting, control, dual), np.inf)], control)
             if certificate is not None or control.solved or control.stopped:
                 return certificate
@@ -132,10 +133,17 @@ def _suits_exchanges(setting: Setting, dual: np.ndarray) -> bool:
     return _few_supports(setting, dual, 2 if bound > SUSPICIOUS_NORM else 1)
 
 
+def _suits_gram(setting: Setting, dual: np.ndarray) -> bool:
+    """Whether from these multipliers exchanges with one factor to begin with end sooner than Newton."""
+    return _takes_exchanges(setting) and not _few_supports(setting, dual) and nearly_square(setting, dual)
+
+
 def _finishing(setting: Setting, control: Control, dual: np.ndarray) -> tuple[str, Steps]:
     """Name and set up what ends a run from multipliers near the solution."""
     if _takes_exchanges(setting) and _few_supports(setting, dual):
         return "active set", solve_by_prices(setting, control, dual, share=1.0)
+    if _suits_gram(setting, dual):
+        return "active set", solve_by_gram(setting, control, dual)
     return "Newton", newton(setting, dual, control, rounds=WARM_ROUNDS)
 
 

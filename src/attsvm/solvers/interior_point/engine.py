@@ -125,9 +125,6 @@ class SoftInteriorPoint:
         """Slacks and multipliers on the central path that fit the margins of V; stationarity is off.
 
         A hard margin that V violates starts from a slack of the size of the margin.
-
-        With u = c - A(V) the equations xi - s = u, s lam = mu and, for the hinge, xi (C - lam) = mu, for its square
-        xi = lam/(2C), leave one quadratic equation a token.
         """
         shortfall = np.where(self._inner, self.terms.cost - self.reduced.apply(V), 0.0)
         mu = centre * (self.terms.size(V) + self.terms.loss(shortfall)) / max(1, int(self._inner.sum()))
@@ -145,29 +142,16 @@ class SoftInteriorPoint:
             dual *= min(1.0, size / length) if length > 0 else 1.0
 
     def _fitting(self, shortfall: np.ndarray, mu: float) -> Slacks:
-        inner, upper, shift = self._inner, self.terms.upper, self.terms.shift
-        half = 0.5 * shortfall
-        one, nothing = np.ones(inner.shape), np.zeros(inner.shape)
-        if self._hinge:
-            # mu/s + mu/(s + u) = C, and the two roots are the distances from e = mu/C.
-            e = mu / upper
-            up = np.hypot(e, half) + np.abs(half)
-            down = e**2 / up
-            slack = e + np.where(half > 0, down, up)
-            loss = e + np.where(half > 0, up, down)
-            return Slacks(
-                np.where(inner, slack, one),
-                np.where(inner, mu / slack, nothing),
-                np.where(inner, loss, nothing),
-                np.where(inner, mu / loss, one),
-            )
-        if shift > 0:
-            # shift lam - mu / lam = u
-            root = np.hypot(half, np.sqrt(mu * shift)) + np.abs(half)
-            dual = np.where(half > 0, root / shift, mu / root)
-            return Slacks(np.where(inner, mu / dual, one), np.where(inner, dual, nothing), nothing, one)
-        slack = np.maximum(-shortfall, FLOOR * float(np.abs(self.terms.cost[inner]).max(initial=0.0)))
-        return Slacks(np.where(inner, slack, one), np.where(inner, mu / slack, nothing), nothing, one)
+        inner = self._inner
+        if self.terms.hard:
+            shortfall = np.minimum(shortfall, -FLOOR * float(np.abs(self.terms.cost[inner]).max(initial=0.0)))
+        slack, dual, loss, other = self.terms.central(shortfall, mu)
+        return Slacks(
+            np.where(inner, slack, 1.0),
+            np.where(inner, dual, 0.0),
+            np.where(inner, loss, 0.0),
+            np.where(inner, other, 1.0),
+        )
 
     def extend(self, setting: Setting) -> None:
         """Let rejected tokens of a larger working set join, on the central path of the present complementarity."""

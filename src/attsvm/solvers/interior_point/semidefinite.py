@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import solve_triangular
 
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.cholesky import factor
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.common.ties import Ties
+from attsvm.solvers.common.ties import Ties, eliminated
 from attsvm.solvers.interior_point.terms import FAR, Move
 from attsvm.solvers.schedule import FEW_CONSTRAINTS
 
@@ -174,11 +174,7 @@ class NuclearTerm(_Semidefinite):
         self._lower = np.linalg.cholesky(kernel)
         matrix = self._lower.T @ self._normal.form(self._theta) @ self._lower
         matrix[np.diag_indices(size)] += 1.0
-        self._solve = factor(0.5 * (matrix + matrix.T))
-        self._wide = self._ties.basis @ self._lower  # (k, p r)
-        if len(self._wide):
-            self._lifted = self._solve(self._wide.T)
-            self._small = cho_factor(self._wide @ self._lifted, lower=True, check_finite=False)
+        self._on_ties = eliminated(factor(0.5 * (matrix + matrix.T)), self._ties.basis @ self._lower)
 
     def direction(self, centre: float, before: ConeMove | None, g: np.ndarray, adjoint: np.ndarray) -> ConeMove:
         """Solve for the direction."""
@@ -187,21 +183,19 @@ class NuclearTerm(_Semidefinite):
         target = self._target(centre, before)
         F = (self._T @ target @ self._T.T)[:p, p:]
         lack = adjoint + self._ties.adjoint(self.tie) - self.pull
-        dual, tie = None, np.zeros(0)
+        dual = None
         if self._few:
             F = F + self._kernel(lack)
-            untied = -(basis @ (self.V + self._setting.prior + F).ravel())
-            found = self._solve(np.append((g - reduced.apply(F))[self._where], untied))
+        untied = -(basis @ (self.V + self._setting.prior + F).ravel())
+        if self._few:
+            both = self._solve(np.append((g - reduced.apply(F))[self._where], untied))
             dual = np.zeros(theta.shape)
-            dual[self._where], tie = found[: len(self._delta)], found[len(self._delta) :]
+            dual[self._where], tie = both[: len(self._delta)], both[len(self._delta) :]
             more = reduced.adjoint(dual) + self._ties.adjoint(tie)
             pull, V = lack + more, F + self._kernel(more)
         else:
-            w = self._solve(self._lower.T @ (reduced.adjoint(theta * (g - reduced.apply(F))) + lack).ravel())
-            if len(basis):
-                untied = -(basis @ (self.V + self._setting.prior + F).ravel())
-                tie = cho_solve(self._small, untied - self._wide @ w, check_finite=False)
-                w = w + self._lifted @ tie
+            pushed = reduced.adjoint(theta * (g - reduced.apply(F))) + lack
+            w, tie = self._on_ties(self._lower.T @ pushed.ravel(), untied)
             V = F + (self._lower @ w).reshape(p, r)
             pull = lack + reduced.adjoint(theta * (g - reduced.apply(V))) + self._ties.adjoint(tie)
         change = np.zeros((p + r, p + r))
@@ -287,17 +281,10 @@ class TiedNormal(Ties):
         matrix[:size, :size] = 2.0 * inner.reshape(size, size) + self._normal.form(theta)
         matrix[size, :size] = matrix[:size, size] = 2.0 * (P11 @ P12 + P12 @ P22).ravel()
         matrix[size, size] = float((P * P).sum())
-        inverse = factor(matrix)
-        wide = np.hstack([self.basis, np.zeros((len(self.basis), 1))])  # (k, p r + 1)
-        lifted = inverse(wide.T)
-        small = cho_factor(wide @ lifted, lower=True, check_finite=False) if len(wide) else None
+        on_ties = eliminated(factor(matrix), np.hstack([self.basis, np.zeros((len(self.basis), 1))]))
 
         def once(R: np.ndarray, a: float) -> tuple[np.ndarray, float, np.ndarray]:
-            x = inverse(np.append(R.ravel(), a))
-            tie = np.zeros(0)
-            if small is not None:
-                tie = -cho_solve(small, wide @ x, check_finite=False)
-                x = x + lifted @ tie
+            x, tie = on_ties(np.append(R.ravel(), a), 0.0)
             return self.project(x[:size].reshape(p, r)), float(x[size]), tie
 
         def solve(R: np.ndarray, a: float) -> tuple[np.ndarray, float, np.ndarray]:

@@ -161,29 +161,12 @@ class SmoothingPath:
         if not np.isfinite(V).all():
             return None
         terms, inner = self._terms, self._terms.rejected
-        u = np.where(inner, terms.cost - self._reduced.apply(V), 0.0)
-        half = 0.5 * u
-        if terms.hard:
-            slack = np.where(inner, -u, 1.0)
-            if not (slack > 0).all():
-                return None
-            dual = drift = mu / slack
-            theta = dual / slack
-        elif terms.shift > 0:
-            # shift lam - mu / lam = u
-            root = np.hypot(half, np.sqrt(mu * terms.shift)) + np.abs(half)
-            dual = np.where(half > 0, root / terms.shift, mu / root)
-            theta = 1.0 / (terms.shift + (mu / dual) / dual)
-            drift = theta * (mu / dual)
-        else:
-            # mu / s + mu / (s + u) = C, and the two roots are the distances from e = mu / C.
-            e = mu / terms.upper
-            up = np.hypot(e, half) + np.abs(half)
-            down = e * (e / up)
-            slack, loss = e + np.where(half > 0, down, up), e + np.where(half > 0, up, down)
-            dual = mu / slack
-            theta = 1.0 / (slack * (slack / mu) + loss * (loss / mu))
-            drift = -theta * u
+        u = np.where(inner, terms.cost - self._reduced.apply(V), -1.0)
+        if terms.hard and not (u < 0).all():
+            return None
+        slack, dual, loss, other = terms.central(u, mu)
+        theta = 1.0 / (slack / dual + (terms.shift if terms.shift > 0 else loss / other))
+        drift = theta * (slack - loss)
         dual, theta, drift = (np.where(inner, value, 0.0) for value in (dual, theta, drift))
         norm = self._smoothing(V, mu)
         return Point(V, norm, u, dual, theta, drift, norm.gradient - self._reduced.adjoint(dual))

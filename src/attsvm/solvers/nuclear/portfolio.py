@@ -9,6 +9,7 @@ Constraints that turn out violated join the working set.
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 
 import numpy as np
 
@@ -50,26 +51,34 @@ MAX_STEPS, JOIN_GAP = 150, 0.1
 CHUNK, FORCED_STEPS, WARM_STEPS = 50, 20_000, 60
 
 
-def solve_nuclear(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
+def solve_nuclear(
+    reduced: Reduced, control: Control, start: np.ndarray | None, *, method: str | None = None
+) -> np.ndarray | None:
     """Solve, leaving W and multipliers with ``control``; returns a certificate of infeasibility (n, T) if there is one.
 
-    ``start`` (n, T) are multipliers of the solution of a similar problem.
+    ``start`` (n, T) are multipliers of the solution of a similar problem. ``method``, "first_order" or
+    "interior_point", runs no other and takes no start.
     """
-    if start is not None and control.W is not None and _restart(reduced, control.W, start, control):
+    if method is None and start is not None and control.W is not None and _restart(reduced, control.W, start, control):
         return None
     opening = _open(reduced, control)
     if opening.W is None or opening.dual is None:
         return opening.certificate
     margins = reduced.apply(opening.W)
     working = _first_working_set(reduced, margins, opening.dual, INTERIOR_ROOM)
-    roomy = _first_working_set(reduced, margins, opening.dual, FIRST_ORDER_ROOM)
-    method = FirstOrder(reduced, roomy, opening.W, opening.dual)
     interior = _interior_point(reduced, working, opening.W, control)
+    if method == "interior_point":
+        return take_turns([Turn(INTERIOR_POINT, interior, np.inf)], control)
+    roomy = _first_working_set(reduced, margins, opening.dual, FIRST_ORDER_ROOM)
+    descent = FirstOrder(reduced, roomy, opening.W, opening.dual)
+    first_order = _first_order(reduced, descent, FORCED_STEPS, control)
+    if method == "first_order":
+        return take_turns([Turn(FIRST_ORDER, first_order, np.inf)], control)
     work = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work(reduced.shape, int(working.sum()))
-    early = method.expected_steps * nuclear_first_order_work(reduced.shape, int(roomy.sum())) < work
+    early = descent.expected_steps * nuclear_first_order_work(reduced.shape, int(roomy.sum())) < work
     turns = [
         Turn(INTERIOR_POINT, interior, NUCLEAR_INTERIOR * work, waits=int(early)),
-        Turn(FIRST_ORDER, _first_order(reduced, method, FORCED_STEPS, control), NUCLEAR_FIRST * work, int(not early)),
+        Turn(FIRST_ORDER, first_order, NUCLEAR_FIRST * work, int(not early)),
     ]
     certificate = take_turns(turns, control)
     if certificate is None:
@@ -88,25 +97,6 @@ def _restart(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control
     method = FirstOrder(reduced, working, W, dual)
     take_turns([Turn(FIRST_ORDER, _first_order(reduced, method, WARM_STEPS, control), np.inf)], control)
     return control.solved or control.stopped is not None
-
-
-def by_first_order(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
-    """First-order steps and Newton alone; they take no start."""
-    opening = _open(reduced, control)
-    if opening.W is None or opening.dual is None:
-        return opening.certificate
-    working = _first_working_set(reduced, reduced.apply(opening.W), opening.dual, FIRST_ORDER_ROOM)
-    method = FirstOrder(reduced, working, opening.W, opening.dual)
-    return take_turns([Turn(FIRST_ORDER, _first_order(reduced, method, FORCED_STEPS, control), np.inf)], control)
-
-
-def by_interior_point(reduced: Reduced, control: Control, start: np.ndarray | None) -> np.ndarray | None:
-    """Interior point and Newton alone; they take no start."""
-    opening = _open(reduced, control)
-    if opening.W is None or opening.dual is None:
-        return opening.certificate
-    working = _first_working_set(reduced, reduced.apply(opening.W), opening.dual, INTERIOR_ROOM)
-    return take_turns([Turn(INTERIOR_POINT, _interior_point(reduced, working, opening.W, control), np.inf)], control)
 
 
 def _open(reduced: Reduced, control: Control) -> Opening:
@@ -211,4 +201,7 @@ def _run(setting: Setting, working: np.ndarray, W: np.ndarray, control: Control)
         refine(setting, control.W / reduced.min_margin(reduced.apply(control.W)), control.dual, control)
 
 
-METHODS = {"auto": solve_nuclear, "first_order": by_first_order, "interior_point": by_interior_point}
+METHODS = {
+    "auto": solve_nuclear,
+    **{name: partial(solve_nuclear, method=name) for name in ("first_order", "interior_point")},
+}

@@ -24,6 +24,7 @@ from attsvm.core.norms import frobenius
 from attsvm.core.rounding import FEW, PAIRWISE, gamma
 from attsvm.data.shards import Shard, ShardArrays, ShardFile
 from attsvm.solvers.sharded.margins import Block, blocks
+from attsvm.solvers.working_set import smallest_of_each
 
 # How far margins are from one, in bins of equal ratio: what a band of a certain count is chosen by.
 DISTANCES = np.concatenate([[0.0], 10.0 ** np.arange(-9.0, 5.0, 0.1), [np.inf]])
@@ -335,7 +336,7 @@ def _of_block(block: Block, shard: Shard, number: int, request: Request, known: 
         joining = np.where(settled, margins > 1.0, candidates & (margins < 1.0))
         key = apart if request.hinge else (margins - 1.0) / np.where(lengths > 0, lengths, 1.0)
     misplaced = int(joining.sum())
-    joining = _smallest(key, joining, request.each)
+    joining = smallest_of_each(key, joining, request.each)
     if joining.sum() > request.room:
         limit = np.partition(key[joining], request.room - 1)[request.room - 1]
         joining &= key <= limit
@@ -389,20 +390,6 @@ def _sum_of(block: Block, settled: np.ndarray, queries: np.ndarray) -> Settled:
     # The terms of a query, then queries: a difference, its product with the query, and the sums of both.
     error = gamma(sum(settled.shape) + 8) * weight
     return Settled(block.pull(settled.astype(float), queries), int(settled.sum()), error)
-
-
-def _smallest(values: np.ndarray, among: np.ndarray, count: int) -> np.ndarray:
-    """Mark the smallest ``count`` of the marked values of each row, (rows, T)."""
-    busy = np.flatnonzero(among.sum(axis=1) > count)
-    if not len(busy):
-        return among
-    keep = among.copy()
-    inside = np.where(among[busy], values[busy], np.inf)
-    nearest = np.argpartition(inside, count - 1, axis=1)[:, :count]
-    marks = np.zeros(inside.shape, dtype=bool)
-    np.put_along_axis(marks, nearest, True, axis=1)
-    keep[busy] &= marks
-    return keep
 
 
 def nothing(d: int, dz: int) -> Answer:

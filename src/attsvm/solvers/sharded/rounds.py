@@ -54,7 +54,7 @@ NARROWER, SAMPLED_GAP = 1 / 3, 0.1
 SAMPLE = 2000
 # Entries of W from which a Euclidean hard margin begins with the method of multipliers, its first weight (constraints
 # have lengths near one), its accuracy in parts of the root of the gap, and the gap and the round that end it.
-MANY_ENTRIES, PENALTY, GRADIENT, CLOSE, STEPS = 400, 100.0, 1e-2, 2e-4, 60
+MANY_ENTRIES, PENALTY, GRADIENT, CLOSE, STEPS = 400, 100.0, 1e-2, 2e-2, 60
 # Rounds after which contradictory constraints are suspected where no W has a positive margin.
 DOUBTFUL = 4
 # The weight grows by ten while multipliers are more than this part of the entries of W, which not all are active in the
@@ -271,7 +271,7 @@ class Shards(Collection):
                 state.target = max(0.5 * control.tol, FINER * min(control.state.gap, ROUGH))
         else:
             self._join(state, restriction, answer)
-            more = self._sharpen(state, grown=bool(len(answer.fresh)), before=gap)
+            more = self._sharpen(state, grown=bool(len(answer.fresh)), before=gap, reached=inner.state.gap)
         self.keep(state)
         return more and not done
 
@@ -320,7 +320,10 @@ class Shards(Collection):
         # What leaves a hard margin's working set before a W is found that satisfies everything comes back.
         shrinking = not self.hinge and state.rounds <= SHRINKING
         if state.penalty or (shrinking and not (self.hard and np.isinf(self.control.state.gap))):
-            stay = table.tied | (margins <= SLACK) | (dual > 0)
+            # Interior points leave every multiplier positive: what counts is where its own constraint would move it.
+            length = 1.0 if self.norm.euclidean else self.norm.value(state.W - self.prior)
+            squares = restriction.problem.lengths[restriction.row, restriction.column] ** 2 * length
+            stay = table.tied | (margins <= SLACK) | (dual > (margins - 1.0) / squares)
             table, dual = table.where(stay), dual[stay]
         if state.settled is not None and answer.fresh.settled.any():
             state.settled = without(state.settled, answer.fresh.where(answer.fresh.settled))
@@ -371,13 +374,15 @@ class Shards(Collection):
         state.weight = max(1.0, answer.misplaced / max(int((~answer.fresh.tied).sum()), 1))
         state.reach = REACH * max(frobenius(anchor.W - self.prior), 1e-3)
 
-    def _sharpen(self, state: State, *, grown: bool, before: float) -> bool:
-        """Set the gap of the next restriction; False when nothing is to be gained."""
+    def _sharpen(self, state: State, *, grown: bool, before: float, reached: float) -> bool:
+        """Set the gap of the next restriction, this one's being ``reached``; False when nothing is to be gained."""
         gap, finest = self.control.state.gap, 0.5 * self.control.tol
         if not grown:
-            if state.target <= finest and not gap < 0.9 * before:
+            # A restriction that nothing joins is the whole problem: only a sum still depends on where W is.
+            ended = reached <= finest if state.anchor is None else state.target <= finest and not gap < 0.9 * before
+            if ended:
                 return False
-            state.target = max(finest, 0.1 * state.target)
+            state.target = max(finest, 0.1 * min(state.target, reached))
         elif np.isfinite(gap):
             state.target = max(finest, min(state.target, FINER * gap))
         return True
