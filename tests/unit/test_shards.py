@@ -119,6 +119,18 @@ def test_a_hinge_leaves_what_is_clearly_short_where_it_lies(
     assert max(one.working for one in solution.rounds) < 0.75 * problem.rejected.sum()
 
 
+@pytest.mark.parametrize("norm", ["max", 1.5])
+def test_constraints_far_from_active_leave_though_interior_points_keep_their_multipliers_positive(
+    norm: str | float,
+) -> None:
+    problem = make("planted", 300, 24, 8)
+    solution = solve(cut(problem, 300), norm, tol=TOL)
+    assert solution.status is Status.OPTIMAL
+    # No more than W has entries are needed, of the eight times as many that join at first.
+    assert max(one.working for one in solution.rounds) >= rounds.ROOM * 64
+    assert solution.rounds[-1].working <= 2 * 64
+
+
 def test_bounds_of_a_restriction_hold_for_the_whole() -> None:
     problem = make("planted", 60, 8, 5)
     optimum = solve(problem)
