@@ -11,6 +11,8 @@ document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll("article img:not(a img)").forEach((one) => {
     const link = document.createElement("a");
     link.href = one.src;
+    // Of a pair the theme hides one; its link must go with it.
+    link.className = ["only-light", "only-dark"].filter((name) => one.classList.contains(name)).join(" ");
     one.replaceWith(link);
     link.append(one);
   });

@@ -174,6 +174,38 @@ def test_copies_of_a_support_token_share_its_multiplier() -> None:
     assert apart.grad[0, 0].tolist() == pytest.approx([0.6, 0.8])
 
 
+@pytest.mark.parametrize("norm", [norms.Sum("nuclear", 1), norms.Largest("spectral", 1)], ids=str)
+def test_copies_are_refused_in_two_norms_together(norm) -> None:
+    tokens, queries, selected = single([[3.0, 4.0], [3.0, 4.0]])
+    with pytest.raises(ValueError, match="multipliers of the 2 constraints of margin one are not unique"):
+        max_margin(tokens, queries, selected, norm).backward()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("norm", [norms.Sum("max", 1), norms.Largest("spectral", 1)], ids=str)
+def test_a_derivative_is_right_or_refused(norm, seed: int) -> None:
+    """On data of few different numbers, where optima are seldom unique, against both one-sided slopes."""
+    rng = np.random.default_rng(seed)
+    tokens, queries = (torch.tensor(rng.integers(-1, 2, shape) + 0.5) for shape in ((2, 3, 2), (2, 2)))
+    selected = torch.einsum("ntd,de,ne->nt", tokens, torch.tensor(rng.standard_normal((2, 2))), queries).argmax(-1)
+    move = torch.tensor(rng.standard_normal(tokens.shape))
+    tokens.requires_grad_()
+    try:
+        value = max_margin(tokens, queries, selected, norm)
+    except UnsolvedError:
+        return
+    try:
+        value.backward()
+    except ValueError as error:
+        assert "no derivative" in str(error)
+        return
+    with torch.no_grad():
+        sides = [(max_margin(tokens + h * move, queries, selected, norm) - value) / h for h in (1e-6, -1e-6)]
+    # Margins known to 1e-11 over 1e-6 leave 1e-5.
+    assert float((tokens.grad * move).sum()) == pytest.approx(float(sides[0]), abs=1e-4)
+    assert float((tokens.grad * move).sum()) == pytest.approx(float(sides[1]), abs=1e-4)
+
+
 def test_dependent_constraints_without_multipliers() -> None:
     # w = (1, 0) has margin one on all three, and 2 (1, 0) = (1, 1) + (1, -1) has other multipliers too.
     tokens, queries, selected = single([[1.0, 0.0], [1.0, 1.0], [1.0, -1.0]])

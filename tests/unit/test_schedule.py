@@ -61,6 +61,7 @@ def test_a_compiled_answer_that_fails_certification_is_not_the_last_word(monkeyp
     """The compiled call's own gap is no certificate: an answer that does not hold goes on to the other methods."""
     problem = problems.planted(np.random.default_rng(0), 6, 8, 10)
     expected = solve(problem)
+    monkeypatch.setattr("attsvm.solvers.solving.spared", lambda problem: False)  # whatever has been compiled so far
     wrong, nothing = -expected.W, np.zeros(problem.mask.shape)
     monkeypatch.setattr(
         "attsvm.solvers.solving.solve_compiled", lambda problem, tol: (True, wrong, nothing, problem.apply(wrong))

@@ -437,8 +437,8 @@ def _scores(head: AttentionHead, source: AttentionHead, signed: np.ndarray) -> n
 
 def _held(source: AttentionHead, signed: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the part of W that each of some queries holds, sum_t signed rho x^T, (rows, F, d)."""
-    features_of = position_features(source, np.zeros(1, int), np.zeros(1, int)).shape[1]
-    out = np.empty((len(rows), features_of, source.tokens.shape[2]))
+    width = position_features(source, np.zeros(1, int), np.zeros(1, int)).shape[1]
+    out = np.empty((len(rows), width, source.tokens.shape[2]))
     for part, i in zip(out, rows, strict=True):
         columns = np.flatnonzero(signed[i])
         rho = position_features(source, np.full(len(columns), i), columns)

@@ -155,16 +155,18 @@ def _of_pair(norm: Sum | Largest, G: np.ndarray, V: np.ndarray, tolerance: float
     room, shares = max(tolerance, SPLIT), _split(norm, G, V, tolerance)
     error = float(np.linalg.norm(G - shares[0] - shares[1]) / np.linalg.norm(G))
     if error > SPLIT:
-        raise ValueError(f"point misses the faces that G exposes by {error:.1e}; one within {SPLIT} was expected.")
+        raise ValueError(
+            f"point misses the faces that G exposes by {error:.1e}; at most {SPLIT}, as at a small gap, was expected."
+        )
     spans = [
         face_directions(part, share, room, point=V)
         for part, share in zip(parts, shares, strict=True)
         if isinstance(norm, Sum) or float((share * V).sum()) > room
     ]
     if isinstance(norm, Largest):
-        return spans[0] if len(spans) == 1 else _common(*spans, room)
-    ray = V.reshape(1, -1)
-    cone = _common(*(_orthonormal(np.concatenate([ray, span])) for span in spans), room)
+        return spans[0] if len(spans) == 1 else _common(spans[0], spans[1], room)
+    first, second = (_orthonormal(np.concatenate([V.reshape(1, -1), span])) for span in spans)
+    cone = _common(first, second, room)
     return np.linalg.svd((cone @ G.ravel()).reshape(1, -1))[2][1:] @ cone
 
 

@@ -18,10 +18,8 @@ from attsvm.core.paging import Pages, rows_in_chunk
 from attsvm.core.rounding import gamma, lengths_above, row_lengths, squares_of
 from attsvm.data.shards import Shard
 
-# Arrays of the size of a block's margins that are alive at once, beside its tokens; and how many times smaller blocks
-# of shared words are, so that margins stay in the processor's cache (10,000 words, 46 nanoseconds a constraint instead
-# of 70).
-ALIVE, CACHED = 8, 5
+# Arrays of the size of a block's margins that are alive at once, beside its tokens.
+ALIVE = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +85,7 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
     """
     _, T, d = shard.tokens.shape
     dz = shard.queries.shape[1]
-    row_bytes = 8 * ALIVE * CACHED * T if shard.shared else T * max(8 * ALIVE, shard.tokens.dtype.itemsize * d)
+    row_bytes = 8 * ALIVE * T if shard.shared else T * max(8 * ALIVE, shard.tokens.dtype.itemsize * d)
     step, pages = rows_in_chunk(row_bytes), Pages(shard.tokens)
     words = _real(shard.tokens[0]).astype(np.float64) if shard.shared else None
     kinds = np.zeros(0) if words is None else np.unique(words, axis=0, return_inverse=True)[1].ravel()
