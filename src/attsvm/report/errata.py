@@ -87,7 +87,7 @@ def page() -> str:
         "",
         "Written by `python -m attsvm.report.errata` from `src/attsvm/report/errata.toml`; the tests are in the suite.",
         "",
-        "| | kind | v1 | v3 |",
+        "| claim | kind | v1 | v3 |",
         "|---|---|---|---|",
         *(f"| {one.title} | {one.kind} | p. {one.page}, {one.where} | {one.v3} |" for one in ERRATA),
     ]

@@ -16,7 +16,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
 from attsvm.solvers.frobenius.priced_active_set import OPEN, RESIDUE, SOLVED, VANISHED, least_multipliers_by_prices
 from attsvm.solvers.interior_point.euclidean import work_at
-from attsvm.solvers.schedule import GRAM_LIMIT, INTERIOR_STEPS, ONE_CALL_PATIENCE
+from attsvm.solvers.schedule import FEW_ROWS, GRAM_LIMIT, GRAM_RATIO, INTERIOR_STEPS, ONE_CALL_PATIENCE
 
 PASSES = 10
 INFEASIBLE = 3  # beside the states of the active-set method
@@ -366,10 +366,17 @@ def work_alone(n: int, T: int, d: int, dz: int) -> float:
     return INTERIOR_STEPS * work_at((n, T, min(d, n * T), min(dz, n)), n * (T - 1), 0)
 
 
+def _forms_gram(problem: SelectionProblem) -> bool:
+    """Tell whether the Gram matrix of the constraints is worth forming."""
+    n, T, d, dz = problem.shape
+    count = int(np.count_nonzero(problem.mask)) - n
+    return n * T <= GRAM_LIMIT and (count <= FEW_ROWS or count < GRAM_RATIO * d * dz)
+
+
 def spared(problem: SelectionProblem) -> bool:
     """Tell whether the call is better left to methods that need not be compiled; that is counted."""
     n, T, d, dz = problem.shape
-    entry = solve_stack if n * T <= GRAM_LIMIT else solve_by_prices_at_once
+    entry = solve_stack if _forms_gram(problem) else solve_by_prices_at_once
     if entry.overloads:
         return False
     return spares(entry, work(n, T, d, dz), work_alone(n, T, d, dz), ONE_CALL_PATIENCE)
@@ -393,7 +400,7 @@ def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndar
     # Copies, since numba compiles once more for arrays that are read-only or not float64.
     tokens = problem.tokens[problem.sequence].astype(np.float64, copy=False)
     data = tokens[None], problem.queries[None].copy(), problem.selected[None].copy(), problem.mask[None].copy()
-    if n * T <= GRAM_LIMIT:
+    if _forms_gram(problem):
         state, norm, gap = np.empty(1, dtype=np.int64), np.empty(1), np.empty(1)
         answers = (W, dual, margins, norm, gap, state)
         call(solve_stack, work(n, T, d, dz), *data, tol, False, *answers, patience=ONE_CALL_PATIENCE)
