@@ -6,12 +6,15 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
 
 from attsvm.experiments import registry
+from attsvm.experiments.comparison import share_verdict
+from attsvm.experiments.published.ledger import ledger
 from attsvm.experiments.runner import run
 from attsvm.report.errata import ERRATA
 from attsvm.report.finished import Finished
@@ -171,3 +174,23 @@ def test_readings_end_in_a_conclusion() -> None:
 def test_axe_finds_nothing(violations, report: Path, width: int, scheme: str) -> None:
     for file in (report, *report.parent.glob("*/index.html")):
         assert violations(file, width, scheme) == [], file
+
+
+def test_provenance_says_where_each_published_number_was_read(finished: list[Finished]) -> None:
+    curve = next(curve for curve in ledger() if curve.trials and curve.same_as is None and max(curve.y) <= 1)
+    first, second = list(curve.points.values())[:2]
+
+    def verdicts(rows):
+        return [share_verdict("tiny", f"share {k}", 5, 10, published=p) for k, p in enumerate((first, second, first))]
+
+    one = replace(finished[0], experiment=replace(EXPERIMENT, verdicts=verdicts))
+    assert 'id="provenance"' not in render(finished, "attsvm reproduce", [])
+    page = render([one], "attsvm reproduce", [])
+    part = unescape(page[page.index('id="provenance"') : page.index('id="errata"')])
+    assert ledger().paper in part
+    assert ledger().version in part
+    assert "1 curves, 2 numbers" in part
+    row = re.search(">" + re.escape(curve.key) + "</td>(.*?)</tr>", part)
+    assert row is not None
+    for text in (f">{curve.page}<", f"{curve.y_name} by {curve.x_name}", f">{curve.trials}<", curve.setting):
+        assert text in row[1]

@@ -87,16 +87,16 @@ class PrintedCurve:
     @cached_property
     def points(self) -> dict[Any, Printed]:
         """Its numbers by place on the axis; those that another panel shows too carry the other's key."""
-        curves = {}
+        numbers = {}
         for at, (x, y) in enumerate(zip(self.x, self.y, strict=True)):
-            curves[x] = Printed(
+            numbers[x] = Printed(
                 key=f"{self.same_as or self.key} @ {x}",
                 value=y,
                 trials=self.trials,
                 error=self.absolute + self.relative * abs(y),
                 deviation=None if self.sd is None else self.sd[at],
             )
-        return curves
+        return numbers
 
     def at(self, x: Any) -> Printed | None:
         """Return the number printed at `x`, None where there is none."""
