@@ -21,6 +21,8 @@ import argparse
 import json
 import resource
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +91,8 @@ def followed(problem: ShardedProblem) -> None:
         print(f"gap {state.gap:.1e}, {spent()}, {state.method}", flush=True)
 
     solution = solve(problem, callback=say)
-    print(f"{spent()}\n{solution}")
+    working = ", ".join(f"{one.working:,}" for one in solution.rounds)
+    print(f"{spent()}\nconstraints of the working set, round by round: {working}\n{solution}")
 
 
 def passes() -> None:
@@ -132,7 +135,10 @@ def main() -> None:
     options = parser.parse_args()
     measured(200, 8, 4)  # compiles
     if options.mapped is not None:
-        folder = write(Instance("planted", (int(options.mapped[0]), 64, 64)), Path(options.mapped[1]), mapped=True)
+        instance = Instance("planted", (int(options.mapped[0]), 64, 64))
+        # In a process of its own, so that the peak of memory is that of the solve.
+        with ProcessPoolExecutor(1, get_context("spawn")) as writer:
+            folder = writer.submit(write, instance, Path(options.mapped[1]), mapped=True).result()
         followed(ShardedProblem.from_folder(folder))
         return
     if options.planted is not None:
