@@ -17,6 +17,11 @@ from attsvm.pretrained.activations.recording import AttentionCall, Invocation, r
 from attsvm.pretrained.activations.tracing import tracing
 
 
+def too_coarse(call: AttentionCall) -> bool:
+    """Tell whether a call's own dtype is too coarse to explain a head by."""
+    return call.query.dtype not in (torch.float32, torch.float64)
+
+
 def in_float64(call: AttentionCall) -> Iterator[AttentionCall]:
     """Repeat an attention call: by its module alone, then by the module around it, which may make queries and keys.
 
