@@ -25,6 +25,7 @@ from attsvm.pretrained import (
     selection_report,
 )
 from attsvm.pretrained.activations.layers import layer_numbers
+from attsvm.pretrained.activations.repetition import in_float64
 from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.extract import examine_calls
 from attsvm.pretrained.inputs import model_inputs
@@ -110,6 +111,20 @@ def test_texts_that_are_read_once_in_a_short_dtype_keep_the_places_of_queries(ki
         # probability by four parts in 1 / eps or so, and no more than a near tie in twenty to the other token.
         assert streamed.top1 == pytest.approx(report.top1, rel=4 * torch.finfo(dtype).eps)
         assert streamed.place_share == pytest.approx(report.place_share, abs=0.05)
+
+
+def test_a_layer_is_repeated_within_the_pass_without_a_copy_of_the_model() -> None:
+    """The hooks of the pass lead from each module to all others."""
+
+    class Uncopied:
+        def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+            raise AssertionError("the whole model was copied")
+
+    model = tiny("llama").bfloat16()
+    model.mark = Uncopied()
+    repeated: list[torch.dtype] = []
+    record(model, batch("llama"), keep=lambda call: repeated.extend(one.query.dtype for one in in_float64(call)))
+    assert set(repeated) == {torch.float64}
 
 
 def test_layers_in_turns_are_those_of_one_pass() -> None:
