@@ -202,11 +202,11 @@ def nonnegative_least_squares(gram, cost, free, start, tol, max_iter):
                 if append(passive, size, gram[k, k], cost[k]):
                     members[size], signless[size], values[size] = k, free[k], start[k]
                     size += 1
-    size, steps, ended = exchange_by_gram(gram, cost, free, passive, size, tol, max_iter)
+    size, steps, complete = exchange_by_gram(gram, cost, free, passive, size, tol, max_iter)
     dual = np.zeros(m)
     for a in range(size):
         dual[members[a]] = values[a]
-    return dual, (steps if ended else -max_iter)
+    return dual, (steps if complete else -max_iter)
 
 
 @kernel(fastmath=FAST)
@@ -227,12 +227,12 @@ def exchange_by_gram(gram, cost, free, passive, size, tol, patience):
     Returns
     -------
     size, steps : int
-    ended : bool
+    complete : bool
     """
     m, capacity = len(cost), len(passive.members)
     L, members, signless, values = passive.factor, passive.members, passive.free, passive.values
     slope, idle, blocked = np.empty(m), np.ones(m, dtype=np.bool_), np.zeros(m, dtype=np.bool_)
-    steps, entered = 0, -1
+    steps, entering = 0, -1
     while steps < patience:
         steps += 1
         size = settle(passive, size)
@@ -243,23 +243,23 @@ def exchange_by_gram(gram, cost, free, passive, size, tol, patience):
             idle[members[a]] = False
             for k in range(m):
                 slope[k] -= values[a] * gram[members[a], k]
-        if entered >= 0 and not idle[entered]:
+        if entering >= 0 and not idle[entering]:
             for k in range(m):
                 blocked[k] = False
         while True:
-            best, entered = tol, -1
+            best, entering = tol, -1
             for k in range(m):
                 if idle[k] and not free[k] and not blocked[k] and slope[k] > best:
-                    best, entered = slope[k], k
-            if entered < 0:
+                    best, entering = slope[k], k
+            if entering < 0:
                 return size, steps, True
-            blocked[entered] = True
+            blocked[entering] = True
             if size == capacity:
                 continue
             for a in range(size):
-                L[size, a] = gram[members[a], entered]
-            if append(passive, size, gram[entered, entered], cost[entered]):
-                members[size], signless[size], values[size] = entered, False, 0.0
+                L[size, a] = gram[members[a], entering]
+            if append(passive, size, gram[entering, entering], cost[entering]):
+                members[size], signless[size], values[size] = entering, False, 0.0
                 size += 1
                 break
     return size, steps, False
