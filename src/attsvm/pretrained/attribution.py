@@ -12,7 +12,8 @@ bias. It is linear in each of the hidden states :math:`x_j - x_k` and :math:`z_i
 The division by a norm's denominator is the one step that is not linear. It is *frozen* at its value in the pass, as
 direct logit attribution does (Elhage et al., A Mathematical Framework for Transformer Circuits, 2021): the sum is
 exact, and what is said of a component that is changed holds exactly where the denominator stays and approximately where
-it follows. :meth:`Attribution.check` measures both in the model.
+it follows. :meth:`Attribution.check` measures both in the model. Norms of queries and keys, and of the latents that
+they are made from, are frozen in the same way (:mod:`attsvm.pretrained.activations.image`).
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ import torch
 from attsvm.core.extras import drawing, frame
 from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.pretrained.ablation import AttributionCheck, check, flips
+from attsvm.pretrained.activations.image import Side
+from attsvm.pretrained.activations.layers import layer_numbers
 from attsvm.pretrained.activations.recording import AttentionCall, recording
 from attsvm.pretrained.activations.residual import KINDS, Component
 from attsvm.pretrained.activations.tape import Tape, taped
 from attsvm.pretrained.activations.tracing import tracing
 from attsvm.pretrained.extract import extract_head
+from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.inputs import tokenize
-from attsvm.pretrained.readings import ROUNDINGS, Reader, Side, Source, features_of, logits_of, turned_keys
+from attsvm.pretrained.readings import Question, Reader, Source, features_of, rounding
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,13 +48,14 @@ class Attribution(Summarised):
     ----------
     layer, head : int
     query, chosen, rival : int
-        Places in their texts.
+        Places in their texts; under cross-attention the query's is another than that of the tokens. A null token, where
+        there is one, is place 0.
     texts : tuple of str
-        Of query, chosen and rival; empty where the head has no text.
+        Of query, chosen and rival; empty where the head has no text, and of the query under cross-attention.
     margin : float
         The model's logit of the chosen token less that of the rival.
     bias : float
-        Part of it that an additive bias of the scores brings (ALiBi, T5), and no token.
+        Part of it that an additive bias of the scores brings (ALiBi, T5), or the score of a null token, and no vector.
     components : tuple of Component
         C of them.
     keys : ndarray, shape (C, T)
@@ -254,8 +259,10 @@ class Attribution(Summarised):
         return drawing("Attribution.plot").attribution(self, side, ax, most=most)
 
     def _summary(self) -> Summary:
-        told = [f"{place} {text!r}" for place, text in zip(self._places, self.texts, strict=True)] if self.texts else []
-        query, chosen, rival = told or map(str, self._places)
+        texts = self.texts or ("", "", "")
+        query, chosen, rival = (
+            f"{place} {text!r}" if text else f"{place}" for place, text in zip(self._places, texts, strict=True)
+        )
         facts = [
             ("head", f"{self.head} of layer {self.layer}"),
             ("query", query),
@@ -301,7 +308,7 @@ def attribute(
     model : PreTrainedModel
         Left as it was found.
     layer, head
-        Of self-attention; as for :func:`attsvm.pretrained.extract_head`.
+        As for :func:`attsvm.pretrained.extract_head`.
     inputs : mapping, str or sequence of str
         Keyword arguments of the model, or texts, for which `tokenizer` is needed.
     query, chosen, rival : int
@@ -341,97 +348,99 @@ def attribute(
     """
     batch = tokenize(inputs, tokenizer)
     own = extract_head(model, layer, head, batch, tokenizer=tokenizer)
-    if not own.self_attention:
-        raise ValueError(f"{own.name} attends from one sequence to another; a head of self-attention was expected.")
-    if own.sink is not None:
-        raise ValueError(f"{own.name} has a null token, which no hidden state stands for; a head without was expected.")
     if not 0 <= sequence < len(own.tokens):
         raise ValueError(f"sequence is {sequence}; a number from 0 to {len(own.tokens) - 1} was expected.")
     rows = np.flatnonzero(own.text_place[sequence] >= 0)
-    i = _row(rows, query, "query")
-    (asking,) = np.flatnonzero((own.sequence == sequence) & (own.position == i))
-    call, tape = _pass(model, batch, own.name)
-    logits = logits_of(call, own, int(asking), sequence)
+    queries = np.flatnonzero(own.sequence == sequence)
+    # A query is a token of the text, of which a null token is the first; under cross-attention it is one of its own.
+    first = own.first_place if own.self_attention else 0
+    asking = rows if own.self_attention else own.position[queries]
+    i = _row(asking, query, "query", first)
+    (number,) = queries[own.position[queries] == i]
+    call, tape = _pass(model, batch, own)
+    question = Question(call, own, sequence, int(number))
+    vector, keys = question.query(call, sequence), question.keys(call, sequence)
+    logits = question.logits(vector, keys)
     j = int(logits.argmax()) if chosen is None else _row(rows, chosen, "chosen")
     others = np.where(np.arange(len(logits)) == j, -np.inf, logits)
     k = int(others.argmax()) if rival is None else _row(rows, rival, "rival")
     if j == k or not np.isfinite(logits[[j, k]]).all():
+        tokens = " and ".join(str(own.text_place[sequence, row]) for row in (j, k))
         raise ValueError(
-            f"query {own.text_place[sequence, i]} is to choose between tokens {own.text_place[sequence, j]} and "
-            f"{own.text_place[sequence, k]}; two tokens that it sees were expected."
+            f"query {np.flatnonzero(asking == i)[0]} is to choose between tokens {tokens}; "
+            "two tokens that it sees were expected."
         )
-    end, features = features_of(tape, own, rows, dictionary, activations)
+    end, features = features_of(tape, question, dictionary, activations)
     spread = not getattr(model.config, "is_encoder_decoder", False)  # where tokens of another sequence would be read
-    reader = Reader(tape, own, sequence, spread, end, features)
-    sides: tuple[tuple[Side, int], ...] = (("query", i), ("keys", j), ("keys", k))
-    asked, top, other = (reader.image(side, row) for side, row in sides)
+    reader = Reader(tape, question, spread, end, features)
     source = Source(
         model,
         batch,
-        own,
-        sequence,
-        int(asking),
-        reader.read("query", i, top - other),
-        reader.read("keys", j, asked),
-        reader.read("keys", k, asked),
-        turned_keys(own, sequence),
+        question,
+        reader.read("query", i, keys[j] - keys[k]),
+        reader.read("keys", j, vector),
+        reader.read("keys", k, vector),
+        keys,
         rows,
+        asking,
+        reader.origins,
     )
-    bias = 0.0 if own.bias is None else float(own.bias[asking, j] - own.bias[asking, k])
-    return _assembled(source, logits, bias, torch.finfo(call.query.dtype).eps)
+    bias = 0.0 if own.bias is None else float(own.bias[number, j] - own.bias[number, k])
+    return _assembled(source, logits, bias, rounding(call.query.dtype))
 
 
-def _pass(model: Any, batch: dict[str, Any], name: str) -> tuple[AttentionCall, Tape]:
-    """Run the model with its operations on tape, and record the attention of one module."""
+def _pass(model: Any, batch: dict[str, Any], head: AttentionHead) -> tuple[AttentionCall, Tape]:
+    """Run the model with its operations on tape, and record the attention of a head's layer."""
     for way in (recording, tracing):
-        with way(model, lambda index, path: path == name) as recorder, taped(model) as tape, torch.no_grad():
+        with way(model, lambda index, path: path == head.name) as recorder, taped(model) as tape, torch.no_grad():
             model(**batch)
-        if recorder.calls:
-            return recorder.calls[-1], tape
-    raise ValueError(f"{name} was not recorded a second time; a model that runs the same way each time was expected.")
+        for call in recorder.calls:
+            if layer_numbers(recorder.seen)[call.index] == head.layer:
+                return call, tape
+    raise ValueError(
+        f"{head.name} was not recorded a second time; a model that runs the same way each time was expected."
+    )
 
 
-def _row(rows: np.ndarray, place: int, name: str) -> int:
-    """Find the row of a place in the text."""
-    if isinstance(place, bool) or not isinstance(place, (int, np.integer)) or not -len(rows) <= place < len(rows):
-        raise ValueError(f"{name} is {place!r}; a place from 0 to {len(rows) - 1} was expected.")
+def _row(rows: np.ndarray, place: int, name: str, first: int = 0) -> int:
+    """Find the row of a place in the text; the first may be none that is possible."""
+    number = isinstance(place, (int, np.integer)) and not isinstance(place, bool)
+    if not number or not (first <= place < len(rows) or first - len(rows) <= place < 0):
+        raise ValueError(f"{name} is {place!r}; a place from {first} to {len(rows) - 1} was expected.")
     return int(rows[place])
 
 
-def _assembled(source: Source, logits: np.ndarray, bias: float, eps: float) -> Attribution:
+def _assembled(source: Source, logits: np.ndarray, bias: float, tolerance: float) -> Attribution:
     """Put the parts of the three states side by side."""
-    head, rows = source.head, source.places
+    question, rows = source.question, source.places
+    head, sequence = question.head, question.sequence
     readings = source.query, source.chosen, source.rival
-    order = {
-        component: (component.layer if component.layer is not None else -1) for r in readings for component in r.parts
-    }
-    components = tuple(sorted(order, key=lambda one: (order[one], KINDS.index(one.kind), one.head or 0)))
-    places = np.zeros((3, len(components), len(logits)))
-    for one, reading in zip(places, readings, strict=True):
-        for c, component in enumerate(components):
-            if component in reading.parts:
-                one[c] = reading.parts[component].places
+    components = tuple(sorted({one for reading in readings for one in reading.parts}, key=_order))
     query, chosen, rival = (reading.vectors(components) @ reading.factor for reading in readings)  # (C, dh) each
     pairs = (chosen - rival) @ query.T
     j, k = source.chosen.row, source.rival.row
     margin = float(logits[j] - logits[k])
-    keys, queries = (places[1] - places[2])[:, rows], places[0][:, rows]
+    queries = source.query.places(components)[:, source.asking]
+    keys = (source.chosen.places(components) - source.rival.places(components))[:, rows]
     error = max(abs(float(one.sum()) - (margin - bias)) for one in (keys, queries, pairs))
     norms = [np.linalg.norm(one, axis=1).sum() for one in (query, chosen, rival)]
-    if not error <= ROUNDINGS * eps * norms[0] * (norms[1] + norms[2]):
+    if not error <= tolerance * norms[0] * (norms[1] + norms[2]):
         raise ValueError(
             f"the parts of the margin of layer {head.layer}, head {head.head} add up to something else than the "
             f"{margin - bias:.6g} of the model: the difference is {error:.1e}, more than rounding explains."
         )
-    place = head.text_place[source.sequence]
-    told = () if head.texts is None else tuple(head.texts[source.sequence][r.row] for r in readings)
+    place = head.text_place[sequence]
+    texts = ()
+    if head.texts is not None:  # of the keys
+        asks = head.texts[sequence][source.query.row] if head.self_attention else ""
+        texts = (asks, head.texts[sequence][j], head.texts[sequence][k])
     return Attribution(
         layer=head.layer,
         head=head.head,
-        query=int(place[source.query.row]),
+        query=int(np.flatnonzero(source.asking == source.query.row)[0]),
         chosen=int(place[j]),
         rival=int(place[k]),
-        texts=told,
+        texts=texts,
         margin=margin,
         bias=bias,
         components=components,

@@ -307,7 +307,7 @@ class Recorder:
         self.note(
             module,
             lambda index, path: AttentionCall(
-                index, path, module, query.detach(), key.detach(), attention_mask,
+                index, path, module, query, key, attention_mask,
                 query.shape[-1] ** -0.5 if scaling is None else float(scaling),
                 bias, extras, result[1].detach(), self.calls_inside(), self.frames[-1].stream,
             ),
