@@ -25,6 +25,7 @@ from attsvm.pretrained import (
     selection_report,
 )
 from attsvm.pretrained.activations.layers import layer_numbers
+from attsvm.pretrained.activations.repetition import in_float64
 from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.extract import examine_calls
 from attsvm.pretrained.inputs import model_inputs
@@ -88,6 +89,42 @@ def test_texts_that_are_read_once_count_as_those_that_are_kept(made: Any) -> Non
         assert streamed.top1 == pytest.approx(report.top1, rel=1e-5)
         assert streamed.set99 == pytest.approx(report.set99, abs=1)
         assert streamed.special == (None if report.special is None else pytest.approx(report.special, rel=1e-5))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["Bert", "Llama"])
+def test_texts_that_are_read_once_in_a_short_dtype_keep_the_places_of_queries(kind: str, dtype: torch.dtype) -> None:
+    """That queries and keys are of the same tokens shows in float64 only."""
+    model, (_, tokenizer) = _model(kind).to(dtype), minilm()
+    whole = extract_heads(model, model_inputs(model, SENTENCES, tokenizer), tokenizer=tokenizer)
+    calls = range(model.config.num_hidden_layers)
+    survey = Survey(
+        model, tokenizer, calls, lambda which: model_inputs(model, [SENTENCES[i] for i in which], tokenizer), seed=0
+    )
+    assert survey.run([range(5), range(5, len(SENTENCES))], calls, Unfinished(None, ""), None, 1.0)
+    for head in whole:
+        first, *others = survey.numbers_of(head.layer, head.head)
+        streamed, report = first.with_others(others).report(), selection_report(head)
+        assert len(streamed.offsets) > 0
+        assert streamed.queries == report.queries
+        # Scores are about 1 here, so that the roundings of a query, a key, their product and a probability move a
+        # probability by four parts in 1 / eps or so, and no more than a near tie in twenty to the other token.
+        assert streamed.top1 == pytest.approx(report.top1, rel=4 * torch.finfo(dtype).eps)
+        assert streamed.place_share == pytest.approx(report.place_share, abs=0.05)
+
+
+def test_a_layer_is_repeated_within_the_pass_without_a_copy_of_the_model() -> None:
+    """The hooks of the pass lead from each module to all others."""
+
+    class Uncopied:
+        def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+            raise AssertionError("the whole model was copied")
+
+    model = tiny("llama").bfloat16()
+    model.mark = Uncopied()
+    repeated: list[torch.dtype] = []
+    record(model, batch("llama"), keep=lambda call: repeated.extend(one.query.dtype for one in in_float64(call)))
+    assert set(repeated) == {torch.float64}
 
 
 def test_layers_in_turns_are_those_of_one_pass() -> None:

@@ -33,7 +33,8 @@ from attsvm.pretrained.rope import position_features
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
 from attsvm.solvers.frobenius.pivoting import block_pivoting
 
-# Constraints of each query in the first working set, and how many join in a round.
+# Constraints of each query in the first working set, and how many join in a round at least; where the multipliers are
+# more, as many as they.
 FIRST, JOIN = 3, 400
 MAX_ROUNDS = 60
 # 1 - 1^T lambda below this: the multipliers prove that every W is longer than any that is of use.
@@ -344,8 +345,9 @@ def solve_selection(
         late = time_limit is not None and seconds > time_limit
         if violators == 0 or late:
             return best
-        worst = np.argpartition(short.ravel(), -min(violators, JOIN))[-min(violators, JOIN) :]
         working = dual > 0
+        joining = min(violators, max(JOIN, int(working.sum())))
+        worst = np.argpartition(short.ravel(), -joining)[-joining:]
         working.ravel()[worst] = True
     return best
 

@@ -13,7 +13,7 @@ from attsvm.pretrained.activations import tokens
 from attsvm.pretrained.activations.maps import AffineMap
 from attsvm.pretrained.activations.recording import AttentionCall, Stream
 from attsvm.pretrained.activations.relative import RelativeForm, relative_forms
-from attsvm.pretrained.activations.repetition import in_float64
+from attsvm.pretrained.activations.repetition import in_float64, too_coarse
 from attsvm.pretrained.activations.sources import explain
 from attsvm.pretrained.head import AttentionHead, Turns
 
@@ -54,7 +54,7 @@ class HeadReader:
     @property
     def short(self) -> bool:
         """Whether the call's own dtype is too coarse to check a head to 1e-5."""
-        return self.call.query.dtype not in (torch.float32, torch.float64)
+        return too_coarse(self.call)
 
     def in_float64(self) -> Iterator[HeadReader]:
         """Read the same call repeated in float64 on the same hidden states; nothing where that does not run."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -11,7 +11,9 @@ import torch
 
 from attsvm.core.meter import Meter
 from attsvm.pretrained.activations import tokens
+from attsvm.pretrained.activations.maps import AffineMap
 from attsvm.pretrained.activations.recording import AttentionCall, Stream
+from attsvm.pretrained.activations.repetition import in_float64, too_coarse
 from attsvm.pretrained.activations.sources import explain
 from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.media import Media
@@ -105,14 +107,7 @@ class Survey:
     def _reads_itself(self, call: AttentionCall) -> bool:
         """Tell whether a call is self-attention, from the first of its heads that can be explained."""
         if call.index not in self._self_attention:
-            self._self_attention[call.index] = False
-            for h in range(call.query.shape[1]):
-                try:
-                    query, key, _ = explain(call, h)
-                except ValueError:
-                    continue
-                self._self_attention[call.index] = query.reads_like(key)
-                break
+            self._self_attention[call.index] = next((query.reads_like(key) for query, key in _explained(call)), False)
         return self._self_attention[call.index]
 
     def _special(self, ids: np.ndarray | None, shape: tuple[int, int], read: int) -> np.ndarray | None:
@@ -168,6 +163,17 @@ class Survey:
                 QueryNumbers(*(arrays[f"{layer}.{head}.{field.name}"] for field in fields(QueryNumbers)))
             ]
         return int(arrays.get("read", 0))
+
+
+def _explained(call: AttentionCall) -> Iterator[tuple[AffineMap, AffineMap]]:
+    """Explain queries and keys of the heads of a call; in float64 where its own dtype is too coarse to."""
+    for one in in_float64(call) if too_coarse(call) else (call,):
+        for h in range(one.query.shape[1]):
+            try:
+                query, key, _ = explain(one, h)
+            except ValueError:
+                continue
+            yield query, key
 
 
 def _short(numbers: QueryNumbers) -> QueryNumbers:

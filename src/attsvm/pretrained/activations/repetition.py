@@ -7,14 +7,21 @@ So a head can be checked to 1e-5 where logits are large or the dtype is short, a
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
-from attsvm.pretrained.activations.recording import AttentionCall, Invocation, recording
+from attsvm.pretrained.activations.recording import AttentionCall, Invocation, Recorder, recording
 from attsvm.pretrained.activations.tracing import tracing
+
+
+def too_coarse(call: AttentionCall) -> bool:
+    """Tell whether a call's own dtype is too coarse to explain a head by."""
+    return call.query.dtype not in (torch.float32, torch.float64)
 
 
 def in_float64(call: AttentionCall) -> Iterator[AttentionCall]:
@@ -33,7 +40,7 @@ def in_float64(call: AttentionCall) -> Iterator[AttentionCall]:
 
 
 def _repeated(call: AttentionCall, invocation: Invocation) -> AttentionCall | None:
-    module = copy.deepcopy(invocation.module).double()
+    module = _copied(invocation.module).double()
     arguments, keywords = _doubled(invocation.arguments), _doubled(invocation.keywords)
     for way in (recording, tracing):
         try:
@@ -45,6 +52,20 @@ def _repeated(call: AttentionCall, invocation: Invocation) -> AttentionCall | No
             if one.query.shape == call.query.shape and call.path.endswith(one.path):
                 return replace(one, index=call.index, path=call.path, stream=call.stream, invocations=())
     return None
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """Copy a module without the hooks of recordings under way, which would have the whole model copied."""
+    without: dict[int, Any] = {}
+    for one in module.modules():
+        for hooks in (one._forward_pre_hooks, one._forward_hooks):
+            foreign = ((number, hook) for number, hook in hooks.items() if not _of_recorder(hook))
+            without[id(hooks)] = OrderedDict(foreign)
+    return copy.deepcopy(module, without)
+
+
+def _of_recorder(hook: Any) -> bool:
+    return isinstance(getattr(hook, "__self__", None), Recorder)
 
 
 def _doubled(value: Any) -> Any:

@@ -13,7 +13,7 @@ RIDGES = (1e-16, 1e-15, 1e-13)
 # What a ridge grows by where it is too small.
 GROWTH = 100.0
 # LAPACK hears no Ctrl-C: larger matrices are factored in panels of so many columns, half a second each at most.
-LARGE, PANEL = 2000, 256
+LARGE, PANEL = 4000, 256
 
 
 def lower_factor(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -26,7 +26,8 @@ def lower_factor(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
     """
     size = len(matrix)
     if size <= LARGE:
-        return cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+        # Transposed it is the same matrix, in the order of LAPACK, which is spared a copy.
+        return cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
     for start in range(0, size, PANEL):
         panel, below = slice(start, start + PANEL), slice(start + PANEL, size)
         if start:
