@@ -294,6 +294,19 @@ def test_the_gradient_control_is_the_derivative_of_the_model(family: str) -> Non
         np.testing.assert_allclose(changes, slopes[visible], atol=2e-3 * np.abs(slopes).max())
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen3", "deepseek-v2"])
+def test_models_in_half_precision(family: str) -> None:
+    """Sums to a few roundings of bfloat16, 2^-8, of what is summed; heads name the modules of the model."""
+    model, inputs = tiny(family, 2.0).bfloat16(), batch(family)
+    split = attribute(model, 1, 2, inputs, sequence=0)
+    for part in (split.keys, split.queries, split.pairs):
+        assert part.sum() == pytest.approx(split.margin, abs=2**-8 * _size(split))
+    found = split.check(tolerance=0.2)
+    assert found.flipped["frozen"]["attribution"].all()
+    precise = extract_head(tiny(family, 2.0), 1, 2, inputs)
+    assert [place.path for place in extract_head(model, 1, 2, inputs).places] == [one.path for one in precise.places]
+
+
 @pytest.mark.parametrize("family", ["t5", "bart"])
 def test_cross_attention(family: str) -> None:
     """The query's components are the decoder's, those of the keys the encoder's, by places of its text."""
