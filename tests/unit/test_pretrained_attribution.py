@@ -163,7 +163,9 @@ def test_flips_by_hand() -> None:
 
 
 @pytest.mark.parametrize("side", ["query", "keys"])
-@pytest.mark.parametrize("family", ["gpt2", "llama", "bert", "gpt-neox", "t5", "gpt-oss", "albert", *NORMED])
+@pytest.mark.parametrize(
+    "family", ["gpt2", "llama", "bert", "gpt-neox", "t5", "gpt-oss", "albert", "gptj", "falcon", *NORMED]
+)
 def test_the_top_token_flips_where_predicted(family: str, side: Any) -> None:
     """In the model with norms frozen, every component: 1e-3 of a lead is a thousand roundings of the logits here."""
     split = _split(family, query=5)

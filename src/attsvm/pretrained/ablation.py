@@ -14,7 +14,8 @@ measurement. Two controls are held to the same test:
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,8 +25,9 @@ import torch
 from attsvm.core.extras import frame
 from attsvm.core.summary import Worded
 from attsvm.pretrained.activations.image import Side, holding, rereading
+from attsvm.pretrained.activations.recording import AttentionCall, Enough, recording
 from attsvm.pretrained.activations.residual import Component
-from attsvm.pretrained.activations.tracing import record
+from attsvm.pretrained.activations.tracing import tracing
 from attsvm.pretrained.readings import Reading, Source
 
 Norms = Literal["frozen", "live"]
@@ -233,7 +235,7 @@ def logits_with(
 
 def _changed(source: Source, changes: Mapping[int, np.ndarray], side: Side, norms: Norms) -> np.ndarray:
     """Run copies of the text with states of the head changed, at rows, by vectors (R, d) each: logits (R, T)."""
-    question, model, origin = source.question, source.model, source.origins[side]
+    question, origin = source.question, source.origins[side]
     count, d = len(next(iter(changes.values()))), origin.states.shape[-1]
 
     def changed(states: torch.Tensor) -> torch.Tensor:
@@ -252,10 +254,7 @@ def _changed(source: Source, changes: Mapping[int, np.ndarray], side: Side, norm
         module: {n: given[copies] for n, given in calls.items()}
         for module, calls in (origin.norms if norms == "frozen" else {}).items()
     }
-    index = question.call.index
-    with rereading(origin.readers, changed), holding(denominators):
-        recorder = record(model, inputs, lambda number, path: number == index, until=index)
-    (call,) = recorder.calls
+    call = _call(source, inputs, lambda: (rereading(origin.readers, changed), holding(denominators)))
     if side == "query":  # the tokens' keys, that of the query's own token among them, stay as they are
         return np.array([question.logits(question.query(call, r), source.keys) for r in range(count)])
     keys = np.array([source.keys] * count)
@@ -264,3 +263,20 @@ def _changed(source: Source, changes: Mapping[int, np.ndarray], side: Side, norm
             keys[r, reading.row] = question.keys(call, r)[reading.row]
     own = question.query(question.call, question.sequence)
     return np.array([question.logits(own, of_copy) for of_copy in keys])
+
+
+def _call(
+    source: Source, inputs: dict[str, Any], alterations: Callable[[], Sequence[AbstractContextManager[None]]]
+) -> AttentionCall:
+    """Run the model up to the attention of the head's layer, with hooks that count the calls of one pass."""
+    index, calls = source.question.call.index, []
+    for way in (recording, tracing):
+        with ExitStack() as stack:
+            recorder = stack.enter_context(way(source.model, lambda number, path: number == index))
+            recorder.until, calls = index, recorder.calls
+            for alteration in (*alterations(), torch.no_grad(), suppress(Enough)):
+                stack.enter_context(alteration)
+            source.model(**inputs)
+        if calls:
+            break
+    return calls[0]

@@ -134,7 +134,7 @@ def _pass(model: Any, batch: dict[str, Any], head: AttentionHead) -> tuple[Atten
         with way(model, lambda index, path: path == head.name) as recorder, taped(model) as tape, torch.no_grad():
             model(**batch)
         for call in recorder.calls:
-            if layer_numbers(recorder.seen)[call.index] == head.layer:
+            if layer_numbers(recorder.paths)[call.index] == head.layer:
                 return call, tape
     raise ValueError(
         f"{head.name} was not recorded a second time; a model that runs the same way each time was expected."

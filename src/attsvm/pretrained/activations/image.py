@@ -92,11 +92,11 @@ def origin(tape: Tape, call: AttentionCall, place: Place, side: Side, other: tor
         )
     numbers: dict[nn.Module, dict[int, torch.Tensor]] = {}
     for one in calls:
-        known = tape.inputs[one.path]
-        numbers.setdefault(one.module, {})[next(n for n, given in enumerate(known) if given is one.input)] = one.input
-    readers = {module: n for module, given in numbers.items() for n, one in given.items() if one is states}
-    norms = {} if linear else {module: given for module, given in numbers.items() if is_norm(module)}
-    return Origin(side, states, readers, norms, {module: min(given) for module, given in numbers.items()})
+        number = next(n for n, states_of_call in enumerate(tape.inputs[one.path]) if states_of_call is one.input)
+        numbers.setdefault(one.module, {})[number] = one.input
+    readers = {module: n for module, inputs in numbers.items() for n, one in inputs.items() if one is states}
+    norms = {} if linear else {module: inputs for module, inputs in numbers.items() if is_norm(module)}
+    return Origin(side, states, readers, norms, {module: min(inputs) for module, inputs in numbers.items()})
 
 
 def _is_projection(call: ModuleCall) -> bool:

@@ -89,7 +89,7 @@ class Tape(TorchDispatchMode):
         self.inputs: dict[str, list[torch.Tensor]] = {}
         self._makers: dict[int, Operation] = {}
         self._names: dict[int, list[str]] = {}  # modules that put a tensor out, the innermost first
-        self._given: dict[tuple[int, str], torch.Tensor] = {}  # and what they read
+        self._inputs: dict[tuple[int, str], torch.Tensor] = {}  # and what they read
         self._constants = {id(one): name for name, one in (*model.named_parameters(), *model.named_buffers())}
         embeddings = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None  # type: ignore[operator]
         self._vocabulary = getattr(embeddings, "weight", None)
@@ -125,7 +125,7 @@ class Tape(TorchDispatchMode):
             self._makers[id(copy)] = maker
         self._names[id(copy)] = list(self.names(tensor))
         for path in self.names(tensor):
-            self._given[id(copy), path] = self._given[id(tensor), path]
+            self._inputs[id(copy), path] = self._inputs[id(tensor), path]
         self._alive.append(copy)
         return copy
 
@@ -135,7 +135,7 @@ class Tape(TorchDispatchMode):
         self.inputs.setdefault(path, []).append(given)
         while True:  # a projection puts out a view of its product
             self._names.setdefault(id(output), []).append(path)
-            self._given[id(output), path] = given
+            self._inputs[id(output), path] = given
             maker = self.maker(output)
             if maker is None or maker.name not in _SHAPES:
                 return
@@ -148,7 +148,7 @@ class Tape(TorchDispatchMode):
     def norm_before(self, tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
         """Return the path and the input of the norm that put a tensor out, if one did."""
         for path in self._names.get(id(tensor), ()):
-            given = self._given.get((id(tensor), path), tensor)
+            given = self._inputs.get((id(tensor), path), tensor)
             if given is not tensor and given.shape == tensor.shape and path in self._norms:
                 return path, given
         return None
@@ -239,8 +239,8 @@ class Tape(TorchDispatchMode):
 
     def call(self, tensor: torch.Tensor, path: str) -> int | None:
         """Return the number of the call in which a module put a tensor out, where layers share the module."""
-        known, given = self.inputs.get(path, []), self._given.get((id(tensor), path))
-        return None if len(known) < 2 else next((n for n, one in enumerate(known) if one is given), None)
+        inputs, own = self.inputs.get(path, []), self._inputs.get((id(tensor), path))
+        return None if len(inputs) < 2 else next((n for n, one in enumerate(inputs) if one is own), None)
 
     def constant(self, tensor: torch.Tensor) -> str | None:
         """Return the name of a parameter or buffer, or of one that a tensor is a view of; None for other tensors."""
