@@ -46,7 +46,7 @@ sphinx_gallery_conf = {
 
 html_math_renderer = "mathml"
 html_theme = "furo"
-html_static_path = ["_static"]
+html_static_path = ["_static", "../src/attsvm/report/font"]
 html_js_files = ["accessible.js"]
 html_css_files = ["figures.css"]
 html_title = f"attsvm {release}"

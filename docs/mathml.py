@@ -4,6 +4,7 @@ As a script it writes the MathML of the formulas that reports show, which are ma
 """
 
 import json
+import re
 from html import escape
 from pathlib import Path
 
@@ -18,13 +19,20 @@ from attsvm.report.formulas import STORE, tex_of_pages
 STORED = Path(attsvm.report.__file__).parent / STORE
 logger = logging.getLogger(__name__)
 
-# A bar that may stretch is centred on the subscript it carries, and so sinks into it.
-UPRIGHT_BAR = "<mo>‖</mo>", '<mo stretchy="false">‖</mo>'
+# A bar that may stretch is centred on the subscript it carries, and so sinks into it. TeX stretches none
+# of these unasked.
+STRETCHED = re.compile(r"<mo>([‖⟨⟩])</mo>")
+# Browsers take the bars of an absolute value for a relation, with its space.
+BAR, TIGHT_BAR = '<mo stretchy="false">|</mo>', '<mo stretchy="false" lspace="0" rspace="0">|</mo>'
+# docutils sets the index of a letter with an accent under the letter.
+ACCENT = re.compile(r"<munderover>\s*(<mi>[^<]*</mi>)(.*?)(<mo[^>]*>[ˆˉ˙~]</mo>)\s*</munderover>", re.DOTALL)
 
 
 def mathml(tex: str, *, block: bool) -> str:
     """Convert one formula; MathError says what docutils cannot read."""
-    return latex2mathml.tex2mathml(tex, as_block=block).replace(*UPRIGHT_BAR)
+    converted = latex2mathml.tex2mathml(tex, as_block=block).replace(BAR, TIGHT_BAR)
+    converted = STRETCHED.sub(r'<mo stretchy="false">\1</mo>', converted)
+    return ACCENT.sub(r'<msub><mover accent="true">\1\3</mover>\2</msub>', converted)
 
 
 def _convert(node: nodes.Element, *, block: bool) -> str:

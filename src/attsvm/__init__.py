@@ -13,7 +13,7 @@ _HOMES = {
     "ShardedSolution": "attsvm.solvers.sharded.solution",
     "Solution": "attsvm.solution.solution",
     "Status": "attsvm.core.status",
-    "UnsolvedError": "attsvm.solution.solution",
+    "UnsolvedError": "attsvm.solution.unsolved",
     "solve": "attsvm.solvers.solving",
     "soft_margin_path": "attsvm.solvers.soft_margin_path",
     "solve_batch": "attsvm.solvers.batching",
@@ -90,7 +90,8 @@ if TYPE_CHECKING:
     from attsvm.nn.attention import Attention
     from attsvm.playground.widget import Playground
     from attsvm.proofs import Proof
-    from attsvm.solution.solution import Solution, UnsolvedError
+    from attsvm.solution.solution import Solution
+    from attsvm.solution.unsolved import UnsolvedError
     from attsvm.solvers.batching import solve_batch
     from attsvm.solvers.problem_batch import BatchSolution, ProblemBatch
     from attsvm.solvers.sharded.solution import ShardedSolution

@@ -249,6 +249,31 @@ def test_axe_finds_nothing(visit, preset: str, width: int, scheme: str) -> None:
     assert here.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def test_in_a_notebook_the_colours_are_those_of_its_theme(visit) -> None:
+    here = visit()
+    light, dark = "rgb(251, 250, 248)", "rgb(21, 24, 28)"
+
+    def ground(system: str) -> str:
+        here.page.emulate_media(color_scheme=system)
+        return here.page.evaluate("getComputedStyle(document.querySelector('.attsvm-play')).backgroundColor")
+
+    assert (ground("light"), ground("dark")) == (light, dark)
+    here.page.evaluate("document.body.className = ''")
+    assert (ground("light"), ground("dark")) == (light, light)  # a notebook that says nothing is white
+    # What VS Code and JupyterLab write on the body of their pages.
+    for attribute, theme, colour in (
+        ("data-vscode-theme-kind", "vscode-light", light),
+        ("data-vscode-theme-kind", "vscode-dark", dark),
+        ("data-vscode-theme-kind", "vscode-high-contrast", dark),
+        ("data-vscode-theme-kind", "vscode-high-contrast-light", light),
+        ("data-jp-theme-light", "true", light),
+        ("data-jp-theme-light", "false", dark),
+    ):
+        here.page.evaluate("([name, value]) => document.body.setAttribute(name, value)", [attribute, theme])
+        assert (ground("light"), ground("dark")) == (colour, colour), theme
+        here.page.evaluate("name => document.body.removeAttribute(name)", attribute)
+
+
 def test_a_page_whose_server_is_killed_says_so_and_goes_on_when_it_is_back(visit, server) -> None:
     here = visit()
     server.kill()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 
 from attsvm.data.text import LabelledTexts, word_dataset
 from attsvm.report.comparison import write_comparison
+from attsvm.report.page import environment
 from attsvm.report.study import write_study
 from attsvm.study import Settings, study
 from attsvm.study.comparison import compare, read_record
@@ -56,6 +59,39 @@ def test_formulas_are_drawn(page) -> None:
     )
     assert len(heights) == 2
     assert min(heights) > 12
+
+
+def fonts(page, selector: str) -> set[tuple[str, bool]]:
+    """Families that draw the text of elements, and whether each comes with the page."""
+    session = page.context.new_cdp_session(page)
+    session.send("DOM.enable")
+    session.send("CSS.enable")
+    root = session.send("DOM.getDocument")["root"]["nodeId"]
+    nodes = session.send("DOM.querySelectorAll", {"nodeId": root, "selector": selector})["nodeIds"]
+    used = [session.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"] for node in nodes]
+    return {(font["familyName"], font["isCustomFont"]) for node in used for font in node}
+
+
+def test_formulas_are_drawn_in_the_font_of_the_page(page) -> None:
+    assert fonts(page, "math :is(mi, mn, mo, mtext)") == {("STIX Two Math", True)}
+
+
+def test_the_font_has_every_character_that_formulas_of_the_documentation_use(browser) -> None:
+    pytest.importorskip("sphinx")
+    from docutils.utils.math import MathError, latex2mathml
+
+    leaves = set()
+    for page in (Path(__file__).parents[2] / "docs").glob("*.md"):
+        for tex in re.findall(r"(?<![`$\\])\$([^$`]+)\$", page.read_text(encoding="utf-8")):
+            with contextlib.suppress(MathError):  # dollars of a shell; a build of the pages refuses the rest
+                leaves |= set(re.findall(r"<m[ino][^>]*>[^<]+</m[ino]>", latex2mathml.tex2mathml(tex)))
+    assert len(leaves) > 200
+    opened = browser.new_page()
+    style = environment().get_template("formulas.css").render()
+    opened.set_content(f"<style>{style}</style><math>{''.join(sorted(leaves))}</math>")
+    opened.evaluate("document.fonts.ready.then(() => true)")
+    assert fonts(opened, "math *") == {("STIX Two Math", True)}
+    opened.close()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])

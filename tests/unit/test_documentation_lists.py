@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -50,9 +52,35 @@ def test_the_readme_example_prints_what_it_says(capsys: pytest.CaptureFixture[st
     assert correlation.startswith("0.999")
 
 
-def test_the_bar_of_a_norm_stays_on_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def mathml(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     pytest.importorskip("sphinx")
     monkeypatch.syspath_prepend(ROOT / "docs")
-    formula = import_module("docutils.nodes").math(r"\|A^\top \lambda\|_*", r"\|A^\top \lambda\|_*")
-    markup = import_module("mathml")._convert(formula, block=False)
+    return lambda tex: re.sub(r"\n *", "", import_module("mathml").mathml(tex, block=False))
+
+
+def test_the_bar_of_a_norm_stays_on_its_line(mathml) -> None:
+    markup = mathml(r"\|A^\top \lambda\|_*")
     assert markup.count('<mo stretchy="false">‖</mo>') == markup.count("‖") == 2
+
+
+def test_the_bars_of_an_absolute_value_stand_close(mathml) -> None:
+    markup = mathml(r"|w|\,\langle w, v\rangle")
+    assert markup.count('<mo stretchy="false" lspace="0" rspace="0">|</mo>') == markup.count("|") == 2
+    assert '<mo stretchy="false">⟨</mo>' in markup
+
+
+def test_the_index_of_a_letter_with_an_accent_stands_beside_it(mathml) -> None:
+    accented = '<msub><mover accent="true"><mi>γ</mi><mo stretchy="false">ˉ</mo></mover>'
+    assert accented + "<mi>i</mi></msub>" in mathml(r"\bar\gamma_i")
+    assert accented + "<mrow><mi>i</mi><mi>t</mi></mrow></msub>" in mathml(r"\bar\gamma_{it}-a")
+
+
+def test_pages_and_packages_hold_the_font_of_formulas() -> None:
+    folder = ROOT / "src" / "attsvm" / "report" / "font"
+    style = (ROOT / "docs" / "_static" / "figures.css").read_text(encoding="utf-8")
+    (name,) = re.findall(r'url\("([^"]+)"\)', style)
+    assert (folder / name).read_bytes()[:4] == b"wOF2"
+    assert '"../src/attsvm/report/font"' in (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
+    licence = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["license-files"]
+    assert (folder / "stix-two-math-LICENSE.txt").relative_to(ROOT).as_posix() in licence

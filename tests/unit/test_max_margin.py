@@ -13,7 +13,6 @@ from scipy.optimize import linprog
 from attsvm import SelectionProblem, UnsolvedError, norms, solve
 from attsvm.core.norms import get_norm
 from attsvm.core.norms.entrywise import LargestEntries
-from attsvm.core.norms.faces import dual_at, face_directions
 from attsvm.functional import margin, max_margin
 
 WEIGHTS = np.random.default_rng(2).uniform(0.5, 2.0, (3, 3))
@@ -381,15 +380,15 @@ def test_tokens_that_queries_share_add_up() -> None:
 def test_faces_of_the_balls() -> None:
     G = np.array([[2.0, -2.0, 0.0], [1.0, 2.0, 0.0]])
     l_1, largest = get_norm(1.0), get_norm("max")
-    assert face_directions(l_1, G, 1e-9).shape == (2, 6)
-    np.testing.assert_allclose(face_directions(l_1, G, 1e-9) @ G.ravel(), 0, atol=1e-15)
-    np.testing.assert_array_equal(face_directions(largest, G, 1e-9), np.eye(6)[[2, 5]])
-    np.testing.assert_array_equal(face_directions(l_1, G, 1e-9, dual=True), np.eye(6)[[2, 5]])
+    assert l_1.face(G, 1e-9).shape == (2, 6)
+    np.testing.assert_allclose(l_1.face(G, 1e-9) @ G.ravel(), 0, atol=1e-15)
+    np.testing.assert_array_equal(largest.face(G, 1e-9), np.eye(6)[[2, 5]])
+    np.testing.assert_array_equal(l_1.face(G, 1e-9, dual=True), np.eye(6)[[2, 5]])
     D = np.diag([3.0, 3.0, 0.0])
     # Symmetric matrices (2, 2) without trace; one left and one right singular vector of zero.
-    assert face_directions(get_norm("nuclear"), D, 1e-9).shape == (2, 9)
-    assert np.abs(face_directions(get_norm("spectral"), D, 1e-9)).tolist() == [[0.0] * 8 + [1.0]]
-    assert face_directions(get_norm(1.5), D, 1e-9).shape == (0, 9)
+    assert get_norm("nuclear").face(D, 1e-9).shape == (2, 9)
+    assert np.abs(get_norm("spectral").face(D, 1e-9)).tolist() == [[0.0] * 8 + [1.0]]
+    assert get_norm(1.5).face(D, 1e-9).shape == (0, 9)
 
 
 @pytest.mark.parametrize("dual", [False, True])
@@ -408,26 +407,26 @@ def test_faces_of_the_balls() -> None:
 )
 def test_faces_of_one_norm_under_two_names(norm, same, dual: bool) -> None:
     for G in (np.diag([3.0, 3.0, 0.0]), np.array([[2.0, -2.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 0.0]])):
-        spans = [face_directions(get_norm(one), G, 1e-9, dual=dual) for one in (norm, same)]
+        spans = [get_norm(one).face(G, 1e-9, dual=dual) for one in (norm, same)]
         np.testing.assert_allclose(spans[0].T @ spans[0], spans[1].T @ spans[1], atol=1e-14)
 
 
 def test_faces_of_ky_fan_and_mixed_balls() -> None:
     # The larger of the spectral norm and half the nuclear one: the first, the second, and both. Where both are largest
     # at diag(2, 2, 0), the step from one face to the other is symmetric without trace as well.
-    assert face_directions(norms.KyFan(2), np.diag([3.0, 1.0, 1.0]), 1e-9).shape == (0, 9)
-    assert face_directions(norms.KyFan(2), np.diag([2.0, 2.0, 1.0]), 1e-9).shape == (0, 9)
-    assert face_directions(norms.KyFan(2), np.diag([2.0, 1.0, 1.0]), 1e-9).shape == (1, 9)
-    assert face_directions(norms.KyFan(2), np.diag([2.0, 2.0, 0.0]), 1e-9).shape == (2 + 1, 9)
+    assert norms.KyFan(2).face(np.diag([3.0, 1.0, 1.0]), 1e-9).shape == (0, 9)
+    assert norms.KyFan(2).face(np.diag([2.0, 2.0, 1.0]), 1e-9).shape == (0, 9)
+    assert norms.KyFan(2).face(np.diag([2.0, 1.0, 1.0]), 1e-9).shape == (1, 9)
+    assert norms.KyFan(2).face(np.diag([2.0, 2.0, 0.0]), 1e-9).shape == (2 + 1, 9)
     # One of two equal singular values fits among the first two, or both, or the second one is zero.
-    assert face_directions(norms.KyFan(2), np.diag([3.0, 1.0, 1.0]), 1e-9, dual=True).shape == (2, 9)
-    assert face_directions(norms.KyFan(2), np.diag([1.0, 1.0, 0.5]), 1e-9, dual=True).shape == (0, 9)
-    assert face_directions(norms.KyFan(2), np.diag([1.0, 0.0, 0.0]), 1e-9, dual=True).shape == (4, 9)
+    assert norms.KyFan(2).face(np.diag([3.0, 1.0, 1.0]), 1e-9, dual=True).shape == (2, 9)
+    assert norms.KyFan(2).face(np.diag([1.0, 1.0, 0.5]), 1e-9, dual=True).shape == (0, 9)
+    assert norms.KyFan(2).face(np.diag([1.0, 0.0, 0.0]), 1e-9, dual=True).shape == (4, 9)
     # Two rows of length five and a zero row: how the first two share, and what the third does where rows are bounded.
     G = np.array([[3.0, 4.0], [-5.0, 0.0], [0.0, 0.0]])
-    assert face_directions(norms.Mixed(2, 1), G, 1e-9).shape == (1, 6)
-    assert face_directions(norms.Mixed(2, np.inf), G, 1e-9).shape == (2, 6)
-    assert face_directions(norms.Mixed(1, 2), np.array([[1.0, -1.0], [2.0, 1.0]]), 1e-9).shape == (1, 4)
+    assert norms.Mixed(2, 1).face(G, 1e-9).shape == (1, 6)
+    assert norms.Mixed(2, np.inf).face(G, 1e-9).shape == (2, 6)
+    assert norms.Mixed(1, 2).face(np.array([[1.0, -1.0], [2.0, 1.0]]), 1e-9).shape == (1, 4)
 
 
 @pytest.mark.parametrize("norm", ["nuclear", norms.KyFan(2), norms.Mixed(2, 1), norms.Mixed(np.inf, 1, "columns")])
@@ -435,7 +434,7 @@ def test_face_directions_stay_in_the_face(norm) -> None:
     """Steps of either sign from the middle of a face keep the norm at one and the product with G."""
     norm = get_norm(norm)
     G = np.diag([2.0, 2.0, 0.0])
-    moves = face_directions(norm, G, 1e-9)
+    moves = norm.face(G, 1e-9)
     middle = np.diag([0.5, 0.5, 0.0])
     assert norm.value(middle) == pytest.approx(1.0)
     assert float((G * middle).sum()) == pytest.approx(norm.dual(G))
@@ -450,20 +449,20 @@ def test_faces_of_sums_and_of_the_larger_of_two() -> None:
     D = np.diag([2.0, 2.0, 0.0])
     # One part smooth: a point. The dual ball of a sum has the directions of both; that of the larger of two those of
     # the larger one, and where they agree the step from one gradient to the other, if these differ.
-    assert face_directions(norms.Sum("frobenius", "nuclear"), D, 1e-9, point=D).shape == (0, 9)
-    assert face_directions(norms.Sum("frobenius", "nuclear"), D, 1e-9, dual=True).shape == (1, 9)
-    assert face_directions(norms.Sum("spectral", "nuclear"), D, 1e-9, dual=True).shape == (2 + 1, 9)
-    assert face_directions(norms.Largest("frobenius", 3), D, 1e-9, point=D).shape == (0, 9)
-    assert face_directions(norms.Largest("frobenius", 3), D, 1e-9, dual=True).shape == (0, 9)
+    assert norms.Sum("frobenius", "nuclear").face(D, 1e-9, point=D).shape == (0, 9)
+    assert norms.Sum("frobenius", "nuclear").face(D, 1e-9, dual=True).shape == (1, 9)
+    assert norms.Sum("spectral", "nuclear").face(D, 1e-9, dual=True).shape == (2 + 1, 9)
+    assert norms.Largest("frobenius", 3).face(D, 1e-9, point=D).shape == (0, 9)
+    assert norms.Largest("frobenius", 3).face(D, 1e-9, dual=True).shape == (0, 9)
     corner = np.array([[1.0, 0.0], [0.0, 0.0]])
-    assert face_directions(norms.Largest("frobenius", 3), corner, 1e-9, dual=True).shape == (0, 4)
+    assert norms.Largest("frobenius", 3).face(corner, 1e-9, dual=True).shape == (0, 4)
     weighted = norms.Weighted(np.array([[1.0, 2.0], [1.0, 1.0]]), 2)
     even = np.array([[1.0, 0.0], [1.0, 1.0]])
-    assert face_directions(norms.Largest("frobenius", weighted), even, 1e-9, dual=True).shape == (0, 4)
+    assert norms.Largest("frobenius", weighted).face(even, 1e-9, dual=True).shape == (0, 4)
     odd = np.array([[1.0, 1.0], [1.0, 1.0]]) / np.array([[1.0, 2.0], [1.0, 1.0]])
     factor = np.linalg.norm(odd) / weighted.value(odd)
     same = norms.Weighted(factor * weighted.weights, 2)
-    assert face_directions(norms.Largest("frobenius", same), odd, 1e-9, dual=True).shape == (1, 4)
+    assert norms.Largest("frobenius", same).face(odd, 1e-9, dual=True).shape == (1, 4)
 
 
 @pytest.mark.parametrize(
@@ -480,8 +479,8 @@ def test_faces_of_the_larger_of_two_under_another_name(G: np.ndarray, point: np.
     # The dual of a Ky Fan norm is the larger of the spectral norm and half of the nuclear one.
     pair = norms.Largest("spectral", norms.Mahalanobis(np.eye(3) / 4, base="nuclear"))
     spans = [
-        face_directions(pair, G, 1e-7, point=point),
-        face_directions(norms.KyFan(2), G, 1e-7, dual=True),
+        pair.face(G, 1e-7, point=point),
+        norms.KyFan(2).face(G, 1e-7, dual=True),
     ]
     np.testing.assert_allclose(spans[0].T @ spans[0], spans[1].T @ spans[1], atol=1e-5)  # the split's error
 
@@ -490,12 +489,12 @@ def test_faces_of_a_sum_of_norms_of_singular_values() -> None:
     # For t in [0, 1] the sum of nuclear and spectral norm of diag(1, 1, t) is 3 + t, and so is the product with G.
     both = norms.Sum("nuclear", "spectral")
     G = np.diag([1.5, 1.5, 1.0])
-    moves = face_directions(both, G, 1e-7, point=np.diag([1.0, 1.0, 0.5]))
+    moves = both.face(G, 1e-7, point=np.diag([1.0, 1.0, 0.5]))
     # The points of norm one are diag(1, 1, t) / (3 + t).
     expected = (np.eye(3) / 4 - np.diag([1.0, 1.0, 0.0]) / 3).ravel()
     np.testing.assert_allclose(abs(moves @ expected), [np.linalg.norm(expected)], rtol=1e-9)
     # With a third singular value below one nothing of it may appear.
-    assert face_directions(both, np.diag([1.5, 1.5, 0.5]), 1e-7, point=np.diag([1.0, 1.0, 0.0])).shape == (0, 9)
+    assert both.face(np.diag([1.5, 1.5, 0.5]), 1e-7, point=np.diag([1.0, 1.0, 0.0])).shape == (0, 9)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -532,10 +531,10 @@ def test_faces_of_polyhedral_pairs_are_those_of_linear_programs(norm, caps: floa
         for _ in range(12)
     ])  # fmt: skip
     middle = points.mean(axis=0)
-    assert dual_at(norm, G.reshape(2, 2), middle.reshape(2, 2), 1e-7) == pytest.approx(top, rel=1e-9)
+    assert norm.dual_on_face(G.reshape(2, 2), middle.reshape(2, 2), 1e-7) == pytest.approx(top, rel=1e-9)
     _, sigma, basis = np.linalg.svd(points - middle)
     expected = basis[: np.count_nonzero(sigma > 1e-6)]
-    moves = face_directions(norm, G.reshape(2, 2), 1e-7, point=middle.reshape(2, 2))
+    moves = norm.face(G.reshape(2, 2), 1e-7, point=middle.reshape(2, 2))
     np.testing.assert_allclose(moves.T @ moves, expected.T @ expected, atol=1e-5)  # the split's error
 
 

@@ -9,7 +9,7 @@ from attsvm import ProblemBatch, SelectionProblem, Status, solve, solve_batch
 from attsvm.core.kernels import interpreted
 from attsvm.core.norms import nuclear, spectral
 from attsvm.solvers.nuclear.face import Face, newton_step
-from attsvm.solvers.nuclear.matrices import EXACT, right_singular, rotate, turned
+from attsvm.solvers.nuclear.matrices import EXACT, in_basis, right_singular, rotate
 from attsvm.solvers.nuclear.pursuit import MOST_CONSTRAINTS, fits
 from problems import FAMILIES, NAMED
 
@@ -34,7 +34,7 @@ def test_rotations_find_singular_values(shape: tuple[int, int], rank: int) -> No
     rng = np.random.default_rng([*shape, rank])
     matrix = rng.standard_normal((shape[0], rank)) @ rng.standard_normal((rank, shape[1]))
     basis = np.eye(min(shape))
-    rows = turned(basis, matrix)
+    rows = in_basis(basis, matrix)
     lengths = rotate(rows, basis, EXACT)
     # Backward stable: every value is off by some eps of the largest, times a small multiple of the size.
     np.testing.assert_allclose(
@@ -50,8 +50,8 @@ def test_rotations_begin_where_the_last_ended() -> None:
     rng = np.random.default_rng(0)
     matrix, nearby = rng.standard_normal((9, 5)), 1e-3 * rng.standard_normal((9, 5))
     basis = np.eye(5)
-    rotate(turned(basis, matrix), basis, EXACT)
-    rows = turned(basis, matrix + nearby)
+    rotate(in_basis(basis, matrix), basis, EXACT)
+    rows = in_basis(basis, matrix + nearby)
     lengths = rotate(rows, basis, EXACT)
     np.testing.assert_allclose(rows.T @ basis, matrix + nearby, atol=1e-13)
     np.testing.assert_allclose(np.sort(lengths), np.linalg.svd(matrix + nearby, compute_uv=False)[::-1], atol=1e-13)

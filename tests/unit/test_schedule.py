@@ -97,9 +97,9 @@ def working(total: float, log: list[float], answer: np.ndarray | None = None) ->
 
 def schedule_bound(turns: list[Turn], k: int, needed: float) -> float:
     """F_k + c_k x of the schedule's docstring, and a step of each."""
-    before, after, waits = turns[:k], turns[k + 1 :], turns[k].waits
-    first = sum(turn.budget * GROWTH**waits for turn in before if turn.waits <= waits)
-    first += sum(turn.budget * GROWTH ** (waits - 1) for turn in after if turn.waits < waits)
+    before, after, waits = turns[:k], turns[k + 1 :], turns[k].delay
+    first = sum(turn.budget * GROWTH**waits for turn in before if turn.delay <= waits)
+    first += sum(turn.budget * GROWTH ** (waits - 1) for turn in after if turn.delay < waits)
     others = GROWTH * sum(turn.budget for turn in before) + sum(turn.budget for turn in after)
     return first + (1.0 + others / turns[k].budget) * needed + STEP * len(turns)
 

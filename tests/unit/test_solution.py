@@ -92,9 +92,9 @@ def test_lengths_near_the_end_of_an_exponent_are_capped() -> None:
     problem = single([[3.0, 4.0]], (2.0,))
     solution = solve(problem, 1.01)
     length = np.linalg.norm([3.0, 4.0], 8) * 2.0
-    from attsvm.core.norms import distance_bound, entrywise
+    from attsvm.core.norms import entrywise
 
-    distance, p = distance_bound(solution.norm, max(solution.gap, 4 * EPS))
+    distance, p = solution.norm.distance_bound(max(solution.gap, 4 * EPS))
     assert solution.margin_tolerance[0, 1] == pytest.approx(
         length * distance * entrywise(solution.certified.W, p), rel=1e-12
     )

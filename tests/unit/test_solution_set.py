@@ -9,7 +9,8 @@ import pytest
 
 from attsvm import SelectionProblem, Solution, Status, solve
 from attsvm.core.norms import Mahalanobis, get_norm
-from attsvm.solution.solution_set import _onto_simplex, _project, distance_to_solutions
+from attsvm.core.norms.entrywise import _onto_simplex
+from attsvm.solution.solution_set import distance_to_solutions
 from problems import FAMILIES, NAMED, single
 
 SEVERAL = ("nuclear", "spectral", "max", 1)
@@ -116,7 +117,7 @@ def test_projections_are_nearest_points() -> None:
         measure = get_norm(1 if name == "l_1" else name)
         for scale in (0.1, 1.0, 10.0):
             M = scale * rng.standard_normal((4, 3))
-            X = _project(M, name)
+            X = measure.nearest(M)
             size = measure.value(X)
             assert size <= 1 + 1e-12
             if measure.value(M) <= 1:

@@ -11,7 +11,8 @@ import torch
 
 from attsvm import TokenData, theory
 from attsvm.data.synthetic import random_data
-from attsvm.theory.conditions import initial_gradient, slope_range
+from attsvm.theory.conditions import initial_gradient
+from attsvm.theory.loss_slopes import slope_range
 
 LOSSES = {
     "logistic": lambda u: np.logaddexp(0, -u),

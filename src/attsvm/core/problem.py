@@ -20,7 +20,16 @@ import numpy as np
 
 from attsvm.core.interop import Kind, to_numpy
 from attsvm.core.paging import Pages, rows_in_chunk
-from attsvm.core.reading import read_mask, read_matrix, read_selected, read_sequence, read_tokens
+from attsvm.core.reading import (
+    read_labels,
+    read_mask,
+    read_matrix,
+    read_selected,
+    read_sequence,
+    read_sequences,
+    read_supports,
+    read_tokens,
+)
 from attsvm.core.rounding import lengths_above, row_lengths, squares_of
 from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.core.types import Array
@@ -69,15 +78,7 @@ class SelectionProblem(Summarised):
     array([[0., 1.]])
     """
 
-    def __init__(
-        self,
-        tokens: Any,
-        queries: Any,
-        selected: Any,
-        *,
-        mask: Any = None,
-        sequence: Any = None,
-    ) -> None:
+    def __init__(self, tokens: Any, queries: Any, selected: Any, *, mask: Any = None, sequence: Any = None) -> None:
         self.kind = Kind.of(tokens, queries)
         self.tokens, lengths = read_tokens(tokens)
         b, T, _ = self.tokens.shape
@@ -128,34 +129,8 @@ class SelectionProblem(Summarised):
                [ True,  True, False],
                [ True,  True,  True]])
         """
-        array = to_numpy("tokens", tokens)
-        if array.ndim != 3:
-            raise ValueError(f"tokens has shape {array.shape}; (b, T, d) was expected.")
-        b, T, _ = array.shape
-        selection = to_numpy("selected", selected)
-        if selection.shape[:2] != (b, T) or selection.ndim not in (2, 3):
-            raise ValueError(f"selected has shape {selection.shape}; {(b, T)} or {(b, T, T)} was expected.")
-        query_array = array if queries is None else to_numpy("queries", queries)
-        if query_array.ndim != 3 or query_array.shape[:2] != (b, T):
-            raise ValueError(f"queries has shape {query_array.shape}; ({b}, {T}, dz) was expected.")
-        if lengths is None:
-            size = np.full(b, T)
-        else:
-            size = to_numpy("lengths", lengths)
-            if size.shape != (b,) or size.dtype.kind not in "iu" or (size < 1).any() or (size > T).any():
-                raise ValueError(f"lengths has {size.tolist()}; {b} integers from 1 to {T} were expected.")
-        visible = np.arange(T) < size[:, None]  # (b, T)
-        mask = np.repeat(visible, T, axis=0)  # (b*T, T)
-        if causal:
-            mask = mask & np.tile(np.tri(T, dtype=bool), (b, 1))
-        keep = visible.ravel()
-        problem = cls(
-            tokens,
-            query_array.reshape(b * T, -1)[keep],
-            selection.reshape(b * T, *selection.shape[2:])[keep],
-            mask=mask[keep],
-            sequence=np.repeat(np.arange(b), T)[keep],
-        )
+        rows, selection, mask, sequence = read_sequences(tokens, selected, queries, causal=causal, lengths=lengths)
+        problem = cls(tokens, rows, selection, mask=mask, sequence=sequence)
         problem.kind = Kind.of(tokens)
         return problem
 
@@ -182,14 +157,7 @@ class SelectionProblem(Summarised):
         >>> solve(problem).W.shape
         (3, 2)
         """
-        labels = to_numpy("y", y)
-        if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or labels.min() < 0:
-            raise ValueError(
-                f"y has {labels.dtype} of shape {labels.shape}; integers from 0 were expected, one an input."
-            )
-        count = int(labels.max()) + 1 if classes is None else classes
-        if isinstance(count, bool) or not isinstance(count, int) or count <= labels.max():
-            raise ValueError(f"classes is {classes!r}; an integer above the label {labels.max()} was expected.")
+        labels, count = read_labels(y, classes)
         return cls._from_vocabulary(X, labels, np.eye(count))
 
     @classmethod
@@ -217,13 +185,7 @@ class SelectionProblem(Summarised):
         >>> solve(problem).status.name
         'OPTIMAL'
         """
-        support = to_numpy("supports", supports)
-        if support.ndim != 2 or support.dtype != bool:
-            raise ValueError(f"supports has {support.dtype} of shape {support.shape}; booleans (n, V) were expected.")
-        words = np.eye(support.shape[1]) if embeddings is None else read_matrix("embeddings", embeddings)
-        if len(words) != support.shape[1]:
-            raise ValueError(f"embeddings has {len(words)} rows; {support.shape[1]}, one a word, were expected.")
-        return cls._from_vocabulary(contexts, support, words)
+        return cls._from_vocabulary(contexts, *read_supports(supports, embeddings))
 
     @classmethod
     def _from_vocabulary(cls, queries: Any, selected: np.ndarray, words: np.ndarray) -> SelectionProblem:

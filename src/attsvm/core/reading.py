@@ -111,3 +111,58 @@ def read_selected(selected: Any, mask: np.ndarray) -> np.ndarray:
             f"selected has a token hidden by mask for query {hidden.argmax()}; a visible one was expected."
         )
     return selection
+
+
+def read_sequences(
+    tokens: Any, selected: Any, queries: Any, *, causal: bool, lengths: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Lay out queries, selection, mask and sequence as :meth:`attsvm.SelectionProblem.from_sequences` has them."""
+    array = to_numpy("tokens", tokens)
+    if array.ndim != 3:
+        raise ValueError(f"tokens has shape {array.shape}; (b, T, d) was expected.")
+    b, T, _ = array.shape
+    selection = to_numpy("selected", selected)
+    if selection.shape[:2] != (b, T) or selection.ndim not in (2, 3):
+        raise ValueError(f"selected has shape {selection.shape}; {(b, T)} or {(b, T, T)} was expected.")
+    query_array = array if queries is None else to_numpy("queries", queries)
+    if query_array.ndim != 3 or query_array.shape[:2] != (b, T):
+        raise ValueError(f"queries has shape {query_array.shape}; ({b}, {T}, dz) was expected.")
+    if lengths is None:
+        size = np.full(b, T)
+    else:
+        size = to_numpy("lengths", lengths)
+        if size.shape != (b,) or size.dtype.kind not in "iu" or (size < 1).any() or (size > T).any():
+            raise ValueError(f"lengths has {size.tolist()}; {b} integers from 1 to {T} were expected.")
+    visible = np.arange(T) < size[:, None]  # (b, T)
+    mask = np.repeat(visible, T, axis=0)  # (b*T, T)
+    if causal:
+        mask = mask & np.tile(np.tri(T, dtype=bool), (b, 1))
+    keep = visible.ravel()
+    return (
+        query_array.reshape(b * T, -1)[keep],
+        selection.reshape(b * T, *selection.shape[2:])[keep],
+        mask[keep],
+        np.repeat(np.arange(b), T)[keep],
+    )
+
+
+def read_labels(y: Any, classes: int | None) -> tuple[np.ndarray, int]:
+    """Check labels and the number of classes; see :meth:`attsvm.SelectionProblem.from_classes`."""
+    labels = to_numpy("y", y)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or labels.min() < 0:
+        raise ValueError(f"y has {labels.dtype} of shape {labels.shape}; integers from 0 were expected, one an input.")
+    count = int(labels.max()) + 1 if classes is None else classes
+    if isinstance(count, bool) or not isinstance(count, int) or count <= labels.max():
+        raise ValueError(f"classes is {classes!r}; an integer above the label {labels.max()} was expected.")
+    return labels, count
+
+
+def read_supports(supports: Any, embeddings: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Check which words follow, and the words; see :meth:`attsvm.SelectionProblem.from_contexts`."""
+    support = to_numpy("supports", supports)
+    if support.ndim != 2 or support.dtype != bool:
+        raise ValueError(f"supports has {support.dtype} of shape {support.shape}; booleans (n, V) were expected.")
+    words = np.eye(support.shape[1]) if embeddings is None else read_matrix("embeddings", embeddings)
+    if len(words) != support.shape[1]:
+        raise ValueError(f"embeddings has {len(words)} rows; {support.shape[1]}, one a word, were expected.")
+    return support, words

@@ -18,7 +18,7 @@ import numpy as np
 
 from attsvm.core.error_free import UNIT, Pair, error_of, sum_pairs, two_product
 from attsvm.core.norms import FROBENIUS, Norm
-from attsvm.core.norms.norm import conjugate
+from attsvm.core.norms.exponents import conjugate
 
 EPS = 2.0 * UNIT
 SUBNORMAL = 2.0**-1074

@@ -14,7 +14,7 @@ from attsvm.core.interop import to_numpy
 from attsvm.plots.style import FIRST, QUIET, SECOND
 from attsvm.solution.solution import Solution
 from attsvm.theory.margin_report import MarginReport
-from attsvm.training.path import RegularizationPath
+from attsvm.training.path_result import RegularizationPath
 from attsvm.training.trace import Trace
 
 COLOURS = (FIRST, SECOND, "#2f8f5b", "#8e5ea2", "#7a6a4f")

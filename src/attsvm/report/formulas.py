@@ -6,6 +6,7 @@ in formulas.json, which `python docs/mathml.py` writes, since converting TeX tak
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from importlib.resources import files
 
 from markupsafe import Markup, escape
 
-STORE, GLOSSARY = "formulas.json", "glossary.md"
+STORE, GLOSSARY, FONT = "formulas.json", "glossary.md", "font/stix-two-math.woff2"
 
 # Formulas that stand on lines of their own, by the name that templates know.
 DISPLAYED = {
@@ -29,6 +30,13 @@ _MARKUP = re.compile(r"\$(?P<tex>[^$]+)\$|\*(?P<emphasis>[^*]+)\*|`(?P<code>[^`]
 def formula(name: str) -> Markup:
     """Return the MathML of a displayed formula."""
     return Markup(_store()[DISPLAYED[name]])
+
+
+@cache
+def math_font() -> str:
+    """Return the font of formulas as a data URI: a report is one file, and Linux and telephones have no such font."""
+    content = files("attsvm.report").joinpath(FONT).read_bytes()
+    return f"data:font/woff2;base64,{base64.b64encode(content).decode()}"
 
 
 def glossary(terms: Iterable[str]) -> list[tuple[str, Markup]]:

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from attsvm.plots.style import NARROW, WIDE, as_png, as_svg, save
-from attsvm.report.formulas import formula, glossary
+from attsvm.report.formulas import formula, glossary, math_font
 
 PACKAGES = ("numpy", "scipy", "torch", "numba", "scikit-learn", "matplotlib")
 LARGEST_SVG = 600_000
@@ -106,7 +106,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.globals |= {"formula": formula, "glossary": glossary}
+    pages.globals |= {"formula": formula, "glossary": glossary, "math_font": math_font}
     pages.filters["with_roles"] = with_roles
     return pages
 

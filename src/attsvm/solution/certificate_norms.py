@@ -7,13 +7,14 @@ A norm is a list, its name and then its numbers, tables or other norms: ``["rows
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from attsvm.core.norms import (
-    NUCLEAR,
+    FROBENIUS,
     SPECTRAL,
     Entrywise,
     KyFan,
@@ -24,10 +25,7 @@ from attsvm.core.norms import (
     Schatten,
     Sum,
     Weighted,
-    get_norm,
 )
-
-PAIRS: dict[str, type[Sum] | type[Largest]] = {"sum": Sum, "largest": Largest}
 
 
 def table(array: np.ndarray) -> list[list[str]]:
@@ -48,79 +46,64 @@ def norm_words(norm: Norm) -> list[Any]:
     ValueError
         If it does not know the norm.
     """
-    if norm.name == "frobenius":
-        return ["frobenius"]
-    if norm in (NUCLEAR, SPECTRAL):
-        return ["schatten", "1" if norm == NUCLEAR else "inf"]
-    if isinstance(norm, Schatten):
-        return ["schatten", _exponent(norm.p)]
-    if isinstance(norm, KyFan):
-        return ["ky-fan", str(norm.k)]
-    if isinstance(norm, Entrywise):
-        return ["entrywise", _exponent(norm.p)]
-    if isinstance(norm, Weighted):
-        return ["weighted", table(norm.weights), ["entrywise", _exponent(norm.p)]]
-    if isinstance(norm, Mixed):
-        return [norm.axis, _exponent(norm.p), _exponent(norm.q)]
-    for word, kind in PAIRS.items():
-        if isinstance(norm, kind):
-            return [word, norm_words(norm.a), norm_words(norm.b)]
-    if isinstance(norm, Mahalanobis):
-        words = norm_words(norm.inner)
-        for side, root in reversed(list(zip(("left", "right"), norm.roots, strict=True))):
-            words = words if root is None else [side, table(root), words]
-        return words
-    raise ValueError(f"norm is {norm.name!r}; a norm of attsvm.norms was expected of a certificate.")
-
-
-def read_norm(words: list[Any]) -> Norm:
-    """Read what :func:`norm_words` wrote."""
-    name, *parts = words
-    if name == "frobenius":
-        return get_norm(name)
-    if name in PAIRS:
-        return PAIRS[name](*map(read_norm, parts))
-    if name == "weighted":
-        return Weighted(read_table(parts[0]), _power(parts[1][1]))
-    if name in ("left", "right"):
-        left, within = (read_table(parts[0]), parts[1]) if name == "left" else (None, words)
-        right, within = (read_table(within[1]), within[2]) if within[0] == "right" else (None, within)
-        return Mahalanobis.from_roots(left, right, read_norm(within))
-    if name == "ky-fan":
-        return KyFan(int(parts[0])).canonical
-    powers = [_power(p) for p in parts]
-    if name == "schatten":
-        return Schatten(*powers).canonical
-    return Entrywise(*powers).canonical if name == "entrywise" else Mixed(powers[0], powers[1], name).canonical
+    return _written(norm.words())
 
 
 def norm_proof(norm: Norm, M: np.ndarray, *, dual: bool = False) -> Any:
-    """Write what bounds the norm, or the dual norm, of a matrix (d, dz) near M.
-
-    Singular vectors for norms of singular values; for two norms a split of M, where it is the dual, and what bounds
-    both; for other norms nothing.
-    """
-    if isinstance(norm, (Sum, Largest)):
-        first, second = norm.split(M) if dual else (M, M)
-        return [
-            table(first) if dual else None,
-            norm_proof(norm.a, first, dual=dual),
-            norm_proof(norm.b, second, dual=dual),
-        ]
-    if isinstance(norm, Mahalanobis):
-        return norm_proof(norm.inner, norm.seen(M, dual=dual), dual=dual)
-    return singular_vectors(M) if norm_words(norm)[0] in ("schatten", "ky-fan") else None
+    """Write what bounds the norm, or the dual norm, of a matrix (d, dz) near M; None for nothing."""
+    return _written(norm.evidence(M, dual=dual))
 
 
 def singular_vectors(M: np.ndarray) -> list[list[list[str]]]:
     """Write the singular vectors of M (d, dz), rounded, as two matrices (d, d) and (dz, dz) of columns."""
-    U, _, Vt = np.linalg.svd(M)
-    return [table(U), table(Vt.T)]
+    return _written(SPECTRAL.evidence(M))
 
 
-def _exponent(p: float) -> str:
-    return "inf" if math.isinf(p) else str(Fraction(p))
+def _written(part: Any) -> Any:
+    """Write a norm, what it consists of, or what bounds it: numbers as fractions, arrays as tables of these."""
+    if isinstance(part, Norm):
+        return norm_words(part)
+    if isinstance(part, np.ndarray):
+        return table(part)
+    if isinstance(part, list):
+        return [_written(one) for one in part]
+    if part is None or isinstance(part, str):
+        return part
+    return "inf" if math.isinf(part) else str(Fraction(part))
 
 
-def _power(text: str) -> float:
-    return math.inf if text == "inf" else float(Fraction(text))
+def read_norm(words: list[Any]) -> Norm:
+    """Read what :func:`norm_words` wrote."""
+    return _read(words).canonical
+
+
+def _read(words: list[Any]) -> Norm:
+    name, *parts = words
+    return WORDS[name](*map(_read_part, parts))
+
+
+def _read_part(part: Any) -> Any:
+    if isinstance(part, str):
+        return math.inf if part == "inf" else float(Fraction(part))
+    return _read(part) if isinstance(part[0], str) else read_table(part)
+
+
+def _from_left(root: np.ndarray, inner: Norm) -> Norm:
+    if isinstance(inner, Mahalanobis) and inner.roots[0] is None:
+        return Mahalanobis.from_roots(root, inner.roots[1], inner.inner)
+    return Mahalanobis.from_roots(root, None, inner.canonical)
+
+
+WORDS: dict[str, Callable[..., Norm]] = {
+    "frobenius": lambda: FROBENIUS,
+    "schatten": Schatten,
+    "ky-fan": lambda k: KyFan(int(k)),
+    "entrywise": Entrywise,
+    "weighted": lambda weights, inner: Weighted(weights, inner.p),
+    "rows": lambda p, q: Mixed(p, q, "rows"),
+    "columns": lambda p, q: Mixed(p, q, "columns"),
+    "sum": Sum,
+    "largest": Largest,
+    "left": _from_left,
+    "right": lambda root, inner: Mahalanobis.from_roots(None, root, inner.canonical),
+}

@@ -39,7 +39,6 @@ import numpy as np
 from scipy.optimize import nnls
 
 from attsvm.core.extras import frame
-from attsvm.core.norms.faces import face_directions
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
 from attsvm.core.rounding import EPS
@@ -242,14 +241,14 @@ def _refuse_several(solution: Solution, W: np.ndarray, dual: np.ndarray, for_tok
         )
     constraints = _constraints(problem, rows, columns)
     adjoint = problem.adjoint(dual)
-    shifts = face_directions(norm, W, tolerance, dual=True)
+    shifts = norm.face(W, tolerance, dual=True)
     free = constraints - (constraints @ shifts.T) @ shifts
     if not _determined(free, supports, norm.smooth):
         raise ValueError(
             f"the multipliers of the {len(rows)} constraints of margin one are not unique, so the largest margin has "
             "no derivative here; tokens in general position (no copies of a support token) were expected."
         )
-    moves = face_directions(norm, adjoint, tolerance, point=W)
+    moves = norm.face(adjoint, tolerance, point=W)
     _, sigma, basis = np.linalg.svd(constraints[supports] @ moves.T, full_matrices=True)
     moves = basis[int(np.count_nonzero(sigma > INDEPENDENT)) :] @ moves
     moves = moves.reshape(-1, *W.shape)

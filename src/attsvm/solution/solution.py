@@ -11,50 +11,22 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.extras import drawing, frame
-from attsvm.core.interop import to_numpy
-from attsvm.core.norms import Norm, distance_bound, entrywise, frobenius
+from attsvm.core.norms import Norm, entrywise, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
-from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, histogram, one_line
+from attsvm.core.summary import Summarised, Summary, one_line
 from attsvm.core.types import Array
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.claim import Claim
-from attsvm.proofs.proof import Proof, interval_statement
+from attsvm.proofs.proof import Proof
 from attsvm.proofs.prove import prove
 from attsvm.proofs.recheck import recheck
 from attsvm.solution.certificate_file import Asked, certificate_content, write_certificate
 from attsvm.solution.influence import Influence, influence
-
-# What a user may do with each answer.
-_NEXT = {
-    Status.OPTIMAL: "verify(exact=True) proves it in exact arithmetic; margins and support say which tokens decide.",
-    Status.INFEASIBLE: "A soft margin always exists: solve(problem, C=1.0). certificate holds the proof.",
-    Status.UNDECIDED: "lower_bound and the norm of W enclose the optimum; a larger tol asks for less.",
-    Status.MAX_ITERATIONS: "A larger max_iter goes on from here with warm_start=solution.",
-    Status.TIME_LIMIT: "A larger time_limit goes on from here with warm_start=solution.",
-    Status.CANCELLED: "solve(problem, warm_start=solution) goes on from here.",
-}
-
-
-class UnsolvedError(RuntimeError):
-    """Raised by :meth:`Solution.raise_for_status`; carries the solution as ``.solution``.
-
-    Examples
-    --------
-    >>> from attsvm import SelectionProblem, UnsolvedError, solve
-    >>> problem = SelectionProblem([[[0.0], [1.0], [-1.0]]], [[1.0]], [0])
-    >>> try:
-    ...     solve(problem).raise_for_status()
-    ... except UnsolvedError as error:
-    ...     print(error.solution.status.name)
-    INFEASIBLE
-    """
-
-    def __init__(self, solution: Solution) -> None:
-        super().__init__(solution.sentence)
-        self.solution = solution
+from attsvm.solution.reading import constraint_lengths, constraint_table, solution_summary, status_sentence
+from attsvm.solution.unsolved import UnsolvedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,27 +81,17 @@ class Solution(Summarised):
     @property
     def sentence(self) -> str:
         """What the status means for this answer, in words: with the data, the ties or the interval it holds for."""
-        parts = [self.status.sentence]
-        certified = self.certified
-        if self.certificate is not None and self.certificate.perturbation > 0:
-            parts.append(f"That is for near data: {self.certificate.statement}.")
-        elif self.certificate is None and certified.tie_residual > 0 and np.isfinite(certified.upper_bound):
-            parts.append(f"Scores of tied tokens may differ by {certified.tie_residual:.1e} of the margin in that.")
-        if self.status not in (Status.OPTIMAL, Status.INFEASIBLE) and certified.lower_bound > 0:
-            parts.append(interval_statement(self.norm.name, certified.lower_bound, certified.upper_bound))
-        if self.note:
-            parts.append(self.note)
-        return " ".join(parts)
+        return status_sentence(self)
 
     @property
     def W(self) -> Array:
-        """The attention matrix, (d, dz), smallest margin one; NaN when none was found."""
+        """The attention matrix, (d, dz), smallest margin one unless the margin is soft; NaN when none was found."""
         matrix = self.certified.W
         return self.problem.kind.restore(matrix if np.isfinite(self.objective) else np.full_like(matrix, np.nan))
 
     @property
     def dual(self) -> Array:
-        """Multipliers, (n, T): W = A^T dual for the Frobenius norm, dual norm of A^T dual one for the others."""
+        """Multipliers, (n, T): W (less the prior) is A^T dual for the Frobenius norm; dual norm one for the others."""
         return self.problem.kind.restore(self.certified.dual)
 
     @property
@@ -156,20 +118,16 @@ class Solution(Summarised):
     def margin_tolerance(self) -> np.ndarray:
         r"""How far each margin may be from that of the exact solution, (n, T).
 
-        W lies within :func:`attsvm.core.norms.distance_bound` of the solution in some l_p, and by Hoelder's inequality
+        W lies within the norm's ``distance_bound`` of the solution in some l_p, and by Hoelder's inequality
         a margin moves by at most that times the dual length of :math:`x_{i\alpha}-x_{it}` and of :math:`z_i`. Norms
         with several solutions (nuclear, spectral, l_1, largest entry) have no such bound; theirs is an estimate.
         """
         if not np.isfinite(self.gap):
             return np.zeros(self.problem.mask.shape)
         # A gap below rounding says no more than rounding does: 4 eps is what the gap itself is computed to.
-        distance, p = distance_bound(self.norm, max(self.gap, 4 * EPS))
+        distance, p = self.norm.distance_bound(max(self.gap, 4 * EPS))
         q = min(p / (p - 1.0), 8.0)  # a smaller exponent is a longer length, and its powers do not underflow
-        lengths = np.empty(self.problem.mask.shape)
-        for rows, delta in self.problem.differences():
-            lengths[rows] = np.linalg.norm(delta, ord=q, axis=2)
-        lengths *= np.linalg.norm(self.problem.queries, ord=q, axis=1)[:, None]
-        return lengths * (distance * entrywise(self.certified.W, p))
+        return constraint_lengths(self.problem, q) * (distance * entrywise(self.certified.W, p))
 
     @property
     def support(self) -> Array:
@@ -187,11 +145,14 @@ class Solution(Summarised):
         if not np.isfinite(self.objective):
             return 0
         sigma = np.linalg.svd(self.certified.W, compute_uv=False)
-        if self.status is Status.OPTIMAL:
-            reach = np.sqrt(2 * max(self.gap, 4 * EPS)) * frobenius(sigma)
-        else:
-            reach = max(self.certified.W.shape) * EPS * float(sigma[0])
+        rounding = max(self.certified.W.shape) * EPS * float(sigma[0])
+        reach = max(self._distance, 4 * EPS * float(sigma[0])) if self.status is Status.OPTIMAL else rounding
         return int(np.count_nonzero(sigma > reach))
+
+    @property
+    def _distance(self) -> float:
+        """How far W is from the solution, in the Frobenius norm, as the gap has it."""
+        return float(np.sqrt(2 * max(self.gap, 4 * EPS))) * frobenius(self.certified.W)
 
     def factors(self, rank: int | None = None) -> tuple[Array, Array]:
         r"""Split W into K Q^T with balanced factors, :math:`K = U\sqrt{S}` and :math:`Q = V\sqrt{S}`.
@@ -402,16 +363,7 @@ class Solution(Summarised):
            query  token  selected  support
         0      0      1         0     True
         """
-        query, token = np.nonzero(self.problem.rejected)
-        columns = {
-            "query": query,
-            "token": token,
-            "selected": self.problem.reference[query],
-            "margin": self.certified.margins[query, token],
-            "multiplier": self.certified.dual[query, token],
-            "support": np.asarray(to_numpy("support", self.support))[query, token],
-        }
-        return frame("Solution.to_frame", columns)
+        return frame("Solution.to_frame", constraint_table(self))
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the distribution of margins; see :func:`attsvm.plots.margins`.
@@ -441,23 +393,7 @@ class Solution(Summarised):
         return drawing("Solution.plot").margins(self, ax)
 
     def _summary(self) -> Summary:
-        colour = {Status.OPTIMAL: GOOD, Status.INFEASIBLE: BAD}.get(self.status, UNSURE)
-        facts = [("method", f"{self.method}, {self.iterations} iterations, {self.seconds:.3g} s")]
-        picture, notes = "", [self.sentence]
-        if np.isfinite(self.objective):
-            support = int(np.asarray(self.support).sum())
-            facts = [
-                (f"{self.norm.name} norm", f"{self.objective:.9g}"),
-                ("certified gap", f"{self.gap:.1e}"),
-                ("rank of W", f"{self.rank} of {min(self.certified.W.shape)}"),
-                ("support tokens", f"{support:,} of {int(self.problem.rejected.sum()):,} constraints"),
-                *facts,
-            ]
-            rejected = self.problem.rejected
-            picture = histogram(self.certified.margins[rejected], np.asarray(self.support)[rejected])
-        notes.append(_NEXT[self.status])
-        title = type(self).__name__
-        return Summary(title, self.status.name, colour, facts, picture, "margins; blue: support tokens", notes)
+        return solution_summary(self)
 
     def __repr__(self) -> str:
         value, work = f"{self.norm.name} norm {self.objective:.6g}", f"{self.iterations} iterations"

@@ -27,7 +27,6 @@ from attsvm.solution.solution import Solution
 # The certified gap of a solution is rarely below 1e-12; the set must hold it with room to spare.
 SLACK = 1e-9
 # Norms with several solutions on whose ball there is a projection.
-PROJECTIONS = ("nuclear", "spectral", "max", "l_1")
 
 
 def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLACK) -> float:
@@ -54,11 +53,11 @@ def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLAC
     best = solution.certified.W
     if W.shape != best.shape or not np.isfinite(W).all() or not W.any():
         raise ValueError(f"W has shape {W.shape}; a finite non-zero matrix {best.shape} was expected.")
-    if not norm.smooth and norm.name not in PROJECTIONS:
-        raise ValueError(f"solution has norm {norm.name}; a smooth norm or one of {PROJECTIONS} was expected.")
     unit = W / norm.value(W)
     if norm.smooth:
         return float(np.linalg.norm(unit - best / solution.objective))
+    if norm.nearest(unit) is None:
+        raise ValueError(f"solution has norm {norm.name}; a smooth norm, nuclear, spectral, max or l_1 was expected.")
     slack = max(slack, 2 * solution.gap)
     active = problem.rejected | problem.tied
     target = np.where(problem.rejected, (1 - slack) / solution.objective, 0.0)[active]
@@ -66,7 +65,9 @@ def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLAC
 
     def nearest(multipliers: np.ndarray) -> np.ndarray:
         dual[active] = multipliers
-        return _project(unit + problem.adjoint(dual), norm.name)
+        projection = norm.nearest(unit + problem.adjoint(dual))
+        assert projection is not None
+        return projection
 
     def negative(multipliers: np.ndarray) -> tuple[float, np.ndarray]:
         X = nearest(multipliers)
@@ -80,23 +81,3 @@ def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLAC
     )  # fmt: skip
     # Any multipliers bound the distance from below: what is returned is never more than the distance.
     return math.sqrt(2 * max(-float(found.fun), 0.0))
-
-
-def _project(X: np.ndarray, name: str) -> np.ndarray:
-    """Nearest matrix of norm one at most."""
-    if name == "max":
-        return np.clip(X, -1.0, 1.0)
-    if name == "l_1":
-        return np.sign(X) * _onto_simplex(np.abs(X).ravel()).reshape(X.shape)
-    U, sigma, Vh = np.linalg.svd(X, full_matrices=False)
-    return (U * (np.minimum(sigma, 1.0) if name == "spectral" else _onto_simplex(sigma))) @ Vh
-
-
-def _onto_simplex(sizes: np.ndarray) -> np.ndarray:
-    """Nearest nonnegative vector whose sum is one at most (Duchi et al. 2008, Figure 1)."""
-    if sizes.sum() <= 1:
-        return sizes
-    ordered = np.sort(sizes)[::-1]
-    excess = np.cumsum(ordered) - 1.0
-    size = int((ordered * np.arange(1, len(ordered) + 1) > excess).sum())
-    return np.maximum(sizes - excess[size - 1] / size, 0.0)

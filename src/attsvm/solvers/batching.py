@@ -22,7 +22,7 @@ from attsvm.proofs.certified import LENIENT, certify
 from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch
-from attsvm.solvers.compiled.frobenius import INFEASIBLE, prove_stack
+from attsvm.solvers.compiled.infeasibility import INFEASIBLE, prove_stack
 from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
 from attsvm.solvers.nuclear import pursuit
 from attsvm.solvers.problem_batch import BatchSolution, ProblemBatch
@@ -124,9 +124,8 @@ def solve_batch(
     objective[contradictory] = gap[contradictory] = np.inf
     margins[contradictory[:, None, None] & stack.mask] = 0.0
     if scheduler is not None:
-        # A norm is told by what it is, which a copy from another process is not.
         answers = _on_cluster(stack, measure, tol, scheduler)
-        alone = {b: replace(one, problem=problems[b], norm=measure) for b, one in enumerate(answers)}
+        alone = {b: replace(one, problem=problems[b]) for b, one in enumerate(answers)}
     else:
         # One after the other: measured in the nuclear norm, threads that wait for the interpreter were a third slower.
         alone = {int(b): solve(problems[int(b)], norm, tol=tol) for b in np.flatnonzero(state == OPEN)}
@@ -179,8 +178,7 @@ def _on_cluster(stack: ProblemBatch, norm: Norm, tol: float, scheduler: str) -> 
 
 def _piece(data: tuple[np.ndarray, ...], norm: Norm, tol: float) -> list[Solution]:
     """Solve part of a batch where a worker is."""
-    named = next((own for own in (FROBENIUS, NUCLEAR) if own.name == norm.name), norm)
-    return list(solve_batch(ProblemBatch(*data), named, tol=tol))
+    return list(solve_batch(ProblemBatch(*data), norm, tol=tol))
 
 
 def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, objective: np.ndarray) -> np.ndarray:

@@ -28,7 +28,6 @@ from attsvm.core.reduction import reduce
 from attsvm.core.rounding import EPS, growth
 from attsvm.core.status import Status
 from attsvm.core.summary import one_line
-from attsvm.core.types import Array
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.proof import Proof
@@ -165,16 +164,6 @@ class RegularisedSolution(Solution):
         return self.tol if self.status is Status.OPTIMAL else math.inf
 
     @property
-    def W(self) -> Array:
-        """The attention matrix, (d, dz); NaN when none was found."""
-        return super().W
-
-    @property
-    def dual(self) -> Array:
-        """Multipliers, (n, T), at most C for the hinge: W - W0 = A^T dual for the Frobenius norm at the optimum."""
-        return super().dual
-
-    @property
     def objective(self) -> float:
         """The norm of W - W0 (of W without a prior); infinite when no W was found."""
         return self._pair.objective
@@ -204,11 +193,7 @@ class RegularisedSolution(Solution):
         """
         if not np.isfinite(self.gap):
             return np.zeros(self.problem.mask.shape)
-        lengths = np.empty(self.problem.mask.shape)
-        for rows, delta in self.problem.differences():
-            lengths[rows] = np.linalg.norm(delta, axis=2)
-        lengths *= np.linalg.norm(self.problem.queries, axis=1)[:, None]
-        return lengths * self._distance
+        return self.problem.lengths * self._distance
 
     @property
     def _distance(self) -> float:
@@ -216,16 +201,6 @@ class RegularisedSolution(Solution):
         if self.regularisation.C is not None and self.norm is FROBENIUS:
             return float(np.sqrt(2 * gap * self.primal))
         return float(np.sqrt(2 * gap)) * self.objective
-
-    @property
-    def rank(self) -> int:
-        """Number of singular values of W that the certified gap tells from zero (see :attr:`margin_tolerance`)."""
-        if not np.isfinite(self.objective):
-            return 0
-        sigma = np.linalg.svd(self.certified.W, compute_uv=False)
-        rounding = max(self.certified.W.shape) * EPS * float(sigma[0])
-        reach = max(self._distance, 4 * EPS * float(sigma[0])) if self.status is Status.OPTIMAL else rounding
-        return int(np.count_nonzero(sigma > reach))
 
     def __repr__(self) -> str:
         value, work = f"{self.norm.name} norm {self.objective:.6g}", f"{self.iterations} iterations"

@@ -20,7 +20,7 @@ from attsvm.solvers.regularised import Regularisation, RegularisedSolution
 def load_solution(path: str | os.PathLike[str]) -> Solution:
     """Read a solution that :meth:`attsvm.Solution.save` wrote; see :meth:`attsvm.Solution.load`."""
     content = read_certificate(path)
-    problem, norm, asked = read_data(content), read_norm(content["problem"]["norm"]), content["problem"]
+    problem, norm, description = read_data(content), read_norm(content["problem"]["norm"]), content["problem"]
     witness, run, status = content["witness"], content["run"], Status[content["claim"]["status"]]
     n, T, d, dz = problem.shape
     W = np.zeros((d, dz)) if witness["W"] is None else read_table(witness["W"])
@@ -32,14 +32,14 @@ def load_solution(path: str | os.PathLike[str]) -> Solution:
         certificate = FarkasCertificate(problem, np.array([[float(x / total) for x in row] for row in exact]))
     tol = float(Fraction(content["claim"]["tolerance"]))
     about = (run["iterations"], run["seconds"], run["method"], certificate, tol, run["note"])
-    if asked["C"] is None and asked["prior"] is None:
+    if description["C"] is None and description["prior"] is None:
         certified = certify(problem, norm, W, dual)
         if status is Status.OPTIMAL and certified.gap > tol:
             certified = certify(problem, norm, W, dual, sharp=True)
         return Solution(problem, norm, status, certified, *about)
-    C = None if asked["C"] is None else float(Fraction(asked["C"]))
-    prior = None if asked["prior"] is None else read_table(asked["prior"])
-    regularisation = Regularisation(C, asked["loss"], prior)
+    C = None if description["C"] is None else float(Fraction(description["C"]))
+    prior = None if description["prior"] is None else read_table(description["prior"])
+    regularisation = Regularisation(C, description["loss"], prior)
     origin, terms = np.zeros((d, dz)) if prior is None else prior, regularisation.terms(problem, norm)
     pair = certify_pair(problem, terms, origin, W, dual)
     if status is Status.OPTIMAL and pair.gap > tol:

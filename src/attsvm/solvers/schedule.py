@@ -149,8 +149,8 @@ class Turn:
     name: str
     steps: Steps
     budget: float
-    waits: int = 0
-    spent: float = 0.0
+    delay: int = 0
+    work: float = 0.0
 
 
 def take_turns(turns: list[Turn], control: Control) -> np.ndarray | None:
@@ -168,27 +168,27 @@ def take_turns(turns: list[Turn], control: Control) -> np.ndarray | None:
     """
     factor, rounds = 1.0, 0
     while turns:
-        ended = []
+        dropouts = []
         for turn in turns:
             # With nobody else left there is nothing to wait for.
-            if rounds < turn.waits and len(ended) < len(turns) - 1:
+            if rounds < turn.delay and len(dropouts) < len(turns) - 1:
                 continue
             control.enter(turn.name)
-            certificate = _advance(turn, turn.budget * factor, control, ended)
+            certificate = _advance(turn, turn.budget * factor, control, dropouts)
             if certificate is not None or control.solved or control.stopped:
                 return certificate
-        turns = [turn for turn in turns if turn not in ended]
+        turns = [turn for turn in turns if turn not in dropouts]
         factor, rounds = factor * GROWTH, rounds + 1
     return None
 
 
-def _advance(turn: Turn, allowance: float, control: Control, ended: list[Turn]) -> np.ndarray | None:
+def _advance(turn: Turn, allowance: float, control: Control, dropouts: list[Turn]) -> np.ndarray | None:
     """Let a method work until all it has spent exceeds its allowance; returns its certificate."""
-    while turn.spent < allowance:
+    while turn.work < allowance:
         try:
-            turn.spent += next(turn.steps)
+            turn.work += next(turn.steps)
         except StopIteration as end:
-            ended.append(turn)
+            dropouts.append(turn)
             return end.value
         if control.expired():
             break

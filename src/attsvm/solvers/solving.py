@@ -241,8 +241,8 @@ Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
 def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) -> Solution | None:
     """From tokens to answer in one compiled call; None when that ends without one."""
     control.method, control.iterations = "one-call active set", 1
-    solved, W, dual, margins = solve_compiled(problem, control.tol)
-    if solved:
+    optimal, W, dual, margins = solve_compiled(problem, control.tol)
+    if optimal:
         return answers.of(W, dual, (margins, W))
     if not dual.any():
         return None

@@ -144,13 +144,13 @@ class TokenPricing:
             distances.append((margins / np.maximum(problem.lengths[rows], SMALLEST))[nearest[rows]])
         return self._few(nearest, distances, terms) | problem.tied
 
-    def _few(self, joining: np.ndarray, distances: list[np.ndarray], terms: Terms) -> np.ndarray:
+    def _few(self, entering: np.ndarray, distances: list[np.ndarray], terms: Terms) -> np.ndarray:
         """Keep the smallest of the marked constraints' distances, in order of their places, as far as there is room."""
         room = ROOM * int(np.prod(self.problem.shape[2:]))
         distance = np.concatenate(distances) if distances else np.zeros(0)
         if terms.hard and len(distance) > room:
-            joining[joining] = distance <= np.partition(distance, room)[room]
-        return joining
+            entering[entering] = distance <= np.partition(distance, room)[room]
+        return entering
 
     def price(
         self, W: np.ndarray, dual: np.ndarray, length: float, working: WorkingSet, terms: Terms, k: int, shrinking: bool
@@ -177,12 +177,12 @@ class TokenPricing:
             if shrinking:
                 here &= tied | (margins <= SLACK) | (values > 0)
             if np.isfinite(terms.upper):
-                joining = _regroup(margins, values >= terms.upper, violated, here & inequalities, group)
+                entering = _regroup(margins, values >= terms.upper, violated, here & inequalities, group)
                 here &= group == 0
             else:
-                joining = smallest_of_each(margins, violated, JOINING << min(k, 20) if terms.shift > 0 else JOINING)
-            single[rows], groups[rows], fresh[rows] = here, group, joining
-            distances.append(((margins - 1.0) / np.maximum(problem.lengths[rows], SMALLEST))[joining])
+                entering = smallest_of_each(margins, violated, JOINING << min(k, 20) if terms.shift > 0 else JOINING)
+            single[rows], groups[rows], fresh[rows] = here, group, entering
+            distances.append(((margins - 1.0) / np.maximum(problem.lengths[rows], SMALLEST))[entering])
         fresh = self._few(fresh, distances, terms)
         return Prices(smallest, tie, loss, WorkingSet(single | fresh, groups), likely, bool(fresh.any()))
 

@@ -4,7 +4,6 @@ from attsvm.theory.alignment import condition_alignment
 from attsvm.theory.basins import Basins, map_basins
 from attsvm.theory.conditions import (
     Condition,
-    LossConstants,
     check_conditions,
     condition_a,
     condition_b1,
@@ -12,7 +11,6 @@ from attsvm.theory.conditions import (
     condition_c,
     condition_d,
     condition_e,
-    loss_constants,
 )
 from attsvm.theory.constants import (
     LocalConstants,
@@ -25,6 +23,7 @@ from attsvm.theory.constants import (
 from attsvm.theory.divergence import norm_bounded, norm_diverges
 from attsvm.theory.kkt import kkt_residual
 from attsvm.theory.landscape import Landscape, explore
+from attsvm.theory.loss_slopes import LossConstants, loss_constants
 from attsvm.theory.search import End
 from attsvm.theory.separability import Separability, check_separability, separates
 from attsvm.theory.temperature import TemperatureSaving, temperature_saving

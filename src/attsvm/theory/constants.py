@@ -49,7 +49,7 @@ import numpy as np
 from attsvm.core.correlation import correlation
 from attsvm.core.interop import to_numpy
 from attsvm.core.summary import Listed
-from attsvm.theory.conditions import loss_constants, slope_range
+from attsvm.theory.loss_slopes import loss_constants, slope_range
 from attsvm.theory.tokens import LocalOptimality, Trial
 
 

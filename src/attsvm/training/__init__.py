@@ -2,7 +2,8 @@
 
 from attsvm.training.embeddings import Vocabulary
 from attsvm.training.loop import train
-from attsvm.training.path import RegularizationPath, regularization_path
+from attsvm.training.path import regularization_path
+from attsvm.training.path_result import RegularizationPath
 from attsvm.training.registry import OPTIMIZERS
 from attsvm.training.trace import Trace
 

@@ -31,7 +31,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from attsvm.core.norms import Norm
+from attsvm.core.norms import FROBENIUS, MAX, NUCLEAR, SPECTRAL, Entrywise, Norm
 
 # Share of the way back into the ball from where a path is continued: a bound that no longer holds must be left.
 _RELEASE = 0.05
@@ -86,19 +86,14 @@ def ball_of(norm: Norm, d: int, dz: int, rank: int | None) -> Ball:
     ValueError
         If a rank is given for another norm, or is not positive, or no variable is known for the norm.
     """
-    if rank is not None and (norm.name != "nuclear" or isinstance(rank, bool) or not isinstance(rank, int) or rank < 1):
+    if rank is not None and (norm != NUCLEAR or isinstance(rank, bool) or not isinstance(rank, int) or rank < 1):
         raise ValueError(f"rank is {rank!r} for norm={norm.name!r}; a positive integer with norm='nuclear' expected.")
-    if norm.name == "nuclear":
+    if norm == NUCLEAR:
         return FactorBall(norm, d, dz, min(d, dz) if rank is None else rank)
-    if norm.name == "spectral":
-        return SpectralBall(norm, d, dz)
-    if norm.power == 1:
-        return EntryFactorBall(norm, d, dz)
-    if norm.power is not None and math.isinf(norm.power):
-        return BoxBall(norm, d, dz)
-    if norm.power is None and norm.name != "frobenius":
+    kind = {SPECTRAL: SpectralBall, Entrywise(1): EntryFactorBall, MAX: BoxBall}.get(norm, SmoothBall)
+    if kind is SmoothBall and norm.power is None and norm != FROBENIUS:
         raise ValueError(f"norm is {norm.name}; a named norm or an exponent p >= 1 was expected.")
-    return SmoothBall(norm, d, dz)
+    return kind(norm, d, dz)
 
 
 class SmoothBall(Ball):

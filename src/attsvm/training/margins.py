@@ -18,19 +18,9 @@ from torch.autograd import Function
 from attsvm.core.norms import (
     FROBENIUS,
     NUCLEAR,
-    SPECTRAL,
-    Entrywise,
-    KyFan,
-    Largest,
-    Mahalanobis,
-    Mixed,
     Norm,
-    Schatten,
-    Sum,
-    Weighted,
     get_norm,
 )
-from attsvm.core.norms.faces import dual_at
 from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
 from attsvm.solution.influence import margin_gradient
@@ -206,32 +196,7 @@ def _norm(W: Tensor, norm: Norm) -> Tensor:
     mismatch = norm.mismatch((W.shape[-2], W.shape[-1]))
     if mismatch is not None:
         raise ValueError(mismatch)
-    if norm == FROBENIUS:
-        return torch.linalg.vector_norm(W, dim=(-2, -1))
-    if norm in (NUCLEAR, SPECTRAL):
-        return torch.linalg.matrix_norm(W, "nuc" if norm == NUCLEAR else 2)
-    if isinstance(norm, Entrywise):
-        return torch.linalg.vector_norm(W, norm.p, dim=(-2, -1))
-    if isinstance(norm, Weighted):
-        return torch.linalg.vector_norm(W * torch.as_tensor(norm.weights).to(W), norm.p, dim=(-2, -1))
-    if isinstance(norm, Mixed):
-        rows = W if norm.axis == "rows" else W.mT
-        return torch.linalg.vector_norm(torch.linalg.vector_norm(rows, norm.p, dim=-1), norm.q, dim=-1)
-    if isinstance(norm, Schatten):
-        return torch.linalg.vector_norm(torch.linalg.svdvals(W), norm.p, dim=-1)
-    if isinstance(norm, KyFan):
-        return torch.linalg.svdvals(W)[..., : norm.k].sum(-1)
-    if isinstance(norm, Mahalanobis):
-        for side, root in enumerate(norm.roots):
-            if root is not None:
-                factor = torch.as_tensor(root).to(W)
-                W = W @ factor if side else factor @ W
-        return _norm(W, norm.inner)
-    if isinstance(norm, Sum):
-        return _norm(W, norm.a) + _norm(W, norm.b)
-    if isinstance(norm, Largest):
-        return torch.maximum(_norm(W, norm.a), _norm(W, norm.b))
-    raise ValueError(f"norm is {norm.name!r}; one of attsvm.norms was expected.")
+    return norm.of_tensor(W)
 
 
 def _check_tensors(tokens: Tensor, queries: Tensor) -> None:
@@ -316,6 +281,6 @@ def _split_at_optimum(solution: Solution, tolerance: float) -> Solution:
     That of the minimisation may be 1e-9 worse.
     """
     certified, problem = solution.certified, solution.problem
-    length = dual_at(solution.norm, problem.adjoint(certified.dual), certified.W, tolerance)
+    length = solution.norm.dual_on_face(problem.adjoint(certified.dual), certified.W, tolerance)
     low = float(certified.dual[problem.rejected].sum()) / length * (1.0 - certified.rounding)
     return replace(solution, certified=replace(certified, lower_bound=max(low, certified.lower_bound)))

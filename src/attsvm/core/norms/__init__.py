@@ -12,7 +12,7 @@ from attsvm.core.norms.ky_fan import KyFan
 from attsvm.core.norms.lookup import NAMED, get_norm
 from attsvm.core.norms.mahalanobis import Mahalanobis
 from attsvm.core.norms.mixed import Mixed
-from attsvm.core.norms.norm import Norm, Smooth, distance_bound
+from attsvm.core.norms.norm import Norm, Smooth
 from attsvm.core.norms.schatten import NUCLEAR, SPECTRAL, Schatten, nuclear, spectral
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "Smooth",
     "Sum",
     "Weighted",
-    "distance_bound",
     "entrywise",
     "entrywise_norm",
     "frobenius",

@@ -17,14 +17,20 @@ from abc import abstractmethod
 from collections.abc import Hashable
 from fractions import Fraction
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from attsvm.core.error_free import UNIT
+from attsvm.core.norms.exponents import fractions
+from attsvm.core.norms.faces import common_span, orthonormal
 from attsvm.core.norms.lookup import get_norm
-from attsvm.core.norms.norm import Exact, Norm, Smooth, fractions
+from attsvm.core.norms.norm import Exact, Norm, Smooth
 from attsvm.core.norms.smoothing import largest_smoothing
 from attsvm.core.norms.splitting import optimal_split
+
+# How far, relatively, the computed split may be from an optimal one.
+SPLIT = 1e-5
 
 Number = TypeVar("Number", float, Fraction)
 
@@ -104,6 +110,71 @@ class _Composite(Norm):
         """Compare the arrays of both norms with the shape of W."""
         return self.a.mismatch(shape) or self.b.mismatch(shape)
 
+    @abstractmethod
+    def _dual_face(self, parts: list[np.ndarray], V: np.ndarray, tolerance: float) -> np.ndarray:
+        """Directions of a face of the dual ball that V exposes, from those of the two parts."""
+
+    @abstractmethod
+    def _common_face(self, G: np.ndarray, shares: list[np.ndarray], V: np.ndarray, room: float) -> np.ndarray:
+        """Directions of the face of G with V on it from the shares of a split."""
+
+    @abstractmethod
+    def _hull(self, anchor: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Point and directions of what a share of a split may be, from those of a subdifferential."""
+
+    def _one_face(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> np.ndarray | None:
+        """Directions of the face where one part alone tells; None where it takes both."""
+        return None
+
+    def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:
+        if dual:
+            return self._dual_face([part.face(G, tolerance, dual=True) for part in (self.a, self.b)], G, tolerance)
+        if point is None:
+            raise ValueError(f"point is None for norm {self.name!r}; a point of the face was expected.")
+        G, V = G * (self.value(point) / float((G * point).sum())), point / self.value(point)
+        alone = self._one_face(G, V, tolerance)
+        if alone is not None:
+            return alone
+        shares = self._shares(G, V, tolerance)
+        error = float(np.linalg.norm(G - shares[0] - shares[1]) / np.linalg.norm(G))
+        if error > SPLIT:
+            raise ValueError(
+                f"point misses the faces that G exposes by {error:.1e}; at most {SPLIT}, as at a small gap, was "
+                "expected."
+            )
+        return self._common_face(G, shares, V, max(tolerance, SPLIT))
+
+    def _shares(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> list[np.ndarray]:
+        """Split G between multiples of the affine hulls of both subdifferentials at V, as the minimisation does."""
+        shares, hulls = [], []
+        for part, guess in zip((self.a, self.b), self.split(G), strict=True):
+            gradient = part.smoothing(V, UNIT * np.abs(V).max()).gradient.reshape(1, -1)
+            anchor, hull = self._hull(gradient, part.face(V, tolerance, dual=True))
+            hulls.append(hull)
+            shares.append(anchor + (guess.reshape(1, -1) - anchor) @ hull.T @ hull)
+        system = np.concatenate(hulls)
+        missing = (G.reshape(1, -1) - shares[0] - shares[1])[0]
+        weights = np.linalg.lstsq(system.T, missing, rcond=SPLIT)[0]
+        first = shares[0] + weights[: len(hulls[0])] @ hulls[0]
+        second = shares[1] + weights[len(hulls[0]) :] @ hulls[1]
+        return [first.reshape(G.shape), second.reshape(G.shape)]
+
+    def dual_on_face(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> float:
+        """Bound the dual norm by the split that V shows."""
+        scale = self.value(V) / float((G * V).sum())
+        first, _ = self._shares(G * scale, V / self.value(V), tolerance)
+        sizes = self.a.dual_on_face(first, V, tolerance), self.b.dual_on_face(G * scale - first, V, tolerance)
+        return self._dual_combined(*sizes) / scale
+
+    def words(self) -> list[Any]:
+        """Name the composition and both norms."""
+        return [self._word, self.a, self.b]
+
+    def evidence(self, M: np.ndarray, *, dual: bool = False) -> list[Any]:
+        """Return the first part of a split, for the dual, and what bounds both norms."""
+        first, second = self.split(M) if dual else (M, M)
+        return [first if dual else None, self.a.evidence(first, dual=dual), self.b.evidence(second, dual=dual)]
+
     @cached_property
     def profile(self) -> Norm | None:
         """For two invariant norms: the same composition of their profiles."""
@@ -139,6 +210,25 @@ class Sum(_Composite):
     def _dual_combined(self, first: Number, second: Number) -> Number:
         return max(first, second)
 
+    def of_tensor(self, W: Any) -> Any:
+        """Add the norms of a tensor."""
+        return self.a.of_tensor(W) + self.b.of_tensor(W)
+
+    def _dual_face(self, parts: list[np.ndarray], V: np.ndarray, tolerance: float) -> np.ndarray:
+        return orthonormal(np.concatenate(parts))
+
+    def _hull(self, anchor: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return anchor, directions
+
+    def _one_face(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> np.ndarray | None:
+        return np.empty((0, G.size)) if self.a.smooth or self.b.smooth else None
+
+    def _common_face(self, G: np.ndarray, shares: list[np.ndarray], V: np.ndarray, room: float) -> np.ndarray:
+        spans = [part.face(share, room, point=V) for part, share in zip((self.a, self.b), shares, strict=True)]
+        first, second = (orthonormal(np.concatenate([V.reshape(1, -1), span])) for span in spans)
+        cone = common_span(first, second, room)
+        return np.linalg.svd((cone @ G.ravel()).reshape(1, -1))[2][1:] @ cone
+
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
         first, second = self.a.smoothing(V, mu), self.b.smoothing(V, mu)
@@ -173,6 +263,36 @@ class Largest(_Composite):
 
     def _dual_combined(self, first: Number, second: Number) -> Number:
         return first + second
+
+    def of_tensor(self, W: Any) -> Any:
+        """Take the larger of the norms of a tensor."""
+        return self.a.of_tensor(W).maximum(self.b.of_tensor(W))
+
+    def _dual_face(self, parts: list[np.ndarray], V: np.ndarray, tolerance: float) -> np.ndarray:
+        sizes = self.a.value(V), self.b.value(V)
+        if abs(sizes[0] - sizes[1]) > tolerance * max(sizes):
+            return parts[0] if sizes[0] > sizes[1] else parts[1]
+        # The gradient of a smoothing is a point of the dual ball, in the limit one of the face.
+        first, second = (part.smoothing(V, tolerance**2 * np.abs(V).max()).gradient for part in (self.a, self.b))
+        return orthonormal(np.concatenate([*parts, (first - second).reshape(1, -1)]))
+
+    def _hull(self, anchor: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # Any multiple of the subdifferential.
+        return np.zeros_like(anchor), orthonormal(np.concatenate([directions, anchor]))
+
+    def _one_face(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> np.ndarray | None:
+        sizes = self.a.value(V), self.b.value(V)
+        if min(sizes) >= 1 - tolerance:
+            return None
+        return (self.a if sizes[0] >= sizes[1] else self.b).face(G, tolerance, point=V)
+
+    def _common_face(self, G: np.ndarray, shares: list[np.ndarray], V: np.ndarray, room: float) -> np.ndarray:
+        spans = [
+            part.face(share, room, point=V)
+            for part, share in zip((self.a, self.b), shares, strict=True)
+            if float((share * V).sum()) > room
+        ]
+        return spans[0] if len(spans) == 1 else common_span(spans[0], spans[1], room)
 
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""

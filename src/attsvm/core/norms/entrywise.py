@@ -9,12 +9,15 @@ import math
 from collections.abc import Hashable
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from attsvm.core.interop import to_numpy
+from attsvm.core.norms.exponents import conjugate, exponent, vector_norm
+from attsvm.core.norms.faces import entries_face, orthonormal
 from attsvm.core.norms.frobenius import FROBENIUS
-from attsvm.core.norms.norm import Exact, Norm, Smooth, conjugate, exponent
+from attsvm.core.norms.norm import Exact, Norm, Smooth
 from attsvm.core.norms.smoothing import entrywise_smoothing, norm_gauge, top_gauge
 
 
@@ -25,6 +28,16 @@ def entrywise(M: np.ndarray, power: float) -> float:
     if top == 0.0 or math.isinf(power):
         return top
     return top * float(((size / top) ** power).sum()) ** (1.0 / power)
+
+
+def _onto_simplex(sizes: np.ndarray) -> np.ndarray:
+    """Nearest nonnegative vector whose sum is one at most (Duchi et al. 2008, Figure 1)."""
+    if sizes.sum() <= 1:
+        return sizes
+    ordered = np.sort(sizes)[::-1]
+    excess = np.cumsum(ordered) - 1.0
+    size = int((ordered * np.arange(1, len(ordered) + 1) > excess).sum())
+    return np.maximum(sizes - excess[size - 1] / size, 0.0)
 
 
 def power_roundings(entries: int, p: float) -> float:
@@ -95,6 +108,23 @@ class Entrywise(Norm):
         if self.p < 2:
             return math.sqrt(2.0 * gap / (self.p - 1.0)), self.p
         return 2.0 * (0.5 * self.p * gap) ** (1.0 / self.p), self.p
+
+    def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:
+        return entries_face(G.ravel(), self.q if dual else self.p, tolerance)
+
+    def nearest(self, X: np.ndarray) -> np.ndarray | None:
+        """Clip the entries for p = infinity, shorten them by one amount for p = 1."""
+        if math.isinf(self.p):
+            return np.clip(X, -1.0, 1.0)
+        return np.sign(X) * _onto_simplex(np.abs(X).ravel()).reshape(X.shape) if self.p == 1 else None
+
+    def of_tensor(self, W: Any) -> Any:
+        """Evaluate l_p of a tensor's entries."""
+        return vector_norm(W, self.p, (-2, -1))
+
+    def words(self) -> list[Any]:
+        """Name the norm, and its exponent."""
+        return ["entrywise", self.p]
 
     @property
     def canonical(self) -> Norm:
@@ -167,6 +197,18 @@ class Weighted(Norm):
             return None
         return f"weights has shape {self.weights.shape}; that of W, (d, dz) = {shape}, was expected."
 
+    def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:
+        scale = self.weights if dual else 1.0 / self.weights
+        return orthonormal(Entrywise(self.p).face(scale * G, tolerance, dual=dual) * scale.ravel())
+
+    def of_tensor(self, W: Any) -> Any:
+        """Evaluate l_p of a tensor's weighted entries."""
+        return vector_norm(W * W.new_tensor(self.weights), self.p, (-2, -1))
+
+    def words(self) -> list[Any]:
+        """Name the weights and what they weigh."""
+        return ["weighted", self.weights, ["entrywise", self.p]]
+
     @cached_property
     def _key(self) -> Hashable:
         return self.name, self.weights.shape, self.weights.tobytes()
@@ -212,6 +254,11 @@ class LargestEntries(Norm):
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
         return entrywise_smoothing(top_gauge(self.k), V, mu)
+
+    def of_tensor(self, W: Any) -> Any:
+        """Sum the k largest absolute entries of a tensor."""
+        size = W.abs().flatten(-2)
+        return size.topk(min(self.k, size.shape[-1]), -1).values.sum(-1)
 
 
 MAX = Entrywise(math.inf)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.norms.exponents import vector_norm
 from attsvm.core.norms.norm import Norm, Smooth
 from attsvm.core.norms.smoothing import entrywise_smoothing, power_gauge
 
@@ -46,6 +47,14 @@ class Frobenius(Norm):
     def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
         """One."""
         return 1.0
+
+    def of_tensor(self, W: Any) -> Any:
+        """Evaluate the length of a tensor's entries."""
+        return vector_norm(W, 2.0, (-2, -1))
+
+    def words(self) -> list[Any]:
+        """Name the norm."""
+        return ["frobenius"]
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Count squares and their sum, halved by the root."""

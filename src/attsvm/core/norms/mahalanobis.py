@@ -12,11 +12,14 @@ import math
 from collections.abc import Hashable
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from attsvm.core.interop import to_numpy
-from attsvm.core.norms.norm import Exact, Norm, Smooth, fractions
+from attsvm.core.norms.exponents import fractions
+from attsvm.core.norms.faces import orthonormal
+from attsvm.core.norms.norm import Exact, Norm, Smooth
 
 # An eigenvalue below this part of the largest is rounding: the form is not definite.
 DEFINITE = 1e-14
@@ -170,6 +173,32 @@ class Mahalanobis(Norm):
             return None
         return bound + missing * (1 / room - 1) * Fraction(2.0 * self._base.growth(M.shape, True))
 
+    def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:
+        inner = None if point is None else self.seen(point)
+        rows = self._base.face(self.seen(G, dual=not dual), tolerance, dual=dual, point=inner)
+        moved = [self.seen(row.reshape(G.shape), dual=not dual).ravel() for row in rows]
+        return orthonormal(np.array(moved).reshape(-1, G.size))
+
+    def dual_on_face(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> float:
+        """Bound the base's dual norm."""
+        return self._base.dual_on_face(self.seen(G, dual=True), self.seen(V), tolerance)
+
+    def of_tensor(self, W: Any) -> Any:
+        """Evaluate the base norm of the tensor in the other coordinates."""
+        left, right = (None if root is None else W.new_tensor(root) for root in self.roots)
+        return self._base.of_tensor(_times(left, W, right))
+
+    def words(self) -> list[Any]:
+        """Name the roots and the base, as far as they are not the identity."""
+        words: Any = self._base.words()
+        for side, root in (("right", self._right), ("left", self._left)):
+            words = words if root is None else [side, root, words]
+        return words
+
+    def evidence(self, M: np.ndarray, *, dual: bool = False) -> list[Any] | None:
+        """Return the base's, in its coordinates."""
+        return self._base.evidence(self.seen(M, dual=dual), dual=dual)
+
     def mismatch(self, shape: tuple[int, int]) -> str | None:
         """Compare the shapes of A and B with that of W."""
         for name, root, size in (("A", self._left, shape[0]), ("B", self._right, shape[1])):
@@ -206,7 +235,7 @@ def _roots(name: str, matrix: object) -> tuple[np.ndarray, np.ndarray]:
     return (vectors * root) @ vectors.T, (vectors / root) @ vectors.T
 
 
-def _times(left: np.ndarray | None, M: np.ndarray, right: np.ndarray | None) -> np.ndarray:
+def _times(left: Any, M: Any, right: Any) -> Any:
     M = M if left is None else left @ M
     return M if right is None else M @ right
 

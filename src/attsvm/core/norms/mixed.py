@@ -7,12 +7,16 @@ exponents (Hoelder's inequality twice).
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from attsvm.core.norms.entrywise import entrywise, entrywise_norm, power_roundings
-from attsvm.core.norms.norm import Exact, Norm, Smooth, conjugate, exponent
+from attsvm.core.norms.exponents import conjugate, exponent, vector_norm
+from attsvm.core.norms.faces import entries_face, orthonormal
+from attsvm.core.norms.norm import Exact, Norm, Smooth
 from attsvm.core.norms.smoothing import composed, entrywise_smoothing, norm_gauge
 
 AXES = ("rows", "columns")
@@ -86,7 +90,51 @@ class Mixed(Norm):
         p, q = (conjugate(self.p), conjugate(self.q)) if dual else (self.p, self.q)
         return power_roundings(length, p) + power_roundings(count, q) + 2
 
+    def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:
+        p, q = (conjugate(self.p), conjugate(self.q)) if dual else (self.p, self.q)
+        rows = _rows_face(G if self.axis == "rows" else G.T, p, q, tolerance)
+        return (rows if self.axis == "rows" else rows.swapaxes(1, 2)).reshape(-1, G.size)
+
+    def of_tensor(self, W: Any) -> Any:
+        """Evaluate the norm of a tensor's rows or columns."""
+        return vector_norm(vector_norm(W if self.axis == "rows" else W.mT, self.p, -1), self.q, -1)
+
+    def words(self) -> list[Any]:
+        """Name the axis and the exponents."""
+        return [self.axis, self.p, self.q]
+
     @property
     def canonical(self) -> Norm:
         """The entrywise norm for p = q."""
         return entrywise_norm(self.p) if self.p == self.q else self
+
+
+def _rows_face(G: np.ndarray, p: float, q: float, tolerance: float) -> np.ndarray:
+    """Directions of the face that G (a, b) exposes in the ball of the mixed norm of its rows, (k, a, b)."""
+    heights = np.array([entrywise(row, conjugate(p)) for row in G])
+    zero = heights <= tolerance * heights.max()
+    full = heights >= (1 - tolerance) * heights.max() if q == 1 else ~zero
+    parts = [(r, part) for r in np.flatnonzero(full) for part in entries_face(G[r], p, tolerance)]
+    if math.isinf(q):
+        parts += [(r, part) for r in np.flatnonzero(zero) for part in np.eye(G.shape[1])]
+    out = np.zeros((len(parts), *G.shape))
+    for k, (r, part) in enumerate(parts):
+        out[k, r] = part
+    if q > 1:
+        return out
+    # Rows of the largest dual norm share the length one: each has its point of the l_p ball, and these are independent.
+    points = np.zeros((np.count_nonzero(full), *G.shape))
+    for k, r in enumerate(np.flatnonzero(full)):
+        points[k, r] = _exposed(G[r], p)
+    steps = (points[1:] - points[:1]).reshape(-1, G.size)
+    return orthonormal(np.concatenate([out.reshape(-1, G.size), steps])).reshape(-1, *G.shape)
+
+
+def _exposed(g: np.ndarray, p: float) -> np.ndarray:
+    """Return a point of the l_p ball with the largest product with g (m,)."""
+    if math.isinf(p):
+        return np.sign(g)
+    if p == 1:
+        return np.sign(g) * (np.arange(g.size) == np.abs(g).argmax())
+    point = np.sign(g) * (np.abs(g) / np.abs(g).max()) ** (1.0 / (p - 1.0))
+    return point / entrywise(point, p)

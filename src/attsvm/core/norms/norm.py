@@ -19,9 +19,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+
+UNKNOWN = "norm is {!r}; one of attsvm.norms was expected."
 
 
 class Exact(Protocol):
@@ -255,6 +257,129 @@ class Norm(ABC):
         """
         return math.sqrt(2.0 * gap), 2.0
 
+    def face(
+        self, G: np.ndarray, tolerance: float, *, dual: bool = False, point: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Directions of the face that G exposes in the unit ball of the norm, or of its dual.
+
+        Parameters
+        ----------
+        G : ndarray, shape (d, dz)
+            Not zero.
+        tolerance : float
+            Relative to the largest entry or singular value of G: what is this near to the largest counts as largest,
+            what is this near to zero as zero.
+        dual : bool
+            Take the ball of the dual norm.
+        point : ndarray, shape (d, dz), optional
+            A positive multiple of a point of the face, inside it if possible; needed for the ball of a sum of norms or
+            of the larger of two.
+
+        Returns
+        -------
+        ndarray, shape (k, d dz)
+            Orthonormal rows, flattened matrices; none for a smooth norm. They span the directions of the face; of a sum
+            or the larger of two they may span more.
+
+        Raises
+        ------
+        ValueError
+            If the faces of the norm are not known, or the point is on no face that G exposes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> norms.Entrywise(np.inf).face(np.array([[3.0], [0.0]]), 1e-9)
+        array([[0., 1.]])
+        """
+        return np.empty((0, G.size)) if self.smooth else self._corner(G, tolerance, dual, point)
+
+    def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:
+        """Directions of a face of a norm that is not smooth; see :meth:`face`."""
+        raise ValueError(UNKNOWN.format(self.name))
+
+    def dual_on_face(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> float:
+        """Bound the dual norm from above; that of a sum or of the larger of two by the split that V shows.
+
+        Parameters
+        ----------
+        G : ndarray, shape (d, dz)
+        V : ndarray, shape (d, dz)
+            Nearly with the largest product with G of all matrices of its norm.
+        tolerance : float
+            As for :meth:`face`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> G = np.array([[3.0, 0.0], [0.0, 1.0]])
+        >>> round(norms.Sum("nuclear", "spectral").dual_on_face(G, np.diag([1.0, 0.0]), 1e-9), 9)
+        1.5
+        """
+        return self.dual(G)
+
+    def nearest(self, X: np.ndarray) -> np.ndarray | None:
+        """Project X (d, dz) on the unit ball, in the Frobenius norm; None where no projection is known.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> norms.Entrywise(1).nearest(np.array([[3.0, -2.5]]))
+        array([[ 0.75, -0.25]])
+        """
+        return None
+
+    def of_tensor(self, W: Any) -> Any:
+        """Evaluate the norm of the last two dimensions of a torch tensor (..., d, dz), differentiably.
+
+        Raises
+        ------
+        ValueError
+            If the norm has no such form.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from attsvm import norms
+        >>> norms.Entrywise(1).of_tensor(torch.tensor([[3.0, -4.0]])).item()
+        7.0
+        """
+        raise ValueError(UNKNOWN.format(self.name))
+
+    def words(self) -> list[Any]:
+        """Name the norm for :mod:`attsvm.check`: a word, then numbers, arrays, norms or such lists.
+
+        Raises
+        ------
+        ValueError
+            If it does not know the norm.
+
+        Examples
+        --------
+        >>> from attsvm import norms
+        >>> norms.Mixed(2, 1).words()
+        ['rows', 2.0, 1.0]
+        """
+        raise ValueError(f"norm is {self.name!r}; a norm of attsvm.norms was expected of a certificate.")
+
+    def evidence(self, M: np.ndarray, *, dual: bool = False) -> list[Any] | None:
+        """Return what bounds the norm, or the dual norm, of a matrix (d, dz) near M for :mod:`attsvm.check`.
+
+        Singular vectors for norms of singular values; for two norms a split of M, where it is the dual, and what bounds
+        both; for other norms nothing.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> norms.Entrywise(1).evidence(np.eye(2)) is None, len(norms.Schatten(3).evidence(np.eye(2)))
+        (True, 2)
+        """
+        return None
+
     @cached_property
     def _key(self) -> Hashable:
         return self.name
@@ -267,35 +392,3 @@ class Norm(ABC):
 
     def __repr__(self) -> str:
         return f"<norm {self.name}>"
-
-
-def distance_bound(norm: Norm, gap: float) -> tuple[float, float]:
-    """Return :meth:`Norm.distance_bound`."""
-    return norm.distance_bound(gap)
-
-
-def fractions(M: np.ndarray) -> np.ndarray:
-    """Return the floats of M (d, dz) as exact fractions."""
-    return np.array([Fraction(a) for a in M.ravel().tolist()], dtype=object).reshape(M.shape)
-
-
-def conjugate(p: float) -> float:
-    """Return q with 1/p + 1/q = 1, p in [1, inf]."""
-    return math.inf if p == 1 else 1.0 if math.isinf(p) else p / (p - 1.0)
-
-
-def exponent(name: str, p: object) -> float:
-    """Read an exponent p in [1, inf].
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
-    try:
-        number = math.nan if isinstance(p, bool) else float(p)  # pyright: ignore[reportArgumentType]
-    except (TypeError, ValueError):
-        number = math.nan
-    if not number >= 1:
-        raise ValueError(f"{name} is {p!r}; a number p >= 1 was expected.")
-    return number

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.norms.entrywise import Entrywise
+from attsvm.core.norms.exponents import exponent
+from attsvm.core.norms.faces import nuclear_face, spectral_face
 from attsvm.core.norms.frobenius import FROBENIUS
-from attsvm.core.norms.norm import Norm, Smooth, exponent
+from attsvm.core.norms.norm import Norm, Smooth
 from attsvm.core.norms.smoothing import spectral_smoothing
 
 
@@ -63,6 +65,34 @@ class SingularValueNorm(Norm):
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
         return spectral_smoothing(self._profile.smoothing, V, mu)
+
+    def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:
+        return (nuclear_face if (self._profile.power == 1) != dual else spectral_face)(G, tolerance)
+
+    def nearest(self, X: np.ndarray) -> np.ndarray | None:
+        """Project the singular values."""
+        U, sigma, Vt = np.linalg.svd(X, full_matrices=False)
+        nearest = self._profile.nearest(sigma[None])
+        return None if nearest is None else (U * nearest) @ Vt
+
+    def of_tensor(self, W: Any) -> Any:
+        """Evaluate the norm of a tensor's singular values."""
+        return self._profile.of_tensor(_singular_values(W).unsqueeze(-2))
+
+    def words(self) -> list[Any]:
+        """Name the exponent of the singular values' norm."""
+        return ["schatten", self._profile.power]
+
+    def evidence(self, M: np.ndarray, *, dual: bool = False) -> list[Any]:
+        """Return the singular vectors, as two matrices (d, d) and (dz, dz) of columns."""
+        U, _, Vt = np.linalg.svd(M)
+        return [U, Vt.T]
+
+
+def _singular_values(W: Any) -> Any:
+    from torch import linalg
+
+    return linalg.svdvals(W)
 
 
 class _Named(SingularValueNorm):

@@ -73,7 +73,7 @@ def budget(config: Config, seed: int) -> Row:
     """Certify what temperatures of mean one save for the best tokens of a random instance."""
     from attsvm.core.problem import SelectionProblem
     from attsvm.experiments.instances import draw
-    from attsvm.solution.solution import UnsolvedError
+    from attsvm.solution.unsolved import UnsolvedError
     from attsvm.theory.temperature import temperature_saving
 
     instances = draw([seed], config.n, config.T, config.d)

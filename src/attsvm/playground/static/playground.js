@@ -16,7 +16,7 @@ function render({ model, el }) {
   let shown = null; // the kind of scene on the page
 
   const root = element(el, "div", { class: "attsvm-play" });
-  const header = element(root, "header");
+  const header = element(root, "div");
   element(header, addressed ? "h1" : "h2", {}, "Attention as a support vector machine");
   const about = element(header, "p", { class: "about" });
   const bar = element(header, "div", { class: "bar" });

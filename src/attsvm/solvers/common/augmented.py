@@ -48,11 +48,11 @@ def augmented(
         right = np.append(rhs, np.zeros(len(rows)))
         both, error = np.zeros(len(whole)), np.inf
         for _ in range(REFINEMENTS):
-            left = right - whole @ both
-            before, error = error, float(np.abs(scale * left).max())
+            residual = right - whole @ both
+            before, error = error, float(np.abs(scale * residual).max())
             if not error < 0.5 * before:
                 break
-            both = both + once(left)
+            both = both + once(residual)
         return both[:size], both[size:]
 
     return solve

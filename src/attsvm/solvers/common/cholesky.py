@@ -61,8 +61,8 @@ def factor(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
                 raise
 
     def solve(rhs: np.ndarray) -> np.ndarray:
-        left = scale if rhs.ndim == 1 else scale[:, None]
-        return left * cho_solve(lower, left * rhs, check_finite=False)
+        factors = scale if rhs.ndim == 1 else scale[:, None]
+        return factors * cho_solve(lower, factors * rhs, check_finite=False)
 
     return solve
 

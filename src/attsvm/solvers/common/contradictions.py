@@ -69,8 +69,8 @@ def _cycle(problem: SelectionProblem, rows: np.ndarray, factors: np.ndarray) -> 
     nodes = nodes.reshape(len(sequences), T)[where]  # (rows, T)
     here, columns = np.nonzero(problem.constrained[rows])
     selected, other = nodes[here, problem.reference[rows][here]], nodes[here, columns]
-    strict, turned = problem.rejected[rows][here, columns], factors[here] < 0
-    sources, targets = np.where(turned, other, selected), np.where(turned, selected, other)
+    strict, negative = problem.rejected[rows][here, columns], factors[here] < 0
+    sources, targets = np.where(negative, other, selected), np.where(negative, selected, other)
     ties = np.flatnonzero(~strict)
     # Ties go both ways; a multiplier of the way back is negative.
     tails, heads = np.concatenate([sources, targets[ties]]), np.concatenate([targets, sources[ties]])

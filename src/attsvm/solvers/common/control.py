@@ -98,11 +98,6 @@ class Control:
         """Time since the solve began, less what compiling took."""
         return self._watch.seconds
 
-    @property
-    def remaining(self) -> float | None:
-        """Time left, for a method that calls another; None without a limit."""
-        return None if self.time_limit is None else max(self.time_limit - self.seconds, 1e-3)
-
     def inner(self, tol: float, max_iter: int | None = None) -> Control:
         """Set up a problem on the way, with iterates of its own but the same clock; nobody watches it."""
         part = Control(tol, max_iter=max_iter, time_limit=self.time_limit)

@@ -71,14 +71,14 @@ class DiagonalNormal(Ties):
             x, tie = once(r)
             best = np.inf
             for _ in range(REFINEMENTS):
-                left = r - h * x - reduced.adjoint(theta * reduced.apply(x)) + self.adjoint(tie)
+                residual = r - h * x - reduced.adjoint(theta * reduced.apply(x)) + self.adjoint(tie)
                 if bent is not None:
-                    left += bent * float((bent * x).sum())
-                error = float(np.abs(left).max())
+                    residual += bent * float((bent * x).sum())
+                error = float(np.abs(residual).max())
                 if not error < 0.5 * best or error <= EXACT * float(np.abs(r).max()):
                     break
                 best = error
-                more, more_tie = once(left)
+                more, more_tie = once(residual)
                 x, tie = x + more, tie + more_tie
             return x, tie
 

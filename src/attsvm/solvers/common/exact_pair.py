@@ -61,8 +61,8 @@ def _fault(
     if not float(low) - reach <= pair.primal <= float(high) + reach:
         return f"the objective at W is said to be {pair.primal:.17g} outside [{float(low):.17g}, {float(high):.17g}]."
     if not (pair.lower_bound - reach <= low and pair.upper_bound + reach >= high):
-        said = f"[{pair.lower_bound:.17g}, {pair.upper_bound:.17g}]"
-        return f"{said} is said where [{float(low):.17g}, {float(high):.17g}] is proven."
+        interval = f"[{pair.lower_bound:.17g}, {pair.upper_bound:.17g}]"
+        return f"{interval} is said where [{float(low):.17g}, {float(high):.17g}] is proven."
     if not float(high - low) <= (tol + agreement) * abs(pair.primal) + pair.resolution:
         return f"the gap is {float(high - low) / pair.primal:.3g} where an optimum promises {tol:.3g}."
     return None

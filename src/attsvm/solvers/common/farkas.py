@@ -83,11 +83,11 @@ def _relative_change(reduced: Reduced, dual: np.ndarray, weight: np.ndarray) -> 
     if len(rows) < size:
         gram = reduced.gram(rows, columns) * weight[rows, columns] * weight[rows, columns][:, None]
         image = weight * reduced.apply(reduced.adjoint(dual))
-        change[rows, columns] = _solved(gram, -image[rows, columns])
+        change[rows, columns] = _solution(gram, -image[rows, columns])
         return change
-    multiplier = _solved(NormalMatrix(reduced).form(weight**2), -reduced.adjoint(dual).ravel())
+    multiplier = _solution(NormalMatrix(reduced).form(weight**2), -reduced.adjoint(dual).ravel())
     return weight * reduced.apply(multiplier.reshape(reduced.shape))
 
 
-def _solved(normal: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+def _solution(normal: np.ndarray, rhs: np.ndarray) -> np.ndarray:
     return ridged(normal, 1e-14 * float(np.trace(normal)) / len(normal))(rhs)

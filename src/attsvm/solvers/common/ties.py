@@ -79,7 +79,7 @@ class Ties:
 
 
 def eliminated(inverse: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> Bordered:
-    """Solve K x - R^T nu = r with Rx as asked, from what solves with K for vectors and columns (N,), (N, k).
+    """Solve K x - R^T nu = r with Rx = target, from what solves with K for vectors and columns (N,), (N, k).
 
     Raises
     ------
@@ -87,13 +87,13 @@ def eliminated(inverse: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) ->
         When rounding makes R K^-1 R^T indefinite.
     """
     if not len(rows):
-        return lambda rhs, asked: (inverse(rhs), np.zeros(0))
+        return lambda rhs, target: (inverse(rhs), np.zeros(0))
     lifted = inverse(rows.T)
     small = cho_factor(rows @ lifted, lower=True, check_finite=False)
 
-    def solve(rhs: np.ndarray, asked: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+    def solve(rhs: np.ndarray, target: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         x = inverse(rhs)
-        tie = cho_solve(small, asked - rows @ x, check_finite=False)
+        tie = cho_solve(small, target - rows @ x, check_finite=False)
         return x + lifted @ tie, tie
 
     return solve

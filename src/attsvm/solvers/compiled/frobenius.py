@@ -19,10 +19,6 @@ from attsvm.solvers.interior_point.euclidean import work_at
 from attsvm.solvers.schedule import FEW_ROWS, GRAM_LIMIT, GRAM_RATIO, INTERIOR_STEPS, ONE_CALL_PATIENCE
 
 PASSES = 10
-INFEASIBLE = 3  # beside the states of the active-set method
-# Part of the trace of the support's normal matrix below which no eigenvalue may lie for a certificate of infeasibility.
-FLOOR = 1e-10
-EPS = 2.0**-52
 # Data are not scaled here; squares nearer the ends of the floating-point range are left to the general solver.
 SMALLEST_SQUARE = 1e-100
 
@@ -213,61 +209,6 @@ def finish(values, square, delta, queries, row, column, free, tol, rescale, W, d
 
 
 @kernel(inner=True, fastmath=FAST)
-def contradicts(values, delta, queries, row, free):
-    r"""Whether exact multipliers that prove infeasibility lie beside these, (m,), of constraints delta_k z^T.
-
-    The test of :class:`attsvm.proofs.certificate.FarkasCertificate` where the support spans all of W's entries: with
-    the rows of M the constraints times their multipliers, a Cholesky factor of :math:`M^\top M` less a floor bounds
-    the smallest singular value, and the sum of the rows, rounding included, must be shorter.
-    """
-    m, d = delta.shape
-    dz = queries.shape[1]
-    size = d * dz
-    largest, support = 0.0, 0
-    for k in range(m):
-        if not free[k] and values[k] < 0.0:
-            return False
-        largest = max(largest, abs(values[k]))
-        support += values[k] != 0.0
-    if support <= size:
-        return False
-    normal, total, line = np.zeros((size, size)), np.zeros(size), np.empty(size)
-    terms, asked = 0.0, 0.0
-    for k in range(m):
-        if values[k] == 0.0:
-            continue
-        weight = largest if free[k] else values[k]
-        length = 0.0
-        for a in range(d):
-            for c in range(dz):
-                entry = delta[k, a] * queries[row[k], c]
-                line[a * dz + c] = weight * entry
-                total[a * dz + c] += values[k] * entry
-                length += entry * entry
-        terms += weight * np.sqrt(length)
-        asked += 0.0 if free[k] else values[k]
-        for a in range(size):
-            for c in range(a + 1):
-                normal[a, c] += line[a] * line[c]
-    trace, residual = 0.0, 0.0
-    for a in range(size):
-        trace += normal[a, a]
-        residual += total[a] * total[a]
-    for a in range(size):
-        for c in range(a + 1):
-            pivot = normal[a, c] - (FLOOR * trace if a == c else 0.0)
-            for b in range(c):
-                pivot -= normal[a, b] * normal[c, b]
-            if c < a:
-                normal[a, c] = pivot / normal[c, c]
-            elif pivot > size * EPS * trace:
-                normal[a, a] = np.sqrt(pivot)
-            else:
-                return False
-    return asked > 0.0 and np.sqrt(residual) + (support + 8) * EPS * terms < 0.5 * np.sqrt(FLOOR * trace)
-
-
-@kernel(inner=True, fastmath=FAST)
 def clear(dual, margins):
     """Set the multipliers (n, T) and margins of an instance to zero."""
     for i in range(dual.shape[0]):
@@ -278,11 +219,11 @@ def clear(dual, margins):
 @kernel(inner=True, fastmath=FAST)
 def scatter(values, row, column, free, dual):
     """Write multipliers (m,) that have vanished to dual (n, T), summing to one over the inequalities."""
-    asked = 0.0
+    demand = 0.0
     for k in range(len(values)):
-        asked += 0.0 if free[k] else values[k]
+        demand += 0.0 if free[k] else values[k]
     for k in range(len(values)):
-        dual[row[k], column[k]] = values[k] / asked if asked > 0.0 else values[k]
+        dual[row[k], column[k]] = values[k] / demand if demand > 0.0 else values[k]
 
 
 @kernel(fastmath=FAST)
@@ -307,11 +248,11 @@ def solve_stack(tokens, queries, selected, mask, tol, rescale, W, dual, margins,
         delta, row, column, free, cost = constraints_of(tokens[b], selected[b], mask[b])
         clear(dual[b], margins[b])
         state[b], objective[b], gap[b] = OPEN, np.inf, np.inf
-        asked = 0.0
+        demand = 0.0
         for k in range(len(cost)):
-            asked += cost[k]
+            demand += cost[k]
         square = largest_square(delta, queries[b], row)
-        if asked == 0.0:
+        if demand == 0.0:
             state[b], objective[b], gap[b] = SOLVED, 0.0, 0.0
             for a in range(W.shape[1]):
                 for c in range(W.shape[2]):
@@ -340,19 +281,6 @@ def solve_by_prices_at_once(tokens, queries, selected, mask, tol, W, dual, margi
     if state == VANISHED:
         scatter(values, row, column, free, dual)
     return state
-
-
-@kernel(fastmath=FAST)
-def prove_stack(tokens, queries, selected, mask, dual, state):
-    """Set the state of instances whose multipliers have vanished and prove infeasibility to INFEASIBLE."""
-    for b in range(len(tokens)):
-        if state[b] == VANISHED:
-            delta, row, column, free, _ = constraints_of(tokens[b], selected[b], mask[b])
-            values = np.empty(len(row))
-            for k in range(len(row)):
-                values[k] = dual[b, row[k], column[k]]
-            if contradicts(values, delta, queries[b], row, free):
-                state[b] = INFEASIBLE
 
 
 def work(n: int, T: int, d: int, dz: int) -> float:

@@ -143,12 +143,12 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     for a in range(d):
         for c in range(dz):
             W[a, c] = 0.0
-    longest_token, longest_query, asked = 0.0, 0.0, 0.0
+    longest_token, longest_query, demand = 0.0, 0.0, 0.0
     for k in range(len(row)):
-        asked += cost[k]
+        demand += cost[k]
         for a in range(d):
             longest_token = max(longest_token, abs(delta[k, a]))
-    if asked == 0.0:
+    if demand == 0.0:
         return SOLVED, 0.0, 0.0
     for i in range(n):
         for c in range(dz):
@@ -214,11 +214,11 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
         for _ in range(STEPS_ON_FACE):
             if not going:
                 break
-            reached, going = approach(
+            candidate, going = approach(
                 constraints, inner, values, active, on_face, signed, np.inf if best <= tol else POLISHED
             )
-            if reached < best:
-                best = reached
+            if candidate < best:
+                best = candidate
                 copy(on_face.reshape(p * r), best_W.reshape(p * r))
                 copy(signed, best_dual)
         if best <= tol:

@@ -24,6 +24,8 @@ from attsvm.core.kernels import FAST, kernel
 
 # A constraint whose Cholesky pivot falls below this part of its diagonal depends on the passive set, to rounding.
 DEPENDENT = 1e-13
+# A member's part in a dependent constraint below this share of the largest is rounding.
+SMALLEST_PART = 1e-10
 
 
 class PassiveSet(NamedTuple):
@@ -200,11 +202,11 @@ def nonnegative_least_squares(gram, cost, free, start, tol, max_iter):
                 if append(passive, size, gram[k, k], cost[k]):
                     members[size], signless[size], values[size] = k, free[k], start[k]
                     size += 1
-    size, steps, ended = exchange_by_gram(gram, cost, free, passive, size, tol, max_iter)
+    size, steps, complete = exchange_by_gram(gram, cost, free, passive, size, tol, max_iter)
     dual = np.zeros(m)
     for a in range(size):
         dual[members[a]] = values[a]
-    return dual, (steps if ended else -max_iter)
+    return dual, (steps if complete else -max_iter)
 
 
 @kernel(fastmath=FAST)
@@ -225,12 +227,12 @@ def exchange_by_gram(gram, cost, free, passive, size, tol, patience):
     Returns
     -------
     size, steps : int
-    ended : bool
+    complete : bool
     """
     m, capacity = len(cost), len(passive.members)
     L, members, signless, values = passive.factor, passive.members, passive.free, passive.values
     slope, idle, blocked = np.empty(m), np.ones(m, dtype=np.bool_), np.zeros(m, dtype=np.bool_)
-    steps, entered = 0, -1
+    steps, entering = 0, -1
     while steps < patience:
         steps += 1
         size = settle(passive, size)
@@ -241,23 +243,88 @@ def exchange_by_gram(gram, cost, free, passive, size, tol, patience):
             idle[members[a]] = False
             for k in range(m):
                 slope[k] -= values[a] * gram[members[a], k]
-        if entered >= 0 and not idle[entered]:
+        if entering >= 0 and not idle[entering]:
             for k in range(m):
                 blocked[k] = False
         while True:
-            best, entered = tol, -1
+            best, entering = tol, -1
             for k in range(m):
                 if idle[k] and not free[k] and not blocked[k] and slope[k] > best:
-                    best, entered = slope[k], k
-            if entered < 0:
+                    best, entering = slope[k], k
+            if entering < 0:
                 return size, steps, True
-            blocked[entered] = True
+            blocked[entering] = True
             if size == capacity:
                 continue
             for a in range(size):
-                L[size, a] = gram[members[a], entered]
-            if append(passive, size, gram[entered, entered], cost[entered]):
-                members[size], signless[size], values[size] = entered, False, 0.0
+                L[size, a] = gram[members[a], entering]
+            if append(passive, size, gram[entering, entering], cost[entering]):
+                members[size], signless[size], values[size] = entering, False, 0.0
                 size += 1
                 break
     return size, steps, False
+
+
+@kernel(fastmath=FAST)
+def exchange_dependent(gram, cost, free, passive, size, tol):
+    r"""Let the most violated constraint in where it depends on the members: one of these goes (Goldfarb and Idnani).
+
+    With :math:`a_k = \sum_j r_j a_j` the multipliers :math:`\lambda_k + t` and :math:`\lambda_j - t r_j` leave W as it
+    is, and the dual grows with t. At the first multiplier that has come to zero, its constraint is what k stands for.
+
+    Parameters
+    ----------
+    gram : ndarray, shape (m, m)
+        Without ``cost cost^T``, in whose presence no dependent constraint is violated.
+    cost, free, passive, size, tol
+        As above; multipliers are those of the minimum over the members.
+
+    Returns
+    -------
+    size : int
+    changed : bool
+        False where none is violated, or where the dual grows without end: the constraints contradict one another.
+    """
+    m, L, members, signless, values = len(cost), passive.factor, passive.members, passive.free, passive.values
+    part = passive.work[0]
+    slope, entered, best = cost.copy(), -1, tol
+    for a in range(size):
+        for k in range(m):
+            slope[k] -= values[a] * gram[members[a], k]
+    for a in range(size):
+        slope[members[a]] = 0.0
+    for k in range(m):
+        if not free[k] and slope[k] > best:
+            best, entered = slope[k], k
+    if entered < 0:
+        return size, False
+    for a in range(size):
+        part[a] = gram[members[a], entered]
+        for b in range(a):
+            part[a] -= L[a, b] * part[b]
+        part[a] /= L[a, a]
+    largest = 0.0
+    for a in range(size - 1, -1, -1):
+        part[a] /= L[a, a]
+        for b in range(a):
+            part[b] -= part[a] * L[a, b]
+        largest = max(largest, abs(part[a]))
+    length, place = np.inf, -1
+    for a in range(size):
+        # A smaller part is rounding, and what stays would depend on the new constraint as the whole does.
+        if not signless[a] and part[a] > SMALLEST_PART * largest and values[a] < length * part[a]:
+            length, place = values[a] / part[a], a
+    if place < 0:
+        return size, False
+    for a in range(size):
+        values[a] -= length * part[a]
+    remove(passive, size, place)
+    for b in range(place, size - 1):
+        members[b], signless[b], values[b] = members[b + 1], signless[b + 1], values[b + 1]
+    size -= 1
+    for a in range(size):
+        L[size, a] = gram[members[a], entered]
+    if append(passive, size, gram[entered, entered], cost[entered]):
+        members[size], signless[size], values[size] = entered, False, length
+        size += 1
+    return size, True

@@ -81,7 +81,7 @@ def sweep(problem, dual, W, order, alive, full, repeats):
             zz += queries[i, c] * queries[i, c]
         for a in range(p):
             before[a] = u[a]
-        moved = False
+        update = False
         for repeat in range(repeats):
             for t in range(T):
                 first = full and repeat == 0
@@ -103,7 +103,7 @@ def sweep(problem, dual, W, order, alive, full, repeats):
                     alive[i, t] = new != 0.0 or old != 0.0 or tied[i, t]
                 step = new - old
                 if step != 0.0:
-                    moved = True
+                    update = True
                     dual[i, t] = new
                     for a in range(p):
                         u[a] += step * zz * delta[i, t, a]
@@ -111,7 +111,7 @@ def sweep(problem, dual, W, order, alive, full, repeats):
         following = queries[order[min(k + 1, n - 1)]]
         for a in range(p):
             value = 0.0
-            if moved:
+            if update:
                 change = (u[a] - before[a]) / zz
                 for c in range(r):
                     W[a, c] += change * queries[i, c]

@@ -3,7 +3,8 @@ r"""The end of a hard margin in the Frobenius norm with nearly as many active co
 There Newton's method hardly ends: second derivatives :math:`A_J A_J^\top` of the multipliers in doubt are nearly
 singular, so that its steps are long and soon meet a bound, and a few multipliers leave for each factor. From
 multipliers near the solution, exchanges of :mod:`attsvm.solvers.frobenius.active_set` are the shorter way: LAPACK makes
-one Cholesky factor of all that are positive, and each exchange changes that at the cost of its square.
+one Cholesky factor of all that are positive, and each exchange changes that at the cost of its square. On the way as
+many constraints may be held as W has entries; a violated one then takes the place of one that is held.
 
 The dual :math:`\max c^\top\lambda - \tfrac12 \|A^\top\lambda\|^2` is solved as it is. As the least-squares problem that
 has a solution even where there is no W, its matrix would have a condition larger by :math:`\|W\|^2`.
@@ -18,7 +19,7 @@ from attsvm.core.kernels import call
 from attsvm.solvers.common.cholesky import lower_factor
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.active_set import PassiveSet, exchange_by_gram
+from attsvm.solvers.frobenius.active_set import PassiveSet, exchange_by_gram, exchange_dependent
 from attsvm.solvers.frobenius.newton import newton
 from attsvm.solvers.schedule import BLOCKED, COMPILED, NEARLY_SQUARE, OVERHEAD, WARM_ROUNDS, Steps
 
@@ -57,18 +58,21 @@ def solve_by_gram(setting: Setting, control: Control, start: np.ndarray) -> Step
         return None
     size, dual = len(largest), np.zeros(terms.cost.shape)
     rounding = ROUNDING * float(np.diag(gram).max()) * float(np.abs(values).sum())
-    tol, ended = max(SHARE * control.tol, rounding), False
-    for _ in range(len(rows) // EXCHANGES + 1):
+    tol, exchanges = max(SHARE * control.tol, rounding), 0
+    while exchanges < len(rows):
         work = EXCHANGES * (len(rows) * size + 3.0 * size**2)
         size, steps, ended = call(exchange_by_gram, work, gram, cost, free, passive, size, tol, EXCHANGES)
+        exchanges += steps
         dual[:], held = 0.0, passive.members[:size]
         dual[rows[held], columns[held]] = passive.values[:size]
         V = reduced.adjoint(dual)
         if setting.report(V, dual, control, adjoint=V, steps=steps):
             return None
-        yield work / COMPILED
+        yield steps * work / EXCHANGES / COMPILED
         if ended:
-            break
+            size, changed = call(exchange_dependent, work / EXCHANGES, gram, cost, free, passive, size, tol)
+            if not changed:
+                break
     yield from newton(setting, dual, control, rounds=WARM_ROUNDS)
     return None
 

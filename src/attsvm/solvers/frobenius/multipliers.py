@@ -60,11 +60,11 @@ def proximal_step(
         size = float(np.linalg.norm(gradient))
         if size <= tol * float(np.linalg.norm(V)):
             break
-        step, taken = _conjugate_gradients(x, z, weight, -gradient, FORCING * size)
-        products += taken
-        moved = _margins(delta, queries, step)
-        length = _line_search(lacking, moved, free, weight, float(np.vdot(V, step)), float(np.vdot(step, step)))
-        V, lacking = V + length * step, lacking - length * moved
+        step, count = _conjugate_gradients(x, z, weight, -gradient, FORCING * size)
+        products += count
+        image = _margins(delta, queries, step)
+        length = _line_search(lacking, image, free, weight, float(np.vdot(V, step)), float(np.vdot(step, step)))
+        V, lacking = V + length * step, lacking - length * image
     values = np.zeros(dual.shape)
     values[rows, columns] = weight * np.where(free, lacking, np.maximum(lacking, 0.0))
     return V, values, products
@@ -84,28 +84,28 @@ def _conjugate_gradients(
     """Solve (I + weight A^T A) X = rhs down to a residual of ``goal``; returns X and the products it took."""
     solution, residual, direction = np.zeros_like(rhs), rhs, rhs
     square = float(np.vdot(residual, residual))
-    taken = 0
-    while taken < PRODUCTS and square > goal * goal:
-        taken += 1
+    count = 0
+    while count < PRODUCTS and square > goal * goal:
+        count += 1
         image = direction + weight * _adjoint(delta, queries, _margins(delta, queries, direction))
         length = square / float(np.vdot(direction, image))
         solution, residual = solution + length * direction, residual - length * image
         before, square = square, float(np.vdot(residual, residual))
         direction = residual + (square / before) * direction
-    return solution, taken
+    return solution, count
 
 
 def _line_search(
-    lacking: np.ndarray, moved: np.ndarray, free: np.ndarray, weight: float, slope: float, curvature: float
+    lacking: np.ndarray, image: np.ndarray, free: np.ndarray, weight: float, slope: float, curvature: float
 ) -> float:
     """Minimise along a step: Newton on the derivative, which is piecewise linear and grows, kept within a bracket."""
     low, high, length = 0.0, np.inf, 1.0
     for _ in range(BISECTIONS):
-        left = lacking - length * moved
-        short = free | (left > 0.0)
-        derivative = slope + length * curvature - weight * float(left[short] @ moved[short])
+        residual = lacking - length * image
+        short = free | (residual > 0.0)
+        derivative = slope + length * curvature - weight * float(residual[short] @ image[short])
         low, high = (low, length) if derivative > 0 else (length, high)
-        following = length - derivative / (curvature + weight * float(moved[short] @ moved[short]))
+        following = length - derivative / (curvature + weight * float(image[short] @ image[short]))
         if not low <= following <= high:
             following = 0.5 * (low + high) if high < np.inf else 2.0 * length
         if abs(following - length) <= 1e-10 * length:

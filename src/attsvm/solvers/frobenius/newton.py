@@ -171,9 +171,9 @@ def _ascend(
         best, image = _longest_ascent(gram, current, value, target, free, upper)
         if best is None:
             break
-        settled = bool((best == target).all())
+        whole = bool((best == target).all())
         value, current = best, current - image
-        if settled and not (~free & ((value == 0) & (current > level) | (value == upper) & (current < -level))).any():
+        if whole and not (~free & ((value == 0) & (current > level) | (value == upper) & (current < -level))).any():
             break
     return value
 

@@ -106,10 +106,10 @@ def solve_setting(
     for key in [*order[1:], order[0]]:
         name, run = METHODS[key]
         first = EXCHANGES if key == "active_set" else FIRST
-        share, waits = INTERIOR if key == "interior_point" else first if key == order[0] else SECOND
+        share, delay = INTERIOR if key == "interior_point" else first if key == order[0] else SECOND
         if uncompiled and key == "interior_point":
             share = UNCOMPILED
-        turns.append(Turn(name, run(setting, control, dual.copy()), share * work, 0 if key == order[0] else waits))
+        turns.append(Turn(name, run(setting, control, dual.copy()), share * work, 0 if key == order[0] else delay))
     return take_turns(turns, control)
 
 
@@ -161,12 +161,12 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
     terms = setting.terms
     descent = CoordinateDescent(setting, dual)
     suspicious, target, before = SUSPICIOUS_NORM, EARLY_GAP, np.inf
-    worked, last = 0.0, 0.0
+    effort, last = 0.0, 0.0
     most = max(SMALL_FACTOR, DEPENDENT * int(np.prod(setting.reduced.shape)))
     for batch in range(MAX_PASSES // BATCH):
         if batch > 0 or not descent.dual.any():
             work = descent.run(BATCH)
-            worked += work
+            effort += work
             yield work
         if setting.report(descent.V, descent.dual, control, adjoint=descent.V):
             return None
@@ -180,14 +180,14 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
         size = int(setting.inner(descent.dual).sum())
         near = gap < target and (gap < NEWTON_GAP or size <= SMALL_FACTOR)
         slow = gap > SLOW * before
-        if worked >= last and size <= most and (near or slow):
+        if effort >= last and size <= most and (near or slow):
             last = 0.0
             for work in newton(setting, descent.dual.copy(), control, rounds=6):
                 last += work
                 yield work
             if control.solved or control.stopped:
                 return None
-            worked, target = 0.0, min(target, gap) / 100.0
+            effort, target = 0.0, min(target, gap) / 100.0
         before = gap
     return None
 
@@ -197,16 +197,16 @@ def interior_point(setting: Setting, control: Control, dual: np.ndarray) -> Step
     work = work_of_a_step(setting.reduced)
     centre = CENTRE if control.W is None else min(CENTRE, max(NEAR_CENTRE, control.state.gap))
     method = FrobeniusInteriorPoint(setting, control.W, centre)
-    suspicious, waited = SUSPICIOUS_NORM**2, 0
+    suspicious, stall = SUSPICIOUS_NORM**2, 0
     best = np.array([np.inf, np.inf])
-    while waited <= STALLED:
+    while stall <= STALLED:
         if method.report(control):
             return None
         yield work
         # A small margin shows in the gap late; before that in what the margins and the products still lack.
-        reached = np.array([method.distance(), control.state.gap])
-        waited = 0 if (reached < 0.9 * best).any() else waited + 1
-        best = np.minimum(best, reached)
+        progress = np.array([method.distance(), control.state.gap])
+        stall = 0 if (progress < 0.9 * best).any() else stall + 1
+        best = np.minimum(best, progress)
         if setting.terms.hard and control.state.lower_bound * control.unit > suspicious:
             multipliers = farkas.certificate(setting.reduced, method.scattered_dual(setting), control)
             yield work

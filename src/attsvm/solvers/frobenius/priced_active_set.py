@@ -61,7 +61,7 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray, share
             # Taking up a run again factors the supports anew: that must stay a small part of what it does between.
             size = min(int(np.count_nonzero(guess)), capacity)
             patience = max(8, int(EXCHANGES * COMPILED / (pricing + size * size)), size // 4)
-            dual, rho, steps, ended = call(
+            dual, rho, steps, complete = call(
                 exchange,
                 min(patience, EXPECTED) * (pricing + size * size) + size**3 / 3.0,
                 reduced.delta,
@@ -76,7 +76,7 @@ def solve_by_prices(setting: Setting, control: Control, start: np.ndarray, share
             control.iterations += steps
             size = max(size, int(np.count_nonzero(dual)))
             yield steps * pricing / PRICED + (4.0 * steps * size**2 + size**3 / 3.0) / COMPILED
-            if ended:
+            if complete:
                 break
             guess = dual
         if rho > RESIDUE:
@@ -101,9 +101,9 @@ def _largest(guess: np.ndarray, reduced: Reduced, count: int) -> np.ndarray:
     strength = np.where(reduced.rejected, guess * reduced.lengths, 0.0).ravel()
     if np.count_nonzero(strength) <= count:
         return guess
-    kept = reduced.tied.ravel().copy()
-    kept[np.argpartition(strength, -count)[-count:]] = True
-    return np.where(kept.reshape(guess.shape), guess, 0.0)
+    strongest = reduced.tied.ravel().copy()
+    strongest[np.argpartition(strength, -count)[-count:]] = True
+    return np.where(strongest.reshape(guess.shape), guess, 0.0)
 
 
 @kernel(inner=True, fastmath=FAST)
@@ -173,7 +173,7 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity, patience):
     rho : float
         1 - c.lam, which is twice the minimum.
     steps : int
-    ended : bool
+    complete : bool
         Whether no step is left to take, other than for want of patience.
     """
     n, T, p = delta.shape
@@ -192,11 +192,11 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity, patience):
                 if opens and size < capacity and _enter(passive, size, delta, queries, tied, weight, i, t):
                     members[size], free[size], values[size] = i * T + t, equalities, start[i, t]
                     size += 1
-    ended = True
+    complete = True
     while True:
         size = settle(passive, size)
         if steps == patience:
-            ended = False
+            complete = False
             break
         steps += 1
         before, rho = rho, 1.0
@@ -221,13 +221,13 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity, patience):
             for b in range(p):
                 for c in range(r):
                     W[b, c] += adjoint[i, b] * queries[i, c]
-        wanted, entered = 1 + size // SHARE, 0
+        quota, arrivals = 1 + size // SHARE, 0
         if n * T * p < DEAR * size * size:
             near = np.int64(0)
-        while entered == 0:
+        while arrivals == 0:
             full = near == 0
-            asked, near = n if full else near, np.int64(0)
-            for k in range(asked):
+            count, near = n if full else near, np.int64(0)
+            for k in range(count):
                 i = np.int64(k) if full else candidates[k]
                 for b in range(p):
                     u[b] = 0.0
@@ -246,7 +246,7 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity, patience):
                 if highest > -CLOSE * rho:
                     candidates[near] = i
                     near += 1
-            while entered < wanted and size < capacity:
+            while arrivals < quota and size < capacity:
                 best = np.int64(-1)
                 for k in range(near):
                     j = candidates[k]
@@ -259,18 +259,18 @@ def exchange(delta, queries, rejected, tied, start, weight, capacity, patience):
                 if _enter(passive, size, delta, queries, tied, weight, best, t):
                     members[size], free[size], values[size] = best * T + t, False, 0.0
                     size += 1
-                    entered += 1
+                    arrivals += 1
                 else:
                     blocked[best, t] = True
             if full:
                 break
-            near = near if entered > 0 else np.int64(0)
-        if entered == 0:
+            near = near if arrivals > 0 else np.int64(0)
+        if arrivals == 0:
             break
     dual = np.zeros((n, T))
     for a in range(size):
         dual[members[a] // T, members[a] % T] = values[a]
-    return dual, rho, steps, ended
+    return dual, rho, steps, complete
 
 
 @kernel(inner=True, fastmath=FAST)

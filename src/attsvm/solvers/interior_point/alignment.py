@@ -101,9 +101,9 @@ def vertex(setting: Setting, method: SoftInteriorPoint, shared: bool) -> tuple[n
         along = np.append(reduced.apply(side.reshape(term.V.shape))[rows, columns], ties.basis @ side)
         matrix = np.column_stack([matrix, along])
         entries, right = np.append(entries, np.abs(flat).max()), np.append(-force[free], 1.0 - force @ side)
-    needed = np.append(setting.terms.cost[rows, columns], -(ties.basis @ setting.prior.ravel()))
+    demand = np.append(setting.terms.cost[rows, columns], -(ties.basis @ setting.prior.ravel()))
     size = np.abs(entries)
-    entries = entries + size * np.linalg.lstsq(matrix * size, needed - matrix @ entries, rcond=None)[0]
+    entries = entries + size * np.linalg.lstsq(matrix * size, demand - matrix @ entries, rcond=None)[0]
     values = np.append(x.dual[rows, columns], term.tie)
     size = np.append(x.dual[rows, columns], np.full(len(term.tie), float(x.dual.max(initial=0.0)) or 1.0))
     values = values + size * np.linalg.lstsq(matrix.T * size, right - values @ matrix, rcond=None)[0]

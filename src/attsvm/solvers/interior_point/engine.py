@@ -155,16 +155,16 @@ class SoftInteriorPoint:
 
     def extend(self, setting: Setting) -> None:
         """Let rejected tokens of a larger working set join, on the central path of the present complementarity."""
-        joining = setting.terms.rejected & ~self._inner
+        entering = setting.terms.rejected & ~self._inner
         x, members = self.point, self._inner
         mu = float((x.slack * x.dual)[members].mean())
         self.reduced, self.terms, self._inner = setting.reduced, setting.terms, setting.terms.rejected
         self.term.extend(setting)
-        fresh = self._fitting(np.where(joining, self.terms.cost - self.reduced.apply(self.term.V), 0.0), mu)
-        fresh.dual[~joining] = 0.0
+        fresh = self._fitting(np.where(entering, self.terms.cost - self.reduced.apply(self.term.V), 0.0), mu)
+        fresh.dual[~entering] = 0.0
         self._enter_ball(fresh.dual, JOINING_BALL)
         pairs = ((fresh.slack, x.slack), (fresh.dual, x.dual), (fresh.loss, x.loss), (fresh.other, x.other))
-        self.point = Slacks(*(np.where(joining, one, before) for one, before in pairs))
+        self.point = Slacks(*(np.where(entering, one, before) for one, before in pairs))
 
     @property
     def dual(self) -> np.ndarray:
@@ -211,8 +211,8 @@ class SoftInteriorPoint:
             if not self._hinge:
                 return Slacks(slack, dual, np.zeros(inner.shape), np.zeros(inner.shape)), norm_move
             other = np.where(inner, dual_residual - dual, 0.0)
-            lost = np.where(inner, (target_loss - x.loss * other) / x.other, 0.0)
-            return Slacks(slack, dual, lost, other), norm_move
+            loss_step = np.where(inner, (target_loss - x.loss * other) / x.other, 0.0)
+            return Slacks(slack, dual, loss_step, other), norm_move
 
         return direction
 
@@ -236,14 +236,14 @@ class SoftInteriorPoint:
         mu = (term.complementarity() + self._complementarity(x)) / max(count, 1)
         affine = direction(0.0, None)
         primal, dual = self._lengths(*affine)
-        after = term.after(affine[1], primal, dual) + self._complementarity(moved(x, affine[0], primal, dual))
+        after = term.after(affine[1], primal, dual) + self._complementarity(after_step(x, affine[0], primal, dual))
         ratio = min(1.0, max(after / max(count, 1) / mu, 0.0)) if mu > 0 else 0.0
         move = direction(mu * ratio**3, affine)
         if not (np.isfinite(move[0].dual).all() and np.isfinite(move[1].V).all()):
             return False
         primal, dual = self._lengths(*move)
         primal, dual = min(1.0, STEP_BACK * primal), min(1.0, STEP_BACK * dual)
-        self.point = moved(x, move[0], primal, dual)
+        self.point = after_step(x, move[0], primal, dual)
         term.advance(move[1], primal, dual)
         return max(primal, dual) > 1e-7
 
@@ -263,7 +263,7 @@ class SoftInteriorPoint:
         return primal, dual
 
 
-def moved(x: Slacks, move: Slacks, primal: float, dual: float) -> Slacks:
+def after_step(x: Slacks, move: Slacks, primal: float, dual: float) -> Slacks:
     """Take a step of two lengths."""
     return Slacks(
         x.slack + primal * move.slack,
@@ -293,16 +293,16 @@ def run(
     ``attempt`` is shown every iterate, and whether it is the last one; True ends the run. ``unit`` is V of the setting
     over V of the method.
     """
-    best, waited = np.inf, 0
+    best, stall = np.inf, 0
     for _ in range(MAX_STEPS):
         if setting.report(method.term.V * unit, method.scattered_dual(setting), control):
             return
         if attempt is not None and attempt(method, False):
             return
         distance = method.distance()
-        best, waited = (distance, 0) if distance < 0.9 * best else (best, waited + 1)
+        best, stall = (distance, 0) if distance < 0.9 * best else (best, stall + 1)
         below = SETTLED * control.tol * method.terms.size(method.term.V)
-        if waited > STALLED or distance < below or not method.step():
+        if stall > STALLED or distance < below or not method.step():
             break
     if attempt is not None:
         attempt(method, True)

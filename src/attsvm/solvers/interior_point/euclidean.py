@@ -100,11 +100,6 @@ class FrobeniusInteriorPoint(SoftInteriorPoint):
         return self._setting.report(adjoint, dual, control, adjoint=adjoint)
 
 
-def in_dual_space(reduced: Reduced) -> bool:
-    """Whether constraints are fewer than entries of W, so that their own system is the smaller one."""
-    return int(reduced.rejected.sum()) < int(np.prod(reduced.shape))
-
-
 def work_of_a_step(reduced: Reduced) -> float:
     """Estimate the work of one step from sizes (see :mod:`attsvm.solvers.schedule`)."""
     n, T, p = reduced.delta.shape

@@ -12,11 +12,14 @@ that have no interior point of their own; a second run follows it closely. Newto
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm
+from attsvm.core.norms import FROBENIUS, MAX, NUCLEAR, SPECTRAL, Entrywise, Norm
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
@@ -29,7 +32,7 @@ from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath, resume
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
-from attsvm.solvers.schedule import FEWER_ROWS_LINEAR, MANY_CONSTRAINTS
+from attsvm.solvers.schedule import FEW_CONSTRAINTS, FEWER_ROWS_LINEAR, MANY_CONSTRAINTS
 
 OPENING_GAP, OPENING_STEPS = 1e-2, 500
 FURTHER = 10.0
@@ -56,7 +59,7 @@ def solve_hard_margin(reduced: Reduced, control: Control, start: np.ndarray | No
     setting = Setting.hard_margin(reduced, norm)
     if setting.report(W, dual, control):
         return None
-    if norm.power is not None and 1 < norm.power < math.inf:
+    if norm.power is not None and norm.smooth:
         control.method += ", barrier"
         solve_power(setting, W, dual, control)
     if not (control.solved or control.stopped):
@@ -76,7 +79,7 @@ def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | N
 def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
     """Run interior points from V (p, r), the answer in the Frobenius norm or near it."""
     control.method += ", interior point"
-    if setting.terms.norm not in (NUCLEAR, SPECTRAL) and setting.terms.norm.power not in (1, math.inf):
+    if setting.terms.norm not in WAYS:
         SmoothingPath(setting, control).run(V)
         if not (control.solved or control.stopped):
             SmoothingPath(setting, control, closely=True).run(V)
@@ -116,7 +119,7 @@ def _without_loss(setting: Setting, control: Control) -> None:
 def _run(setting: Setting, V: np.ndarray, unit: float, centre: float, control: Control, *, again: bool = False) -> None:
     """Run the interior point in units of a length."""
     own = setting.scaled(unit)
-    method = SoftInteriorPoint(own, _term(own, again=again), V / unit, centre)
+    method = SoftInteriorPoint(own, WAYS[setting.terms.norm].term(own, again), V / unit, centre)
     run(method, setting, control, Finish(setting, own, control, unit), unit)
 
 
@@ -129,15 +132,6 @@ def _opening(setting: Setting, control: Control) -> np.ndarray | None:
     return first.W
 
 
-def _term(setting: Setting, *, again: bool = False) -> Term:
-    norm = setting.terms.norm
-    if norm is NUCLEAR:
-        return NuclearTerm(setting, MANY_CONSTRAINTS) if again else NuclearTerm(setting)
-    if norm is SPECTRAL:
-        return SpectralTerm(setting)
-    return LinearTerm(setting, norm.power != 1, math.inf if again else FEWER_ROWS_LINEAR)
-
-
 class Finish:
     """What ends a run of the nuclear or the spectral norm before rounding does.
 
@@ -148,20 +142,15 @@ class Finish:
 
     def __init__(self, setting: Setting, own: Setting, control: Control, unit: float) -> None:
         self.setting, self.own, self.control, self._unit = setting, own, control, unit
-        self._gaps = list(FACE_GAPS) if setting.terms.norm is NUCLEAR else []
-        norm = setting.terms.norm
-        linear = norm.power is not None and (norm.power == 1 or math.isinf(norm.power))
-        self._aligns = (norm is SPECTRAL or linear) and setting.terms.shift == 0
+        self._corrected = WAYS[setting.terms.norm].corrected if setting.terms.shift == 0 else None
+        self._gaps = list(WAYS[setting.terms.norm].face_gaps)
 
     def __call__(self, method: SoftInteriorPoint, last: bool) -> bool:
         """Tell whether the run is over."""
-        if self._aligns and (last or method.distance() < self.control.tol * self.own.terms.size(method.term.V)):
-            V, norm = method.term.V, self.setting.terms.norm
+        converged = self.control.tol * self.own.terms.size(method.term.V)
+        if self._corrected is not None and (last or method.distance() < converged):
             try:
-                if norm is SPECTRAL:
-                    dual = aligned_multipliers(self.own, method)
-                else:
-                    V, dual = vertex(self.own, method, shared=norm.power != 1)
+                V, dual = self._corrected(self.own, method)
             except np.linalg.LinAlgError:
                 return False
             return self.setting.report(V * self._unit, dual, self.control, steps=0)
@@ -173,3 +162,43 @@ class Finish:
         if last and self.control.W is not None and self.control.dual is not None:
             V, dual = self.control.W, self.control.dual
         return refine(self.setting, V, dual, self.control)
+
+
+class Way(NamedTuple):
+    """The interior point in one norm.
+
+    Attributes
+    ----------
+    term : callable
+        From the setting, and whether this is the second run.
+    corrected : callable or None
+        From the setting and a method that has nearly converged, V (p, r) and multipliers (n, T); not for squared loss.
+    face_gaps : tuple of float
+        Gaps at which Newton on the face is tried.
+    """
+
+    term: Callable[[Setting, bool], Term]
+    corrected: Callable[[Setting, SoftInteriorPoint], tuple[np.ndarray, np.ndarray]] | None = None
+    face_gaps: tuple[float, ...] = ()
+
+
+def _linear(shared: bool) -> Way:
+    return Way(
+        lambda setting, again: LinearTerm(setting, shared, math.inf if again else FEWER_ROWS_LINEAR),
+        partial(vertex, shared=shared),
+    )
+
+
+# Norms that have an interior point of their own; the others follow the path of smoothed norms.
+WAYS: dict[Norm, Way] = {
+    NUCLEAR: Way(
+        lambda setting, again: NuclearTerm(setting, MANY_CONSTRAINTS if again else FEW_CONSTRAINTS),
+        face_gaps=FACE_GAPS,
+    ),
+    SPECTRAL: Way(
+        lambda setting, again: SpectralTerm(setting),
+        lambda setting, method: (method.term.V, aligned_multipliers(setting, method)),
+    ),
+    Entrywise(1): _linear(shared=False),
+    MAX: _linear(shared=True),
+}

@@ -97,7 +97,7 @@ class PowerNorm:
 
     def run(self, setting: Setting, stage: Control, control: Control) -> None:
         """Step until ``stage`` is satisfied; ``control`` supplies the limits."""
-        best, waited = np.inf, 0
+        best, stall = np.inf, 0
         for _ in range(MAX_STEPS):
             W, dual = self.candidate()
             done = setting.report(W, dual, stage)
@@ -106,8 +106,8 @@ class PowerNorm:
             if stage is not control:
                 done |= control.observe(None, np.inf, None, 0.0)
             gap = stage.state.gap
-            best, waited = (gap, 0) if gap < 0.9 * best else (best, waited + 1)
-            if done or waited > STALLED or not self.step(0.01 * stage.tol / self._count):
+            best, stall = (gap, 0) if gap < 0.9 * best else (best, stall + 1)
+            if done or stall > STALLED or not self.step(0.01 * stage.tol / self._count):
                 return
 
     def candidate(self) -> tuple[np.ndarray, np.ndarray]:

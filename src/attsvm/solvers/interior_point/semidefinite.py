@@ -126,8 +126,8 @@ class NuclearTerm(_Semidefinite):
         self.tie = np.zeros(len(self._ties.basis))
         self.pull = np.zeros((p, r))
         self.Z = self._slack(self.pull)
-        left, right = (U * sigma) @ U.T, (Vt.T * sigma) @ Vt
-        self.X = np.block([[left + more * np.eye(p), V], [V.T, right + more * np.eye(r)]])
+        residual, right = (U * sigma) @ U.T, (Vt.T * sigma) @ Vt
+        self.X = np.block([[residual + more * np.eye(p), V], [V.T, right + more * np.eye(r)]])
 
     def _slack(self, pull: np.ndarray) -> np.ndarray:
         p, r = self._ties.shape
@@ -147,8 +147,8 @@ class NuclearTerm(_Semidefinite):
 
     def _kernel(self, M: np.ndarray) -> np.ndarray:
         """Apply the operator of the class's derivation to matrices (..., p, r)."""
-        turned = self._G12 @ np.swapaxes(M, -1, -2) @ self._G12
-        return 0.5 * (self._G11 @ M @ self._G22 + turned)
+        mirror = self._G12 @ np.swapaxes(M, -1, -2) @ self._G12
+        return 0.5 * (self._G11 @ M @ self._G22 + mirror)
 
     def _factor_multipliers(self) -> None:
         delta, queries, basis = self._delta, self._queries, self._ties.basis
@@ -159,10 +159,10 @@ class NuclearTerm(_Semidefinite):
         matrix[:count, :count] = 0.5 * (tokens * ((queries @ self._G22) @ queries.T) + mixed * mixed.T)
         matrix[np.arange(count), np.arange(count)] += 1.0 / self._theta[self._where]
         if more:
-            moved = self._kernel(basis.reshape(more, *self._ties.shape))
-            cross = np.einsum("ma,kar,mr->mk", delta, moved, queries, optimize=True)
+            images = self._kernel(basis.reshape(more, *self._ties.shape))
+            cross = np.einsum("ma,kar,mr->mk", delta, images, queries, optimize=True)
             matrix[:count, count:], matrix[count:, :count] = cross, cross.T
-            matrix[count:, count:] = moved.reshape(more, -1) @ basis.T
+            matrix[count:, count:] = images.reshape(more, -1) @ basis.T
         self._solve = factor(matrix)
 
     def _factor_entries(self) -> None:
@@ -194,8 +194,8 @@ class NuclearTerm(_Semidefinite):
             more = reduced.adjoint(dual) + self._ties.adjoint(tie)
             pull, V = lack + more, F + self._kernel(more)
         else:
-            pushed = reduced.adjoint(theta * (g - reduced.apply(F))) + lack
-            w, tie = self._on_ties(self._lower.T @ pushed.ravel(), untied)
+            push = reduced.adjoint(theta * (g - reduced.apply(F))) + lack
+            w, tie = self._on_ties(self._lower.T @ push.ravel(), untied)
             V = F + (self._lower @ w).reshape(p, r)
             pull = lack + reduced.adjoint(theta * (g - reduced.apply(V))) + self._ties.adjoint(tie)
         change = np.zeros((p + r, p + r))
@@ -240,11 +240,11 @@ class SpectralTerm(_Semidefinite):
         """Solve for the direction."""
         p = len(self.V)
         target = self._target(centre, before)
-        wanted = self._inverse.T @ target @ self._inverse
+        goal = self._inverse.T @ target @ self._inverse
         lack = 2.0 * self.Z[:p, p:] + adjoint + self._system.adjoint(self.tie)
         lack_t = 1.0 - float(np.trace(self.Z))
-        pushed = self._setting.reduced.adjoint(self._theta * g)
-        V, t, tie = self._solve(lack + 2.0 * wanted[:p, p:] + pushed, float(np.trace(wanted)) - lack_t)
+        push = self._setting.reduced.adjoint(self._theta * g)
+        V, t, tie = self._solve(lack + 2.0 * goal[:p, p:] + push, float(np.trace(goal)) - lack_t)
         scaled_x = self._inverse @ _completed(V, t) @ self._inverse.T
         return ConeMove(V, tie, t, scaled_x, target - scaled_x)
 
@@ -293,12 +293,12 @@ class TiedNormal(Ties):
             for _ in range(REFINEMENTS):
                 curved = P @ _completed(W, t) @ P
                 adjoint = self._reduced.adjoint(theta * self._reduced.apply(W)) - self.adjoint(tie)
-                left, left_t = R - 2.0 * curved[:p, p:] - adjoint, a - float(np.trace(curved))
-                error = float(np.abs(left).max()) + abs(left_t)
+                residual, left_t = R - 2.0 * curved[:p, p:] - adjoint, a - float(np.trace(curved))
+                error = float(np.abs(residual).max()) + abs(left_t)
                 if not error < 0.5 * best:
                     break
                 best = error
-                more, more_t, more_tie = once(left, left_t)
+                more, more_t, more_tie = once(residual, left_t)
                 W, t, tie = W + more, t + more_t, tie + more_tie
             return W, t, tie
 

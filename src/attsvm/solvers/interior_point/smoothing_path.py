@@ -131,7 +131,7 @@ class SmoothingPath:
         mu = CENTRE * (self._terms.norm.value(V) + self._terms.loss(shortfall)) / self._count or 1.0
         last = SMALLEST * mu
         point = self._at(V, mu)
-        best, waited, careful = np.inf, 0, 0
+        best, stall, careful = np.inf, 0, 0
         for _ in range(STAGES):
             if point is None or mu < last:
                 return
@@ -140,8 +140,8 @@ class SmoothingPath:
                 return
             gap = self.control.state.gap
             if LATE * mu * self._count < gap * (point.norm.value + self._terms.loss(point.shortfall)):
-                best, waited = (gap, 0) if gap < 0.9 * best else (best, waited + 1)
-            if waited > STALLED:
+                best, stall = (gap, 0) if gap < 0.9 * best else (best, stall + 1)
+            if stall > STALLED:
                 return
             careful = careful + 1 if steps > MANY else max(careful - 1, 0)
             point, mu = self._predicted(point, solve, mu, careful)
@@ -202,8 +202,8 @@ class SmoothingPath:
                 return point, None, step
             move = solve(-point.gradient)
             decrement = -float((move * point.gradient).sum())
-            settled = not decrement > self._on_path * mu
-            if settled or step == NEWTON_STEPS - 1:
+            near = not decrement > self._on_path * mu
+            if near or step == NEWTON_STEPS - 1:
                 self._report(point, move, mu)
                 return point, solve, step
             if self.control.observe(None, np.inf, None, 0.0):
@@ -230,14 +230,14 @@ class SmoothingPath:
         setting, terms, reduced = self.setting, self._terms, self._reduced
         dual = point.dual - point.theta * reduced.apply(move)
         change = (point.norm.hessian @ move.ravel()).reshape(move.shape)
-        left = point.norm.gradient + change - reduced.adjoint(dual)
-        tie = setting.ties.basis @ left.ravel()
-        left = left - setting.ties.adjoint(tie)
-        lost = growth(terms.norm, left.shape, True) * frobenius(left)
+        residual = point.norm.gradient + change - reduced.adjoint(dual)
+        tie = setting.ties.basis @ residual.ravel()
+        residual = residual - setting.ties.adjoint(tie)
+        defect = growth(terms.norm, residual.shape, True) * frobenius(residual)
         objective = point.norm.value + terms.loss(point.shortfall)
         expected = mu * self._count / objective if objective > 0 else 0.0
         small = self._rows is None and move.size <= SMOOTH_ENTRIES
-        if small and LOST * max(self.control.tol, expected) < lost < np.inf:
+        if small and LOST * max(self.control.tol, expected) < defect < np.inf:
             with suppress(LinAlgError):
                 move, dual, tie = self._stiff_step(point)
         dual = terms.clip(dual + setting.ties.tie_multipliers(tie))
@@ -267,8 +267,8 @@ class SmoothingPath:
         self, point: Point, solve: Callable[[np.ndarray], np.ndarray], mu: float, careful: int
     ) -> tuple[Point | None, float]:
         """Follow the tangent to a smaller mu, as far as the slacks allow."""
-        pushed = self._reduced.adjoint(point.drift)
-        tangent = solve((point.norm.hessian @ point.V.ravel()).reshape(point.V.shape) + pushed)
+        push = self._reduced.adjoint(point.drift)
+        tangent = solve((point.norm.hessian @ point.V.ravel()).reshape(point.V.shape) + push)
         for fall in FALLS[min(careful, len(FALLS) - 1) :]:
             after = self._at(point.V - (1.0 - fall) * tangent, fall * mu)
             if after is None:

@@ -87,19 +87,19 @@ def _mend(setting: Setting, V: np.ndarray, dual: np.ndarray, face: Face, control
         level = LEVEL * (1.0 + np.abs(terms.cost))
         below = face.active & terms.rejected & (multipliers < 0)
         above = face.active & terms.rejected & (multipliers > terms.upper)
-        joining = idle & np.where(face.short, beyond > level, beyond < -level)
-        spent = int(np.count_nonzero(singular < -NEGATIVE * singular[0]))
-        changes = int(below.sum() + above.sum() + joining.sum())
-        if changes + spent == 0 and control.state.gap < 0.5 * gap:
+        entering = idle & np.where(face.short, beyond > level, beyond < -level)
+        surplus = int(np.count_nonzero(singular < -NEGATIVE * singular[0]))
+        changes = int(below.sum() + above.sum() + entering.sum())
+        if changes + surplus == 0 and control.state.gap < 0.5 * gap:
             # The right face, not yet converged.
             V, dual, gap = trial, multipliers, control.state.gap
             continue
-        if changes + spent == 0 or changes > max(6, MENDABLE * face.active.sum()) or spent >= max(2, face.rank):
+        if changes + surplus == 0 or changes > max(6, MENDABLE * face.active.sum()) or surplus >= max(2, face.rank):
             return False
-        active = face.active & ~below & ~above | joining
+        active = face.active & ~below & ~above | entering
         if not active.any():
             return False
-        face = Face(active, face.short & ~joining | above, max(face.rank - spent, 1))
+        face = Face(active, face.short & ~entering | above, max(face.rank - surplus, 1))
     return False
 
 
@@ -109,8 +109,8 @@ def _newton(
     """Newton steps on one face; returns V, multipliers and the spectrum of S, descending, or None if steps blow up."""
     terms, reduced, k = setting.terms, setting.reduced, face.rank
     rows, columns = np.nonzero(face.active)
-    asked, of = np.unique(rows, return_inverse=True)
-    delta, queries, cost = reduced.delta[rows, columns], reduced.queries[asked], terms.cost[rows, columns]
+    places, of = np.unique(rows, return_inverse=True)
+    delta, queries, cost = reduced.delta[rows, columns], reduced.queries[places], terms.cost[rows, columns]
     shift = np.where(reduced.tied[rows, columns], 0.0, terms.shift)
     full = np.where(face.short, terms.upper, 0.0) if face.short.any() else np.zeros(dual.shape)
     constant = reduced.adjoint(full)
@@ -127,8 +127,8 @@ def _newton(
             return V, full, singular
         if step and singular[-1] < -NEGATIVE * singular[0]:
             return V, full, singular
-        solved, V, change = interpreted(newton_step)(delta, of, queries, cost, lam, shift, base, cutoff)
-        if not solved:
+        solvable, V, change = interpreted(newton_step)(delta, of, queries, cost, lam, shift, base, cutoff)
+        if not solvable:
             return None
         size = float(np.abs(change).max() / max(np.abs(lam).max(), 1e-300))
         lam = lam + change

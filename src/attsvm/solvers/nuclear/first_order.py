@@ -76,16 +76,16 @@ class FirstOrder:
         dual[self._place] = self._dual
         return dual
 
-    def extend(self, joining: np.ndarray) -> None:
+    def extend(self, entering: np.ndarray) -> None:
         """Let inequalities join the working set, with multipliers zero."""
-        self._begin(self.working | joining, self.W, self.scattered_dual(), float(self._state[1]))
+        self._begin(self.working | entering, self.W, self.scattered_dual(), float(self._state[1]))
 
     def advance(self, target: float, limit: int) -> int:
         """Make steps until the gap on the working set falls below the target, ``limit`` at most; how many."""
         count = 0
         while count < limit and (count == 0 or self.gap >= target):
-            left = limit - count
-            steps = left if compiles(advance, self._step * left, NUCLEAR_PATIENCE) else min(PORTION, left)
+            rest = limit - count
+            steps = rest if compiles(advance, self._step * rest, NUCLEAR_PATIENCE) else min(PORTION, rest)
             arguments = self._constraints, self._memory, target, steps
             count += call(advance, self._step * steps, *arguments, patience=NUCLEAR_PATIENCE)
         return count

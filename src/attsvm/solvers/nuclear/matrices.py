@@ -205,7 +205,7 @@ def eliminate(system, rhs):
 
 
 @kernel(fastmath=FAST)
-def turned(basis, matrix):
+def in_basis(basis, matrix):
     """Rows of ``basis`` times the shorter side of ``matrix``: (s, q) with s = min(p, r), q = max(p, r)."""
     p, r = matrix.shape
     if p < r:
@@ -242,7 +242,7 @@ def rotate(rows, basis, tol):
                 value += rows[i, a] * rows[i, a]
             squares[i] = value
             largest = max(largest, value)
-        settled = True
+        orthogonal = True
         for i in range(s - 1):
             for j in range(i + 1, s):
                 if min(squares[i], squares[j]) <= NOISE * largest:
@@ -252,7 +252,7 @@ def rotate(rows, basis, tol):
                     inner += rows[i, a] * rows[j, a]
                 if inner * inner <= tol * tol * squares[i] * squares[j]:
                     continue
-                settled = False
+                orthogonal = False
                 ratio = (squares[j] - squares[i]) / (2.0 * inner)
                 tangent = 1.0 / (abs(ratio) + np.sqrt(1.0 + ratio * ratio))
                 if ratio < 0.0:
@@ -269,7 +269,7 @@ def rotate(rows, basis, tol):
                     basis[j, a] = sine * x + cosine * y
                 squares[i] -= tangent * inner
                 squares[j] += tangent * inner
-        if settled:
+        if orthogonal:
             break
     for i in range(s):
         squares[i] = np.sqrt(max(squares[i], 0.0))

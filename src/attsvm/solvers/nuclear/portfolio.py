@@ -77,7 +77,7 @@ def solve_nuclear(
     work = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work(reduced.shape, int(working.sum()))
     early = descent.expected_steps * nuclear_first_order_work(reduced.shape, int(roomy.sum())) < work
     turns = [
-        Turn(INTERIOR_POINT, interior, NUCLEAR_INTERIOR * work, waits=int(early)),
+        Turn(INTERIOR_POINT, interior, NUCLEAR_INTERIOR * work, delay=int(early)),
         Turn(FIRST_ORDER, first_order, NUCLEAR_FIRST * work, int(not early)),
     ]
     certificate = take_turns(turns, control)
@@ -112,8 +112,8 @@ def _first_order(reduced: Reduced, method: FirstOrder, steps: int, control: Cont
     """At most so many first-order steps on a growing working set, with attempts on the face as the gap falls."""
     setting, targets = Setting.hard_margin(reduced, NUCLEAR), list(TARGETS)
     while targets and steps > 0:
-        left = CHUNK if control.max_iter is None else max(1, min(CHUNK, control.max_iter - control.iterations))
-        count = method.advance(targets[0], left)
+        rest = CHUNK if control.max_iter is None else max(1, min(CHUNK, control.max_iter - control.iterations))
+        count = method.advance(targets[0], rest)
         steps -= count
         W, dual = method.W, method.scattered_dual()
         margins = reduced.apply(W)

@@ -152,7 +152,7 @@ def _on_face(constraints, dual, index):
 
 
 @kernel(inner=True, fastmath=FAST, plain=_move)
-def _moved(dual, index, change):
+def _shift(dual, index, change):
     """Add a change (J,) to the multipliers with these numbers; returns its size over that of the largest of them."""
     largest, size = 1e-300, 0.0
     for j in range(len(index)):
@@ -233,9 +233,9 @@ def approach(constraints, W, dual, active, on_face, signed, goal):
         if gap <= goal:
             return gap, False
     delta, of, queries, cost, lam = _on_face(constraints, dual, index)
-    solved, following, change = newton_step(delta, of, queries, cost, lam, np.zeros(len(lam)), face, CUTOFFS[0])
-    if not solved:
+    solvable, following, change = newton_step(delta, of, queries, cost, lam, np.zeros(len(lam)), face, CUTOFFS[0])
+    if not solvable:
         return gap, False
     copy(following.reshape(W.size), W.reshape(W.size))
-    size = _moved(dual, index, change)
+    size = _shift(dual, index, change)
     return gap, LEVEL < size < FAR

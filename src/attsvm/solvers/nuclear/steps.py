@@ -25,7 +25,7 @@ import numpy as np
 
 from attsvm.core.kernels import FAST, kernel
 from attsvm.core.reduction import Reduced
-from attsvm.solvers.nuclear.matrices import FEW, products, rotate, turned
+from attsvm.solvers.nuclear.matrices import FEW, in_basis, products, rotate
 
 RELAXATION = 1.9
 LOOK = 10  # steps between looks at the gap
@@ -224,7 +224,7 @@ def norm_of(constraints, start, steps):
 def _shorten_few(Y, tau, basis, out):
     """Shorten the singular values of Y by tau, turning ``basis`` from that of a nearby matrix to that of Y."""
     p, r = Y.shape
-    rows = turned(basis, Y)
+    rows = in_basis(basis, Y)
     lengths = rotate(rows, basis, TURN)
     for a in range(p):
         for c in range(r):
@@ -273,7 +273,7 @@ def _spectrum(matrix, basis):
             lengths[k] = np.sqrt(max(lengths[k], 0.0))
         return lengths
     nearby = basis.copy()
-    return rotate(turned(nearby, matrix), nearby, TURN)
+    return rotate(in_basis(nearby, matrix), nearby, TURN)
 
 
 @kernel(inner=True, fastmath=FAST)

@@ -1,0 +1,83 @@
+"""A solution in words and tables: its status, its constraints, its summary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attsvm.core.interop import to_numpy
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.status import Status
+from attsvm.core.summary import BAD, GOOD, UNSURE, Summary, histogram
+from attsvm.proofs.proof import interval_statement
+
+if TYPE_CHECKING:
+    from attsvm.solution.solution import Solution
+
+# What a user may do with each answer.
+NEXT = {
+    Status.OPTIMAL: "verify(exact=True) proves it in exact arithmetic; margins and support say which tokens decide.",
+    Status.INFEASIBLE: "A soft margin always exists: solve(problem, C=1.0). certificate holds the proof.",
+    Status.UNDECIDED: "lower_bound and the norm of W enclose the optimum; a larger tol asks for less.",
+    Status.MAX_ITERATIONS: "A larger max_iter goes on from here with warm_start=solution.",
+    Status.TIME_LIMIT: "A larger time_limit goes on from here with warm_start=solution.",
+    Status.CANCELLED: "solve(problem, warm_start=solution) goes on from here.",
+}
+
+
+def constraint_lengths(problem: SelectionProblem, q: float = 2.0) -> np.ndarray:
+    """Return the l_q length of each token difference times that of its query, (n, T)."""
+    lengths = np.empty(problem.mask.shape)
+    for rows, delta in problem.differences():
+        lengths[rows] = np.linalg.norm(delta, ord=q, axis=2)
+    return lengths * np.linalg.norm(problem.queries, ord=q, axis=1)[:, None]
+
+
+def constraint_table(solution: Solution) -> dict[str, Any]:
+    """List the constraints, one a rejected token, in columns."""
+    query, token = np.nonzero(solution.problem.rejected)
+    return {
+        "query": query,
+        "token": token,
+        "selected": solution.problem.reference[query],
+        "margin": solution.certified.margins[query, token],
+        "multiplier": solution.certified.dual[query, token],
+        "support": np.asarray(to_numpy("support", solution.support))[query, token],
+    }
+
+
+def status_sentence(solution: Solution) -> str:
+    """Say in words what the status means: with the data, the ties or the interval it holds for."""
+    parts = [solution.status.sentence]
+    certified = solution.certified
+    if solution.certificate is not None and solution.certificate.perturbation > 0:
+        parts.append(f"That is for near data: {solution.certificate.statement}.")
+    elif solution.certificate is None and certified.tie_residual > 0 and np.isfinite(certified.upper_bound):
+        parts.append(f"Scores of tied tokens may differ by {certified.tie_residual:.1e} of the margin in that.")
+    if solution.status not in (Status.OPTIMAL, Status.INFEASIBLE) and certified.lower_bound > 0:
+        parts.append(interval_statement(solution.norm.name, certified.lower_bound, certified.upper_bound))
+    if solution.note:
+        parts.append(solution.note)
+    return " ".join(parts)
+
+
+def solution_summary(solution: Solution) -> Summary:
+    """Summarise a solution for a page or a terminal."""
+    colour = {Status.OPTIMAL: GOOD, Status.INFEASIBLE: BAD}.get(solution.status, UNSURE)
+    facts = [("method", f"{solution.method}, {solution.iterations} iterations, {solution.seconds:.3g} s")]
+    picture, notes = "", [solution.sentence]
+    if np.isfinite(solution.objective):
+        support = int(np.asarray(solution.support).sum())
+        facts = [
+            (f"{solution.norm.name} norm", f"{solution.objective:.9g}"),
+            ("certified gap", f"{solution.gap:.1e}"),
+            ("rank of W", f"{solution.rank} of {min(solution.certified.W.shape)}"),
+            ("support tokens", f"{support:,} of {int(solution.problem.rejected.sum()):,} constraints"),
+            *facts,
+        ]
+        rejected = solution.problem.rejected
+        picture = histogram(solution.certified.margins[rejected], np.asarray(solution.support)[rejected])
+    notes.append(NEXT[solution.status])
+    title = type(solution).__name__
+    return Summary(title, solution.status.name, colour, facts, picture, "margins; blue: support tokens", notes)

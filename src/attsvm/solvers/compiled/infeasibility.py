@@ -1,0 +1,82 @@
+"""Proofs, in compiled calls, that instances of a stack have no W: one certificate each, tested in floats."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.core.kernels import FAST, kernel
+from attsvm.solvers.compiled.frobenius import constraints_of
+from attsvm.solvers.frobenius.priced_active_set import VANISHED
+
+INFEASIBLE = 3  # beside the states of the active-set method
+# Part of the trace of the support's normal matrix below which no eigenvalue may lie for a certificate of infeasibility.
+FLOOR = 1e-10
+EPS = 2.0**-52
+
+
+@kernel(inner=True, fastmath=FAST)
+def contradicts(values, delta, queries, row, free):
+    r"""Whether exact multipliers that prove infeasibility lie beside these, (m,), of constraints delta_k z^T.
+
+    The test of :class:`attsvm.proofs.certificate.FarkasCertificate` where the support spans all of W's entries: with
+    the rows of M the constraints times their multipliers, a Cholesky factor of :math:`M^\top M` less a floor bounds
+    the smallest singular value, and the sum of the rows, rounding included, must be shorter.
+    """
+    m, d = delta.shape
+    dz = queries.shape[1]
+    size = d * dz
+    largest, support = 0.0, 0
+    for k in range(m):
+        if not free[k] and values[k] < 0.0:
+            return False
+        largest = max(largest, abs(values[k]))
+        support += values[k] != 0.0
+    if support <= size:
+        return False
+    normal, total, line = np.zeros((size, size)), np.zeros(size), np.empty(size)
+    terms, demand = 0.0, 0.0
+    for k in range(m):
+        if values[k] == 0.0:
+            continue
+        weight = largest if free[k] else values[k]
+        length = 0.0
+        for a in range(d):
+            for c in range(dz):
+                entry = delta[k, a] * queries[row[k], c]
+                line[a * dz + c] = weight * entry
+                total[a * dz + c] += values[k] * entry
+                length += entry * entry
+        terms += weight * np.sqrt(length)
+        demand += 0.0 if free[k] else values[k]
+        for a in range(size):
+            for c in range(a + 1):
+                normal[a, c] += line[a] * line[c]
+    trace, residual = 0.0, 0.0
+    for a in range(size):
+        trace += normal[a, a]
+        residual += total[a] * total[a]
+    for a in range(size):
+        for c in range(a + 1):
+            pivot = normal[a, c] - (FLOOR * trace if a == c else 0.0)
+            for b in range(c):
+                pivot -= normal[a, b] * normal[c, b]
+            if c < a:
+                normal[a, c] = pivot / normal[c, c]
+            elif pivot > size * EPS * trace:
+                normal[a, a] = np.sqrt(pivot)
+            else:
+                return False
+    return demand > 0.0 and np.sqrt(residual) + (support + 8) * EPS * terms < 0.5 * np.sqrt(FLOOR * trace)
+
+
+@kernel(fastmath=FAST)
+def prove_stack(tokens, queries, selected, mask, dual, state):
+    """Set the state of instances whose multipliers have vanished and prove infeasibility to INFEASIBLE."""
+    for b in range(len(tokens)):
+        if state[b] == VANISHED:
+            delta, row, column, free, _ = constraints_of(tokens[b], selected[b], mask[b])
+            values = np.empty(len(row))
+            for k in range(len(row)):
+                values[k] = dual[b, row[k], column[k]]
+            if contradicts(values, delta, queries[b], row, free):
+                state[b] = INFEASIBLE
