@@ -21,7 +21,7 @@ from pretrained_models import SENTENCES, batch, minilm, tiny
 FAMILIES = ["gpt2", "gpt2-scales", "opt", "vit", "bert", "distilbert", "llama", "mistral", "qwen2", "cohere", "phi",
             "gpt-neox", "t5", "bart", "gptj", "bloom", "falcon", "gpt-oss", "albert"]  # fmt: skip
 # With a norm of queries and keys, or latents, between the hidden state and the score.
-NORMED = ["qwen3", "gemma3", "olmo2", "llama4", "deepseek-v2", "deepseek-v3"]
+NORMED = ["qwen3", "gemma3", "olmo2", "llama4", "deepseek-v2", "deepseek-v3", "persimmon"]
 SEQUENCE = {"vit": 1}  # of the others 2, which is padded on the left
 # Float32 logits and hidden states of two layers are wrong by some roundings, of 6e-8 each, of the sizes summed.
 ROUNDING = 100 * 6e-8
