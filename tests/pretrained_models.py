@@ -102,6 +102,7 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "deberta-v2-tables": ("DebertaV2Config", {**_BASE, **_DISENTANGLED}),
     "deepseek-v2": ("DeepseekV2Config", _LATENT),
     "deepseek-v3": ("DeepseekV3Config", {**_LATENT, "q_lora_rank": None}),
+    "persimmon": ("PersimmonConfig", _BASE),
     "resnet": ("ResNetConfig", {"embedding_size": 8, "hidden_sizes": [8], "depths": [1]}),
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ from pretrained_models import CONFIGURATIONS, SENTENCES, batch, minilm, tiny
 SUPPORTED = [family for family in CONFIGURATIONS if family != "resnet"]
 ROTARY = {
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "olmo2", "cohere", "phi", "gpt-neox", "gpt-oss", "gptj",
-    "falcon", "falcon-groups", "deepseek-v2", "deepseek-v3",
+    "falcon", "falcon-groups", "deepseek-v2", "deepseek-v3", "persimmon",
 }  # fmt: skip
 
 

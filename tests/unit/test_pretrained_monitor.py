@@ -64,16 +64,16 @@ def test_what_saturation_loses() -> None:
 
     At a margin of 2 it is a rounding of 1 - p = 0.12, some 5e-7 of it.
     """
-    from attsvm.pretrained.monitor import _measure
+    from attsvm.pretrained.measures import measure
 
     query = torch.tensor([[[[1.0]], [[1.0]]]])  # (1, 2 heads, 1 row, 1)
     key = torch.tensor([[[[30.0], [0.0]], [[2.0], [0.0]]]])
-    measured = {name: values.tolist() for name, values in _measure(query, key, None, 1.0, causal=False).items()}
+    measured = {name: values.tolist() for name, values in measure(query, key, None, 1.0, causal=False).items()}
     assert measured["saturated"] == [1.0, 0.0]
     assert measured["lost"][0] == pytest.approx(1.0)
     assert measured["lost"][1] < 1e-6
     assert measured["margin"] == [30.0, 2.0]
-    half = _measure(query.bfloat16(), key.bfloat16(), None, 0.3, causal=False)
+    half = measure(query.bfloat16(), key.bfloat16(), None, 0.3, causal=False)
     assert half["saturated"].tolist() == [1.0, 0.0]  # a margin of 9 saturates bfloat16
 
 

@@ -69,7 +69,7 @@ def test_texts_that_are_read_once_count_as_those_that_are_kept(made: Any) -> Non
     """Fewer queries than are noted at most: the reports are those of the whole, but for float32 noted of float64."""
     model, (_, tokenizer) = made(), minilm()
     whole = list(extract_heads(model, model_inputs(model, SENTENCES, tokenizer), tokenizer=tokenizer))
-    paths = record(model, model_inputs(model, SENTENCES[:1], tokenizer)).seen
+    paths = record(model, model_inputs(model, SENTENCES[:1], tokenizer)).paths
 
     def inputs(which: Sequence[int]) -> dict[str, Any]:
         return model_inputs(model, [SENTENCES[i] for i in which], tokenizer)

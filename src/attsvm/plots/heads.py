@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 
 from attsvm.plots.results import axes_or_new
 from attsvm.plots.style import FIRST
+from attsvm.pretrained.activations.image import Side
 from attsvm.pretrained.attribution import Attribution
 from attsvm.pretrained.audit import MarginAudit
 from attsvm.pretrained.head import AttentionHead
-from attsvm.pretrained.readings import Side
 
 
 def head(head: AttentionHead, sequence: int = 0, ax: Axes | None = None) -> Axes:

@@ -23,7 +23,7 @@ _HOMES = {
     "SelectionReport": "selectivity",
     "Standing": "null",
     "TypeScore": "types",
-    "attribute": "attribution",
+    "attribute": "contrast",
     "extract_head": "extract",
     "extract_heads": "extract",
     "head_types": "types",
@@ -65,8 +65,9 @@ __all__ = [
 if TYPE_CHECKING:
     from attsvm.pretrained.ablation import AttributionCheck
     from attsvm.pretrained.activations.residual import Component
-    from attsvm.pretrained.attribution import Attribution, attribute
+    from attsvm.pretrained.attribution import Attribution
     from attsvm.pretrained.audit import MarginAudit, margin_audit
+    from attsvm.pretrained.contrast import attribute
     from attsvm.pretrained.extract import extract_head, extract_heads
     from attsvm.pretrained.head import AttentionHead
     from attsvm.pretrained.kernel import KernelSolution, solve_kernel

@@ -14,7 +14,8 @@ measurement. Two controls are held to the same test:
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,9 +24,11 @@ import torch
 
 from attsvm.core.extras import frame
 from attsvm.core.summary import Worded
+from attsvm.pretrained.activations.image import Side, holding, rereading
+from attsvm.pretrained.activations.recording import AttentionCall, Enough, recording
 from attsvm.pretrained.activations.residual import Component
-from attsvm.pretrained.activations.tracing import record
-from attsvm.pretrained.readings import Reading, Side, Source, logits_of
+from attsvm.pretrained.activations.tracing import tracing
+from attsvm.pretrained.readings import Reading, Source
 
 Norms = Literal["frozen", "live"]
 METHODS = ("attribution", "gradient", "random")
@@ -151,10 +154,10 @@ def check(
 ) -> AttributionCheck:
     """Run the model with every component scaled as predicted; the door is :meth:`Attribution.check`."""
     readings = [source.query] if side == "query" else [source.chosen, source.rival]
-    parts = [_Parts(reading, components, source.model) for reading in readings]
+    parts = [ComponentChange(reading, components, source.model) for reading in readings]
     effects = {
         "attribution": source.effects([one.vectors for one in parts], side),
-        "gradient": source.effects([one.derivatives for one in parts], side),
+        "gradient": source.effects([one.derivatives for one in parts], side, live=True),
     }
     effects["random"] = np.roll(effects["attribution"], 1, axis=0)  # each has that of another; they come in any order
     factors = {
@@ -170,7 +173,7 @@ def check(
             change = np.where(np.isfinite(values), values - 1.0, 0.0)
             ahead = []
             for size in (1.0 - tolerance, 1.0, 1.0 + tolerance):
-                changed = _run(source, parts, size * change, side, norms)
+                changed = logits_with(source, parts, size * change, side, norms)
                 ahead.append(changed[:, chosen] - changed[:, others].max(axis=1))
             before, level, after = ahead
             flipped[norms][method] = np.isfinite(values) & (before > 0) & (after < 0)
@@ -178,7 +181,7 @@ def check(
     return AttributionCheck(side, tuple(components), tolerance, factors, flipped, left)
 
 
-class _Parts:
+class ComponentChange:
     """Components of what a head reads at a place, and how the state changes with them."""
 
     def __init__(self, reading: Reading, components: Sequence[Component], model: Any) -> None:
@@ -215,43 +218,65 @@ class _Parts:
         return out
 
 
-def _run(source: Source, parts: Sequence[_Parts], sizes: np.ndarray, side: Side, norms: Norms) -> np.ndarray:
+def logits_with(
+    source: Source, parts: Sequence[ComponentChange], sizes: np.ndarray, side: Side, norms: Norms
+) -> np.ndarray:
     """Return the model's logits with each component in turn grown by its size, (C, T)."""
     changes = [one.changes(sizes, norms) for one in parts]
     out = []
     for start in range(0, len(sizes), BATCH):
         chunk = slice(start, start + BATCH)
-        out.append(
-            _changed(source, [(one.reading.row, of[chunk]) for one, of in zip(parts, changes, strict=True)], side)
-        )
+        rows = {
+            source.question.own_row(side, one.reading.row): of[chunk] for one, of in zip(parts, changes, strict=True)
+        }
+        out.append(_changed(source, rows, side, norms))
     return np.concatenate(out)[:, source.places]
 
 
-def _changed(source: Source, changes: Sequence[tuple[int, np.ndarray]], side: Side) -> np.ndarray:
+def _changed(source: Source, changes: Mapping[int, np.ndarray], side: Side, norms: Norms) -> np.ndarray:
     """Run copies of the text with states of the head changed, at rows, by vectors (R, d) each: logits (R, T)."""
-    head, model = source.head, source.model
-    place = head.places[side == "query"]
-    module, count = model.get_submodule(place.path), len(changes[0][1])
-    own = slice(place.start, place.start + place.width)
+    question, origin = source.question, source.origins[side]
+    count, d = len(next(iter(changes.values()))), origin.states.shape[-1]
 
-    def project(module: Any, arguments: Any, keywords: Any, output: torch.Tensor) -> torch.Tensor:
-        states = (arguments[0] if arguments else next(iter(keywords.values()))).clone()
-        output = output.clone()
-        for row, vectors in changes:
-            states[:, row] += torch.from_numpy(vectors[:, : states.shape[-1]]).to(states)
-        projected = module.forward(states)
-        for row, _ in changes:  # what else the module makes, and other heads, stay as they are
-            output[:, row, own] = projected[:, row, own]
-        return output
+    def changed(states: torch.Tensor) -> torch.Tensor:
+        states = states.clone()
+        for row, vectors in changes.items():
+            if row >= 0:  # a null token has no state
+                states[:, row] += torch.from_numpy(vectors[:, :d]).to(states)
+        return states
 
-    texts = len(head.tokens)
+    copies, texts = [question.sequence] * count, len(question.head.tokens)
     inputs = {
-        name: value[[source.sequence] * count] if isinstance(value, torch.Tensor) and len(value) == texts else value
+        name: value[copies] if isinstance(value, torch.Tensor) and len(value) == texts else value
         for name, value in source.inputs.items()
     }
-    handle = module.register_forward_hook(project, with_kwargs=True)
-    try:
-        recorder = record(model, inputs, lambda index, path: path == head.name)
-    finally:
-        handle.remove()
-    return np.array([logits_of(recorder.calls[-1], head, source.asking, r) for r in range(count)])
+    denominators = {
+        module: {n: given[copies] for n, given in calls.items()}
+        for module, calls in (origin.norms if norms == "frozen" else {}).items()
+    }
+    call = _call(source, inputs, lambda: (rereading(origin.readers, changed), holding(denominators)))
+    if side == "query":  # the tokens' keys, that of the query's own token among them, stay as they are
+        return np.array([question.logits(question.query(call, r), source.keys) for r in range(count)])
+    keys = np.array([source.keys] * count)
+    for reading in source.readings(side):
+        for r in range(count):
+            keys[r, reading.row] = question.keys(call, r)[reading.row]
+    own = question.query(question.call, question.sequence)
+    return np.array([question.logits(own, of_copy) for of_copy in keys])
+
+
+def _call(
+    source: Source, inputs: dict[str, Any], alterations: Callable[[], Sequence[AbstractContextManager[None]]]
+) -> AttentionCall:
+    """Run the model up to the attention of the head's layer, with hooks that count the calls of one pass."""
+    index, calls = source.question.call.index, []
+    for way in (recording, tracing):
+        with ExitStack() as stack:
+            recorder = stack.enter_context(way(source.model, lambda number, path: number == index))
+            recorder.until, calls = index, recorder.calls
+            for alteration in (*alterations(), torch.no_grad(), suppress(Enough)):
+                stack.enter_context(alteration)
+            source.model(**inputs)
+        if calls:
+            break
+    return calls[0]

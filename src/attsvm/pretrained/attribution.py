@@ -12,28 +12,23 @@ bias. It is linear in each of the hidden states :math:`x_j - x_k` and :math:`z_i
 The division by a norm's denominator is the one step that is not linear. It is *frozen* at its value in the pass, as
 direct logit attribution does (Elhage et al., A Mathematical Framework for Transformer Circuits, 2021): the sum is
 exact, and what is said of a component that is changed holds exactly where the denominator stays and approximately where
-it follows. :meth:`Attribution.check` measures both in the model.
+it follows. :meth:`Attribution.check` measures both in the model. Norms of queries and keys, and of the latents that
+they are made from, are frozen in the same way (:mod:`attsvm.pretrained.activations.image`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 from attsvm.core.extras import drawing, frame
 from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.pretrained.ablation import AttributionCheck, check, flips
-from attsvm.pretrained.activations.recording import AttentionCall, recording
-from attsvm.pretrained.activations.residual import KINDS, Component
-from attsvm.pretrained.activations.tape import Tape, taped
-from attsvm.pretrained.activations.tracing import tracing
-from attsvm.pretrained.extract import extract_head
-from attsvm.pretrained.inputs import tokenize
-from attsvm.pretrained.readings import ROUNDINGS, Reader, Side, Source, features_of, logits_of, turned_keys
+from attsvm.pretrained.activations.image import Side
+from attsvm.pretrained.activations.residual import Component
+from attsvm.pretrained.readings import Source
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,13 +39,14 @@ class Attribution(Summarised):
     ----------
     layer, head : int
     query, chosen, rival : int
-        Places in their texts.
+        Places in their texts; under cross-attention the query's is another than that of the tokens. A null token, where
+        there is one, is place 0.
     texts : tuple of str
-        Of query, chosen and rival; empty where the head has no text.
+        Of query, chosen and rival; empty where the head has no text, and of the query under cross-attention.
     margin : float
         The model's logit of the chosen token less that of the rival.
     bias : float
-        Part of it that an additive bias of the scores brings (ALiBi, T5), and no token.
+        Part of it that an additive bias of the scores brings (ALiBi, T5), or the score of a null token, and no vector.
     components : tuple of Component
         C of them.
     keys : ndarray, shape (C, T)
@@ -254,8 +250,10 @@ class Attribution(Summarised):
         return drawing("Attribution.plot").attribution(self, side, ax, most=most)
 
     def _summary(self) -> Summary:
-        told = [f"{place} {text!r}" for place, text in zip(self._places, self.texts, strict=True)] if self.texts else []
-        query, chosen, rival = told or map(str, self._places)
+        texts = self.texts or ("", "", "")
+        query, chosen, rival = (
+            f"{place} {text!r}" if text else f"{place}" for place, text in zip(self._places, texts, strict=True)
+        )
         facts = [
             ("head", f"{self.head} of layer {self.layer}"),
             ("query", query),
@@ -276,175 +274,3 @@ class Attribution(Summarised):
         totals = side.sum(axis=1)
         c = int(np.abs(totals).argmax())
         return f"{self.components[c].name} {totals[c]:+.3g}"
-
-
-def attribute(
-    model: Any,
-    layer: int | str,
-    head: int,
-    inputs: Mapping[str, Any] | Sequence[str] | str,
-    *,
-    query: int = -1,
-    chosen: int | None = None,
-    rival: int | None = None,
-    sequence: int = 0,
-    tokenizer: Any = None,
-    dictionary: np.ndarray | None = None,
-    activations: np.ndarray | None = None,
-) -> Attribution:
-    """Split the margin of a chosen token over a rival over the components of the residual stream.
-
-    The whole forward pass is kept in memory: give it a text, not a corpus.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-        Left as it was found.
-    layer, head
-        Of self-attention; as for :func:`attsvm.pretrained.extract_head`.
-    inputs : mapping, str or sequence of str
-        Keyword arguments of the model, or texts, for which `tokenizer` is needed.
-    query, chosen, rival : int
-        Places in the text, from its end where negative. Default: the last token asks, the token that it attends to
-        most is chosen, and the next one is its rival.
-    sequence : int
-        Which of several texts.
-    tokenizer : PreTrainedTokenizerBase, optional
-    dictionary : array, shape (n, d), optional
-        Directions of features, such as the decoder of a sparse autoencoder, of the hidden state that enters the layer.
-        That is then split into features and a remainder.
-    activations : array, shape (T, n)
-        Of the features on the tokens of the text.
-
-    Returns
-    -------
-    Attribution
-
-    Raises
-    ------
-    ValueError
-        If there is no such head, query or token, or the hidden state is not the sum of what additions and norms
-        explain; one sentence says what was found.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from transformers import GPT2Config, GPT2Model
-    >>> from attsvm import pretrained
-    >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-    >>> inputs = {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])}
-    >>> found = pretrained.attribute(GPT2Model(config), 1, 0, inputs, query=3, chosen=1, rival=2)
-    >>> [component.name for component in found.components][:5]
-    ['wte', 'wpe', 'h.0.attn[0]', 'h.0.attn[1]', 'h.0.mlp']
-    >>> bool(abs(found.keys.sum() - found.margin) < 1e-6)
-    True
-    """
-    batch = tokenize(inputs, tokenizer)
-    own = extract_head(model, layer, head, batch, tokenizer=tokenizer)
-    if not own.self_attention:
-        raise ValueError(f"{own.name} attends from one sequence to another; a head of self-attention was expected.")
-    if own.sink is not None:
-        raise ValueError(f"{own.name} has a null token, which no hidden state stands for; a head without was expected.")
-    if not 0 <= sequence < len(own.tokens):
-        raise ValueError(f"sequence is {sequence}; a number from 0 to {len(own.tokens) - 1} was expected.")
-    rows = np.flatnonzero(own.text_place[sequence] >= 0)
-    i = _row(rows, query, "query")
-    (asking,) = np.flatnonzero((own.sequence == sequence) & (own.position == i))
-    call, tape = _pass(model, batch, own.name)
-    logits = logits_of(call, own, int(asking), sequence)
-    j = int(logits.argmax()) if chosen is None else _row(rows, chosen, "chosen")
-    others = np.where(np.arange(len(logits)) == j, -np.inf, logits)
-    k = int(others.argmax()) if rival is None else _row(rows, rival, "rival")
-    if j == k or not np.isfinite(logits[[j, k]]).all():
-        raise ValueError(
-            f"query {own.text_place[sequence, i]} is to choose between tokens {own.text_place[sequence, j]} and "
-            f"{own.text_place[sequence, k]}; two tokens that it sees were expected."
-        )
-    end, features = features_of(tape, own, rows, dictionary, activations)
-    spread = not getattr(model.config, "is_encoder_decoder", False)  # where tokens of another sequence would be read
-    reader = Reader(tape, own, sequence, spread, end, features)
-    sides: tuple[tuple[Side, int], ...] = (("query", i), ("keys", j), ("keys", k))
-    asked, top, other = (reader.image(side, row) for side, row in sides)
-    source = Source(
-        model,
-        batch,
-        own,
-        sequence,
-        int(asking),
-        reader.read("query", i, top - other),
-        reader.read("keys", j, asked),
-        reader.read("keys", k, asked),
-        turned_keys(own, sequence),
-        rows,
-    )
-    bias = 0.0 if own.bias is None else float(own.bias[asking, j] - own.bias[asking, k])
-    return _assembled(source, logits, bias, torch.finfo(call.query.dtype).eps)
-
-
-def _pass(model: Any, batch: dict[str, Any], name: str) -> tuple[AttentionCall, Tape]:
-    """Run the model with its operations on tape, and record the attention of one module."""
-    for way in (recording, tracing):
-        with way(model, lambda index, path: path == name) as recorder, taped(model) as tape, torch.no_grad():
-            model(**batch)
-        if recorder.calls:
-            return recorder.calls[-1], tape
-    raise ValueError(f"{name} was not recorded a second time; a model that runs the same way each time was expected.")
-
-
-def _row(rows: np.ndarray, place: int, name: str) -> int:
-    """Find the row of a place in the text."""
-    if isinstance(place, bool) or not isinstance(place, (int, np.integer)) or not -len(rows) <= place < len(rows):
-        raise ValueError(f"{name} is {place!r}; a place from 0 to {len(rows) - 1} was expected.")
-    return int(rows[place])
-
-
-def _assembled(source: Source, logits: np.ndarray, bias: float, eps: float) -> Attribution:
-    """Put the parts of the three states side by side."""
-    head, rows = source.head, source.places
-    readings = source.query, source.chosen, source.rival
-    order = {
-        component: (component.layer if component.layer is not None else -1) for r in readings for component in r.parts
-    }
-    components = tuple(sorted(order, key=lambda one: (order[one], KINDS.index(one.kind), one.head or 0)))
-    places = np.zeros((3, len(components), len(logits)))
-    for one, reading in zip(places, readings, strict=True):
-        for c, component in enumerate(components):
-            if component in reading.parts:
-                one[c] = reading.parts[component].places
-    query, chosen, rival = (reading.vectors(components) @ reading.factor for reading in readings)  # (C, dh) each
-    pairs = (chosen - rival) @ query.T
-    j, k = source.chosen.row, source.rival.row
-    margin = float(logits[j] - logits[k])
-    keys, queries = (places[1] - places[2])[:, rows], places[0][:, rows]
-    error = max(abs(float(one.sum()) - (margin - bias)) for one in (keys, queries, pairs))
-    norms = [np.linalg.norm(one, axis=1).sum() for one in (query, chosen, rival)]
-    if not error <= ROUNDINGS * eps * norms[0] * (norms[1] + norms[2]):
-        raise ValueError(
-            f"the parts of the margin of layer {head.layer}, head {head.head} add up to something else than the "
-            f"{margin - bias:.6g} of the model: the difference is {error:.1e}, more than rounding explains."
-        )
-    place = head.text_place[source.sequence]
-    told = () if head.texts is None else tuple(head.texts[source.sequence][r.row] for r in readings)
-    return Attribution(
-        layer=head.layer,
-        head=head.head,
-        query=int(place[source.query.row]),
-        chosen=int(place[j]),
-        rival=int(place[k]),
-        texts=told,
-        margin=margin,
-        bias=bias,
-        components=components,
-        keys=keys,
-        queries=queries,
-        pairs=pairs,
-        scores=logits[rows],
-        error=error,
-        source=source,
-    )
-
-
-def _order(component: Component) -> tuple[int, int, int, str]:
-    """Layer by layer, in the order of KINDS."""
-    layer = -1 if component.layer is None else component.layer
-    return layer, KINDS.index(component.kind), component.head or 0, component.name

@@ -133,9 +133,9 @@ def examine_heads(
     layer_names = None if layers is None else list(layers)
     head_indices = None if heads is None else list(heads)
     recorder = record(model, batch, _inclusion(layer_names))
-    numbers = layer_numbers(recorder.seen)
+    numbers = layer_numbers(recorder.paths)
     calls = {call.index: call for call in recorder.calls}
-    for index in chosen_calls(recorder.seen, layer_names, model):
+    for index in chosen_calls(recorder.paths, layer_names, model):
         call = calls[index]
         yield from _examine(HeadReader(call, numbers[call.index], model, recorder.streams, tokenizer), head_indices)
 
@@ -162,11 +162,11 @@ def examine_calls(
         yield from _examine(HeadReader(call, numbers[call.index], model, recorder.streams, tokenizer), None)
 
 
-def _examine(reader: HeadReader, asked: list[int] | None) -> Iterator[AttentionHead | RefusedHead]:
+def _examine(reader: HeadReader, heads: list[int] | None) -> Iterator[AttentionHead | RefusedHead]:
     """Read the heads of a call, in float64 where its own dtype does not do."""
     precise: list[HeadReader] = []
     further = reader.in_float64()  # run when it is needed
-    for h in reader.heads(asked):
+    for h in reader.heads(heads):
         reason = ""
         try:
             if not reader.short:
@@ -180,11 +180,11 @@ def _examine(reader: HeadReader, asked: list[int] | None) -> Iterator[AttentionH
         yield _first_read(_repetitions(precise, further), h, reader, reason)
 
 
-def _repetitions(made: list[HeadReader], further: Iterator[HeadReader]) -> Iterator[HeadReader]:
+def _repetitions(readers: list[HeadReader], further: Iterator[HeadReader]) -> Iterator[HeadReader]:
     """Go through the repetitions that other heads asked for, and then further ones."""
-    yield from tuple(made)
+    yield from tuple(readers)
     for reader in further:
-        made.append(reader)
+        readers.append(reader)
         yield reader
 
 

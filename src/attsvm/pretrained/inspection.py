@@ -249,7 +249,7 @@ class _Read:
         recorder = record(self._model, batch, keep=keep)
         # Of a short dtype each layer is repeated in float64.
         entry = 4 if dtypes <= {torch.float32} else 8
-        return _Calls(recorder.seen, layer_numbers(recorder.seen), heads, max(lengths), entry)
+        return _Calls(recorder.paths, layer_numbers(recorder.paths), heads, max(lengths), entry)
 
     def length(self, calls: _Calls) -> int:
         """Tokens of the longest text, or of each image or sound."""

@@ -31,18 +31,12 @@ from typing import Any
 import torch
 
 from attsvm.pretrained.activations.layers import layer_numbers
-from attsvm.pretrained.activations.maps import Place
-from attsvm.pretrained.activations.recording import AttentionCall, Recorder, configurations, own_eager
-from attsvm.pretrained.activations.sources import explain
+from attsvm.pretrained.activations.recording import Recorder, configurations, own_eager
 from attsvm.pretrained.audit import margin_audit
 from attsvm.pretrained.extract import extract_heads
+from attsvm.pretrained.measures import Factors, factors_of, measure, weights
 
 _COUNTER = itertools.count()
-# Rows of queries looked at: these many sequences, and about these many rows of each.
-SEQUENCES, ROWS = 4, 32
-# Squarings of K^T K Q^T Q before a power step: its largest eigenvalue stands out by the 32nd power.
-SQUARINGS = 5
-Factors = list[tuple[Place, Place, float]]
 
 
 class AttentionMonitor:
@@ -112,8 +106,8 @@ class AttentionMonitor:
         self._svm_inputs = svm_inputs
         self._tokenizer = tokenizer
         self._factors: dict[str, Factors] = {}
-        self._located = False
-        self._measured: dict[str, dict[str, torch.Tensor]] = {}
+        self._places_known = False
+        self._numbers: dict[str, dict[str, torch.Tensor]] = {}
         self._undo: list[Callable[[], object]] = []
 
     @contextmanager
@@ -233,7 +227,7 @@ class AttentionMonitor:
         from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-        self._measured = {}
+        self._numbers = {}
         recorder = Recorder(self.model, lambda index, path: False)
         for config in configurations(self.model):
             original = config._attn_implementation_internal or "eager"
@@ -247,7 +241,7 @@ class AttentionMonitor:
                 lambda name=name: ALL_MASK_ATTENTION_FUNCTIONS._global_mapping.pop(name, None),
             ]
             config._attn_implementation_internal = name
-        if not self._located:  # the first time, hooks show where the weights of each head are
+        if not self._places_known:  # the first time, hooks show where the weights of each head are
             for module in self.model.modules():
                 handles = (
                     module.register_forward_pre_hook(recorder.enter, with_kwargs=True),
@@ -262,14 +256,14 @@ class AttentionMonitor:
             module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: Any = None, **keywords: Any
         ) -> Any:
             path = recorder.path_of(module)
-            if path not in self._measured:
+            if path not in self._numbers:
                 scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
                 causal = keywords.get("is_causal")
                 causal = getattr(module, "is_causal", True) if causal is None else causal
                 with torch.no_grad():
-                    self._measured[path] = _measure(query, key, attention_mask, scale, causal=bool(causal))
-                    if not self._located:
-                        self._factors[path] = _places(recorder.call_of(module, query, key, scale))
+                    self._numbers[path] = measure(query, key, attention_mask, scale, causal=bool(causal))
+                    if not self._places_known:
+                        self._factors[path] = factors_of(recorder.call_of(module, query, key, scale))
             function = own_eager(module) if original == "eager" else ALL_ATTENTION_FUNCTIONS[original]
             return function(module, query, key, value, attention_mask, scaling=scaling, **keywords)
 
@@ -283,12 +277,12 @@ class AttentionMonitor:
         if not self._undo:
             return
         self._restore()
-        self._located = bool(self._measured)
-        numbers = dict(zip(self._measured, layer_numbers(list(self._measured)), strict=True))
+        self._places_known = bool(self._numbers)
+        numbers = dict(zip(self._numbers, layer_numbers(list(self._numbers)), strict=True))
         heads = []
-        for path, measured in self._measured.items():
+        for path, measured in self._numbers.items():
             with torch.no_grad():
-                measured |= _weights(self.model, self._factors.get(path, []))
+                measured |= weights(self.model, self._factors.get(path, []))
             columns = {name: values.tolist() for name, values in measured.items()}
             for head in range(len(columns["max_logit"])):
                 row = {name: values[head] for name, values in columns.items()}
@@ -325,85 +319,3 @@ def flat(record: dict[str, Any]) -> dict[str, float]:
         total = max(values) if name in ("max_logit", "norm", "imbalance") else sum(values) / len(values)
         named[f"attention/{name}"] = total
     return named
-
-
-def _measure(
-    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, scaling: float, *, causal: bool
-) -> dict[str, torch.Tensor]:
-    """Look at some rows of a layer's scores; (H,) each."""
-    count, length = min(SEQUENCES, len(query)), query.shape[2]
-    rows = torch.arange(0, length, max(1, length // ROWS), device=query.device)
-    q, k = query[:count, :, rows].float(), key[:count].float()
-    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-    scores = scaling * (q @ k.mT)  # (b, H, R, Tk)
-    if mask is not None:
-        own = mask[:count, :, :, : k.shape[2]]
-        own = own[:, :, rows] if own.shape[2] == length else own
-        scores = scores.masked_fill(~own, -torch.inf) if own.dtype == torch.bool else scores + own
-        hidden = scores <= torch.finfo(own.dtype).min / 2 if own.dtype.is_floating_point else ~own
-        scores = scores.masked_fill(hidden, -torch.inf)
-    elif causal and length > 1:
-        places = torch.arange(k.shape[2], device=query.device)
-        scores = scores.masked_fill(places > rows[:, None] + (k.shape[2] - length), -torch.inf)
-    scores = scores.transpose(0, 1).flatten(1, 2)  # (H, rows, Tk)
-    counted = torch.isfinite(scores).sum(dim=-1) > 1  # rows that choose
-    top = scores.topk(min(2, scores.shape[-1]), dim=-1)
-    highest = top.values[..., :1]
-    others = (scores - highest).exp().scatter(-1, top.indices[..., :1], 0.0).sum(dim=-1)
-    others = torch.where(counted, others, 0.0)
-    p = 1.0 / (1.0 + others)
-    rounded = p.to(query.dtype)
-    exact, computed = p * (others * p), (rounded * (1.0 - rounded)).float()
-    probability = torch.softmax(scores.masked_fill(~counted[..., None], 0.0), dim=-1)
-    total = counted.sum(dim=-1).clamp_min(1)
-    lost = ((exact - computed).abs() / exact.clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(1.0)
-    margin = torch.where(counted, top.values[..., 0] - top.values[..., -1], torch.nan)
-    return {
-        "max_logit": torch.where(torch.isfinite(scores), scores, -torch.inf).amax(dim=(1, 2)),
-        "margin": margin.nanmedian(dim=-1).values,
-        "entropy": torch.where(counted, torch.special.entr(probability).sum(dim=-1), 0.0).sum(dim=-1) / total,
-        "saturated": (counted & (rounded == 1)).sum(dim=-1) / total,
-        "lost": torch.where(counted & (exact > 0), lost, 0.0).sum(dim=-1) / total,
-    }
-
-
-def _places(call: AttentionCall) -> Factors:
-    """Find where each head's key and query maps are written; nothing where a head has no linear maps of its own."""
-    places: Factors = []
-    try:
-        for head in range(call.query.shape[1]):
-            query, key, _ = explain(call, head)
-            places.append((key.place, query.place, call.scaling))
-    except ValueError:
-        return []
-    return places if all(one.kind == "linear" for pair in places for one in pair[:2]) else []
-
-
-def _weights(model: Any, factors: Factors) -> dict[str, torch.Tensor]:
-    """Norm and stable rank of W, and imbalance of K and Q, of a layer's heads; (H,) each."""
-    if not factors:
-        return {}
-    keys = torch.stack([_gram(model, place) for place, _, _ in factors])  # (H, dh, dh)
-    queries = torch.stack([_gram(model, place) for _, place, _ in factors])
-    scale = factors[0][2]
-    product = keys @ queries
-    squared = product.diagonal(dim1=-2, dim2=-1).sum(dim=-1).clamp_min(0.0)
-    power = product / product.flatten(1).norm(dim=1).clamp_min(1e-30)[:, None, None]
-    for _ in range(SQUARINGS):
-        power = power @ power
-        power = power / power.flatten(1).norm(dim=1).clamp_min(1e-30)[:, None, None]
-    vector = power.sum(dim=-1, keepdim=True)
-    largest = (product @ vector).norm(dim=1)[:, 0] / vector.norm(dim=1)[:, 0].clamp_min(1e-30)
-    return {
-        "norm": scale * squared.sqrt(),
-        "stable_rank": squared / largest.clamp_min(1e-30),
-        "imbalance": (keys - queries).flatten(1).norm(dim=1),
-    }
-
-
-def _gram(model: Any, place: Place) -> torch.Tensor:
-    """Return A^T A of a head's map A (d, dh), without its bias."""
-    weight = model.get_submodule(place.path).weight.detach()
-    own = slice(place.start, place.start + place.width)
-    A = (weight[own].mT if place.rows else weight[:, own]).float() * place.factor
-    return A.mT @ A

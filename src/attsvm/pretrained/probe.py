@@ -228,9 +228,9 @@ def fit_selection(
     fit = _logistic if method == "logistic" else _svm
     content = distance = None
     if head.rotary:
-        seen = _content(fitted)
-        products = _products(seen)
-        by_content = _svm(seen, own, time_limit, products)[0]
+        content = _content(fitted)
+        products = _products(content)
+        by_content = _svm(content, own, time_limit, products)[0]
         by_distance = _svm(_distance(fitted), own, time_limit)[0]
         content = _agreement(by_content(_content(test)), test.selected)
         distance = _agreement(by_distance(_distance(test)), test.selected)
@@ -391,11 +391,11 @@ def _length(head: AttentionHead, selected: np.ndarray) -> float:
 
 def _rule(train: AttentionHead, test: AttentionHead) -> tuple[str, float]:
     """Best rule of place on the training queries, and its held-out agreement."""
-    chosen, asked = train.selected_place, test.selected_place
+    chosen, selected = train.selected_place, test.selected_place
     places, counts = np.unique(chosen, return_counts=True)
     place = int(places[counts.argmax()])
     where = "the null token" if place < train.first_place else f"place {place - train.first_place} of the text"
-    best, name, prediction = counts.max(), where, np.full(len(asked), place)
+    best, name, prediction = counts.max(), where, np.full(len(selected), place)
     if train.self_attention:
         offsets, counts = np.unique(chosen - train.query_place, return_counts=True)
         if counts.max() > best:
@@ -405,7 +405,7 @@ def _rule(train: AttentionHead, test: AttentionHead) -> tuple[str, float]:
     if counts.max() > best:
         back = int(from_end[counts.argmax()])
         name, prediction = f"place {back} before the end", _last(test) - back
-    return name, float((prediction == asked).mean())
+    return name, float((prediction == selected).mean())
 
 
 def _last(head: AttentionHead) -> np.ndarray:

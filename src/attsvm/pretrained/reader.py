@@ -43,13 +43,13 @@ class HeadReader:
         self._visible, self._additive = tokens.read_mask(call)  # (B, H or 1, Tq, Tk) each
         self._shared = tokens.Shared()
 
-    def heads(self, asked: list[int] | None) -> list[int]:
+    def heads(self, numbers: list[int] | None) -> list[int]:
         """Check numbers of heads; from the end they are negative."""
         count = self.call.query.shape[1]
-        for head in asked or ():
+        for head in numbers or ():
             if not -count <= head < count:
                 raise ValueError(f"head is {head}; a number from 0 to {count - 1} was expected in layer {self.layer}.")
-        return list(range(count)) if asked is None else [head % count for head in asked]
+        return list(range(count)) if numbers is None else [head % count for head in numbers]
 
     @property
     def short(self) -> bool:
@@ -59,7 +59,13 @@ class HeadReader:
     def in_float64(self) -> Iterator[HeadReader]:
         """Read the same call repeated in float64 on the same hidden states; nothing where that does not run."""
         for call in in_float64(self.call):
-            yield HeadReader(call, self.layer, self._model, self._streams, self._tokenizer)
+            calls = tuple(replace(one, path=self._path_in_model(one.path)) for one in call.calls)
+            yield HeadReader(replace(call, calls=calls), self.layer, self._model, self._streams, self._tokenizer)
+
+    def _path_in_model(self, path: str) -> str:
+        """Return the path of a module in the model, from that in the module that was repeated."""
+        own = (one.path for one in self.call.calls)
+        return next((one for one in own if one == path or one.endswith(f".{path}")), path)
 
     def rounding(self, head: AttentionHead) -> float:
         """Largest difference of the model's own probabilities from a head's."""
@@ -149,8 +155,8 @@ def _refuse_extras(call: AttentionCall) -> None:
 
 def with_relative_forms(head: AttentionHead, forms: tuple[RelativeForm, ...]) -> AttentionHead:
     """Add forms of content and relative position to the additive term."""
-    keys, asked = head.tokens @ head.K, head.queries @ head.Q
-    added = sum(form.scores(keys, asked, head.sequence) for form in forms)
+    keys, queries = head.tokens @ head.K, head.queries @ head.Q
+    added = sum(form.scores(keys, queries, head.sequence) for form in forms)
     bias = np.where(head.mask, added, 0.0) + (0.0 if head.bias is None else head.bias)
     return replace(head, bias=bias, relative=forms)
 

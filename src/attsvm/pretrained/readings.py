@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
 
+from attsvm.pretrained.activations.image import Origin, Side, image, origin
 from attsvm.pretrained.activations.layers import own_number
 from attsvm.pretrained.activations.recording import AttentionCall
 from attsvm.pretrained.activations.residual import Component, Part, parts
 from attsvm.pretrained.activations.tape import Row, Tape
 from attsvm.pretrained.head import AttentionHead, turned
 
-Side = Literal["query", "keys"]
 # A sum of n numbers is wrong by less than n roundings of their absolute sum, and a stream of 100 layers has 300 or so.
 ROUNDINGS = 300.0
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """Return what rounding explains, relative to what is summed; most norms compute in float32 in a float64 model too.
+
+    Parameters
+    ----------
+    dtype : torch.dtype
+        Of the model.
+    """
+    return ROUNDINGS * max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +38,18 @@ class Reading:
     Attributes
     ----------
     row : int
-        In its sequence, padding counted.
+        In its sequence, padding counted, and a null token.
     width : int
         d.
+    length : int
+        Rows of the sequence, T.
     state : ndarray, shape (d,)
-        The hidden state that is projected; with a last coordinate 1 where the projection has a bias that counts.
+        The hidden state that is projected; with a last coordinate 1 where constants are added to the projection.
     factor : ndarray, shape (d, dh)
-        K, or Q with the scale, turned by the position of the place.
+        K, or Q with the scale, turned by the position of the place; where norms of queries and keys or latents stand
+        between, with their gain and over their denominator.
+    live : ndarray, shape (d, dh)
+        Derivative of the query or key by the state with these norms live; the factor itself where there are none.
     parts : dict of Component to Part
         Of the state.
     norm : tuple of (str, ndarray of shape (d,)), or None
@@ -42,8 +58,10 @@ class Reading:
 
     row: int
     width: int
+    length: int
     state: np.ndarray
     factor: np.ndarray
+    live: np.ndarray
     parts: dict[Component, Part]
     norm: tuple[str, np.ndarray] | None
 
@@ -60,6 +78,66 @@ class Reading:
                 out[c] = self.parts[component].vector
         return out
 
+    def places(self, components: Sequence[Component]) -> np.ndarray:
+        """Return the parts of components, multiplied by the other side, by the rows they come from, (C, T)."""
+        out = np.zeros((len(components), self.length))
+        for c, component in enumerate(components):
+            if component in self.parts:
+                out[c, self.length - len(self.parts[component].places) :] = self.parts[component].places
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A query of a head in a forward pass, and the keys of its sequence.
+
+    Attributes
+    ----------
+    call : AttentionCall
+    head : AttentionHead
+    sequence : int
+    number : int
+        Number of the query among those of the head: its place, what it sees and its additive bias.
+    """
+
+    call: AttentionCall
+    head: AttentionHead
+    sequence: int
+    number: int
+
+    @property
+    def row(self) -> int:
+        """Row of the query in its sequence, a null token not counted."""
+        return self.own_row("query", int(self.head.position[self.number]))
+
+    def own_row(self, side: Side, row: int) -> int:
+        """Return a row, a null token not counted; -1 for the null token itself."""
+        return row - (self.head.first_place if side == "keys" or self.head.self_attention else 0)
+
+    def query(self, call: AttentionCall, sequence: int) -> np.ndarray:
+        """Return the query in a sequence of a call, with the scale, (dh,)."""
+        return (call.query[sequence, self.head.head, self.row].double() * call.scaling).cpu().numpy()
+
+    def keys(self, call: AttentionCall, sequence: int) -> np.ndarray:
+        """Return the keys in a sequence of a call, (T, dh); a null token has none, which is a vector of zeros."""
+        group = self.head.head * call.key.shape[1] // call.query.shape[1]
+        keys = call.key[sequence, group].double().cpu().numpy()
+        return np.pad(keys, [(self.head.first_place, 0), (0, 0)])
+
+    def visible(self, side: Side) -> np.ndarray:
+        """Tell which rows are no padding, those of queries or of keys, a null token not counted."""
+        head = self.head
+        if side == "keys" or head.self_attention:
+            return np.asarray(head.text_place[self.sequence, head.first_place :] >= 0)
+        visible = np.zeros(self.call.query.shape[2], dtype=bool)
+        visible[head.position[head.sequence == self.sequence]] = True
+        return visible
+
+    def logits(self, query: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """Return the logits of a query for keys, (T,); -inf where hidden."""
+        bias = 0.0 if self.head.bias is None else self.head.bias[self.number]
+        return np.where(self.head.mask[self.number], keys @ query + bias, -np.inf)
+
 
 @dataclass(frozen=True, eq=False)
 class Source:
@@ -70,39 +148,48 @@ class Source:
     model : PreTrainedModel
     inputs : dict
         With which it was called.
-    head : AttentionHead
-    sequence, asking : int
-        Number of the text, and of the query among those of the head.
+    question : Question
     query, chosen, rival : Reading
     keys : ndarray, shape (T, dh)
-        Of all rows of the sequence, turned by position.
-    places : ndarray of int
-        Rows that are no padding.
+        Of all rows of the sequence, as they reached attention.
+    places, asking : ndarray of int
+        Rows of tokens, and of queries, that are no padding.
+    origins : dict
+        What queries and keys are made from.
     """
 
     model: Any
     inputs: dict[str, Any]
-    head: AttentionHead
-    sequence: int
-    asking: int
+    question: Question
     query: Reading
     chosen: Reading
     rival: Reading
     keys: np.ndarray
     places: np.ndarray
+    asking: np.ndarray
+    origins: dict[Side, Origin]
 
     def readings(self, side: Side) -> list[Reading]:
         """Return those of a side."""
         return [self.query] if side == "query" else [self.chosen, self.rival]
 
-    def effects(self, vectors: Sequence[np.ndarray], side: Side) -> np.ndarray:
-        """Return what parts (C, d) of each reading of a side add to the logits of the tokens, (C, T)."""
+    def effects(self, vectors: Sequence[np.ndarray], side: Side, *, live: bool = False) -> np.ndarray:
+        """Return what parts (C, d) of each reading of a side add to the logits of the tokens, (C, T).
+
+        Parameters
+        ----------
+        vectors : sequence of ndarray
+        side : {"query", "keys"}
+        live : bool
+            By the derivative of norms of queries and keys, and not with their denominators frozen.
+        """
         out = np.zeros((len(vectors[0]), len(self.keys)))
-        if side == "query":
-            out[:] = vectors[0] @ self.query.factor @ self.keys.T
-        else:
-            for reading, one in zip(self.readings(side), vectors, strict=True):
-                out[:, reading.row] = one @ (reading.factor @ self.query.image)
+        for reading, one in zip(self.readings(side), vectors, strict=True):
+            images = one @ (reading.live if live else reading.factor)
+            if side == "query":
+                out += images @ self.keys.T
+            else:
+                out[:, reading.row] = images @ self.query.image
         return out[:, self.places]
 
 
@@ -113,49 +200,30 @@ class Reader:
     Attributes
     ----------
     tape : Tape
-    head : AttentionHead
-    sequence : int
+    question : Question
     spread : bool
         Whether what earlier heads bring counts at the places they read, and not at its own.
     end : Tensor or None
         A hidden state that features are parts of.
     features : mapping of int to mapping of int to ndarray
         By row and number.
+    origins : dict
+        What queries and keys are made from.
     """
 
     tape: Tape
-    head: AttentionHead
-    sequence: int
+    question: Question
     spread: bool
     end: torch.Tensor | None
     features: Mapping[int, Mapping[int, np.ndarray]]
+    origins: dict[Side, Origin] = field(default_factory=dict)
 
-    def side(self, side: Side, row: int) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
-        """Return the hidden states (B, T, d), and of a row the state (d or d + 1,) and its turned factor."""
-        head = self.head
-        place, factor = (head.places[0], head.K) if side == "keys" else (head.places[1], head.Q)
-        if place.kind != "linear":
-            raise ValueError(
-                f"the {'keys' if side == 'keys' else 'queries'} of {head.name} are no linear map of a hidden state: a "
-                f"norm or a latent stands between ({place.path}); a head without was expected."
-            )
-        if len(self.tape.inputs[place.path]) != 1:
-            raise ValueError(
-                f"{head.model} calls {place.path} {len(self.tape.inputs[place.path])} times in a pass; weights of one "
-                "layer were expected."
-            )
-        (states,) = self.tape.inputs[place.path]
-        state = self._row(row, states).of(states, states.shape[-1])
-        if len(factor) > len(state):
-            state = np.append(state, 1.0)
-        if head.turns is not None:
-            factor = turned(factor, head.turns.pairs, head.turns.tokens[self.sequence, row])
-        return states, state, factor
-
-    def image(self, side: Side, row: int) -> np.ndarray:
-        """Return the query or key of a row, (dh,)."""
-        _, state, factor = self.side(side, row)
-        return state @ factor
+    def __post_init__(self) -> None:
+        """Find the hidden states."""
+        places, call = self.question.head.places, self.question.call
+        self.origins["query"] = origin(self.tape, call, places[1], "query", None)
+        other = None if self.question.head.self_attention else self.origins["query"].states
+        self.origins["keys"] = origin(self.tape, call, places[0], "keys", other)
 
     def read(self, side: Side, row: int, direction: np.ndarray) -> Reading:
         """Take the state at a row apart.
@@ -170,71 +238,80 @@ class Reader:
         Raises
         ------
         ValueError
-            If the parts do not add up to the state.
+            If the parts do not add up to the state, or the state does not give the query or key.
         """
-        states, state, factor = self.side(side, row)
-        d, place = states.shape[-1], self._row(row, states)
+        head, states, own = self.question.head, self.origins[side].states, self.question.own_row(side, row)
+        d, length = states.shape[-1], states.shape[1] + row - own
+        if own < 0:  # of a null token, which has neither state nor key
+            nothing = np.zeros((d, len(direction)))
+            return Reading(row, d, length, np.zeros(d), nothing, nothing, {}, None)
+        place = Row((self.question.sequence, own), tuple(states.shape[:2]))
+        state, factor, live = self._maps(side, own, place.of(states, d))
         towards = factor @ direction
         split = parts(
-            self.tape, states, place, towards[:d], self.head.text_place[self.sequence] >= 0, spread=self.spread,
-            end=self.end, features=self.features.get(row),
+            self.tape, states, place, towards[:d], self.question.visible(side), spread=self.spread, end=self.end,
+            features=self.features.get(own),
         )  # fmt: skip
         vectors = np.array([part.vector for part in split.values()])
         wrong, size = np.linalg.norm(vectors.sum(axis=0) - state[:d]), np.linalg.norm(vectors, axis=1).sum()
-        if not wrong <= ROUNDINGS * torch.finfo(states.dtype).eps * size:
+        if not wrong <= rounding(states.dtype) * size:
             raise ValueError(
-                f"the hidden state that {self.head.name} reads differs by {wrong / np.linalg.norm(state[:d]):.1e} of "
+                f"the hidden state that {head.name} reads differs by {wrong / np.linalg.norm(state[:d]):.1e} of "
                 "its norm from the sum of what additions and norms explain, so its parts would not add up."
             )
         if len(state) > d:
-            path = self.head.places[side == "query"].path
             split = {one: replace(part, vector=np.append(part.vector, 0.0)) for one, part in split.items()}
-            own = np.zeros(states.shape[1])
-            own[row] = towards[d]
-            split[Component("bias", f"{path}.bias", own_number(path))] = Part(np.eye(d + 1)[d], None, own)
+            at_place = np.zeros(states.shape[1])
+            at_place[own] = towards[d]
+            split[self._constant(side)] = Part(np.eye(d + 1)[d], None, at_place)
         norm = None if states is self.end else self.tape.norm_before(states)
         before = None if norm is None else (norm[0], place.of(norm[1], d))
-        return Reading(row, d, state, factor, split, before)
+        return Reading(row, d, length, state, factor, live, split, before)
 
-    def _row(self, row: int, states: torch.Tensor) -> Row:
-        return Row((self.sequence, row), (states.shape[0], states.shape[1]))
+    def _maps(self, side: Side, row: int, state: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return a state, with a last coordinate 1 where constants are added, its factor, and that with norms live."""
+        head, call, sequence = self.question.head, self.question.call, self.question.sequence
+        linear, factor = (head.places[0], head.K) if side == "keys" else (head.places[1], head.Q)
+        if linear.kind == "linear":
+            if len(factor) > len(state):
+                state = np.append(state, 1.0)
+            if head.turns is not None:
+                turns = head.turns.tokens[sequence, row + head.first_place]
+                factor = turned(factor, head.turns.pairs, turns)
+            return state, factor, factor
+        start, place = self.origins[side], (sequence, row)
+        factor, offset = image(start, call, head.head, place, frozen=True)
+        vector = start.vectors(call, head.head)[place].double().cpu().numpy()
+        wrong, size = np.linalg.norm(state @ factor + offset - vector), np.linalg.norm(np.abs(state) @ np.abs(factor))
+        if not wrong <= rounding(call.query.dtype) * (size + np.linalg.norm(offset)):
+            raise ValueError(
+                f"the {'query' if side == 'query' else 'key'} that {head.name} makes of the hidden state differs by "
+                f"{wrong / np.linalg.norm(vector):.1e} of its length from a linear image with denominators frozen, so "
+                "its parts would not add up."
+            )
+        live, _ = image(start, call, head.head, place, frozen=False)
+        scale = call.scaling if side == "query" else 1.0
+        if offset.any():
+            state = np.append(state, 1.0)
+            factor, live = np.vstack([factor, offset]), np.vstack([live, offset])
+        return state, scale * factor, scale * live
 
-
-def logits_of(call: AttentionCall, head: AttentionHead, asking: int, sequence: int) -> np.ndarray:
-    """Return the model's own logits of a query, (T,), from the vectors that reached its attention.
-
-    Parameters
-    ----------
-    call : AttentionCall
-    head : AttentionHead
-    asking : int
-        Number of the query among those of the head: its place, what it sees and its additive bias.
-    sequence : int
-        Which sequence of the call.
-    """
-    group = head.head * call.key.shape[1] // call.query.shape[1]
-    query = call.query[sequence, head.head, head.position[asking]].double()
-    logits = (call.key[sequence, group].double() @ query * call.scaling).cpu().numpy()
-    return np.where(head.mask[asking], logits + (0.0 if head.bias is None else head.bias[asking]), -np.inf)
-
-
-def turned_keys(head: AttentionHead, sequence: int) -> np.ndarray:
-    """Return the keys of a sequence, turned by position, (T, dh)."""
-    keys = head.tokens[sequence] @ head.K
-    return keys if head.turns is None else turned(keys, head.turns.pairs, head.turns.tokens[sequence])
+    def _constant(self, side: Side) -> Component:
+        """Name what is added to a projection."""
+        place, name = self.question.head.places[side == "query"], self.question.head.name
+        path = f"{place.path}.bias" if place.kind == "linear" else f"{name} biases of {side}"
+        return Component("bias", path, own_number(name))
 
 
 def features_of(
-    tape: Tape, head: AttentionHead, rows: np.ndarray, dictionary: np.ndarray | None, activations: np.ndarray | None
+    tape: Tape, question: Question, dictionary: np.ndarray | None, activations: np.ndarray | None
 ) -> tuple[torch.Tensor | None, dict[int, dict[int, np.ndarray]]]:
     """Find the hidden state that enters the layer of a head, and its features, by row and number.
 
     Parameters
     ----------
     tape : Tape
-    head : AttentionHead
-    rows : ndarray of int, shape (T,)
-        Of the text, padding left out.
+    question : Question
     dictionary : array, shape (n, d), or None
     activations : array, shape (T, n), or None
 
@@ -248,6 +325,8 @@ def features_of(
     if dictionary is None or activations is None:
         raise ValueError("dictionary and activations go together; both were expected.")
     directions, numbers = np.asarray(dictionary, dtype=float), np.asarray(activations, dtype=float)
+    head = question.head
+    rows = np.flatnonzero(question.visible("query"))
     block = f"{head.name.split(f'.{own_number(head.name)}.')[0]}.{own_number(head.name)}"
     end = tape.inputs[block][-1]
     d = end.shape[-1]

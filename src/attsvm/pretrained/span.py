@@ -131,27 +131,27 @@ class KernelSpace:
     def redrawn(self, head: AttentionHead) -> KernelSpace:
         """Return the space of the same tokens under other weights; what is known of the tokens goes with it."""
         fresh = KernelSpace(head)
-        fresh.__dict__["_seen"] = self._seen
+        fresh.__dict__["_choices"] = self._choices
         return fresh
 
     @cached_property
-    def _seen(self) -> _Seen:
-        return _Seen(self.head)
+    def _choices(self) -> _Choices:
+        return _Choices(self.head)
 
     @cached_property
     def _norm(self) -> float:
         """Norm of the trained W inside the span."""
-        head, seen = self.head, self._seen
+        head, choices = self.head, self._choices
         assert head.turns is not None
         relative = head.turns.queries[:, None] * head.turns.tokens[head.sequence].conj()  # (n, T, P)
         keys = turned((head.tokens @ head.K)[head.sequence], head.turns.pairs, relative.conj())  # (n, T, dh)
-        rows, columns, first = seen.rows, seen.columns, seen.first
-        asked = head.Q.T
+        rows, columns, first = choices.rows, choices.columns, choices.first
+        factor = head.Q.T
         if head.bias is not None:  # one more coordinate of keys and queries
             keys = np.concatenate([keys, head.bias[..., None]], axis=2)
-            asked = head.with_bias_row(asked)
-        whitened = solve_triangular(seen.root, keys[rows, columns] - keys[rows, first[rows]], lower=True)
-        return float(np.linalg.norm(whitened @ (asked @ seen.query_basis.T)))
+            factor = head.with_bias_row(factor)
+        whitened = solve_triangular(choices.root, keys[rows, columns] - keys[rows, first[rows]], lower=True)
+        return float(np.linalg.norm(whitened @ (factor @ choices.query_basis.T)))
 
     def trained_margin(self) -> float:
         """Smallest margin over the norm."""
@@ -167,12 +167,12 @@ class KernelSpace:
         """
         if norm != "frobenius" or selected.ndim != 1:
             raise ValueError(f"norm is {norm!r}; 'frobenius' with one token a query was expected for a rotary head.")
-        products = self._seen.products
+        products = self._choices.products
         solution = solve_selection(self.head, selected, products, None, GAP, time_limit)
         soft = not np.isfinite(solution.objective)
         if soft:
             queries = self.head.asking_vectors()
-            squared = self._seen.mean_square(selected) * np.mean(np.square(queries).sum(axis=1))
+            squared = self._choices.mean_square(selected) * np.mean(np.square(queries).sum(axis=1))
             solution = solve_selection(self.head, selected, products, PRICE / squared, 1e-3, time_limit)
         cosine = solution.product_with_trained() / (solution.norm * self._norm)
         objective = np.inf if soft else solution.objective
@@ -182,13 +182,13 @@ class KernelSpace:
     def hebbian(self) -> float:
         """Cosine with the Hebbian direction."""
         weights = 1.0 / np.bincount(self._rows, minlength=len(self.head.queries))[self._rows]
-        means = self._seen.mean_products(self.head.selected)  # of selected token - mean of the others
+        means = self._choices.mean_products(self.head.selected)  # of selected token - mean of the others
         queries = self.head.asking_vectors()
         squared = (means * (queries @ queries.T)).sum()
         return float(weights @ self._margins) / (float(np.sqrt(squared)) * self._norm)
 
 
-class _Seen:
+class _Choices:
     """What the queries see, whatever they select: inner products, and the span of the differences.
 
     Each query's tokens less the first one it sees span the differences of any selection.

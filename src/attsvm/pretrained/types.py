@@ -244,9 +244,9 @@ def _sets(head: AttentionHead) -> dict[str, np.ndarray]:
             for j, row in enumerate(head.text_place):
                 tokens = np.flatnonzero(row >= 0)
                 before[j, tokens[1:]] = head.ids[j, tokens[:-1]]
-            asked = head.ids[head.sequence, head.position][:, None]
-            sets["duplicate"] = (head.ids[head.sequence] == asked) & (places != own)
-            sets["induction"] = (before[head.sequence] == asked) & (places != own + 1) & (places != own)
+            ids = head.ids[head.sequence, head.position][:, None]
+            sets["duplicate"] = (head.ids[head.sequence] == ids) & (places != own)
+            sets["induction"] = (before[head.sequence] == ids) & (places != own + 1) & (places != own)
     sets = {name: tokens & head.mask for name, tokens in sets.items()}
     return {name: tokens for name, tokens in sets.items() if tokens.any()}
 

@@ -35,8 +35,8 @@ def layer_numbers(paths: Sequence[str]) -> list[int]:
     convolutional. In a model with several stacks, or whose layers share one module, calls are counted.
     """
     numbers = [own_number(path) for path in paths]
-    known = [number for number in numbers if number is not None]
-    return known if len(known) == len(set(known)) == len(paths) else list(range(len(paths)))
+    own = [number for number in numbers if number is not None]
+    return own if len(own) == len(set(own)) == len(paths) else list(range(len(paths)))
 
 
 def absent_layers(model: nn.Module, paths: Sequence[str]) -> tuple[AbsentLayer, ...]:

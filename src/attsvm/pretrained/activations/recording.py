@@ -220,7 +220,7 @@ class Recorder:
     ----------
     calls : list of AttentionCall
         Those that were wanted.
-    seen : list of str
+    paths : list of str
         Paths of the modules of all attention calls, in order.
     streams : list of Stream
         Everything that parts of the model were called with, in order.
@@ -234,7 +234,7 @@ class Recorder:
         self.calls: list[AttentionCall] = []
         self.keep: Callable[[AttentionCall], object] = self.calls.append
         self.until: int | None = None
-        self.seen: list[str] = []
+        self.paths: list[str] = []
         self.streams: list[Stream] = []
         self._wanted = include
         self._paths = {module: path for path, module in model.named_modules()}
@@ -273,8 +273,8 @@ class Recorder:
 
     def note(self, module: nn.Module, call: Callable[[int, str], AttentionCall]) -> None:
         """Count an attention call of a module, and keep it if it is wanted."""
-        path, index = self.path_of(module), len(self.seen)
-        self.seen.append(path)
+        path, index = self.path_of(module), len(self.paths)
+        self.paths.append(path)
         self.frames[-1].attended = True
         if self._wanted(index, path):
             around = tuple(frame.invocation for frame in reversed(self.frames[-_FRAMES:]))
@@ -307,7 +307,7 @@ class Recorder:
         self.note(
             module,
             lambda index, path: AttentionCall(
-                index, path, module, query.detach(), key.detach(), attention_mask,
+                index, path, module, query, key, attention_mask,
                 query.shape[-1] ** -0.5 if scaling is None else float(scaling),
                 bias, extras, result[1].detach(), self.calls_inside(), self.frames[-1].stream,
             ),

@@ -46,21 +46,21 @@ class RelativeForm:
         """Which side is content."""
         return "position to content" if self.of_tokens else "content to position"
 
-    def scores(self, keys: np.ndarray, asked: np.ndarray, sequence: np.ndarray) -> np.ndarray:
+    def scores(self, keys: np.ndarray, queries: np.ndarray, sequence: np.ndarray) -> np.ndarray:
         """Return what the form adds to the scores, (n, T).
 
         Parameters
         ----------
         keys : ndarray, shape (b, T, dh)
             Tokens times K.
-        asked : ndarray, shape (n, dh)
+        queries : ndarray, shape (n, dh)
             Queries times Q.
         sequence : ndarray of int, shape (n,)
             Which sequence each query reads.
         """
         rows = self.table @ self.P  # (R, dh)
         if not self.of_tokens:
-            return np.take_along_axis(asked @ rows.T, self.index, axis=1)
+            return np.take_along_axis(queries @ rows.T, self.index, axis=1)
         products = keys @ rows.T  # (b, T, R)
         return np.asarray(products[sequence[:, None], np.arange(self.index.shape[1]), self.index])
 

@@ -148,11 +148,12 @@ def parts(
             before = through(maps, row.of(leaf, state.shape[-1]))
             add(component, *_split(before, last), None)
             continue
-        name = next(iter(tape.names(leaf)), "attention").rpartition(".")[0]
+        path = next(iter(tape.names(leaf)), "attention")
+        name, layer = _named(path.rpartition(".")[0], tape.call(leaf, path))
         for h, values, weight in attended.of(row):
             lifted, before = _split(through(maps, weight), last)  # (dv, d)
             total = values.sum(axis=0)
-            component = Component("head", f"{name}[{h}]", own_number(name), h)
+            component = Component("head", f"{name}[{h}]", layer, h)
             places = values @ (lifted @ direction) if spread else None
             add(component, total @ lifted, None if before is None else total @ before, places)
         if attended.bias is not None:
@@ -190,6 +191,11 @@ def _component(tape: Tape, tensor: torch.Tensor, visible: np.ndarray, sequence: 
         steps = np.diff(rows[min(sequence, len(rows) - 1)].cpu().numpy()[visible])
         rising = not tape.is_vocabulary(weight) and len(steps) > 0 and bool((steps == 1).all())
         return Component("position" if rising else "embedding", name)
-    name = min(tape.names(tensor), key=len, default="input")
-    layer = own_number(name)
+    path = min(tape.names(tensor), key=len, default="input")
+    name, layer = _named(path, tape.call(tensor, path))
     return Component("embedding" if layer is None else "mlp", name, layer)
+
+
+def _named(path: str, call: int | None) -> tuple[str, int | None]:
+    """Name what a module put out, and its layer; of a module that layers share, the call is the layer."""
+    return (path, own_number(path)) if call is None else (f"{path}, call {call}", call)

@@ -102,9 +102,9 @@ def explain_vectors(calls: tuple[ModuleCall, ...], vectors: torch.Tensor, head: 
     """Find the affine map behind vectors (B, heads, T, dh) of a head that are not rotated; None if there is none."""
     for centred in (False, True):
         for block in _blocks(calls, vectors, head, centred=centred):
-            found = affine(block, calls) if _plain(block, vectors[:, head]) else None
-            if found is not None:
-                return found
+            side = affine(block, calls) if _plain(block, vectors[:, head]) else None
+            if side is not None:
+                return side
     return None
 
 
@@ -131,13 +131,13 @@ def explain(call: AttentionCall, head: int) -> tuple[AffineMap, AffineMap, Rotat
         query, key = affine(query_block, call.calls), affine(read, call.calls)
         if query is not None and key is not None:
             return query, key, rotation
-    asked, seen = explain_vectors(call.calls, call.query, head), explain_vectors(call.calls, call.key, group)
-    if asked is not None and seen is not None:
-        return asked, seen, None
+    query, key = explain_vectors(call.calls, call.query, head), explain_vectors(call.calls, call.key, group)
+    if query is not None and key is not None:
+        return query, key, None
     for other_way in (explain_parts, explain_weights):
-        found = other_way(call, head, group)
-        if found is not None:
-            return found
+        maps = other_way(call, head, group)
+        if maps is not None:
+            return maps
     names = ", ".join(
         dict.fromkeys(f"{inner.path.rpartition('.')[2]} ({type(inner.module).__name__})" for inner in call.calls)
     )

@@ -89,10 +89,11 @@ class Tape(TorchDispatchMode):
         self.inputs: dict[str, list[torch.Tensor]] = {}
         self._makers: dict[int, Operation] = {}
         self._names: dict[int, list[str]] = {}  # modules that put a tensor out, the innermost first
+        self._inputs: dict[tuple[int, str], torch.Tensor] = {}  # and what they read
         self._constants = {id(one): name for name, one in (*model.named_parameters(), *model.named_buffers())}
         embeddings = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None  # type: ignore[operator]
         self._vocabulary = getattr(embeddings, "weight", None)
-        self._norms = {path for path, module in model.named_modules() if _is_norm(module)}
+        self._norms = {path for path, module in model.named_modules() if is_norm(module)}
         self._alive: list[Any] = []  # tensors are told apart by id, so none may be freed
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -123,6 +124,8 @@ class Tape(TorchDispatchMode):
         if maker is not None:
             self._makers[id(copy)] = maker
         self._names[id(copy)] = list(self.names(tensor))
+        for path in self.names(tensor):
+            self._inputs[id(copy), path] = self._inputs[id(tensor), path]
         self._alive.append(copy)
         return copy
 
@@ -132,6 +135,7 @@ class Tape(TorchDispatchMode):
         self.inputs.setdefault(path, []).append(given)
         while True:  # a projection puts out a view of its product
             self._names.setdefault(id(output), []).append(path)
+            self._inputs[id(output), path] = given
             maker = self.maker(output)
             if maker is None or maker.name not in _SHAPES:
                 return
@@ -144,7 +148,7 @@ class Tape(TorchDispatchMode):
     def norm_before(self, tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
         """Return the path and the input of the norm that put a tensor out, if one did."""
         for path in self._names.get(id(tensor), ()):
-            given = self.inputs[path][-1]
+            given = self._inputs.get((id(tensor), path), tensor)
             if given is not tensor and given.shape == tensor.shape and path in self._norms:
                 return path, given
         return None
@@ -233,6 +237,11 @@ class Tape(TorchDispatchMode):
         """Return the paths of the modules that put a tensor out, the innermost first."""
         return self._names.get(id(tensor), [])
 
+    def call(self, tensor: torch.Tensor, path: str) -> int | None:
+        """Return the number of the call in which a module put a tensor out, where layers share the module."""
+        inputs, own = self.inputs.get(path, []), self._inputs.get((id(tensor), path))
+        return None if len(inputs) < 2 else next((n for n, one in enumerate(inputs) if one is own), None)
+
     def constant(self, tensor: torch.Tensor) -> str | None:
         """Return the name of a parameter or buffer, or of one that a tensor is a view of; None for other tensors."""
         return self._constants.get(id(self.base(tensor)))
@@ -242,10 +251,10 @@ class Tape(TorchDispatchMode):
         return tensor is self._vocabulary
 
 
-def _is_norm(module: nn.Module) -> bool:
+def is_norm(module: nn.Module) -> bool:
+    """Tell whether a module is named a norm, or has vectors for parameters and no matrix."""
     own = list(module.parameters())
-    named = "norm" in type(module).__name__.lower()
-    return not list(module.children()) and (named or bool(own)) and all(one.ndim == 1 for one in own)
+    return ("norm" in type(module).__name__.lower() or bool(own)) and all(one.ndim == 1 for one in own)
 
 
 def _same(vector: np.ndarray) -> np.ndarray:

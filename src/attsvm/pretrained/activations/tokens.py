@@ -64,8 +64,8 @@ def text_places(visible: np.ndarray, asks: np.ndarray, stream: Stream) -> np.nda
     """Count the tokens of each text from 0, padding left out (-1); int (B, Tk)."""
     shape = visible.shape[0], visible.shape[3]
     own = (visible.any(axis=1) & asks[:, :, None]).any(axis=1)
-    told = _padding(stream, shape)
-    own = own if told is None else own | told
+    text = _padding(stream, shape)
+    own = own if text is None else own | text
     return np.where(own, np.cumsum(own, axis=1) - 1, -1)
 
 

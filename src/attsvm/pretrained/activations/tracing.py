@@ -288,7 +288,7 @@ def record(
         with way(model, include) as recorder, torch.no_grad(), suppress(Enough):
             recorder.keep, recorder.until = keep or recorder.keep, until
             model(**inputs)
-        if recorder.seen:
+        if recorder.paths:
             return recorder
     raise ValueError(
         f"{type(model).__name__} neither uses transformers' attention interface nor computes a softmax of inner "

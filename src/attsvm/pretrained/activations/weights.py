@@ -32,13 +32,13 @@ def explain_weights(call: AttentionCall, head: int, group: int) -> tuple[AffineM
     key = _map(call, "K", inputs[1] if len(inputs) > 1 else inputs[0], head, group)
     if query is None or key is None:
         return None
-    made = [_image(side) for side in (query, key)]
-    wanted = [call.query[:, head].double(), call.key[:, group].double()]
-    if all(relative_difference(image, vectors) < AGREE for image, vectors in zip(made, wanted, strict=True)):
+    images = [_image(side) for side in (query, key)]
+    recorded = [call.query[:, head].double(), call.key[:, group].double()]
+    if all(relative_difference(image, vectors) < AGREE for image, vectors in zip(images, recorded, strict=True)):
         return query, key, None
-    if wanted[0].shape != wanted[1].shape:
+    if recorded[0].shape != recorded[1].shape:
         return None
-    rotation = fit_rotation(torch.stack(made, dim=2), torch.stack(wanted, dim=2))
+    rotation = fit_rotation(torch.stack(images, dim=2), torch.stack(recorded, dim=2))
     return None if rotation is None else (query, key, rotation)
 
 

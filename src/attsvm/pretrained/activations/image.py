@@ -1,0 +1,274 @@
+r"""Queries and keys as linear images of the hidden state they are made from, with norms on the way frozen.
+
+Between the hidden state and a query there may be a norm of the query (Qwen3, Gemma 3; of all heads together in OLMo 2;
+behind the rotation in Llama 4), or a latent with a norm of its own (DeepSeek). Everything else on the way is linear:
+projections, slices, rotations, scales. With the number that each norm divides by taken from the pass, the query is
+:math:`q = F^\top h + f` with a matrix F of its own at every position, which holds projection, gain, denominator and
+rotation. It is the derivative of the attention module's own computation, the denominators held constant; f is what the
+module makes of a hidden state of zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from attsvm.pretrained.activations.maps import Place
+from attsvm.pretrained.activations.recording import AttentionCall, ModuleCall, recording
+from attsvm.pretrained.activations.tape import Tape, is_norm
+
+Side = Literal["query", "keys"]
+# Whatever a norm divides by is a root, a power or a length.
+_ROOTS = {"rsqrt", "sqrt", "pow", "__pow__", "norm", "vector_norm", "std"}
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Hidden states that queries or keys of a head are made from, and the calls on the way.
+
+    Attributes
+    ----------
+    side : {"query", "keys"}
+    states : Tensor, shape (B, T, d)
+    readers : dict of Module to int
+        Modules that read them, and the number of that call of the module in the pass.
+    norms : dict of Module to dict of int to Tensor
+        Norms inside the attention module, with what they read, by the number of the call.
+    begun : dict of Module to int
+        How often each of these was called before in the pass.
+    """
+
+    side: Side
+    states: torch.Tensor
+    readers: dict[nn.Module, int]
+    norms: dict[nn.Module, dict[int, torch.Tensor]]
+    begun: dict[nn.Module, int]
+
+    def vectors(self, call: AttentionCall, head: int) -> torch.Tensor:
+        """Return the queries of a head of a call, or its keys, (B, T, dh)."""
+        if self.side == "query":
+            return call.query[:, head]
+        return call.key[:, head * call.key.shape[1] // call.query.shape[1]]
+
+
+def origin(tape: Tape, call: AttentionCall, place: Place, side: Side, other: torch.Tensor | None) -> Origin:
+    """Find the hidden states behind queries or keys.
+
+    Parameters
+    ----------
+    tape : Tape
+    call : AttentionCall
+    place : Place
+        Where their map is written.
+    side : {"query", "keys"}
+    other : Tensor, or None
+        Hidden states of the queries, which those of the keys are not (cross-attention).
+
+    Raises
+    ------
+    ValueError
+        If no recorded module reads them.
+    """
+    shape = call.query.shape[0], (call.query if side == "query" else call.key).shape[2]
+    linear = place.kind == "linear"
+    calls = [one for one in reversed(call.calls) if linear or one.path.startswith(f"{call.path}.")]
+    candidates = [
+        one.input
+        for one in calls or reversed(call.calls)
+        if (one.path == place.path if linear else _is_projection(one)) and one.input.shape[:2] == shape
+    ]
+    states = next((one for one in candidates if one is not other), None)
+    if states is None:
+        raise ValueError(
+            f"the {'queries' if side == 'query' else 'keys'} of {call.path} are made by no module that reads a hidden "
+            f"state ({place.path}); a head whose projections are modules was expected."
+        )
+    numbers: dict[nn.Module, dict[int, torch.Tensor]] = {}
+    for one in calls:
+        number = next(n for n, states_of_call in enumerate(tape.inputs[one.path]) if states_of_call is one.input)
+        numbers.setdefault(one.module, {})[number] = one.input
+    readers = {module: n for module, inputs in numbers.items() for n, one in inputs.items() if one is states}
+    norms = {} if linear else {module: inputs for module, inputs in numbers.items() if is_norm(module)}
+    return Origin(side, states, readers, norms, {module: min(inputs) for module, inputs in numbers.items()})
+
+
+def _is_projection(call: ModuleCall) -> bool:
+    weight = getattr(call.module, "weight", None)
+    return isinstance(weight, torch.Tensor) and weight.ndim == 2 and call.input.dtype.is_floating_point
+
+
+def image(
+    source: Origin, call: AttentionCall, head: int, place: tuple[int, int], *, frozen: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Differentiate a query or key of a head by the hidden state at its place.
+
+    Parameters
+    ----------
+    source : Origin
+    call : AttentionCall
+    head : int
+    place : (int, int)
+        Sequence and row.
+    frozen : bool
+        Whether norms between keep the denominators of the pass.
+
+    Returns
+    -------
+    factor : ndarray, shape (d, dh)
+    offset : ndarray, shape (dh,)
+        What is left of the query or key.
+    """
+    state = source.states[place].detach().clone().requires_grad_()
+    vector = _again(source, call, head, place, state, frozen=frozen)
+    rows = [torch.autograd.grad(one, state, retain_graph=True)[0] for one in vector]
+    factor = torch.stack(rows, dim=1).double().cpu().numpy()
+    with torch.no_grad():
+        offset = _again(source, call, head, place, torch.zeros_like(state), frozen=frozen)
+    return factor, offset.double().cpu().numpy()
+
+
+def _again(
+    source: Origin, call: AttentionCall, head: int, place: tuple[int, int], state: torch.Tensor, *, frozen: bool
+) -> torch.Tensor:
+    """Call the attention module again with another hidden state at one place; return the query or key there, (dh,)."""
+
+    def changed(states: torch.Tensor) -> torch.Tensor:
+        states = states.detach().clone()
+        states[place] = state
+        return states
+
+    inside = [one for one in call.invocations if set(source.readers) <= set(one.module.modules())]
+    invocation = inside[0]
+    with (
+        recording(invocation.module) as recorder,
+        rereading(source.readers, changed, source.begun),
+        holding(source.norms if frozen else {}, source.begun),
+        torch.set_grad_enabled(state.requires_grad),
+    ):
+        invocation.module(*invocation.arguments, **invocation.keywords)
+    again = next(one for one in recorder.calls if call.path.endswith(one.path))
+    return source.vectors(again, head)[place]
+
+
+@contextmanager
+def rereading(
+    readers: Mapping[nn.Module, int],
+    changed: Callable[[torch.Tensor], torch.Tensor],
+    begun: Mapping[nn.Module, int] | None = None,
+) -> Iterator[None]:
+    """Change what modules read inside the block, each in one of its calls.
+
+    Parameters
+    ----------
+    readers : mapping of Module to int
+        With the number of the call.
+    changed : callable
+        From what a module read to what it is to read.
+    begun : mapping of Module to int, optional
+        Number of the first call inside the block; default 0.
+    """
+    counts = {module: (begun or {}).get(module, 0) for module in readers}
+
+    def before(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        number = counts[module]
+        counts[module] += 1
+        if number != readers[module]:
+            return None
+        if arguments:
+            return (changed(arguments[0]), *arguments[1:]), keywords
+        name = next(iter(keywords))
+        return arguments, {**keywords, name: changed(keywords[name])}
+
+    handles = [module.register_forward_pre_hook(before, with_kwargs=True) for module in readers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def holding(
+    norms: Mapping[nn.Module, Mapping[int, torch.Tensor]], begun: Mapping[nn.Module, int] | None = None
+) -> Iterator[None]:
+    """Let norms divide by what they divide by for given inputs, call by call, inside the block.
+
+    Parameters
+    ----------
+    norms : mapping of Module to mapping of int to Tensor
+        Inputs by the number of the call; of one sequence, they serve every sequence.
+    begun : mapping of Module to int, optional
+        Number of the first call inside the block; default 0.
+    """
+    counts = {module: (begun or {}).get(module, 0) for module in norms}
+
+    def after(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
+        number = counts[module]
+        counts[module] += 1
+        if number not in norms[module]:
+            return output
+        with torch.no_grad(), Denominators() as own:
+            module.forward(norms[module][number])
+        with Denominators(own.values):
+            return module.forward(*arguments, **keywords)
+
+    handles = [module.register_forward_hook(after, with_kwargs=True) for module in norms]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class Denominators(TorchFunctionMode):
+    """Takes roots, powers and lengths as constants: those met inside the block, or those of a run before.
+
+    Attributes
+    ----------
+    values : list of Tensor
+        In the order in which they were met.
+    """
+
+    def __init__(self, values: list[torch.Tensor] | None = None) -> None:
+        super().__init__()
+        self.values: list[torch.Tensor] = []
+        self._before = None if values is None else iter(values)
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do the operation, or repeat its result."""
+        name = getattr(function, "__name__", "")
+        if name in ("layer_norm", "rms_norm"):
+            return self._normalised(*args, centred=name == "layer_norm", **(kwargs or {}))
+        result = function(*args, **(kwargs or {}))
+        return self._constant(result) if name in _ROOTS else result
+
+    def _constant(self, value: torch.Tensor) -> torch.Tensor:
+        if self._before is not None:
+            return next(self._before).to(value.dtype)
+        self.values.append(value.detach())
+        return self.values[-1]
+
+    def _normalised(
+        self,
+        states: torch.Tensor,
+        shape: tuple[int, ...],
+        weight: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+        eps: float | None = None,
+        *,
+        centred: bool,
+    ) -> torch.Tensor:
+        axes = tuple(range(-len(shape), 0))
+        eps = torch.finfo(states.dtype).eps if eps is None else eps
+        if centred:
+            states = states - states.mean(dim=axes, keepdim=True)
+        states = states * self._constant((states.square().mean(dim=axes, keepdim=True) + eps).rsqrt())
+        states = states if weight is None else states * weight
+        return states if bias is None else states + bias
