@@ -17,7 +17,7 @@ singular value.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import get_lapack_funcs, lstsq, lu_solve
@@ -89,7 +89,8 @@ def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: flo
         measure[: len(lam)] = np.maximum(np.abs(lam) / max(float(np.abs(lam).max()), 1e-300), MEASURE_FLOOR)
         # Singular values would take more than twice as long as a factor with pivots, and were half of all time.
         measured = measure[:, None] * system * measure
-        solution = measure * lstsq(measured, measure * rhs, cond=cutoff, lapack_driver="gelsy", check_finite=False)[0]
+        least: Any = lstsq(measured, measure * rhs, cond=cutoff, lapack_driver="gelsy", check_finite=False)
+        solution = measure * least[0]
     rhs[:] = solution
     return bool(np.isfinite(solution).all())
 
