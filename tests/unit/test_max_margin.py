@@ -336,6 +336,34 @@ def test_margin_of_a_given_matrix_in_every_norm(norm) -> None:
     assert torch.autograd.gradcheck(lambda w: margin(tokens, queries, selected, w, norm), W)
 
 
+class Doubled(norms.Norm):
+    """Twice the Frobenius norm: a norm of one's own, in one class."""
+
+    name, smooth = "doubled", True
+
+    def value(self, M: np.ndarray) -> float:
+        return 2.0 * float(np.linalg.norm(M))
+
+    def dual(self, M: np.ndarray) -> float:
+        return 0.5 * float(np.linalg.norm(M))
+
+    def smoothing(self, V: np.ndarray, mu: float) -> norms.Smooth:
+        smooth = get_norm("frobenius").smoothing(V, mu)
+        return norms.Smooth(2.0 * smooth.value, 2.0 * smooth.gradient, 2.0 * smooth.hessian)
+
+    def of_tensor(self, W: torch.Tensor) -> torch.Tensor:
+        return 2.0 * W.square().sum((-2, -1)).sqrt()
+
+
+def test_a_norm_of_ones_own_brings_its_form_in_torch() -> None:
+    tokens, queries, selected = planted((3, 4, 3, 3), 8)
+    W = torch.ones(3, 3, dtype=torch.float64)
+    half = margin(tokens, queries, selected, W, Doubled()).item()
+    assert half == pytest.approx(0.5 * margin(tokens, queries, selected, W).item(), rel=1e-12)
+    best, plain = (max_margin(tokens, queries, selected, norm) for norm in (Doubled(), "frobenius"))
+    assert best.item() == pytest.approx(0.5 * plain.item(), rel=1e-8)  # both gaps
+
+
 def test_margin_counts_the_lowest_of_several_selected_tokens() -> None:
     tokens = torch.tensor([[[4.0], [3.0], [1.0]]])
     chosen = torch.tensor([[True, True, False]])

@@ -20,7 +20,7 @@ def draw(family: str, size: tuple[int, int, int], seed: int) -> SelectionProblem
 
 def begin(problem: SelectionProblem) -> tuple[Reduced, FirstOrder]:
     reduced = reduce(problem)
-    opening = open_with_frobenius(reduced, Control(1e-9))
+    opening = open_with_frobenius(reduced, Control(-1.0), NUCLEAR)  # a goal that no gap meets
     assert opening.W is not None
     assert opening.dual is not None
     return reduced, FirstOrder(reduced, reduced.rejected | reduced.tied, opening.W, opening.dual)
@@ -71,7 +71,7 @@ def test_norm_of_the_operator_is_bounded_from_above() -> None:
 
 def test_joining_constraints_keep_the_progress() -> None:
     reduced = reduce(draw("planted", (12, 6, 6), 7))
-    opening = open_with_frobenius(reduced, Control(1e-9))
+    opening = open_with_frobenius(reduced, Control(-1.0), NUCLEAR)  # a goal that no gap meets
     assert opening.W is not None
     assert opening.dual is not None
     few = opening.dual > 0

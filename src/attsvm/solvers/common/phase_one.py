@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.norms import Norm
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.portfolio import solve_frobenius
 
 FEASIBILITY_TOL = 1e-6
@@ -22,8 +24,11 @@ class Opening:
     certificate: np.ndarray | None = None
 
 
-def open_with_frobenius(reduced: Reduced, control: Control) -> Opening:
-    """Solve the Frobenius problem to a moderate gap, within the limits of ``control``."""
+def open_with_frobenius(reduced: Reduced, control: Control, norm: Norm) -> Opening:
+    """Solve the Frobenius problem to a moderate gap, within the limits of ``control``, and report it in the norm.
+
+    Without W or multipliers there is nothing left to do.
+    """
     first = control.inner(FEASIBILITY_TOL)
     certificate = solve_frobenius(reduced, first, None)
     control.iterations += first.iterations
@@ -33,4 +38,5 @@ def open_with_frobenius(reduced: Reduced, control: Control) -> Opening:
     if first.W is None or first.dual is None:
         control.stopped = first.stopped
         return Opening()
-    return Opening(first.W / reduced.min_margin(reduced.apply(first.W)), first.dual)
+    W = first.W / reduced.min_margin(reduced.apply(first.W))
+    return Opening() if Setting.hard_margin(reduced, norm).report(W, first.dual, control) else Opening(W, first.dual)

@@ -13,9 +13,10 @@ depends on the norm alone. Predictor-corrector steps follow Mehrotra (SIAM J. Op
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -33,14 +34,17 @@ HARD_CENTRE = 1.0  # from a feasible start with multipliers inside the dual ball
 ROUNDING = 8.0 * float(np.finfo(float).eps)
 # Sizes, in the dual norm, of the pull of multipliers at the start and of those that join.
 BALL, JOINING_BALL = 0.5, 0.1
+FAR = 10.0  # a step this long is as good as an unbounded one
 FLOOR = 0.1  # smallest slack of a hard margin to start from
 
 
-class Term(Protocol):
-    """What steps ask of a norm.
+class Term(ABC):
+    """What steps ask of a norm; one without bounds of its own has no products, and any step keeps within them.
 
     Attributes
     ----------
+    V : ndarray, shape (p, r)
+        The primal iterate.
     tie : ndarray, shape (k,)
         Multipliers of the ties' basis.
     joint : bool
@@ -49,45 +53,41 @@ class Term(Protocol):
         Number of its complementarity products.
     """
 
+    V: Any
     tie: np.ndarray
-    joint: bool
-    degree: int
+    joint = False
+    degree = 0
 
-    @property
-    def V(self) -> np.ndarray:
-        """The primal iterate, (p, r)."""
-        ...
-
+    @abstractmethod
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V (p, r), on the ties, with products of the size of mu."""
-        ...
 
+    @abstractmethod
     def factor(self, theta: np.ndarray) -> None:
         """Prepare the Newton system for Theta (n, T)."""
-        ...
 
+    @abstractmethod
     def direction(self, centre: float, before: Any, g: np.ndarray, adjoint: np.ndarray) -> Any:
         """Direction with fields V, tie and dual (n, T), None for Theta (g - A(V)).
 
         ``before`` is the predictor's direction (None for the predictor itself); ``adjoint`` is A^T lam, (p, r).
         """
-        ...
 
     def complementarity(self) -> float:
         """Sum of the complementarity products."""
-        ...
+        return 0.0
 
     def after(self, move: Any, primal: float, dual: float) -> float:
         """Complementarity after a step."""
-        ...
+        return 0.0
 
     def lengths(self, move: Any) -> tuple[float, float]:
         """Largest primal and dual step."""
-        ...
+        return FAR, FAR
 
+    @abstractmethod
     def advance(self, move: Any, primal: float, dual: float) -> None:
         """Take the step."""
-        ...
 
 
 @dataclass

@@ -17,16 +17,15 @@ from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.interior_point.engine import CENTRE, Slacks, SoftInteriorPoint
-from attsvm.solvers.interior_point.terms import FAR, Move
+from attsvm.solvers.interior_point.engine import CENTRE, Slacks, SoftInteriorPoint, Term
+from attsvm.solvers.interior_point.terms import Move
 from attsvm.solvers.schedule import BLOCKED, COORDINATE_OPERATIONS, OVERHEAD, STEP_OPERATIONS, STREAMED
 
 
-class EuclideanTerm:
+class EuclideanTerm(Term):
     """Half the square of the Frobenius norm: stationarity is V = A^T lam + B^T nu."""
 
     joint = True
-    degree = 0
 
     def __init__(self, setting: Setting) -> None:
         self._reduced, self._ties = setting.reduced, setting.ties
@@ -35,10 +34,6 @@ class EuclideanTerm:
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V; the multipliers follow."""
         self.V, self.tie = V, np.zeros(len(self._ties.basis))
-
-    def complementarity(self) -> float:
-        """No products."""
-        return 0.0
 
     def factor(self, theta: np.ndarray) -> None:
         """Factor I + A^T Theta A."""
@@ -51,14 +46,6 @@ class EuclideanTerm:
         if len(self.tie):
             rhs += self._ties.adjoint(self.tie)
         return Move(*self._solve(rhs))
-
-    def after(self, move: Move, primal: float, dual: float) -> float:
-        """No products."""
-        return 0.0
-
-    def lengths(self, move: Move) -> tuple[float, float]:
-        """No bounds."""
-        return FAR, FAR
 
     def advance(self, move: Move, primal: float, dual: float) -> None:
         """Take the step."""

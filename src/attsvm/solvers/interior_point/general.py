@@ -48,17 +48,17 @@ def solve_hard_margin(reduced: Reduced, control: Control, start: np.ndarray | No
     problem, judged together with its W by the caller: where that W is feasible, it takes the place of the Frobenius
     solution. Returns multipliers (n, T) that prove infeasibility, when they do.
     """
+    setting = Setting.hard_margin(reduced, norm)
     if start is not None and control.W is not None and control.dual is not None:
         control.method = "warm"
         W, dual = control.W / reduced.min_margin(reduced.apply(control.W)), control.dual
+        if setting.report(W, dual, control):
+            return None
     else:
-        opening = open_with_frobenius(reduced, control)
+        opening = open_with_frobenius(reduced, control, norm)
         if opening.W is None or opening.dual is None:
             return opening.certificate
         W, dual = opening.W, opening.dual
-    setting = Setting.hard_margin(reduced, norm)
-    if setting.report(W, dual, control):
-        return None
     if norm.power is not None and norm.smooth:
         control.method += ", barrier"
         solve_power(setting, W, dual, control)

@@ -18,7 +18,8 @@ from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.cholesky import factor
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.common.ties import Ties, eliminated
-from attsvm.solvers.interior_point.terms import FAR, Move
+from attsvm.solvers.interior_point.engine import FAR, Term
+from attsvm.solvers.interior_point.terms import Move
 from attsvm.solvers.schedule import FEW_CONSTRAINTS
 
 REFINEMENTS = 10
@@ -36,7 +37,7 @@ class ConeMove(Move):
     scaled_z: np.ndarray
 
 
-class _Semidefinite:
+class _Semidefinite(Term):
     """What the nuclear and the spectral norm share: X and Z (p + r, p + r), and their scaling.
 
     Attributes
@@ -44,7 +45,6 @@ class _Semidefinite:
     X, Z : ndarray
     """
 
-    joint = False
     X: np.ndarray
     Z: np.ndarray
 
@@ -113,7 +113,7 @@ class NuclearTerm(_Semidefinite):
             self._normal = NormalMatrix(setting.reduced)
 
     @property
-    def V(self) -> np.ndarray:
+    def V(self) -> np.ndarray:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The primal iterate, (p, r)."""
         p = self._ties.shape[0]
         return self.X[:p, p:]

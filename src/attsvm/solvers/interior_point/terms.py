@@ -17,10 +17,8 @@ import numpy as np
 
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.interior_point.engine import longest
+from attsvm.solvers.interior_point.engine import Term, longest
 from attsvm.solvers.schedule import FEWER_ROWS_LINEAR
-
-FAR = 10.0  # a step this long is as good as an unbounded one
 
 
 @dataclass
@@ -42,10 +40,8 @@ class BoundMove(Move):
     lower: np.ndarray
 
 
-class LinearTerm:
+class LinearTerm(Term):
     """The largest entry (one bound t, ``shared``) or the sum of absolute entries (one bound each): -t <= V <= t."""
-
-    joint = False
 
     def __init__(self, setting: Setting, shared: bool, fewer: float = FEWER_ROWS_LINEAR) -> None:
         self._setting, self._shared = setting, shared

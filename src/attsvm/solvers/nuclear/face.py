@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs, lu_solve
+from scipy.linalg import get_lapack_funcs, lstsq, lu_solve
 
 from attsvm.core.kernels import FAST, kernel
 from attsvm.solvers.nuclear.matrices import (
@@ -87,7 +87,9 @@ def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: flo
     else:
         measure = np.ones(len(rhs))
         measure[: len(lam)] = np.maximum(np.abs(lam) / max(float(np.abs(lam).max()), 1e-300), MEASURE_FLOOR)
-        solution = measure * np.linalg.lstsq(measure[:, None] * system * measure, measure * rhs, rcond=cutoff)[0]
+        # Singular values would take more than twice as long as a factor with pivots, and were half of all time.
+        measured = measure[:, None] * system * measure
+        solution = measure * lstsq(measured, measure * rhs, cond=cutoff, lapack_driver="gelsy", check_finite=False)[0]
     rhs[:] = solution
     return bool(np.isfinite(solution).all())
 

@@ -16,7 +16,7 @@ import numpy as np
 from attsvm.core.norms import NUCLEAR, nuclear
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.phase_one import Opening, open_with_frobenius
+from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import HARD_CENTRE, SoftInteriorPoint
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm
@@ -61,7 +61,7 @@ def solve_nuclear(
     """
     if method is None and start is not None and control.W is not None and _restart(reduced, control.W, start, control):
         return None
-    opening = _open(reduced, control)
+    opening = open_with_frobenius(reduced, control, NUCLEAR)
     if opening.W is None or opening.dual is None:
         return opening.certificate
     margins = reduced.apply(opening.W)
@@ -97,15 +97,6 @@ def _restart(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control
     method = FirstOrder(reduced, working, W, dual)
     take_turns([Turn(FIRST_ORDER, _first_order(reduced, method, WARM_STEPS, control), np.inf)], control)
     return control.solved or control.stopped is not None
-
-
-def _open(reduced: Reduced, control: Control) -> Opening:
-    """Start from the Frobenius solution; without W when there is nothing left to do."""
-    opening = open_with_frobenius(reduced, control)
-    if opening.W is None or opening.dual is None:
-        return opening
-    setting = Setting.hard_margin(reduced, NUCLEAR)
-    return Opening() if setting.report(opening.W, opening.dual, control) else opening
 
 
 def _first_order(reduced: Reduced, method: FirstOrder, steps: int, control: Control) -> Steps:

@@ -52,9 +52,12 @@ EVERY = 1 << 40
 NARROWER, SAMPLED_GAP = 1 / 3, 0.1
 # Fewest constraints of a sample.
 SAMPLE = 2000
-# Entries of W from which a Euclidean hard margin begins with the method of multipliers, its first weight (constraints
-# have lengths near one), its accuracy in parts of the root of the gap, and the gap and the round that end it.
-MANY_ENTRIES, PENALTY, GRADIENT, CLOSE, STEPS = 400, 100.0, 1e-2, 2e-2, 60
+# Gap from which on restrictions of a hard margin are solved to the end, so that half as many rounds follow: on 44
+# instances of the norms but the Frobenius, 13 to 20 instead of 28 to 36 of four runs each, in .3 to .9 of the time.
+CLOSE = 2e-2
+# Entries of W from which a Euclidean hard margin begins with the method of multipliers until then, its first weight
+# (constraints have lengths near one), its accuracy in parts of the root of the gap, and the round that ends it.
+MANY_ENTRIES, PENALTY, GRADIENT, STEPS = 400, 100.0, 1e-2, 60
 # Rounds after which contradictory constraints are suspected where no W has a positive margin.
 DOUBTFUL = 4
 # The weight grows by ten while multipliers are more than this part of the entries of W, which not all are active in the
@@ -268,7 +271,8 @@ class Shards(Collection):
                 state.penalty = 0.0
                 if hopeless:
                     state.dual = np.zeros(len(state.dual))
-                state.target = max(0.5 * control.tol, FINER * min(control.state.gap, ROUGH))
+                if control.state.gap <= CLOSE:
+                    state.target = 0.5 * control.tol
         else:
             self._join(state, restriction, answer)
             more = self._sharpen(state, grown=bool(len(answer.fresh)), before=gap, reached=inner.state.gap)
@@ -379,12 +383,14 @@ class Shards(Collection):
         gap, finest = self.control.state.gap, 0.5 * self.control.tol
         if not grown:
             # A restriction that nothing joins is the whole problem: only a sum still depends on where W is.
-            ended = reached <= finest if state.anchor is None else state.target <= finest and not gap < 0.9 * before
-            if ended:
+            whole = state.anchor is None and reached <= finest
+            if whole or (state.target <= finest and not gap < 0.9 * before):
                 return False
             state.target = max(finest, 0.1 * min(state.target, reached))
         elif np.isfinite(gap):
             state.target = max(finest, min(state.target, FINER * gap))
+        if self.hard and gap <= CLOSE:
+            state.target = finest
         return True
 
     def _traffic(self) -> tuple[int, int]:
