@@ -154,7 +154,7 @@ def _assembled(source: Source, logits: np.ndarray, bias: float, tolerance: float
     question, rows = source.question, source.places
     head, sequence = question.head, question.sequence
     readings = source.query, source.chosen, source.rival
-    components = tuple(sorted({one for reading in readings for one in reading.parts}, key=_order))
+    components = tuple(sorted(dict.fromkeys(one for reading in readings for one in reading.parts), key=_order))
     query, chosen, rival = (reading.vectors(components) @ reading.factor for reading in readings)  # (C, dh) each
     pairs = (chosen - rival) @ query.T
     j, k = source.chosen.row, source.rival.row
@@ -192,7 +192,7 @@ def _assembled(source: Source, logits: np.ndarray, bias: float, tolerance: float
     )
 
 
-def _order(component: Component) -> tuple[int, int, int, str]:
+def _order(component: Component) -> tuple[int, int, int]:
     """Layer by layer, in the order of KINDS."""
     layer = -1 if component.layer is None else component.layer
-    return layer, KINDS.index(component.kind), component.head or 0, component.name
+    return layer, KINDS.index(component.kind), component.head or 0

@@ -124,6 +124,11 @@ def image(
     factor : ndarray, shape (d, dh)
     offset : ndarray, shape (dh,)
         What is left of the query or key.
+
+    Raises
+    ------
+    ValueError
+        If the model does not use transformers' attention interface.
     """
     state = source.states[place].detach().clone().requires_grad_()
     vector = _again(source, call, head, place, state, frozen=frozen)
@@ -144,8 +149,7 @@ def _again(
         states[place] = state
         return states
 
-    inside = [one for one in call.invocations if set(source.readers) <= set(one.module.modules())]
-    invocation = inside[0]
+    invocation = next(one for one in call.invocations if set(source.readers) <= set(one.module.modules()))
     with (
         recording(invocation.module) as recorder,
         rereading(source.readers, changed, source.begun),
@@ -153,7 +157,12 @@ def _again(
         torch.set_grad_enabled(state.requires_grad),
     ):
         invocation.module(*invocation.arguments, **invocation.keywords)
-    again = next(one for one in recorder.calls if call.path.endswith(one.path))
+    again = next((one for one in recorder.calls if call.path.endswith(one.path)), None)
+    if again is None:
+        raise ValueError(
+            f"{call.path} computes attention by itself behind norms or latents; a head of a model that uses "
+            "transformers' attention interface was expected."
+        )
     return source.vectors(again, head)[place]
 
 
