@@ -1,11 +1,11 @@
 """What `attsvm inspect` takes of a model of a given size: processor time, time, and largest memory.
 
     OMP_NUM_THREADS=1 python inspection.py stories     # 8 layers, 8 heads, 40 texts of 256 tokens
-    OMP_NUM_THREADS=1 python inspection.py billion     # two layers of 1.04 billion weights in bfloat16, 1024 tokens
+    python inspection.py billion                       # 1.04 billion weights, 100 texts of 1024 tokens: 1.5 hours
     python inspection.py quick                         # seconds
 
 Weights and texts are random: Llama with rotary positions, and words in Zipf's frequencies. What `inspect` prints
-follows the line of its costs. --set layers=4 and the like change a size; --keep leaves the model where it is.
+follows the line of its costs. --set layers=4 inspected=0-1 and the like change a size; --keep leaves the model there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Size:
 SIZES = {
     "quick": Size(2, 2, 2, 16, 16, 50, texts=4, tokens=12),
     "stories": Size(8, 8, 8, 512, 1376, 30_000, texts=40, tokens=256),
-    "billion": Size(16, 32, 8, 2048, 8192, 32_000, texts=4, tokens=1024, dtype="bfloat16", inspected="0-1"),
+    "billion": Size(16, 32, 8, 2048, 8192, 32_000, texts=100, tokens=1024, dtype="bfloat16"),
 }
 
 

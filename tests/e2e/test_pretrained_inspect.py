@@ -19,7 +19,7 @@ from attsvm.cli import main
 from attsvm.pretrained import extract_head, selection_report
 from attsvm.pretrained.inspection import inspect_model
 from attsvm.pretrained.media import read_media
-from attsvm.report.inspection import refusals
+from attsvm.report.inspection import refusals, write_inspection
 from pretrained_models import SENTENCES, minilm, minilm_path
 
 
@@ -277,6 +277,27 @@ def test_the_table_stays_a_table_to_a_screen_reader(page) -> None:
     assert len(below(tables[-1], "row")) == 25
     named = [nodes[key]["name"]["value"].strip() for key in below(tables[-1], "columnheader")]
     assert named[-2:] == ["type", "what most queries do"]
+
+
+def test_no_number_of_a_map_is_cut_where_a_layer_has_many_heads(browser, violations, tmp_path: Path) -> None:
+    """Wide, 32 columns have room for numbers; on a telephone for colours, and every fourth column is numbered."""
+    _, tokenizer = minilm()
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = tf.BertModel(tf.BertConfig(vocab_size=tokenizer.vocab_size, **sizes), add_pooling_layer=False)
+    two = inspect_model(model, tokenizer, SENTENCES[:4], queries=4)
+    many = replace(two, heads=tuple(replace(two.heads[h % 2], head=h) for h in range(32)))
+    index = write_inspection(many, tmp_path / "report", "attsvm inspect")
+    shown = """[...document.querySelectorAll('.map td a')]
+        .filter((cell) => parseFloat(getComputedStyle(cell).fontSize) > 0)"""
+    for width, numbers in ((1280, True), (400, False)):
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        page.goto(index.as_uri())
+        assert page.evaluate(f"{shown}.filter((cell) => cell.scrollWidth > cell.clientWidth).length") == 0
+        assert page.evaluate(f"{shown}.length > 0") is numbers
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        page.close()
+        assert violations(index, width, "light") == []
 
 
 def test_the_benchmark_of_inspections_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

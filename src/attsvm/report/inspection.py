@@ -60,6 +60,8 @@ NOUNS = {
     None: ("a text", "text", "token"), "images": ("an image", "image", "patch"),
     "audio": ("a sound", "sound", "stretch"),
 }  # fmt: skip
+# Heads of a layer whose numbers two maps side by side have room for; maps of more take the width of the page each.
+NUMBERED = 16
 # What the page explains, as the documentation's glossary does.
 TERMS = ("Attention SVM", "Selection", "Margin", "Neighbour, support token", "Correlation", "Query")
 # Three letters and a colour for each named type, in the map of types.
@@ -90,9 +92,9 @@ def measures(inspection: Inspection) -> tuple[Measure, ...]:
             "efficiency",
             "Margin efficiency",
             "Smallest margin of the trained W over the largest a W of its norm can have, in %, the shades on a "
-            "logarithmic scale. A dash: no W makes the selection, or none was found in time.",
+            "logarithmic scale. A dash: no W makes the selection, or none was found in time; <0: W does not.",
             lambda head: head.audit.efficiency,
-            lambda value: f"{100 * value:.1f}" if value >= 1e-3 else f"{100 * value:.2f}".lstrip("0"),
+            _efficiency,
             1e-4,
             1.0,
             logarithmic=True,
@@ -126,6 +128,13 @@ def measures(inspection: Inspection) -> tuple[Measure, ...]:
             float(width),
         ),
     )
+
+
+def _efficiency(share: float) -> str:
+    """Write a share in %, in few characters; a negative one of any size says the same."""
+    if share < 0:
+        return "<0"
+    return f"{100 * share:.1f}" if share >= 1e-3 else f"{100 * share:.2f}".lstrip("0")
 
 
 def percent(share: float) -> str:
@@ -252,6 +261,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
     """
     record = numbers(inspection, command)
     shown = measures(inspection)
+    grid = _grid(inspection)
     noun = NOUNS[None if inspection.media is None else inspection.media.kind]
     with replacing_files_in(directory) as beside:
         (beside / "heads").mkdir()
@@ -260,8 +270,9 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
         pages = environment()
         index = pages.get_template("inspection.html.j2").render(
             found=inspection, record=record, measures=shown, page_name=page_name, percent=percent,
-            version=record["attsvm"], grid=_grid(inspection), refusals=refusals(inspection), short=SHORT, hues=HUES,
+            version=record["attsvm"], grid=grid, refusals=refusals(inspection), short=SHORT, hues=HUES,
             noun=noun, terms=TERMS,
+            many=any(len(heads) > NUMBERED for heads in grid.values()),
         )  # fmt: skip
         (beside / "index.html").write_text(index, encoding="utf-8")
         template = pages.get_template("head.html.j2")
