@@ -276,15 +276,18 @@ def test_in_a_notebook_the_colours_are_those_of_its_theme(visit) -> None:
 
 def test_a_page_whose_server_is_killed_says_so_and_goes_on_when_it_is_back(visit, server) -> None:
     here = visit()
+    asked = here.sent[-1]["seq"]
     server.kill()
     here.page.wait_for_function("() => document.querySelector('.notice').textContent.includes('server has stopped')")
     here.page.locator('[aria-label^="Sequence 2, token 1"]').focus()
     here.page.keyboard.press("ArrowUp")
     server.restart()
     here.page.wait_for_function("() => document.querySelector('.notice').hidden")
-    here.page.wait_for_function("() => location.hash.includes('tokens')")
-    here.page.wait_for_timeout(50)
+    # The frames of an answer reach this process before the news that the page has drawn it.
+    answered = "seq => Number(document.querySelector('.attsvm-play').dataset.answered) > seq"
+    here.page.wait_for_function(answered, arg=asked)
     here.settled()
+    assert here.page.evaluate("location.hash.includes('tokens')")
     assert here.state["tokens"][1][0] == [1.0, -0.45]
     assert here.picture["runs"]["W"]["status"] == "OPTIMAL"
 

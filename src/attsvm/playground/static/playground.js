@@ -247,8 +247,8 @@ function render({ model, el }) {
   function noticed() {
     notice.textContent = model.get("notice") ?? "";
     notice.hidden = !notice.textContent;
-    if (!notice.hidden) asked = null; // its answer is lost
-    else if (seq) want(false);
+    asked = null; // nothing that was asked before, or while nobody listened, is answered any more
+    if (notice.hidden && seq) want(false);
   }
 
   model.on("change:answer", answered);
