@@ -24,10 +24,10 @@ from attsvm.core.cluster import ClusterLost, quiet
 from attsvm.data import shards as shards_module
 from attsvm.data.shards import ShardFile
 from attsvm.solvers.frobenius import gram_active_set, portfolio
-from attsvm.solvers.sharded import rounds
-from attsvm.solvers.sharded.margins import blocks
-from attsvm.solvers.sharded.pool import OnCluster
-from attsvm.solvers.sharded.pricing import Request, merged, price
+from attsvm.solvers.working_sets import rounds
+from attsvm.solvers.working_sets.margins import blocks
+from attsvm.solvers.working_sets.pool import OnCluster
+from attsvm.solvers.working_sets.pricing import Request, merged, price
 from problems import FAMILIES, NAMED
 
 TOL = 1e-9
@@ -237,7 +237,7 @@ def test_as_many_active_constraints_as_entries_end_by_exchanges(name: str, monke
     monkeypatch.setattr(gram_active_set, "NEARLY_SQUARE", 0.5)
     problem = make(name, *{"planted": (300, 12, 21), "several": (60, 8, 21)}[name])
     solution = solve(cut(problem, 100))
-    assert solution.method == "shards (active set)"
+    assert solution.method == "working sets (active set)"
     assert solution.status is Status.OPTIMAL
     assert solution.verify()
     whole = solve(problem, method="interior_point")

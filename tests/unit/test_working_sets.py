@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Status, solve
-from attsvm.core.norms import FROBENIUS
 from attsvm.core.reduction import Reduced, reduce
-from attsvm.solvers import solving, working_set
-from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.setting import Setting, Terms
+from attsvm.solvers import solving
+from attsvm.solvers.working_sets import restriction
 from problems import FAMILIES
 
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5)
@@ -75,7 +72,7 @@ def test_restrictions_stay_small_where_nearly_every_token_has_a_loss(
         sizes.append(reduced.delta.size)
         return reduced
 
-    monkeypatch.setattr(working_set, "reduce", measured)
+    monkeypatch.setattr(restriction, "reduce", measured)
     solution = solve(problem, norm, C=C, method="streamed", tol=1e-6)
     assert solution.status is Status.OPTIMAL
     assert np.count_nonzero(solution.dual) > 0.5 * problem.rejected.sum()
@@ -96,28 +93,3 @@ def test_other_methods_are_refused_with_C() -> None:
         ValueError, match=r"^method is 'interior_point'; None or 'streamed' was expected with C or prior\.$"
     ):
         solve(make("published", 5, 4, 3), C=1.0, method="interior_point")
-
-
-def test_a_group_is_the_sum_of_its_constraints_with_one_multiplier() -> None:
-    problem = make("several", 6, 8, 5)
-    rng = np.random.default_rng(0)
-    groups = np.where(problem.rejected, rng.integers(3, size=problem.mask.shape), 0)
-    reduced = reduce(problem, working=problem.constrained & (groups == 0), groups=groups)
-    W = rng.standard_normal(reduced.shape)
-    dual = rng.random(reduced.rejected.shape) * reduced.rejected
-    lifted = reduced.lift_dual(dual)
-    for i, row in enumerate(groups):
-        assert all(len(np.unique(lifted[i, row == number])) <= 1 for number in (1, 2))
-    # <A(W), lam> = <W, A^T lam> in both coordinates.
-    np.testing.assert_allclose(
-        (reduced.apply(W) * dual).sum(), (problem.apply(reduced.lift(W)) * lifted).sum(), rtol=1e-12
-    )
-    terms = replace(Terms.hard_margin(FROBENIUS, problem), squared=True, upper=3.0)
-    setting = Setting.of(reduced, terms, np.zeros(problem.shape[2:]))
-    # A bound of the restriction is one of the whole problem.
-    low = setting.terms.bound(setting.terms.clip(dual), reduced.adjoint(setting.terms.clip(dual)))[1]
-    whole = solve(problem, C=3.0)
-    assert low / setting.value_unit <= whole.primal
-    control = Control(1e-6)
-    setting.report(W, dual, control)
-    assert control.state.lower_bound / setting.value_unit <= whole.primal

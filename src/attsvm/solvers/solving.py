@@ -20,13 +20,14 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.answers import Answers
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
-from attsvm.solvers.common.setting import Setting, Terms
+from attsvm.solvers.common.regularisation import PLAIN, Regularisation, read_regularisation
+from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.compiled.frobenius import solve_compiled, spared
 from attsvm.solvers.frobenius.portfolio import FORCED as FROBENIUS_METHODS
 from attsvm.solvers.frobenius.portfolio import solve_setting
 from attsvm.solvers.interior_point.general import solve_hard_margin, solve_soft_general
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
-from attsvm.solvers.regularised import Regularisation, read_regularisation, solve_regularised
+from attsvm.solvers.regularised import solve_regularised
 from attsvm.solvers.schedule import (
     FEW_ENTRIES,
     GRAM_LIMIT,
@@ -35,11 +36,10 @@ from attsvm.solvers.schedule import (
     STREAM_BYTES,
     WARM,
 )
-from attsvm.solvers.sharded.pool import pool_of
-from attsvm.solvers.sharded.solution import ShardedSolution
-from attsvm.solvers.sharded.solving import solve_shards
-from attsvm.solvers.working_set import Method as Restricted
-from attsvm.solvers.working_set import solve_on_working_sets
+from attsvm.solvers.working_sets.pool import pool_of
+from attsvm.solvers.working_sets.rounds import Method as Restricted
+from attsvm.solvers.working_sets.solution import ShardedSolution
+from attsvm.solvers.working_sets.solving import Outcome, solve_on_working_sets, solve_shards
 
 Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
 METHODS: dict[Norm, dict[str, Method]] = {
@@ -181,7 +181,7 @@ def solve(
         if method is not None or warm_start is not None:
             raise ValueError("method and warm_start are for problems in memory; neither was expected with shards.")
         control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
-        regularisation = read_regularisation(problem.shape, C, loss, prior) or Regularisation(None, loss, None)
+        regularisation = read_regularisation(problem.shape, C, loss, prior) or PLAIN
         with pool_of(problem, scheduler, workers) as pool:
             inner = _restricted(measure, regularisation)
             return solve_shards(problem, measure, regularisation, control, tol, inner, pool, checkpoint)
@@ -223,7 +223,9 @@ def solve(
         if solution is not None:
             return solution
     if method == "streamed" or (method is None and _large(problem)):
-        certificate, W, dual = _streamed(problem, measure, control)
+        start = None if warm_start is None else (warm_start.certified.W, warm_start.certified.dual)
+        inner = _restricted(measure, PLAIN)
+        certificate, W, dual = solve_on_working_sets(problem, measure, PLAIN, control, inner, start)
     else:
         certificate, W, dual = _in_memory(problem, measure, control, method, warm_start or early)
     if certificate is not None:
@@ -232,10 +234,6 @@ def solve(
             return solution
     late = answers.of(W, dual)
     return early if early is not None and early.gap < late.gap and late.status is not Status.INFEASIBLE else late
-
-
-# Multipliers (n, T) that may prove infeasibility, W (d, dz) and multipliers (n, T), each None where there is none.
-Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
 
 
 def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) -> Solution | None:
@@ -256,14 +254,6 @@ def _restricted(measure: Norm, regularisation: Regularisation) -> Restricted:
         inner = _choose(measure.base, None)
         return lambda setting, part, start: inner(setting.reduced, part, start)
     return solve_setting if measure.euclidean else solve_soft_general
-
-
-def _streamed(problem: SelectionProblem, measure: Norm, control: Control) -> Outcome:
-    """Solve on working sets of constraints, reading the tokens where they lie."""
-    inner = _restricted(measure, Regularisation(None, "hinge", None))
-    with np.errstate(**LENIENT):
-        certificate = solve_on_working_sets(problem, Terms.hard_margin(measure, problem), None, control, inner)
-    return certificate, control.W, control.dual
 
 
 def _in_memory(

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.solvers.common.certified_pair import Bulk, dual_below
-from attsvm.solvers.sharded.pricing import Anchor, Settled
-from attsvm.solvers.sharded.restriction import Restriction
+from attsvm.solvers.working_sets.constraints import Anchor, Settled
+from attsvm.solvers.working_sets.restriction import Restriction
 
 
 @dataclass(frozen=True, eq=False)
 class Dual:
-    """Multipliers, scaled to be admissible, and the bound they prove.
+    """Multipliers, and the bound they prove once scaled to be admissible.
 
     Attributes
     ----------
@@ -77,4 +77,6 @@ class Dual:
         low = dual_below(problem, terms, prior, dual, adjoint * scale, length * scale, residual, sharp=sharp, bulk=bulk)
         if empty and not terms.hard:
             low += terms.charge(np.ones(1)) * empty * (1 - 1e-15)
-        return cls(restriction, dual[restriction.row, restriction.column], settled, anchor, low)
+        # What is settled is counted at its bound, and the others beside it: scaled apart they prove less.
+        listed = dual if bulk is None else terms.clip(restriction.scattered(values))
+        return cls(restriction, listed[restriction.row, restriction.column], settled, anchor, low)

@@ -1,16 +1,19 @@
-r"""The outer loop over shards: solve the working set here, price all constraints there, let violated ones join.
+r"""The outer loop of problems larger than memory, of every norm: solve the working set, price all, let violated join.
 
-As in :mod:`attsvm.solvers.working_set`, but nothing here has the size of the tokens, nor of one number a query: the
-state is the working set's table, its multipliers and a W. Each round solves the restriction with the norm's own method,
-sends W out, and gets back what all constraints say of it and the few most violated. The bound of a restriction is one
-of the whole problem, and multipliers that prove a restriction infeasible prove the whole so.
+Of n T constraints at most d dz or so have a multiplier strictly between its bounds. Tokens lie in shards, on workers or
+in files; those of a problem in memory, or of a memory map, are one shard. Nothing here has their size, nor that of one
+number a query: the state is the working set's table, its multipliers and a W. Each round solves the restriction with
+the norm's own method, sends W out, and gets back what all constraints say of it and the few most violated. The bound of
+a restriction is one of the whole problem, and multipliers that prove a restriction infeasible prove the whole so. Only
+the last rounds solve to the accuracy asked for.
 
 A hinge has as many multipliers at C as constraints that fall short. Those short by more than a band at an *anchor*
-enter as their sum, with a linear loss (:mod:`attsvm.solvers.sharded.restriction`); those above the band are left out.
-While the band holds more constraints than there is room for, a random sample stands for them, each with the weight of
-its share: p entries of W are known from K of them to a part sqrt(p/K), so that around the new W a band of a third is
+enter as their sum, with a linear loss (:mod:`attsvm.solvers.working_sets.restriction`); those above the band are left
+out. While the band holds more constraints than there is room for, a random sample stands for them, each with the weight
+of its share: p entries of W are known from K of them to a part sqrt(p/K), so that around the new W a band of a third is
 enough. Once all of the band is here the restriction is one of the dual and bounds the problem; what is then on the
-wrong side joins one by one, or, where that is much, the anchor moves and there is more room.
+wrong side joins one by one, or, where that is much, the anchor moves and there is more room. The square of the hinge
+has no such bound on its multipliers: there the working set ends with all constraints that fall short.
 """
 
 from __future__ import annotations
@@ -25,25 +28,27 @@ from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.multipliers import proximal_step
-from attsvm.solvers.sharded.collection import Collection
-from attsvm.solvers.sharded.dual import Dual
-from attsvm.solvers.sharded.pricing import (
-    DISTANCES,
-    Anchor,
-    Answer,
-    Constraints,
-    Request,
-    Settled,
-    added,
-    direction,
-    nothing,
-)
-from attsvm.solvers.sharded.primal import Primal, relative_gap
-from attsvm.solvers.sharded.restriction import Restriction, balanced, without
-from attsvm.solvers.working_set import FINER, FIRST, JOINING, ROOM, ROUGH, ROUNDS, SHRINKING, SLACK
+from attsvm.solvers.working_sets.collection import Collection
+from attsvm.solvers.working_sets.constraints import Anchor, Constraints, added
+from attsvm.solvers.working_sets.dual import Dual
+from attsvm.solvers.working_sets.pricing import DISTANCES, Answer, Request, direction
+from attsvm.solvers.working_sets.primal import Primal, relative_gap
+from attsvm.solvers.working_sets.restriction import Restriction, balanced, without
+from attsvm.solvers.working_sets.state import Round, State
 
 Method = Callable[[Setting, Control, np.ndarray | None], np.ndarray | None]
 
+FIRST, JOINING = 6, 4  # constraints of a query: at the start, and at most in each round
+# No more constraints are active than W has entries: so many times those join at the start and in each round.
+ROOM = 8
+ROUNDS = 100
+# Gaps of the restrictions: the first, and what the next is of the present gap. A gap tells how far W is from the
+# whole problem's solution, so a finer restriction would not tell better which constraints join.
+ROUGH, FINER = 1e-2, 0.03
+# Margins above this let a constraint leave whose multiplier is on its way to zero.
+SLACK = 1.2
+# Rounds after which constraints only join: sets that shrink and grow by guesses could go on for ever.
+SHRINKING = 15
 # How far from the anchor, in parts of its length, a sum's loss is taken to be linear.
 REACH, NEAR = 2.0, 0.05
 # More than any query has: all of them may join.
@@ -66,77 +71,6 @@ DOUBTFUL = 4
 CROWDED, PRODUCTS = 1.5, 1000
 
 
-@dataclass(frozen=True)
-class Round:
-    """A round in numbers.
-
-    Attributes
-    ----------
-    working, new : int
-        Constraints that were solved here, and those that came back.
-    smallest : float
-        Smallest margin of all constraints.
-    objective, lower_bound : float
-        The best so far.
-    sent, received : int
-        Bytes out and back.
-    inner_seconds, pass_seconds : float
-        What the working set and the pass took.
-    """
-
-    working: int
-    new: int
-    smallest: float
-    objective: float
-    lower_bound: float
-    sent: int
-    received: int
-    inner_seconds: float
-    pass_seconds: float
-
-
-@dataclass(eq=False)
-class State:
-    """Where a run is: all that a checkpoint holds.
-
-    Attributes
-    ----------
-    table : Constraints
-    dual : ndarray, shape (J,)
-    W : ndarray, shape (d, dz)
-        Of the last round.
-    target : float
-        Gap that the next restriction is solved to.
-    rounds : int
-    anchor : Anchor or None
-    reach : float
-    room : int
-    settled : Settled or None
-    band : int
-        Constraints that those of the table stand for.
-    weight : float
-        How many each stands for.
-    distances : ndarray or None
-        How many margins of the best W are how far from one.
-    penalty : float
-        Weight of the next step of the method of multipliers; zero once the norm's own method solves restrictions.
-    """
-
-    table: Constraints
-    dual: np.ndarray
-    W: np.ndarray
-    target: float
-    rounds: int
-    room: int
-    anchor: Anchor | None = None
-    reach: float = 0.0
-    settled: Settled | None = None
-    band: int = 0
-    weight: float = 1.0
-    distances: np.ndarray | None = None
-    penalty: float = 0.0
-
-
 @dataclass(eq=False)
 class Shards(Collection):
     """The loop over the shards of one problem.
@@ -147,12 +81,12 @@ class Shards(Collection):
     method : callable
         Solves a restriction.
     keep : callable
-        Called with the state after every round.
+        Called with the state after every round, if given.
     """
 
     control: Control
     method: Method
-    keep: Callable[[State], None]
+    keep: Callable[[State], None] | None = None
     log: list[Round] = field(default_factory=list)
     primal: Primal | None = None
     dual: Dual | None = None
@@ -161,29 +95,42 @@ class Shards(Collection):
     empty: int = 0
     constant: float = 0.0
 
-    def begin(self) -> State:
-        """Choose the first working set: the smallest margins of the sum of all constraints, and all ties."""
-        target = max(ROUGH, 0.5 * self.control.tol)
-        zero = np.zeros(self.shape)
+    def begin(self, guess: np.ndarray | None = None) -> State:
+        """Choose the first working set: all ties, and constraints whose margins at a guess of W are the smallest.
+
+        Parameters
+        ----------
+        guess : ndarray, shape (d, dz), optional
+            The W of a similar problem. Default: the sum of all constraints; with a hinge, a sample is drawn of all.
+        """
+        table, start = Constraints.none(*self.shape), np.zeros(self.shape) if guess is None else guess
+        state = State(table, np.zeros(0), start, max(ROUGH, 0.5 * self.control.tol), 0, self._room)
         if self.hinge:
-            state = State(nothing(*self.shape).fresh, np.zeros(0), zero, target, 0, self._room)
-            self._anchored(state, Anchor(zero, np.inf))
+            band = np.inf
+            if guess is not None:
+                state.distances = self.priced(Request(guess, 0.0, 1, 1, hinge=True, hard=False), None).distances
+                band = _band(state.distances, state.room)
+            self._anchored(state, Anchor(start, band))
             return state
-        W = self.pool.joined(direction, added, (), [()] * self.count)
-        answer = self.priced(Request(W, 0.0, FIRST, self._room, nearest=True, hard=self.hard), None)
+        W = self.pool.joined(direction, added, (), [()] * self.count) if guess is None else guess
+        answer = self.priced(Request(W, 0.0, FIRST, state.room, nearest=True, hard=self.hard), None)
         # Ties alone ask for nothing that the zero matrix does not have.
-        table = answer.fresh if answer.rejected or self.prior.any() else nothing(*self.shape).fresh
-        many = self.hard and self.norm.euclidean and self.shape[0] * self.shape[1] >= MANY_ENTRIES
-        return State(table, np.zeros(len(table)), zero, target, 0, self._room, penalty=PENALTY if many else 0.0)
+        if answer.rejected or self.prior.any():
+            state.table, state.dual = answer.fresh, np.zeros(len(answer.fresh))
+        if self.hard and self.norm.euclidean and self.shape[0] * self.shape[1] >= MANY_ENTRIES:
+            state.penalty = PENALTY
+        return state
 
     def run(self, state: State) -> None:
         """Go on from a state, until the control is satisfied."""
-        control = self.control
-        control.method = "shards"
+        if not len(state.table):
+            self._without_constraints()
+            return
+        self.control.method = "working sets"
         while state.rounds < ROUNDS and self._round(state):
             pass
 
-    def without_constraints(self) -> None:
+    def _without_constraints(self) -> None:
         """Answer where no token is rejected that a W could move, and none tied: the prior."""
         self.control.method = "closed form"
         answer = self.priced(Request(self.prior, 0.0, 1, 1, hard=self.hard), None)
@@ -228,7 +175,8 @@ class Shards(Collection):
         values = lifted[restriction.row, restriction.column]
         del setting, pair
         solved = control.seconds
-        request = Request(W, 0.0, self._each(state), state.room, anchor=state.anchor, hinge=self.hinge, hard=self.hard)
+        each, room = self._limits(state)
+        request = Request(W, 0.0, each, room, anchor=state.anchor, hinge=self.hinge, hard=self.hard)
         primal, answer = self.judged(W, restriction, request)
         self.empty = answer.empty
         # A sample bounds nothing.
@@ -239,7 +187,7 @@ class Shards(Collection):
         gap = control.state.gap
         steps = max(1, inner.iterations)
         done = control.observe(primal.W, primal.upper_bound, values, dual.lower_bound, steps=steps)
-        if self.primal is None or primal.upper_bound < self.primal.upper_bound:
+        if self.primal is None or primal.value < self.primal.value:
             self.primal = primal
         if self.dual is None or dual.lower_bound > self.dual.lower_bound:
             self.dual = dual
@@ -277,7 +225,8 @@ class Shards(Collection):
         else:
             self._join(state, restriction, answer)
             more = self._sharpen(state, grown=bool(len(answer.fresh)), before=gap, reached=inner.state.gap)
-        self.keep(state)
+        if self.keep is not None:
+            self.keep(state)
         return more and not done
 
     def _inner(
@@ -297,12 +246,12 @@ class Shards(Collection):
         if inner.W is None or inner.dual is None:
             self.control.stopped = self.control.stopped or inner.stopped
             return None
-        self.control.method = f"shards ({inner.method or 'warm start'})"
+        self.control.method = f"working sets ({inner.method or 'warm start'})"
         return inner.W, inner.dual
 
     def _near(self, state: State, restriction: Restriction, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
         """Make a step of the method of multipliers on a restriction: V and multipliers in its coordinates."""
-        self.control.method = "shards (method of multipliers)"
+        self.control.method = "working sets (method of multipliers)"
         tol = GRADIENT * min(1.0, self.control.state.gap) ** 0.5
         start = setting.reduced.lower(state.W - self.prior)
         V, dual, products = proximal_step(setting, start, restriction.start(setting, state.dual), state.penalty, tol)
@@ -312,11 +261,13 @@ class Shards(Collection):
             state.penalty *= 2.0
         return setting.on_ties(V), dual
 
-    def _each(self, state: State) -> int:
-        """Most constraints of a query that may join: all that fall short end up there with a squared hinge."""
-        if self.hard:
-            return JOINING
-        return EVERY if self.hinge else JOINING << min(state.rounds, 20)
+    def _limits(self, state: State) -> tuple[int, int]:
+        """Most constraints of a query, and of all, that may join."""
+        if self.hard or self.hinge:
+            return (JOINING if self.hard else EVERY), state.room
+        # With a squared hinge all that fall short end up here.
+        growth = min(state.rounds, 20)
+        return JOINING << growth, state.room << growth
 
     def _join(self, state: State, restriction: Restriction, answer: Answer) -> None:
         """Let what came back join, and what is far from active leave."""
@@ -352,9 +303,7 @@ class Shards(Collection):
         elif better:
             wanted = max(state.room, NARROWER * state.band)
         assert state.distances is not None
-        inside = np.cumsum(state.distances)
-        places = np.flatnonzero(inside <= wanted)
-        anchor = Anchor(self.primal.W, float(DISTANCES[places[-1] + 1 if len(places) else 1]))
+        anchor = Anchor(self.primal.W, _band(state.distances, wanted))
         self._anchored(state, anchor)
         if better and state.weight > 1.0 and state.band > 0.5 * before:
             # Many margins are equal: no band is narrow enough, and all of it has to be here.
@@ -408,4 +357,10 @@ class Shards(Collection):
         if wide:
             request = Request(primal.W, 0.0, 1, 1, hinge=self.hinge, hard=self.hard, sharp=True)
             sharp, _ = self.judged(primal.W, dual.restriction, request)
-            self.primal = min(primal, sharp, key=lambda one: one.upper_bound)
+            self.primal = min(primal, sharp, key=lambda one: one.value)
+
+
+def _band(distances: np.ndarray, wanted: float) -> float:
+    """Find the widest band that holds so many constraints at most, of which so many are how far from one (bins,)."""
+    places = np.flatnonzero(np.cumsum(distances) <= wanted)
+    return float(DISTANCES[places[-1] + 1 if len(places) else 1])
