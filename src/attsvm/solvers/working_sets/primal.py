@@ -76,11 +76,6 @@ class Primal:
     upper_bound: float
     tie_residual: float
 
-    @property
-    def value(self) -> tuple[float, float]:
-        """What the smaller is the better: the upper bound, and where rounding leaves none the objective."""
-        return self.upper_bound, self.objective
-
     @classmethod
     def of(
         cls,

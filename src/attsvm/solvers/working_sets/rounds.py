@@ -82,6 +82,13 @@ class Shards(Collection):
         Solves a restriction.
     keep : callable
         Called with the state after every round, if given.
+
+    Attributes
+    ----------
+    primal, dual
+        The best so far.
+    certificate, restriction
+        Multipliers of a restriction that prove that no W exists.
     """
 
     control: Control
@@ -103,22 +110,25 @@ class Shards(Collection):
         guess : ndarray, shape (d, dz), optional
             The W of a similar problem. Default: the sum of all constraints; with a hinge, a sample is drawn of all.
         """
-        table, start = Constraints.none(*self.shape), np.zeros(self.shape) if guess is None else guess
-        state = State(table, np.zeros(0), start, max(ROUGH, 0.5 * self.control.tol), 0, self._room)
+        finest, start = 0.5 * self.control.tol, np.zeros(self.shape) if guess is None else guess
+        state = State(Constraints.none(*self.shape), np.zeros(0), start, max(ROUGH, finest), 0, self._room)
         if self.hinge:
             band = np.inf
             if guess is not None:
                 state.distances = self.priced(Request(guess, 0.0, 1, 1, hinge=True, hard=False), None).distances
                 band = _band(state.distances, state.room)
             self._anchored(state, Anchor(start, band))
-            return state
-        W = self.pool.joined(direction, added, (), [()] * self.count) if guess is None else guess
-        answer = self.priced(Request(W, 0.0, FIRST, state.room, nearest=True, hard=self.hard), None)
-        # Ties alone ask for nothing that the zero matrix does not have.
-        if answer.rejected or self.prior.any():
-            state.table, state.dual = answer.fresh, np.zeros(len(answer.fresh))
-        if self.hard and self.norm.euclidean and self.shape[0] * self.shape[1] >= MANY_ENTRIES:
-            state.penalty = PENALTY
+        else:
+            W = self.pool.joined(direction, added, (), [()] * self.count) if guess is None else guess
+            answer = self.priced(Request(W, 0.0, FIRST, state.room, nearest=True, hard=self.hard), None)
+            # Ties alone ask for nothing that the zero matrix does not have.
+            if answer.rejected or self.prior.any():
+                state.table, state.dual = answer.fresh, np.zeros(len(answer.fresh))
+            state.band = answer.misplaced
+            if self.hard and self.norm.euclidean and self.shape[0] * self.shape[1] >= MANY_ENTRIES:
+                state.penalty = PENALTY
+        if state.anchor is None and state.band <= np.count_nonzero(~state.table.tied):
+            state.target = finest  # all constraints are here
         return state
 
     def run(self, state: State) -> None:
@@ -152,12 +162,13 @@ class Shards(Collection):
         """Solve, price, and let constraints join; False when the run is at its end."""
         control, before = self.control, self._traffic()
         began = control.seconds
-        self.restriction = restriction = Restriction.of(state.table, self.norm, self.regularisation)
+        restriction = Restriction.of(state.table, self.norm, self.regularisation)
         centre = self.prior if state.anchor is None else state.anchor.W
         table = state.table
         same = (table.x == table.reference[table.owner]).all(axis=1) | ~table.z[table.owner].any(axis=1)
         fixed = restriction.scattered(same & ~table.tied)
         if fixed.any():  # of a hard margin: no W moves their margins from zero
+            self.restriction = restriction
             self.certificate = FarkasCertificate(restriction.problem, fixed / fixed.sum())
             return False
         setting, whole = restriction.setting(state.settled, centre, state.reach, state.weight)
@@ -186,10 +197,11 @@ class Shards(Collection):
         dual = Dual.of(restriction, known, state.settled, state.anchor, answer.empty, primal.tie_residual)
         gap = control.state.gap
         steps = max(1, inner.iterations)
-        done = control.observe(primal.W, primal.upper_bound, values, dual.lower_bound, steps=steps)
-        if self.primal is None or primal.value < self.primal.value:
+        # Rounding is counted, or taken away, in the end: no further round would do that.
+        done = control.observe(primal.W, primal.objective, values, dual.bound, steps=steps)
+        if self.primal is None or primal.objective < self.primal.objective:
             self.primal = primal
-        if self.dual is None or dual.lower_bound > self.dual.lower_bound:
+        if self.dual is None or dual.bound > self.dual.bound:
             self.dual = dual
         sent, received = (after - earlier for after, earlier in zip(self._traffic(), before, strict=True))
         self.log.append(
@@ -241,7 +253,8 @@ class Shards(Collection):
         if certificate is not None:
             multipliers = setting.reduced.lift_dual(certificate)[: len(restriction.problem.mask)]
             proof = FarkasCertificate(restriction.problem, multipliers)
-            self.certificate = proof if proof.verify() else None
+            if proof.verify():
+                self.restriction, self.certificate = restriction, proof
             return None
         if inner.W is None or inner.dual is None:
             self.control.stopped = self.control.stopped or inner.stopped
@@ -267,7 +280,7 @@ class Shards(Collection):
             return (JOINING if self.hard else EVERY), state.room
         # With a squared hinge all that fall short end up here.
         growth = min(state.rounds, 20)
-        return JOINING << growth, state.room << growth
+        return JOINING << growth, state.room << 2 * growth
 
     def _join(self, state: State, restriction: Restriction, answer: Answer) -> None:
         """Let what came back join, and what is far from active leave."""
@@ -349,15 +362,16 @@ class Shards(Collection):
     def settle(self, tol: float) -> None:
         """Sum once more what the bounds rest on: what is settled, and all in twice the precision if the gap is open."""
         dual, primal = self.dual, self.primal
-        if dual is None or primal is None or primal.upper_bound == np.inf:
+        if dual is None or primal is None or primal.objective == np.inf:
             return
         wide = relative_gap(dual.lower_bound, primal.upper_bound, primal.tie_residual) > tol
+        restriction = Restriction.of(dual.table, self.norm, self.regularisation)
         if dual.settled is not None or wide:
-            self.dual = self.bounded(dual.restriction, dual.values, dual.anchor, self.empty, primal.tie_residual)
+            self.dual = self.bounded(restriction, dual.values, dual.anchor, self.empty, primal.tie_residual)
         if wide:
             request = Request(primal.W, 0.0, 1, 1, hinge=self.hinge, hard=self.hard, sharp=True)
-            sharp, _ = self.judged(primal.W, dual.restriction, request)
-            self.primal = min(primal, sharp, key=lambda one: one.value)
+            sharp, _ = self.judged(primal.W, restriction, request)
+            self.primal = min(primal, sharp, key=lambda one: one.upper_bound)
 
 
 def _band(distances: np.ndarray, wanted: float) -> float:

@@ -129,14 +129,14 @@ def solve_shards(
 
 def _supports(shards: Shards) -> Supports:
     """List the multipliers that prove infeasibility, or the best bound."""
-    part, dual = shards.restriction, shards.dual
-    if shards.certificate is not None and part is not None:
-        table = part.table
-        return Supports(table.shard, table.query, table.token, shards.certificate.dual[part.row, part.column])
+    refuted, dual = shards.restriction, shards.dual
+    if shards.certificate is not None and refuted is not None:
+        table, values = refuted.table, shards.certificate.dual[refuted.row, refuted.column]
+        return Supports(table.shard, table.query, table.token, values)
     if dual is None:
         none = np.zeros(0, dtype=np.int64)
         return Supports(none, none, none, np.zeros(0))
-    table, count = dual.restriction.table, 0 if dual.settled is None else dual.settled.count
+    table, count = dual.table, 0 if dual.settled is None else dual.settled.count
     return Supports(table.shard, table.query, table.token, dual.values, count, dual.anchor)
 
 

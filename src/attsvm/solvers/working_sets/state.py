@@ -56,7 +56,7 @@ class State:
     room : int
     settled : Settled or None
     band : int
-        Constraints that those of the table stand for.
+        Constraints that those of the table stand for, or are the first of.
     weight : float
         How many each stands for.
     distances : ndarray or None
