@@ -26,6 +26,7 @@ from attsvm.solvers.frobenius.priced_active_set import solve_by_prices
 from attsvm.solvers.interior_point.engine import CENTRE
 from attsvm.solvers.interior_point.euclidean import FrobeniusInteriorPoint, work_of_a_step
 from attsvm.solvers.schedule import (
+    CROWDED,
     DEPENDENT,
     EARLY_GAP,
     EXCHANGES,
@@ -82,7 +83,7 @@ def solve_setting(
             return None
         if control.dual is not None:
             dual = control.dual.copy()
-        if control.state.gap < NEARBY or _suits_gram(setting, dual):
+        if (control.state.gap < NEARBY and not _crowded(setting, dual)) or _suits_gram(setting, dual):
             certificate = take_turns([Turn(*_finishing(setting, control, dual), np.inf)], control)
             if certificate is not None or control.solved or control.stopped:
                 return certificate
@@ -111,6 +112,14 @@ def solve_setting(
             share = UNCOMPILED
         turns.append(Turn(name, run(setting, control, dual.copy()), share * work, 0 if key == order[0] else delay))
     return take_turns(turns, control)
+
+
+def _crowded(setting: Setting, dual: np.ndarray) -> bool:
+    """Whether Newton's matrix over the multipliers would be far larger than the interior point's over W.
+
+    A squared hinge has a multiplier wherever a margin falls short.
+    """
+    return setting.terms.shift > 0 and np.count_nonzero(dual) > CROWDED * int(np.prod(setting.reduced.shape))
 
 
 def _takes_exchanges(setting: Setting) -> bool:

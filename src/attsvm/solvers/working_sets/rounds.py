@@ -41,6 +41,8 @@ Method = Callable[[Setting, Control, np.ndarray | None], np.ndarray | None]
 FIRST, JOINING = 6, 4  # constraints of a query: at the start, and at most in each round
 # No more constraints are active than W has entries: so many times those join at the start and in each round.
 ROOM = 8
+# Tokens that a squared hinge, which has more active ones, begins with where that is more.
+FIRST_BYTES = 1 << 24
 ROUNDS = 100
 # Gaps of the restrictions: the first, and what the next is of the present gap. A gap tells how far W is from the
 # whole problem's solution, so a finer restriction would not tell better which constraints join.
@@ -60,7 +62,7 @@ SAMPLE = 2000
 # A hinge's working set of more than so many first ones that nothing joins is cut to the band around W that holds the
 # second part of it: (20000, 8, 6) with random selections, C = 1, takes 5 processor seconds instead of 21 in the nuclear
 # norm, 4 instead of 12 in the Frobenius norm.
-LARGE, FOCUS = 4, 1 / 8
+LARGE, FOCUS = 2, 1 / 8
 # Gap from which on restrictions of a hard margin are solved to the end, so that fewer rounds follow. On six sizes on
 # which it was not chosen, norms but the Frobenius, three runs each: 11 to 17 rounds instead of 19 to 28, in .4 to .8 of
 # the time (nuclear, (700, 20, 15): 1.2).
@@ -159,8 +161,8 @@ class Shards(Collection):
 
     @property
     def _room(self) -> int:
-        room = ROOM * self.shape[0] * self.shape[1]
-        return max(room, SAMPLE) if self.hinge else room
+        least = 0 if self.hard else SAMPLE if self.hinge else FIRST_BYTES // (8 * self.shape[0])
+        return max(ROOM * self.shape[0] * self.shape[1], least)
 
     def _round(self, state: State) -> bool:
         """Solve, price, and let constraints join; False when the run is at its end."""
@@ -367,7 +369,7 @@ class Shards(Collection):
             state.target = max(finest, 0.1 * min(state.target, reached))
         elif np.isfinite(gap):
             state.target = max(finest, min(state.target, FINER * gap))
-        if self.hard and gap <= CLOSE:
+        if not self.hinge and gap <= CLOSE:
             state.target = finest
         return True
 
