@@ -26,6 +26,7 @@ from attsvm.solvers.frobenius.priced_active_set import solve_by_prices
 from attsvm.solvers.interior_point.engine import CENTRE
 from attsvm.solvers.interior_point.euclidean import FrobeniusInteriorPoint, work_of_a_step
 from attsvm.solvers.schedule import (
+    CROWD,
     CROWDED,
     DEPENDENT,
     EARLY_GAP,
@@ -119,7 +120,8 @@ def _crowded(setting: Setting, dual: np.ndarray) -> bool:
 
     A squared hinge has a multiplier wherever a margin falls short.
     """
-    return setting.terms.shift > 0 and np.count_nonzero(dual) > CROWDED * int(np.prod(setting.reduced.shape))
+    few = max(CROWD, CROWDED * int(np.prod(setting.reduced.shape)))
+    return setting.terms.shift > 0 and np.count_nonzero(dual) > few
 
 
 def _takes_exchanges(setting: Setting) -> bool:

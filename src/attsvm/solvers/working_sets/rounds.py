@@ -242,7 +242,7 @@ class Shards(Collection):
                     state.target = 0.5 * control.tol
         else:
             grown = bool(len(answer.fresh))
-            if self.hinge and not grown and self.primal is primal and len(state.table) > LARGE * self._room:
+            if self._wide(state) and not grown and self.primal is primal:
                 self._focus(state, answer)
             else:
                 self._join(state, restriction, answer)
@@ -313,6 +313,10 @@ class Shards(Collection):
         state.table = Constraints.joined([table, answer.fresh])
         state.dual = np.concatenate([dual, np.where(answer.fresh.settled, restriction.terms.upper, 0.0)])
 
+    def _wide(self, state: State) -> bool:
+        """Whether so much of a hinge is here that a narrower band would be worth while."""
+        return self.hinge and len(state.table) > LARGE * self._room
+
     def _focus(self, state: State, answer: Answer) -> None:
         """Move the anchor to the best W, from which the next one will not be far: few constraints are in doubt."""
         state.distances = answer.distances
@@ -369,7 +373,7 @@ class Shards(Collection):
             state.target = max(finest, 0.1 * min(state.target, reached))
         elif np.isfinite(gap):
             state.target = max(finest, min(state.target, FINER * gap))
-        if not self.hinge and gap <= CLOSE:
+        if gap <= CLOSE and not self._wide(state):
             state.target = finest
         return True
 
