@@ -106,7 +106,7 @@ function planeControls(parent, state, change) {
   const row = element(labels, "div", { class: "toggles" });
   state.labels.forEach((label, i) => {
     const name = `Label of sequence ${i + 1}: ${label > 0 ? "plus one" : "minus one"}`;
-    const button = element(row, "button", { type: "button", class: `sequence-${i}`, "aria-label": name }, label > 0 ? "+1" : "−1");
+    const button = element(row, "button", { type: "button", name: `label-${i}`, class: `sequence-${i}`, "aria-label": name }, label > 0 ? "+1" : "−1");
     button.addEventListener("click", () => change({ ...state, labels: state.labels.map((y, k) => (k === i ? -y : y)) }));
   });
   chooser(parent, "head", "Head", titles(HEAD_TITLES), state.head, (head) => {
