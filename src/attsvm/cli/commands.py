@@ -11,6 +11,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from attsvm import __version__
 from attsvm.cli.console import BadInput, Exit, prepare_stream, refuse
+from attsvm.core.environment import check_threads, read_patience
 
 app = App(
     name="attsvm",
@@ -89,12 +90,14 @@ def _check_environment() -> None:
     Raises
     ------
     BadInput
-        If NUMBA_NUM_THREADS is no positive integer.
+        If a variable does not hold what it should.
     """
     os.environ["MPLBACKEND"] = "agg"  # figures are written, never shown, whatever backend is installed
-    threads = os.environ.get("NUMBA_NUM_THREADS")
-    if threads is not None and not (threads.isdecimal() and int(threads) > 0):
-        raise BadInput(f"NUMBA_NUM_THREADS is {threads!r}; a positive integer was expected.")
+    try:
+        check_threads()
+        read_patience()
+    except ValueError as error:
+        raise BadInput(str(error)) from error
 
 
 def _discard(stream: TextIO) -> None:
