@@ -330,6 +330,19 @@ def test_a_reader_that_leaves_and_a_full_disk_get_no_traceback(tmp_path: Path) -
         assert done.stderr == "attsvm: the output cannot be written: No space left on device.\n"
 
 
+def test_files_are_written_for_a_reader_that_leaves_at_once(tmp_path: Path) -> None:
+    source, out, proof = write(tmp_path / "in.npz", problem()), tmp_path / "out.npz", tmp_path / "proof.json"
+    command = [*SCRIPT, "solve", str(source), "--out", str(out), "--certificate", str(proof)]
+    reading, writing = os.pipe()
+    os.close(reading)
+    unbuffered = ENVIRONMENT | {"PYTHONUNBUFFERED": "1"}  # the first line already finds nobody
+    gone = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=unbuffered, check=False)
+    os.close(writing)
+    assert (gone.returncode, gone.stderr) == (141, "")
+    assert out.exists()
+    assert main(["check", str(proof)]) == 0
+
+
 def test_help_for_a_reader_that_leaves_and_streams_that_are_closed_or_full() -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -456,7 +469,12 @@ class Without(MetaPathFinder):
 
 @pytest.mark.parametrize(
     ("variable", "value", "code", "said"),
-    [("NUMBA_NUM_THREADS", "0", 2, "NUMBA_NUM_THREADS is '0'"), ("LC_ALL", "C", 0, "")],
+    [
+        ("NUMBA_NUM_THREADS", "0", 2, "NUMBA_NUM_THREADS is '0'"),
+        ("ATTSVM_PATIENCE", "soon", 2, "ATTSVM_PATIENCE is 'soon'; a number of seconds"),
+        ("ATTSVM_PATIENCE", "nan", 2, "ATTSVM_PATIENCE is 'nan'; a number of seconds"),
+        ("LC_ALL", "C", 0, ""),
+    ],
 )
 def test_settings_of_the_environment(tmp_path: Path, variable: str, value: str, code: int, said: str) -> None:
     command = [*SCRIPT, "solve", str(write(tmp_path / "in.npz", problem()))]

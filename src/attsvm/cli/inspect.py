@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+from attsvm.core.summary import counted
 
 if TYPE_CHECKING:
     from attsvm.pretrained.media import MediaKind
@@ -150,7 +151,9 @@ def read_lines(path: Path, most: int) -> list[str]:
         raise ValueError(f"{path} is no UTF-8 text; a text file with one text a line was expected.") from error
     texts = [line for line in lines if line][:most]
     if len(texts) < 2:
-        raise ValueError(f"{path} has {len(texts)} lines of text; at least two were expected, one text a line.")
+        raise ValueError(
+            f"{path} has {counted(len(texts), 'line')} of text; two or more were expected, one text a line."
+        )
     return texts
 
 

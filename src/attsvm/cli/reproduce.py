@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refuse, refusing
 from attsvm.core.meter import duration
+from attsvm.core.summary import counted
 from attsvm.experiments import registry
 from attsvm.experiments.cells import parse_settings
 from attsvm.experiments.experiment import Effort
@@ -130,12 +131,12 @@ def _told(explained: Sequence[Mapping[str, Any]], path: Path) -> list[str]:
         rows = [["likelihood", "p", "numbers", "verdict", *readings[0]["factors"]]]
         for one in readings[:READINGS_SHOWN]:
             tested = ["-", "no trials"] if one["p"] is None else [number(one["p"]), one["verdict"]]
-            counted = f"{one['points']} of {one['asked']}"
+            points = f"{one['points']} of {one['asked']}"
             rows.append(
                 [
                     likelihood(one["weight"]),
                     tested[0],
-                    counted,
+                    points,
                     tested[1],
                     *(one["factors"].get(name, "") for name in rows[0][4:]),
                 ]
@@ -176,7 +177,7 @@ def _work(runs: list[Prepared], workers: int | None, scheduler: str | None, prog
                 if not run.overrides:
                     raise
                 raise BadInput(f"{run.experiment.name} cannot be run with these --set: {error}") from error
-            did = f"{run.experiment.name}: {run.trials:,} trials, {duration(run.store.seconds)}"
+            did = f"{run.experiment.name}: {counted(run.trials, 'trial')}, {duration(run.store.seconds)}"
             print(did if earlier is None else f"{did}; read from the run of {earlier:%Y-%m-%d %H:%M}", flush=True)
             read += earlier is not None
     if read:

@@ -16,6 +16,7 @@ from attsvm.cli.solve_folder import CODES, Folder, solve_folder
 from attsvm.core.norms import get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
+from attsvm.core.summary import counted
 from attsvm.data.npz import as_mask, read_arrays, write_arrays
 from attsvm.proofs import Proof
 from attsvm.solution.certificate_norms import norm_words
@@ -23,7 +24,7 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.common.control import IterationState
 from attsvm.solvers.solving import solve as solve_problem
 from attsvm.study.spectrum import certified_rank
-from attsvm.study.words import counted, small_text
+from attsvm.study.words import small_text
 
 
 def read_problem(path: Path) -> SelectionProblem:
@@ -139,18 +140,20 @@ def solve(
             measure: Any = norm  # as typed; solve says what it expects
             solution = solve_problem(problem, measure, **options, C=C, loss=loss, prior=origin, callback=watch)
     proof = solution.verify(exact=True) if exact else None
-    if json:
-        print(dumps(numbers(solution, proof)))
-    else:
-        print(summary(solution, "norm" if prior is None else "distance"))
-        if proof is not None:
-            print(f"{'exact':8} {'proven: ' if proof.proven else ''}{proof.statement}")
-    if out is not None:
-        with refusing():
-            write_arrays(out, saved(solution))
-        if not json:
-            print(f"written to {out}")
-    if certificate is not None and not _save(solution, certificate, quiet=json):
+    lines = [dumps(numbers(solution, proof)) if json else summary(solution, "norm" if prior is None else "distance")]
+    if proof is not None and not json:
+        lines.append(f"{'exact':8} {'proven: ' if proof.proven else ''}{proof.statement}")
+    try:  # files first: a reader of the output may leave; the output still comes where a disk is full
+        if out is not None:
+            with refusing():
+                write_arrays(out, saved(solution))
+            lines.append(f"written to {out}")
+        certified = certificate is None or _save(solution, certificate)
+        if certificate is not None and certified:
+            lines.append(f"certificate written to {certificate}")
+    finally:
+        print("\n".join(lines[:1] if json else lines))
+    if not certified:
         return Exit.UNDECIDED
     if proof is not None and not proof.proven and solution.status in (Status.OPTIMAL, Status.INFEASIBLE):
         return Exit.UNDECIDED
@@ -173,7 +176,7 @@ def _check_certificate(certificate: Path, sources: tuple[Path | None, ...]) -> N
             raise BadInput(f"--certificate {certificate} is a file that is read or written; another name was expected.")
 
 
-def _save(solution: Solution, certificate: Path, *, quiet: bool) -> bool:
+def _save(solution: Solution, certificate: Path) -> bool:
     """Write the certificate, or say why there is none."""
     with refusing(values=False):
         try:
@@ -181,8 +184,6 @@ def _save(solution: Solution, certificate: Path, *, quiet: bool) -> bool:
         except ValueError as error:
             print(f"attsvm: no certificate was written: {error}", file=sys.stderr)
             return False
-    if not quiet:
-        print(f"certificate written to {certificate}")
     return True
 
 
@@ -215,24 +216,23 @@ def numbers(solution: Solution, proof: Proof | None = None) -> dict[str, Any]:
 def summary(solution: Solution, objective: str = "norm") -> str:
     """Describe a solution in a few aligned lines; `objective` is what its objective is called."""
     n, T, d, dz = solution.problem.shape
+    queries, iterations = counted(n, "query", "queries"), counted(solution.iterations, "iteration")
     lines = [
-        ("problem", f"{counted(n, 'query', 'queries')} of dimension {dz}, up to {T} tokens of dimension {d}"),
+        ("problem", f"{queries} of dimension {dz}, up to {counted(T, 'token')} of dimension {d}"),
         ("status", f"{solution.status.name.lower()}: {solution.sentence}"),
     ]
     if np.isfinite(solution.objective):
         lines += [
             (objective, f"{solution.objective:.10g} ({solution.norm.name}), gap {small_text(max(solution.gap, 0.0))}"),
             ("rank", f"{certified_rank(solution)}"),
-            ("support", counted(int(np.sum(solution.support)), "token", "tokens") + " at margin one"),
+            ("support", counted(int(np.sum(solution.support)), "token") + " at margin one"),
         ]
     elif solution.certificate is not None:
         used = int((solution.certificate.dual > 0).sum())
-        lines.append(
-            ("proof", f"{counted(used, 'multiplier', 'multipliers')}, residual {solution.certificate.residual:.0e}")
-        )
+        lines.append(("proof", f"{counted(used, 'multiplier')}, residual {solution.certificate.residual:.0e}"))
     else:
         lines.append(("bound", f"every W must have norm above {solution.lower_bound:.6g}"))
-    lines.append(("method", f"{solution.method}, {solution.iterations} iterations, {solution.seconds:.3g} s"))
+    lines.append(("method", f"{solution.method}, {iterations}, {solution.seconds:.3g} s"))
     return "\n".join(f"{name:8} {text}" for name, text in lines)
 
 

@@ -15,7 +15,7 @@ from attsvm.core.norms import Norm, entrywise, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
-from attsvm.core.summary import Summarised, Summary, one_line
+from attsvm.core.summary import Summarised, Summary, counted, one_line
 from attsvm.core.types import Array
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
@@ -396,6 +396,6 @@ class Solution(Summarised):
         return solution_summary(self)
 
     def __repr__(self) -> str:
-        value, work = f"{self.norm.name} norm {self.objective:.6g}", f"{self.iterations} iterations"
+        value, work = f"{self.norm.name} norm {self.objective:.6g}", counted(self.iterations, "iteration")
         parts = (self.status.name, value, f"gap {self.gap:.1e}", self.method, work, f"{self.seconds:.3g} s")
         return one_line("Solution", parts)

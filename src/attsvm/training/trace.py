@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attsvm.core.extras import drawing, frame
 from attsvm.core.interop import is_tensor, to_numpy
-from attsvm.core.summary import MARKED, Summarised, Summary, line, one_line
+from attsvm.core.summary import MARKED, Summarised, Summary, counted, line, one_line
 from attsvm.core.types import Array
 from attsvm.data.token_data import TokenData
 from attsvm.training.embeddings import EmbeddingTraining
@@ -370,7 +370,7 @@ class Trace(Summarised):
     def _summary(self) -> Summary:
         facts = [
             ("trained", f"{'W' if self.K is None else 'K and Q'} by {self.optimizer}, {self.numerics} numerics"),
-            ("steps", f"{int(self.step[-1]):,}, {len(self.step):,} records, {self.seconds:.3g} s"),
+            ("steps", f"{int(self.step[-1]):,}, {counted(len(self.step), 'record')}, {self.seconds:.3g} s"),
         ]
         picture = ""
         if not self.data.batch_shape:
@@ -383,7 +383,7 @@ class Trace(Summarised):
 
     def __repr__(self) -> str:
         trained = f"{self.optimizer} on {'W' if self.K is None else 'K, Q'}"
-        length = f"{int(self.step[-1])} steps, {len(self.step)} records"
+        length = f"{counted(int(self.step[-1]), 'step')}, {counted(len(self.step), 'record')}"
         run = (f"{self.numerics} numerics", self.backend, f"{self.seconds:.3g} s")
         end = ("ended early, see .notice",) if self.notice else ()
         return one_line("Trace", (repr(self.data), trained, *end, length, *run))
