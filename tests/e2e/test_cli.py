@@ -512,6 +512,17 @@ def test_every_option_of_study_has_its_help(capsys: pytest.CaptureFixture[str]) 
 STUDY = ("--steps", "60", "--shuffles", "1", "--seed", "3")
 
 
+def test_progress_that_nobody_reads_costs_no_study(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "mine.npz", data_set()), tmp_path / "out"
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*SCRIPT, "study", str(source), "--out", str(out), *STUDY]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=writing, text=True, env=ENVIRONMENT, check=False)
+    os.close(writing)
+    assert done.returncode == 0
+    assert f"Report: {out / 'report.html'}" in done.stdout
+
+
 def test_a_study_of_a_file_from_the_shell(tmp_path: Path) -> None:
     source, out = write(tmp_path / "mine.npz", data_set()), tmp_path / "deep" / "out"
     done = script("study", source, "--out", out, *STUDY, MPLBACKEND="nonsense")

@@ -43,6 +43,21 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.FIGURES, "tiny", "tiny_experiment")
 
 
+def test_a_reader_that_leaves_and_a_full_disk_cost_no_report(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-c", LAUNCH, "reproduce", "tiny", "--out", str(tmp_path)]
+    gone = subprocess.run(command, stdout=writing, stderr=writing, env=ENVIRONMENT, check=False)
+    os.close(writing)
+    assert gone.returncode == 0
+    assert (tmp_path / "index.html").exists()
+    if Path("/dev/full").exists():
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
+        assert done.stderr.count(b"attsvm: the output cannot be written: No space left on device.\n") == 1
+        assert b"Traceback" not in done.stderr
+
+
 def launch(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", LAUNCH, "reproduce", "tiny", *map(str, arguments)]
     return subprocess.Popen(

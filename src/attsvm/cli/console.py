@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import TextIO
 
 import numpy as np
 
@@ -89,6 +90,37 @@ def refuse(message: str) -> int:
     """Print one line on stderr and return the exit code of bad input."""
     print("attsvm: " + " ".join(message.split()), file=sys.stderr)
     return Exit.BAD_INPUT
+
+
+def tell(line: str, stream: TextIO | None = None) -> None:
+    """Print a line in the middle of work, which neither a reader that left nor a full disk may cost.
+
+    Parameters
+    ----------
+    line : str
+    stream : file, optional
+        Default: stdout. What cannot be written goes nowhere from then on.
+    """
+    stream = sys.stdout if stream is None else stream
+    try:
+        print(line, file=stream, flush=True)
+    except BrokenPipeError:
+        discard(stream)
+    except OSError as error:
+        discard(stream)
+        if stream is not sys.stderr:
+            tell(f"attsvm: the output cannot be written: {error.strerror or error}.", sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Point a stream nowhere, so that the interpreter's own flush at exit cannot fail."""
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):  # captured, not a file
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 @contextmanager
@@ -193,7 +225,7 @@ class Progress:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=stage, completed=share)
         elif stage != self._stage:
-            print(f"[{time.perf_counter() - self._began:4.0f} s] {stage}", file=sys.stderr, flush=True)
+            tell(f"[{time.perf_counter() - self._began:4.0f} s] {stage}", sys.stderr)
         self._stage = stage
         return self.interrupted
 
@@ -201,4 +233,4 @@ class Progress:
         if self.interrupted:
             raise KeyboardInterrupt(f"Interrupted; {self._kept}")
         self.interrupted = True
-        print("Stopping: what is done will be kept. Ctrl-C again quits at once.", file=sys.stderr, flush=True)
+        tell("Stopping: what is done will be kept. Ctrl-C again quits at once.", sys.stderr)

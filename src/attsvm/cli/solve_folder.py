@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from attsvm import __version__
-from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing, tell
 from attsvm.core.cluster import ClusterLost
 from attsvm.core.norms import get_norm
 from attsvm.core.status import Status
@@ -51,7 +51,7 @@ def solve_folder(
         check_writable(out, directory=False)
     check_writable(folder.checkpoint, directory=False, option="--checkpoint")
     if folder.checkpoint.exists():
-        print(f"going on from {folder.checkpoint}", file=sys.stderr)
+        tell(f"going on from {folder.checkpoint}", sys.stderr)
     with Progress("rounds that were done are kept, and the same command continues there.") as progress:
 
         def watch(state: IterationState) -> bool:
