@@ -110,7 +110,14 @@ def test_a_limit_exits_with_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     selected = np.einsum("ntd,de,ne->nt", tokens, teacher, queries).argmax(axis=1)
     source = write(tmp_path / "a.npz", {"tokens": tokens, "queries": queries, "selected": selected})
     assert main(["solve", str(source), "--max-iter", "1", "--norm", "nuclear"]) == 4
-    assert "limit" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "limit" in said
+    assert "rank     at least " in said  # of the optimum: the W at hand is far from it
+    assert "support  at most " in said
+    assert main(["solve", str(source), "--max-iter", "1", "--norm", "nuclear", "--json"]) == 4
+    numbers = json.loads(capsys.readouterr().out)
+    assert numbers["rank"] is None
+    assert numbers["support"] is None
 
 
 @pytest.mark.parametrize(
@@ -500,6 +507,20 @@ def test_a_full_disk_still_tells_the_verdict(
     captured = capsys.readouterr()
     assert "held out" in captured.out
     assert captured.err.endswith("attsvm: report.html: no space left on device.\n")
+
+
+def test_a_full_disk_is_told_with_the_file_it_had_no_room_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    out = tmp_path / "out.npz"
+    assert main(["solve", str(write(tmp_path / "in.npz", problem())), "--out", str(out)]) == 2
+    captured = capsys.readouterr()
+    assert "optimal" in captured.out
+    assert captured.err.endswith(f"attsvm: {out}: no space left on device.\n")
 
 
 def test_every_option_of_study_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -188,13 +188,13 @@ def _save(solution: Solution, certificate: Path) -> bool:
 
 
 def numbers(solution: Solution, proof: Proof | None = None) -> dict[str, Any]:
-    """Collect what --json prints; null where there is no finite number."""
+    """Collect what --json prints; null where there is no finite number, or none that was settled."""
 
     def finite(value: float) -> float | None:
         return float(value) if np.isfinite(value) else None
 
     n, T, d, dz = solution.problem.shape
-    solved = np.isfinite(solution.objective)
+    solved = solution.status is Status.OPTIMAL
     return {
         "attsvm": __version__,
         "shape": {"n": n, "T": T, "d": d, "dz": dz},
@@ -222,10 +222,13 @@ def summary(solution: Solution, objective: str = "norm") -> str:
         ("status", f"{solution.status.name.lower()}: {solution.sentence}"),
     ]
     if np.isfinite(solution.objective):
+        # Of a W short of the optimum the gap tells bounds only.
+        least, most = ("", "") if solution.status is Status.OPTIMAL else ("at least ", "at most ")
+        support = counted(int(np.sum(solution.support)), "token")
         lines += [
             (objective, f"{solution.objective:.10g} ({solution.norm.name}), gap {small_text(max(solution.gap, 0.0))}"),
-            ("rank", f"{certified_rank(solution)}"),
-            ("support", counted(int(np.sum(solution.support)), "token") + " at margin one"),
+            ("rank", f"{least}{certified_rank(solution)}"),
+            ("support", f"{most}{support} at margin one"),
         ]
     elif solution.certificate is not None:
         used = int((solution.certificate.dual > 0).sum())

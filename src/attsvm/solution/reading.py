@@ -69,11 +69,12 @@ def solution_summary(solution: Solution) -> Summary:
     picture, notes = "", [solution.sentence]
     if np.isfinite(solution.objective):
         support = int(np.asarray(solution.support).sum())
+        most = "" if solution.status is Status.OPTIMAL else "at most "  # the gap leaves open which have margin one
         facts = [
             (f"{solution.norm.name} norm", f"{solution.objective:.9g}"),
             ("certified gap", f"{solution.gap:.1e}"),
             ("rank of W", f"{solution.rank} of {min(solution.certified.W.shape)}"),
-            ("support tokens", f"{support:,} of {counted(int(solution.problem.rejected.sum()), 'constraint')}"),
+            ("support tokens", f"{most}{support:,} of {counted(int(solution.problem.rejected.sum()), 'constraint')}"),
             *facts,
         ]
         rejected = solution.problem.rejected
