@@ -260,8 +260,12 @@ def test_solve_takes_what_python_takes(tmp_path: Path, capsys: pytest.CaptureFix
     assert printed("--prior", hard)["objective"] < 1e-6
     assert main(["solve", str(source), "--prior", str(hard)]) == 0
     assert "distance" in capsys.readouterr().out
-    assert main(["solve", str(source), "--exact", "--C", "1"]) == 2
-    assert "--exact" in one_sentence(capsys.readouterr())
+    priced = printed("--exact", "--C", 0.1)
+    assert priced["exact"]["proven"] is True
+    assert priced["primal"] == pytest.approx(attsvm.solve(built, C=0.1).primal, rel=2e-9)  # two gaps of 1e-9
+    assert main(["solve", str(source), "--exact", "--C", "0.1"]) == 0
+    assert "plus C times the losses" in (said := capsys.readouterr().out)
+    assert "proven: The smallest objective lies in" in said
     assert main(["solve", str(source), "--out", str(tmp_path / "out.txt")]) == 2
     assert ".npz was expected" in one_sentence(capsys.readouterr())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -48,20 +49,22 @@ PLAIN = {
     "≥": ">=",
 }
 _SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+_POWER = re.compile("[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
     """Write what an encoding lacks in ASCII: 7×10⁻¹⁵ as 7x10^-15, an unknown character as ?."""
     assert isinstance(error, UnicodeEncodeError)
-    plain = ""
-    for place, character in enumerate(error.object[error.start : error.end], error.start):
+    power = _POWER.match(error.object, error.end - 1)  # Latin-1 has ¹ and lacks ⁻: a power is plain as a whole
+    plain, end = "", error.end if power is None else power.end()
+    for place, character in enumerate(error.object[error.start : end], error.start):
         digit = character.translate(_SUPERSCRIPTS)
         if digit != character:
             raised = place > 0 and error.object[place - 1].translate(_SUPERSCRIPTS) != error.object[place - 1]
             plain += digit if raised else f"^{digit}"
         else:
             plain += PLAIN.get(character, "?")
-    return plain, error.end
+    return plain, end
 
 
 codecs.register_error("attsvm.plain", _plain)

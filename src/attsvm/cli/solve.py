@@ -22,6 +22,7 @@ from attsvm.proofs import Proof
 from attsvm.solution.certificate_norms import norm_words
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.control import IterationState
+from attsvm.solvers.regularised import RegularisedSolution
 from attsvm.solvers.solving import solve as solve_problem
 from attsvm.study.spectrum import certified_rank
 from attsvm.study.words import small_text
@@ -115,8 +116,6 @@ def solve(
         )
     if (workers, scheduler, checkpoint) != (None, None, None):
         raise BadInput("--workers, --scheduler and --checkpoint are for a folder of shards; a file was given.")
-    if exact and (C is not None or prior is not None):
-        raise BadInput("--exact proves hard margins without a prior; neither --C nor --prior was expected with it.")
     with refusing():
         problem = read_problem(file)
         origin = None if prior is None else read_arrays(prior, ("W",))["W"]
@@ -202,6 +201,7 @@ def numbers(solution: Solution, proof: Proof | None = None) -> dict[str, Any]:
         "sentence": solution.status.value,
         "norm": solution.norm.name,
         "objective": finite(solution.objective),
+        "primal": finite(solution.primal if isinstance(solution, RegularisedSolution) else solution.objective),
         "lower_bound": finite(solution.lower_bound),
         "gap": finite(solution.gap),
         "rank": certified_rank(solution) if solved else None,
@@ -227,6 +227,7 @@ def summary(solution: Solution, objective: str = "norm") -> str:
         support = counted(int(np.sum(solution.support)), "token")
         lines += [
             (objective, f"{solution.objective:.10g} ({solution.norm.name}), gap {small_text(max(solution.gap, 0.0))}"),
+            *_priced(solution),
             ("rank", f"{least}{certified_rank(solution)}"),
             ("support", f"{most}{support} at margin one"),
         ]
@@ -237,6 +238,14 @@ def summary(solution: Solution, objective: str = "norm") -> str:
         lines.append(("bound", f"every W must have norm above {solution.lower_bound:.6g}"))
     lines.append(("method", f"{solution.method}, {iterations}, {solution.seconds:.3g} s"))
     return "\n".join(f"{name:8} {text}" for name, text in lines)
+
+
+def _priced(solution: Solution) -> list[tuple[str, str]]:
+    """Say what a soft margin minimises, which is not the norm alone."""
+    if not isinstance(solution, RegularisedSolution) or solution.regularisation.C is None:
+        return []
+    size = "half the squared norm" if solution.norm.euclidean else "the norm"
+    return [("primal", f"{solution.primal:.10g}, {size} plus C times the losses")]
 
 
 def saved(solution: Solution) -> dict[str, np.ndarray]:
