@@ -268,7 +268,8 @@ def digest(content: dict[str, Any]) -> str:
 def check(content: Any) -> dict[str, Any]:
     """Return the status and the numbers that a certificate, as read from JSON, claims; Rejected when not proven."""
     try:
-        _require(content["format"] == FORMAT and content["digest"] == digest(content), f"this is no intact {FORMAT}")
+        named = isinstance(content, dict) and content.get("format") == FORMAT
+        _require(named and content.get("digest") == digest(content), f"this is no intact {FORMAT}")
         data, asked, witness, claim = (content[part] for part in ("data", "problem", "witness", "claim"))
         proven = Certificate(data, asked, witness, claim["status"]).proven
         _require(set(claim) <= {"status", "tolerance", *CLAIMS} and claim["status"] in STATUSES, "an unknown claim")

@@ -210,9 +210,13 @@ def test_an_empty_cluster_and_a_missing_one_are_refused(
 ) -> None:
     monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 1.0)
     out = ["--out", str(tmp_path / "a")]
-    for address in ("tcp://127.0.0.1:1", "nowhere", "carrier-pigeon://x:1"):
+    for address, said in (
+        ("tcp://127.0.0.1:1", "no dask scheduler answers"),
+        ("carrier-pigeon://x:1", "no dask scheduler answers"),
+        ("nowhere", "scheduler is 'nowhere'; an address such as tcp://"),
+    ):
         assert main(["reproduce", "tiny", "--scheduler", address, *out]) == 2
-        assert "no dask scheduler answers" in one_sentence(capsys.readouterr())
+        assert said in one_sentence(capsys.readouterr())
     with quiet(), LocalCluster(n_workers=0, dashboard_address=None) as cluster:
         assert main(["reproduce", "tiny", "--scheduler", cluster.scheduler_address, *out]) == 2
     assert "has no workers" in one_sentence(capsys.readouterr())

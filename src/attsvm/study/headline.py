@@ -131,8 +131,8 @@ def cautions(study: Study) -> list[str]:
     n = study.setup.train.tokens.n
     if n < FEW:
         sentences.append(
-            f"Only {counted(n, words.row, words.rows)} were trained on: so few can nearly always be selected by one W, "
-            f"and what holds for them need not hold for the next {n}."
+            f"Only {counted(n, words.row, words.rows)} {'was' if n == 1 else 'were'} trained on: so few can nearly "
+            f"always be selected by one W, and what holds for them need not hold for the next {'one' if n == 1 else n}."
         )
     test = study.setup.test
     if study.settings.train is None and test is not None and test.tokens.n > n:
