@@ -168,7 +168,7 @@ def read_layers(text: str) -> list[int]:
     layers_read: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise ValueError(f"--layers is {text!r}; numbers and ranges such as 0-2,5 were expected.")
+        if not first.isdigit() or (dash and (not last.isdigit() or int(last) < int(first))):
+            raise ValueError(f"--layers is {text!r}; numbers and rising ranges such as 0-2,5 were expected.")
         layers_read += range(int(first), int(last if dash else first) + 1)
     return list(dict.fromkeys(layers_read))
