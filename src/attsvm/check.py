@@ -275,8 +275,7 @@ def check(content: Any) -> dict[str, Any]:
         _require(set(claim) <= {"status", "tolerance", *CLAIMS} and claim["status"] in STATUSES, "an unknown claim")
         said = {name: _rational(claim[name]) for name in CLAIMS if name in claim}
         for name, value in said.items():
-            bound, sign = proven[name], CLAIMS[name]
-            _require(bound is not None and sign * value <= sign * bound, f"{name} is not proven")
+            _require(proven[name] is not None and CLAIMS[name] * (proven[name] - value) >= 0, f"{name} is not proven")
         far = claim["status"] == "OPTIMAL" and said["upper"] * (1 - _rational(claim["tolerance"])) > said["lower"]
         _require(not far, "the bounds of an optimum are further apart than the tolerance")
         return {"status": claim["status"], **said}

@@ -77,6 +77,7 @@ def test_files_that_are_no_certificates(problem: Path, capsys) -> None:
     ("arguments", "message"),
     [
         (["--out", "c.npz", "--certificate", "c.npz"], "--certificate c.npz is a file that is read or written"),
+        (["--certificate", "c.npz"], "--certificate c.npz would be written as JSON; a name"),
         (["--certificate", "."], "the name of a file was expected for --certificate"),
     ],
 )

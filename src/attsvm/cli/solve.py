@@ -169,10 +169,12 @@ def _check_target(out: Path, sources: tuple[Path | None, ...]) -> None:
 
 
 def _check_certificate(certificate: Path, sources: tuple[Path | None, ...]) -> None:
-    """Refuse a certificate in the place of an input or of the other output."""
+    """Refuse a certificate in the place of an input or of the other output, or that is called arrays."""
     for source in filter(None, sources):
         if certificate == source or (certificate.exists() and source.exists() and certificate.samefile(source)):
             raise BadInput(f"--certificate {certificate} is a file that is read or written; another name was expected.")
+    if certificate.suffix == ".npz":
+        raise BadInput(f"--certificate {certificate} would be written as JSON; a name such as c.json was expected.")
 
 
 def _save(solution: Solution, certificate: Path) -> bool:

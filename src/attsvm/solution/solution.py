@@ -271,7 +271,8 @@ class Solution(Summarised):
         Raises
         ------
         ValueError
-            If the norm is none of :mod:`attsvm.norms`, or exact arithmetic does not prove what the solution claims.
+            If the norm is none of :mod:`attsvm.norms`, exact arithmetic does not prove what the solution claims, or
+            the path ends in .npz, which would be taken for arrays.
         OSError
             If the file cannot be written.
 
@@ -285,6 +286,8 @@ class Solution(Summarised):
         >>> again.status.name, bool(again.verify())
         ('OPTIMAL', True)
         """
+        if os.fspath(path).endswith(".npz"):
+            raise ValueError(f"path is {os.fspath(path)}; a certificate is JSON, a name such as c.json was expected.")
         farkas = None if self.certificate is None else self.certificate.dual
         run = {
             "method": self.method,

@@ -264,6 +264,8 @@ class Trace(Summarised):
 
         Raises
         ------
+        ValueError
+            If the path ends in .json, which would be taken for text.
         OSError
             If the file cannot be written.
 
@@ -280,6 +282,8 @@ class Trace(Summarised):
         >>> np.array_equal(again.W, trace.W), np.array_equal(again.loss, trace.loss)
         (True, True)
         """
+        if os.fspath(path).endswith(".json"):
+            raise ValueError(f"path is {os.fspath(path)}; a trace is arrays, a name such as t.npz was expected.")
         # The file's reader makes traces, so its module stands above this one.
         import_module("attsvm.training.saved_trace").write_trace(path, self)
 
