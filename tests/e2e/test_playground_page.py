@@ -202,6 +202,23 @@ def test_keys_move_keep_and_are_told(visit) -> None:
     assert here.page.locator("select[name=keep]").input_value() == "hand"
 
 
+@pytest.mark.parametrize("preset", ["infeasible", "classes"])
+def test_a_setting_that_is_chosen_leaves_what_was_dragged(visit, preset: str) -> None:
+    here = visit(f"preset={preset}")
+    one = here.page.locator('svg [role="button"]').last
+    one.focus()
+    here.page.keyboard.press("Shift+ArrowUp")
+    points = "points" if preset == "classes" else "tokens"
+    here.page.wait_for_function("name => location.hash.includes(name)", arg=points)
+    here.settled()
+    moved = here.state[points]
+    assert moved != PRESETS[preset]["state"][points]
+    here.page.select_option("select[name=steps]", "500")
+    here.page.wait_for_function("() => location.hash.includes('steps')")
+    here.settled()
+    assert (here.state[points], here.state["steps"]) == (moved, 500)
+
+
 def test_the_address_holds_the_state(visit) -> None:
     here = visit("preset=three-tokens")
     here.page.select_option("select[name=norm]", "max")

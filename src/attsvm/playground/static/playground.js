@@ -124,7 +124,8 @@ function render({ model, el }) {
     want(false);
   }
 
-  function change(next) {
+  function change(edit) {
+    const next = edit(state);
     const focus = root.getRootNode().activeElement?.name; // marimo puts the page into a shadow tree
     const sizes = (one) => (one.tokens ? `${one.tokens.length} ${one.tokens[0].length}` : "");
     const refit = sizes(next) !== sizes(state) || next.basins !== state.basins;
@@ -140,7 +141,7 @@ function render({ model, el }) {
   function keep(i, t) {
     const kept = Array.isArray(state.keep) ? [...state.keep] : [...picture.runs.W.kept];
     kept[i] = t;
-    change({ ...state, keep: kept });
+    change((now) => ({ ...now, keep: kept }));
   }
 
   // Whether a picture is of the same sequences and tokens, so that it can stay until the next one is there.
