@@ -104,14 +104,14 @@ def tell(line: str, stream: TextIO | None = None) -> None:
     stream : file, optional
         Default: stdout. What cannot be written goes nowhere from then on.
     """
-    stream = sys.stdout if stream is None else stream
+    target = sys.stdout if stream is None else stream
     try:
-        print(line, file=stream, flush=True)
+        print(line, file=target, flush=True)
     except BrokenPipeError:
-        discard(stream)
+        discard(target)
     except OSError as error:
-        discard(stream)
-        if stream is not sys.stderr:
+        discard(target)
+        if target is not sys.stderr:
             tell(f"attsvm: the output cannot be written: {error.strerror or error}.", sys.stderr)
 
 
