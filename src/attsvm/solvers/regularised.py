@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -36,9 +36,8 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair, recheck_pair
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.exact_pair import prove_pair
+from attsvm.solvers.common.refinement import refine
 from attsvm.solvers.common.setting import Setting, Terms
-from attsvm.solvers.frobenius.portfolio import solve_setting
-from attsvm.solvers.interior_point.general import solve_soft_general
 from attsvm.solvers.working_set import Method, TokenPricing, solve_on_working_sets
 
 LOSSES = ("hinge", "squared_hinge")
@@ -214,6 +213,7 @@ def solve_regularised(
     regularisation: Regularisation,
     control: Control,
     tol: float,
+    method: Method,
     warm_start: Solution | None,
     opening: Solution | None,
     *,
@@ -225,6 +225,8 @@ def solve_regularised(
     ----------
     control : Control
         Aiming below ``tol``.
+    method : callable
+        Solves a problem in memory in the norm.
     opening : Solution, optional
         For a hard margin: the Frobenius solution without a prior, or the proof that no W exists.
     streamed : bool
@@ -242,8 +244,8 @@ def solve_regularised(
 
     def answer(W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None) -> RegularisedSolution:
         pair = certify_pair(problem, terms, prior, W, dual)
-        if certificate is None and tol < pair.gap <= tol + pair.rounding:
-            pair = certify_pair(problem, terms, prior, W, dual, sharp=True)
+        if certificate is None and pair.gap > tol and (control.solved or pair.gap <= tol + pair.rounding):
+            pair = refine(problem, terms, W, dual, tol, partial(certify_pair, problem, terms, prior, sharp=True))
         if certificate is not None:
             status = Status.INFEASIBLE
         elif pair.gap <= tol:
@@ -280,7 +282,6 @@ def solve_regularised(
         if first.status is Status.OPTIMAL:
             return first
     control.method = ""
-    method = solve_setting if norm.euclidean else solve_soft_general
     guess = None if warm_start is None else _adapted(warm_start, terms)
     if streamed:
         # Copies of the selected token and zero queries, whose multipliers are known.
