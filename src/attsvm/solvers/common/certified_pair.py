@@ -156,7 +156,7 @@ def pair_fault(
 ) -> str | None:
     """Say what of a pair is not borne out by the same certified ``again``, or by an interval; None for nothing."""
     norm = terms.norm
-    # The pair may have been computed in floats. Multipliers were scaled and rounded since: that is part of the rounding.
+    # The pair may be of floats, and its multipliers were scaled and rounded since: that is part of the rounding.
     rounding = max(again.rounding, certify_pair(problem, terms, prior, pair.W, pair.dual).rounding)
     agreement = AGREEMENT + norm.dual_resolution
     reach = agreement * abs(pair.primal) + 0.5 * rounding * again.primal + again.resolution
