@@ -24,7 +24,6 @@ from attsvm.core.interop import to_numpy
 from attsvm.core.kernels import Stopwatch
 from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import reduce
 from attsvm.core.rounding import EPS, growth
 from attsvm.core.status import Status
 from attsvm.core.summary import one_line
@@ -37,7 +36,8 @@ from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair, re
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.exact_pair import prove_pair
 from attsvm.solvers.common.refinement import refine
-from attsvm.solvers.common.setting import Setting, Terms
+from attsvm.solvers.common.setting import Terms
+from attsvm.solvers.in_memory import solve_in_memory
 from attsvm.solvers.working_set import Method, TokenPricing, solve_on_working_sets
 
 LOSSES = ("hinge", "squared_hinge")
@@ -288,11 +288,12 @@ def solve_regularised(
         loose = TokenPricing(problem).zero()
         inner = replace(terms, rejected=terms.rejected & ~loose)
         solve_on_working_sets(problem, inner, prior, control, method, guess)
-        V, dual = control.W, control.dual
+        W = None if control.W is None else prior + control.W
+        dual = np.where(loose, terms.slope(terms.cost), 0.0) + (0.0 if control.dual is None else control.dual)
     else:
-        V, dual, loose = _in_memory(problem, terms, prior, control, method, warm_start, guess)
-    constant = np.where(loose, terms.slope(terms.cost), 0.0)
-    return answer(prior if V is None else prior + V, constant if dual is None else constant + dual)
+        start = None if warm_start is None or guess is None else (warm_start.certified.W, guess)
+        _, W, dual = solve_in_memory(problem, terms, prior, control, method, start)
+    return answer(prior if W is None else W, none if dual is None else dual)
 
 
 def _largest_price(
@@ -313,34 +314,6 @@ def _largest_price(
         loss = pair.primal / C - 0.5 * pair.objective * (pair.objective / C)
         price = 2.0 * tol * max(loss, 0.0) / reach / reach
     return float(price) if price < C else math.inf
-
-
-def _in_memory(
-    problem: SelectionProblem,
-    terms: Terms,
-    prior: np.ndarray,
-    control: Control,
-    method: Method,
-    warm_start: Solution | None,
-    guess: np.ndarray | None,
-) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray]:
-    """Solve in reduced coordinates: V (d, dz), multipliers (n, T), and rejected tokens that no W moves."""
-    norm = terms.norm
-    reduced = reduce(problem, rotate=norm.base.invariant, transform=norm.transform)
-    setting = Setting.of(reduced, terms, prior)
-    control.unit = setting.value_unit
-    start = None
-    if warm_start is not None and guess is not None:
-        start = reduced.gather(guess) * setting.unit
-        control.method = "warm start"
-        setting.report(reduced.lower(warm_start.certified.W) - setting.prior, start, control)
-    if not (control.solved or control.stopped):
-        method(setting, control, start)
-    return (
-        None if control.W is None else reduced.lift(control.W),
-        None if control.dual is None else reduced.lift_dual(control.dual) / setting.unit,
-        reduced.lift_dual(reduced.rejected & (reduced.lengths == 0.0)),
-    )
 
 
 def _adapted(before: Solution, terms: Terms) -> np.ndarray:

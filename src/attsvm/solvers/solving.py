@@ -10,7 +10,6 @@ import numpy as np
 
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import Reduced, reduce
 from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm, Shortfall, SolverMethod
 from attsvm.data.shards import ShardedProblem
@@ -19,10 +18,11 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.answers import Answers
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
-from attsvm.solvers.common.setting import Setting, Terms
+from attsvm.solvers.common.setting import Terms
 from attsvm.solvers.compiled.frobenius import solve_compiled, spared
 from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
 from attsvm.solvers.frobenius.portfolio import solve_setting
+from attsvm.solvers.in_memory import Outcome, solve_in_memory
 from attsvm.solvers.interior_point.general import solve_general
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.regularised import Regularisation, read_regularisation, solve_regularised
@@ -222,17 +222,17 @@ def solve(
     if method == "streamed" or (method is None and _large(problem)):
         certificate, W, dual = _streamed(problem, measure, control)
     else:
-        certificate, W, dual = _in_memory(problem, measure, control, method, warm_start or early)
+        before = warm_start or early
+        start = None if before is None else (before.certified.W, before.certified.dual)
+        terms, origin = Terms.hard_margin(measure, problem), np.zeros(problem.shape[2:])
+        with np.errstate(**LENIENT):
+            certificate, W, dual = solve_in_memory(problem, terms, origin, control, _choose(measure, method), start)
     if certificate is not None:
         solution = answers.infeasible(certificate, dual)
         if solution is not None:
             return solution
     late = answers.of(W, dual)
     return early if early is not None and early.gap < late.gap and late.status is not Status.INFEASIBLE else late
-
-
-# Multipliers (n, T) that may prove infeasibility, W (d, dz) and multipliers (n, T), each None where there is none.
-Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
 
 
 def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) -> Solution | None:
@@ -255,30 +255,6 @@ def _streamed(problem: SelectionProblem, measure: Norm, control: Control) -> Out
     return certificate, control.W, control.dual
 
 
-def _in_memory(
-    problem: SelectionProblem, measure: Norm, control: Control, method: str | None, warm_start: Solution | None
-) -> Outcome:
-    """Solve in reduced coordinates."""
-    base = measure.base
-    reduced = reduce(problem, rotate=base.invariant, transform=measure.transform)
-    control.unit = reduced.scale
-    certificate = None
-    empty = reduced.rejected & (reduced.lengths == 0.0)
-    if empty.any():
-        control.method = "closed form"
-        certificate = empty / empty.sum()
-    else:
-        guess = None if warm_start is None else _warm(reduced, base, warm_start, control)
-        if not (control.solved or control.stopped):
-            with np.errstate(**LENIENT):
-                certificate = _choose(measure, method)(Setting.hard_margin(reduced, base), control, guess)
-    return (
-        None if certificate is None else reduced.lift_dual(certificate),
-        None if control.W is None else reduced.lift(control.W),
-        None if control.dual is None else reduced.lift_dual(control.dual),
-    )
-
-
 def _small(problem: SelectionProblem, warm_start: Solution | None) -> bool:
     """Whether one compiled call from tokens to answer is cheaper than anything that looks at the problem first."""
     n, T, d, dz = problem.shape
@@ -299,15 +275,6 @@ def _choose(measure: Norm, method: str | None) -> Method:
         names = ", ".join(repr(name) for name in (*methods, "streamed"))
         raise ValueError(f"method is {method!r}; one of {names} was expected for the {measure.name} norm.")
     return methods[method or "auto"]
-
-
-def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Control) -> np.ndarray:
-    """Judge an earlier pair as it stands, which ends a refit, and hand its multipliers to the method."""
-    dual = reduced.gather(warm_start.certified.dual)
-    control.method = control.method or "warm start"
-    with np.errstate(**LENIENT):
-        Setting.hard_margin(reduced, measure).report(reduced.lower(warm_start.certified.W), dual, control)
-    return dual
 
 
 def _check_options(
