@@ -305,6 +305,7 @@ STIFF = {
     "power cones": ("masked", (15, 15, 20), 542, 8.0, {"C": 3089.3732321137945}, False),
     "no vertex": ("contradicted", (15, 15, 20), 286, "max", {"C": 148.5}, True),
     "a nuclear face": ("several", (30, 10, 8), 339, "nuclear", {"C": 1329.55}, True),
+    "singular to rounding": ("several", (15, 15, 20), 928, norms.KyFan(2), {"C": 30.0}, True),
     "squared hinge": ("badly_scaled", (12, 6, 6), 753, "max", {"C": 0.277, "loss": "squared_hinge"}, True),
 }
 
