@@ -201,6 +201,11 @@ class Setting:
         return replace(setting, terms=inner, loose=inner.charge(np.ones(int(empty.sum()))))
 
     @property
+    def plain(self) -> bool:
+        """Whether it is a hard margin without a prior."""
+        return self.terms.hard and not self.prior.any()
+
+    @property
     def unit(self) -> float:
         """Factor by which C and the multipliers grow in these coordinates."""
         scale = self.reduced.scale
