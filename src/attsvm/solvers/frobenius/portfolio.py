@@ -100,7 +100,7 @@ def solve_setting(
         if uncompiled and key == "interior_point":
             share = UNCOMPILED
         turns.append(Turn(name, run(setting, control, dual.copy()), share * work, 0 if key == order[0] else delay))
-    return take_turns(turns, control, partial(_ends_in_rounding, setting, control))
+    return take_turns(turns, control, lambda: _ends_in_rounding(setting, control))
 
 
 def _ends_in_rounding(setting: Setting, control: Control) -> bool:
