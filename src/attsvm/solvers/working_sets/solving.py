@@ -14,6 +14,7 @@ from attsvm.data.shards import ShardArrays, ShardedProblem
 from attsvm.proofs.certified import LENIENT
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.regularisation import Regularisation
+from attsvm.solvers.in_memory import Outcome
 from attsvm.solvers.working_sets.checkpoint import mark_of, read_checkpoint, write_checkpoint
 from attsvm.solvers.working_sets.pool import Here, Pool
 from attsvm.solvers.working_sets.pricing import unlisted
@@ -21,9 +22,6 @@ from attsvm.solvers.working_sets.primal import relative_gap
 from attsvm.solvers.working_sets.rounds import Method, Shards
 from attsvm.solvers.working_sets.solution import ShardedSolution, Supports
 from attsvm.solvers.working_sets.state import State
-
-# Multipliers (n, T) that may prove infeasibility, W (d, dz) and multipliers (n, T), each None where there is none.
-Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
 
 
 def solve_on_working_sets(
