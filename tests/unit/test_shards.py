@@ -119,6 +119,18 @@ def test_a_hinge_leaves_what_is_clearly_short_where_it_lies(
     assert max(one.working for one in solution.rounds) < 0.75 * problem.rejected.sum()
 
 
+def test_a_hinge_keeps_a_narrow_band_once_nothing_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "SAMPLE", 200)
+    problem = noisy(800, 32, 4)
+    solution = solve(cut(problem, 400), C=1.0, tol=TOL)
+    assert solution.status is Status.OPTIMAL
+    assert solution.verify()
+    sizes = [one.working for one in solution.rounds]
+    # Of a set that is larger than two first ones an eighth is kept, or a first one; a bin of the band may hold more.
+    assert max(sizes) > rounds.LARGE * 200
+    assert sizes[-1] < 0.5 * max(sizes)
+
+
 @pytest.mark.parametrize("norm", ["max", 1.5])
 def test_constraints_far_from_active_leave_though_interior_points_keep_their_multipliers_positive(
     norm: str | float,

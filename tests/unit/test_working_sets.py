@@ -11,7 +11,7 @@ from attsvm import SelectionProblem, Status, solve
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.solvers import solving
 from attsvm.solvers.working_sets import restriction
-from problems import FAMILIES
+from problems import FAMILIES, NAMED
 
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5)
 TOL = 1e-9
@@ -86,6 +86,23 @@ def test_a_warm_start_is_taken_over() -> None:
     again = solve(problem, C=1.0, method="streamed", warm_start=before)
     assert again.status is Status.OPTIMAL
     assert again.iterations < before.iterations
+
+
+def test_a_warm_start_of_a_hard_margin_begins_at_its_smallest_margins() -> None:
+    problem = make("planted", 300, 10, 5)
+    before = solve(problem, method="streamed")
+    again = solve(problem, method="streamed", warm_start=before)
+    assert again.status is Status.OPTIMAL
+    assert again.iterations < before.iterations
+
+
+@pytest.mark.parametrize("norm", ["nuclear", "spectral", "max", 1])
+@pytest.mark.parametrize("C", [1.0, 10.0])
+def test_idle_rows_of_a_soft_margin_leave_nothing_undecided(norm: str | float, C: float) -> None:
+    problem = NAMED["infeasible_with_idle_rows"]().problem
+    streamed, direct = solve(problem, norm, C=C, method="streamed"), solve(problem, norm, C=C)
+    assert streamed.status is direct.status is Status.OPTIMAL
+    assert streamed.primal == pytest.approx(direct.primal, rel=2.5 * TOL)
 
 
 def test_other_methods_are_refused_with_C() -> None:
