@@ -8,6 +8,7 @@ from attsvm.core.norms import NUCLEAR, nuclear, spectral
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
+from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.first_order import FirstOrder
 from attsvm.solvers.nuclear.portfolio import METHODS
 from attsvm.solvers.nuclear.pursuit import pursue
@@ -20,10 +21,10 @@ def draw(family: str, size: tuple[int, int, int], seed: int) -> SelectionProblem
 
 def begin(problem: SelectionProblem) -> tuple[Reduced, FirstOrder]:
     reduced = reduce(problem)
-    opening = open_with_frobenius(reduced, Control(-1.0), NUCLEAR)  # a goal that no gap meets
-    assert opening.W is not None
+    opening = open_with_frobenius(Setting.hard_margin(reduced, NUCLEAR), Control(-1.0))  # a goal that no gap meets
+    assert opening.V is not None
     assert opening.dual is not None
-    return reduced, FirstOrder(reduced, reduced.rejected | reduced.tied, opening.W, opening.dual)
+    return reduced, FirstOrder(reduced, reduced.rejected | reduced.tied, opening.V, opening.dual)
 
 
 def certified_gap(reduced: Reduced, method: FirstOrder) -> float:
@@ -71,11 +72,11 @@ def test_norm_of_the_operator_is_bounded_from_above() -> None:
 
 def test_joining_constraints_keep_the_progress() -> None:
     reduced = reduce(draw("planted", (12, 6, 6), 7))
-    opening = open_with_frobenius(reduced, Control(-1.0), NUCLEAR)  # a goal that no gap meets
-    assert opening.W is not None
+    opening = open_with_frobenius(Setting.hard_margin(reduced, NUCLEAR), Control(-1.0))  # a goal that no gap meets
+    assert opening.V is not None
     assert opening.dual is not None
     few = opening.dual > 0
-    method = FirstOrder(reduced, few, opening.W, opening.dual)
+    method = FirstOrder(reduced, few, opening.V, opening.dual)
     method.advance(1e-3, 20_000)
     before = method.W.copy()
     method.extend(reduced.rejected & ~few)
