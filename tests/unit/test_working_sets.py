@@ -93,7 +93,7 @@ def test_a_warm_start_is_taken_over() -> None:
 
 def test_other_methods_are_refused_with_C() -> None:
     with pytest.raises(
-        ValueError, match=r"^method is 'interior_point'; None or 'streamed' was expected with C or prior\.$"
+        ValueError, match=r"^method is 'interior_point'; None, 'auto' or 'streamed' was expected with C or prior\.$"
     ):
         solve(make("published", 5, 4, 3), C=1.0, method="interior_point")
 
