@@ -260,7 +260,7 @@ def test_solve_takes_what_python_takes(tmp_path: Path, capsys: pytest.CaptureFix
     assert printed("--prior", hard)["objective"] < 1e-6
     assert main(["solve", str(source), "--prior", str(hard)]) == 0
     assert "distance" in capsys.readouterr().out
-    priced = printed("--exact", "--C", 0.1)
+    priced = printed("--exact", "--C", 0.1, "--method", "auto")
     assert priced["exact"]["proven"] is True
     assert priced["primal"] == pytest.approx(attsvm.solve(built, C=0.1).primal, rel=2e-9)  # two gaps of 1e-9
     assert main(["solve", str(source), "--exact", "--C", "0.1"]) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from attsvm.core.rounding import EPS
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified, certify
 from attsvm.solution.solution import UnsolvedError
+from attsvm.study.spectrum import certified_rank
 from problems import FAMILIES, NAMED, single
 
 
@@ -258,3 +260,13 @@ def test_bounds_and_gap_are_those_of_w_and_the_multipliers(norm: str | float) ->
     assert solution.verify()
     assert solution.verify(exact=True).method.startswith("exact integers")
     assert solution.verify().method.startswith("floats")
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "max", 3])
+@pytest.mark.parametrize("scale", [1e200, 1e-200])
+def test_support_and_rank_do_not_depend_on_the_size_of_tokens(norm: Any, scale: float) -> None:
+    random = np.random.default_rng(0)
+    tokens, queries = random.normal(size=(4, 3, 5)), random.normal(size=(4, 5))
+    near, far = (solve(SelectionProblem(tokens * size, queries, [0, 1, 2, 0]), norm) for size in (1.0, scale))
+    np.testing.assert_array_equal(near.support, far.support)
+    assert (near.rank, certified_rank(near)) == (far.rank, certified_rank(far))

@@ -107,6 +107,6 @@ def test_idle_rows_of_a_soft_margin_leave_nothing_undecided(norm: str | float, C
 
 def test_other_methods_are_refused_with_C() -> None:
     with pytest.raises(
-        ValueError, match=r"^method is 'interior_point'; None or 'streamed' was expected with C or prior\.$"
+        ValueError, match=r"^method is 'interior_point'; None, 'auto' or 'streamed' was expected with C or prior\.$"
     ):
         solve(make("published", 5, 4, 3), C=1.0, method="interior_point")

@@ -8,6 +8,7 @@ import numpy as np
 
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.rounding import row_lengths
 from attsvm.core.status import Status
 from attsvm.core.summary import BAD, GOOD, UNSURE, Summary, counted, histogram
 from attsvm.proofs.proof import interval_statement
@@ -30,8 +31,16 @@ def constraint_lengths(problem: SelectionProblem, q: float = 2.0) -> np.ndarray:
     """Return the l_q length of each token difference times that of its query, (n, T)."""
     lengths = np.empty(problem.mask.shape)
     for rows, delta in problem.differences():
-        lengths[rows] = np.linalg.norm(delta, ord=q, axis=2)
-    return lengths * np.linalg.norm(problem.queries, ord=q, axis=1)[:, None]
+        lengths[rows] = _lengths(delta, q)
+    return lengths * _lengths(problem.queries, q)[:, None]
+
+
+def _lengths(rows: np.ndarray, q: float) -> np.ndarray:
+    """Return l_q lengths along the last axis, of numbers of any size."""
+    if q == 2.0:
+        return row_lengths(rows)
+    top = float(np.abs(rows).max(initial=0.0)) or 1.0
+    return top * np.linalg.norm(rows / top, ord=q, axis=-1)
 
 
 def constraint_table(solution: Solution) -> dict[str, Any]:

@@ -197,8 +197,8 @@ def solve(
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
     regularisation = read_regularisation(problem.shape, C, loss, prior)
     if regularisation is not None:
-        if method not in (None, "streamed"):
-            raise ValueError(f"method is {method!r}; None or 'streamed' was expected with C or prior.")
+        if method not in (None, "auto", "streamed"):
+            raise ValueError(f"method is {method!r}; None, 'auto' or 'streamed' was expected with C or prior.")
         opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit, method=method)
         streamed, inner = method == "streamed" or _large(problem), _choose(measure, None)
         with np.errstate(**LENIENT):

@@ -21,6 +21,6 @@ def certified_rank(solution: Solution) -> int:
     no more than that (Weyl). For the nuclear norm the same number is an estimate. An absolute cut at 1e-7, as in the
     published code, counts the noise of a solver that is only accurate to 1e-5.
     """
-    values = np.linalg.svd(np.asarray(solution.W, dtype=float), compute_uv=False)
+    values = singular_values(solution.W)
     error = float(np.linalg.norm(values)) * np.sqrt(2 * max(solution.gap, 4 * EPS))
     return int((values > error).sum())
