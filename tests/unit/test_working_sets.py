@@ -105,6 +105,13 @@ def test_idle_rows_of_a_soft_margin_leave_nothing_undecided(norm: str | float, C
     assert streamed.primal == pytest.approx(direct.primal, rel=2.5 * TOL)
 
 
+@pytest.mark.parametrize("options", [{}, {"C": 1.0}])
+def test_lengths_beyond_the_range_of_floats_are_undecided(options: dict[str, Any]) -> None:
+    given = make("planted", 20, 5, 4)
+    problem = SelectionProblem(1e200 * given.tokens, 1e200 * given.queries, given.reference)
+    assert solve(problem, method="streamed", **options).status is Status.UNDECIDED
+
+
 def test_other_methods_are_refused_with_C() -> None:
     with pytest.raises(
         ValueError, match=r"^method is 'interior_point'; None, 'auto' or 'streamed' was expected with C or prior\.$"

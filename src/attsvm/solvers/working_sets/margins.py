@@ -115,8 +115,8 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
             fixed = kinds[reference][:, None] == kinds
             longest = row_lengths(queries) * (1 + gamma(dz + 8))
             lengths = (word_lengths[reference][:, None] + word_lengths) * longest[:, None] * (1 + gamma(8))
-        if not np.isfinite(lengths).all():
-            raise ValueError("tokens has NaN or infinity, or numbers whose squares are; finite numbers were expected.")
+        if not (np.isfinite(lengths).all() or np.isfinite(tokens).all()):
+            raise ValueError("tokens has NaN or infinity; finite numbers were expected.")
         tied = selection.copy()
         tied[own, reference] = False
         fixed |= ~queries.any(axis=1, keepdims=True)
