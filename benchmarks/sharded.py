@@ -31,7 +31,7 @@ from instances import Instance, planted, write
 
 from attsvm import ShardedProblem, solve
 from attsvm.solvers.common.control import IterationState
-from attsvm.solvers.sharded.pricing import Request, price
+from attsvm.solvers.working_sets.pricing import Request, price
 
 # The sizes that are fixed while one grows; then what each of them grows through.
 BASE = {"n": 2000, "T": 16, "d": 10}

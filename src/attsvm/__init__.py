@@ -10,7 +10,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "SelectionProblem": "attsvm.core.problem",
     "ShardedProblem": "attsvm.data.shards",
-    "ShardedSolution": "attsvm.solvers.sharded.solution",
+    "ShardedSolution": "attsvm.solvers.working_sets.solution",
     "Solution": "attsvm.solution.solution",
     "Status": "attsvm.core.status",
     "UnsolvedError": "attsvm.solution.unsolved",
@@ -94,9 +94,9 @@ if TYPE_CHECKING:
     from attsvm.solution.unsolved import UnsolvedError
     from attsvm.solvers.batching import solve_batch
     from attsvm.solvers.problem_batch import BatchSolution, ProblemBatch
-    from attsvm.solvers.sharded.solution import ShardedSolution
     from attsvm.solvers.soft_margin_path import soft_margin_path
     from attsvm.solvers.solving import solve
+    from attsvm.solvers.working_sets.solution import ShardedSolution
     from attsvm.theory.diagnosis import Diagnosis, diagnose
     from attsvm.theory.equivalence import svm_equivalent
     from attsvm.theory.margin_report import MarginReport, margin_report

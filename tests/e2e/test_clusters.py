@@ -20,7 +20,7 @@ from attsvm.core import cluster as dask_cluster
 from attsvm.core.cluster import ClusterLost
 from attsvm.experiments import registry
 from attsvm.experiments.store import Store
-from attsvm.solvers.sharded import rounds
+from attsvm.solvers.working_sets import rounds
 from problems import FAMILIES
 
 TESTS = Path(__file__).parents[1]

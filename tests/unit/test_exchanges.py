@@ -8,7 +8,7 @@ import pytest
 from attsvm import ShardedProblem, Status, solve
 from attsvm.solvers.frobenius import gram_active_set, portfolio
 from attsvm.solvers.frobenius.active_set import PassiveSet, exchange_by_gram, exchange_dependent
-from attsvm.solvers.sharded import rounds
+from attsvm.solvers.working_sets import rounds
 from problems import FAMILIES
 
 TOL = 1e-9

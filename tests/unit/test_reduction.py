@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -130,22 +128,6 @@ def test_the_scale_stays_in_the_range_of_floats(scale: float) -> None:
     assert (reduced.scale < 1e-300) if scale < 1 else (reduced.scale > 1e300)
 
 
-def test_a_working_set_leaves_the_rest_out() -> None:
-    problem = FAMILIES["masked"].make(np.random.default_rng(3), 8, 6, 4)
-    working = np.random.default_rng(4).random(problem.mask.shape) < 0.4
-    working[2] = False
-    reduced = reduce(problem, working=working)
-    everywhere = np.ones(reduced.rejected.shape)
-    np.testing.assert_array_equal(scattered(problem, reduced, everywhere) != 0, problem.constrained & working)
-    assert 2 not in reduced.rows
-    W = np.random.default_rng(5).standard_normal(reduced.shape)
-    np.testing.assert_allclose(
-        scattered(problem, reduced, reduced.apply(W)),
-        np.where(working, problem.apply(reduced.lift(W)), 0.0),
-        rtol=0, atol=CLOSE,
-    )  # fmt: skip
-
-
 def test_blocks_of_tokens_are_put_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens are read a few queries at a time; queries without constraint lie between."""
     problem = FAMILIES["masked"].make(np.random.default_rng(6), 9, 5, 4)
@@ -230,44 +212,7 @@ def test_the_rounding_of_a_tie_is_that_of_its_length() -> None:
         assert (reduced.feasible_margin(W, margins) > 0) == holds
 
 
-# --- tokens that share one constraint, and products of constraints ---
-
-
-def grouped() -> tuple[SelectionProblem, Reduced]:
-    """One query of three tokens in two groups, one of a group and a token by itself, read off as they are."""
-    problem = SelectionProblem(np.random.default_rng(8).standard_normal((2, 5, 3)), np.eye(2), [0, 0])
-    groups = np.array([[0, 1, 1, 2, 2], [0, 0, 1, 1, 1]])
-    first = np.array([[False, True, False, True, False], [False, True, True, False, False]])
-    return problem, replace(reduce(problem, working=first), groups=groups)
-
-
-def test_members_of_a_group_share_what_its_first_is_given_and_add_up_to_it() -> None:
-    problem, reduced = grouped()
-    dual = np.where(reduced.rejected, np.array([[3.0, 5.0], [7.0, 9.0]]), 0.0)
-    np.testing.assert_array_equal(reduced.lift_dual(dual), [[0.0, 3.0, 3.0, 5.0, 5.0], [0.0, 7.0, 9.0, 9.0, 9.0]])
-    values = np.arange(10.0).reshape(2, 5)
-    np.testing.assert_array_equal(reduced.gather_sums(values), [[1.0 + 2.0, 3.0 + 4.0], [6.0, 7.0 + 8.0 + 9.0]])
-    plain = reduce(problem)
-    np.testing.assert_array_equal(plain.gather_sums(values), plain.gather(values))
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 9])
-def test_a_group_outside_the_working_set_enters_as_the_sum_of_its_tokens(
-    monkeypatch: pytest.MonkeyPatch, chunk: int
-) -> None:
-    """However many queries are read at a time: three of them, of which the middle one has no group."""
-    problem = SelectionProblem(np.random.default_rng(9).standard_normal((3, 4, 3)), np.eye(3), [0, 0, 0])
-    groups = np.array([[0, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1]])
-    working = np.array([[False, True, False, False], [False, False, True, False], [False, False, True, False]])
-    monkeypatch.setattr(problem_module, "rows_in_chunk", lambda size: chunk)
-    reduced = reduce(problem, rotate=False, working=working, groups=groups)
-    delta = problem.tokens[:, :1] - problem.tokens
-    expected = [[delta[0, 1], delta[0, 2] + delta[0, 3]], [delta[1, 2]], [delta[2, 1] + delta[2, 3], delta[2, 2]]]
-    W = np.random.default_rng(10).standard_normal(reduced.shape)
-    margins = [[row @ reduced.lift(W)[:, i] for row in rows] for i, rows in enumerate(expected)]
-    applied = reduced.apply(W)
-    for i, own in enumerate(margins):
-        np.testing.assert_allclose(applied[i][reduced.rejected[i]], own, rtol=0, atol=CLOSE)
+# --- products of constraints ---
 
 
 def test_products_of_constraints_are_those_of_their_rows() -> None:

@@ -24,10 +24,10 @@ from attsvm.core.cluster import ClusterLost, quiet
 from attsvm.data import shards as shards_module
 from attsvm.data.shards import ShardFile
 from attsvm.solvers.frobenius import gram_active_set, portfolio
-from attsvm.solvers.sharded import rounds
-from attsvm.solvers.sharded.margins import blocks
-from attsvm.solvers.sharded.pool import OnCluster
-from attsvm.solvers.sharded.pricing import Request, merged, price
+from attsvm.solvers.working_sets import rounds
+from attsvm.solvers.working_sets.margins import blocks
+from attsvm.solvers.working_sets.pool import OnCluster
+from attsvm.solvers.working_sets.pricing import Request, merged, price
 from problems import FAMILIES, NAMED
 
 TOL = 1e-9
@@ -117,6 +117,18 @@ def test_a_hinge_leaves_what_is_clearly_short_where_it_lies(
     assert solution.primal == pytest.approx(whole.primal, rel=2.5e-6)
     assert solution.supports.settled > 0
     assert max(one.working for one in solution.rounds) < 0.75 * problem.rejected.sum()
+
+
+def test_a_hinge_keeps_a_narrow_band_once_nothing_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "SAMPLE", 200)
+    problem = noisy(800, 32, 4)
+    solution = solve(cut(problem, 400), C=1.0, tol=TOL)
+    assert solution.status is Status.OPTIMAL
+    assert solution.verify()
+    sizes = [one.working for one in solution.rounds]
+    # Of a set that is larger than two first ones an eighth is kept, or a first one; a bin of the band may hold more.
+    assert max(sizes) > rounds.LARGE * 200
+    assert sizes[-1] < 0.5 * max(sizes)
 
 
 @pytest.mark.parametrize("norm", ["max", 1.5])
@@ -237,7 +249,7 @@ def test_as_many_active_constraints_as_entries_end_by_exchanges(name: str, monke
     monkeypatch.setattr(gram_active_set, "NEARLY_SQUARE", 0.5)
     problem = make(name, *{"planted": (300, 12, 21), "several": (60, 8, 21)}[name])
     solution = solve(cut(problem, 100))
-    assert solution.method == "shards (active set)"
+    assert solution.method == "working sets (active set)"
     assert solution.status is Status.OPTIMAL
     assert solution.verify()
     whole = solve(problem, method="interior_point")

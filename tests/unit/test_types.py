@@ -7,7 +7,7 @@ import attsvm
 from attsvm.core import types
 from attsvm.core.norms.lookup import NAMED
 from attsvm.nn.losses import _NAMED as LOSSES
-from attsvm.solvers.regularised import LOSSES as SHORTFALLS
+from attsvm.solvers.common.regularisation import LOSSES as SHORTFALLS
 from attsvm.solvers.solving import METHODS
 from attsvm.training import OPTIMIZERS
 from attsvm.training.schedule import _NAMED as SCHEDULES

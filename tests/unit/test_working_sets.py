@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Status, solve
-from attsvm.core.norms import FROBENIUS
 from attsvm.core.reduction import Reduced, reduce
-from attsvm.solvers import solving, working_set
-from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.setting import Setting, Terms
-from problems import FAMILIES
+from attsvm.solvers import solving
+from attsvm.solvers.working_sets import restriction
+from problems import FAMILIES, NAMED
 
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5)
 TOL = 1e-9
@@ -75,7 +72,7 @@ def test_restrictions_stay_small_where_nearly_every_token_has_a_loss(
         sizes.append(reduced.delta.size)
         return reduced
 
-    monkeypatch.setattr(working_set, "reduce", measured)
+    monkeypatch.setattr(restriction, "reduce", measured)
     solution = solve(problem, norm, C=C, method="streamed", tol=1e-6)
     assert solution.status is Status.OPTIMAL
     assert np.count_nonzero(solution.dual) > 0.5 * problem.rejected.sum()
@@ -91,33 +88,25 @@ def test_a_warm_start_is_taken_over() -> None:
     assert again.iterations < before.iterations
 
 
+def test_a_warm_start_of_a_hard_margin_begins_at_its_smallest_margins() -> None:
+    problem = make("planted", 300, 10, 5)
+    before = solve(problem, method="streamed")
+    again = solve(problem, method="streamed", warm_start=before)
+    assert again.status is Status.OPTIMAL
+    assert again.iterations < before.iterations
+
+
+@pytest.mark.parametrize("norm", ["nuclear", "spectral", "max", 1])
+@pytest.mark.parametrize("C", [1.0, 10.0])
+def test_idle_rows_of_a_soft_margin_leave_nothing_undecided(norm: str | float, C: float) -> None:
+    problem = NAMED["infeasible_with_idle_rows"]().problem
+    streamed, direct = solve(problem, norm, C=C, method="streamed"), solve(problem, norm, C=C)
+    assert streamed.status is direct.status is Status.OPTIMAL
+    assert streamed.primal == pytest.approx(direct.primal, rel=2.5 * TOL)
+
+
 def test_other_methods_are_refused_with_C() -> None:
     with pytest.raises(
         ValueError, match=r"^method is 'interior_point'; None, 'auto' or 'streamed' was expected with C or prior\.$"
     ):
         solve(make("published", 5, 4, 3), C=1.0, method="interior_point")
-
-
-def test_a_group_is_the_sum_of_its_constraints_with_one_multiplier() -> None:
-    problem = make("several", 6, 8, 5)
-    rng = np.random.default_rng(0)
-    groups = np.where(problem.rejected, rng.integers(3, size=problem.mask.shape), 0)
-    reduced = reduce(problem, working=problem.constrained & (groups == 0), groups=groups)
-    W = rng.standard_normal(reduced.shape)
-    dual = rng.random(reduced.rejected.shape) * reduced.rejected
-    lifted = reduced.lift_dual(dual)
-    for i, row in enumerate(groups):
-        assert all(len(np.unique(lifted[i, row == number])) <= 1 for number in (1, 2))
-    # <A(W), lam> = <W, A^T lam> in both coordinates.
-    np.testing.assert_allclose(
-        (reduced.apply(W) * dual).sum(), (problem.apply(reduced.lift(W)) * lifted).sum(), rtol=1e-12
-    )
-    terms = replace(Terms.hard_margin(FROBENIUS, problem), squared=True, upper=3.0)
-    setting = Setting.of(reduced, terms, np.zeros(problem.shape[2:]))
-    # A bound of the restriction is one of the whole problem.
-    low = setting.terms.bound(setting.terms.clip(dual), reduced.adjoint(setting.terms.clip(dual)))[1]
-    whole = solve(problem, C=3.0)
-    assert low / setting.value_unit <= whole.primal
-    control = Control(1e-6)
-    setting.report(W, dual, control)
-    assert control.state.lower_bound / setting.value_unit <= whole.primal

@@ -18,8 +18,8 @@ from attsvm.core.status import Status
 from attsvm.core.summary import counted
 from attsvm.data.npz import read_arrays, write_arrays
 from attsvm.solvers.common.control import IterationState
-from attsvm.solvers.sharded.solution import ShardedSolution
 from attsvm.solvers.solving import solve as solve_problem
+from attsvm.solvers.working_sets.solution import ShardedSolution
 from attsvm.study.words import small_text
 
 CODES = {Status.OPTIMAL: Exit.DONE, Status.INFEASIBLE: Exit.INFEASIBLE, Status.CANCELLED: Exit.INTERRUPTED}

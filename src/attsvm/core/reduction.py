@@ -8,7 +8,6 @@ without constraints are dropped, and so are ties that follow from others where t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -59,8 +58,6 @@ class Reduced:
         (n, T) of the original problem.
     transform : tuple
         L (d, d) and R (dz, dz), None for the identity: before all else W there was written L X R^T.
-    groups : ndarray of int, shape of ``size``, or None
-        Tokens with the same positive number enter as one sum a query, in the place of the first, with one multiplier.
     """
 
     delta: np.ndarray
@@ -74,7 +71,6 @@ class Reduced:
     scale: float
     size: tuple[int, int]
     transform: Transform = (None, None)
-    groups: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -133,21 +129,11 @@ class Reduced:
         """Scatter values (rows, T) to the original queries and tokens, zero elsewhere."""
         out = np.zeros(self.size, dtype=dual.dtype)
         out[self.rows[:, None], self.columns] = dual
-        for members, first in _groups(self.groups):
-            out = np.where(members, np.take_along_axis(out, first[:, None], axis=1), out)
         return out
 
     def gather(self, values: np.ndarray) -> np.ndarray:
         """Pick this problem's entries of an array over the original queries and tokens; zero where unconstrained."""
         return np.where(self.rejected | self.tied, values[self.rows[:, None], self.columns], 0)
-
-    def gather_sums(self, values: np.ndarray) -> np.ndarray:
-        """Pick entries likewise, but sums over the tokens of a group."""
-        sums = values.copy()
-        for members, first in _groups(self.groups):
-            rows = np.flatnonzero(members.any(axis=1))
-            sums[rows, first[rows]] = values[rows].sum(axis=1, where=members[rows])
-        return self.gather(sums)
 
     def lower(self, W: np.ndarray) -> np.ndarray:
         """Project W (d, dz) of the original coordinates into these, (p, r)."""
@@ -166,9 +152,7 @@ def reduce(
     problem: SelectionProblem,
     *,
     rotate: bool = True,
-    working: np.ndarray | None = None,
     transform: Transform = (None, None),
-    groups: np.ndarray | None = None,
 ) -> Reduced:
     """Reduce a problem to the span of its token differences and queries.
 
@@ -178,20 +162,10 @@ def reduce(
         With at least one constraint.
     rotate : bool
         False keeps the original axes (for norms that depend on them) and only scales.
-    working : ndarray of bool, shape (n, T), optional
-        Leave the other constraints out.
     transform : tuple of two ndarray or None
         L (d, d) and R (dz, dz): solve for X with W = L X R^T.
-    groups : ndarray of int, shape (n, T), optional
-        Rejected tokens outside ``working`` that enter as one constraint, the sum of theirs, for each query and positive
-        number.
     """
     constrained = problem.constrained
-    if working is not None:
-        constrained = constrained & working
-    for members, first in _groups(groups):
-        constrained = constrained.copy()
-        constrained[np.arange(len(first)), first] |= members.any(axis=1)
     rows = np.flatnonzero(constrained.any(axis=1))
     count = int(constrained.sum(axis=1).max())
     columns = np.argsort(~constrained[rows], axis=1, kind="stable")[:, :count]  # (rows, T)
@@ -202,10 +176,6 @@ def reduce(
         here = slice(start, start + int(constrained[block].any(axis=1).sum()))
         flat = (rows[here] - block.start)[:, None] * T + columns[here]
         np.take(part.reshape(-1, part.shape[2]), flat, axis=0, out=delta[here])
-        for members, first in _groups(None if groups is None else groups[block]):
-            inside = rows[here] - block.start
-            k, place = np.nonzero((columns[here] == first[inside, None]) & members[inside, first[inside]][:, None])
-            delta[start + k, place] = np.einsum("kt,ktd->kd", members[inside[k]], part[inside[k]])
         start = here.stop
     delta[~present] = 0.0
     queries = problem.queries[rows]
@@ -237,7 +207,6 @@ def reduce(
         scale=min(max(token_scale * query_scale, SMALLEST), LARGEST),
         size=problem.mask.shape,
         transform=transform,
-        groups=groups,
     )
     many = np.count_nonzero(reduced.tied) > np.prod(reduced.shape)
     return replace(reduced, tied=_independent_ties(reduced)) if many else reduced
@@ -253,13 +222,6 @@ def _independent_ties(reduced: Reduced) -> np.ndarray:
     tied = np.zeros_like(reduced.tied)
     tied[rows[first], columns[first]] = True
     return tied
-
-
-def _groups(groups: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the members (n, T) of every group and the first of each query's, (n,)."""
-    for number in range(1, 1 + int(0 if groups is None else groups.max(initial=0))):
-        members = groups == number
-        yield members, members.argmax(axis=1)
 
 
 def constraint_rows(delta: np.ndarray, queries: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting, Terms
-from attsvm.solvers.working_set import Method
+from attsvm.solvers.working_sets.rounds import Method
 
 # Multipliers (n, T) that may prove infeasibility, W (d, dz) and multipliers (n, T), each None where there is none.
 Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]

@@ -13,14 +13,13 @@ coordinates.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from attsvm.core.error_free import UNIT
-from attsvm.core.interop import to_numpy
 from attsvm.core.kernels import Stopwatch
 from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
@@ -28,7 +27,6 @@ from attsvm.core.rounding import EPS, growth
 from attsvm.core.status import Status
 from attsvm.core.summary import counted, one_line
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.proof import Proof
 from attsvm.solution.certificate_file import Asked
 from attsvm.solution.solution import Solution
@@ -36,81 +34,11 @@ from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair, re
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.exact_pair import prove_pair
 from attsvm.solvers.common.refinement import refine
+from attsvm.solvers.common.regularisation import PLAIN, Regularisation
 from attsvm.solvers.common.setting import Terms
 from attsvm.solvers.in_memory import solve_in_memory
-from attsvm.solvers.working_set import Method, TokenPricing, solve_on_working_sets
-
-LOSSES = ("hinge", "squared_hinge")
-
-
-@dataclass(frozen=True)
-class Regularisation:
-    """What is asked for beside the norm.
-
-    Attributes
-    ----------
-    C : float or None
-        Price of a unit of loss; None for the hard margin.
-    loss : str
-        One of :data:`LOSSES`.
-    prior : ndarray, shape (d, dz), or None
-        The W0 to stay near; None for zero.
-    """
-
-    C: float | None
-    loss: str
-    prior: np.ndarray | None
-
-    def terms(self, problem: SelectionProblem, norm: Norm) -> Terms:
-        """Write the objective in the original coordinates."""
-        cost = np.where(problem.rejected, 1.0, 0.0)
-        if self.prior is not None:
-            with np.errstate(**LENIENT):
-                cost = cost - problem.apply(self.prior)
-        hard, hinge = self.C is None, self.loss == "hinge"
-        return Terms(
-            norm=norm,
-            squared=norm.euclidean and not hard,
-            rejected=problem.rejected,
-            tied=problem.tied,
-            cost=cost,
-            upper=np.inf if self.C is None or not hinge else self.C,
-            shift=0.0 if self.C is None or hinge else 0.5 / self.C,
-        )
-
-
-def read_regularisation(shape: tuple[int, int, int, int], C: Any, loss: Any, prior: Any) -> Regularisation | None:
-    """Check the arguments of :func:`attsvm.solve` that this module serves.
-
-    Returns
-    -------
-    Regularisation or None
-        None when neither C nor a prior is given: the plain hard margin.
-
-    Raises
-    ------
-    ValueError
-        One sentence that names the argument and what was expected.
-    """
-    if loss not in LOSSES:
-        raise ValueError(f"loss is {loss!r}; one of {', '.join(map(repr, LOSSES))} was expected.")
-    if C is None and prior is None:
-        return None
-    if C is not None:
-        number = isinstance(C, (int, float, np.integer, np.floating)) and not isinstance(C, bool)
-        if not number or not 0 < C < math.inf:
-            raise ValueError(f"C is {C!r}; a positive, finite number, or None for the hard margin, was expected.")
-        C = float(C)
-    if prior is not None:
-        _, _, d, dz = shape
-        matrix = to_numpy("prior", prior).astype(np.float64)
-        if matrix.shape != (d, dz):
-            raise ValueError(f"prior has shape {matrix.shape}; (d, dz) = {(d, dz)} was expected.")
-        if not np.isfinite(matrix).all():
-            raise ValueError(f"prior of shape {matrix.shape} has NaN or infinity; finite numbers were expected.")
-        matrix.setflags(write=False)
-        prior = matrix
-    return Regularisation(C, loss, prior)
+from attsvm.solvers.working_sets.rounds import Method
+from attsvm.solvers.working_sets.solving import solve_on_working_sets
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,7 +61,7 @@ class RegularisedSolution(Solution):
     True
     """
 
-    regularisation: Regularisation = Regularisation(None, "hinge", None)
+    regularisation: Regularisation = PLAIN
 
     @property
     def _pair(self) -> CertifiedPair:
@@ -283,15 +211,10 @@ def solve_regularised(
             return first
     control.method = ""
     guess = None if warm_start is None else _adapted(warm_start, terms)
+    start = None if warm_start is None or guess is None else (warm_start.certified.W, guess)
     if streamed:
-        # Copies of the selected token and zero queries, whose multipliers are known.
-        loose = TokenPricing(problem).zero()
-        inner = replace(terms, rejected=terms.rejected & ~loose)
-        solve_on_working_sets(problem, inner, prior, control, method, guess)
-        W = None if control.W is None else prior + control.W
-        dual = np.where(loose, terms.slope(terms.cost), 0.0) + (0.0 if control.dual is None else control.dual)
+        _, W, dual = solve_on_working_sets(problem, norm, regularisation, control, method, start)
     else:
-        start = None if warm_start is None or guess is None else (warm_start.certified.W, guess)
         _, W, dual = solve_in_memory(problem, terms, prior, control, method, start)
     return answer(prior if W is None else W, none if dual is None else dual)
 

@@ -14,7 +14,8 @@ from attsvm.solution.certificate_file import read_certificate, read_data
 from attsvm.solution.certificate_norms import read_norm, read_table
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.certified_pair import certify_pair
-from attsvm.solvers.regularised import Regularisation, RegularisedSolution
+from attsvm.solvers.common.regularisation import Regularisation
+from attsvm.solvers.regularised import RegularisedSolution
 
 
 def load_solution(path: str | os.PathLike[str]) -> Solution:

@@ -18,14 +18,15 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.answers import Answers
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
+from attsvm.solvers.common.regularisation import PLAIN, read_regularisation
 from attsvm.solvers.common.setting import Terms
 from attsvm.solvers.compiled.frobenius import solve_compiled, spared
 from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
 from attsvm.solvers.frobenius.portfolio import solve_setting
-from attsvm.solvers.in_memory import Outcome, solve_in_memory
+from attsvm.solvers.in_memory import solve_in_memory
 from attsvm.solvers.interior_point.general import solve_general
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
-from attsvm.solvers.regularised import Regularisation, read_regularisation, solve_regularised
+from attsvm.solvers.regularised import solve_regularised
 from attsvm.solvers.schedule import (
     FEW_ENTRIES,
     GRAM_LIMIT,
@@ -34,10 +35,10 @@ from attsvm.solvers.schedule import (
     STREAM_BYTES,
     WARM,
 )
-from attsvm.solvers.sharded.pool import pool_of
-from attsvm.solvers.sharded.solution import ShardedSolution
-from attsvm.solvers.sharded.solving import solve_shards
-from attsvm.solvers.working_set import Method, solve_on_working_sets
+from attsvm.solvers.working_sets.pool import pool_of
+from attsvm.solvers.working_sets.rounds import Method
+from attsvm.solvers.working_sets.solution import ShardedSolution
+from attsvm.solvers.working_sets.solving import solve_on_working_sets, solve_shards
 
 METHODS: dict[Norm, dict[str, Method]] = {
     FROBENIUS: {"auto": solve_setting, **{key: partial(solve_setting, method=key) for key in FROBENIUS_METHODS}},
@@ -178,7 +179,7 @@ def solve(
         if method is not None or warm_start is not None:
             raise ValueError("method and warm_start are for problems in memory; neither was expected with shards.")
         control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
-        regularisation = read_regularisation(problem.shape, C, loss, prior) or Regularisation(None, loss, None)
+        regularisation = read_regularisation(problem.shape, C, loss, prior) or PLAIN
         with pool_of(problem, scheduler, workers) as pool:
             inner = _choose(measure, None)
             return solve_shards(problem, measure, regularisation, control, tol, inner, pool, checkpoint)
@@ -219,11 +220,12 @@ def solve(
         solution = answers.infeasible(opposed)
         if solution is not None:
             return solution
+    before = warm_start or early
+    start = None if before is None else (before.certified.W, before.certified.dual)
     if method == "streamed" or (method is None and _large(problem)):
-        certificate, W, dual = _streamed(problem, measure, control)
+        inner = _choose(measure, None)
+        certificate, W, dual = solve_on_working_sets(problem, measure, PLAIN, control, inner, start)
     else:
-        before = warm_start or early
-        start = None if before is None else (before.certified.W, before.certified.dual)
         terms, origin = Terms.hard_margin(measure, problem), np.zeros(problem.shape[2:])
         with np.errstate(**LENIENT):
             certificate, W, dual = solve_in_memory(problem, terms, origin, control, _choose(measure, method), start)
@@ -245,14 +247,6 @@ def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) 
         return None
     # Only as good as the last bit of these multipliers; the other methods correct theirs.
     return answers.infeasible(dual / dual[problem.rejected].sum(), dual, exact=True)
-
-
-def _streamed(problem: SelectionProblem, measure: Norm, control: Control) -> Outcome:
-    """Solve on working sets of constraints, reading the tokens where they lie."""
-    terms = Terms.hard_margin(measure, problem)
-    with np.errstate(**LENIENT):
-        certificate = solve_on_working_sets(problem, terms, None, control, _choose(measure, None))
-    return certificate, control.W, control.dual
 
 
 def _small(problem: SelectionProblem, warm_start: Solution | None) -> bool:

@@ -181,17 +181,16 @@ class Setting:
     def of(cls, reduced: Reduced, terms: Terms, prior: np.ndarray) -> Setting:
         """Write terms and a prior (d, dz) of the original coordinates in reduced ones.
 
-        Rejected tokens whose margin is zero under every W are left out, as are those outside ``terms.rejected``.
+        Rejected tokens whose margin is zero under every W are left out.
         """
-        inequalities = reduced.rejected & reduced.gather(terms.rejected).astype(bool)
-        empty = inequalities & (reduced.lengths == 0.0)
-        rejected = inequalities & ~empty
+        empty = reduced.rejected & (reduced.lengths == 0.0)
+        rejected = reduced.rejected & ~empty
         inner = Terms(
             norm=terms.norm.base,
             squared=terms.squared,
             rejected=rejected,
             tied=reduced.tied,
-            cost=np.where(inequalities & ~rejected, 0.0, reduced.gather_sums(terms.cost)),
+            cost=np.where(empty, 0.0, reduced.gather(terms.cost)),
             upper=terms.upper,
             shift=terms.shift,
         )

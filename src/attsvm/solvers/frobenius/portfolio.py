@@ -23,6 +23,8 @@ from attsvm.solvers.frobenius.priced_active_set import solve_by_prices
 from attsvm.solvers.interior_point.engine import CENTRE
 from attsvm.solvers.interior_point.euclidean import FrobeniusInteriorPoint, work_of_a_step
 from attsvm.solvers.schedule import (
+    CROWD,
+    CROWDED,
     DEPENDENT,
     EARLY_GAP,
     EXCHANGES,
@@ -72,7 +74,7 @@ def solve_setting(
             return None
         if control.dual is not None:
             dual = control.dual.copy()
-        if control.state.gap < NEARBY or _suits_gram(setting, dual):
+        if (control.state.gap < NEARBY and not _crowded(setting, dual)) or _suits_gram(setting, dual):
             certificate = take_turns([Turn(*_finishing(setting, control, dual), np.inf)], control)
             if certificate is not None or control.solved or control.stopped:
                 return certificate
@@ -108,6 +110,15 @@ def _ends_in_rounding(setting: Setting, control: Control) -> bool:
     if not setting.terms.hard or control.W is None or control.dual is None:
         return False
     return control.state.gap <= setting.rounding(control.W + setting.prior, control.dual)
+
+
+def _crowded(setting: Setting, dual: np.ndarray) -> bool:
+    """Whether Newton's matrix over the multipliers would be far larger than the interior point's over W.
+
+    A squared hinge has a multiplier wherever a margin falls short.
+    """
+    few = max(CROWD, CROWDED * int(np.prod(setting.reduced.shape)))
+    return setting.terms.shift > 0 and np.count_nonzero(dual) > few
 
 
 def _few_supports(setting: Setting, dual: np.ndarray, factor: int = 1) -> bool:

@@ -14,8 +14,8 @@ from attsvm.proofs.certified import TIE_TOLERANCE
 from attsvm.proofs.ties import tie_move
 from attsvm.solvers.common.certified_pair import grown_above, size_of
 from attsvm.solvers.common.setting import NEARLY_SEPARATED, Terms
-from attsvm.solvers.sharded.pricing import Answer
-from attsvm.solvers.sharded.restriction import Restriction
+from attsvm.solvers.working_sets.pricing import Answer
+from attsvm.solvers.working_sets.restriction import Restriction
 
 # Additions that a term of a loss passes through: pairwise within a block, then exactly rounded sums of sums.
 SUMMED = PAIRWISE + 100

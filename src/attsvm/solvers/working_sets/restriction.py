@@ -16,9 +16,9 @@ from attsvm.core.norms import Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
 from attsvm.core.rounding import gamma, row_lengths
+from attsvm.solvers.common.regularisation import Regularisation
 from attsvm.solvers.common.setting import Setting, Terms
-from attsvm.solvers.regularised import Regularisation
-from attsvm.solvers.sharded.pricing import Constraints, Settled
+from attsvm.solvers.working_sets.constraints import Constraints, Settled
 
 # Singular values of a sum below this part of the largest are rounding.
 RESOLUTION = 1e-15

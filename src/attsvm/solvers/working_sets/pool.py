@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from attsvm.core.cluster import gathered, local_client, losses_told, remote_client
 from attsvm.data.shards import ShardedProblem
-from attsvm.solvers.sharded.pricing import Source
+from attsvm.solvers.working_sets.pricing import Source
 
 # Answers that are joined at a time on their way.
 JOINED = 8

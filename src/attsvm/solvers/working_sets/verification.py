@@ -13,14 +13,14 @@ from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.claim import AGREEMENT
 from attsvm.proofs.proof import Proof, unproven
 from attsvm.proofs.recheck import METHOD
-from attsvm.solvers.sharded.collection import Collection
-from attsvm.solvers.sharded.pool import Pool
-from attsvm.solvers.sharded.pricing import Request
-from attsvm.solvers.sharded.primal import Primal, relative_gap
-from attsvm.solvers.sharded.restriction import Restriction
+from attsvm.solvers.working_sets.collection import Collection
+from attsvm.solvers.working_sets.pool import Pool
+from attsvm.solvers.working_sets.pricing import Request
+from attsvm.solvers.working_sets.primal import Primal, relative_gap
+from attsvm.solvers.working_sets.restriction import Restriction
 
 if TYPE_CHECKING:
-    from attsvm.solvers.sharded.solution import ShardedSolution
+    from attsvm.solvers.working_sets.solution import ShardedSolution
 
 
 def recheck_shards(solution: ShardedSolution, pool: Pool) -> Proof:

@@ -8,12 +8,13 @@ from functools import partial
 import numpy as np
 
 from attsvm.core.norms import Norm
-from attsvm.solvers.regularised import Regularisation
-from attsvm.solvers.sharded.dual import Dual
-from attsvm.solvers.sharded.pool import Pool
-from attsvm.solvers.sharded.pricing import Anchor, Answer, Constraints, Request, fetch, merged, price
-from attsvm.solvers.sharded.primal import Allowance, Primal
-from attsvm.solvers.sharded.restriction import Restriction
+from attsvm.solvers.common.regularisation import Regularisation
+from attsvm.solvers.working_sets.constraints import Anchor, Constraints
+from attsvm.solvers.working_sets.dual import Dual
+from attsvm.solvers.working_sets.pool import Pool
+from attsvm.solvers.working_sets.pricing import Answer, Request, fetch, merged, price
+from attsvm.solvers.working_sets.primal import Allowance, Primal
+from attsvm.solvers.working_sets.restriction import Restriction
 
 
 @dataclass(eq=False)

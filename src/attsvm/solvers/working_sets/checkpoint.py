@@ -12,9 +12,10 @@ import numpy as np
 
 from attsvm.core.files import replacing_file
 from attsvm.core.norms import Norm
-from attsvm.solvers.regularised import Regularisation
-from attsvm.solvers.sharded.pricing import Anchor, Constraints, Settled
-from attsvm.solvers.sharded.rounds import Shards, State
+from attsvm.solvers.common.regularisation import Regularisation
+from attsvm.solvers.working_sets.constraints import Anchor, Constraints, Settled
+from attsvm.solvers.working_sets.rounds import Shards
+from attsvm.solvers.working_sets.state import State
 
 # Arrays and numbers of a state that are written as they are.
 _PLAIN = ("dual", "W", "target", "rounds", "room", "reach", "band", "weight", "penalty")

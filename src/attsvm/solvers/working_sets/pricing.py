@@ -23,120 +23,14 @@ from attsvm.core.error_free import UNIT, Pair
 from attsvm.core.norms import frobenius
 from attsvm.core.rounding import FEW, PAIRWISE, gamma
 from attsvm.data.shards import Shard, ShardArrays, ShardFile
-from attsvm.solvers.sharded.margins import Block, blocks
-from attsvm.solvers.working_set import smallest_of_each
+from attsvm.solvers.working_sets.constraints import Anchor, Constraints, Settled, added
+from attsvm.solvers.working_sets.margins import Block, blocks
 
 # How far margins are from one, in bins of equal ratio: what a band of a certain count is chosen by.
 DISTANCES = np.concatenate([[0.0], 10.0 ** np.arange(-9.0, 5.0, 0.1), [np.inf]])
 NO_DISTANCES = np.zeros(len(DISTANCES) - 1, dtype=np.int64)
 # Shards of which a worker keeps the opened file.
 OPEN = 256
-
-
-@dataclass(frozen=True, eq=False)
-class Constraints:
-    """Constraints that were brought here, with the numbers they are made of.
-
-    Attributes
-    ----------
-    shard, query, token : ndarray of int, shape (J,)
-        Where they are from; queries are counted within their shard.
-    x : ndarray, shape (J, d)
-        The token that is to lose, or to tie.
-    tied : ndarray of bool, shape (J,)
-    settled : ndarray of bool, shape (J,)
-        Whether the constraint was one of a sum.
-    key : ndarray, shape (J,)
-        The smaller, the more urgent.
-    owner : ndarray of int, shape (J,)
-        The constraint's row in the next three.
-    asking : ndarray of int, shape (m, 3)
-        Shard, query and reference token.
-    z, reference : ndarray, shapes (m, dz) and (m, d)
-    """
-
-    shard: np.ndarray
-    query: np.ndarray
-    token: np.ndarray
-    x: np.ndarray
-    tied: np.ndarray
-    settled: np.ndarray
-    key: np.ndarray
-    owner: np.ndarray
-    asking: np.ndarray
-    z: np.ndarray
-    reference: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.token)
-
-    @staticmethod
-    def joined(parts: Sequence[Constraints]) -> Constraints:
-        """Put several tables below one another."""
-        offsets = np.cumsum([0, *(len(part.asking) for part in parts)])
-        owner = np.concatenate([part.owner + offset for part, offset in zip(parts, offsets, strict=False)])
-        own = ("shard", "query", "token", "x", "tied", "settled", "key")
-        values = {name: np.concatenate([getattr(part, name) for part in parts]) for name in own}
-        rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("asking", "z", "reference")}
-        return Constraints(**values, owner=owner, **rows)
-
-    def where(self, keep: np.ndarray) -> Constraints:
-        """Keep some of them, and the queries these need."""
-        used, owner = np.unique(self.owner[keep], return_inverse=True)
-        own = ("shard", "query", "token", "x", "tied", "settled", "key")
-        values = {name: getattr(self, name)[keep] for name in own}
-        return Constraints(
-            **values, owner=owner, asking=self.asking[used], z=self.z[used], reference=self.reference[used]
-        )
-
-    def most_urgent(self, room: int) -> Constraints:
-        """Keep ties, and of the others at most ``room``; first come, first served where keys are equal."""
-        free = np.flatnonzero(~self.tied)
-        if len(free) <= room:
-            return self
-        keep = self.tied.copy()
-        keep[free[np.argsort(self.key[free], kind="stable")[:room]]] = True
-        return self.where(keep)
-
-
-@dataclass(frozen=True, eq=False)
-class Anchor:
-    """A W whose margins tell which constraints are settled.
-
-    Attributes
-    ----------
-    W : ndarray, shape (d, dz)
-    band : float
-        Margins there below one by more than this are.
-    """
-
-    W: np.ndarray
-    band: float
-
-
-@dataclass(frozen=True, eq=False)
-class Settled:
-    """Constraints that enter as a sum.
-
-    Attributes
-    ----------
-    pull : ndarray, shape (d, dz)
-        Sum of delta z^T.
-    count : int
-    error : float
-        What rounding did to the pull at most, in the Frobenius norm.
-    """
-
-    pull: np.ndarray
-    count: int
-    error: float
-
-    @staticmethod
-    def joined(parts: Sequence[Settled]) -> Settled:
-        """Add sums up."""
-        sizes = math.fsum(frobenius(part.pull) for part in parts)
-        error = math.fsum(part.error for part in parts) * (1 + FEW) + gamma(len(parts)) * sizes * (1 + FEW)
-        return Settled(added([part.pull for part in parts]), sum(part.count for part in parts), error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,11 +131,6 @@ def direction(source: Source) -> np.ndarray:
     return out
 
 
-def added(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Sum arrays in their order."""
-    return np.sum(parts, axis=0)
-
-
 def price(source: Source, number: int, known: np.ndarray, request: Request) -> Answer:
     """Evaluate all constraints of a shard at W.
 
@@ -263,6 +152,30 @@ def price(source: Source, number: int, known: np.ndarray, request: Request) -> A
     matrices = request.W[None] if request.anchor is None else np.stack([request.W, request.anchor.W])
     parts = [_of_block(block, shard, number, request, known) for block in blocks(shard, matrices)]
     return merged(parts or [nothing(d, dz)], request.room)
+
+
+def unlisted(source: Source, known: np.ndarray, anchor: Anchor | None) -> np.ndarray:
+    """Mark rejected tokens of a soft margin whose multipliers nobody lists: no W moves them, or an anchor settles them.
+
+    Parameters
+    ----------
+    source : ShardFile or ShardArrays
+    known : ndarray of int, shape (K, 2)
+    anchor : Anchor or None
+
+    Returns
+    -------
+    ndarray of bool, shape (n, T)
+    """
+    shard = opened(source)
+    W = np.zeros((shard.tokens.shape[2], shard.queries.shape[1])) if anchor is None else anchor.W
+    marks = np.zeros((len(shard.queries), shard.tokens.shape[1]), dtype=bool)
+    for block in blocks(shard, W[None]):
+        marks[block.rows] = block.rejected & block.fixed
+        if anchor is not None:
+            short = block.margins[0] < 1.0 - anchor.band
+            marks[block.rows] |= _candidates(block, known, hard=False) & short
+    return marks
 
 
 def merged(parts: Sequence[Answer], room: int) -> Answer:
@@ -319,10 +232,7 @@ def _of_block(block: Block, shard: Shard, number: int, request: Request, known: 
         _sharpen(block, least, queries, request)
     short, above = (np.maximum(1.0 - values[rejected], 0.0) for values in (margins, least))
     empty = rejected & block.fixed
-    outside = np.ones(margins.shape, dtype=bool)
-    here = known[(known[:, 0] >= block.rows.start) & (known[:, 0] < block.rows.stop)]
-    outside[here[:, 0] - block.rows.start, here[:, 1]] = False
-    candidates = rejected & outside if request.hard else rejected & outside & ~empty
+    candidates = _candidates(block, known, hard=request.hard)
     settled = np.zeros(margins.shape, dtype=bool)
     if request.anchor is not None:
         settled = candidates & (block.margins[1] < 1.0 - request.anchor.band)
@@ -374,6 +284,15 @@ def _of_block(block: Block, shard: Shard, number: int, request: Request, known: 
     )
 
 
+def _candidates(block: Block, known: np.ndarray, *, hard: bool) -> np.ndarray:
+    """Mark rejected tokens that do not stand for themselves yet; of a soft margin, those that a W moves."""
+    candidates = block.rejected if hard else block.rejected & ~block.fixed
+    here = known[(known[:, 0] >= block.rows.start) & (known[:, 0] < block.rows.stop)]
+    candidates = candidates.copy()
+    candidates[here[:, 0] - block.rows.start, here[:, 1]] = False
+    return candidates
+
+
 def _sharpen(block: Block, least: np.ndarray, queries: np.ndarray, request: Request) -> None:
     """Replace margins from below (rows, T) that fall short of one by those in twice the precision."""
     row, column = np.nonzero(block.rejected & (least < 1.0))
@@ -394,8 +313,18 @@ def _sum_of(block: Block, settled: np.ndarray, queries: np.ndarray) -> Settled:
 
 def nothing(d: int, dz: int) -> Answer:
     """Answer of no shard."""
-    none, whole = np.zeros(0), np.zeros(0, dtype=np.int64)
-    marks = np.zeros(0, dtype=bool)
-    rows = {"asking": np.zeros((0, 3), dtype=np.int64), "z": np.zeros((0, dz)), "reference": np.zeros((0, d))}
-    fresh = Constraints(whole, whole, whole, np.zeros((0, d)), marks, marks, none, whole, **rows)
-    return Answer(math.inf, math.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0, NO_DISTANCES, fresh, None)
+    none = Constraints.none(d, dz)
+    return Answer(math.inf, math.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0, NO_DISTANCES, none, None)
+
+
+def smallest_of_each(values: np.ndarray, among: np.ndarray, count: int) -> np.ndarray:
+    """Mark the smallest ``count`` of the marked values of each row, (rows, T)."""
+    busy = np.flatnonzero(among.sum(axis=1) > count)
+    if not len(busy):
+        return among
+    smallest = among.copy()
+    inside = np.where(among[busy], values[busy], np.inf)
+    marks = np.zeros(inside.shape, dtype=bool)
+    np.put_along_axis(marks, np.argpartition(inside, count - 1, axis=1)[:, :count], True, axis=1)
+    smallest[busy] &= marks
+    return smallest

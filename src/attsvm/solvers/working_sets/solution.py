@@ -12,12 +12,12 @@ from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, counted
 from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.proof import Proof
-from attsvm.solvers.regularised import Regularisation
-from attsvm.solvers.sharded.pool import pool_of
-from attsvm.solvers.sharded.pricing import Anchor
-from attsvm.solvers.sharded.primal import relative_gap
-from attsvm.solvers.sharded.rounds import Round
-from attsvm.solvers.sharded.verification import recheck_shards
+from attsvm.solvers.common.regularisation import Regularisation
+from attsvm.solvers.working_sets.constraints import Anchor
+from attsvm.solvers.working_sets.pool import pool_of
+from attsvm.solvers.working_sets.primal import relative_gap
+from attsvm.solvers.working_sets.state import Round
+from attsvm.solvers.working_sets.verification import recheck_shards
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,30 +7,33 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.solvers.common.certified_pair import Bulk, dual_below
-from attsvm.solvers.sharded.pricing import Anchor, Settled
-from attsvm.solvers.sharded.restriction import Restriction
+from attsvm.solvers.working_sets.constraints import Anchor, Constraints, Settled
+from attsvm.solvers.working_sets.restriction import Restriction
 
 
 @dataclass(frozen=True, eq=False)
 class Dual:
-    """Multipliers, scaled to be admissible, and the bound they prove.
+    """Multipliers, and the bound they prove once they are scaled to be admissible.
 
     Attributes
     ----------
-    restriction : Restriction
+    table : Constraints
     values : ndarray, shape (J,)
-        Of the restriction's table.
+        Of the table.
     settled : Settled or None
     anchor : Anchor or None
         Which constraints those are.
+    bound : float
+        On the smallest objective, as computed.
     lower_bound : float
-        On the smallest objective, every rounding counted.
+        The same, every rounding counted.
     """
 
-    restriction: Restriction
+    table: Constraints
     values: np.ndarray
     settled: Settled | None
     anchor: Anchor | None
+    bound: float
     lower_bound: float
 
     @classmethod
@@ -70,11 +73,14 @@ class Dual:
             gain = top * (settled.count - float(np.vdot(settled.pull, prior)))
             adjoint = adjoint + top * settled.pull
         length = terms.norm.dual(adjoint)
-        scale, _ = terms.bound(dual, adjoint, length, gain=gain, top=top)
+        scale, plain = terms.bound(dual, adjoint, length, gain=gain, top=top)
         if settled is not None and settled.count:
             bulk = Bulk(scale * gain, scale * top * settled.error)
         dual = terms.clip(dual * scale)
         low = dual_below(problem, terms, prior, dual, adjoint * scale, length * scale, residual, sharp=sharp, bulk=bulk)
         if empty and not terms.hard:
-            low += terms.charge(np.ones(1)) * empty * (1 - 1e-15)
-        return cls(restriction, dual[restriction.row, restriction.column], settled, anchor, low)
+            loss = terms.charge(np.ones(1)) * empty
+            plain, low = plain + loss, low + loss * (1 - 1e-15)
+        # What is settled is counted at its bound, and the others beside it: scaled apart they prove less.
+        listed = dual if bulk is None else terms.clip(restriction.scattered(values))
+        return cls(restriction.table, listed[restriction.row, restriction.column], settled, anchor, plain, low)

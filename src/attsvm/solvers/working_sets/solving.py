@@ -1,0 +1,170 @@
+"""Set up and run a problem in pieces, or one in memory as a single piece."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from attsvm.core.norms import Norm
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.status import Status
+from attsvm.data.shards import ShardArrays, ShardedProblem
+from attsvm.proofs.certified import LENIENT
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.regularisation import Regularisation
+from attsvm.solvers.in_memory import Outcome
+from attsvm.solvers.working_sets.checkpoint import mark_of, read_checkpoint, write_checkpoint
+from attsvm.solvers.working_sets.pool import Here, Pool
+from attsvm.solvers.working_sets.pricing import unlisted
+from attsvm.solvers.working_sets.primal import relative_gap
+from attsvm.solvers.working_sets.rounds import Method, Shards
+from attsvm.solvers.working_sets.solution import ShardedSolution, Supports
+from attsvm.solvers.working_sets.state import State
+
+
+def solve_on_working_sets(
+    problem: SelectionProblem,
+    norm: Norm,
+    regularisation: Regularisation,
+    control: Control,
+    method: Method,
+    start: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Outcome:
+    """Solve a problem in memory, or in a memory map, and leave the tokens where they are.
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+    norm : Norm
+    regularisation : Regularisation
+    control : Control
+    method : callable
+        Solves a restriction that fits into memory.
+    start : tuple of ndarray, shapes (d, dz) and (n, T), optional
+        W and multipliers of a similar problem.
+
+    Returns
+    -------
+    Outcome
+    """
+    whole = ShardArrays(problem.tokens, problem.queries, problem.selected, problem.mask, problem.sequence)
+    shards = Shards(Here([whole]), 1, problem.shape[2:], norm, regularisation, control, method)
+    with np.errstate(**LENIENT):
+        if start is None or not start[0].any():
+            state = shards.begin()
+        else:
+            state = shards.begin(start[0])
+            state.dual = start[1][state.table.query, state.table.token]
+        shards.run(state)
+    supports, multipliers = _supports(shards), np.zeros(problem.mask.shape)
+    multipliers[supports.query, supports.token] = supports.multiplier
+    if shards.certificate is not None:
+        return multipliers, None, None
+    if regularisation.C is not None:
+        known = np.column_stack([supports.query, supports.token])
+        price = regularisation.C if shards.hinge else 2.0 * regularisation.C
+        multipliers[unlisted(whole, known, supports.anchor)] = price
+    return None, None if shards.primal is None else shards.primal.W, multipliers
+
+
+def solve_shards(
+    problem: ShardedProblem,
+    norm: Norm,
+    regularisation: Regularisation,
+    control: Control,
+    tol: float,
+    method: Method,
+    pool: Pool,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> ShardedSolution:
+    """Solve a problem in pieces.
+
+    Parameters
+    ----------
+    problem : ShardedProblem
+    norm : Norm
+    regularisation : Regularisation
+    control : Control
+        Aiming below ``tol``.
+    tol : float
+    method : callable
+        Solves a restriction.
+    pool : Pool
+    checkpoint : path, optional
+        File to go on from where it exists, written after every round and removed at the end.
+
+    Returns
+    -------
+    ShardedSolution
+
+    Raises
+    ------
+    ValueError
+        If shards or the checkpoint are not as expected; a sentence.
+    attsvm.core.cluster.ClusterLost
+        If the cluster goes away; the checkpoint stays.
+    """
+    shape = problem.shape[2:]
+    mark = mark_of(problem.shape, len(problem.shards), norm, regularisation)
+
+    def keep(state: State) -> None:
+        if checkpoint is not None:
+            write_checkpoint(checkpoint, state, mark)
+
+    shards = Shards(pool, len(problem.shards), shape, norm, regularisation, control, method, keep)
+    with np.errstate(**LENIENT):
+        state = None if checkpoint is None else read_checkpoint(checkpoint, shards, mark)
+        state = shards.begin() if state is None else state
+        shards.run(state)
+        shards.settle(tol)
+    solution = _answer(problem, shards, tol)
+    if checkpoint is not None and solution.status in (Status.OPTIMAL, Status.INFEASIBLE):
+        Path(checkpoint).unlink(missing_ok=True)
+    return solution
+
+
+def _supports(shards: Shards) -> Supports:
+    """List the multipliers that prove infeasibility, or the best bound."""
+    refuted, dual = shards.restriction, shards.dual
+    if shards.certificate is not None and refuted is not None:
+        table, values = refuted.table, shards.certificate.dual[refuted.row, refuted.column]
+        return Supports(table.shard, table.query, table.token, values)
+    if dual is None:
+        none = np.zeros(0, dtype=np.int64)
+        return Supports(none, none, none, np.zeros(0))
+    table, count = dual.table, 0 if dual.settled is None else dual.settled.count
+    return Supports(table.shard, table.query, table.token, dual.values, count, dual.anchor)
+
+
+def _answer(problem: ShardedProblem, shards: Shards, tol: float) -> ShardedSolution:
+    primal, control = shards.primal, shards.control
+    high, low = (np.inf if primal is None else primal.upper_bound), shards.lower_bound
+    residual = 0.0 if primal is None else primal.tie_residual
+    if shards.certificate is not None:
+        status, high, low = Status.INFEASIBLE, np.inf, np.inf
+    elif relative_gap(low, high, residual) <= tol:
+        status = Status.OPTIMAL
+    else:
+        status = control.stopped or Status.UNDECIDED
+    best = primal if np.isfinite(high) else None
+    return ShardedSolution(
+        problem=problem,
+        norm=shards.norm,
+        regularisation=shards.regularisation,
+        status=status,
+        W=np.full(problem.shape[2:], np.nan) if best is None else best.W,
+        objective=np.inf if best is None else best.norm,
+        primal=np.inf if best is None else best.objective,
+        lower_bound=low,
+        upper_bound=high,
+        tie_residual=residual,
+        supports=_supports(shards),
+        rounds=tuple(shards.log),
+        iterations=control.iterations,
+        seconds=control.seconds,
+        method=control.method,
+        tol=tol,
+        certificate=shards.certificate,
+    )
