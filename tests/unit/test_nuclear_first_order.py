@@ -8,9 +8,10 @@ from attsvm.core.norms import NUCLEAR, nuclear, spectral
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
+from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.nuclear.first_order import FirstOrder
 from attsvm.solvers.nuclear.portfolio import METHODS
-from attsvm.solvers.nuclear.pursuit import pursue
 from problems import FAMILIES
 
 
@@ -88,17 +89,17 @@ def test_joining_constraints_keep_the_progress() -> None:
 def test_newton_follows_the_face_from_a_rough_guess() -> None:
     reduced, method = begin(draw("planted", (12, 6, 6), 11))
     method.advance(1e-3, 20_000)
-    control = Control(1e-12)
+    setting, control = Setting.hard_margin(reduced, NUCLEAR), Control(1e-12)
     margins = reduced.apply(method.W)
-    assert pursue(reduced, method.W / reduced.min_margin(margins), method.scattered_dual(), control)
+    assert refine(setting, method.W / reduced.min_margin(margins), method.scattered_dual(), control)
     assert control.state.gap <= 1e-12
 
 
 def test_newton_gives_up_far_from_the_face() -> None:
     reduced, method = begin(draw("planted", (12, 6, 6), 11))
-    control = Control(1e-12)
+    setting, control = Setting.hard_margin(reduced, NUCLEAR), Control(1e-12)
     margins = reduced.apply(method.W)
-    assert not pursue(reduced, method.W / reduced.min_margin(margins), method.scattered_dual(), control)
+    assert not refine(setting, method.W / reduced.min_margin(margins), method.scattered_dual(), control)
     assert control.iterations < 10
 
 

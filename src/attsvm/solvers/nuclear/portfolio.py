@@ -23,12 +23,10 @@ from attsvm.solvers.interior_point.semidefinite import NuclearTerm
 from attsvm.solvers.interior_point.smoothing_path import resume
 from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.nuclear.first_order import FirstOrder
-from attsvm.solvers.nuclear.pursuit import pursue
 from attsvm.solvers.schedule import (
     INTERIOR_TARGETS,
     LARGE_SUPPORT,
     MANY_JOIN,
-    NEAR,
     NUCLEAR_FIRST,
     NUCLEAR_INTERIOR,
     NUCLEAR_INTERIOR_STEPS,
@@ -90,7 +88,7 @@ def _restart(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control
     """Go on from an earlier pair: Newton, or else some first-order steps and Newton; True when it ends the run."""
     control.method = "warm face Newton"
     margins = reduced.apply(W)
-    if pursue(reduced, W / reduced.min_margin(margins), dual, control):
+    if refine(Setting.hard_margin(reduced, NUCLEAR), W / reduced.min_margin(margins), dual, control):
         return True
     control.method = "warm"
     working = _first_working_set(reduced, margins, dual, FIRST_ORDER_ROOM)
@@ -123,17 +121,11 @@ def _first_order(reduced: Reduced, method: FirstOrder, steps: int, control: Cont
             continue
         if violated.sum() > MANY_JOIN * support:
             targets.insert(0, target)
-        elif _to_face(reduced, W / smallest, dual, target, control):
+        elif refine(setting, W / smallest, dual, control):
             return None
         else:
             yield nuclear_interior_work(reduced.shape, support)
     return None
-
-
-def _to_face(reduced: Reduced, W: np.ndarray, dual: np.ndarray, target: float, control: Control) -> bool:
-    if target > NEAR:
-        return pursue(reduced, W, dual, control)
-    return refine(Setting.hard_margin(reduced, NUCLEAR), W, dual, control)
 
 
 def _interior_point(reduced: Reduced, working: np.ndarray, W: np.ndarray, control: Control) -> Steps:
