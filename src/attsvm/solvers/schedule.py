@@ -95,9 +95,8 @@ STEPS_TO_FACE = 30.0
 TARGETS = (1e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 INTERIOR_TARGETS = (3e-5, 3e-6, 3e-7, 3e-8, 1e-8, 3e-9)
 NEAR = 5e-5
-# Newton waits when more than this part of the support has just joined; and from this support on, where its steps are
-# dear and first-order steps cheap beside them, for the target after the first.
-MANY_JOIN, LARGE_SUPPORT = 0.01, 400
+# From this support on Newton's steps are dear and first-order steps cheap beside them: it waits for one target more.
+LARGE_SUPPORT = 400
 # Constraints up to which the interior point's steps solve for multipliers even where these outnumber the entries of W:
 # it costs more and ends closer to the solution. The second is for the second run, which begins far from all bounds.
 FEW_CONSTRAINTS, MANY_CONSTRAINTS = 1500, 5000

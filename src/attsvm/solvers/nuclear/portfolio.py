@@ -8,7 +8,6 @@ Constraints that turn out violated join the working set.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from functools import partial
 
 import numpy as np
@@ -26,7 +25,6 @@ from attsvm.solvers.nuclear.first_order import FirstOrder
 from attsvm.solvers.schedule import (
     INTERIOR_TARGETS,
     LARGE_SUPPORT,
-    MANY_JOIN,
     NUCLEAR_FIRST,
     NUCLEAR_INTERIOR,
     NUCLEAR_INTERIOR_STEPS,
@@ -43,8 +41,7 @@ SMALL = 250  # constraints up to which all of them are in the working set from t
 # Working sets have this many times the supports: those that join late cost first-order steps, more rows cost the
 # interior point.
 FIRST_ORDER_ROOM, INTERIOR_ROOM = 3, 2
-# Interior point: its steps; the gap from which on violated constraints join.
-MAX_STEPS, JOIN_GAP = 150, 0.1
+MAX_STEPS = 150  # of the interior point
 # First-order steps: between looks at all constraints; in all when the method is forced.
 CHUNK, FORCED_STEPS, WARM_STEPS = 50, 20_000, 60
 
@@ -119,23 +116,9 @@ def _first_order(reduced: Reduced, method: FirstOrder, steps: int, control: Cont
         support = int(np.count_nonzero(dual))
         if target == TARGETS[0] or (target == TARGETS[1] and support > LARGE_SUPPORT):
             continue
-        if violated.sum() > MANY_JOIN * support:
-            targets.insert(0, target)
-        elif refine(setting, W / smallest, dual, control):
+        if refine(setting, W / smallest, dual, control):
             return None
-        else:
-            yield nuclear_interior_work(reduced.shape, support)
-    return None
-
-
-def _interior_point(reduced: Reduced, working: np.ndarray, W: np.ndarray, control: Control) -> Steps:
-    """Interior point from the given working set; with all constraints if that fails."""
-    everything = reduced.rejected | reduced.tied
-    setting = Setting.hard_margin(reduced, NUCLEAR)
-    yield from _run(setting, working, W, control)
-    if not (control.solved or control.stopped or working.all(where=everything)):
-        # Constraints that join late can leave a badly scaled iterate no room: begin again with all of them.
-        yield from _run(setting, everything, W, control)
+        yield nuclear_interior_work(reduced.shape, support)
     return None
 
 
@@ -152,9 +135,9 @@ def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, 
     return rejected & (margins <= threshold) | reduced.tied
 
 
-def _run(setting: Setting, working: np.ndarray, W: np.ndarray, control: Control) -> Generator[float, None, None]:
+def _interior_point(reduced: Reduced, working: np.ndarray, W: np.ndarray, control: Control) -> Steps:
     """Interior point on a growing working set, with attempts on the face as the gap falls and at the end."""
-    reduced, unit = setting.reduced, nuclear(W)
+    setting, unit = Setting.hard_margin(reduced, NUCLEAR), nuclear(W)
     own = setting.scaled(unit).on(working)
     method = SoftInteriorPoint(own, NuclearTerm(own), 1.5 * W / unit, HARD_CENTRE)
     targets = list(INTERIOR_TARGETS)
@@ -163,25 +146,23 @@ def _run(setting: Setting, working: np.ndarray, W: np.ndarray, control: Control)
         margins = reduced.apply(W)
         smallest = float(np.min(margins, where=working & reduced.rejected, initial=np.inf))
         if setting.report(W, dual, control):
-            return
+            return None
         yield nuclear_interior_work(reduced.shape, int(working.sum()))
-        bound = setting.terms.bound(setting.terms.clip(dual), reduced.adjoint(dual))[1]
-        gap = nuclear(W) / smallest / bound - 1.0 if bound > 0 and smallest > 0 else np.inf
-        # Far from the optimum W says little of which other constraints will bind.
         violated = reduced.rejected & ~working & (margins < smallest)
-        if gap < JOIN_GAP and violated.any():
+        if violated.any():
             working = working | violated
             own = setting.scaled(unit).on(working)
             method.extend(own)
-        elif targets and gap < targets[0]:
+        elif targets and control.state.gap < targets[0]:
             targets.pop(0)
             if refine(setting, W / smallest, dual, control):
-                return
+                return None
         if not method.step():
             break
     # Steps may end just above the first of these gaps: badly_scaled (100, 32, 24) seed 0 of the tests does at 3.3e-5.
     if control.W is not None and control.dual is not None:
         refine(setting, control.W / reduced.min_margin(reduced.apply(control.W)), control.dual, control)
+    return None
 
 
 METHODS = {
