@@ -18,7 +18,7 @@ from attsvm.solvers.nuclear.face import CUTOFFS
 from attsvm.solvers.nuclear.face_newton import STEPS as STEPS_ON_FACE
 from attsvm.solvers.nuclear.face_newton import Demand, move, read
 from attsvm.solvers.nuclear.first_order import WEIGHT
-from attsvm.solvers.nuclear.matrices import combined, outer, products, singular_values
+from attsvm.solvers.nuclear.matrices import combined, outer, products, right_singular, singular_values
 from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, Constraints, advance, apply_adjoint, begin, copy, margins_of
 from attsvm.solvers.schedule import STEPS_TO_FACE
 
@@ -31,8 +31,8 @@ STEPS, PATIENCE = 1000, 6000
 POLISHED = 1e-13
 # Entries are scaled to largest one; data whose scale is nearer the ends of the floating-point range are left open.
 SMALLEST = 1e-100
-# A vector whose squared part off the others is below this part of its square lies in their span.
-DEPENDENT = 1e-26
+# Singular values below this part of the largest are rounding: vectors depend on each other.
+DEPENDENT = 1e-13
 
 
 def work(n: int, T: int, d: int, dz: int) -> float:
@@ -44,30 +44,12 @@ def work(n: int, T: int, d: int, dz: int) -> float:
 def _basis(vectors):
     """Orthonormal basis, in rows, of the span of vectors (m, q); the identity when m >= q."""
     m, q = vectors.shape
-    basis = np.zeros((min(m, q), q))
     if m >= q:
-        for a in range(q):
-            basis[a, a] = 1.0
-        return basis
-    rank = 0
-    for k in range(m):
-        before, after = 0.0, 0.0
-        for a in range(q):
-            basis[rank, a] = vectors[k, a]
-            before += vectors[k, a] ** 2
-        for _ in range(2):  # the second pass removes what rounding left in the first
-            for j in range(rank):
-                inner = 0.0
-                for a in range(q):
-                    inner += basis[rank, a] * basis[j, a]
-                for a in range(q):
-                    basis[rank, a] -= inner * basis[j, a]
-        for a in range(q):
-            after += basis[rank, a] ** 2
-        if after > DEPENDENT * before:
-            for a in range(q):
-                basis[rank, a] /= np.sqrt(after)
-            rank += 1
+        return np.eye(q)
+    basis, _, lengths = right_singular(vectors)
+    rank = 1
+    while rank < m and lengths[rank] > DEPENDENT * lengths[0]:
+        rank += 1
     return basis[:rank]
 
 

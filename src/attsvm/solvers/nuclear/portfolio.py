@@ -41,9 +41,9 @@ SMALL = 250  # constraints up to which all of them are in the working set from t
 # Working sets have this many times the supports: those that join late cost first-order steps, more rows cost the
 # interior point.
 FIRST_ORDER_ROOM, INTERIOR_ROOM = 3, 2
-MAX_STEPS = 150  # of the interior point
-# First-order steps: between looks at all constraints; in all when the method is forced.
-CHUNK, FORCED_STEPS, WARM_STEPS = 50, 20_000, 60
+MAX_INTERIOR = 150  # steps of the interior point
+# First-order steps: between looks at all constraints, and in all.
+CHUNK, MAX_FIRST_ORDER = 50, 20_000
 
 
 def solve_nuclear(
@@ -54,19 +54,22 @@ def solve_nuclear(
     ``start`` (n, T) are multipliers of the solution of a similar problem. ``method``, "first_order" or
     "interior_point", runs no other and takes no start.
     """
-    if method is None and start is not None and control.W is not None and _restart(reduced, control.W, start, control):
-        return None
+    setting = Setting.hard_margin(reduced, NUCLEAR)
+    if method is None and start is not None and control.W is not None:
+        control.method = "warm face Newton"
+        if refine(setting, control.W / reduced.min_margin(reduced.apply(control.W)), start, control):
+            return None
     opening = open_with_frobenius(reduced, control, NUCLEAR)
     if opening.W is None or opening.dual is None:
         return opening.certificate
     margins = reduced.apply(opening.W)
     working = _first_working_set(reduced, margins, opening.dual, INTERIOR_ROOM)
-    interior = _interior_point(reduced, working, opening.W, control)
+    interior = _interior_point(setting, working, opening.W, control)
     if method == "interior_point":
         return take_turns([Turn(INTERIOR_POINT, interior, np.inf)], control)
     roomy = _first_working_set(reduced, margins, opening.dual, FIRST_ORDER_ROOM)
     descent = FirstOrder(reduced, roomy, opening.W, opening.dual)
-    first_order = _first_order(reduced, descent, FORCED_STEPS, control)
+    first_order = _first_order(setting, descent, control)
     if method == "first_order":
         return take_turns([Turn(FIRST_ORDER, first_order, np.inf)], control)
     work = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work(reduced.shape, int(working.sum()))
@@ -77,26 +80,13 @@ def solve_nuclear(
     ]
     certificate = take_turns(turns, control)
     if certificate is None:
-        resume(Setting.hard_margin(reduced, NUCLEAR), control, opening.W)
+        resume(setting, control, opening.W)
     return certificate
 
 
-def _restart(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) -> bool:
-    """Go on from an earlier pair: Newton, or else some first-order steps and Newton; True when it ends the run."""
-    control.method = "warm face Newton"
-    margins = reduced.apply(W)
-    if refine(Setting.hard_margin(reduced, NUCLEAR), W / reduced.min_margin(margins), dual, control):
-        return True
-    control.method = "warm"
-    working = _first_working_set(reduced, margins, dual, FIRST_ORDER_ROOM)
-    method = FirstOrder(reduced, working, W, dual)
-    take_turns([Turn(FIRST_ORDER, _first_order(reduced, method, WARM_STEPS, control), np.inf)], control)
-    return control.solved or control.stopped is not None
-
-
-def _first_order(reduced: Reduced, method: FirstOrder, steps: int, control: Control) -> Steps:
-    """At most so many first-order steps on a growing working set, with attempts on the face as the gap falls."""
-    setting, targets = Setting.hard_margin(reduced, NUCLEAR), list(TARGETS)
+def _first_order(setting: Setting, method: FirstOrder, control: Control) -> Steps:
+    """First-order steps on a growing working set, with attempts on the face as the gap falls."""
+    reduced, targets, steps = setting.reduced, list(TARGETS), MAX_FIRST_ORDER
     while targets and steps > 0:
         rest = CHUNK if control.max_iter is None else max(1, min(CHUNK, control.max_iter - control.iterations))
         count = method.advance(targets[0], rest)
@@ -135,13 +125,13 @@ def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, 
     return rejected & (margins <= threshold) | reduced.tied
 
 
-def _interior_point(reduced: Reduced, working: np.ndarray, W: np.ndarray, control: Control) -> Steps:
+def _interior_point(setting: Setting, working: np.ndarray, W: np.ndarray, control: Control) -> Steps:
     """Interior point on a growing working set, with attempts on the face as the gap falls and at the end."""
-    setting, unit = Setting.hard_margin(reduced, NUCLEAR), nuclear(W)
+    reduced, unit = setting.reduced, nuclear(W)
     own = setting.scaled(unit).on(working)
     method = SoftInteriorPoint(own, NuclearTerm(own), 1.5 * W / unit, HARD_CENTRE)
     targets = list(INTERIOR_TARGETS)
-    for _ in range(MAX_STEPS):
+    for _ in range(MAX_INTERIOR):
         W, dual = method.term.V * unit, method.scattered_dual(own)
         margins = reduced.apply(W)
         smallest = float(np.min(margins, where=working & reduced.rejected, initial=np.inf))
