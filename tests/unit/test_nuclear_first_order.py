@@ -130,6 +130,34 @@ def test_limits_end_first_order_steps(limit: int) -> None:
     assert np.isfinite(solution.gap)
 
 
+@pytest.mark.parametrize("seed", [0, 9])
+def test_near_duplicates_in_every_other_sequence_are_decided(seed: int) -> None:
+    """Rejected tokens 1e-7 to 1e-9 from the selected ones: the face is left open, the smoothed path closes the gap."""
+    n, T, d = (14, 8, 6)
+    planted = draw("planted", (n, T, d), seed)
+    rng, tokens = np.random.default_rng([seed, 1]), planted.tokens.copy()
+    for i in range(0, n, 2):
+        best = int(planted.reference[i])
+        tokens[i, (best + 1) % T] = tokens[i, best] + 10.0 ** -rng.uniform(7, 9) * rng.standard_normal(d)
+    solution = solve(SelectionProblem(tokens, planted.queries, planted.reference), "nuclear")
+    assert solution.status is Status.OPTIMAL
+    assert solution.gap <= 1e-9
+
+
+def test_what_newton_has_put_at_its_margin_stays_active() -> None:
+    """With multipliers over many decades, a face read off margins alone loses constraints to rounding there."""
+    problem = draw("near_duplicates", (30, 12, 12), 0)
+    reduced, control = reduce(problem), Control(3e-5)
+    METHODS["interior_point"](reduced, control, None)
+    assert control.W is not None
+    assert control.dual is not None
+    assert control.state.gap > 1e-6
+    after = control.inner(1e-10)
+    after.offer(control.W, NUCLEAR.value(control.W), control.dual, control.state.lower_bound)
+    W = control.W / reduced.min_margin(reduced.apply(control.W))
+    assert refine(Setting.hard_margin(reduced, NUCLEAR), W, control.dual, after)
+
+
 def test_infeasible_problems_never_reach_the_steps() -> None:
     solution = solve(draw("contradicted", (10, 6, 8), 2), "nuclear", method="first_order")
     assert solution.status is Status.INFEASIBLE

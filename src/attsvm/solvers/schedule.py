@@ -89,9 +89,9 @@ NEARLY_SQUARE = 0.9
 # the Frobenius solution with margin one: near 30 times that root on the benchmark instances that got there. Random
 # tokens took 8 to 16 steps, hidden states 50 to 100; digits, where this says thousands, had not arrived after 3000.
 STEPS_TO_FACE = 30.0
-# Gaps on the working set at which violated constraints join and, from the second on, Newton on the face is tried: steps
-# that follow the face while its guess may be wrong, and from NEAR on those that handle degenerate faces. The interior
-# point gets the ill-conditioned problems, on which early attempts mostly fail.
+# Gaps on the working set at which violated constraints join and, from the second on, Newton on the face is tried; from
+# NEAR on by least squares too, where constraints depend on each other. The interior point gets the ill-conditioned
+# problems, on which early attempts mostly fail.
 TARGETS = (1e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 INTERIOR_TARGETS = (3e-5, 3e-6, 3e-7, 3e-8, 1e-8, 3e-9)
 NEAR = 5e-5

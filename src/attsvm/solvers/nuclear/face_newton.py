@@ -72,6 +72,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     length = spectral(reduced.adjoint(dual))
     if length <= 0 or not V.any():
         return False
+    # Only near the solution is a singular system one of dependent constraints, worth LAPACK's least squares.
     near = control.state.gap < NEAR
     reader, mover = interpreted(read), interpreted(move)
     if not near and fits(len(place[0]), min(V.shape)):
