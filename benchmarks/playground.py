@@ -20,7 +20,7 @@ import time
 from typing import Any
 
 import numpy as np
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from attsvm.playground.presets import PRESETS
 
@@ -41,6 +41,20 @@ def processor(process: subprocess.Popen[str]) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def circle(page: Page, seconds: float) -> None:
+    """Move the first token in a circle for so many seconds, and keep it."""
+    box = page.locator(".touch").first.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    start = time.perf_counter()
+    for step in range(int(seconds * RATE)):
+        angle = step / RATE
+        page.mouse.move(x + RADIUS * (math.cos(angle) - 1), y + RADIUS * math.sin(angle))
+        page.wait_for_timeout(max(0.0, 1e3 * (start + (step + 1) / RATE - time.perf_counter())))
+
+
 def dragged(browser: Browser, address: str, width: int, seconds: float) -> list[float]:
     """Latencies in milliseconds of the updates that a drag of so many seconds got."""
     page = browser.new_page(viewport={"width": width, "height": 900})
@@ -59,17 +73,8 @@ def dragged(browser: Browser, address: str, width: int, seconds: float) -> list[
     page.goto(address)
     page.wait_for_selector(".touch")
     page.wait_for_timeout(3000)
-    box = page.locator(".touch").first.bounding_box()
-    assert box is not None
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    page.mouse.move(x, y)
-    page.mouse.down()
     latencies.clear()
-    start = time.perf_counter()
-    for step in range(int(seconds * RATE)):
-        angle = step / RATE
-        page.mouse.move(x + RADIUS * (math.cos(angle) - 1), y + RADIUS * math.sin(angle))
-        page.wait_for_timeout(max(0.0, 1e3 * (start + (step + 1) / RATE - time.perf_counter())))
+    circle(page, seconds)
     during = list(latencies)
     page.mouse.up()
     page.close()

@@ -112,6 +112,7 @@ def test_soft_margins_and_priors_are_proven_exactly(ties: bool, kind: str, norm:
     problem = FAMILIES["several" if ties else "planted"].make(np.random.default_rng(4), 5, 5, 4)
     solution = solve(problem, norm, **EXACT_OPTIONS[kind])
     assert solution.status is Status.OPTIMAL
+    assert solution.verify(), solution.verify().statement
     proof = solution.verify(exact=True)
     assert proof, proof.statement
     assert solution.lower_bound <= proof.high
@@ -119,6 +120,7 @@ def test_soft_margins_and_priors_are_proven_exactly(ties: bool, kind: str, norm:
     changes: list[dict[str, Any]] = [
         {"W": 1.1 * solution.certified.W},
         {"primal": 0.5 * solution.primal},
+        {"primal": 0.5 * solution.primal, "rounding": 1e9},
         {"objective": 1.01 * solution.certified.objective},
         {"lower_bound": 1.01 * solution.certified.lower_bound},
         {"dual": solution.certified.dual * np.linspace(0.5, 1.0, problem.shape[1])},

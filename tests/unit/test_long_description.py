@@ -1,27 +1,14 @@
-"""The description on an index page: README after the substitutions of pyproject.toml, which a build plugin makes."""
+"""The links of the description on an index page."""
 
 from __future__ import annotations
 
 import re
-import tomllib
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+from index_page import README, ROOT, description
+
 LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)]+)\)")
-
-
-def _description(readme: str, address: str | None = None) -> str:
-    hook = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["metadata"]["hooks"]
-    for position, rule in enumerate(hook["fancy-pypi-readme"]["substitutions"]):
-        replacement = rule["replacement"]
-        if address and position < 2:
-            assert "https://address.invalid" in replacement
-            replacement = replacement.replace("https://address.invalid", address)
-        readme = re.sub(rule["pattern"], replacement, readme)
-    return readme
 
 
 def test_relative_links_lead_to_files_of_a_checkout() -> None:
@@ -31,19 +18,19 @@ def test_relative_links_lead_to_files_of_a_checkout() -> None:
 
 
 def test_without_an_address_nothing_leads_nowhere() -> None:
-    description = _description(README)
-    assert "address.invalid" not in description
-    assert all(target.startswith("https:") for _, _, target in LINK.findall(description))
+    text = description()
+    assert "address.invalid" not in text
+    assert all(target.startswith("https:") for _, _, target in LINK.findall(text))
     for picture, words, target in LINK.findall(README):
         # What a picture shows is told, and where it is.
-        assert not picture or f"*Picture `{target}` of the source distribution: {words}.*" in description
+        assert not picture or f"*Picture `{target}` of the source distribution: {words}.*" in text
 
 
 def test_with_an_address_every_link_is_absolute() -> None:
-    description = _description(README, "https://example.org/attsvm")
+    text = description(address="https://example.org/attsvm")
     links = LINK.findall(README)
     expected = [target if target[:6] == "https:" else f"https://example.org/attsvm/{target}" for *_, target in links]
-    assert [target for *_, target in LINK.findall(description)] == expected
+    assert [target for *_, target in LINK.findall(text)] == expected
 
 
 @pytest.mark.parametrize(
@@ -58,4 +45,4 @@ def test_with_an_address_every_link_is_absolute() -> None:
     ],
 )
 def test_each_kind_of_link(markdown: str, expected: str) -> None:
-    assert _description(markdown) == expected
+    assert description(markdown) == expected

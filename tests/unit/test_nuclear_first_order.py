@@ -21,10 +21,10 @@ def draw(family: str, size: tuple[int, int, int], seed: int) -> SelectionProblem
 
 def begin(problem: SelectionProblem) -> tuple[Reduced, FirstOrder]:
     reduced = reduce(problem)
-    opening = open_with_frobenius(reduced, Control(-1.0), NUCLEAR)  # a goal that no gap meets
-    assert opening.W is not None
+    opening = open_with_frobenius(Setting.hard_margin(reduced, NUCLEAR), Control(-1.0))  # a goal that no gap meets
+    assert opening.V is not None
     assert opening.dual is not None
-    return reduced, FirstOrder(reduced, reduced.rejected | reduced.tied, opening.W, opening.dual)
+    return reduced, FirstOrder(reduced, reduced.rejected | reduced.tied, opening.V, opening.dual)
 
 
 def certified_gap(reduced: Reduced, method: FirstOrder) -> float:
@@ -72,11 +72,11 @@ def test_norm_of_the_operator_is_bounded_from_above() -> None:
 
 def test_joining_constraints_keep_the_progress() -> None:
     reduced = reduce(draw("planted", (12, 6, 6), 7))
-    opening = open_with_frobenius(reduced, Control(-1.0), NUCLEAR)  # a goal that no gap meets
-    assert opening.W is not None
+    opening = open_with_frobenius(Setting.hard_margin(reduced, NUCLEAR), Control(-1.0))  # a goal that no gap meets
+    assert opening.V is not None
     assert opening.dual is not None
     few = opening.dual > 0
-    method = FirstOrder(reduced, few, opening.W, opening.dual)
+    method = FirstOrder(reduced, few, opening.V, opening.dual)
     method.advance(1e-3, 20_000)
     before = method.W.copy()
     method.extend(reduced.rejected & ~few)
@@ -148,14 +148,15 @@ def test_what_newton_has_put_at_its_margin_stays_active() -> None:
     """With multipliers over many decades, a face read off margins alone loses constraints to rounding there."""
     problem = draw("near_duplicates", (30, 12, 12), 0)
     reduced, control = reduce(problem), Control(3e-5)
-    METHODS["interior_point"](reduced, control, None)
+    setting = Setting.hard_margin(reduced, NUCLEAR)
+    METHODS["interior_point"](setting, control, None)
     assert control.W is not None
     assert control.dual is not None
     assert control.state.gap > 1e-6
     after = control.inner(1e-10)
     after.offer(control.W, NUCLEAR.value(control.W), control.dual, control.state.lower_bound)
     W = control.W / reduced.min_margin(reduced.apply(control.W))
-    assert refine(Setting.hard_margin(reduced, NUCLEAR), W, control.dual, after)
+    assert refine(setting, W, control.dual, after)
 
 
 def test_infeasible_problems_never_reach_the_steps() -> None:

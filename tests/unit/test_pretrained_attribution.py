@@ -15,7 +15,7 @@ from attsvm.pretrained.ablation import ComponentChange, check, flips, logits_wit
 from attsvm.pretrained.activations.image import origin
 from attsvm.pretrained.activations.maps import Place
 from attsvm.pretrained.activations.tape import Tape
-from attsvm.pretrained.head import turned
+from attsvm.pretrained.rotary import turned
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
 FAMILIES = ["gpt2", "gpt2-scales", "opt", "vit", "bert", "distilbert", "llama", "mistral", "qwen2", "cohere", "phi",

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 
 from attsvm import solve
 from attsvm.pretrained import (
@@ -19,7 +20,6 @@ from attsvm.pretrained import (
     selection_report,
 )
 from attsvm.pretrained.audit import holding
-from attsvm.pretrained.head import softmax
 from attsvm.pretrained.span import span
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
@@ -101,7 +101,7 @@ def test_audit_of_a_head_that_is_its_svm() -> None:
 def test_audit_of_a_w_that_has_nothing_to_do_with_the_selection() -> None:
     rng = np.random.default_rng(4)
     head = _built(rng.standard_normal((8, 8)), b=6)
-    foreign = replace(head, probabilities=softmax(rng.standard_normal(head.mask.shape)))
+    foreign = replace(head, probabilities=softmax(rng.standard_normal(head.mask.shape), axis=1))
     audit = margin_audit(foreign, queries=60, norms=())
     assert not audit.better_than_null
     assert "no more than an untrained head does" in audit.sentence

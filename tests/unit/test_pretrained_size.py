@@ -28,9 +28,10 @@ from attsvm.pretrained.activations.layers import layer_numbers
 from attsvm.pretrained.activations.repetition import in_float64
 from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.extract import examine_calls
+from attsvm.pretrained.inner_products import Factored, Formed
 from attsvm.pretrained.inputs import model_inputs
 from attsvm.pretrained.inspection import inspect_model
-from attsvm.pretrained.kernel import Factored, Formed, solve_selection
+from attsvm.pretrained.kernel import solve_selection
 from attsvm.pretrained.survey import Survey
 from attsvm.pretrained.thinning import drawn_tokens, thinned
 from attsvm.pretrained.unfinished import HEADS, Unfinished

@@ -35,36 +35,19 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from attsvm.core.extras import drawing
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.summary import MARKED, Summarised, Summary
+from attsvm.core.summary import MARKED, Summarised, Summary, counted
 from attsvm.pretrained.activations.maps import Place
 from attsvm.pretrained.activations.relative import RelativeForm
+from attsvm.pretrained.rotary import Turns, turned
 
 # Tokens that each query has for itself are refused above this size: the kernel form needs none.
 MOST_BYTES = 1 << 31
 # Roundings of float32 by which an additive term of the tokens alone differs from query to query, relative to its size.
 SAME = 1e-6
-
-
-@dataclass(frozen=True, eq=False)
-class Turns:
-    """Rotary positions of a head.
-
-    Attributes
-    ----------
-    pairs : ndarray of int, shape (P, 2)
-        Coordinates of the head turned together; the others are left alone.
-    tokens : ndarray of complex, shape (b, T, P)
-        Unit number by which each token's key is turned, pair by pair.
-    queries : ndarray of complex, shape (n, P)
-        The same for the queries.
-    """
-
-    pairs: np.ndarray
-    tokens: np.ndarray
-    queries: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +236,7 @@ class AttentionHead(Summarised):
         scores = self.scores()
         if self.softcap is not None:
             scores = np.where(self.mask, self.softcap * np.tanh(scores / self.softcap), -np.inf)
-        return softmax(scores)
+        return softmax(scores, axis=1)
 
     def problem(self, selected: np.ndarray | None = None) -> SelectionProblem:
         """Pose the selection problem of a head that is not rotary; by default of the tokens it attends to most.
@@ -447,7 +430,7 @@ class AttentionHead(Summarised):
         facts = [
             ("model", f"{self.model}, {self.name}"),
             ("head", ", ".join([f"{self.head} of layer {self.layer}", *self._kinds()])),
-            ("queries", f"{n:,} over {T:,} tokens of {len(self.tokens):,} sequences"),
+            ("queries", f"{n:,} over {counted(T, 'token')} of {counted(len(self.tokens), 'sequence')}"),
             ("W", f"{self.K.shape[0]} x {self.Q.shape[0]}, rank at most {self.K.shape[1]}"),
             ("error", f"{self.error:.1e} against the model's own attention"),
         ]
@@ -457,8 +440,9 @@ class AttentionHead(Summarised):
     def __repr__(self) -> str:
         n, T = self.mask.shape
         kind = "".join(f", {word}" for word in self._kinds())
+        sequences = counted(len(self.tokens), "sequence")
         return (
-            f"AttentionHead({self.model}, layer {self.layer}, head {self.head}{kind}, {len(self.tokens)} sequences, "
+            f"AttentionHead({self.model}, layer {self.layer}, head {self.head}{kind}, {sequences}, "
             f"n={n}, T={T}, d={self.tokens.shape[2]}, rank <= {self.K.shape[1]}, error {self.error:.1e})"
         )
 
@@ -490,17 +474,3 @@ def text_of(head: AttentionHead, sequence: int) -> tuple[str, ...]:
     if head.texts is None:
         return ()
     return tuple(head.texts[sequence][t] for t in np.flatnonzero(head.text_place[sequence] >= 0))
-
-
-def turned(vectors: np.ndarray, pairs: np.ndarray, turns: np.ndarray) -> np.ndarray:
-    """Turn pairs of coordinates of vectors (..., dh) by unit numbers (..., P)."""
-    out = vectors.copy()
-    rotation = (vectors[..., pairs[:, 0]] + 1j * vectors[..., pairs[:, 1]]) * turns
-    out[..., pairs[:, 0]], out[..., pairs[:, 1]] = rotation.real, rotation.imag
-    return out
-
-
-def softmax(scores: np.ndarray) -> np.ndarray:
-    """Turn scores (n, T) into probabilities; -inf is hidden."""
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)

@@ -10,26 +10,19 @@ Few constraints support W. The dual is solved on a working set by block pivoting
 (:mod:`attsvm.solvers.frobenius.active_set`); then the margins of all constraints are computed from the supports, the
 worst violators join, and the round repeats until the gap, computed over *all* constraints, is closed. With ``C`` the
 squared hinge replaces the hard margin: its dual differs by 1/(2C) on the diagonal.
-
-The scores that W gives are summed query by query, :math:`\sum_j \langle z_i,z_j\rangle\langle\phi_{it},v_j\rangle`
-with :math:`v_j` the part of W that query j holds: n^2 F d + n T F d multiplications for n queries that see T tokens of
-width d with F positional features, however many constraints support W. Where many selections of the same few tokens are
-solved for, :class:`Formed` holds all inner products, and scores cost one product with a matrix.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from attsvm.core.status import Status
-from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, histogram
+from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, counted, histogram
 from attsvm.pretrained.head import AttentionHead
-from attsvm.pretrained.rope import position_features
+from attsvm.pretrained.inner_products import Factored, Kernel, scores_under, token_weights
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
 from attsvm.solvers.frobenius.pivoting import block_pivoting
 
@@ -42,22 +35,6 @@ VANISHED = 1e-12
 # Margins may fall short by this on a working set; where the squared norm, in parts of the shortest that one constraint
 # asks for, is larger, rounding decides whether there is a W at all, and one exchange at a time tells.
 SLOPE, LONG = 1e-12, 1e8
-# Entries of what the queries hold of W that are kept at once, and of other arrays that are made block by block: 16 MB
-# the allocator hands out again, more it gets from the system and clears each time.
-HELD_ENTRIES, CHUNK_ENTRIES = 32_000_000, 2_000_000
-
-
-@dataclass(frozen=True, eq=False)
-class Features:
-    """Factors of feature vectors, and the query each is seen by: phi = (rho kron x, c).
-
-    Shapes are (S, F), (S, d), (S, dz) and (S,); c is None where the head has no additive term.
-    """
-
-    rho: np.ndarray
-    x: np.ndarray
-    z: np.ndarray
-    c: np.ndarray | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,7 +100,7 @@ class KernelSolution(Summarised):
         >>> solution.scores(head).shape
         (24, 6)
         """
-        return np.where(head.mask, _scores(head, self.head, _signed(self.dual, self.selected)), -np.inf)
+        return np.where(head.mask, scores_under(head, self.head, token_weights(self.dual, self.selected)), -np.inf)
 
     def product_with_trained(self) -> float:
         """Inner product <W, trained W> in the lifted space: multipliers times the trained margins.
@@ -158,7 +135,7 @@ class KernelSolution(Summarised):
         facts = [
             ("objective", f"{self.objective:.6g}"),
             ("gap", f"{self.gap:.1e}"),
-            ("multipliers above zero", f"{int(support.sum()):,} of {int(rejected.sum()):,} constraints"),
+            ("multipliers above zero", f"{int(support.sum()):,} of {counted(int(rejected.sum()), 'constraint')}"),
             ("margin", "hard" if self.C is None else f"soft, C = {self.C:g}"),
             ("seconds", f"{self.seconds:.3g}"),
         ]
@@ -219,97 +196,6 @@ def solve_kernel(
     return solve_selection(head, selection, Factored(head), C, tol, time_limit)
 
 
-class Kernel(Protocol):
-    """Inner products of what the queries of a head see."""
-
-    def gram(self, rows: np.ndarray, winners: np.ndarray, losers: np.ndarray) -> np.ndarray:
-        """Inner products of the constraints (phi_winner - phi_loser) z^T of some queries, (S, S)."""
-        ...
-
-    def scores(self, signed: np.ndarray) -> np.ndarray:
-        """Scores of all tokens under W = sum of signed phi z^T, (n, T)."""
-        ...
-
-
-class Factored:
-    """Inner products computed when they are asked for."""
-
-    def __init__(self, head: AttentionHead) -> None:
-        self._head = head
-
-    def gram(self, rows: np.ndarray, winners: np.ndarray, losers: np.ndarray) -> np.ndarray:
-        """See :class:`Kernel`."""
-        ups, downs = features(self._head, rows, winners), features(self._head, rows, losers)
-        cross = _between(ups, downs)
-        return (_between(ups, ups) - cross - cross.T + _between(downs, downs)) * (ups.z @ ups.z.T)
-
-    def scores(self, signed: np.ndarray) -> np.ndarray:
-        """See :class:`Kernel`."""
-        return _scores(self._head, self._head, signed)
-
-
-class Formed:
-    """All inner products of the M tokens that the queries see, for problems small enough; they depend on no weights.
-
-    Parameters
-    ----------
-    head : AttentionHead
-    unweighted : bool
-        Whether ``tokens`` is kept; without it half the memory does.
-
-    Attributes
-    ----------
-    rows, columns : ndarray of int, shape (M,)
-        The query and the token.
-    tokens : ndarray, shape (M, M)
-        Inner products of lifted tokens, without those of the queries.
-    """
-
-    def __init__(self, head: AttentionHead, *, unweighted: bool = True) -> None:
-        self._mask = head.mask
-        self._queries = head.asking_vectors()
-        self.rows, self.columns = np.nonzero(head.mask)
-        self._place = np.full(head.mask.shape, -1)
-        self._place[head.mask] = np.arange(len(self.rows))
-        everything = features(head, self.rows, self.columns)
-        self.tokens = _between(everything, everything)
-        if not unweighted:
-            self._whole = self._weighted(self.tokens)
-            del self.tokens
-
-    @cached_property
-    def _whole(self) -> np.ndarray:
-        return self._weighted(self.tokens.copy())
-
-    def _weighted(self, products: np.ndarray) -> np.ndarray:
-        """Multiply by the inner products of the queries, in place."""
-        of_queries = (self._queries @ self._queries.T)[:, self.rows]
-        for row, query in enumerate(self.rows):
-            products[row] *= of_queries[query]
-        return products
-
-    def turn(self, head: AttentionHead) -> None:
-        """Turn the weighted products of tokens without positions, and no additive term, into those of a rotary head."""
-        rho = position_features(head, self.rows, self.columns)
-        _multiply(self._whole, rho, rho)
-
-    def at(self, columns: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        """Places among the M of one token each of the queries, or of some of them."""
-        return self._place[np.arange(len(self._place)) if rows is None else rows, columns]
-
-    def gram(self, rows: np.ndarray, winners: np.ndarray, losers: np.ndarray) -> np.ndarray:
-        """See :class:`Kernel`."""
-        ups, downs = self.at(winners, rows), self.at(losers, rows)
-        half = self._whole[ups] - self._whole[downs]
-        return np.take(half, ups, axis=1) - np.take(half, downs, axis=1)  # in rows, as the compiled solver reads them
-
-    def scores(self, signed: np.ndarray) -> np.ndarray:
-        """See :class:`Kernel`."""
-        out = np.zeros(self._mask.shape)
-        out[self._mask] = self._whole @ signed[self._mask]
-        return out
-
-
 def solve_selection(
     head: AttentionHead, selection: np.ndarray, kernel: Kernel, C: float | None, tol: float, time_limit: float | None
 ) -> KernelSolution:
@@ -332,7 +218,7 @@ def solve_selection(
         if values is None:
             return best
         dual[rows, columns] = values
-        scores = kernel.scores(_signed(dual, selection))
+        scores = kernel.scores(token_weights(dual, selection))
         margins = np.where(head.mask, scores[np.arange(n), selection][:, None] - scores, np.inf)
         objective, bound = _measure(dual, margins, rejected, C)
         status = Status.OPTIMAL if objective <= (1 + tol) * bound else Status.UNDECIDED
@@ -352,14 +238,6 @@ def solve_selection(
     return best
 
 
-def hebbian_scores(train: AttentionHead, test: AttentionHead) -> np.ndarray:
-    """Scores that the sum over queries of (selected token - mean of the others) z^T gives to other queries, (n, T)."""
-    rejected = train.mask.copy()
-    rejected[np.arange(len(rejected)), train.selected] = False
-    weights = rejected / np.maximum(rejected.sum(axis=1, keepdims=True), 1)
-    return np.where(test.mask, _scores(test, train, _signed(weights, train.selected)), -np.inf)
-
-
 def _read_selected(head: AttentionHead, selected: np.ndarray | None) -> np.ndarray:
     selection = head.selected if selected is None else np.asarray(selected)
     n, T = head.mask.shape
@@ -377,75 +255,6 @@ def _first(rejected: np.ndarray) -> np.ndarray:
     order = np.cumsum(rejected, axis=1)
     step = np.maximum(1, order[:, -1:] // FIRST)
     return rejected & (order % step == 0)
-
-
-def features(head: AttentionHead, rows: np.ndarray, columns: np.ndarray) -> Features:
-    """Return the factors of the features of tokens (rows, columns)."""
-    return Features(
-        position_features(head, rows, columns),
-        head.tokens[head.sequence[rows], columns],
-        head.asking_vectors()[rows],
-        None if head.bias is None else head.bias[rows, columns],
-    )
-
-
-def _between(a: Features, b: Features) -> np.ndarray:
-    """Inner products of lifted tokens, without those of the queries."""
-    products = a.x @ b.x.T
-    if a.rho.shape[1] > 1:  # a single feature is 1
-        _multiply(products, a.rho, b.rho)
-    return products if a.c is None or b.c is None else products + np.outer(a.c, b.c)
-
-
-def _multiply(products: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-    """Multiply by the inner products of two sets of rows, in place and a block at a time."""
-    step = max(1, CHUNK_ENTRIES // len(b))
-    for start in range(0, len(a), step):
-        products[start : start + step] *= a[start : start + step] @ b.T
-
-
-def _signed(dual: np.ndarray, selected: np.ndarray) -> np.ndarray:
-    """Weights of the tokens' phi z^T in W = sum dual (phi_selected - phi) z^T, (n, T)."""
-    signed = -dual
-    signed[np.arange(len(dual)), selected] += dual.sum(axis=1)
-    return signed
-
-
-def _scores(head: AttentionHead, source: AttentionHead, signed: np.ndarray) -> np.ndarray:
-    """Score of every visible token of a head under W = sum of signed phi z^T over the source's tokens, (n, T)."""
-    out = np.zeros(head.mask.shape)
-    holders = np.flatnonzero(signed.any(axis=1))
-    if not len(holders):
-        return out
-    size = position_features(source, np.zeros(1, int), np.zeros(1, int)).shape[1] * source.tokens.shape[2]
-    step, most = max(1, CHUNK_ENTRIES // size), max(1, HELD_ENTRIES // size)
-    chunks = [holders[start : start + most] for start in range(0, len(holders), most)]
-    first = _held(source, signed, chunks[0])
-    products = head.asking_vectors() @ source.asking_vectors().T
-    if head.bias is not None and source.bias is not None:
-        out += head.bias * (products @ (signed * source.bias).sum(axis=1))[:, None]
-    for start in range(0, len(out), step):
-        rows = slice(start, start + step)
-        W = products[rows, chunks[0]] @ first.reshape(len(first), -1)
-        for chunk in chunks[1:]:
-            W += products[rows, chunk] @ _held(source, signed, chunk).reshape(len(chunk), -1)
-        for i, map_of_query in enumerate(W.reshape(len(W), *first.shape[1:]), start):
-            seen = np.flatnonzero(head.mask[i])
-            rho = position_features(head, np.full(len(seen), i), seen)
-            keys = head.tokens[head.sequence[i], seen] @ map_of_query.T  # (seen, F)
-            out[i, seen] += np.einsum("tf,tf->t", rho, keys)
-    return out
-
-
-def _held(source: AttentionHead, signed: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the part of W that each of some queries holds, sum_t signed rho x^T, (rows, F, d)."""
-    width = position_features(source, np.zeros(1, int), np.zeros(1, int)).shape[1]
-    out = np.empty((len(rows), width, source.tokens.shape[2]))
-    for part, i in zip(out, rows, strict=True):
-        columns = np.flatnonzero(signed[i])
-        rho = position_features(source, np.full(len(columns), i), columns)
-        np.matmul((rho * signed[i, columns, None]).T, source.tokens[source.sequence[i], columns], out=part)
-    return out
 
 
 def _solve_working_set(gram: np.ndarray, guess: np.ndarray, C: float | None) -> np.ndarray | None:

@@ -19,12 +19,15 @@ from typing import Literal
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import softmax
 
 from attsvm.core.summary import Worded
-from attsvm.pretrained.head import AttentionHead, by_sequence, softmax, text_of
-from attsvm.pretrained.kernel import Factored, Formed, Kernel, hebbian_scores, solve_selection
+from attsvm.pretrained.head import AttentionHead, by_sequence
+from attsvm.pretrained.inner_products import Factored, Formed, Kernel, hebbian_scores
+from attsvm.pretrained.kernel import solve_selection
 from attsvm.pretrained.rope import position_features
 from attsvm.pretrained.selectivity import several_seen
+from attsvm.pretrained.support_tokens import SupportToken, support_tokens
 from attsvm.pretrained.thinning import choices, drawn_tokens, thinned
 from attsvm.solvers.solving import solve
 from attsvm.study.controls import PRICE, hebbian, shuffle
@@ -39,35 +42,6 @@ FIT = 1e-3  # relative gap of a fit; a probe's agreement does not see more
 MOST_REJECTED, DRAWN_REJECTED = 8192, 4096
 # Tokens all of whose inner products are formed, once for all selections of a rotary head: 170 MB.
 MOST_FORMED = 4608
-SHOWN = 20
-AROUND = 4
-
-
-@dataclass(frozen=True)
-class SupportToken:
-    """A rejected token that holds the SVM in place.
-
-    Attributes
-    ----------
-    multiplier : float
-        Its share of all multipliers.
-    sequence : int
-        Which sequence of the head's inputs.
-    query, selected, token : int
-        Places in its text: who asks, what the head attends to most, and the token that came close.
-    texts : tuple of str
-        The texts of the three; empty where the head has none.
-    context : tuple of str
-        Tokens around the query.
-    """
-
-    multiplier: float
-    sequence: int
-    query: int
-    selected: int
-    token: int
-    texts: tuple[str, ...]
-    context: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -263,7 +237,7 @@ def fit_selection(
         held_out=len(test_rows),
         repeated=len(several) - len(rows),
         among=None if fitted is train else columns.shape[1],
-        support=() if everywhere is None else _support(head, train_rows, train, everywhere),
+        support=() if everywhere is None else support_tokens(head, train_rows, train, everywhere),
     )
 
 
@@ -353,7 +327,7 @@ def _logistic(train: AttentionHead, selected: np.ndarray, time_limit: float | No
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         W = flat.reshape(d, dz)
         margins = problem.apply(W / length)
-        probability = softmax(np.where(train.mask, -margins, -np.inf))
+        probability = softmax(np.where(train.mask, -margins, -np.inf), axis=1)
         value = -np.log(np.maximum(probability[rows, selected], np.finfo(float).tiny)).mean()
         gradient = -problem.adjoint(np.where(one_hot, 0.0, probability)) / (length * len(rows))
         return value + 0.5 * LOGISTIC_PENALTY * float(flat @ flat), gradient.ravel() + LOGISTIC_PENALTY * flat
@@ -411,21 +385,3 @@ def _rule(train: AttentionHead, test: AttentionHead) -> tuple[str, float]:
 def _last(head: AttentionHead) -> np.ndarray:
     """Last place in the text that each query sees, (n,)."""
     return np.where(head.mask, head.text_place[head.sequence], -1).max(axis=1)
-
-
-def _support(head: AttentionHead, rows: np.ndarray, train: AttentionHead, dual: np.ndarray) -> tuple[SupportToken, ...]:
-    total = float(dual.sum()) or 1.0
-    tokens = []
-    for flat in np.argsort(-dual.ravel(), kind="stable")[:SHOWN]:
-        i, t = np.unravel_index(flat, dual.shape)
-        if dual[i, t] <= 0:
-            break
-        share = float(dual[i, t] / total)
-        sequence, q, s = int(head.sequence[rows[i]]), int(train.position[i]), int(train.selected[i])
-        in_text = head.text_place[sequence]
-        words = None if head.texts is None else text_of(head, sequence)
-        q, s, t = int(in_text[q]) if head.self_attention else q, int(in_text[s]), int(in_text[t])
-        texts = () if words is None else ((words[q] if head.self_attention else ""), words[s], words[t])
-        context = () if words is None or not head.self_attention else words[max(0, q - AROUND) : q + AROUND + 1]
-        tokens.append(SupportToken(share, sequence, q, s, t, texts, tuple(context)))
-    return tuple(tokens)

@@ -15,7 +15,8 @@ from attsvm.pretrained.activations.recording import AttentionCall, Stream
 from attsvm.pretrained.activations.relative import RelativeForm, relative_forms
 from attsvm.pretrained.activations.repetition import in_float64, too_coarse
 from attsvm.pretrained.activations.sources import explain
-from attsvm.pretrained.head import AttentionHead, Turns
+from attsvm.pretrained.head import AttentionHead
+from attsvm.pretrained.rotary import Turns
 
 # Float32 probabilities of the models supported differ from the factors' by 1e-7 to 1e-6.
 TOLERANCE = 1e-5

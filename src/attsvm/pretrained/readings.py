@@ -14,7 +14,8 @@ from attsvm.pretrained.activations.layers import own_number
 from attsvm.pretrained.activations.recording import AttentionCall
 from attsvm.pretrained.activations.residual import Component, Part, parts
 from attsvm.pretrained.activations.tape import Row, Tape
-from attsvm.pretrained.head import AttentionHead, turned
+from attsvm.pretrained.head import AttentionHead
+from attsvm.pretrained.rotary import turned
 
 # A sum of n numbers is wrong by less than n roundings of their absolute sum, and a stream of 100 layers has 300 or so.
 ROUNDINGS = 300.0

@@ -15,7 +15,7 @@ the token; inner products of lifted tokens,
 .. math:: \langle\rho(\Delta), \rho(\Delta')\rangle \langle x, x'\rangle
     = \Bigl(1 + \sum_p \cos\theta_p(\Delta - \Delta')\Bigr) \langle x, x'\rangle ,
 
-cost no more than those of the tokens, which is all that :mod:`attsvm.pretrained.kernel` needs.
+cost no more than those of the tokens, which is all that :mod:`attsvm.pretrained.inner_products` needs.
 """
 
 from __future__ import annotations

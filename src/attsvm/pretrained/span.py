@@ -22,8 +22,10 @@ from attsvm.core.correlation import correlation
 from attsvm.core.reduction import reduce
 from attsvm.core.status import Status
 from attsvm.core.types import FactorNorm
-from attsvm.pretrained.head import AttentionHead, turned
-from attsvm.pretrained.kernel import Formed, solve_selection
+from attsvm.pretrained.head import AttentionHead
+from attsvm.pretrained.inner_products import Formed
+from attsvm.pretrained.kernel import solve_selection
+from attsvm.pretrained.rotary import turned
 from attsvm.solvers.solving import solve
 from attsvm.study.controls import PRICE, hebbian
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from attsvm.core.norms import Norm
+from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
@@ -15,6 +16,7 @@ from attsvm.proofs.decision import contradiction, decidable
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.refinement import refine
+from attsvm.solvers.common.setting import Terms
 
 # The part of tol that rounding may take up before sums are taken again in twice the precision.
 ROUNDING = 1e-3
@@ -53,7 +55,11 @@ class Answers:
         doubtful = certified.gap > self.tol
         doubtful |= certified.rounding > ROUNDING * self.tol and n * d * dz <= SHARP_ENTRIES
         if doubtful and certified.gap - certified.rounding <= self.tol:
-            certified = refine(self.problem, self.norm, certified, self.tol)
+            judge = partial(certify, self.problem, self.norm, sharp=True)
+            terms = Terms.hard_margin(self.norm, self.problem)
+            certified = refine(
+                self.problem, terms, certified.W, certified.dual, self.tol, judge, along=self.norm is FROBENIUS
+            )
         status = Status.OPTIMAL if certified.gap <= self.tol else self.control.stopped or Status.UNDECIDED
         unproven = certified.upper_bound == np.inf or certified.tie_residual > 0
         if not (unproven and decidable(self.problem)):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,9 @@ from attsvm.core.interop import to_numpy
 from attsvm.core.kernels import Stopwatch
 from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import reduce
 from attsvm.core.rounding import EPS, growth
 from attsvm.core.status import Status
-from attsvm.core.summary import one_line
+from attsvm.core.summary import counted, one_line
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.proof import Proof
@@ -36,9 +35,9 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair, recheck_pair
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.exact_pair import prove_pair
-from attsvm.solvers.common.setting import Setting, Terms
-from attsvm.solvers.frobenius.portfolio import solve_setting
-from attsvm.solvers.interior_point.general import solve_soft_general
+from attsvm.solvers.common.refinement import refine
+from attsvm.solvers.common.setting import Terms
+from attsvm.solvers.in_memory import solve_in_memory
 from attsvm.solvers.working_set import Method, TokenPricing, solve_on_working_sets
 
 LOSSES = ("hinge", "squared_hinge")
@@ -203,7 +202,7 @@ class RegularisedSolution(Solution):
         return float(np.sqrt(2 * gap)) * self.objective
 
     def __repr__(self) -> str:
-        value, work = f"{self.norm.name} norm {self.objective:.6g}", f"{self.iterations} iterations"
+        value, work = f"{self.norm.name} norm {self.objective:.6g}", counted(self.iterations, "iteration")
         parts = (self.status.name, value, f"primal {self.primal:.6g}", f"gap {self.gap:.1e}", self.method, work)
         return one_line("RegularisedSolution", (*parts, f"{self.seconds:.3g} s"))
 
@@ -214,6 +213,7 @@ def solve_regularised(
     regularisation: Regularisation,
     control: Control,
     tol: float,
+    method: Method,
     warm_start: Solution | None,
     opening: Solution | None,
     *,
@@ -225,6 +225,8 @@ def solve_regularised(
     ----------
     control : Control
         Aiming below ``tol``.
+    method : callable
+        Solves a problem in memory in the norm.
     opening : Solution, optional
         For a hard margin: the Frobenius solution without a prior, or the proof that no W exists.
     streamed : bool
@@ -242,8 +244,8 @@ def solve_regularised(
 
     def answer(W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None) -> RegularisedSolution:
         pair = certify_pair(problem, terms, prior, W, dual)
-        if certificate is None and tol < pair.gap <= tol + pair.rounding:
-            pair = certify_pair(problem, terms, prior, W, dual, sharp=True)
+        if certificate is None and pair.gap > tol and (control.solved or pair.gap <= tol + pair.rounding):
+            pair = refine(problem, terms, W, dual, tol, partial(certify_pair, problem, terms, prior, sharp=True))
         if certificate is not None:
             status = Status.INFEASIBLE
         elif pair.gap <= tol:
@@ -280,18 +282,18 @@ def solve_regularised(
         if first.status is Status.OPTIMAL:
             return first
     control.method = ""
-    method = solve_setting if norm.euclidean else solve_soft_general
     guess = None if warm_start is None else _adapted(warm_start, terms)
     if streamed:
         # Copies of the selected token and zero queries, whose multipliers are known.
         loose = TokenPricing(problem).zero()
         inner = replace(terms, rejected=terms.rejected & ~loose)
         solve_on_working_sets(problem, inner, prior, control, method, guess)
-        V, dual = control.W, control.dual
+        W = None if control.W is None else prior + control.W
+        dual = np.where(loose, terms.slope(terms.cost), 0.0) + (0.0 if control.dual is None else control.dual)
     else:
-        V, dual, loose = _in_memory(problem, terms, prior, control, method, warm_start, guess)
-    constant = np.where(loose, terms.slope(terms.cost), 0.0)
-    return answer(prior if V is None else prior + V, constant if dual is None else constant + dual)
+        start = None if warm_start is None or guess is None else (warm_start.certified.W, guess)
+        _, W, dual = solve_in_memory(problem, terms, prior, control, method, start)
+    return answer(prior if W is None else W, none if dual is None else dual)
 
 
 def _largest_price(
@@ -312,34 +314,6 @@ def _largest_price(
         loss = pair.primal / C - 0.5 * pair.objective * (pair.objective / C)
         price = 2.0 * tol * max(loss, 0.0) / reach / reach
     return float(price) if price < C else math.inf
-
-
-def _in_memory(
-    problem: SelectionProblem,
-    terms: Terms,
-    prior: np.ndarray,
-    control: Control,
-    method: Method,
-    warm_start: Solution | None,
-    guess: np.ndarray | None,
-) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray]:
-    """Solve in reduced coordinates: V (d, dz), multipliers (n, T), and rejected tokens that no W moves."""
-    norm = terms.norm
-    reduced = reduce(problem, rotate=norm.base.invariant, transform=norm.transform)
-    setting = Setting.of(reduced, terms, prior)
-    control.unit = setting.value_unit
-    start = None
-    if warm_start is not None and guess is not None:
-        start = reduced.gather(guess) * setting.unit
-        control.method = "warm start"
-        setting.report(reduced.lower(warm_start.certified.W) - setting.prior, start, control)
-    if not (control.solved or control.stopped):
-        method(setting, control, start)
-    return (
-        None if control.W is None else reduced.lift(control.W),
-        None if control.dual is None else reduced.lift_dual(control.dual) / setting.unit,
-        reduced.lift_dual(reduced.rejected & (reduced.lengths == 0.0)),
-    )
 
 
 def _adapted(before: Solution, terms: Terms) -> np.ndarray:

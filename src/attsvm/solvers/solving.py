@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import partial
 from typing import Any, overload
 
@@ -11,7 +10,6 @@ import numpy as np
 
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import Reduced, reduce
 from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm, Shortfall, SolverMethod
 from attsvm.data.shards import ShardedProblem
@@ -20,11 +18,12 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.answers import Answers
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
-from attsvm.solvers.common.setting import Setting, Terms
+from attsvm.solvers.common.setting import Terms
 from attsvm.solvers.compiled.frobenius import solve_compiled, spared
-from attsvm.solvers.frobenius.portfolio import FORCED as FROBENIUS_METHODS
+from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
 from attsvm.solvers.frobenius.portfolio import solve_setting
-from attsvm.solvers.interior_point.general import solve_hard_margin, solve_soft_general
+from attsvm.solvers.in_memory import Outcome, solve_in_memory
+from attsvm.solvers.interior_point.general import solve_general
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
 from attsvm.solvers.regularised import Regularisation, read_regularisation, solve_regularised
 from attsvm.solvers.schedule import (
@@ -38,12 +37,10 @@ from attsvm.solvers.schedule import (
 from attsvm.solvers.sharded.pool import pool_of
 from attsvm.solvers.sharded.solution import ShardedSolution
 from attsvm.solvers.sharded.solving import solve_shards
-from attsvm.solvers.working_set import Method as Restricted
-from attsvm.solvers.working_set import solve_on_working_sets
+from attsvm.solvers.working_set import Method, solve_on_working_sets
 
-Method = Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]
 METHODS: dict[Norm, dict[str, Method]] = {
-    FROBENIUS: FROBENIUS_METHODS,
+    FROBENIUS: {"auto": solve_setting, **{key: partial(solve_setting, method=key) for key in FROBENIUS_METHODS}},
     NUCLEAR: NUCLEAR_METHODS,
 }
 
@@ -183,7 +180,7 @@ def solve(
         control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
         regularisation = read_regularisation(problem.shape, C, loss, prior) or Regularisation(None, loss, None)
         with pool_of(problem, scheduler, workers) as pool:
-            inner = _restricted(measure, regularisation)
+            inner = _choose(measure, None)
             return solve_shards(problem, measure, regularisation, control, tol, inner, pool, checkpoint)
     if (scheduler, workers, checkpoint) != (None, None, None):
         raise ValueError("scheduler, workers and checkpoint are for shards; a ShardedProblem or a folder was expected.")
@@ -202,10 +199,10 @@ def solve(
         if method not in (None, "streamed"):
             raise ValueError(f"method is {method!r}; None or 'streamed' was expected with C or prior.")
         opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit, method=method)
-        streamed = method == "streamed" or _large(problem)
+        streamed, inner = method == "streamed" or _large(problem), _choose(measure, None)
         with np.errstate(**LENIENT):
             return solve_regularised(
-                problem, measure, regularisation, control, tol, warm_start, opening, streamed=streamed
+                problem, measure, regularisation, control, tol, inner, warm_start, opening, streamed=streamed
             )
     answers = Answers(problem, measure, tol, control)
     if not problem.has_rejected:
@@ -225,17 +222,17 @@ def solve(
     if method == "streamed" or (method is None and _large(problem)):
         certificate, W, dual = _streamed(problem, measure, control)
     else:
-        certificate, W, dual = _in_memory(problem, measure, control, method, warm_start or early)
+        before = warm_start or early
+        start = None if before is None else (before.certified.W, before.certified.dual)
+        terms, origin = Terms.hard_margin(measure, problem), np.zeros(problem.shape[2:])
+        with np.errstate(**LENIENT):
+            certificate, W, dual = solve_in_memory(problem, terms, origin, control, _choose(measure, method), start)
     if certificate is not None:
         solution = answers.infeasible(certificate, dual)
         if solution is not None:
             return solution
     late = answers.of(W, dual)
     return early if early is not None and early.gap < late.gap and late.status is not Status.INFEASIBLE else late
-
-
-# Multipliers (n, T) that may prove infeasibility, W (d, dz) and multipliers (n, T), each None where there is none.
-Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
 
 
 def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) -> Solution | None:
@@ -250,44 +247,12 @@ def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) 
     return answers.infeasible(dual / dual[problem.rejected].sum(), dual, exact=True)
 
 
-def _restricted(measure: Norm, regularisation: Regularisation) -> Restricted:
-    """Choose what solves a working set that fits into memory."""
-    if regularisation.C is None and regularisation.prior is None:
-        inner = _choose(measure.base, None)
-        return lambda setting, part, start: inner(setting.reduced, part, start)
-    return solve_setting if measure.euclidean else solve_soft_general
-
-
 def _streamed(problem: SelectionProblem, measure: Norm, control: Control) -> Outcome:
     """Solve on working sets of constraints, reading the tokens where they lie."""
-    inner = _restricted(measure, Regularisation(None, "hinge", None))
+    terms = Terms.hard_margin(measure, problem)
     with np.errstate(**LENIENT):
-        certificate = solve_on_working_sets(problem, Terms.hard_margin(measure, problem), None, control, inner)
+        certificate = solve_on_working_sets(problem, terms, None, control, _choose(measure, None))
     return certificate, control.W, control.dual
-
-
-def _in_memory(
-    problem: SelectionProblem, measure: Norm, control: Control, method: str | None, warm_start: Solution | None
-) -> Outcome:
-    """Solve in reduced coordinates."""
-    base = measure.base
-    reduced = reduce(problem, rotate=base.invariant, transform=measure.transform)
-    control.unit = reduced.scale
-    certificate = None
-    empty = reduced.rejected & (reduced.lengths == 0.0)
-    if empty.any():
-        control.method = "closed form"
-        certificate = empty / empty.sum()
-    else:
-        guess = None if warm_start is None else _warm(reduced, base, warm_start, control)
-        if not (control.solved or control.stopped):
-            with np.errstate(**LENIENT):
-                certificate = _choose(base, method)(reduced, control, guess)
-    return (
-        None if certificate is None else reduced.lift_dual(certificate),
-        None if control.W is None else reduced.lift(control.W),
-        None if control.dual is None else reduced.lift_dual(control.dual),
-    )
 
 
 def _small(problem: SelectionProblem, warm_start: Solution | None) -> bool:
@@ -304,20 +269,12 @@ def _large(problem: SelectionProblem) -> bool:
 
 
 def _choose(measure: Norm, method: str | None) -> Method:
-    methods = METHODS.get(measure) or {"auto": partial(solve_hard_margin, norm=measure)}
+    """Look up what solves a problem in memory, or a working set of a larger one."""
+    methods = METHODS.get(measure.base, {"auto": solve_general})
     if method is not None and method not in methods:
         names = ", ".join(repr(name) for name in (*methods, "streamed"))
         raise ValueError(f"method is {method!r}; one of {names} was expected for the {measure.name} norm.")
     return methods[method or "auto"]
-
-
-def _warm(reduced: Reduced, measure: Norm, warm_start: Solution, control: Control) -> np.ndarray:
-    """Judge an earlier pair as it stands, which ends a refit, and hand its multipliers to the method."""
-    dual = reduced.gather(warm_start.certified.dual)
-    control.method = control.method or "warm start"
-    with np.errstate(**LENIENT):
-        Setting.hard_margin(reduced, measure).report(reduced.lower(warm_start.certified.W), dual, control)
-    return dual
 
 
 def _check_options(

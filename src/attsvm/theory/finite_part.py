@@ -81,17 +81,18 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: Factor
         sequence=problem.sequence,
     )
     reduced = reduce(ties)
-    where = np.nonzero(reduced.tied)
-    target = reduced.gather(differences)[where]  # (m,)
+    # All of them: those that follow from others, which the reduction may leave out, may contradict these.
+    place = reduced.rows[:, None], reduced.columns
+    where = np.nonzero(ties.tied[place])
+    target = differences[place][where]  # (m,)
     system = reduced.constraint_rows(*where)
     start = np.linalg.lstsq(system, target, rcond=None)[0]
     residual = float(np.abs(system @ start - target).max())
     if norm == "frobenius" or not start.any():
         return FinitePart(reduced.lift(start.reshape(reduced.shape)), residual, 0.0)
     # Equations that the data cannot meet exactly are met as well as least squares meets them.
-    cost = np.zeros(reduced.tied.shape)
-    cost[where] = system @ start
     prior = -start.reshape(reduced.shape)
+    cost = np.where(reduced.tied, reduced.apply(-prior), 0.0)
     setting = Setting(reduced, replace(Terms.hard_margin(NUCLEAR, reduced), cost=cost), prior, 0.0)
     control = Control(AIM)
     with np.errstate(**LENIENT):

@@ -7,7 +7,8 @@ r"""Newton systems with a few weights so large that adding them to the rest woul
 
 which holds K and the weights apart and gives y without the cancellation in :math:`Rx` (Vavasis, SIAM J. Matrix Anal.
 Appl. 15, 1994). Rows and columns are scaled to entries of at most one (Ruiz, report RAL-TR-2001-034); infinite weights
-are equations.
+are equations. A proximal term at rounding level, on x and on y, keeps directions short in which the system is singular
+to rounding (Friedlander and Orban, Math. Program. Comput. 4, 2012); refinement takes its effect off all others.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, get_lapack_funcs
 
 SCALINGS, REFINEMENTS = 8, 4
+EPS = float(np.finfo(float).eps)
 
 
 def augmented(
@@ -37,7 +39,9 @@ def augmented(
         top = (np.abs(whole) * scale).max(axis=1) * scale
         scale /= np.sqrt(np.where(top > 0, top, 1.0))
     getrf, getrs = get_lapack_funcs(("getrf", "getrs"), (whole,))
-    lower_upper, pivots, singular = getrf(scale[:, None] * whole * scale, overwrite_a=True)
+    scaled = scale[:, None] * whole * scale
+    scaled[np.diag_indices(len(whole))] += len(whole) * EPS * np.repeat([1.0, -1.0], [size, len(rows)])
+    lower_upper, pivots, singular = getrf(scaled, overwrite_a=True)
     if singular or not np.isfinite(lower_upper).all():
         raise LinAlgError("The augmented system is singular.")
 

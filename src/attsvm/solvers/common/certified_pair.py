@@ -18,7 +18,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS, FEW, gamma, growth, norm_above
 from attsvm.proofs.certified import LENIENT, TIE_TOLERANCE, Certified
 from attsvm.proofs.claim import AGREEMENT
-from attsvm.proofs.proof import Proof, unproven
+from attsvm.proofs.proof import Bound, Proof, unproven
 from attsvm.proofs.recheck import METHOD
 from attsvm.proofs.ties import tie_move
 from attsvm.solvers.common.setting import NEARLY_SEPARATED, Terms
@@ -88,6 +88,11 @@ def certify_pair(
     dual = terms.clip(dual)
     with np.errstate(**LENIENT):
         margins, adjoint = problem.evaluate(W, dual)
+        if sharp and terms.hard:
+            # W need not grow for margins that only floats take below one.
+            margins = np.where(
+                problem.rejected, np.maximum(margins, 1.0 - _shortfall(problem, W, margins, sharp)), margins
+            )
         smallest = float(np.min(margins, where=problem.rejected, initial=np.inf))
         feasible = not terms.hard or smallest > 0
         if terms.hard and feasible and smallest < 1.0:
@@ -131,40 +136,50 @@ def recheck_pair(problem: SelectionProblem, terms: Terms, prior: np.ndarray, pai
         return unproven("W or the multipliers are not finite.", METHOD)
     again = certify_pair(problem, terms, prior, pair.W, pair.dual, sharp=True)
     low, high = again.lower_bound, again.upper_bound
-    fault = None
-    # Multipliers were scaled and rounded since: what that costs is part of the rounding.
-    agreement = AGREEMENT + terms.norm.dual_resolution
-    reach = agreement * abs(pair.primal) + 0.5 * again.rounding * again.primal + again.resolution
     if not np.isfinite(high):
-        fault = "W does not satisfy the constraints beyond rounding."
-    elif (
-        not abs(pair.objective - again.objective)
-        <= again.objective * again.rounding
-        + terms.norm.value(RESOLUTION * prior)
-        + gamma(8 * (prior.size + 8)) * again.objective
-    ):
-        fault = f"the objective is said to be {pair.objective:.17g} where it is {again.objective:.17g}."
-    elif not abs(pair.primal - again.primal) <= reach:
-        fault = f"the objective at W is said to be {pair.primal:.17g} where it is {again.primal:.17g}."
-    elif not (pair.lower_bound - reach <= low and pair.upper_bound + reach >= high):
-        fault = f"[{pair.lower_bound:.17g}, {pair.upper_bound:.17g}] is said where [{low:.17g}, {high:.17g}] is proven."
-    elif not (pair.gap <= tol + agreement and again.gap <= tol + agreement + again.rounding):
-        fault = f"the gap is {max(again.gap, pair.gap):.3g} where an optimum promises {tol:.3g}."
+        return unproven("W does not satisfy the constraints beyond rounding.", METHOD, low=low, high=high)
+    fault = pair_fault(problem, terms, prior, pair, again, low, high, tol + again.rounding)
     if fault is not None:
         return unproven(fault, METHOD, low=low, high=high)
     return Proof(True, low, high, f"The smallest objective lies in [{low:.17g}, {high:.17g}].", METHOD)
+
+
+def pair_fault(
+    problem: SelectionProblem,
+    terms: Terms,
+    prior: np.ndarray,
+    pair: CertifiedPair,
+    again: CertifiedPair,
+    low: Bound,
+    high: Bound,
+    tol: float,
+) -> str | None:
+    """Say what of a pair is not borne out by the same certified ``again``, or by an interval; None for nothing."""
+    norm = terms.norm
+    # The pair may be of floats, and its multipliers were scaled and rounded since: that is part of the rounding.
+    rounding = max(again.rounding, certify_pair(problem, terms, prior, pair.W, pair.dual).rounding)
+    agreement = AGREEMENT + norm.dual_resolution
+    reach = agreement * abs(pair.primal) + 0.5 * rounding * again.primal + again.resolution
+    away = (rounding + gamma(8 * (prior.size + 8))) * again.objective + norm.value(RESOLUTION * prior)
+    if not abs(pair.objective - again.objective) <= away:
+        return f"the objective is said to be {pair.objective:.17g} where it is {again.objective:.17g}."
+    if not abs(pair.primal - again.primal) <= reach:
+        return f"the objective at W is said to be {pair.primal:.17g} where it is {again.primal:.17g}."
+    if not (pair.lower_bound - reach <= low and pair.upper_bound + reach >= high):
+        interval = f"[{pair.lower_bound:.17g}, {pair.upper_bound:.17g}]"
+        return f"{interval} is said where [{float(low):.17g}, {float(high):.17g}] is proven."
+    gap = max(pair.gap, float(high - low) / pair.primal if pair.primal > again.resolution else 0.0)
+    if not gap <= tol + agreement:
+        return f"the gap is {gap:.3g} where an optimum promises {tol:.3g}."
+    return None
 
 
 def _primal_above(
     problem: SelectionProblem, terms: Terms, W: np.ndarray, V: np.ndarray, margins: np.ndarray, *, sharp: bool
 ) -> tuple[float, float]:
     """Bound the objective of a W next to the given one from above; returns it and the residual of the ties."""
-    d, dz = W.shape
     norm, rejected = terms.norm, problem.rejected
-    error = gamma(d + dz + 6) * frobenius(W) * problem.lengths * (1 + FEW)
-    shortfall = np.where(rejected, 1.0 - margins + error, 0.0)
-    if sharp:
-        shortfall = _sharp_shortfall(problem, W, shortfall)
+    shortfall = _shortfall(problem, W, margins, sharp)
     extra = residual = 0.0
     if problem.has_ties:
         move = tie_move(problem, W, frobenius(W))
@@ -172,7 +187,7 @@ def _primal_above(
             shortfall = np.where(rejected, shortfall + move * problem.lengths, 0.0)
             extra = move * growth(norm, W.shape)
         else:
-            residual = float((np.abs(margins) + error).max(where=problem.tied, initial=0.0))
+            residual = float((np.abs(margins) + _rounding(problem, W)).max(where=problem.tied, initial=0.0))
     grown = norm_above(norm, W, norm.value(W), sharp=sharp)
     value = norm_above(norm, V, norm.value(V), sharp=sharp) + UNIT * frobenius(V) * growth(norm, W.shape) + extra
     largest = float(shortfall.max(initial=0.0))
@@ -196,15 +211,20 @@ def grown_above(terms: Terms, value: float, length: float, shortfall: float) -> 
     return size_of(terms, value + shortfall / (1.0 - shortfall) * length * (1 + FEW)) * (1 + FEW)
 
 
-def _sharp_shortfall(problem: SelectionProblem, W: np.ndarray, shortfall: np.ndarray) -> np.ndarray:
-    """Bound what margins fall short of one by, in twice the precision where it may be positive."""
+def _rounding(problem: SelectionProblem, W: np.ndarray) -> np.ndarray:
+    """Bound the error of the margins of W as computed, (n, T)."""
+    return gamma(sum(W.shape) + 6) * frobenius(W) * problem.lengths * (1 + FEW)
+
+
+def _shortfall(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray, sharp: bool) -> np.ndarray:
+    """Bound what margins (n, T) fall short of one by; ``sharp``, in twice the precision where it may be positive."""
+    shortfall = np.where(problem.rejected, 1.0 - margins + _rounding(problem, W), 0.0)
     rows, columns = np.nonzero(shortfall > 0)
-    if not len(rows):
+    if not (sharp and len(rows)):
         return shortfall
     exact, relative = Rows.of(problem, rows, columns).margins(Pair(W, np.zeros(W.shape)))
     values = (1.0 - exact.high) - exact.low
     values += FEW * np.abs(values) + relative * frobenius(W) * problem.lengths[rows, columns]
-    shortfall = shortfall.copy()
     shortfall[rows, columns] = np.where(np.isfinite(values), values, shortfall[rows, columns])
     return shortfall
 

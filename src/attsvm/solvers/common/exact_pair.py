@@ -17,13 +17,12 @@ import numpy as np
 
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.problem import SelectionProblem
-from attsvm.proofs.claim import AGREEMENT
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.norm_bounds import dual_norm_above, norm_above
 from attsvm.proofs.optimum import exact_adjoint, exact_margins
 from attsvm.proofs.proof import Proof, unproven
 from attsvm.proofs.prove import METHOD
-from attsvm.solvers.common.certified_pair import CertifiedPair
+from attsvm.solvers.common.certified_pair import CertifiedPair, certify_pair, pair_fault
 from attsvm.solvers.common.setting import Terms
 
 
@@ -42,30 +41,12 @@ def prove_pair(problem: SelectionProblem, terms: Terms, prior: np.ndarray, pair:
         return unproven(f"the arithmetic failed ({error}).", METHOD)
     if isinstance(high, str):
         return unproven(high, METHOD, low=low)
-    agreement = AGREEMENT + terms.norm.dual_resolution
-    fault = _fault(pair, low, high, tol, terms.norm.value(pair.W - prior), agreement)
+    again = certify_pair(problem, terms, prior, pair.W, pair.dual, sharp=True)
+    fault = pair_fault(problem, terms, prior, pair, again, low, high, tol)
     if fault is not None:
         return unproven(fault, METHOD, low=low, high=high)
     statement = f"The smallest objective lies in [{float(low):.17g}, {float(high):.17g}]."
     return Proof(True, low, high, statement, METHOD)
-
-
-def _fault(
-    pair: CertifiedPair, low: Fraction, high: Fraction, tol: float, length: float, agreement: float
-) -> str | None:
-    """Say what a pair says that the interval does not bear out; None for nothing."""
-    # What the floats of the claim were rounded by, and a prior's distance that is below the rounding of W.
-    reach = (agreement + 0.5 * pair.rounding) * abs(pair.primal) + pair.resolution
-    if not abs(pair.objective - length) <= AGREEMENT * length + pair.resolution:
-        return f"the objective is said to be {pair.objective:.17g} where it is {length:.17g}."
-    if not float(low) - reach <= pair.primal <= float(high) + reach:
-        return f"the objective at W is said to be {pair.primal:.17g} outside [{float(low):.17g}, {float(high):.17g}]."
-    if not (pair.lower_bound - reach <= low and pair.upper_bound + reach >= high):
-        interval = f"[{pair.lower_bound:.17g}, {pair.upper_bound:.17g}]"
-        return f"{interval} is said where [{float(low):.17g}, {float(high):.17g}] is proven."
-    if not float(high - low) <= (tol + agreement) * abs(pair.primal) + pair.resolution:
-        return f"the gap is {float(high - low) / pair.primal:.3g} where an optimum promises {tol:.3g}."
-    return None
 
 
 def objective_above(problem: SelectionProblem, terms: Terms, prior: np.ndarray, W: np.ndarray) -> Fraction | str:

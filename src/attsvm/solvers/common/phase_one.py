@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attsvm.core.norms import Norm
-from attsvm.core.reduction import Reduced
+from attsvm.core.norms import FROBENIUS
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.portfolio import solve_frobenius
+from attsvm.solvers.frobenius.portfolio import solve_setting
 
 FEASIBILITY_TOL = 1e-6
+# Where feasibility is known and only a start is asked for.
+START_GAP, START_STEPS = 1e-2, 500
 
 
 @dataclass(frozen=True)
 class Opening:
-    """A feasible W (p, r) of smallest margin one with multipliers (n, T), or a certificate (n, T), or neither."""
+    """V (p, r) with multipliers (n, T), or a certificate (n, T); of a plain hard margin V has smallest margin one."""
 
-    W: np.ndarray | None = None
+    V: np.ndarray | None = None
     dual: np.ndarray | None = None
     certificate: np.ndarray | None = None
 
 
-def open_with_frobenius(reduced: Reduced, control: Control, norm: Norm) -> Opening:
+def open_with_frobenius(setting: Setting, control: Control) -> Opening:
     """Solve the Frobenius problem to a moderate gap, within the limits of ``control``, and report it in the norm.
 
-    Without W or multipliers there is nothing left to do.
+    Without V or multipliers there is nothing left to do.
     """
-    first = control.inner(FEASIBILITY_TOL)
-    certificate = solve_frobenius(reduced, first, None)
+    terms = replace(setting.terms, norm=FROBENIUS, squared=not setting.terms.hard)
+    first = control.inner(FEASIBILITY_TOL) if setting.plain else control.inner(START_GAP, START_STEPS)
+    certificate = solve_setting(replace(setting, terms=terms), first, None)
     control.iterations += first.iterations
     control.method = f"Frobenius ({first.method})"
     if certificate is not None:
         return Opening(certificate=certificate)
-    if first.W is None or first.dual is None:
-        control.stopped = first.stopped
-        return Opening()
-    W = first.W / reduced.min_margin(reduced.apply(first.W))
-    return Opening() if Setting.hard_margin(reduced, norm).report(W, first.dual, control) else Opening(W, first.dual)
+    V, dual = first.W, first.dual
+    if setting.plain:
+        if V is None or dual is None:
+            control.stopped = first.stopped
+            return Opening()
+        V = V / setting.reduced.min_margin(setting.reduced.apply(V))
+    V = np.zeros(setting.reduced.shape) if V is None else V
+    dual = np.zeros(terms.cost.shape) if dual is None else dual
+    return Opening() if setting.report(V, dual, control) else Opening(V, dual)

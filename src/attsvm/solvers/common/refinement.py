@@ -13,33 +13,65 @@ nearly all of the multipliers and lose next to nothing by it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from attsvm.core.double_double import Rows
 from attsvm.core.error_free import UNIT, Pair, two_sum
-from attsvm.core.norms import FROBENIUS, Norm, frobenius
+from attsvm.core.norms import frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_gram
-from attsvm.proofs.certified import LENIENT, Certified, certify
+from attsvm.proofs.certified import LENIENT, Certified
+from attsvm.solvers.common.setting import Terms
 
 # Multipliers below this part of the largest, measured in lengths, are taken to be zero.
 SUPPORT_CUT = 1e-12
+# Multipliers this near to their upper bound, as a part of it, are taken to be there.
+AT_BOUND = 1e-6
 # Rounding W to floats moves a margin by a few units of |delta||W||z| at most.
 MARGIN_UNITS = 4.0
 ROUNDS, CORRECTIONS = 6, 4
 # Entries of the rows that are held in memory, in pairs.
 LARGEST = 4_000_000
 
+Judged = TypeVar("Judged", bound=Certified)
 
-def refine(problem: SelectionProblem, norm: Norm, certified: Certified, tol: float) -> Certified:
-    """Certify in twice the working precision what rounding leaves open, correcting W and the multipliers if need be."""
-    best = certify(problem, norm, certified.W, certified.dual, sharp=True)
-    if best.gap <= tol or not np.isfinite(certified.objective):
+
+def refine(
+    problem: SelectionProblem,
+    terms: Terms,
+    W: np.ndarray,
+    dual: np.ndarray,
+    tol: float,
+    judge: Callable[[np.ndarray, np.ndarray], Judged],
+    *,
+    along: bool = False,
+) -> Judged:
+    """Certify in twice the working precision what rounding leaves open, correcting W and the multipliers if need be.
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+    terms : Terms
+        In the original coordinates.
+    W : ndarray, shape (d, dz)
+    dual : ndarray, shape (n, T)
+    tol : float
+        The gap that is enough.
+    judge : callable
+        Certifies W and multipliers in twice the working precision.
+    along : bool
+        Whether W = A^T dual, and the multipliers are to move along with W.
+    """
+    best = judge(W, dual)
+    if best.gap <= tol or not np.isfinite(best.objective):
         return best
     with np.errstate(**LENIENT):
-        for W, dual in _corrected(problem, norm, certified):
-            again = certify(problem, norm, W, dual, sharp=True)
+        for pair in _corrected(problem, terms, W, dual, along):
+            again = judge(*pair)
             if again.gap < best.gap:
                 best = again
             if best.gap <= tol:
@@ -47,17 +79,21 @@ def refine(problem: SelectionProblem, norm: Norm, certified: Certified, tol: flo
     return best
 
 
-def _corrected(problem: SelectionProblem, norm: Norm, certified: Certified):
+def _corrected(
+    problem: SelectionProblem, terms: Terms, W: np.ndarray, dual: np.ndarray, along: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield pairs of W and multipliers, each with the constraints added that the one before broke."""
-    dual, lengths = certified.dual, problem.lengths
+    lengths = problem.lengths
     weight = np.abs(dual) * lengths
-    active = problem.tied | (problem.rejected & (weight > SUPPORT_CUT * weight.max()))
-    W = certified.W
+    # A multiplier at its upper bound says that its margin falls short.
+    loss = (1.0 + AT_BOUND) * dual >= terms.upper
+    active = problem.tied | (terms.rejected & ~loss & (weight > SUPPORT_CUT * weight.max()))
+    idle = terms.rejected & ~loss & (lengths > 0)
     for _ in range(ROUNDS):
         rows, columns = np.nonzero(active)
         if not len(rows) or len(rows) * W.size > LARGEST:
             return
-        pair = _on_face(problem, norm, W, dual, rows, columns)
+        pair = _on_face(problem, terms, W, dual, rows, columns, along)
         if pair is None:
             return
         yield pair
@@ -65,7 +101,7 @@ def _corrected(problem: SelectionProblem, norm: Norm, certified: Certified):
         if not np.isfinite(W).all():
             return
         margins = problem.apply(W)
-        broken = problem.rejected & ~active & (margins < 1.0 + MARGIN_UNITS * UNIT * lengths * frobenius(W))
+        broken = idle & ~active & (margins < 1.0 + MARGIN_UNITS * UNIT * lengths * frobenius(W))
         negative = problem.rejected & active & (dual < 0)
         if not (broken.any() or negative.any()):
             return
@@ -73,7 +109,13 @@ def _corrected(problem: SelectionProblem, norm: Norm, certified: Certified):
 
 
 def _on_face(
-    problem: SelectionProblem, norm: Norm, W: np.ndarray, dual: np.ndarray, rows: np.ndarray, columns: np.ndarray
+    problem: SelectionProblem,
+    terms: Terms,
+    W: np.ndarray,
+    dual: np.ndarray,
+    rows: np.ndarray,
+    columns: np.ndarray,
+    along: bool,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Solve for the margins of the given constraints; None when their rows depend on one another."""
     faces = Rows.of(problem, rows, columns)
@@ -83,8 +125,9 @@ def _on_face(
         factor = cho_factor(constraint_gram(delta, queries), lower=True, check_finite=False)
     except (LinAlgError, ValueError):
         return None
-    target = np.where(problem.rejected[rows, columns], 1.0 + MARGIN_UNITS * UNIT * lengths * frobenius(W), 0.0)
-    if norm is FROBENIUS:
+    demand = 1.0 - terms.shift * dual[rows, columns] + MARGIN_UNITS * UNIT * lengths * frobenius(W)
+    target = np.where(problem.rejected[rows, columns], demand, 0.0)
+    if along:
         weights = Pair(dual[rows, columns], np.zeros(len(rows)))
         current = faces.adjoint(weights)[0]
     else:

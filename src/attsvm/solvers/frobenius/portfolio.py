@@ -9,13 +9,10 @@ in W space does not mind, and its work is known beforehand. A diverging dual is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
 from attsvm.core.kernels import spares
-from attsvm.core.norms import FROBENIUS
-from attsvm.core.reduction import Reduced
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
@@ -59,21 +56,14 @@ SUSPICIOUS_NORM = 1e3
 Method = Callable[[Setting, Control, np.ndarray], Steps]
 
 
-def solve_frobenius(
-    reduced: Reduced, control: Control, start: np.ndarray | None, *, method: str | None = None
+def solve_setting(
+    setting: Setting, control: Control, start: np.ndarray | None, *, method: str | None = None
 ) -> np.ndarray | None:
-    """Solve the hard margin without a prior, leaving W and multipliers with ``control``.
+    """Solve any problem in this norm, leaving V and multipliers with ``control``.
 
     Starts from the multipliers ``start`` (n, T), if any; ``method``, a key of :data:`METHODS`, runs no other. Returns
     multipliers (n, T) that prove infeasibility, when they do.
     """
-    return solve_setting(Setting.hard_margin(reduced, FROBENIUS), control, start, method=method)
-
-
-def solve_setting(
-    setting: Setting, control: Control, start: np.ndarray | None, *, method: str | None = None
-) -> np.ndarray | None:
-    """Solve any problem in this norm; parameters and result as for :func:`solve_frobenius`."""
     dual = np.zeros(setting.terms.cost.shape)
     if start is not None:
         dual = setting.terms.clip(start)
@@ -95,11 +85,11 @@ def solve_setting(
     if uncompiled or (start is not None and not setting.terms.hard):
         order.reverse()  # with a start Newton from there, and so passes, have just been tried
     if uncompiled:
-        if _takes_exchanges(setting):
+        if setting.plain:
             order.append("active_set")
     elif setting.terms.hard:
         CoordinateDescent(setting, dual).run(OPENING)
-        if _takes_exchanges(setting):
+        if setting.plain:
             order.insert(0 if _suits_exchanges(setting, dual) else 1, "active_set")
     turns = []
     # The first method's own second turn comes after the others'.
@@ -110,12 +100,14 @@ def solve_setting(
         if uncompiled and key == "interior_point":
             share = UNCOMPILED
         turns.append(Turn(name, run(setting, control, dual.copy()), share * work, 0 if key == order[0] else delay))
-    return take_turns(turns, control)
+    return take_turns(turns, control, lambda: _ends_in_rounding(setting, control))
 
 
-def _takes_exchanges(setting: Setting) -> bool:
-    """Whether the active-set method, for hard margins without a prior, applies."""
-    return setting.terms.hard and not setting.prior.any()
+def _ends_in_rounding(setting: Setting, control: Control) -> bool:
+    """Whether the best pair of a hard margin is as good as pairs in floats are; refinement may still improve it."""
+    if not setting.terms.hard or control.W is None or control.dual is None:
+        return False
+    return control.state.gap <= setting.rounding(control.W + setting.prior, control.dual)
 
 
 def _few_supports(setting: Setting, dual: np.ndarray, factor: int = 1) -> bool:
@@ -135,12 +127,12 @@ def _suits_exchanges(setting: Setting, dual: np.ndarray) -> bool:
 
 def _suits_gram(setting: Setting, dual: np.ndarray) -> bool:
     """Whether from these multipliers exchanges with one factor to begin with end sooner than Newton."""
-    return _takes_exchanges(setting) and not _few_supports(setting, dual) and nearly_square(setting, dual)
+    return setting.plain and not _few_supports(setting, dual) and nearly_square(setting, dual)
 
 
 def _finishing(setting: Setting, control: Control, dual: np.ndarray) -> tuple[str, Steps]:
     """Name and set up what ends a run from multipliers near the solution."""
-    if _takes_exchanges(setting) and _few_supports(setting, dual):
+    if setting.plain and _few_supports(setting, dual):
         return "active set", solve_by_prices(setting, control, dual, share=1.0)
     if _suits_gram(setting, dual):
         return "active set", solve_by_gram(setting, control, dual)
@@ -149,7 +141,7 @@ def _finishing(setting: Setting, control: Control, dual: np.ndarray) -> tuple[st
 
 def active_set(setting: Setting, control: Control, dual: np.ndarray) -> Steps:
     """Exchange constraints one by one from the support that coordinate descent leaves."""
-    if not _takes_exchanges(setting):
+    if not setting.plain:
         return None
     if not dual.any():
         yield CoordinateDescent(setting, dual).run(OPENING)
@@ -228,8 +220,4 @@ METHODS: dict[str, tuple[str, Method]] = {
     "active_set": ("active set", active_set),
     "coordinate_newton": ("coordinate descent + Newton", coordinate_newton),
     "interior_point": ("interior point", interior_point),
-}
-FORCED: dict[str, Callable[[Reduced, Control, np.ndarray | None], np.ndarray | None]] = {
-    "auto": solve_frobenius,
-    **{name: partial(solve_frobenius, method=name) for name in METHODS},
 }

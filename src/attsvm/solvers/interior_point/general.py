@@ -19,12 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.core.norms import FROBENIUS, MAX, NUCLEAR, SPECTRAL, Entrywise, Norm
-from attsvm.core.reduction import Reduced
+from attsvm.core.norms import MAX, NUCLEAR, SPECTRAL, Entrywise, Norm
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.portfolio import solve_setting
 from attsvm.solvers.interior_point.alignment import aligned_multipliers, vertex
 from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, SoftInteriorPoint, Term, run
 from attsvm.solvers.interior_point.hard_power import solve_power
@@ -34,46 +32,38 @@ from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.schedule import FEW_CONSTRAINTS, FEWER_ROWS_LINEAR, MANY_CONSTRAINTS
 
-OPENING_GAP, OPENING_STEPS = 1e-2, 500
 FURTHER = 10.0
 INSIDE = 0.5  # how far inside the constraints a hard margin begins, in parts of the margin
 # Gaps at which Newton on the face of the nuclear norm is tried.
 FACE_GAPS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 
 
-def solve_hard_margin(reduced: Reduced, control: Control, start: np.ndarray | None, norm: Norm) -> np.ndarray | None:
-    """Solve the hard margin without a prior, leaving W and multipliers with ``control``.
+def solve_general(setting: Setting, control: Control, start: np.ndarray | None) -> np.ndarray | None:
+    """Solve in a norm other than Frobenius, leaving V and multipliers with ``control``.
 
     The problem is in the original axes when the norm depends on them. ``start`` (n, T) are multipliers of a similar
-    problem, judged together with its W by the caller: where that W is feasible, it takes the place of the Frobenius
-    solution. Returns multipliers (n, T) that prove infeasibility, when they do.
+    problem; of a hard margin without a prior the caller has judged them together with their W, which takes the place
+    of the Frobenius solution where it is feasible. Returns multipliers (n, T) that prove infeasibility, when they do.
     """
-    setting = Setting.hard_margin(reduced, norm)
-    if start is not None and control.W is not None and control.dual is not None:
+    norm = setting.terms.norm
+    if start is not None and setting.plain and control.W is not None and control.dual is not None:
         control.method = "warm"
-        W, dual = control.W / reduced.min_margin(reduced.apply(control.W)), control.dual
-        if setting.report(W, dual, control):
+        V, dual = control.W / setting.reduced.min_margin(setting.reduced.apply(control.W)), control.dual
+        if setting.report(V, dual, control):
             return None
     else:
-        opening = open_with_frobenius(reduced, control, norm)
-        if opening.W is None or opening.dual is None:
+        opening = open_with_frobenius(setting, control)
+        if opening.V is None or opening.dual is None:
             return opening.certificate
-        W, dual = opening.W, opening.dual
-    if norm.power is not None and norm.smooth:
+        V, dual = opening.V, opening.dual
+    if setting.plain and norm.power is not None and norm.smooth:
         control.method += ", barrier"
-        solve_power(setting, W, dual, control)
+        solve_power(setting, V, dual, control)
     if not (control.solved or control.stopped):
-        solve_from(setting, control, W)
-    return None
-
-
-def solve_soft_general(setting: Setting, control: Control, start: np.ndarray | None) -> None:
-    """Solve with a soft margin or a prior in a norm other than Frobenius; interior points take no start."""
-    V = _opening(setting, control)
-    control.method = f"Frobenius ({control.method})"
-    solve_from(setting, control, np.zeros(setting.reduced.shape) if V is None else V)
+        solve_from(setting, control, V)
     if not (control.solved or control.stopped or setting.terms.hard):
         _without_loss(setting, control)
+    return None
 
 
 def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
@@ -107,9 +97,7 @@ def _without_loss(setting: Setting, control: Control) -> None:
     """Try the hard margin: it is the answer when its multipliers are far below C, however large C is."""
     hard = replace(setting, terms=replace(setting.terms, upper=np.inf, shift=0.0))
     inner = control.inner(control.tol)
-    V = _opening(hard, inner)
-    if V is not None:
-        solve_from(hard, inner, V)
+    solve_general(hard, inner, None)
     control.iterations += inner.iterations
     if inner.W is not None and inner.dual is not None:
         control.enter("hard margin")
@@ -121,15 +109,6 @@ def _run(setting: Setting, V: np.ndarray, unit: float, centre: float, control: C
     own = setting.scaled(unit)
     method = SoftInteriorPoint(own, WAYS[setting.terms.norm].term(own, again), V / unit, centre)
     run(method, setting, control, Finish(setting, own, control, unit), unit)
-
-
-def _opening(setting: Setting, control: Control) -> np.ndarray | None:
-    terms = replace(setting.terms, norm=FROBENIUS, squared=not setting.terms.hard)
-    first = control.inner(OPENING_GAP, OPENING_STEPS)
-    solve_setting(replace(setting, terms=terms), first, None)
-    control.iterations += first.iterations
-    control.method = first.method
-    return first.W
 
 
 class Finish:

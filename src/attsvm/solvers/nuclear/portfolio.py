@@ -12,12 +12,13 @@ from functools import partial
 
 import numpy as np
 
-from attsvm.core.norms import NUCLEAR, nuclear
+from attsvm.core.norms import nuclear
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import HARD_CENTRE, SoftInteriorPoint
+from attsvm.solvers.interior_point.general import solve_general
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm
 from attsvm.solvers.interior_point.smoothing_path import resume
 from attsvm.solvers.nuclear.face_newton import refine
@@ -47,28 +48,30 @@ CHUNK, MAX_FIRST_ORDER = 50, 20_000
 
 
 def solve_nuclear(
-    reduced: Reduced, control: Control, start: np.ndarray | None, *, method: str | None = None
+    setting: Setting, control: Control, start: np.ndarray | None, *, method: str | None = None
 ) -> np.ndarray | None:
     """Solve, leaving W and multipliers with ``control``; returns a certificate of infeasibility (n, T) if there is one.
 
     ``start`` (n, T) are multipliers of the solution of a similar problem. ``method``, "first_order" or
     "interior_point", runs no other and takes no start.
     """
-    setting = Setting.hard_margin(reduced, NUCLEAR)
+    if not setting.plain:
+        return solve_general(setting, control, start)
+    reduced = setting.reduced
     if method is None and start is not None and control.W is not None:
         control.method = "warm face Newton"
         if refine(setting, control.W / reduced.min_margin(reduced.apply(control.W)), start, control):
             return None
-    opening = open_with_frobenius(reduced, control, NUCLEAR)
-    if opening.W is None or opening.dual is None:
+    opening = open_with_frobenius(setting, control)
+    if opening.V is None or opening.dual is None:
         return opening.certificate
-    margins = reduced.apply(opening.W)
+    margins = reduced.apply(opening.V)
     working = _first_working_set(reduced, margins, opening.dual, INTERIOR_ROOM)
-    interior = _interior_point(setting, working, opening.W, control)
+    interior = _interior_point(setting, working, opening.V, control)
     if method == "interior_point":
         return take_turns([Turn(INTERIOR_POINT, interior, np.inf)], control)
     roomy = _first_working_set(reduced, margins, opening.dual, FIRST_ORDER_ROOM)
-    descent = FirstOrder(reduced, roomy, opening.W, opening.dual)
+    descent = FirstOrder(reduced, roomy, opening.V, opening.dual)
     first_order = _first_order(setting, descent, control)
     if method == "first_order":
         return take_turns([Turn(FIRST_ORDER, first_order, np.inf)], control)
@@ -80,7 +83,7 @@ def solve_nuclear(
     ]
     certificate = take_turns(turns, control)
     if certificate is None:
-        resume(setting, control, opening.W)
+        resume(setting, control, opening.V)
     return certificate
 
 
