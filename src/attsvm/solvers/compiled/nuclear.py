@@ -205,7 +205,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     if STEPS_TO_FACE * memory.state[NORM] * np.sqrt(np.sqrt(square / supports) / largest) > PATIENCE:
         return OPEN, np.inf, np.inf
     best, best_W, best_dual = np.inf, np.empty((p, r)), np.empty(m)
-    on_face, signed, beyond = np.empty((p, r)), np.empty(m), np.empty(m)
+    on_face, signed, margin = np.empty((p, r)), np.empty(m), np.empty(m)
     steps = 0
     for target in TARGETS:
         if memory.state[GAP] >= target:
@@ -214,7 +214,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
             break
         copy(memory.pairs[BEST, : p * r], inner.reshape(p * r))
         copy(memory.pairs[BEST, p * r :], values)
-        if not _unit_margin(constraints, inner, beyond, np.inf) > 0.0:
+        if not _unit_margin(constraints, inner, margin, np.inf) > 0.0:
             continue
         _unit_adjoint(constraints, values, 0.0)
         active = np.zeros(m, dtype=np.bool_)
