@@ -234,6 +234,24 @@ def tie_forces_a_detour() -> Named:
     return Named(problem, frobenius=np.sqrt(2), nuclear=np.sqrt(2), W=np.array([[1.0], [-1.0]]))
 
 
+def _tied_below_the_first_axis(rejected: np.ndarray) -> SelectionProblem:
+    """Sixty ties of rank six in nine unknowns: differences orthogonal to e_1, queries (1, u) and (1, -u)."""
+    u = np.array([(a, b) for a in range(-2, 3) for b in (1, 3)], dtype=float)
+    queries = np.column_stack([np.ones(20), np.concatenate([u, -u])])
+    tied = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, -2.0]])
+    selected = np.array([True] * 4 + [False])
+    return SelectionProblem(np.vstack([tied, -rejected])[None], queries, np.tile(selected, (20, 1)), sequence=[0] * 20)
+
+
+@named
+def ties_outnumber_the_entries() -> Named:
+    """All ties of the function above leave W = e_1 w^T, and w (1, u) >= 1, w (1, -u) >= 1 leave w = e_1."""
+    W = np.zeros((3, 3))
+    W[0, 0] = 1.0
+    problem = _tied_below_the_first_axis(np.array([[1.0, 0.5, -0.25]]))
+    return Named(problem, frobenius=1.0, nuclear=1.0, W=W)
+
+
 @named
 def causal() -> Named:
     """Self-attention over e_1, e_2, e_3: query 1 is free, query 2 keeps itself, query 3 the first of three.
@@ -379,6 +397,12 @@ def tie_across_a_rejected_token() -> Named:
     tokens = np.array([[[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]])
     problem = SelectionProblem(tokens, np.ones((1, 1)), np.array([[True, False, True]]))
     return Named(problem, feasible=False)
+
+
+@named
+def ties_outnumber_the_entries_and_hold_a_rejected_token() -> Named:
+    """The rejected token's difference is orthogonal to e_1 too, so that its score follows from the ties."""
+    return Named(_tied_below_the_first_axis(np.array([[0.0, 3.0, 1.0]])), feasible=False)
 
 
 @named

@@ -7,8 +7,14 @@ document.addEventListener("DOMContentLoaded", () => {
   const tools = document.querySelector(".content-icon-container");
   tools?.setAttribute("role", "region");
   tools?.setAttribute("aria-label", "Page tools");
+  // A card of the gallery is covered by a link whose words are hidden, and shown with a note in which math is source.
+  document.querySelectorAll(".sphx-glr-thumbcontainer").forEach((card) => {
+    card.querySelector("a")?.setAttribute("aria-label", card.querySelector(".sphx-glr-thumbnail-title")?.textContent ?? "");
+    const note = card.getAttribute("tooltip") ?? "";
+    card.setAttribute("tooltip", note.replaceAll("^\\top", "ᵀ").replaceAll("\\ge", "≥"));
+  });
   // Labels of a figure are small on a telephone: a tap opens it alone, to be enlarged.
-  document.querySelectorAll("article img:not(a img)").forEach((one) => {
+  document.querySelectorAll("article img:not(a img, .sphx-glr-thumbcontainer img)").forEach((one) => {
     const link = document.createElement("a");
     link.href = one.src;
     // Of a pair the theme hides one; its link must go with it.

@@ -268,14 +268,14 @@ def digest(content: dict[str, Any]) -> str:
 def check(content: Any) -> dict[str, Any]:
     """Return the status and the numbers that a certificate, as read from JSON, claims; Rejected when not proven."""
     try:
-        _require(content["format"] == FORMAT and content["digest"] == digest(content), f"this is no intact {FORMAT}")
+        named = isinstance(content, dict) and content.get("format") == FORMAT
+        _require(named and content.get("digest") == digest(content), f"this is no intact {FORMAT}")
         data, asked, witness, claim = (content[part] for part in ("data", "problem", "witness", "claim"))
         proven = Certificate(data, asked, witness, claim["status"]).proven
         _require(set(claim) <= {"status", "tolerance", *CLAIMS} and claim["status"] in STATUSES, "an unknown claim")
         said = {name: _rational(claim[name]) for name in CLAIMS if name in claim}
         for name, value in said.items():
-            bound, sign = proven[name], CLAIMS[name]
-            _require(bound is not None and sign * value <= sign * bound, f"{name} is not proven")
+            _require(proven[name] is not None and CLAIMS[name] * (proven[name] - value) >= 0, f"{name} is not proven")
         far = claim["status"] == "OPTIMAL" and said["upper"] * (1 - _rational(claim["tolerance"])) > said["lower"]
         _require(not far, "the bounds of an optimum are further apart than the tolerance")
         return {"status": claim["status"], **said}

@@ -66,15 +66,18 @@ def test_files_that_are_no_certificates(problem: Path, capsys) -> None:
     assert main(["check", str(problem / "p.npz")]) == 2
     assert main(["check", str(problem / "absent.json")]) == 2
     assert alone(problem / "absent.json").returncode == 2
-    (problem / "other.json").write_text("{}", encoding="utf-8")
-    assert main(["check", str(problem / "other.json")]) == 1
     capsys.readouterr()
+    for content in ("{}", "[1]", "3"):
+        (problem / "other.json").write_text(content, encoding="utf-8")
+        assert main(["check", str(problem / "other.json")]) == 1
+        assert capsys.readouterr().out == "rejected  this is no intact attsvm certificate 1\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--out", "c.npz", "--certificate", "c.npz"], "--certificate c.npz is a file that is read or written"),
+        (["--certificate", "c.npz"], "--certificate c.npz would be written as JSON; a name"),
         (["--certificate", "."], "the name of a file was expected for --certificate"),
     ],
 )

@@ -110,7 +110,14 @@ def test_a_limit_exits_with_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     selected = np.einsum("ntd,de,ne->nt", tokens, teacher, queries).argmax(axis=1)
     source = write(tmp_path / "a.npz", {"tokens": tokens, "queries": queries, "selected": selected})
     assert main(["solve", str(source), "--max-iter", "1", "--norm", "nuclear"]) == 4
-    assert "limit" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "limit" in said
+    assert "rank     at least " in said  # of the optimum: the W at hand is far from it
+    assert "support  at most " in said
+    assert main(["solve", str(source), "--max-iter", "1", "--norm", "nuclear", "--json"]) == 4
+    numbers = json.loads(capsys.readouterr().out)
+    assert numbers["rank"] is None
+    assert numbers["support"] is None
 
 
 @pytest.mark.parametrize(
@@ -253,8 +260,12 @@ def test_solve_takes_what_python_takes(tmp_path: Path, capsys: pytest.CaptureFix
     assert printed("--prior", hard)["objective"] < 1e-6
     assert main(["solve", str(source), "--prior", str(hard)]) == 0
     assert "distance" in capsys.readouterr().out
-    assert main(["solve", str(source), "--exact", "--C", "1"]) == 2
-    assert "--exact" in one_sentence(capsys.readouterr())
+    priced = printed("--exact", "--C", 0.1)
+    assert priced["exact"]["proven"] is True
+    assert priced["primal"] == pytest.approx(attsvm.solve(built, C=0.1).primal, rel=2e-9)  # two gaps of 1e-9
+    assert main(["solve", str(source), "--exact", "--C", "0.1"]) == 0
+    assert "plus C times the losses" in (said := capsys.readouterr().out)
+    assert "proven: The smallest objective lies in" in said
     assert main(["solve", str(source), "--out", str(tmp_path / "out.txt")]) == 2
     assert ".npz was expected" in one_sentence(capsys.readouterr())
 
@@ -285,6 +296,8 @@ def test_files_that_declare_or_inflate_too_much_are_refused(
     monkeypatch.setattr("attsvm.data.npz.os.sysconf", sizes.__getitem__)
     assert main(["solve", str(inflating)]) == 2
     assert "a quarter of this machine's memory" in one_sentence(capsys.readouterr())
+    monkeypatch.delattr("attsvm.data.npz.os.sysconf")  # as on Windows
+    assert main(["solve", str(write(tmp_path / "c.npz", problem()))]) == 0
 
 
 def test_a_file_that_may_not_be_read_is_not_called_truncated(
@@ -328,6 +341,19 @@ def test_a_reader_that_leaves_and_a_full_disk_get_no_traceback(tmp_path: Path) -
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False)
         assert done.returncode == 2
         assert done.stderr == "attsvm: the output cannot be written: No space left on device.\n"
+
+
+def test_files_are_written_for_a_reader_that_leaves_at_once(tmp_path: Path) -> None:
+    source, out, proof = write(tmp_path / "in.npz", problem()), tmp_path / "out.npz", tmp_path / "proof.json"
+    command = [*SCRIPT, "solve", str(source), "--out", str(out), "--certificate", str(proof)]
+    reading, writing = os.pipe()
+    os.close(reading)
+    unbuffered = ENVIRONMENT | {"PYTHONUNBUFFERED": "1"}  # the first line already finds nobody
+    gone = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=unbuffered, check=False)
+    os.close(writing)
+    assert (gone.returncode, gone.stderr) == (141, "")
+    assert out.exists()
+    assert main(["check", str(proof)]) == 0
 
 
 def test_help_for_a_reader_that_leaves_and_streams_that_are_closed_or_full() -> None:
@@ -456,7 +482,12 @@ class Without(MetaPathFinder):
 
 @pytest.mark.parametrize(
     ("variable", "value", "code", "said"),
-    [("NUMBA_NUM_THREADS", "0", 2, "NUMBA_NUM_THREADS is '0'"), ("LC_ALL", "C", 0, "")],
+    [
+        ("NUMBA_NUM_THREADS", "0", 2, "NUMBA_NUM_THREADS is '0'"),
+        ("ATTSVM_PATIENCE", "soon", 2, "ATTSVM_PATIENCE is 'soon'; a number of seconds"),
+        ("ATTSVM_PATIENCE", "nan", 2, "ATTSVM_PATIENCE is 'nan'; a number of seconds"),
+        ("LC_ALL", "C", 0, ""),
+    ],
 )
 def test_settings_of_the_environment(tmp_path: Path, variable: str, value: str, code: int, said: str) -> None:
     command = [*SCRIPT, "solve", str(write(tmp_path / "in.npz", problem()))]
@@ -484,6 +515,20 @@ def test_a_full_disk_still_tells_the_verdict(
     assert captured.err.endswith("attsvm: report.html: no space left on device.\n")
 
 
+def test_a_full_disk_is_told_with_the_file_it_had_no_room_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    out = tmp_path / "out.npz"
+    assert main(["solve", str(write(tmp_path / "in.npz", problem())), "--out", str(out)]) == 2
+    captured = capsys.readouterr()
+    assert "optimal" in captured.out
+    assert captured.err.endswith(f"attsvm: {out}: no space left on device.\n")
+
+
 def test_every_option_of_study_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "--help"]) == 0
     text = capsys.readouterr().out
@@ -492,6 +537,17 @@ def test_every_option_of_study_has_its_help(capsys: pytest.CaptureFixture[str]) 
 
 
 STUDY = ("--steps", "60", "--shuffles", "1", "--seed", "3")
+
+
+def test_progress_that_nobody_reads_costs_no_study(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "mine.npz", data_set()), tmp_path / "out"
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*SCRIPT, "study", str(source), "--out", str(out), *STUDY]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=writing, text=True, env=ENVIRONMENT, check=False)
+    os.close(writing)
+    assert done.returncode == 0
+    assert f"Report: {out / 'report.html'}" in done.stdout
 
 
 def test_a_study_of_a_file_from_the_shell(tmp_path: Path) -> None:

@@ -202,6 +202,23 @@ def test_keys_move_keep_and_are_told(visit) -> None:
     assert here.page.locator("select[name=keep]").input_value() == "hand"
 
 
+@pytest.mark.parametrize("preset", ["infeasible", "classes"])
+def test_a_setting_that_is_chosen_leaves_what_was_dragged(visit, preset: str) -> None:
+    here = visit(f"preset={preset}")
+    one = here.page.locator('svg [role="button"]').last
+    one.focus()
+    here.page.keyboard.press("Shift+ArrowUp")
+    points = "points" if preset == "classes" else "tokens"
+    here.page.wait_for_function("name => location.hash.includes(name)", arg=points)
+    here.settled()
+    moved = here.state[points]
+    assert moved != PRESETS[preset]["state"][points]
+    here.page.select_option("select[name=steps]", "500")
+    here.page.wait_for_function("() => location.hash.includes('steps')")
+    here.settled()
+    assert (here.state[points], here.state["steps"]) == (moved, 500)
+
+
 def test_the_address_holds_the_state(visit) -> None:
     here = visit("preset=three-tokens")
     here.page.select_option("select[name=norm]", "max")
@@ -214,6 +231,45 @@ def test_the_address_holds_the_state(visit) -> None:
     assert there.state == here.state
     assert there.picture["runs"] == here.picture["runs"]
     assert urllib.parse.urlparse(there.page.url).fragment == address
+
+
+def test_an_address_that_was_cut_is_told_and_the_way_back_leads_to_the_picture_before(visit) -> None:
+    here = visit("preset=three-tokens&tokens=%5B%5B%5B1.0%2C0.")
+    assert "perhaps it was cut" in here.page.inner_text(".notice")
+    assert here.state == next(iter(PRESETS.values()))["state"]
+    here.page.select_option("select[name=preset]", "infeasible")
+    here.page.wait_for_function("() => location.hash.includes('infeasible')")
+    here.settled()
+    assert not here.page.is_visible(".notice")
+    here.page.select_option("select[name=norm]", "max")
+    here.page.wait_for_function("() => location.hash.includes('norm')")
+    here.page.select_option("select[name=preset]", "classes")
+    here.page.wait_for_function("() => location.hash.includes('classes')")
+    here.page.go_back()
+    here.page.wait_for_function("() => location.hash.includes('infeasible')")
+    here.settled()
+    assert here.state == PRESETS["infeasible"]["state"] | {"norm": "max"}
+
+
+@pytest.mark.parametrize("address", ["tokens=5", "preset=nobody", "preset=classes&points=%5B1%5D", "scene=%22sea%22"])
+def test_no_address_leaves_the_page_empty(visit, address: str) -> None:
+    here = visit(address)
+    assert here.said == []
+    assert "perhaps it was cut" in here.page.inner_text(".notice")
+    assert here.picture["verdict"]["sentence"] in here.page.inner_text(".verdict")
+
+
+def test_a_label_keeps_the_focus_and_a_second_copy_the_name_of_its_button(visit) -> None:
+    here = visit()
+    here.page.locator("[name=label-1]").focus()
+    here.page.keyboard.press("Enter")
+    here.page.wait_for_function("() => location.hash.includes('labels')")
+    assert here.page.evaluate("document.activeElement.name") == "label-1"
+    button = here.page.get_by_role("button", name="Copy as Python")
+    handle = button.element_handle()
+    for _ in range(2):
+        handle.click()
+    here.page.wait_for_function("one => one.textContent === 'Copy as Python'", arg=handle)
 
 
 def test_every_preset_is_listed_and_answers(visit) -> None:

@@ -217,8 +217,9 @@ def test_pages_in_a_browser(page) -> None:
     ("arguments", "sentence"),
     [
         (["MODEL", "--text", "absent.txt"], "absent.txt: no such file or directory."),
-        (["MODEL", "--text", "one.txt"], "has 1 lines of text; at least two were expected"),
-        (["MODEL", "--text", "two.txt", "--layers", "a"], "--layers is 'a'; numbers and ranges such as 0-2,5"),
+        (["MODEL", "--text", "one.txt"], "has 1 line of text; two or more were expected"),
+        (["MODEL", "--text", "two.txt", "--layers", "a"], "--layers is 'a'; numbers and rising ranges such as 0-2,5"),
+        (["MODEL", "--text", "two.txt", "--layers", "5-2"], "--layers is '5-2'; numbers and rising ranges"),
         (["MODEL", "--text", "two.txt", "--layers", "7"], "a number from 0 to 5"),
         (["empty", "--text", "two.txt"], "empty holds no config.json"),
         (["./absent", "--text", "two.txt"], "./absent is no folder of a model"),

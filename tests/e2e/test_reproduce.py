@@ -43,6 +43,21 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.FIGURES, "tiny", "tiny_experiment")
 
 
+def test_a_reader_that_leaves_and_a_full_disk_cost_no_report(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-c", LAUNCH, "reproduce", "tiny", "--out", str(tmp_path)]
+    gone = subprocess.run(command, stdout=writing, stderr=writing, env=ENVIRONMENT, check=False)
+    os.close(writing)
+    assert gone.returncode == 0
+    assert (tmp_path / "index.html").exists()
+    if Path("/dev/full").exists():
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
+        assert done.stderr.count(b"attsvm: the output cannot be written: No space left on device.\n") == 1
+        assert b"Traceback" not in done.stderr
+
+
 def launch(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", LAUNCH, "reproduce", "tiny", *map(str, arguments)]
     return subprocess.Popen(
@@ -195,9 +210,13 @@ def test_an_empty_cluster_and_a_missing_one_are_refused(
 ) -> None:
     monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 1.0)
     out = ["--out", str(tmp_path / "a")]
-    for address in ("tcp://127.0.0.1:1", "nowhere", "carrier-pigeon://x:1"):
+    for address, said in (
+        ("tcp://127.0.0.1:1", "no dask scheduler answers"),
+        ("carrier-pigeon://x:1", "no dask scheduler answers"),
+        ("nowhere", "scheduler is 'nowhere'; an address such as tcp://"),
+    ):
         assert main(["reproduce", "tiny", "--scheduler", address, *out]) == 2
-        assert "no dask scheduler answers" in one_sentence(capsys.readouterr())
+        assert said in one_sentence(capsys.readouterr())
     with quiet(), LocalCluster(n_workers=0, dashboard_address=None) as cluster:
         assert main(["reproduce", "tiny", "--scheduler", cluster.scheduler_address, *out]) == 2
     assert "has no workers" in one_sentence(capsys.readouterr())

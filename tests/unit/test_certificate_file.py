@@ -284,3 +284,9 @@ def test_weaker_claims_pass(kept) -> None:
     del claim["rank_at_most"]
     content["run"]["note"] = "checked elsewhere"
     assert accepts(json.dumps(sealed(content)))
+
+
+def test_json_is_not_written_as_arrays(tmp_path: Path, kept) -> None:
+    with pytest.raises(ValueError, match=r"c\.npz; a certificate is JSON, a name such as c\.json was expected"):
+        solve(planted(0)).save(tmp_path / "c.npz")
+    assert not list(tmp_path.iterdir())

@@ -78,6 +78,15 @@ def test_what_a_terminal_lacks_is_written_plainly(text: str, plain: str) -> None
     assert written.getvalue().decode() == plain
 
 
+def test_a_power_is_plain_as_a_whole_where_an_encoding_has_some_of_its_digits() -> None:
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding="latin-1")
+    prepare_stream(stream)
+    stream.write("gap 2×10⁻¹⁴, 3×10⁻⁷ in m²")
+    stream.flush()
+    assert written.getvalue().decode("latin-1") == "gap 2×10^-14, 3×10^-7 in m²"
+
+
 def test_a_terminal_that_can_show_signs_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LC_ALL", "LC_CTYPE", "LANG"):
         monkeypatch.delenv(name, raising=False)

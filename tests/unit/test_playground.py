@@ -93,6 +93,15 @@ def test_the_basins_of_the_counterexample_have_a_border_between_its_two_starts()
     assert moved["verdict"]["word"] == "Globally optimal"
 
 
+@pytest.mark.parametrize("name", [name for name, one in PRESETS.items() if one["state"]["scene"] == "plane"])
+def test_the_score_direction_can_be_taken_hold_of(name: str) -> None:
+    """Tokens lie above it, each under a finger of radius 17, on a plane that is 350 wide on a telephone."""
+    state = PRESETS[name]["state"]
+    tokens, v = np.reshape(state["tokens"], (-1, 2)), np.array(state["v"])
+    reach = max(1.2, 1.25 * np.abs([*tokens, v, state["start"] or v]).max())
+    assert np.linalg.norm(tokens - v, axis=1).min() / reach * 175 > 17
+
+
 def test_a_token_inside_the_hull_is_infeasible_and_outside_it_is_not() -> None:
     inside = PRESETS["infeasible"]["state"]
     found = picture_of(inside)

@@ -103,3 +103,10 @@ def test_other_files_are_no_traces(arrays: dict[str, np.ndarray], words: str, tm
     write_arrays(tmp_path / "other.npz", arrays)
     with pytest.raises(ValueError, match=words):
         Trace.load(tmp_path / "other.npz")
+
+
+def test_arrays_are_not_written_as_json(tmp_path: Path) -> None:
+    trace = train(ONE, V, steps=2)
+    with pytest.raises(ValueError, match=r"t\.json; a trace is arrays, a name such as t\.npz was expected"):
+        trace.save(tmp_path / "t.json")
+    assert not list(tmp_path.iterdir())

@@ -214,3 +214,11 @@ def test_consistent_repetition_is_no_contradiction() -> None:
     )  # fmt: skip
     assert opposite_demands(twice) is None
     assert solve(twice).objective == pytest.approx(solve(problem).objective, rel=2e-9)
+
+
+def test_where_rounding_keeps_the_gap_open_no_further_method_is_tried() -> None:
+    """Margins up to 1e4 beside one: W in floats leaves 1e-13 of the gap, which another method cannot close either."""
+    problem = problems.planted(np.random.default_rng([0, 3000, 16, 4]), 3000, 16, 4)
+    solution = solve(problem, tol=1e-14)
+    assert solution.method == "active set"
+    assert solution.gap < 1e-12

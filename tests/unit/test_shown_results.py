@@ -1,7 +1,9 @@
 """Every public result is one short line in a terminal and one small card in a notebook."""
 
 import inspect
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -112,6 +114,22 @@ def test_a_result_is_a_small_card(results: dict[str, Any], name: str) -> None:
     ElementTree.fromstring(card)
     assert len(card) < LARGEST_CARD
     assert name in card
+
+
+def test_one_of_a_thing_is_called_so() -> None:
+    near, same = [[[3.0, 4.0], [0.0, 0.0]]], [[[3.0, 4.0], [3.0, 4.0]]]
+    problem, impossible = SelectionProblem(near, [[2.0]], [0]), SelectionProblem(same, [[2.0]], [0])
+    pieces = ShardedProblem.from_arrays(np.array(near), np.ones((1, 1)), np.zeros(1, int))
+    trace = train(TokenData(near, [[2.0]], labels=[1.0]), [1.0, 0.0], steps=1)
+    solution = solve(problem)
+    shown = (
+        problem, solution, replace(solution, iterations=1), solve(problem, C=1.0), solve(impossible),
+        solve(impossible).verify(exact=True), pieces, solve(pieces), trace, solution.verify(exact=True),
+    )  # fmt: skip
+    for result in shown:
+        text = repr(result) + getattr(result, "_repr_html_", str)()
+        plural = re.search(r"(?<![\d.,])1 (iteration|record|step|constraint|shard|round|multiplier|bit)s", text)
+        assert plural is None, text
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,7 @@ def test_an_optimum_returns_itself_and_says_no_more_than_that() -> None:
     assert replace(solution, note="Half the tokens are hidden.").sentence.endswith(". Half the tokens are hidden.")
     assert repr(solution).startswith("Solution(OPTIMAL, frobenius norm 3.16228, gap ")
     assert "by hand, 3 iterations, 0.5 s" in repr(solution)
+    assert "by hand, 1 iteration, 0.5 s" in repr(replace(solution, iterations=1))
 
 
 def test_a_limit_says_between_what_the_norm_lies() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, TokenData, solve
+from attsvm.core.summary import counted
 from attsvm.data.dataset import Dataset
 from attsvm.study import Settings
 from attsvm.study.controls import direction_of, hebbian, shuffle
@@ -16,7 +17,7 @@ from attsvm.study.run import prepare
 from attsvm.study.spectrum import certified_rank, singular_values
 from attsvm.study.training import record_steps
 from attsvm.study.watch import Watch
-from attsvm.study.words import correlation_text, counted, share_text, small_text
+from attsvm.study.words import correlation_text, share_text, small_text
 
 
 def data_set(seed: int = 0, n: int = 8, T: int = 4, d: int = 5, dz: int = 3, *, masked: bool = False) -> Dataset:
@@ -169,6 +170,7 @@ def test_correlations_are_rounded_down(value: float, text: str) -> None:
 
 def test_words() -> None:
     assert (counted(1, "patch", "patches"), counted(1200, "patch", "patches")) == ("1 patch", "1,200 patches")
+    assert (counted(0, "step"), counted(1, "step"), counted(2, "step")) == ("0 steps", "1 step", "2 steps")
     assert (share_text(0.984), share_text(None)) == ("98.4 %", "–")
     assert (small_text(3e-7), small_text(0.0)) == ("3×10⁻⁷", "rounding level")
 

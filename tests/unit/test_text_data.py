@@ -42,10 +42,14 @@ def test_texts_and_labels_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("what,kind\nx,a\n", r"'kind' of .* has 1 values, 'a' \(1 rows\); two were expected\."),
+        ("what,kind\nx,a\n", r"'kind' of .* has 1 value, 'a' \(1 row\); two were expected\."),
         (
             "what,kind\nx,a\ny,b\nz,c\n",
-            r"has 3 values, 'a' \(1 rows\), .*; two were expected; --classes a,b keeps two of them",
+            r"has 3 values, 'a' \(1 row\), .*; two were expected; --classes a,b keeps two of them",
+        ),
+        (
+            f"what,kind\nx,{'word ' * 9}\ny,b\nz,c\n",
+            r"has 3 values, '(word ){6}…' \(1 row\), 'b' \(1 row\), 'c' \(1 row\); two were expected\.",
         ),
         ("text,kind\nx,a\n", "no column 'what' for --text; it has text, kind"),
         ("what,kind\nx\n", "a row that ends before"),

@@ -11,6 +11,7 @@ from scipy.optimize import linprog
 
 from attsvm import SelectionProblem, solve
 from attsvm.core.norms import FROBENIUS
+from attsvm.core.reduction import reduce
 from attsvm.core.rounding import UNIT
 from attsvm.proofs import linear, surjective, tie_moves, ties
 from attsvm.proofs.certified import certify
@@ -524,3 +525,12 @@ def test_integers_that_solve_a_system_exactly() -> None:
         rows, columns = linear.independent(matrix)
         assert len(rows) == len(columns) == np.linalg.matrix_rank(matrix.astype(float))
         assert abs(np.linalg.det(matrix[np.ix_(rows, columns)].astype(float))) > 0.5
+
+
+def test_ties_that_follow_from_others_are_left_out_where_they_outnumber_the_entries() -> None:
+    problem = NAMED["ties_outnumber_the_entries"]().problem
+    assert problem.tied.sum() == 60
+    assert reduce(problem).tied.sum() == 6
+    solution = solve(problem)
+    # All sixty hold, not only the six.
+    assert np.abs(problem.apply(solution.W)[problem.tied]).max() <= UNIT * 60

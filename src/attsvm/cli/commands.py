@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TextIO
 
 from cyclopts import App, CycloptsError, Parameter
 
 from attsvm import __version__
-from attsvm.cli.console import BadInput, Exit, prepare_stream, refuse
+from attsvm.cli.console import BadInput, Exit, discard, prepare_stream, refuse
+from attsvm.core.environment import check_threads, read_patience
 
 app = App(
     name="attsvm",
@@ -47,10 +47,10 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader, such as `head -1`, has what it wanted
-        _discard(sys.stdout)
+        discard(sys.stdout)
         return Exit.PIPE_CLOSED
     except OSError as error:
-        _discard(sys.stdout)
+        discard(sys.stdout)
         return _refuse(f"the output cannot be written: {error.strerror or error}.")
 
 
@@ -72,7 +72,7 @@ def _refuse(message: str) -> int:
     try:
         return refuse(message)
     except OSError:
-        _discard(sys.stderr)
+        discard(sys.stderr)
         return Exit.BAD_INPUT
 
 
@@ -89,20 +89,11 @@ def _check_environment() -> None:
     Raises
     ------
     BadInput
-        If NUMBA_NUM_THREADS is no positive integer.
+        If a variable does not hold what it should.
     """
     os.environ["MPLBACKEND"] = "agg"  # figures are written, never shown, whatever backend is installed
-    threads = os.environ.get("NUMBA_NUM_THREADS")
-    if threads is not None and not (threads.isdecimal() and int(threads) > 0):
-        raise BadInput(f"NUMBA_NUM_THREADS is {threads!r}; a positive integer was expected.")
-
-
-def _discard(stream: TextIO) -> None:
-    """Point a stream nowhere, so that the interpreter's own flush at exit cannot fail."""
     try:
-        descriptor = stream.fileno()
-    except (OSError, ValueError):  # captured, not a file
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
+        check_threads()
+        read_patience()
+    except ValueError as error:
+        raise BadInput(str(error)) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import TextIO
 
 import numpy as np
 
@@ -47,20 +49,22 @@ PLAIN = {
     "≥": ">=",
 }
 _SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+_POWER = re.compile("[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
     """Write what an encoding lacks in ASCII: 7×10⁻¹⁵ as 7x10^-15, an unknown character as ?."""
     assert isinstance(error, UnicodeEncodeError)
-    plain = ""
-    for place, character in enumerate(error.object[error.start : error.end], error.start):
+    power = _POWER.match(error.object, error.end - 1)  # Latin-1 has ¹ and lacks ⁻: a power is plain as a whole
+    plain, end = "", error.end if power is None else power.end()
+    for place, character in enumerate(error.object[error.start : end], error.start):
         digit = character.translate(_SUPERSCRIPTS)
         if digit != character:
             raised = place > 0 and error.object[place - 1].translate(_SUPERSCRIPTS) != error.object[place - 1]
             plain += digit if raised else f"^{digit}"
         else:
             plain += PLAIN.get(character, "?")
-    return plain, error.end
+    return plain, end
 
 
 codecs.register_error("attsvm.plain", _plain)
@@ -89,6 +93,37 @@ def refuse(message: str) -> int:
     """Print one line on stderr and return the exit code of bad input."""
     print("attsvm: " + " ".join(message.split()), file=sys.stderr)
     return Exit.BAD_INPUT
+
+
+def tell(line: str, stream: TextIO | None = None) -> None:
+    """Print a line in the middle of work, which neither a reader that left nor a full disk may cost.
+
+    Parameters
+    ----------
+    line : str
+    stream : file, optional
+        Default: stdout. What cannot be written goes nowhere from then on.
+    """
+    target = sys.stdout if stream is None else stream
+    try:
+        print(line, file=target, flush=True)
+    except BrokenPipeError:
+        discard(target)
+    except OSError as error:
+        discard(target)
+        if target is not sys.stderr:
+            tell(f"attsvm: the output cannot be written: {error.strerror or error}.", sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Point a stream nowhere, so that the interpreter's own flush at exit cannot fail."""
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):  # captured, not a file
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 @contextmanager
@@ -193,7 +228,7 @@ class Progress:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=stage, completed=share)
         elif stage != self._stage:
-            print(f"[{time.perf_counter() - self._began:4.0f} s] {stage}", file=sys.stderr, flush=True)
+            tell(f"[{time.perf_counter() - self._began:4.0f} s] {stage}", sys.stderr)
         self._stage = stage
         return self.interrupted
 
@@ -201,4 +236,4 @@ class Progress:
         if self.interrupted:
             raise KeyboardInterrupt(f"Interrupted; {self._kept}")
         self.interrupted = True
-        print("Stopping: what is done will be kept. Ctrl-C again quits at once.", file=sys.stderr, flush=True)
+        tell("Stopping: what is done will be kept. Ctrl-C again quits at once.", sys.stderr)

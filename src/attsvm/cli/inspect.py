@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+from attsvm.core.summary import counted
 
 if TYPE_CHECKING:
     from attsvm.pretrained.media import MediaKind
@@ -150,7 +151,9 @@ def read_lines(path: Path, most: int) -> list[str]:
         raise ValueError(f"{path} is no UTF-8 text; a text file with one text a line was expected.") from error
     texts = [line for line in lines if line][:most]
     if len(texts) < 2:
-        raise ValueError(f"{path} has {len(texts)} lines of text; at least two were expected, one text a line.")
+        raise ValueError(
+            f"{path} has {counted(len(texts), 'line')} of text; two or more were expected, one text a line."
+        )
     return texts
 
 
@@ -165,7 +168,7 @@ def read_layers(text: str) -> list[int]:
     layers_read: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise ValueError(f"--layers is {text!r}; numbers and ranges such as 0-2,5 were expected.")
+        if not first.isdigit() or (dash and (not last.isdigit() or int(last) < int(first))):
+            raise ValueError(f"--layers is {text!r}; numbers and rising ranges such as 0-2,5 were expected.")
         layers_read += range(int(first), int(last if dash else first) + 1)
     return list(dict.fromkeys(layers_read))

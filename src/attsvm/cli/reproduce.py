@@ -12,8 +12,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refuse, refusing
+from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refuse, refusing, tell
 from attsvm.core.meter import duration
+from attsvm.core.summary import counted
 from attsvm.experiments import registry
 from attsvm.experiments.cells import parse_settings
 from attsvm.experiments.experiment import Effort
@@ -109,7 +110,7 @@ def _explain(names: tuple[str, ...], out: Path, seed: int) -> int:
                 continue
             with refusing():
                 path = write_explanation(search(one, seed, progress), out / one.name)
-                print("\n".join(_told(read_explanation(path.parent), path)), f"Written: {path}", sep="\n", flush=True)
+                tell("\n".join([*_told(read_explanation(path.parent), path), f"Written: {path}"]))
         page, complaints = _report(out, [], shlex.join(["attsvm", *sys.argv[1:]]), progress)
     if page is not None:
         print(f"Report: {page}")
@@ -130,12 +131,12 @@ def _told(explained: Sequence[Mapping[str, Any]], path: Path) -> list[str]:
         rows = [["likelihood", "p", "numbers", "verdict", *readings[0]["factors"]]]
         for one in readings[:READINGS_SHOWN]:
             tested = ["-", "no trials"] if one["p"] is None else [number(one["p"]), one["verdict"]]
-            counted = f"{one['points']} of {one['asked']}"
+            points = f"{one['points']} of {one['asked']}"
             rows.append(
                 [
                     likelihood(one["weight"]),
                     tested[0],
-                    counted,
+                    points,
                     tested[1],
                     *(one["factors"].get(name, "") for name in rows[0][4:]),
                 ]
@@ -176,11 +177,11 @@ def _work(runs: list[Prepared], workers: int | None, scheduler: str | None, prog
                 if not run.overrides:
                     raise
                 raise BadInput(f"{run.experiment.name} cannot be run with these --set: {error}") from error
-            did = f"{run.experiment.name}: {run.trials:,} trials, {duration(run.store.seconds)}"
-            print(did if earlier is None else f"{did}; read from the run of {earlier:%Y-%m-%d %H:%M}", flush=True)
+            did = f"{run.experiment.name}: {counted(run.trials, 'trial')}, {duration(run.store.seconds)}"
+            tell(did if earlier is None else f"{did}; read from the run of {earlier:%Y-%m-%d %H:%M}")
             read += earlier is not None
     if read:
-        print("What was read was not computed again; --fresh discards it and runs anew.", flush=True)
+        tell("What was read was not computed again; --fresh discards it and runs anew.")
     return []
 
 

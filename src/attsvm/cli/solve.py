@@ -16,14 +16,16 @@ from attsvm.cli.solve_folder import CODES, Folder, solve_folder
 from attsvm.core.norms import get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
+from attsvm.core.summary import counted
 from attsvm.data.npz import as_mask, read_arrays, write_arrays
 from attsvm.proofs import Proof
 from attsvm.solution.certificate_norms import norm_words
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.control import IterationState
+from attsvm.solvers.regularised import RegularisedSolution
 from attsvm.solvers.solving import solve as solve_problem
 from attsvm.study.spectrum import certified_rank
-from attsvm.study.words import counted, small_text
+from attsvm.study.words import small_text
 
 
 def read_problem(path: Path) -> SelectionProblem:
@@ -114,8 +116,6 @@ def solve(
         )
     if (workers, scheduler, checkpoint) != (None, None, None):
         raise BadInput("--workers, --scheduler and --checkpoint are for a folder of shards; a file was given.")
-    if exact and (C is not None or prior is not None):
-        raise BadInput("--exact proves hard margins without a prior; neither --C nor --prior was expected with it.")
     with refusing():
         problem = read_problem(file)
         origin = None if prior is None else read_arrays(prior, ("W",))["W"]
@@ -139,18 +139,20 @@ def solve(
             measure: Any = norm  # as typed; solve says what it expects
             solution = solve_problem(problem, measure, **options, C=C, loss=loss, prior=origin, callback=watch)
     proof = solution.verify(exact=True) if exact else None
-    if json:
-        print(dumps(numbers(solution, proof)))
-    else:
-        print(summary(solution, "norm" if prior is None else "distance"))
-        if proof is not None:
-            print(f"{'exact':8} {'proven: ' if proof.proven else ''}{proof.statement}")
-    if out is not None:
-        with refusing():
-            write_arrays(out, saved(solution))
-        if not json:
-            print(f"written to {out}")
-    if certificate is not None and not _save(solution, certificate, quiet=json):
+    lines = [dumps(numbers(solution, proof)) if json else summary(solution, "norm" if prior is None else "distance")]
+    if proof is not None and not json:
+        lines.append(f"{'exact':8} {'proven: ' if proof.proven else ''}{proof.statement}")
+    try:  # files first: a reader of the output may leave; the output still comes where a disk is full
+        if out is not None:
+            with refusing():
+                write_arrays(out, saved(solution))
+            lines.append(f"written to {out}")
+        certified = certificate is None or _save(solution, certificate)
+        if certificate is not None and certified:
+            lines.append(f"certificate written to {certificate}")
+    finally:
+        print("\n".join(lines[:1] if json else lines))
+    if not certified:
         return Exit.UNDECIDED
     if proof is not None and not proof.proven and solution.status in (Status.OPTIMAL, Status.INFEASIBLE):
         return Exit.UNDECIDED
@@ -167,13 +169,15 @@ def _check_target(out: Path, sources: tuple[Path | None, ...]) -> None:
 
 
 def _check_certificate(certificate: Path, sources: tuple[Path | None, ...]) -> None:
-    """Refuse a certificate in the place of an input or of the other output."""
+    """Refuse a certificate in the place of an input or of the other output, or that is called arrays."""
     for source in filter(None, sources):
         if certificate == source or (certificate.exists() and source.exists() and certificate.samefile(source)):
             raise BadInput(f"--certificate {certificate} is a file that is read or written; another name was expected.")
+    if certificate.suffix == ".npz":
+        raise BadInput(f"--certificate {certificate} would be written as JSON; a name such as c.json was expected.")
 
 
-def _save(solution: Solution, certificate: Path, *, quiet: bool) -> bool:
+def _save(solution: Solution, certificate: Path) -> bool:
     """Write the certificate, or say why there is none."""
     with refusing(values=False):
         try:
@@ -181,19 +185,17 @@ def _save(solution: Solution, certificate: Path, *, quiet: bool) -> bool:
         except ValueError as error:
             print(f"attsvm: no certificate was written: {error}", file=sys.stderr)
             return False
-    if not quiet:
-        print(f"certificate written to {certificate}")
     return True
 
 
 def numbers(solution: Solution, proof: Proof | None = None) -> dict[str, Any]:
-    """Collect what --json prints; null where there is no finite number."""
+    """Collect what --json prints; null where there is no finite number, or none that was settled."""
 
     def finite(value: float) -> float | None:
         return float(value) if np.isfinite(value) else None
 
     n, T, d, dz = solution.problem.shape
-    solved = np.isfinite(solution.objective)
+    solved = solution.status is Status.OPTIMAL
     return {
         "attsvm": __version__,
         "shape": {"n": n, "T": T, "d": d, "dz": dz},
@@ -201,6 +203,7 @@ def numbers(solution: Solution, proof: Proof | None = None) -> dict[str, Any]:
         "sentence": solution.status.value,
         "norm": solution.norm.name,
         "objective": finite(solution.objective),
+        "primal": finite(solution.primal if isinstance(solution, RegularisedSolution) else solution.objective),
         "lower_bound": finite(solution.lower_bound),
         "gap": finite(solution.gap),
         "rank": certified_rank(solution) if solved else None,
@@ -215,25 +218,36 @@ def numbers(solution: Solution, proof: Proof | None = None) -> dict[str, Any]:
 def summary(solution: Solution, objective: str = "norm") -> str:
     """Describe a solution in a few aligned lines; `objective` is what its objective is called."""
     n, T, d, dz = solution.problem.shape
+    queries, iterations = counted(n, "query", "queries"), counted(solution.iterations, "iteration")
     lines = [
-        ("problem", f"{counted(n, 'query', 'queries')} of dimension {dz}, up to {T} tokens of dimension {d}"),
+        ("problem", f"{queries} of dimension {dz}, up to {counted(T, 'token')} of dimension {d}"),
         ("status", f"{solution.status.name.lower()}: {solution.sentence}"),
     ]
     if np.isfinite(solution.objective):
+        # Of a W short of the optimum the gap tells bounds only.
+        least, most = ("", "") if solution.status is Status.OPTIMAL else ("at least ", "at most ")
+        support = counted(int(np.sum(solution.support)), "token")
         lines += [
             (objective, f"{solution.objective:.10g} ({solution.norm.name}), gap {small_text(max(solution.gap, 0.0))}"),
-            ("rank", f"{certified_rank(solution)}"),
-            ("support", counted(int(np.sum(solution.support)), "token", "tokens") + " at margin one"),
+            *_priced(solution),
+            ("rank", f"{least}{certified_rank(solution)}"),
+            ("support", f"{most}{support} at margin one"),
         ]
     elif solution.certificate is not None:
         used = int((solution.certificate.dual > 0).sum())
-        lines.append(
-            ("proof", f"{counted(used, 'multiplier', 'multipliers')}, residual {solution.certificate.residual:.0e}")
-        )
+        lines.append(("proof", f"{counted(used, 'multiplier')}, residual {solution.certificate.residual:.0e}"))
     else:
         lines.append(("bound", f"every W must have norm above {solution.lower_bound:.6g}"))
-    lines.append(("method", f"{solution.method}, {solution.iterations} iterations, {solution.seconds:.3g} s"))
+    lines.append(("method", f"{solution.method}, {iterations}, {solution.seconds:.3g} s"))
     return "\n".join(f"{name:8} {text}" for name, text in lines)
+
+
+def _priced(solution: Solution) -> list[tuple[str, str]]:
+    """Say what a soft margin minimises, which is not the norm alone."""
+    if not isinstance(solution, RegularisedSolution) or solution.regularisation.C is None:
+        return []
+    size = "half the squared norm" if solution.norm.euclidean else "the norm"
+    return [("primal", f"{solution.primal:.10g}, {size} plus C times the losses")]
 
 
 def saved(solution: Solution) -> dict[str, np.ndarray]:

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from attsvm import __version__
-from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing, tell
 from attsvm.core.cluster import ClusterLost
 from attsvm.core.norms import get_norm
 from attsvm.core.status import Status
+from attsvm.core.summary import counted
 from attsvm.data.npz import read_arrays, write_arrays
 from attsvm.solvers.common.control import IterationState
 from attsvm.solvers.sharded.solution import ShardedSolution
 from attsvm.solvers.solving import solve as solve_problem
-from attsvm.study.words import counted, small_text
+from attsvm.study.words import small_text
 
 CODES = {Status.OPTIMAL: Exit.DONE, Status.INFEASIBLE: Exit.INFEASIBLE, Status.CANCELLED: Exit.INTERRUPTED}
 
@@ -50,7 +51,7 @@ def solve_folder(
         check_writable(out, directory=False)
     check_writable(folder.checkpoint, directory=False, option="--checkpoint")
     if folder.checkpoint.exists():
-        print(f"going on from {folder.checkpoint}", file=sys.stderr)
+        tell(f"going on from {folder.checkpoint}", sys.stderr)
     with Progress("rounds that were done are kept, and the same command continues there.") as progress:
 
         def watch(state: IterationState) -> bool:
@@ -71,12 +72,14 @@ def solve_folder(
                 )
             except (ClusterLost, ImportError) as error:
                 raise BadInput(str(error)) from error
-    print(dumps(numbers(solution)) if json else summary(solution))
-    if out is not None:
-        with refusing():
-            write_arrays(out, saved(solution))
-        if not json:
-            print(f"written to {out}")
+    lines = [dumps(numbers(solution)) if json else summary(solution)]
+    try:  # the file first: a reader of the output may leave; the output still comes where a disk is full
+        if out is not None:
+            with refusing():
+                write_arrays(out, saved(solution))
+            lines.append(f"written to {out}")
+    finally:
+        print("\n".join(lines[:1] if json else lines))
     if folder.checkpoint.exists() and not json:
         print(f"the same command goes on from {folder.checkpoint}")
     return CODES.get(solution.status, Exit.UNDECIDED)
@@ -112,20 +115,20 @@ def numbers(solution: ShardedSolution) -> dict[str, Any]:
 def summary(solution: ShardedSolution) -> str:
     """Describe a solution in a few aligned lines."""
     n, T, d, dz = solution.problem.shape
-    shards = counted(len(solution.problem.shards), "shard", "shards")
+    queries, shards = counted(n, "query", "queries"), counted(len(solution.problem.shards), "shard")
     lines = [
-        ("problem", f"{counted(n, 'query', 'queries')} of dimension {dz}, up to {T} tokens of dimension {d}, {shards}"),
+        ("problem", f"{queries} of dimension {dz}, up to {counted(T, 'token')} of dimension {d}, {shards}"),
         ("status", f"{solution.status.name.lower()}: {solution.sentence}"),
     ]
     if np.isfinite(solution.objective):
         lines.append(("norm", f"{solution.objective:.10g} ({solution.norm.name}), gap {small_text(solution.gap)}"))
     elif solution.certificate is not None:
         used = int((solution.certificate.dual > 0).sum())
-        lines.append(("proof", counted(used, "multiplier", "multipliers")))
+        lines.append(("proof", counted(used, "multiplier")))
     else:
         lines.append(("bound", f"the objective of every W is above {solution.lower_bound:.6g}"))
     sent, received = sum(one.sent for one in solution.rounds), sum(one.received for one in solution.rounds)
-    lines.append(("method", f"{solution.method}, {counted(len(solution.rounds), 'round', 'rounds')}"))
+    lines.append(("method", f"{solution.method}, {counted(len(solution.rounds), 'round')}"))
     lines.append(("traffic", f"{sent:,} bytes out, {received:,} back, {solution.seconds:.3g} s"))
     return "\n".join(f"{name:8} {text}" for name, text in lines)
 

@@ -113,8 +113,11 @@ def study(
             with refusing():
                 raise error from None
         except KeyboardInterrupt:  # a second Ctrl-C gives up the pictures and not the numbers
-            _say(result)
-            print(f"Numbers: {write_numbers(result, directory, command)}")
+            try:
+                numbers = write_numbers(result, directory, command)
+            finally:
+                _say(result)
+            print(f"Numbers: {numbers}")
             return Exit.INTERRUPTED
     _say(result)
     print(f"Report: {page}")

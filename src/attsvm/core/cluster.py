@@ -7,6 +7,7 @@ is asked for.
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import time
 import warnings
@@ -76,11 +77,14 @@ def remote_client(address: str) -> Iterator[Any]:
     Raises
     ------
     ValueError
-        If nothing answers there, there are no workers, or the cluster does not have this version of attsvm; a sentence.
+        If it is no address, nothing answers there, there are no workers, or the cluster does not have this version of
+        attsvm; a sentence.
         The scheduler has to have it as well: it reads the tasks that it hands on.
     """
     from attsvm import __version__
 
+    if "://" not in address and not re.search(r":\d+$", address):
+        raise ValueError(f"scheduler is {address!r}; an address such as tcp://10.0.0.5:8786 was expected.")
     distributed = _distributed()
     with ExitStack() as stack:
         stack.enter_context(quiet())

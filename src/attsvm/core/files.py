@@ -28,6 +28,9 @@ def replacing_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         beside.touch()
         yield beside
         os.replace(beside, target)
+    except OSError as error:
+        error.filename = error.filename or str(target)  # a full disk does not say what it had no room for
+        raise
     finally:
         beside.unlink(missing_ok=True)
 
@@ -53,5 +56,8 @@ def replacing_files_in(directory: str | os.PathLike[str]) -> Iterator[Path]:
             place = target / file.relative_to(beside)
             place.parent.mkdir(parents=True, exist_ok=True)
             os.replace(file, place)
+    except OSError as error:
+        error.filename = error.filename or str(target)
+        raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import pickle
 import sys
 import threading
@@ -30,6 +29,8 @@ from numba.core import event
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.dispatcher import Dispatcher
 
+from attsvm.core.environment import read_patience
+
 # Sums may be reordered so that they vectorise; nothing else is relaxed.
 FAST: Any = {"reassoc", "contract"}
 NOTICE = "attsvm: compiling {name} for its first use (kept for the next run) ..."
@@ -39,7 +40,7 @@ ERASE_LINE = "\r\x1b[2K"
 SPOILED = (OSError, EOFError, pickle.UnpicklingError)
 # Seconds that doing without a kernel may take, in this process, before it is compiled (0: at once); and multiplications
 # and additions that the interpreter does in a second (2 to 5 million on the kernels of this package).
-PATIENCE, RATE = float(os.environ.get("ATTSVM_PATIENCE", "2")), 3e6
+PATIENCE, RATE = read_patience(), 3e6
 # Entering a kernel of a few NumPy calls costs the interpreter about .2 ms, however small the arrays.
 LEAST = 600.0
 

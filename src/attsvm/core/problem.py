@@ -31,7 +31,7 @@ from attsvm.core.reading import (
     read_tokens,
 )
 from attsvm.core.rounding import lengths_above, row_lengths, squares_of
-from attsvm.core.summary import MARKED, Summarised, Summary
+from attsvm.core.summary import MARKED, Summarised, Summary, counted
 from attsvm.core.types import Array
 
 
@@ -392,4 +392,5 @@ class SelectionProblem(Summarised):
     def __repr__(self) -> str:
         n, T, d, dz = self.shape
         several = f", {int(self.tied.sum())} tied" if self.tied.any() else ""
-        return f"SelectionProblem(n={n}, T={T}, d={d}, dz={dz}, {int(self.rejected.sum())} constraints{several})"
+        constraints = counted(int(self.rejected.sum()), "constraint")
+        return f"SelectionProblem(n={n}, T={T}, d={d}, dz={dz}, {constraints}{several})"

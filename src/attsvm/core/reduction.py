@@ -3,16 +3,17 @@ r"""The problem in the coordinates a solver works in.
 Every solution lives in span{token differences} x span{queries} (Lemma 1 of arXiv 2308.16898), so orthonormal bases of
 the two spans lose nothing for an orthogonally invariant norm: with :math:`W = s^{-1} P^\top \bar W B`, margins and
 norms (up to ``s``) agree. Lengths are scaled by powers of two, so that scaling the data changes no rounding. Queries
-without constraints are dropped.
+without constraints are dropped, and so are ties that follow from others where there are more than W has entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import qr
 
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import row_lengths
@@ -24,6 +25,8 @@ SMALLEST, LARGEST = float(np.finfo(float).tiny), float(np.finfo(float).max)
 SURELY_FULL_RANK = 1e-10
 # Ties are part of the promise: W counts only when they hold to this part of the margin.
 TIE_PRECISION = 1e-10
+# What other ties leave of a tie's row, of length one, is rounding below this part of the largest.
+DEPENDENT_TIE = 1e-12
 
 # Token differences that enter a product or a factorisation at a time.
 CHUNK_ROWS = 1 << 14
@@ -221,7 +224,7 @@ def reduce(
             delta = delta @ left.T
         if right is not None:
             queries = queries @ right.T
-    return Reduced(
+    reduced = Reduced(
         delta=np.ascontiguousarray(delta),
         queries=np.ascontiguousarray(queries),
         rejected=np.take_along_axis(problem.rejected[rows], columns, axis=1) & present,
@@ -236,6 +239,20 @@ def reduce(
         transform=transform,
         groups=groups,
     )
+    many = np.count_nonzero(reduced.tied) > np.prod(reduced.shape)
+    return replace(reduced, tied=_independent_ties(reduced)) if many else reduced
+
+
+def _independent_ties(reduced: Reduced) -> np.ndarray:
+    """Mark ties that all others follow from, (n, T): a QR decomposition with pivots takes the least dependent first."""
+    rows, columns = np.nonzero(reduced.tied)
+    unit = reduced.constraint_rows(rows, columns) / np.maximum(reduced.lengths[rows, columns], SMALLEST)[:, None]
+    triangle, order = qr(unit.T, mode="r", pivoting=True, check_finite=False)  # pyright: ignore[reportAssignmentType]
+    pivots = np.abs(np.diagonal(triangle))
+    first = order[: int(np.count_nonzero(pivots > DEPENDENT_TIE * pivots[0]))]
+    tied = np.zeros_like(reduced.tied)
+    tied[rows[first], columns[first]] = True
+    return tied
 
 
 def _groups(groups: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -140,6 +140,22 @@ def one_line(title: str, parts: Sequence[str]) -> str:
     return f"{title}({', '.join(lines)}, ...)"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Write '1 step', '3 steps', or '3 queries' where `many` says so.
+
+    Parameters
+    ----------
+    number : int
+    one, many : str
+        The noun; by default `many` is `one` with an s.
+
+    Returns
+    -------
+    str
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def _shown(value: Any) -> str:
     """Show a number, word, array or collection in a few characters; nothing of other objects."""
     if isinstance(value, Enum):
@@ -149,7 +165,7 @@ def _shown(value: Any) -> str:
     if value is None or isinstance(value, (str, int, np.integer, np.bool_)):
         return str(value)
     if isinstance(value, (tuple, list, dict)):
-        return f"{len(value)} {'entry' if len(value) == 1 else 'entries'}"
+        return counted(len(value), "entry", "entries")
     shape = getattr(value, "shape", None)
     return str(tuple(shape)) if isinstance(shape, tuple) else ""
 

@@ -95,6 +95,8 @@ def check_size(archive: zipfile.ZipFile, name: str, path: Path) -> None:
     declared = prod(shape) * dtype.itemsize
     if not dtype.hasobject and declared > member.file_size:
         raise ValueError(f"{name} in {path} declares {declared:,} bytes and holds {member.file_size:,}; it is damaged.")
+    if not hasattr(os, "sysconf"):  # Windows does not say how much memory there is
+        return
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if declared > memory // SHARE_OF_MEMORY:
         raise ValueError(

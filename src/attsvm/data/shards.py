@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.interop import to_numpy
+from attsvm.core.summary import counted
 from attsvm.data.shard_files import FORMATS, open_arrays
 
 # Bytes of tokens, or of margins where all queries share them, in a piece that is cut from a larger file.
@@ -297,7 +298,7 @@ class ShardedProblem:
 
     def __repr__(self) -> str:
         n, T, d, dz = self.shape
-        return f"ShardedProblem(n={n}, T={T}, d={d}, dz={dz}, {len(self.shards)} shards)"
+        return f"ShardedProblem(n={n}, T={T}, d={d}, dz={dz}, {counted(len(self.shards), 'shard')})"
 
 
 def shard_of(arrays: dict[str, Any], rows: slice, name: str) -> Shard:

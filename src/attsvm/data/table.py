@@ -9,11 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
+from attsvm.core.summary import counted
 from attsvm.data.text import LabelledTexts
 
 # Suffixes of files that are read as tables.
 TABLES = (".csv", ".tsv")
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+# Characters of a label that a sentence quotes.
+LONGEST_LABEL = 30
 # How a label that nobody knows is written; "none" is left alone, which is a class in many files.
 _MISSING = {"", "na", "n/a", "nan", "null", "?"}
 
@@ -108,7 +111,7 @@ def _two_classes(
 ) -> tuple[list[tuple[str, str]], tuple[str, str]]:
     """Keep the rows of two labels."""
     counts = Counter(value for _, value in rows)
-    some = ", ".join(f"{value!r} ({count:,} rows)" for value, count in counts.most_common(5)) or "none"
+    some = ", ".join(f"{_short(value)!r} ({counted(count, 'row')})" for value, count in counts.most_common(5)) or "none"
     if classes is not None:
         absent = [name for name in classes if name not in counts]
         if absent or classes[0] == classes[1]:
@@ -122,11 +125,18 @@ def _two_classes(
         return labelled, (first, second)
     if len(counts) != 2:
         remedy = ""
-        if len(counts) > 2:
-            remedy = f"; --classes {','.join(value for value, _ in counts.most_common(2))} keeps two of them"
-        raise ValueError(f"column {label!r} of {file} has {len(counts)} values, {some}; two were expected{remedy}.")
+        names = [value for value, _ in counts.most_common(2)]
+        if len(counts) > 2 and not any("," in name or name != _short(name) for name in names):
+            remedy = f"; --classes {','.join(names)} keeps two of them"
+        has = counted(len(counts), "value")
+        raise ValueError(f"column {label!r} of {file} has {has}, {some}; two were expected{remedy}.")
     first, second = sorted(counts)
     return rows, (first, second)
+
+
+def _short(value: str) -> str:
+    """Cut a label that is a text, as of a column that was named by mistake."""
+    return value if len(value) <= LONGEST_LABEL else f"{value[:LONGEST_LABEL]}…"
 
 
 def _note_repeats(rows: list[tuple[str, str]], notes: list[str]) -> None:

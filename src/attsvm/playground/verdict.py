@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.core.status import Status
+from attsvm.core.summary import counted
 from attsvm.playground.runs import Run, attention_of
 from attsvm.playground.state import Plane
 from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial, compare_with_neighbours
@@ -53,10 +54,10 @@ def _selected(trial: Trial, run: Run) -> tuple[str, str, str]:
     locality = compare_with_neighbours(trial, run.solution)
     on_target = (attention.argmax(axis=1) == run.selected).all()
     if shared and on_target:
-        where = _sequences(shared)
+        where, verb = _sequences(shared), "shares" if len(shared) == 1 else "share"
         most = min(float(attention[i].max()) for i in shared)
         return UNSURE, "Under way", (
-            f"After {run.trace.step[-1]:,} steps {where} still {'shares' if len(shared) == 1 else 'share'} attention: "
+            f"After {counted(int(run.trace.step[-1]), 'step')} {where} still {verb} attention: "
             f"{most:.0%} on the kept token. {_angle(run)}"
         )  # fmt: skip
     if not on_target:
@@ -121,7 +122,7 @@ def _contradiction(run: Run) -> str:
 def _instead(shared: list[int], attention: np.ndarray, run: Run) -> str:
     if shared:
         verb = "shares" if len(shared) == 1 else "share"
-        return f"After {run.trace.step[-1]:,} steps {_sequences(shared)} {verb} attention."
+        return f"After {counted(int(run.trace.step[-1]), 'step')} {_sequences(shared)} {verb} attention."
     return f"Training ends on {_tokens(attention.argmax(axis=1))}."
 
 

@@ -34,9 +34,12 @@ def spectrum_figure(runs: dict[str, Run], width: float) -> Figure:
                 if norm in run.curves:
                     solution, color = run.solutions[norm], NORM_COLOURS[norm]
                     last = _draw(ax, solution.W, marker, color, 3.2, f"{NORM_TITLES[norm]} SVM")
+                    # Under the last value; beside the first, which has the axis and the second value under it.
+                    beside = last[0] < 2
                     ax.annotate(
-                        f"rank {certified_rank(solution)}", last, xytext=(0, -8), textcoords="offset points",
-                        ha="center", va="top", color=color, weight="bold", fontsize=8,
+                        f"rank {certified_rank(solution)}", last, xytext=(8, 0) if beside else (0, -8),
+                        textcoords="offset points", ha="left" if beside else "center",
+                        va="center" if beside else "top", color=color, weight="bold", fontsize=8,
                     )  # fmt: skip
             ax.set_yscale("log")
             ax.set_ylim(FLOOR, 2)

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from attsvm.core.extras import frame
-from attsvm.core.summary import Worded
+from attsvm.core.summary import Worded, counted
 from attsvm.pretrained.activations.image import Side, holding, rereading
 from attsvm.pretrained.activations.recording import AttentionCall, Enough, recording
 from attsvm.pretrained.activations.residual import Component
@@ -79,9 +79,9 @@ class AttributionCheck(Worded):
             norms: ", ".join(f"{name} {100 * of_method[name].mean():.0f} %" for name in METHODS)
             for norms, of_method in self.flipped.items()
         }
-        count = len(self.components)
+        components = counted(len(self.components), "component")
         return (
-            f"The top token flips within {100 * self.tolerance:.0f} % of the predicted change of {count} components of "
+            f"The top token flips within {100 * self.tolerance:.0f} % of the predicted change of {components} of "
             f"the {self.side}: with norms frozen {shares['frozen']}; with norms live {shares['live']}."
         )
 

@@ -231,10 +231,12 @@ def chosen_calls(paths: list[str], layers: list[int | str] | None, model: Any) -
     Raises
     ------
     ValueError
-        If there is no such layer; one sentence says which there are.
+        If there is no such layer, one sentence says which there are, or none is asked for.
     """
     if layers is None:
         return list(range(len(paths)))
+    if not layers:
+        raise ValueError("layers is empty; one number or more, or None for all, was expected.")
     numbers, kind = layer_numbers(paths), type(model).__name__
     indices: list[int] = []
     for layer in layers:

@@ -39,7 +39,7 @@ from scipy.special import softmax
 
 from attsvm.core.extras import drawing
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.summary import MARKED, Summarised, Summary
+from attsvm.core.summary import MARKED, Summarised, Summary, counted
 from attsvm.pretrained.activations.maps import Place
 from attsvm.pretrained.activations.relative import RelativeForm
 from attsvm.pretrained.rotary import Turns, turned
@@ -430,7 +430,7 @@ class AttentionHead(Summarised):
         facts = [
             ("model", f"{self.model}, {self.name}"),
             ("head", ", ".join([f"{self.head} of layer {self.layer}", *self._kinds()])),
-            ("queries", f"{n:,} over {T:,} tokens of {len(self.tokens):,} sequences"),
+            ("queries", f"{n:,} over {counted(T, 'token')} of {counted(len(self.tokens), 'sequence')}"),
             ("W", f"{self.K.shape[0]} x {self.Q.shape[0]}, rank at most {self.K.shape[1]}"),
             ("error", f"{self.error:.1e} against the model's own attention"),
         ]
@@ -440,8 +440,9 @@ class AttentionHead(Summarised):
     def __repr__(self) -> str:
         n, T = self.mask.shape
         kind = "".join(f", {word}" for word in self._kinds())
+        sequences = counted(len(self.tokens), "sequence")
         return (
-            f"AttentionHead({self.model}, layer {self.layer}, head {self.head}{kind}, {len(self.tokens)} sequences, "
+            f"AttentionHead({self.model}, layer {self.layer}, head {self.head}{kind}, {sequences}, "
             f"n={n}, T={T}, d={self.tokens.shape[2]}, rank <= {self.K.shape[1]}, error {self.error:.1e})"
         )
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.status import Status
-from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, histogram
+from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, counted, histogram
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.inner_products import Factored, Kernel, scores_under, token_weights
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
@@ -135,7 +135,7 @@ class KernelSolution(Summarised):
         facts = [
             ("objective", f"{self.objective:.6g}"),
             ("gap", f"{self.gap:.1e}"),
-            ("multipliers above zero", f"{int(support.sum()):,} of {int(rejected.sum()):,} constraints"),
+            ("multipliers above zero", f"{int(support.sum()):,} of {counted(int(rejected.sum()), 'constraint')}"),
             ("margin", "hard" if self.C is None else f"soft, C = {self.C:g}"),
             ("seconds", f"{self.seconds:.3g}"),
         ]

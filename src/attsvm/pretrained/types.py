@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.summary import Listed, Worded
+from attsvm.core.summary import Listed, Worded, counted
 from attsvm.pretrained.head import AttentionHead, by_sequence
 from attsvm.pretrained.null import Standing, redrawn
 from attsvm.pretrained.selectivity import several_seen
@@ -134,18 +134,18 @@ class HeadTypes(Worded):
                 "and more than a head with re-drawn weights pays."
             )
         own = self.scores[self.name]
-        draws = len(own.standing.draws)
-        null = f"uniform attention would pay {_percent(own.uniform)}, {draws} heads with re-drawn weights pay"
+        draws = counted(len(own.standing.draws), "head")
+        null = f"uniform attention would pay {_percent(own.uniform)}, {draws} with re-drawn weights pay"
         null += f" {_percent(own.standing.median)} (median), {_percent(float(own.standing.draws.max()))} at most"
         if self.name == "content":
             return (
                 f"Content head: {_percent(own.score)} of its attention is not where its mean by place would put it; of "
-                f"{draws} heads with re-drawn weights {_percent(own.standing.median)} (median)."
+                f"{draws} with re-drawn weights {_percent(own.standing.median)} (median)."
             )
         what = f"the token at {self.offset:+d}" if self.name == "offset" else _PHRASES[self.name]
+        queries = counted(own.queries, "query", "queries")
         return (
-            f"{self.label.capitalize()} head: {own.queries} queries pay {_percent(own.score)} of their attention to "
-            f"{what}; {null}."
+            f"{self.label.capitalize()} head: {queries} pay {_percent(own.score)} of their attention to {what}; {null}."
         )
 
 

@@ -19,6 +19,7 @@ from attsvm.core.error_free import UNIT
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
 from attsvm.core.rounding import gamma
+from attsvm.core.summary import counted
 from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.optimum import differences
@@ -54,7 +55,8 @@ def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int =
         return None
     kernel = exact[1]
     used = sum(v != 0 for v in kernel)
-    return f"{used} multipliers, integers of up to {max(abs(v).bit_length() for v in kernel)} bits, cancel exactly"
+    bits = counted(max(abs(v).bit_length() for v in kernel), "bit")
+    return f"{counted(used, 'multiplier')}, integers of up to {bits}, {'cancels' if used == 1 else 'cancel'} exactly"
 
 
 def exact_multipliers(problem: SelectionProblem, dual: np.ndarray) -> np.ndarray | None:

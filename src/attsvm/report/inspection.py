@@ -164,9 +164,10 @@ def headline(inspection: Inspection) -> str:
     )
     named = Counter(head.types.name for head in inspection.heads if head.types.name is not None)
     types = ", ".join(f"{count} {name}" for name, count in named.most_common(3))
+    of_type = sum(named.values())
     above = sum(head.audit.better_than_null for head in inspection.heads)
     return (
-        f"{kinds}; {sum(named.values())} have a named type{f' ({types})' if types else ''}; {above} "
+        f"{kinds}; {of_type} {'has' if of_type == 1 else 'have'} a named type{f' ({types})' if types else ''}; {above} "
         f"{'is' if above == 1 else 'are'} nearer the SVM of their selection than untrained heads are."
     )
 

@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from attsvm.core.summary import counted
 from attsvm.plots.style import NARROW, WIDE, as_png, as_svg, save
 from attsvm.report.formulas import formula, glossary, math_font
 
@@ -107,7 +108,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     pages.globals |= {"formula": formula, "glossary": glossary, "math_font": math_font}
-    pages.filters["with_roles"] = with_roles
+    pages.filters |= {"with_roles": with_roles, "counted": counted}
     return pages
 
 

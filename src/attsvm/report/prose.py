@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from attsvm.core.summary import counted
 from attsvm.study.results import ARRIVED, Accuracy, Study
 from attsvm.study.verdict import NEARER, NORM_NAMES
-from attsvm.study.words import correlation_text, counted, nouns, share_text
+from attsvm.study.words import correlation_text, nouns, share_text
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,9 @@ def _shuffled_labels(study: Study) -> str:
     control = study.shuffled_labels.get("W")
     if control is None:
         return ""
+    steps = counted(control.steps, "step")
     return (
-        f" The control refits the head and trains again, {control.steps:,} steps, on labels permuted among all "
+        f" The control refits the head and trains again, {steps}, on labels permuted among all "
         f"{nouns(study.setup.train).rows}. The theory holds for those as well, a selection is reached and "
         "its SVM approached; only rows held out tell whether the labels were learnt."
     )
@@ -127,8 +129,8 @@ def method(study: Study) -> list[tuple[str, str]]:
         ("Head", head),
         (
             "Training",
-            f"{settings.steps:,} steps of normalised gradient descent on the logistic loss, doubled by itself up to "
-            f"{settings.budget:,} while the direction or the attention still climbs. W starts at zero, the "
+            f"{counted(settings.steps, 'step')} of normalised gradient descent on the logistic loss, doubled by itself "
+            f"up to {settings.budget:,} while the direction or the attention still climbs. W starts at zero, the "
             f"start the theory asks for, with steps of length {settings.lr:g}; K starts at 0.1 N(0,1) and Q at zero, "
             "with joint steps of 0.5 ‖(K,Q)‖/√k, since normalising K and Q separately stalls before the nuclear "
             "solution. The gradient is taken relative to the token attended to most, so that nothing cancels when "

@@ -9,7 +9,7 @@ import numpy as np
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
-from attsvm.core.summary import BAD, GOOD, UNSURE, Summary, histogram
+from attsvm.core.summary import BAD, GOOD, UNSURE, Summary, counted, histogram
 from attsvm.proofs.proof import interval_statement
 
 if TYPE_CHECKING:
@@ -65,15 +65,16 @@ def status_sentence(solution: Solution) -> str:
 def solution_summary(solution: Solution) -> Summary:
     """Summarise a solution for a page or a terminal."""
     colour = {Status.OPTIMAL: GOOD, Status.INFEASIBLE: BAD}.get(solution.status, UNSURE)
-    facts = [("method", f"{solution.method}, {solution.iterations} iterations, {solution.seconds:.3g} s")]
+    facts = [("method", f"{solution.method}, {counted(solution.iterations, 'iteration')}, {solution.seconds:.3g} s")]
     picture, notes = "", [solution.sentence]
     if np.isfinite(solution.objective):
         support = int(np.asarray(solution.support).sum())
+        most = "" if solution.status is Status.OPTIMAL else "at most "  # the gap leaves open which have margin one
         facts = [
             (f"{solution.norm.name} norm", f"{solution.objective:.9g}"),
             ("certified gap", f"{solution.gap:.1e}"),
             ("rank of W", f"{solution.rank} of {min(solution.certified.W.shape)}"),
-            ("support tokens", f"{support:,} of {int(solution.problem.rejected.sum()):,} constraints"),
+            ("support tokens", f"{most}{support:,} of {counted(int(solution.problem.rejected.sum()), 'constraint')}"),
             *facts,
         ]
         rejected = solution.problem.rejected

@@ -15,7 +15,7 @@ from attsvm.core.norms import Norm, entrywise, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
-from attsvm.core.summary import Summarised, Summary, one_line
+from attsvm.core.summary import Summarised, Summary, counted, one_line
 from attsvm.core.types import Array
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
@@ -271,7 +271,8 @@ class Solution(Summarised):
         Raises
         ------
         ValueError
-            If the norm is none of :mod:`attsvm.norms`, or exact arithmetic does not prove what the solution claims.
+            If the norm is none of :mod:`attsvm.norms`, exact arithmetic does not prove what the solution claims, or
+            the path ends in .npz, which would be taken for arrays.
         OSError
             If the file cannot be written.
 
@@ -285,6 +286,8 @@ class Solution(Summarised):
         >>> again.status.name, bool(again.verify())
         ('OPTIMAL', True)
         """
+        if os.fspath(path).endswith(".npz"):
+            raise ValueError(f"path is {os.fspath(path)}; a certificate is JSON, a name such as c.json was expected.")
         farkas = None if self.certificate is None else self.certificate.dual
         run = {
             "method": self.method,
@@ -396,6 +399,6 @@ class Solution(Summarised):
         return solution_summary(self)
 
     def __repr__(self) -> str:
-        value, work = f"{self.norm.name} norm {self.objective:.6g}", f"{self.iterations} iterations"
+        value, work = f"{self.norm.name} norm {self.objective:.6g}", counted(self.iterations, "iteration")
         parts = (self.status.name, value, f"gap {self.gap:.1e}", self.method, work, f"{self.seconds:.3g} s")
         return one_line("Solution", parts)

@@ -26,7 +26,7 @@ from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS, growth
 from attsvm.core.status import Status
-from attsvm.core.summary import one_line
+from attsvm.core.summary import counted, one_line
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.proof import Proof
@@ -202,7 +202,7 @@ class RegularisedSolution(Solution):
         return float(np.sqrt(2 * gap)) * self.objective
 
     def __repr__(self) -> str:
-        value, work = f"{self.norm.name} norm {self.objective:.6g}", f"{self.iterations} iterations"
+        value, work = f"{self.norm.name} norm {self.objective:.6g}", counted(self.iterations, "iteration")
         parts = (self.status.name, value, f"primal {self.primal:.6g}", f"gap {self.gap:.1e}", self.method, work)
         return one_line("RegularisedSolution", (*parts, f"{self.seconds:.3g} s"))
 

@@ -19,7 +19,7 @@ bet: it lowers what others pay and adds to :math:`F_k`.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,13 +153,15 @@ class Turn:
     work: float = 0.0
 
 
-def take_turns(turns: list[Turn], control: Control) -> np.ndarray | None:
+def take_turns(turns: list[Turn], control: Control, enough: Callable[[], bool] = lambda: False) -> np.ndarray | None:
     """Run methods in rounds of growing budgets, until the control is satisfied or none can go on.
 
     Parameters
     ----------
     turns : list of Turn
         In order of preference.
+    enough : callable
+        Asked when a method has ended by itself: whether no other can come closer.
 
     Returns
     -------
@@ -175,7 +177,7 @@ def take_turns(turns: list[Turn], control: Control) -> np.ndarray | None:
                 continue
             control.enter(turn.name)
             certificate = _advance(turn, turn.budget * factor, control, dropouts)
-            if certificate is not None or control.solved or control.stopped:
+            if certificate is not None or control.solved or control.stopped or (turn in dropouts and enough()):
                 return certificate
         turns = [turn for turn in turns if turn not in dropouts]
         factor, rounds = factor * GROWTH, rounds + 1

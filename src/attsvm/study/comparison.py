@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.summary import counted
 from attsvm.study.files import NUMBERS
 from attsvm.study.intervals import difference_interval, mean_difference_interval, paired_interval, share_interval
 from attsvm.study.words import correlation_text, share_text
@@ -269,7 +270,7 @@ def _shuffles(first: Record, second: Record) -> list[Row]:
         text = _signed(100 * float(draws[1].mean() - draws[0].mean()), " points")
         if interval is not None:
             text += f" ({_points(*interval)})"
-        shown = [f"{share_text(float(one.mean()))} ({len(one)} draws)" for one in draws]
+        shown = [f"{share_text(float(one.mean()))} ({counted(len(one), 'draw')})" for one in draws]
         differs = None if interval is None else not interval[0] <= 0 <= interval[1]
         rows.append(Row(label, shown[0], shown[1], text, differs))
     return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attsvm.core.summary import counted
 from attsvm.study.results import Run, Study
 from attsvm.study.verdict import (
     ALIKE,
@@ -17,7 +18,7 @@ from attsvm.study.verdict import (
     nearest_control,
     steps_wanted,
 )
-from attsvm.study.words import counted, nouns, share_text
+from attsvm.study.words import nouns, share_text
 
 # Fewer training rows than this, and a caution stands under the headline.
 FEW = 20
@@ -51,8 +52,7 @@ def run_state(run: Run, by_key: dict[str, Claim]) -> str:
 def _phrase(state: str, run: Run) -> str:
     """Continue 'Training W ...'."""
     if state == CLIMBS:
-        steps = int(run.trace.step[-1])
-        return f"is still approaching the max-margin token selector after {steps:,} steps"
+        return f"is still approaching the max-margin token selector after {counted(int(run.trace.step[-1]), 'step')}"
     if state == ALIKE:
         nearest = nearest_control(run)
         label = "a control" if nearest is None else f"the {nearest.label}"
@@ -131,8 +131,8 @@ def cautions(study: Study) -> list[str]:
     n = study.setup.train.tokens.n
     if n < FEW:
         sentences.append(
-            f"Only {counted(n, words.row, words.rows)} were trained on: so few can nearly always be selected by one W, "
-            f"and what holds for them need not hold for the next {n}."
+            f"Only {counted(n, words.row, words.rows)} {'was' if n == 1 else 'were'} trained on: so few can nearly "
+            f"always be selected by one W, and what holds for them need not hold for the next {'one' if n == 1 else n}."
         )
     test = study.setup.test
     if study.settings.train is None and test is not None and test.tokens.n > n:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.status import Status
+from attsvm.core.summary import counted
 from attsvm.solution.solution import Solution
 from attsvm.study.convergence import climbing, steps_to
 from attsvm.study.intervals import share_interval
 from attsvm.study.results import ARRIVED, SELECTING, Control, PrecisionRun, Run, Study
 from attsvm.study.spectrum import certified_rank
-from attsvm.study.words import Nouns, correlation_text, counted, nouns, share_text, small_text
+from attsvm.study.words import Nouns, correlation_text, nouns, share_text, small_text
 from attsvm.theory.diagnosis import REMEDIES, Signature
 
 # In angle, W must lie this many times nearer to its own SVM than to any control, where a control that shuffles counts
@@ -138,7 +139,7 @@ def _direction(run: Run, words: Nouns) -> Claim:
     pointing = {CLIMBS: f"{verb('do')} not yet point", ALIKE: verb("point")}.get(state, pointing)
     sentence = f"{name} {pointing} along the {norm} SVM of the {words.tokens} selected: "
     sentence += f"correlation {correlation_text(value)}"
-    sentence += f", still climbing after {int(run.trace.step[-1]):,} steps; " if state == CLIMBS else "; "
+    sentence += f", still climbing after {counted(int(run.trace.step[-1]), 'step')}; " if state == CLIMBS else "; "
     nearest = nearest_control(run)
     if nearest is None:
         sentence += "no control was computed."
@@ -287,8 +288,9 @@ def _precision(runs: tuple[PrecisionRun, ...]) -> Claim:
         )
     holds = False if any(map(drifted, exact)) else True if all(map(drifted, plain)) else None
     verb = "loses" if all(map(drifted, plain)) else "keeps" if not any(map(drifted, plain)) else "partly loses"
+    steps = counted(int(runs[0].step[-1]), "step")
     sentence = (
-        f"Plain autograd {verb} the direction: after {int(runs[0].step[-1]):,} steps its correlation with the SVM is "
+        f"Plain autograd {verb} the direction: after {steps} its correlation with the SVM is "
         f"{ends('autograd')}, that of the exact gradient {ends('exact')}."
     )
     remedy = "Scale the data, or train in float64." if holds is False else ""

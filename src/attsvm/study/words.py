@@ -30,11 +30,6 @@ def nouns(data: Dataset) -> Nouns:
     return Nouns("token", "tokens", "sequence", "sequences")
 
 
-def counted(number: int, one: str, many: str) -> str:
-    """Write '1 patch' or '3 patches'."""
-    return f"{number:,} {one if number == 1 else many}"
-
-
 def correlation_text(value: float) -> str:
     """Write a correlation with enough digits to see how far from one it is: 0.587, 0.99994, 1 − 2×10⁻¹²."""
     missing = 1.0 - value

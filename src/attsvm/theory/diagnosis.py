@@ -17,7 +17,7 @@ import numpy as np
 from attsvm.core.extras import frame
 from attsvm.core.interop import to_numpy
 from attsvm.core.status import Status
-from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary
+from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, counted
 from attsvm.core.types import FactorNorm
 from attsvm.data.token_data import TokenData
 from attsvm.theory.conditions import Condition, condition_e
@@ -340,7 +340,7 @@ def _not_sparse(trial: Trial, prediction: Prediction, W: Any) -> Finding | None:
             return Finding(Signature.NOT_SPARSE, True, f"The norm stays finite: {prediction.rests_on}.")
         if not trial.unique:
             shared = int((trial.score_gap <= trial.score_error).sum())
-            return Finding(Signature.NOT_SPARSE, False, f"In {shared} sequences the best score is shared.")
+            return Finding(Signature.NOT_SPARSE, False, f"In {counted(shared, 'sequence')} the best score is shared.")
         return None
     logits = trial.logits(W)
     weight = np.exp(logits - logits.max(axis=1, keepdims=True))

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attsvm.core.summary import counted
+
 
 @dataclass(frozen=True)
 class Ending:
@@ -48,7 +50,8 @@ def notice(ends: Mapping[int, Ending], trials: int) -> str:
     for ending in ends.values():
         reasons.setdefault(ending.reason, []).append(ending.step)
     return " ".join(
-        f"{len(steps)} of {trials} {'trial' if trials == 1 else 'trials'} ended early: {reason}, "
-        f"after {min(steps):,} steps{' at first' if len(set(steps)) > 1 else ''}; the last finite iterate is kept."
+        f"{len(steps)} of {counted(trials, 'trial')} ended early: {reason}, "
+        f"after {counted(min(steps), 'step')}{' at first' if len(set(steps)) > 1 else ''}; "
+        "the last finite iterate is kept."
         for reason, steps in reasons.items()
     )

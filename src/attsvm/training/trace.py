@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attsvm.core.extras import drawing, frame
 from attsvm.core.interop import is_tensor, to_numpy
-from attsvm.core.summary import MARKED, Summarised, Summary, line, one_line
+from attsvm.core.summary import MARKED, Summarised, Summary, counted, line, one_line
 from attsvm.core.types import Array
 from attsvm.data.token_data import TokenData
 from attsvm.training.embeddings import EmbeddingTraining
@@ -264,6 +264,8 @@ class Trace(Summarised):
 
         Raises
         ------
+        ValueError
+            If the path ends in .json, which would be taken for text.
         OSError
             If the file cannot be written.
 
@@ -280,6 +282,8 @@ class Trace(Summarised):
         >>> np.array_equal(again.W, trace.W), np.array_equal(again.loss, trace.loss)
         (True, True)
         """
+        if os.fspath(path).endswith(".json"):
+            raise ValueError(f"path is {os.fspath(path)}; a trace is arrays, a name such as t.npz was expected.")
         # The file's reader makes traces, so its module stands above this one.
         import_module("attsvm.training.saved_trace").write_trace(path, self)
 
@@ -370,7 +374,7 @@ class Trace(Summarised):
     def _summary(self) -> Summary:
         facts = [
             ("trained", f"{'W' if self.K is None else 'K and Q'} by {self.optimizer}, {self.numerics} numerics"),
-            ("steps", f"{int(self.step[-1]):,}, {len(self.step):,} records, {self.seconds:.3g} s"),
+            ("steps", f"{int(self.step[-1]):,}, {counted(len(self.step), 'record')}, {self.seconds:.3g} s"),
         ]
         picture = ""
         if not self.data.batch_shape:
@@ -383,7 +387,7 @@ class Trace(Summarised):
 
     def __repr__(self) -> str:
         trained = f"{self.optimizer} on {'W' if self.K is None else 'K, Q'}"
-        length = f"{int(self.step[-1])} steps, {len(self.step)} records"
+        length = f"{counted(int(self.step[-1]), 'step')}, {counted(len(self.step), 'record')}"
         run = (f"{self.numerics} numerics", self.backend, f"{self.seconds:.3g} s")
         end = ("ended early, see .notice",) if self.notice else ()
         return one_line("Trace", (repr(self.data), trained, *end, length, *run))

@@ -23,5 +23,15 @@ function decodeState(hash) {
       return null; // not an address of ours
     }
   }
-  return Object.keys(state).length ? { name: PRESETS[name] ? name : null, state } : null;
+  return drawable(state) ? { name: PRESETS[name] ? name : null, state } : null;
+}
+
+// Whether the page can draw it, as it cannot what is left of an address that was cut; the model checks the rest.
+function drawable({ scene, tokens, queries, labels, v, start, points, classes }) {
+  const lists = (...all) => all.every((one) => Array.isArray(one) && one.length > 0);
+  const places = (all) => lists(all) && all.every((at) => lists(at) && at.length === 2 && at.every(Number.isFinite));
+  if (scene === "classes") return places(points) && lists(classes) && classes.length === points.length;
+  return scene === "plane" && lists(tokens, queries, labels) && tokens.every(places) && tokens.length <= MOST_SEQUENCES
+    && queries.length === tokens.length && lists(...queries) && labels.length === tokens.length
+    && places([v]) && (!start || places([start]));
 }

@@ -44,7 +44,7 @@ function drawCurve(parent, title, curves, domain) {
   const [left, right, top, bottom] = [40, 20, 8, 22];
   let svg = d3.select(parent).select("svg");
   if (svg.empty()) {
-    d3.select(parent).append("p").attr("class", "title").text(title);
+    d3.select(parent).append("p").attr("class", "title").text(`${title} over steps`);
     svg = d3.select(parent).append("svg").attr("role", "img");
     for (const name of ["x axis", "y axis", "lines"]) svg.append("g").attr("class", name);
   }

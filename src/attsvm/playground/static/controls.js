@@ -94,24 +94,25 @@ function withTokens(state, count) {
   return next;
 }
 
+// `change` is given what makes the next state of the current one: what was dragged since these were drawn stays.
 function planeControls(parent, state, change) {
   const titles = (table) => Object.entries(table).map(([key, text]) => [numberOr(key), text]);
-  const set = (key) => (value) => change({ ...state, [key]: value });
+  const set = (key) => (value) => change((now) => ({ ...now, [key]: value }));
   const counts = (low, high) => Array.from({ length: high - low + 1 }, (_, k) => [low + k, String(low + k)]);
   chooser(parent, "sequences", "Sequences", counts(1, MOST_SEQUENCES), state.tokens.length, (count) =>
-    change(withSequences(state, count)));
-  chooser(parent, "tokens", "Tokens in each", counts(2, 8), state.tokens[0].length, (count) => change(withTokens(state, count)));
+    change((now) => withSequences(now, count)));
+  chooser(parent, "tokens", "Tokens in each", counts(2, 8), state.tokens[0].length, (count) => change((now) => withTokens(now, count)));
   const labels = element(parent, "div", { class: "field", role: "group", "aria-label": "Labels" });
   element(labels, "span", {}, "Labels");
   const row = element(labels, "div", { class: "toggles" });
   state.labels.forEach((label, i) => {
     const name = `Label of sequence ${i + 1}: ${label > 0 ? "plus one" : "minus one"}`;
-    const button = element(row, "button", { type: "button", class: `sequence-${i}`, "aria-label": name }, label > 0 ? "+1" : "−1");
-    button.addEventListener("click", () => change({ ...state, labels: state.labels.map((y, k) => (k === i ? -y : y)) }));
+    const button = element(row, "button", { type: "button", name: `label-${i}`, class: `sequence-${i}`, "aria-label": name }, label > 0 ? "+1" : "−1");
+    button.addEventListener("click", () => change((now) => ({ ...now, labels: now.labels.map((y, k) => (k === i ? -y : y)) })));
   });
   chooser(parent, "head", "Head", titles(HEAD_TITLES), state.head, (head) => {
     // Polyak's step needs the least risk there is, which is known of a linear head only.
-    change({ ...state, head, optimizer: head === "relu" && state.optimizer === "polyak" ? "normalized_gd" : state.optimizer });
+    change((now) => ({ ...now, head, optimizer: head === "relu" && now.optimizer === "polyak" ? "normalized_gd" : now.optimizer }));
   });
   const optimizers = titles(OPTIMIZER_TITLES).filter(([name]) => name !== "polyak" || state.head === "linear");
   chooser(parent, "optimizer", "Optimiser of W", optimizers, state.optimizer, set("optimizer"));
@@ -125,5 +126,5 @@ function planeControls(parent, state, change) {
 }
 
 function classesControls(parent, state, change) {
-  chooser(parent, "steps", "Steps", STEPS.map((k) => [k, k.toLocaleString("en")]), state.steps, (steps) => change({ ...state, steps }));
+  chooser(parent, "steps", "Steps", STEPS.map((k) => [k, k.toLocaleString("en")]), state.steps, (steps) => change((now) => ({ ...now, steps })));
 }

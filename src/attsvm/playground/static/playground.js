@@ -4,11 +4,14 @@
 // goes out with the answer. When the hand rests, the same state is asked for once more, in full.
 
 const REST = 160; // milliseconds of stillness after an arrow key
+const MISREAD = "The address names no picture of this page; perhaps it was cut. The picture shown is another.";
 
 function render({ model, el }) {
   const addressed = model.get("addressed");
   const own = model.get("initial");
-  let { name, state } = (addressed && decodeState(location.hash)) || own || { name: Object.keys(PRESETS)[0] };
+  const there = addressed && location.hash.length > 1 ? decodeState(location.hash) : null;
+  let misread = addressed && location.hash.length > 1 && !there;
+  let { name, state } = there || own || { name: Object.keys(PRESETS)[0] };
   state = structuredClone(state ?? PRESETS[name].state);
   let origin = structuredClone(state);
   let picture = null;
@@ -46,6 +49,8 @@ function render({ model, el }) {
   if (own) titles.unshift(["", own.title]);
   const preset = chooser(bar, "preset", "Start from", titles, name ?? "", (key) => {
     name = key || null;
+    tell(false);
+    if (addressed) history.pushState(null, "", location.href); // the way back to the picture before
     load(structuredClone(key ? PRESETS[key].state : own.state));
   });
   const button = (text, act) => element(bar, "button", { type: "button" }, text).addEventListener("click", act);
@@ -101,6 +106,7 @@ function render({ model, el }) {
   }
 
   function moved(part, live, key, spoken) {
+    tell(false);
     state = { ...state, ...part };
     if (live) {
       scene.follow(state, matches(picture) ? picture : null);
@@ -118,11 +124,13 @@ function render({ model, el }) {
     want(false);
   }
 
-  function change(next) {
-    const focus = document.activeElement?.name;
+  function change(edit) {
+    const next = edit(state);
+    const focus = root.getRootNode().activeElement?.name; // marimo puts the page into a shadow tree
     const sizes = (one) => (one.tokens ? `${one.tokens.length} ${one.tokens[0].length}` : "");
     const refit = sizes(next) !== sizes(state) || next.basins !== state.basins;
     state = next;
+    tell(false);
     if (refit) scene.fit(state);
     drawControls();
     controls.elements[focus]?.focus();
@@ -133,7 +141,7 @@ function render({ model, el }) {
   function keep(i, t) {
     const kept = Array.isArray(state.keep) ? [...state.keep] : [...picture.runs.W.kept];
     kept[i] = t;
-    change({ ...state, keep: kept });
+    change((now) => ({ ...now, keep: kept }));
   }
 
   // Whether a picture is of the same sequences and tokens, so that it can stay until the next one is there.
@@ -235,30 +243,37 @@ function render({ model, el }) {
 
   function copy(target, text, fallback) {
     const done = (said) => {
-      const before = target.textContent;
+      target.dataset.name ??= target.textContent; // a second click finds the first one's answer there
       target.textContent = said;
-      setTimeout(() => { target.textContent = before; }, 1500);
+      setTimeout(() => { target.textContent = target.dataset.name; }, 1500);
     };
     const show = () => { if (fallback) fallback.open = true; done("Not allowed here"); };
     if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => done("Copied"), show);
     else show();
   }
 
+  function tell(amiss) {
+    misread = amiss;
+    const text = model.get("notice") || (misread ? MISREAD : "");
+    if (notice.textContent !== text) notice.textContent = text; // an alert that is written again is read out again
+    notice.hidden = !text;
+  }
+
   function noticed() {
-    notice.textContent = model.get("notice") ?? "";
-    notice.hidden = !notice.textContent;
+    tell(misread);
     asked = null; // nothing that was asked before, or while nobody listened, is answered any more
-    if (notice.hidden && seq) want(false);
+    if (!model.get("notice") && seq) want(false);
   }
 
   model.on("change:answer", answered);
   model.on("change:notice", noticed);
   noticed();
   const followAddress = () => {
-    const there = decodeState(location.hash);
-    if (there) {
-      name = there.name;
-      load(there.state);
+    const next = decodeState(location.hash);
+    tell(!next && location.hash.length > 1);
+    if (next) {
+      name = next.name;
+      load(next.state);
     }
   };
   if (addressed) addEventListener("hashchange", followAddress);

@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from attsvm.core.norms import Norm
+from attsvm.core.norms import Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import LARGEST, SMALLEST, Reduced
 from attsvm.solvers.common.control import Control
@@ -221,6 +221,11 @@ class Setting:
         """Mark multipliers (n, T) strictly between their bounds, and tied ones."""
         terms = self.terms
         return terms.rejected & (dual > 0) & (dual < terms.upper) | terms.tied
+
+    def rounding(self, W: np.ndarray, dual: np.ndarray) -> float:
+        """Relative gap that W (p, r), stored in floats, leaves where multipliers (n, T) weigh its margins, all one."""
+        weight = np.abs(dual)
+        return 0.5 * np.finfo(float).eps * frobenius(W) * float(np.vdot(weight, self.reduced.lengths) / weight.sum())
 
     def scaled(self, unit: float) -> Setting:
         """Write the problem in V / unit, for a norm that is not squared: the objective is divided by the unit too."""

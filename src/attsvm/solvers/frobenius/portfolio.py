@@ -100,7 +100,14 @@ def solve_setting(
         if uncompiled and key == "interior_point":
             share = UNCOMPILED
         turns.append(Turn(name, run(setting, control, dual.copy()), share * work, 0 if key == order[0] else delay))
-    return take_turns(turns, control)
+    return take_turns(turns, control, lambda: _ends_in_rounding(setting, control))
+
+
+def _ends_in_rounding(setting: Setting, control: Control) -> bool:
+    """Whether the best pair of a hard margin is as good as pairs in floats are; refinement may still improve it."""
+    if not setting.terms.hard or control.W is None or control.dual is None:
+        return False
+    return control.state.gap <= setting.rounding(control.W + setting.prior, control.dual)
 
 
 def _few_supports(setting: Setting, dual: np.ndarray, factor: int = 1) -> bool:

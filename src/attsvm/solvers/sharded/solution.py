@@ -8,7 +8,7 @@ import numpy as np
 
 from attsvm.core.norms import Norm
 from attsvm.core.status import Status
-from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary
+from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, counted
 from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.proof import Proof
@@ -154,8 +154,8 @@ class ShardedSolution(Summarised):
     def _summary(self) -> Summary:
         n, T, d, dz = self.problem.shape
         colour = {Status.OPTIMAL: GOOD, Status.INFEASIBLE: BAD}.get(self.status, UNSURE)
-        facts = [("problem", f"{n:,} x {T:,}, W {d} x {dz}, {len(self.problem.shards)} shards")]
+        facts = [("problem", f"{n:,} x {T:,}, W {d} x {dz}, {counted(len(self.problem.shards), 'shard')}")]
         if np.isfinite(self.objective):
             facts += [(f"{self.norm.name} norm", f"{self.objective:.9g}"), ("certified gap", f"{self.gap:.1e}")]
-        facts.append(("method", f"{self.method}, {len(self.rounds)} rounds, {self.seconds:.3g} s"))
+        facts.append(("method", f"{self.method}, {counted(len(self.rounds), 'round')}, {self.seconds:.3g} s"))
         return Summary("ShardedSolution", self.status.name, colour, facts, notes=[self.sentence])
