@@ -4,7 +4,8 @@ First the same pair is judged in twice the working precision. If W itself is wha
 iterative refinement (Wilkinson; Higham, *Accuracy and Stability of Numerical Algorithms*, chapter 12): with B the
 active constraints scaled to length one, the shortest correction :math:`E = B^\top y` with :math:`B(W + E) = b` solves
 :math:`BB^\top y = b - BW`, residuals in twice the precision and corrections by a float factorisation. In the Frobenius
-norm the multipliers move along, so that :math:`W = A^\top\lambda` stays.
+norm the multipliers move along, so that :math:`W = A^\top\lambda` stays. Beside a prior only W moves: scaled up for the
+rounding of its margins it would pay for the prior's length.
 
 W is stored in floats, whose rounding moves a margin by up to :math:`u|\delta||W||z|`. The target b asks each margin for
 one plus that much, so that rounding cannot take it below one; near duplicates, whose :math:`|\delta|` is short, hold
