@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import SMALLEST, TIE_PRECISION, reduce
+from attsvm.core.reduction import SMALLEST, TIE_PRECISION, independent_ties, reduce
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting, Terms
 
@@ -316,4 +316,4 @@ def _restriction(problem: SelectionProblem, terms: Terms, prior: np.ndarray, wor
         working=working.single,
         groups=working.groups if working.groups.any() else None,
     )
-    return Setting.of(reduced, terms, prior)
+    return Setting.of(independent_ties(reduced), terms, prior)
