@@ -65,7 +65,7 @@ SAMPLE = 2000
 LARGE, FOCUS = 2, 1 / 8
 # Gap from which on restrictions are solved to the end, so that fewer rounds follow. Hard margins on six sizes on which
 # it was not chosen, norms but the Frobenius, three runs each: 11 to 17 rounds instead of 19 to 28, in .4 to .8 of the
-# time (nuclear, (700, 20, 15): 1.2). Soft margins on 14 instances: .4 to 1.1 of the time.
+# time (nuclear, (700, 20, 15): 1.2). Soft margins on 14 instances: .4 to 1.1 of it, and once 1.7.
 CLOSE = 2e-2
 # Entries of W from which a Euclidean hard margin begins with the method of multipliers until then, its first weight
 # (constraints have lengths near one), its accuracy in parts of the root of the gap, and the round that ends it.
