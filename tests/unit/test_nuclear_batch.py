@@ -9,8 +9,8 @@ from attsvm import ProblemBatch, SelectionProblem, Status, solve, solve_batch
 from attsvm.core.kernels import interpreted
 from attsvm.core.norms import nuclear, spectral
 from attsvm.solvers.nuclear.face import Face, newton_step
+from attsvm.solvers.nuclear.face_newton import MOST_CONSTRAINTS, fits
 from attsvm.solvers.nuclear.matrices import EXACT, in_basis, right_singular, rotate
-from attsvm.solvers.nuclear.pursuit import MOST_CONSTRAINTS, fits
 from problems import FAMILIES, NAMED
 
 EPS = float(np.finfo(float).eps)
@@ -20,7 +20,7 @@ COMPILED = "batched first order + face Newton"
 @pytest.fixture(autouse=True)
 def _compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever ran before in this process, stacks are not left to the interpreter."""
-    monkeypatch.setattr("attsvm.solvers.nuclear.pursuit.NUCLEAR_PATIENCE", 0.0)
+    monkeypatch.setattr("attsvm.solvers.nuclear.face_newton.NUCLEAR_PATIENCE", 0.0)
     monkeypatch.setattr("attsvm.solvers.batching.STACK_PATIENCE", 0.0)
 
 

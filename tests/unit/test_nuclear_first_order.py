@@ -9,9 +9,9 @@ from attsvm.core.reduction import Reduced, reduce
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.nuclear.first_order import FirstOrder
 from attsvm.solvers.nuclear.portfolio import METHODS
-from attsvm.solvers.nuclear.pursuit import pursue
 from problems import FAMILIES
 
 
@@ -89,17 +89,17 @@ def test_joining_constraints_keep_the_progress() -> None:
 def test_newton_follows_the_face_from_a_rough_guess() -> None:
     reduced, method = begin(draw("planted", (12, 6, 6), 11))
     method.advance(1e-3, 20_000)
-    control = Control(1e-12)
+    setting, control = Setting.hard_margin(reduced, NUCLEAR), Control(1e-12)
     margins = reduced.apply(method.W)
-    assert pursue(reduced, method.W / reduced.min_margin(margins), method.scattered_dual(), control)
+    assert refine(setting, method.W / reduced.min_margin(margins), method.scattered_dual(), control)
     assert control.state.gap <= 1e-12
 
 
 def test_newton_gives_up_far_from_the_face() -> None:
     reduced, method = begin(draw("planted", (12, 6, 6), 11))
-    control = Control(1e-12)
+    setting, control = Setting.hard_margin(reduced, NUCLEAR), Control(1e-12)
     margins = reduced.apply(method.W)
-    assert not pursue(reduced, method.W / reduced.min_margin(margins), method.scattered_dual(), control)
+    assert not refine(setting, method.W / reduced.min_margin(margins), method.scattered_dual(), control)
     assert control.iterations < 10
 
 
@@ -128,6 +128,35 @@ def test_limits_end_first_order_steps(limit: int) -> None:
     assert solution.status is Status.MAX_ITERATIONS
     # The opening is not interrupted; whatever W it found is certified for the nuclear norm too.
     assert np.isfinite(solution.gap)
+
+
+@pytest.mark.parametrize("seed", [0, 9])
+def test_near_duplicates_in_every_other_sequence_are_decided(seed: int) -> None:
+    """Rejected tokens 1e-7 to 1e-9 from the selected ones: the face is left open, the smoothed path closes the gap."""
+    n, T, d = (14, 8, 6)
+    planted = draw("planted", (n, T, d), seed)
+    rng, tokens = np.random.default_rng([seed, 1]), planted.tokens.copy()
+    for i in range(0, n, 2):
+        best = int(planted.reference[i])
+        tokens[i, (best + 1) % T] = tokens[i, best] + 10.0 ** -rng.uniform(7, 9) * rng.standard_normal(d)
+    solution = solve(SelectionProblem(tokens, planted.queries, planted.reference), "nuclear")
+    assert solution.status is Status.OPTIMAL
+    assert solution.gap <= 1e-9
+
+
+def test_what_newton_has_put_at_its_margin_stays_active() -> None:
+    """With multipliers over many decades, a face read off margins alone loses constraints to rounding there."""
+    problem = draw("near_duplicates", (30, 12, 12), 0)
+    reduced, control = reduce(problem), Control(3e-5)
+    setting = Setting.hard_margin(reduced, NUCLEAR)
+    METHODS["interior_point"](setting, control, None)
+    assert control.W is not None
+    assert control.dual is not None
+    assert control.state.gap > 1e-6
+    after = control.inner(1e-10)
+    after.offer(control.W, NUCLEAR.value(control.W), control.dual, control.state.lower_bound)
+    W = control.W / reduced.min_margin(reduced.apply(control.W))
+    assert refine(setting, W, control.dual, after)
 
 
 def test_infeasible_problems_never_reach_the_steps() -> None:

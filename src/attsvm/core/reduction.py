@@ -3,7 +3,7 @@ r"""The problem in the coordinates a solver works in.
 Every solution lives in span{token differences} x span{queries} (Lemma 1 of arXiv 2308.16898), so orthonormal bases of
 the two spans lose nothing for an orthogonally invariant norm: with :math:`W = s^{-1} P^\top \bar W B`, margins and
 norms (up to ``s``) agree. Lengths are scaled by powers of two, so that scaling the data changes no rounding. Queries
-without constraints are dropped, and so are ties that follow from others where there are more than W has entries.
+without constraints are dropped.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def reduce(
             delta = delta @ left.T
         if right is not None:
             queries = queries @ right.T
-    reduced = Reduced(
+    return Reduced(
         delta=np.ascontiguousarray(delta),
         queries=np.ascontiguousarray(queries),
         rejected=np.take_along_axis(problem.rejected[rows], columns, axis=1) & present,
@@ -208,12 +208,15 @@ def reduce(
         size=problem.mask.shape,
         transform=transform,
     )
-    many = np.count_nonzero(reduced.tied) > np.prod(reduced.shape)
-    return replace(reduced, tied=_independent_ties(reduced)) if many else reduced
 
 
-def _independent_ties(reduced: Reduced) -> np.ndarray:
-    """Mark ties that all others follow from, (n, T): a QR decomposition with pivots takes the least dependent first."""
+def independent_ties(reduced: Reduced) -> Reduced:
+    """Leave out ties that follow from others, where there are more than W has entries.
+
+    A QR decomposition with pivots takes the least dependent first.
+    """
+    if np.count_nonzero(reduced.tied) <= np.prod(reduced.shape):
+        return reduced
     rows, columns = np.nonzero(reduced.tied)
     unit = reduced.constraint_rows(rows, columns) / np.maximum(reduced.lengths[rows, columns], SMALLEST)[:, None]
     triangle, order = qr(unit.T, mode="r", pivoting=True, check_finite=False)  # pyright: ignore[reportAssignmentType]
@@ -221,7 +224,7 @@ def _independent_ties(reduced: Reduced) -> np.ndarray:
     first = order[: int(np.count_nonzero(pivots > DEPENDENT_TIE * pivots[0]))]
     tied = np.zeros_like(reduced.tied)
     tied[rows[first], columns[first]] = True
-    return tied
+    return replace(reduced, tied=tied)
 
 
 def constraint_rows(delta: np.ndarray, queries: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch
 from attsvm.solvers.compiled.infeasibility import INFEASIBLE, prove_stack
 from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
-from attsvm.solvers.nuclear import pursuit
+from attsvm.solvers.nuclear.face_newton import fits
 from attsvm.solvers.problem_batch import BatchSolution, ProblemBatch
 from attsvm.solvers.schedule import NUCLEAR_INTERIOR_STEPS, ONE_CALL_PATIENCE, STACK_PATIENCE, nuclear_interior_work
 from attsvm.solvers.solving import AIM, solve
@@ -96,7 +96,7 @@ def solve_batch(
         solve_stack, work, method = frobenius_batch.solve_stack, frobenius_batch.work, "batched active set"
         entry, patience, options = solve_stack, ONE_CALL_PATIENCE, (AIM * tol, True)
         alone_work = frobenius_batch.work_alone(n, T, d, dz)
-    elif measure is NUCLEAR and pursuit.fits(n * (T - 1), min(n, dz)):
+    elif measure is NUCLEAR and fits(n * (T - 1), min(n, dz)):
         solve_stack, work, method = nuclear_batch.solve_stack, nuclear_batch.work, "batched first order + face Newton"
         entry, patience, options = nuclear_batch.solve_one, STACK_PATIENCE, (AIM * tol,)
         alone_work = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work((min(d, n * T), min(dz, n)), n * (T - 1))

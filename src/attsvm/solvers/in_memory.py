@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import reduce
+from attsvm.core.reduction import independent_ties, reduce
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting, Terms
 from attsvm.solvers.working_sets.rounds import Method
@@ -37,7 +37,7 @@ def solve_in_memory(
         W and multipliers of a similar problem, which are judged as they stand: that ends a refit.
     """
     norm = terms.norm
-    reduced = reduce(problem, rotate=norm.base.invariant, transform=norm.transform)
+    reduced = independent_ties(reduce(problem, rotate=norm.base.invariant, transform=norm.transform))
     setting = Setting.of(reduced, terms, prior)
     control.unit = setting.value_unit
     # Rejected tokens that no W moves.

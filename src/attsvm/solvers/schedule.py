@@ -92,15 +92,14 @@ NEARLY_SQUARE = 0.9
 # the Frobenius solution with margin one: near 30 times that root on the benchmark instances that got there. Random
 # tokens took 8 to 16 steps, hidden states 50 to 100; digits, where this says thousands, had not arrived after 3000.
 STEPS_TO_FACE = 30.0
-# Gaps on the working set at which violated constraints join and, from the second on, Newton on the face is tried: steps
-# that follow the face while its guess may be wrong, and from NEAR on those that handle degenerate faces. The interior
-# point gets the ill-conditioned problems, on which early attempts mostly fail.
+# Gaps on the working set at which violated constraints join and, from the second on, Newton on the face is tried; from
+# NEAR on by least squares too, where constraints depend on each other. The interior point gets the ill-conditioned
+# problems, on which early attempts mostly fail.
 TARGETS = (1e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 INTERIOR_TARGETS = (3e-5, 3e-6, 3e-7, 3e-8, 1e-8, 3e-9)
 NEAR = 5e-5
-# Newton waits when more than this part of the support has just joined; and from this support on, where its steps are
-# dear and first-order steps cheap beside them, for the target after the first.
-MANY_JOIN, LARGE_SUPPORT = 0.01, 400
+# From this support on Newton's steps are dear and first-order steps cheap beside them: it waits for one target more.
+LARGE_SUPPORT = 400
 # Constraints up to which the interior point's steps solve for multipliers even where these outnumber the entries of W:
 # it costs more and ends closer to the solution. The second is for the second run, which begins far from all bounds.
 FEW_CONSTRAINTS, MANY_CONSTRAINTS = 1500, 5000

@@ -4,7 +4,8 @@ First the same pair is judged in twice the working precision. If W itself is wha
 iterative refinement (Wilkinson; Higham, *Accuracy and Stability of Numerical Algorithms*, chapter 12): with B the
 active constraints scaled to length one, the shortest correction :math:`E = B^\top y` with :math:`B(W + E) = b` solves
 :math:`BB^\top y = b - BW`, residuals in twice the precision and corrections by a float factorisation. In the Frobenius
-norm the multipliers move along, so that :math:`W = A^\top\lambda` stays.
+norm the multipliers move along, so that :math:`W = A^\top\lambda` stays. Beside a prior only W moves: scaled up for the
+rounding of its margins it would pay for the prior's length.
 
 W is stored in floats, whose rounding moves a margin by up to :math:`u|\delta||W||z|`. The target b asks each margin for
 one plus that much, so that rounding cannot take it below one; near duplicates, whose :math:`|\delta|` is short, hold
@@ -13,7 +14,7 @@ nearly all of the multipliers and lose next to nothing by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -33,7 +34,7 @@ SUPPORT_CUT = 1e-12
 AT_BOUND = 1e-6
 # Rounding W to floats moves a margin by a few units of |delta||W||z| at most.
 MARGIN_UNITS = 4.0
-ROUNDS, CORRECTIONS = 6, 4
+CORRECTIONS = 4
 # Entries of the rows that are held in memory, in pairs.
 LARGEST = 4_000_000
 
@@ -70,54 +71,21 @@ def refine(
     if best.gap <= tol or not np.isfinite(best.objective):
         return best
     with np.errstate(**LENIENT):
-        for pair in _corrected(problem, terms, W, dual, along):
-            again = judge(*pair)
-            if again.gap < best.gap:
-                best = again
-            if best.gap <= tol:
-                break
-    return best
+        pair = _corrected(problem, terms, W, dual, along)
+    again = best if pair is None else judge(*pair)
+    return again if again.gap < best.gap else best
 
 
 def _corrected(
     problem: SelectionProblem, terms: Terms, W: np.ndarray, dual: np.ndarray, along: bool
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield pairs of W and multipliers, each with the constraints added that the one before broke."""
-    lengths = problem.lengths
-    weight = np.abs(dual) * lengths
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Solve for the margins of the active constraints; None when there are too many or their rows depend on others."""
+    weight = np.abs(dual) * problem.lengths
     # A multiplier at its upper bound says that its margin falls short.
     loss = (1.0 + AT_BOUND) * dual >= terms.upper
-    active = problem.tied | (terms.rejected & ~loss & (weight > SUPPORT_CUT * weight.max()))
-    idle = terms.rejected & ~loss & (lengths > 0)
-    for _ in range(ROUNDS):
-        rows, columns = np.nonzero(active)
-        if not len(rows) or len(rows) * W.size > LARGEST:
-            return
-        pair = _on_face(problem, terms, W, dual, rows, columns, along)
-        if pair is None:
-            return
-        yield pair
-        W, dual = pair
-        if not np.isfinite(W).all():
-            return
-        margins = problem.apply(W)
-        broken = idle & ~active & (margins < 1.0 + MARGIN_UNITS * UNIT * lengths * frobenius(W))
-        negative = problem.rejected & active & (dual < 0)
-        if not (broken.any() or negative.any()):
-            return
-        active = (active | broken) & ~negative
-
-
-def _on_face(
-    problem: SelectionProblem,
-    terms: Terms,
-    W: np.ndarray,
-    dual: np.ndarray,
-    rows: np.ndarray,
-    columns: np.ndarray,
-    along: bool,
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Solve for the margins of the given constraints; None when their rows depend on one another."""
+    rows, columns = np.nonzero(problem.tied | (terms.rejected & ~loss & (weight > SUPPORT_CUT * weight.max())))
+    if not 0 < len(rows) * W.size <= LARGEST:
+        return None
     faces = Rows.of(problem, rows, columns)
     lengths = problem.lengths[rows, columns]
     delta, queries = faces.delta.high / faces.lengths[:, None], faces.queries

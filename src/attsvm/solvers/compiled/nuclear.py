@@ -11,13 +11,15 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.core.kernels import FAST, kernel
+from attsvm.core.reduction import TIE_PRECISION
 from attsvm.solvers.compiled.frobenius import clear, constraints_of, least_multipliers, scatter
 from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
+from attsvm.solvers.nuclear.face import CUTOFFS
+from attsvm.solvers.nuclear.face_newton import STEPS as STEPS_ON_FACE
+from attsvm.solvers.nuclear.face_newton import Demand, move, read
 from attsvm.solvers.nuclear.first_order import WEIGHT
-from attsvm.solvers.nuclear.matrices import combined, outer, products, right_singular
-from attsvm.solvers.nuclear.pursuit import STEPS as STEPS_ON_FACE
-from attsvm.solvers.nuclear.pursuit import TIE_PRECISION, approach, normalise
-from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, Constraints, advance, apply_adjoint, begin, copy
+from attsvm.solvers.nuclear.matrices import combined, outer, products, right_singular, singular_values
+from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, Constraints, advance, apply_adjoint, begin, copy, margins_of
 from attsvm.solvers.schedule import STEPS_TO_FACE
 
 # Gaps at which Newton is tried, and first-order steps in all; those not settled by then are ill-conditioned, and the
@@ -29,8 +31,8 @@ STEPS, PATIENCE = 1000, 6000
 POLISHED = 1e-13
 # Entries are scaled to largest one; data whose scale is nearer the ends of the floating-point range are left open.
 SMALLEST = 1e-100
-# A vector whose squared part off the others is below this part of its square lies in their span.
-DEPENDENT = 1e-26
+# Singular values below this part of the largest are rounding: vectors depend on each other.
+DEPENDENT = 1e-13
 
 
 def work(n: int, T: int, d: int, dz: int) -> float:
@@ -42,30 +44,12 @@ def work(n: int, T: int, d: int, dz: int) -> float:
 def _basis(vectors):
     """Orthonormal basis, in rows, of the span of vectors (m, q); the identity when m >= q."""
     m, q = vectors.shape
-    basis = np.zeros((min(m, q), q))
     if m >= q:
-        for a in range(q):
-            basis[a, a] = 1.0
-        return basis
-    rank = 0
-    for k in range(m):
-        before, after = 0.0, 0.0
-        for a in range(q):
-            basis[rank, a] = vectors[k, a]
-            before += vectors[k, a] ** 2
-        for _ in range(2):  # the second pass removes what rounding left in the first
-            for j in range(rank):
-                inner = 0.0
-                for a in range(q):
-                    inner += basis[rank, a] * basis[j, a]
-                for a in range(q):
-                    basis[rank, a] -= inner * basis[j, a]
-        for a in range(q):
-            after += basis[rank, a] ** 2
-        if after > DEPENDENT * before:
-            for a in range(q):
-                basis[rank, a] /= np.sqrt(after)
-            rank += 1
+        return np.eye(q)
+    basis, _, lengths = right_singular(vectors)
+    rank = 1
+    while rank < m and lengths[rank] > DEPENDENT * lengths[0]:
+        rank += 1
     return basis[:rank]
 
 
@@ -99,38 +83,59 @@ def _merge(delta, queries, row, column, free):
 
 
 @kernel(inner=True, fastmath=FAST)
-def _rescale(tokens, queries, selected, mask, W, margins):
-    """Scale W (d, dz) to smallest margin one and write its margins (n, T); returns what that margin was.
+def _divide(vector, divisor):
+    """Divide a vector in place."""
+    for k in range(len(vector)):
+        vector[k] /= divisor
 
-    Zero, with nothing scaled, when W is not feasible.
+
+@kernel(inner=True, fastmath=FAST)
+def _unit_margin(constraints, W, margins, precision):
+    """Scale W to smallest margin one and write its margins (m,); returns what that margin was.
+
+    Zero, with nothing scaled, when W is not feasible: equalities hold to a part ``precision`` of it.
     """
-    n, T, d = tokens.shape
-    projected = products(queries, W)
-    smallest, tied = np.inf, 0.0
-    for i in range(n):
-        reference = 0
-        while not selected[i, reference]:
-            reference += 1
-        for t in range(T):
-            if not mask[i, t] or t == reference:
-                continue
-            margin = 0.0
-            for a in range(d):
-                margin += (tokens[i, reference, a] - tokens[i, t, a]) * projected[i, a]
-            margins[i, t] = margin
-            if selected[i, t]:
-                tied = max(tied, abs(margin))
-            else:
-                smallest = min(smallest, margin)
-    if not (smallest > 0.0 and tied <= TIE_PRECISION * smallest):
+    margins_of(constraints, W, margins)
+    smallest, off = np.inf, 0.0
+    for k in range(len(margins)):
+        if constraints.free[k]:
+            off = max(off, abs(margins[k]))
+        else:
+            smallest = min(smallest, margins[k])
+    if not (smallest > 0.0 and (off <= precision * smallest or off == 0.0)):
         return 0.0
-    for i in range(n):
-        for t in range(T):
-            margins[i, t] /= smallest
-    for a in range(d):
-        for c in range(W.shape[1]):
-            W[a, c] /= smallest
+    _divide(margins, smallest)
+    _divide(W.reshape(W.size), smallest)
     return smallest
+
+
+@kernel(inner=True, fastmath=FAST)
+def _unit_adjoint(constraints, dual, size):
+    """Scale multipliers to |A^T dual| = 1; returns what it was, computed where ``size`` is zero."""
+    if size == 0.0:
+        M = np.empty((constraints.delta.shape[1], constraints.queries.shape[1]))
+        apply_adjoint(constraints, dual, M)
+        size = singular_values(M)[0]
+    _divide(dual, size)
+    return size
+
+
+@kernel(inner=True, fastmath=FAST)
+def _evaluate(constraints, face, size, dual, on_face, signed):
+    """Scale the pair on a face to smallest margin one and |A^T signed| = 1; returns its gap, infinite if it is none."""
+    amount, nuclear, margins = 0.0, 0.0, np.empty(len(dual))
+    for k in range(len(dual)):
+        signed[k] = dual[k]
+        if not constraints.free[k]:
+            if dual[k] < 0.0:
+                signed[k], size = 0.0, 0.0
+            amount += signed[k]
+    for value in face.singular:
+        nuclear += abs(value)
+    smallest = _unit_margin(constraints, on_face, margins, TIE_PRECISION)
+    if not (smallest > 0.0 and amount > 0.0):
+        return np.inf
+    return nuclear / smallest * _unit_adjoint(constraints, signed, size) / amount - 1.0
 
 
 @kernel(fastmath=FAST)
@@ -143,12 +148,12 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     for a in range(d):
         for c in range(dz):
             W[a, c] = 0.0
-    longest_token, longest_query, demand = 0.0, 0.0, 0.0
+    longest_token, longest_query, inequalities = 0.0, 0.0, 0.0
     for k in range(len(row)):
-        demand += cost[k]
+        inequalities += cost[k]
         for a in range(d):
             longest_token = max(longest_token, abs(delta[k, a]))
-    if demand == 0.0:
+    if inequalities == 0.0:
         return SOLVED, 0.0, 0.0
     for i in range(n):
         for c in range(dz):
@@ -182,10 +187,10 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
         scatter(values, of, column, free, dual)
     if state != SOLVED:
         return state, np.inf, np.inf
-    constraints = Constraints(tokens_in, of, queries_in, free, lengths)
+    constraints, demand = Constraints(tokens_in, of, queries_in, free, lengths), Demand(cost[:m], np.inf, 0.0)
     inner = np.empty((p, r))
     apply_adjoint(constraints, values, inner)
-    spectral = right_singular(inner)[2][0]
+    spectral = singular_values(inner)[0]
     square, length, supports = 0.0, 0.0, 0
     for k in range(m):
         square += values[k] ** 2
@@ -200,7 +205,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     if STEPS_TO_FACE * memory.state[NORM] * np.sqrt(np.sqrt(square / supports) / largest) > PATIENCE:
         return OPEN, np.inf, np.inf
     best, best_W, best_dual = np.inf, np.empty((p, r)), np.empty(m)
-    on_face, signed = np.empty((p, r)), np.empty(m)
+    on_face, signed, margin = np.empty((p, r)), np.empty(m), np.empty(m)
     steps = 0
     for target in TARGETS:
         if memory.state[GAP] >= target:
@@ -209,34 +214,42 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
             break
         copy(memory.pairs[BEST, : p * r], inner.reshape(p * r))
         copy(memory.pairs[BEST, p * r :], values)
-        going = normalise(constraints, inner, values)
+        if not _unit_margin(constraints, inner, margin, np.inf) > 0.0:
+            continue
+        _unit_adjoint(constraints, values, 0.0)
         active = np.zeros(m, dtype=np.bool_)
         for _ in range(STEPS_ON_FACE):
-            if not going:
+            sound, index, face, size = read(constraints, demand, inner, values, active, on_face)
+            if not sound:
                 break
-            candidate, going = approach(
-                constraints, inner, values, active, on_face, signed, np.inf if best <= tol else POLISHED
-            )
+            candidate = _evaluate(constraints, face, size, values, on_face, signed)
+            goal = np.inf if best <= tol else POLISHED
             if candidate < best:
                 best = candidate
                 copy(on_face.reshape(p * r), best_W.reshape(p * r))
                 copy(signed, best_dual)
+            if candidate <= goal or not move(constraints, demand, inner, values, index, face, CUTOFFS[0]):
+                break
         if best <= tol:
             break
     if not best <= tol:
         return OPEN, np.inf, np.inf
 
-    copy(outer(left, combined(best_W, right)).reshape(W.size), W.reshape(W.size))
-    smallest = _rescale(tokens, queries, selected, mask, W, margins)
-    if smallest <= 0.0:
-        return OPEN, np.inf, np.inf
     unit = longest_token * longest_query
     nuclear, total = 0.0, 0.0
     for k in range(m):
         dual[of[k], column[k]] = best_dual[k] / unit
         total += 0.0 if free[k] else best_dual[k]
-    for value in right_singular(best_W)[2]:
+    for value in singular_values(best_W):
         nuclear += value
+    copy(outer(left, combined(best_W, right)).reshape(W.size), W.reshape(W.size))
+    delta, row, column, free, values = constraints_of(tokens, selected, mask)
+    everything = Constraints(delta, row, queries, free, values)  # lengths are not asked for
+    smallest = _unit_margin(everything, W, values, TIE_PRECISION)
+    if smallest <= 0.0:
+        return OPEN, np.inf, np.inf
+    for k in range(len(row)):
+        margins[row[k], column[k]] = values[k]
     objective = nuclear / smallest
     gap = objective * unit / total - 1.0
     return SOLVED if gap <= tol else OPEN, objective, gap

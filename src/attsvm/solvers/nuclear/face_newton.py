@@ -1,141 +1,229 @@
-r"""Newton on the face of the nuclear-norm ball, with multipliers at their bounds.
+r"""Newton steps that follow the face of the nuclear-norm ball as it changes: hard and soft margins, priors and ties.
 
-As in :mod:`attsvm.solvers.nuclear.face`, but a rejected token is one of three: beyond its margin (multiplier zero),
-short of it (hinge: multiplier C), or active. The second kind adds the constant :math:`C\sum\delta_{it} z_i^\top` to
-:math:`M = A^\top\lambda`; only the active ones enter the Newton system. Under the squared hinge active tokens fall
-short by :math:`\lambda/(2C)`, which adds to the system's diagonal.
+Newton on one face (:mod:`attsvm.solvers.nuclear.face`) needs the right face; of a guess a few constraints are wrong.
+The conditions of optimality can be written as one equation that is not smooth,
+
+.. math:: \lambda = [\lambda + c - \epsilon\lambda - A(V)]_0^{C_{max}}, \qquad V = \mathrm{SVT}_1(V + A^\top\lambda)
+
+(:mod:`attsvm.solvers.common.setting` has c, :math:`\epsilon` and :math:`C_{max}`), whose generalised Newton method
+reads the face anew before every step (the primal-dual active-set strategy; Hintermueller, Ito and Kunisch, SIAM J.
+Optim. 13, 2002). A rejected token is beyond its margin (multiplier zero), short of it (hinge: multiplier C), or active;
+only the active ones enter the Newton system, and the second kind is a constant part of :math:`M = A^\top\lambda`. The
+rank is the number of singular values of V + M above one. From a gap of 1e-2 or 1e-3 the face settles within a few
+steps.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.core.kernels import interpreted
+from attsvm.core.kernels import FAST, call, interpreted, kernel
 from attsvm.core.norms import spectral
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.face import CUTOFFS, face_at, matrix_of, newton_step
-from attsvm.solvers.nuclear.matrices import right_singular
+from attsvm.solvers.nuclear.matrices import FEW, gathered, right_singular, singular_values, total
+from attsvm.solvers.nuclear.steps import Constraints, apply_adjoint, copy, margins_of
+from attsvm.solvers.schedule import NEAR, NUCLEAR_PATIENCE
 
-NEWTON_STEPS = 8
-FACE_ROUNDS = 8
-# A spectrum of S this far below zero, relative to its top, means that the rank is too high; anything nearer may be a
-# true zero (strict complementarity fails) and Newton goes on.
-NEGATIVE = 1e-6
+STEPS = 9
+# A first step that changes multipliers by more than this part of the largest, or a face that changes by more than this
+# part of its constraints, was taken too early: from there the steps went astray in nearly all runs.
+FAR = 0.2
+# Constraints and, in FEW, rows up to which loops are faster than NumPy and LAPACK.
+MOST_CONSTRAINTS = 250
+# A change of multipliers below this part of the largest is rounding.
+LEVEL = 1e-15
+# A singular value of M that carries V is near one.
+LEADING = 0.5
 
-# A margin off by less than this part of what is asked is at its bound to rounding.
-LEVEL = 1e-12
-# A face that wants more than this part of its constraints changed was not identified: better data are needed.
-MENDABLE = 0.3
 
+class Demand(NamedTuple):
+    """What constraints ask for, and what falling short costs.
 
-@dataclass
-class Face:
-    """A guess of the active constraints and of those that keep a loss, bool (n, T), and of the rank."""
+    Attributes
+    ----------
+    cost : ndarray, shape (m,)
+        Margins asked for.
+    upper : float
+        Largest multiplier of an inequality.
+    shift : float
+        Its margin may fall short by this times the multiplier.
+    """
 
-    active: np.ndarray
-    short: np.ndarray
-    rank: int
+    cost: np.ndarray
+    upper: float
+    shift: float
 
 
 def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) -> bool:
-    """Run Newton from a nearly optimal pair, mending the face where it is a little wrong; True when the run is over.
+    """Take Newton steps from a pair, while they approach a solution; True when the run is over.
 
-    V is (p, r), the multipliers (n, T); the best pair is with ``control``.
+    V is (p, r), the multipliers (n, T); the best pair is with ``control``, whose gap says how near they are.
     """
-    dual = setting.terms.clip(dual)
-    face = _identify(setting, V, dual)
-    if face is None:
-        return False
-    if not face.short.any():
-        # On the unit sphere of the dual norm, where the solution is; multipliers at their bound must stay there.
-        dual = setting.terms.clip(dual / spectral(setting.reduced.adjoint(dual)))
-    return any(_mend(setting, V, dual, face, control, cutoff) for cutoff in CUTOFFS)
-
-
-def _identify(setting: Setting, V: np.ndarray, dual: np.ndarray) -> Face | None:
-    """Read the face off: of two complementary quantities the larger one is not zero."""
     terms, reduced = setting.terms, setting.reduced
-    beyond = reduced.apply(V) - terms.cost + terms.shift * dual
-    strength = reduced.lengths * dual
-    short = terms.rejected & (-beyond >= np.where(terms.rejected, reduced.lengths, 1.0) * (terms.upper - dual))
-    active = terms.rejected & (strength > beyond) & ~short | terms.tied
-    sigma_v = np.linalg.svd(V, compute_uv=False)
-    if sigma_v[0] == 0.0 or not active.any():
-        return None
-    sigma_m = np.linalg.svd(reduced.adjoint(dual), compute_uv=False)
-    if sigma_m[0] == 0.0:
-        return None
-    rank = int(np.count_nonzero(sigma_v / sigma_v[0] > 1.0 - sigma_m / sigma_m[0]))
-    return Face(active, short, max(rank, 1))
-
-
-def _mend(setting: Setting, V: np.ndarray, dual: np.ndarray, face: Face, control: Control, cutoff: float) -> bool:
-    """Newton on a face, moving constraints between the kinds and lowering the rank until it is right."""
-    terms, reduced, gap = setting.terms, setting.reduced, control.state.gap
-    for _ in range(FACE_ROUNDS):
-        outcome = _newton(setting, V, dual, face, control, cutoff)
-        if control.solved or control.stopped:
-            return True
-        if outcome is None:
-            return False
-        trial, multipliers, singular = outcome
-        beyond = reduced.apply(trial) - terms.cost
-        idle = terms.rejected & ~face.active
-        level = LEVEL * (1.0 + np.abs(terms.cost))
-        below = face.active & terms.rejected & (multipliers < 0)
-        above = face.active & terms.rejected & (multipliers > terms.upper)
-        entering = idle & np.where(face.short, beyond > level, beyond < -level)
-        surplus = int(np.count_nonzero(singular < -NEGATIVE * singular[0]))
-        changes = int(below.sum() + above.sum() + entering.sum())
-        if changes + surplus == 0 and control.state.gap < 0.5 * gap:
-            # The right face, not yet converged.
-            V, dual, gap = trial, multipliers, control.state.gap
-            continue
-        if changes + surplus == 0 or changes > max(6, MENDABLE * face.active.sum()) or surplus >= max(2, face.rank):
-            return False
-        active = face.active & ~below & ~above | entering
-        if not active.any():
-            return False
-        face = Face(active, face.short & ~entering | above, max(face.rank - surplus, 1))
+    dual = terms.clip(dual)
+    place = np.nonzero(terms.rejected | terms.tied)
+    constraints = Constraints.of_reduced(reduced, place)
+    demand = Demand(terms.cost[place], terms.upper, terms.shift)
+    length = spectral(reduced.adjoint(dual))
+    if length <= 0 or not V.any():
+        return False
+    # Only near the solution is a singular system one of dependent constraints, worth LAPACK's least squares.
+    near = control.state.gap < NEAR
+    reader, mover = interpreted(read), interpreted(move)
+    if not near and fits(len(place[0]), min(V.shape)):
+        # In the interpreter a millisecond each: products are calls of NumPy.
+        reader, mover = (partial(call, step, 3e3, patience=NUCLEAR_PATIENCE) for step in (read, move))
+    for cutoff in CUTOFFS[: 1 + near]:
+        # On the unit sphere of the dual norm, where the solution is; multipliers at their bound must stay there.
+        values = dual[place] / (length if terms.hard else 1.0)
+        pair = np.array(V, order="C"), values
+        active, on_face, multipliers = np.zeros(len(values), dtype=bool), np.empty(V.shape), np.zeros(dual.shape)
+        for _ in range(STEPS):
+            sound, index, face, _ = reader(constraints, demand, *pair, active, on_face)
+            if not sound:
+                break
+            multipliers[place] = values
+            if setting.report(on_face, multipliers, control):
+                return True
+            if not mover(constraints, demand, *pair, index, face, cutoff):
+                break
     return False
 
 
-def _newton(
-    setting: Setting, V: np.ndarray, dual: np.ndarray, face: Face, control: Control, cutoff: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Newton steps on one face; returns V, multipliers and the spectrum of S, descending, or None if steps blow up."""
-    terms, reduced, k = setting.terms, setting.reduced, face.rank
-    rows, columns = np.nonzero(face.active)
-    places, of = np.unique(rows, return_inverse=True)
-    delta, queries, cost = reduced.delta[rows, columns], reduced.queries[places], terms.cost[rows, columns]
-    shift = np.where(reduced.tied[rows, columns], 0.0, terms.shift)
-    full = np.where(face.short, terms.upper, 0.0) if face.short.any() else np.zeros(dual.shape)
-    constant = reduced.adjoint(full)
-    lam = dual[rows, columns]
-    singular, previous = np.ones(k), np.inf
-    for step in range(NEWTON_STEPS):
-        vectors, images, sigma = interpreted(right_singular)(constant + delta.T @ (lam[:, None] * queries[of]))
-        if not sigma[k - 1] > 0.0:
-            return None
-        base = interpreted(face_at)(V, vectors, images, sigma, k)
-        singular, V = base.singular, interpreted(matrix_of)(base)
-        full[rows, columns] = lam
-        if setting.report(V, full, control) or singular[0] <= 0:
-            return V, full, singular
-        if step and singular[-1] < -NEGATIVE * singular[0]:
-            return V, full, singular
-        solvable, V, change = interpreted(newton_step)(delta, of, queries, cost, lam, shift, base, cutoff)
-        if not solvable:
-            return None
-        size = float(np.abs(change).max() / max(np.abs(lam).max(), 1e-300))
-        lam = lam + change
-        if not np.isfinite(size) or size > 1e3:
-            return None
-        if size < 1e-15 or (step > 3 and size > 0.5 * previous):
-            break
-        previous = size
-    full[rows, columns] = lam
-    return V, full, singular
+def fits(constraints: int, rows: int) -> bool:
+    """Whether so many constraints, and rows or columns of W, are few enough for loops."""
+    return constraints <= MOST_CONSTRAINTS and rows <= FEW
+
+
+def _activated(constraints, demand, margins, dual, active):
+    beyond = np.where(active, 0.0, margins - demand.cost + demand.shift * dual)
+    short = ~constraints.free & (-beyond >= constraints.lengths * (demand.upper - dual))
+    now = constraints.free | (constraints.lengths * dual > beyond) & ~short
+    before, changes = int(active.sum()), int((now != active).sum())
+    active[:] = now
+    dual[~now] = np.where(short[~now], demand.upper, 0.0)
+    return np.flatnonzero(now), before, changes
+
+
+def _listed(constraints, index):
+    rows = constraints.of[index]
+    first = np.diff(rows, prepend=-1) > 0
+    return constraints.delta[index], np.cumsum(first) - 1, constraints.queries[rows[first]]
+
+
+def _moved(dual, index, change):
+    size = np.abs(change).max() / max(np.abs(dual[index]).max(), 1e-300)
+    dual[index] += change
+    return float(size)
+
+
+@kernel(inner=True, fastmath=FAST, plain=_activated)
+def _activate(constraints, demand, margins, dual, active):
+    """Mark the constraints of the face and set the multipliers of others to the bound that they are at.
+
+    Returns the numbers (J,) of those marked, how many were marked before, and how many marks have changed.
+    """
+    count, before, changes = 0, 0, 0
+    index = np.empty(len(dual), dtype=np.int64)
+    for k in range(len(dual)):
+        # Newton has put what was active at its margin: what is left there is rounding, and of second order.
+        beyond = 0.0 if active[k] else margins[k] - demand.cost[k] + demand.shift * dual[k]
+        length = constraints.lengths[k]
+        short = not constraints.free[k] and -beyond >= length * (demand.upper - dual[k])
+        now = constraints.free[k] or (length * dual[k] > beyond and not short)
+        before += active[k]
+        changes += now != active[k]
+        active[k] = now
+        if now:
+            index[count] = k
+            count += 1
+        else:
+            dual[k] = demand.upper if short else 0.0
+    return index[:count], before, changes
+
+
+@kernel(inner=True, fastmath=FAST, plain=_listed)
+def _on_face(constraints, index):
+    """Gather the constraints numbered (J,): delta, of, and the queries they ask."""
+    of, rows = np.empty(len(index), dtype=np.int64), np.empty(len(index), dtype=np.int64)
+    count, last = 0, -1
+    for j in range(len(index)):
+        if constraints.of[index[j]] != last:  # constraints come query by query
+            last = constraints.of[index[j]]
+            rows[count] = last
+            count += 1
+        of[j] = count - 1
+    return gathered(constraints.delta, index), of, gathered(constraints.queries, rows[:count])
+
+
+@kernel(inner=True, fastmath=FAST, plain=_moved)
+def _shift(dual, index, change):
+    """Add a change (J,) to the multipliers with these numbers; returns its size over that of the largest of them."""
+    largest, size = 1e-300, 0.0
+    for j in range(len(index)):
+        largest, size = max(largest, abs(dual[index[j]])), max(size, abs(change[j]))
+        dual[index[j]] += change[j]
+    return size / largest
+
+
+@kernel(fastmath=FAST)
+def read(constraints, demand, V, dual, active, on_face):
+    """Read the face off a pair.
+
+    Parameters
+    ----------
+    constraints : Constraints
+    demand : Demand
+    V : ndarray, shape (p, r)
+    dual : ndarray, shape (m,)
+        Updated: off the face multipliers are at their bounds.
+    active : ndarray of bool, shape (m,)
+        The face of the step before, none at first; updated.
+    on_face : ndarray, shape (p, r)
+        Receives V as it lies on the face.
+
+    Returns
+    -------
+    sound : bool
+        Whether the face is one, and near that of the step before.
+    index : ndarray of int, shape (J,)
+        Its constraints.
+    face : Face
+    size : float
+        Largest singular value of A^T dual.
+    """
+    margins, M = np.empty(len(dual)), np.empty(V.shape)
+    margins_of(constraints, V, margins)
+    index, before, changes = _activate(constraints, demand, margins, dual, active)
+    apply_adjoint(constraints, dual, M)
+    vectors, images, sigma = right_singular(M)
+    spectrum = singular_values(total(M, V, 1.0 / singular_values(V)[0]))
+    k = 1
+    while k < len(spectrum) and spectrum[k] > 1.0:
+        k += 1
+    face = face_at(V, vectors, images, sigma, k)
+    copy(matrix_of(face).reshape(V.size), on_face.reshape(V.size))
+    settled = before == 0 or changes <= max(4.0, FAR * before)
+    return len(index) > 0 and settled and sigma[k - 1] > LEADING and face.singular[0] > 0.0, index, face, sigma[0]
+
+
+@kernel(fastmath=FAST)
+def move(constraints, demand, V, dual, index, face, cutoff):
+    """Take a Newton step from a face that :func:`read` has read off, in place; whether another may follow."""
+    delta, of, queries = _on_face(constraints, index)
+    active = len(index)
+    cost, lam, shift = np.empty(active), np.empty(active), np.empty(active)
+    for j in range(active):
+        k = index[j]
+        cost[j], lam[j] = demand.cost[k], dual[k]
+        shift[j] = 0.0 if constraints.free[k] else demand.shift
+    solvable, following, change = newton_step(delta, of, queries, cost, lam, shift, face, cutoff)
+    if not solvable:
+        return False
+    copy(following.reshape(V.size), V.reshape(V.size))
+    return LEVEL < _shift(dual, index, change) < FAR

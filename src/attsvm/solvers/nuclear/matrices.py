@@ -42,6 +42,12 @@ def _by_svd(matrix):
     return vectors, vectors @ matrix.T, lengths
 
 
+def _lengths(matrix):
+    if not np.isfinite(matrix).all():
+        return np.full(min(matrix.shape), np.nan)
+    return np.linalg.svd(matrix, compute_uv=False)
+
+
 def _by_eigh(matrix):
     if not np.isfinite(matrix).all():
         return np.eye(len(matrix)), np.full(len(matrix), np.nan)
@@ -152,6 +158,12 @@ def right_singular(matrix):
             for a in range(r):
                 basis[i, a], basis[top, a] = basis[top, a], basis[i, a]
     return basis, rows, lengths
+
+
+@kernel(inner=True, fastmath=FAST, plain=_lengths)
+def singular_values(matrix):
+    """Singular values, descending; columns beyond the rows add zeros."""
+    return right_singular(matrix)[2]
 
 
 @kernel(inner=True, fastmath=FAST, plain=_by_eigh)

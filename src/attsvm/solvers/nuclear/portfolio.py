@@ -8,12 +8,11 @@ Constraints that turn out violated join the working set.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from functools import partial
 
 import numpy as np
 
-from attsvm.core.norms import NUCLEAR, nuclear
+from attsvm.core.norms import nuclear
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
@@ -24,12 +23,9 @@ from attsvm.solvers.interior_point.semidefinite import NuclearTerm
 from attsvm.solvers.interior_point.smoothing_path import resume
 from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.nuclear.first_order import FirstOrder
-from attsvm.solvers.nuclear.pursuit import pursue
 from attsvm.solvers.schedule import (
     INTERIOR_TARGETS,
     LARGE_SUPPORT,
-    MANY_JOIN,
-    NEAR,
     NUCLEAR_FIRST,
     NUCLEAR_INTERIOR,
     NUCLEAR_INTERIOR_STEPS,
@@ -46,10 +42,9 @@ SMALL = 250  # constraints up to which all of them are in the working set from t
 # Working sets have this many times the supports: those that join late cost first-order steps, more rows cost the
 # interior point.
 FIRST_ORDER_ROOM, INTERIOR_ROOM = 3, 2
-# Interior point: its steps; the gap from which on violated constraints join.
-MAX_STEPS, JOIN_GAP = 150, 0.1
-# First-order steps: between looks at all constraints; in all when the method is forced.
-CHUNK, FORCED_STEPS, WARM_STEPS = 50, 20_000, 60
+MAX_INTERIOR = 150  # steps of the interior point
+# First-order steps: between looks at all constraints, and in all.
+CHUNK, MAX_FIRST_ORDER = 50, 20_000
 
 
 def solve_nuclear(
@@ -63,19 +58,21 @@ def solve_nuclear(
     if not setting.plain:
         return solve_general(setting, control, start)
     reduced = setting.reduced
-    if method is None and start is not None and control.W is not None and _restart(reduced, control.W, start, control):
-        return None
+    if method is None and start is not None and control.W is not None:
+        control.method = "warm face Newton"
+        if refine(setting, control.W / reduced.min_margin(reduced.apply(control.W)), start, control):
+            return None
     opening = open_with_frobenius(setting, control)
     if opening.V is None or opening.dual is None:
         return opening.certificate
     margins = reduced.apply(opening.V)
     working = _first_working_set(reduced, margins, opening.dual, INTERIOR_ROOM)
-    interior = _interior_point(reduced, working, opening.V, control)
+    interior = _interior_point(setting, working, opening.V, control)
     if method == "interior_point":
         return take_turns([Turn(INTERIOR_POINT, interior, np.inf)], control)
     roomy = _first_working_set(reduced, margins, opening.dual, FIRST_ORDER_ROOM)
     descent = FirstOrder(reduced, roomy, opening.V, opening.dual)
-    first_order = _first_order(reduced, descent, FORCED_STEPS, control)
+    first_order = _first_order(setting, descent, control)
     if method == "first_order":
         return take_turns([Turn(FIRST_ORDER, first_order, np.inf)], control)
     work = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work(reduced.shape, int(working.sum()))
@@ -90,22 +87,9 @@ def solve_nuclear(
     return certificate
 
 
-def _restart(reduced: Reduced, W: np.ndarray, dual: np.ndarray, control: Control) -> bool:
-    """Go on from an earlier pair: Newton, or else some first-order steps and Newton; True when it ends the run."""
-    control.method = "warm face Newton"
-    margins = reduced.apply(W)
-    if pursue(reduced, W / reduced.min_margin(margins), dual, control):
-        return True
-    control.method = "warm"
-    working = _first_working_set(reduced, margins, dual, FIRST_ORDER_ROOM)
-    method = FirstOrder(reduced, working, W, dual)
-    take_turns([Turn(FIRST_ORDER, _first_order(reduced, method, WARM_STEPS, control), np.inf)], control)
-    return control.solved or control.stopped is not None
-
-
-def _first_order(reduced: Reduced, method: FirstOrder, steps: int, control: Control) -> Steps:
-    """At most so many first-order steps on a growing working set, with attempts on the face as the gap falls."""
-    setting, targets = Setting.hard_margin(reduced, NUCLEAR), list(TARGETS)
+def _first_order(setting: Setting, method: FirstOrder, control: Control) -> Steps:
+    """First-order steps on a growing working set, with attempts on the face as the gap falls."""
+    reduced, targets, steps = setting.reduced, list(TARGETS), MAX_FIRST_ORDER
     while targets and steps > 0:
         rest = CHUNK if control.max_iter is None else max(1, min(CHUNK, control.max_iter - control.iterations))
         count = method.advance(targets[0], rest)
@@ -125,29 +109,9 @@ def _first_order(reduced: Reduced, method: FirstOrder, steps: int, control: Cont
         support = int(np.count_nonzero(dual))
         if target == TARGETS[0] or (target == TARGETS[1] and support > LARGE_SUPPORT):
             continue
-        if violated.sum() > MANY_JOIN * support:
-            targets.insert(0, target)
-        elif _to_face(reduced, W / smallest, dual, target, control):
+        if refine(setting, W / smallest, dual, control):
             return None
-        else:
-            yield nuclear_interior_work(reduced.shape, support)
-    return None
-
-
-def _to_face(reduced: Reduced, W: np.ndarray, dual: np.ndarray, target: float, control: Control) -> bool:
-    if target > NEAR:
-        return pursue(reduced, W, dual, control)
-    return refine(Setting.hard_margin(reduced, NUCLEAR), W, dual, control)
-
-
-def _interior_point(reduced: Reduced, working: np.ndarray, W: np.ndarray, control: Control) -> Steps:
-    """Interior point from the given working set; with all constraints if that fails."""
-    everything = reduced.rejected | reduced.tied
-    setting = Setting.hard_margin(reduced, NUCLEAR)
-    yield from _run(setting, working, W, control)
-    if not (control.solved or control.stopped or working.all(where=everything)):
-        # Constraints that join late can leave a badly scaled iterate no room: begin again with all of them.
-        yield from _run(setting, everything, W, control)
+        yield nuclear_interior_work(reduced.shape, support)
     return None
 
 
@@ -164,36 +128,34 @@ def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, 
     return rejected & (margins <= threshold) | reduced.tied
 
 
-def _run(setting: Setting, working: np.ndarray, W: np.ndarray, control: Control) -> Generator[float, None, None]:
+def _interior_point(setting: Setting, working: np.ndarray, W: np.ndarray, control: Control) -> Steps:
     """Interior point on a growing working set, with attempts on the face as the gap falls and at the end."""
     reduced, unit = setting.reduced, nuclear(W)
     own = setting.scaled(unit).on(working)
     method = SoftInteriorPoint(own, NuclearTerm(own), 1.5 * W / unit, HARD_CENTRE)
     targets = list(INTERIOR_TARGETS)
-    for _ in range(MAX_STEPS):
+    for _ in range(MAX_INTERIOR):
         W, dual = method.term.V * unit, method.scattered_dual(own)
         margins = reduced.apply(W)
         smallest = float(np.min(margins, where=working & reduced.rejected, initial=np.inf))
         if setting.report(W, dual, control):
-            return
+            return None
         yield nuclear_interior_work(reduced.shape, int(working.sum()))
-        bound = setting.terms.bound(setting.terms.clip(dual), reduced.adjoint(dual))[1]
-        gap = nuclear(W) / smallest / bound - 1.0 if bound > 0 and smallest > 0 else np.inf
-        # Far from the optimum W says little of which other constraints will bind.
         violated = reduced.rejected & ~working & (margins < smallest)
-        if gap < JOIN_GAP and violated.any():
+        if violated.any():
             working = working | violated
             own = setting.scaled(unit).on(working)
             method.extend(own)
-        elif targets and gap < targets[0]:
+        elif targets and control.state.gap < targets[0]:
             targets.pop(0)
             if refine(setting, W / smallest, dual, control):
-                return
+                return None
         if not method.step():
             break
     # Steps may end just above the first of these gaps: badly_scaled (100, 32, 24) seed 0 of the tests does at 3.3e-5.
     if control.W is not None and control.dual is not None:
         refine(setting, control.W / reduced.min_margin(reduced.apply(control.W)), control.dual, control)
+    return None
 
 
 METHODS = {

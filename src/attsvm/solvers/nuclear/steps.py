@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.core.kernels import FAST, kernel
+from attsvm.core.kernels import FAST, interpreted, kernel
 from attsvm.core.reduction import Reduced
-from attsvm.solvers.nuclear.matrices import FEW, in_basis, products, rotate
+from attsvm.solvers.nuclear.matrices import FEW, in_basis, products, rotate, singular_values
 
 RELAXATION = 1.9
 LOOK = 10  # steps between looks at the gap
@@ -104,24 +104,8 @@ def _shorten(Y, tau, basis, out):
     out[:] = (U * np.maximum(lengths - tau, 0.0)) @ Vt
 
 
-def _singular_values(matrix, basis):
-    if not np.isfinite(matrix).all():
-        return np.full(min(matrix.shape), np.nan)
-    return np.linalg.svd(matrix, compute_uv=False)
-
-
 def _copy(source, target):
     target[:] = source
-
-
-def _divide(vector, divisor):
-    vector /= divisor
-
-
-def _smallest(margins, free, precision):
-    smallest = float(margins[~free].min(initial=np.inf))
-    off = float(np.abs(margins[free]).max(initial=0.0))
-    return smallest if off <= precision * smallest or off == 0.0 else 0.0
 
 
 @kernel(inner=True, fastmath=FAST, plain=_copy)
@@ -129,25 +113,6 @@ def copy(source, target):
     """Set a vector to another; a loop, since numba takes a second to compile an assignment to a slice."""
     for k in range(len(source)):
         target[k] = source[k]
-
-
-@kernel(inner=True, fastmath=FAST, plain=_divide)
-def divide(vector, divisor):
-    """Divide a vector in place."""
-    for k in range(len(vector)):
-        vector[k] /= divisor
-
-
-@kernel(inner=True, fastmath=FAST, plain=_smallest)
-def smallest_margin(margins, free, precision):
-    """Smallest margin over the inequalities; zero when an equality is off by more than this part of it."""
-    smallest, off = np.inf, 0.0
-    for k in range(len(free)):
-        if free[k]:
-            off = max(off, abs(margins[k]))
-        else:
-            smallest = min(smallest, margins[k])
-    return smallest if off <= precision * smallest or off == 0.0 else 0.0
 
 
 @kernel(inner=True, fastmath=FAST, plain=_margins_of)
@@ -262,7 +227,7 @@ def _shorten_many(Y, tau, out):
         np.dot(Y, projector, out)
 
 
-@kernel(inner=True, fastmath=FAST, plain=_singular_values)
+@kernel(inner=True, fastmath=FAST, plain=lambda matrix, basis: interpreted(singular_values)(matrix))
 def _spectrum(matrix, basis):
     """Singular values, in no order; of large matrices to the root of rounding, which gaps aimed at do not see."""
     if len(basis) > FEW:

@@ -14,7 +14,7 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 
 from attsvm.core.norms import Norm, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import reduce
+from attsvm.core.reduction import independent_ties, reduce
 from attsvm.core.rounding import gamma, row_lengths
 from attsvm.solvers.common.regularisation import Regularisation
 from attsvm.solvers.common.setting import Setting, Terms
@@ -88,7 +88,7 @@ class Restriction:
             cost = np.zeros(problem.mask.shape)
             cost[:-extra], cost[-extra:, 1] = terms.cost, demands
             terms = replace(terms, rejected=problem.rejected, tied=problem.tied, cost=cost)
-        reduced = reduce(problem, rotate=terms.norm.base.invariant, transform=terms.norm.transform)
+        reduced = independent_ties(reduce(problem, rotate=terms.norm.base.invariant, transform=terms.norm.transform))
         return Setting.of(reduced, terms, self.prior), problem
 
     def start(self, setting: Setting, dual: np.ndarray) -> np.ndarray:
