@@ -109,7 +109,7 @@ def _ends_in_rounding(setting: Setting, control: Control) -> bool:
     """Whether the best pair of a hard margin is as good as pairs in floats are; refinement may still improve it."""
     if not setting.terms.hard or control.W is None or control.dual is None:
         return False
-    return control.state.gap <= setting.rounding(control.W + setting.prior, control.dual)
+    return bool(control.state.gap <= setting.rounding(control.W + setting.prior, control.dual))
 
 
 def _crowded(setting: Setting, dual: np.ndarray) -> bool:
