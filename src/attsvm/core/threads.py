@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 
 @contextmanager
@@ -24,3 +25,13 @@ def one_thread() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
+
+
+def blas_on_one_thread() -> AbstractContextManager[object]:
+    """Keep the BLAS of NumPy and SciPy to one thread; of Python's own threads the first to ask decides."""
+    return _libraries().limit(limits=1)
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, overload
 
@@ -11,6 +12,7 @@ import numpy as np
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
+from attsvm.core.threads import blas_on_one_thread
 from attsvm.core.types import AnyNorm, Shortfall, SolverMethod
 from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certified import LENIENT
@@ -19,7 +21,7 @@ from attsvm.solvers.answers import Answers
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.regularisation import PLAIN, read_regularisation
-from attsvm.solvers.common.setting import Terms
+from attsvm.solvers.common.setting import Setting, Terms
 from attsvm.solvers.compiled.frobenius import solve_compiled, spared
 from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
 from attsvm.solvers.frobenius.portfolio import solve_setting
@@ -30,6 +32,7 @@ from attsvm.solvers.regularised import solve_regularised
 from attsvm.solvers.schedule import (
     FEW_ENTRIES,
     GRAM_LIMIT,
+    ONE_THREAD,
     SMALL,
     SMALL_PRODUCTS,
     STREAM_BYTES,
@@ -268,7 +271,14 @@ def _choose(measure: Norm, method: str | None) -> Method:
     if method is not None and method not in methods:
         names = ", ".join(repr(name) for name in (*methods, "streamed"))
         raise ValueError(f"method is {method!r}; one of {names} was expected for the {measure.name} norm.")
-    return methods[method or "auto"]
+    run = methods[method or "auto"]
+
+    def run_on_few_threads(setting: Setting, control: Control, start: np.ndarray | None) -> np.ndarray | None:
+        small = int(np.prod(setting.reduced.shape)) <= ONE_THREAD
+        with blas_on_one_thread() if small else nullcontext():
+            return run(setting, control, start)
+
+    return run_on_few_threads
 
 
 def _check_options(
