@@ -118,7 +118,7 @@ def _crowded(setting: Setting, dual: np.ndarray) -> bool:
     A squared hinge has a multiplier wherever a margin falls short.
     """
     few = max(CROWD, CROWDED * int(np.prod(setting.reduced.shape)))
-    return setting.terms.shift > 0 and np.count_nonzero(dual) > few
+    return bool(setting.terms.shift > 0 and np.count_nonzero(dual) > few)
 
 
 def _few_supports(setting: Setting, dual: np.ndarray, factor: int = 1) -> bool:
