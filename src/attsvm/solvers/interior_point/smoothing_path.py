@@ -238,10 +238,11 @@ class SmoothingPath:
         expected = mu * self._count / objective if objective > 0 else 0.0
         small = self._rows is None and move.size <= SMOOTH_ENTRIES
         if small and LOST * max(self.control.tol, expected) < defect < np.inf:
-            # The multipliers of such a step may be right where the move is not.
-            setting.offer(point.V, self.control)
             with suppress(LinAlgError):
                 move, dual, tie = self._stiff_step(point)
+            if frobenius(move) > frobenius(point.V):
+                # Singular to rounding: the multipliers of such a step may be right where the move is not.
+                setting.offer(point.V, self.control)
         dual = terms.clip(dual + setting.ties.tie_multipliers(tie))
         pull = reduced.adjoint(dual)
         if not np.isfinite(pull).all():
