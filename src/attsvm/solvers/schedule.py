@@ -126,6 +126,8 @@ SMALL, FEW_ENTRIES, SMALL_PRODUCTS, WARM = 40_000, 1100, 1_200_000, 1000
 # 56 runs, gaps of 3e-9 to 2e-7); then the second run, on the entries, follows, and both take 1.6 times as long as that
 # alone where constraints are 4 times fewer, 1.1 times where 20 times fewer.
 ROW_ENTRIES, FEWER_ROWS, FEWER_ROWS_LINEAR = 200, 2.0, 4.0
+# Entries of W up to which that second run is made: its matrix takes eight bytes times their square, 2 GB.
+FORMED_ENTRIES = 1 << 14
 # Entries of W up to which BLAS is kept to one thread: a second makes matrices of this size no faster and waits in a
 # loop for the next. On an idle machine of two cores one thread takes .3 to 1.05 of the wall time of two on 13
 # instances of five norms with 100 to 4096 entries (nuclear near duplicates (200, 32, 24) .4, spectral (60, 20, 24) .3),

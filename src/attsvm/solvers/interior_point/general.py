@@ -30,7 +30,7 @@ from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath, resume
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
-from attsvm.solvers.schedule import FEW_CONSTRAINTS, FEWER_ROWS_LINEAR, MANY_CONSTRAINTS
+from attsvm.solvers.schedule import FEW_CONSTRAINTS, FEWER_ROWS_LINEAR, FORMED_ENTRIES, MANY_CONSTRAINTS
 
 FURTHER = 10.0
 INSIDE = 0.5  # how far inside the constraints a hard margin begins, in parts of the margin
@@ -79,7 +79,8 @@ def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
     _run(setting, _inside(setting, V), unit, near, control)
     if control.solved or control.stopped:
         return
-    _run(setting, np.zeros_like(V), unit, FURTHER * CENTRE, control, again=True)
+    if V.size <= FORMED_ENTRIES:
+        _run(setting, np.zeros_like(V), unit, FURTHER * CENTRE, control, again=True)
     resume(setting, control, V)
 
 
