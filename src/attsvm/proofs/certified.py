@@ -23,9 +23,11 @@ import numpy as np
 
 from attsvm.core.double_double import Rows, sharp_adjoint
 from attsvm.core.error_free import UNIT, Pair
+from attsvm.core.gap import relative_gap
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import FEW, gamma, growth, norm_above, sum_below
+from attsvm.proofs.proof import Bound
 from attsvm.proofs.ties import onto_ties, tie_move
 
 # Scores of tied tokens may differ by this much of the margin, one, before W counts as infeasible.
@@ -68,13 +70,16 @@ class Certified:
     @property
     def gap(self) -> float:
         """Relative gap of the bounds; infinite when W is infeasible or nothing bounds its norm."""
-        if self.upper_bound == 0.0:
-            return 0.0
-        if not np.isfinite(self.upper_bound) or self.lower_bound <= 0 or self.tie_residual > TIE_TOLERANCE:
-            return np.inf
-        gap = self.upper_bound / self.lower_bound - 1.0
-        # Bounds that cross by more than the rounding of this quotient contradict each other: nothing is proven.
-        return np.inf if gap < -FEW else max(gap, 0.0)
+        return proven_gap(self.lower_bound, self.upper_bound, self.tie_residual)
+
+
+def proven_gap(low: Bound, high: Bound, tie_residual: float = 0.0) -> float:
+    """Relative gap of bounds with every rounding counted; infinite where the ties are too far from equal.
+
+    Bounds that cross by more than the rounding of their own contradict each other, and prove nothing.
+    """
+    gap = float(relative_gap(low, high))
+    return math.inf if gap < -FEW or tie_residual > TIE_TOLERANCE else max(gap, 0.0)
 
 
 def certify(

@@ -18,7 +18,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import LinAlgError, get_lapack_funcs
 
-SCALINGS, REFINEMENTS = 8, 4
+from attsvm.solvers.common.cholesky import refined
+
+SCALINGS = 8
 EPS = float(np.finfo(float).eps)
 
 
@@ -39,24 +41,16 @@ def augmented(
         top = (np.abs(whole) * scale).max(axis=1) * scale
         scale /= np.sqrt(np.where(top > 0, top, 1.0))
     getrf, getrs = get_lapack_funcs(("getrf", "getrs"), (whole,))
-    scaled = scale[:, None] * whole * scale
-    scaled[np.diag_indices(len(whole))] += len(whole) * EPS * np.repeat([1.0, -1.0], [size, len(rows)])
-    lower_upper, pivots, singular = getrf(scaled, overwrite_a=True)
+    scale = np.exp2(np.round(np.log2(scale)))  # multiplies without rounding
+    whole = scale[:, None] * whole * scale
+    proximal = np.diag(len(whole) * EPS * np.repeat([1.0, -1.0], [size, len(rows)]))
+    lower_upper, pivots, singular = getrf(whole + proximal, overwrite_a=True)
     if singular or not np.isfinite(lower_upper).all():
         raise LinAlgError("The augmented system is singular.")
 
-    def once(right: np.ndarray) -> np.ndarray:
-        return scale * getrs(lower_upper, pivots, scale * right)[0]
-
     def solve(rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        right = np.append(rhs, np.zeros(len(rows)))
-        both, error = np.zeros(len(whole)), np.inf
-        for _ in range(REFINEMENTS):
-            residual = right - whole @ both
-            before, error = error, float(np.abs(scale * residual).max())
-            if not error < 0.5 * before:
-                break
-            both = both + once(residual)
-        return both[:size], both[size:]
+        right = scale * np.append(rhs, np.zeros(len(rows)))
+        (both,) = refined(lambda r: getrs(lower_upper, pivots, r)[:1], lambda x: (right - whole @ x,), (right,))
+        return scale[:size] * both[:size], scale[size:] * both[size:]
 
     return solve

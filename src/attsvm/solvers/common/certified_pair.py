@@ -16,7 +16,7 @@ from attsvm.core.error_free import UNIT, Pair, error_of, sum_pairs, two_product
 from attsvm.core.norms import FROBENIUS, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS, FEW, gamma, growth, norm_above
-from attsvm.proofs.certified import LENIENT, TIE_TOLERANCE, Certified
+from attsvm.proofs.certified import LENIENT, TIE_TOLERANCE, Certified, proven_gap
 from attsvm.proofs.claim import AGREEMENT
 from attsvm.proofs.proof import Bound, Proof, unproven
 from attsvm.proofs.recheck import METHOD
@@ -41,12 +41,8 @@ class CertifiedPair(Certified):
 
     @property
     def gap(self) -> float:
-        """(upper bound - lower bound) / primal; infinite when W is infeasible."""
-        if not np.isfinite(self.upper_bound) or self.tie_residual > TIE_TOLERANCE:
-            return np.inf
-        if self.primal <= self.resolution:
-            return 0.0
-        return max((self.upper_bound - self.lower_bound) / self.primal, 0.0)
+        """Relative gap of the bounds; zero where the objective is, as far as W in floats can tell."""
+        return 0.0 if self.primal <= self.resolution and self.tie_residual <= TIE_TOLERANCE else super().gap
 
 
 @dataclass(frozen=True)
@@ -168,7 +164,7 @@ def pair_fault(
     if not (pair.lower_bound - reach <= low and pair.upper_bound + reach >= high):
         interval = f"[{pair.lower_bound:.17g}, {pair.upper_bound:.17g}]"
         return f"{interval} is said where [{float(low):.17g}, {float(high):.17g}] is proven."
-    gap = max(pair.gap, float(high - low) / pair.primal if pair.primal > again.resolution else 0.0)
+    gap = max(pair.gap, proven_gap(low, high) if pair.primal > again.resolution else 0.0)
     if not gap <= tol + agreement:
         return f"the gap is {gap:.3g} where an optimum promises {tol:.3g}."
     return None

@@ -1,8 +1,10 @@
-"""Cholesky factors: of Newton matrices whose entries span many decades, of singular ones, and of large ones."""
+"""Cholesky factors of Newton matrices whose entries span many decades, of singular and of large ones; refinement."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
@@ -14,6 +16,8 @@ RIDGES = (1e-16, 1e-15, 1e-13)
 GROWTH = 100.0
 # LAPACK hears no Ctrl-C: larger matrices are factored in panels of so many columns, half a second each at most.
 LARGE, PANEL = 4000, 256
+# Refinements of a solution, at most.
+REFINEMENTS = 10
 
 
 def lower_factor(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -47,18 +51,11 @@ def factor(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     scipy.linalg.LinAlgError
         When rounding makes the matrix indefinite.
     """
-    diagonal = np.diag_indices(len(matrix))
-    scale = 1.0 / np.sqrt(matrix[diagonal])
+    scale = 1.0 / np.sqrt(np.diagonal(matrix))
     matrix *= scale
     matrix *= scale[:, None]
-    for ridge in RIDGES:
-        matrix[diagonal] = 1.0 + ridge * len(matrix)
-        try:
-            lower = lower_factor(matrix.copy())
-            break
-        except LinAlgError:
-            if ridge == RIDGES[-1]:
-                raise
+    matrix[np.diag_indices(len(matrix))] = 1.0
+    lower = _ridged_factor(matrix, (ridge * len(matrix) for ridge in RIDGES))
 
     def solve(rhs: np.ndarray) -> np.ndarray:
         factors = scale if rhs.ndim == 1 else scale[:, None]
@@ -69,12 +66,51 @@ def factor(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
 def ridged(matrix: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
     """Factor a positive semidefinite matrix with the smallest ridge, from ``ridge`` up, that makes it definite."""
-    diagonal = np.diag_indices(len(matrix))
-    while True:
+    lower = _ridged_factor(matrix, (ridge * GROWTH**k for k in count()))
+    return lambda rhs: cho_solve(lower, rhs, check_finite=False)
+
+
+def _ridged_factor(matrix: np.ndarray, ridges: Iterable[float]) -> tuple[np.ndarray, bool]:
+    """Factor with the first ridge that makes a matrix definite; raises what the last one meets."""
+    failure = LinAlgError("no ridge was given")
+    for ridge in ridges:
         definite = matrix.copy()
-        definite[diagonal] += ridge
+        definite[np.diag_indices(len(matrix))] += ridge
         try:
-            lower = lower_factor(definite)
-            return lambda rhs: cho_solve(lower, rhs, check_finite=False)
-        except LinAlgError:
-            ridge *= GROWTH
+            return lower_factor(definite)
+        except LinAlgError as error:
+            failure = error
+    raise failure
+
+
+def refined(
+    solve: Callable[..., tuple[Any, ...]],
+    lack: Callable[..., tuple[Any, ...]],
+    rhs: tuple[Any, ...],
+    enough: float = 0.0,
+) -> tuple[Any, ...]:
+    """Solve a linear system, and again for what the solution lacks while that at least halves (Wilkinson).
+
+    Parameters
+    ----------
+    solve : callable
+        Maps the parts of a right-hand side, arrays or numbers, to those of a solution.
+    lack : callable
+        Maps the parts of a solution to those of its residual.
+    rhs : tuple
+    enough : float
+        Residual, in parts of the right-hand side, that needs no refinement.
+    """
+    solution, best = solve(*rhs), np.inf
+    for _ in range(REFINEMENTS):
+        residual = lack(*solution)
+        error = _largest(residual)
+        if not error < 0.5 * best or error <= enough * _largest(rhs):
+            break
+        best = error
+        solution = tuple(one + more for one, more in zip(solution, solve(*residual), strict=True))
+    return solution
+
+
+def _largest(parts: tuple[Any, ...]) -> float:
+    return max(float(np.abs(part).max()) for part in parts)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.gap import relative_gap
 from attsvm.core.kernels import Stopwatch
 from attsvm.core.status import Status
 from attsvm.core.summary import Listed
@@ -47,9 +48,7 @@ class IterationState(Listed):
     @property
     def gap(self) -> float:
         """Relative gap between the two."""
-        if not np.isfinite(self.objective) or self.lower_bound <= 0:
-            return np.inf
-        return self.objective / self.lower_bound - 1.0
+        return relative_gap(self.lower_bound, self.objective)
 
 
 Callback = Callable[[IterationState], object]

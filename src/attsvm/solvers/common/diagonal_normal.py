@@ -24,7 +24,7 @@ from attsvm.solvers.common import cholesky as equilibrated
 from attsvm.solvers.common.ties import Solver, Ties
 from attsvm.solvers.schedule import FEWER_ROWS, ROW_ENTRIES
 
-REFINEMENTS, EXACT = 10, 1e-12  # at most; and where a residual, in parts of the right-hand side, needs none
+EXACT = 1e-12  # residual, in parts of the right-hand side, that needs no refinement
 
 
 class DiagonalNormal(Ties):
@@ -67,20 +67,12 @@ class DiagonalNormal(Ties):
             once = _less_rank_one(once, bent)
         reduced = self._reduced
 
-        def solve(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            x, tie = once(r)
-            best = np.inf
-            for _ in range(REFINEMENTS):
+        def solve(r: np.ndarray) -> tuple[np.ndarray, ...]:
+            def lack(x: np.ndarray, tie: np.ndarray) -> tuple[np.ndarray]:
                 residual = r - h * x - reduced.adjoint(theta * reduced.apply(x)) + self.adjoint(tie)
-                if bent is not None:
-                    residual += bent * float((bent * x).sum())
-                error = float(np.abs(residual).max())
-                if not error < 0.5 * best or error <= EXACT * float(np.abs(r).max()):
-                    break
-                best = error
-                more, more_tie = once(residual)
-                x, tie = x + more, tie + more_tie
-            return x, tie
+                return (residual if bent is None else residual + bent * float((bent * x).sum()),)
+
+            return equilibrated.refined(once, lack, (r,), EXACT)
 
         return solve
 

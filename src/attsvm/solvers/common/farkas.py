@@ -14,6 +14,7 @@ from attsvm.core.reduction import Reduced
 from attsvm.proofs.certificate import existence_ratio
 from attsvm.solvers.common.cholesky import ridged
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.relative_change import relative_change
 from attsvm.solvers.schedule import BLOCKED
 
 # A singular value decomposition of the support's rows tells best which directions are rounding; past this many entries,
@@ -77,8 +78,8 @@ def _relative_change(reduced: Reduced, dual: np.ndarray, weight: np.ndarray) -> 
     size = int(np.prod(reduced.shape))
     change = np.zeros(dual.shape)
     if len(rows) * size <= DENSE_ENTRIES:
-        matrix = (reduced.constraint_rows(rows, columns) * weight[rows, columns][:, None]).T  # (p r, J)
-        change[rows, columns] = np.linalg.lstsq(matrix, -reduced.adjoint(dual).ravel(), rcond=None)[0]
+        matrix = reduced.constraint_rows(rows, columns)
+        change[rows, columns] = relative_change(matrix, dual[rows, columns], weight[rows, columns], 0.0)
         return change
     if len(rows) < size:
         gram = reduced.gram(rows, columns) * weight[rows, columns] * weight[rows, columns][:, None]

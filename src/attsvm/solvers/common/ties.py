@@ -14,7 +14,7 @@ from scipy.linalg import cho_factor, cho_solve
 from attsvm.core.reduction import Reduced
 
 # Maps a right-hand side (p, r) to x (p, r) and the ties' nu (k,).
-Solver = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+Solver = Callable[[np.ndarray], tuple[np.ndarray, ...]]
 # Maps a right-hand side (N,) and what the ties' rows are to be, (k,) or a number, to x (N,) and nu (k,).
 Bordered = Callable[[np.ndarray, np.ndarray | float], tuple[np.ndarray, np.ndarray]]
 # Singular values of the unit rows below this part of the largest are rounding.
@@ -47,11 +47,6 @@ class Ties:
         for _ in range(2):
             flat = flat - self.basis.T @ (self.basis @ flat)
         return flat.reshape(W.shape)
-
-    def constraints(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return the rows of A of the tokens (rows, columns), each (J,), and B below them, (J + k, p r)."""
-        inequalities = self._reduced.constraint_rows(rows, columns)
-        return np.vstack([inequalities, self.basis]) if len(self.basis) else inequalities
 
     def eliminate(self, inverse: Callable[[np.ndarray], np.ndarray]) -> Solver:
         """Solve K x - B^T nu = r with Bx = 0, x and r (p, r); see :func:`eliminated`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from attsvm.core.gap import relative_gap
 from attsvm.core.kernels import FAST, call, kernel, spares
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
@@ -21,6 +22,8 @@ from attsvm.solvers.schedule import FEW_ROWS, GRAM_LIMIT, GRAM_RATIO, INTERIOR_S
 PASSES = 10
 # Data are not scaled here; squares nearer the ends of the floating-point range are left to the general solver.
 SMALLEST_SQUARE = 1e-100
+
+gap_of = kernel(inner=True, fastmath=FAST)(relative_gap)
 
 
 @kernel(inner=True, fastmath=FAST)
@@ -196,7 +199,7 @@ def finish(values, square, delta, queries, row, column, free, tol, rescale, W, d
             length += W[a, c] * W[a, c]
     length = np.sqrt(length)
     solvable = smallest > 0.0 and total > 0.0 and tied <= 1e-10 * smallest
-    gap = length / smallest * (length / total) - 1.0 if solvable else np.inf
+    gap = gap_of(total / length, length / smallest) if solvable else np.inf
     if rescale or not solvable:
         scale = total / (length * length) if solvable else 0.0
         for k in range(m):

@@ -12,7 +12,7 @@ import numpy as np
 
 from attsvm.core.kernels import FAST, kernel
 from attsvm.core.reduction import TIE_PRECISION
-from attsvm.solvers.compiled.frobenius import clear, constraints_of, least_multipliers, scatter
+from attsvm.solvers.compiled.frobenius import clear, constraints_of, gap_of, least_multipliers, scatter
 from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
 from attsvm.solvers.nuclear.face import CUTOFFS
 from attsvm.solvers.nuclear.face_newton import STEPS as STEPS_ON_FACE
@@ -251,7 +251,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     for k in range(len(row)):
         margins[row[k], column[k]] = values[k]
     objective = nuclear / smallest
-    gap = objective * unit / total - 1.0
+    gap = gap_of(total / unit, objective)
     return SOLVED if gap <= tol else OPEN, objective, gap
 
 

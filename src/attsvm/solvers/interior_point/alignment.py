@@ -15,10 +15,57 @@ from __future__ import annotations
 
 import numpy as np
 
+from attsvm.solvers.common.relative_change import relative_change
 from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.common.ties import Ties
 from attsvm.solvers.interior_point.engine import SoftInteriorPoint
 
 CORRECTIONS = 3
+
+
+class Active:
+    """The multipliers that a correction may change: of active constraints (rows, columns), and of the ties' basis.
+
+    Parameters
+    ----------
+    dual, slack : ndarray, shape (n, T)
+        Of inequalities, which are active where the first is the larger.
+    tie : ndarray, shape (k,)
+    constant : ndarray, shape (n, T), optional
+        Multipliers that stay as they are, zero elsewhere: those of constraints that keep a loss.
+
+    Attributes
+    ----------
+    values, size : ndarray, shape (J + k,)
+        Those multipliers, and the unit of their change.
+    """
+
+    def __init__(
+        self, ties: Ties, dual: np.ndarray, slack: np.ndarray, tie: np.ndarray, constant: np.ndarray | None = None
+    ) -> None:
+        self._ties = ties
+        self.constant = np.zeros(dual.shape) if constant is None else constant
+        self.rows, self.columns = np.nonzero((dual > slack) & (self.constant == 0.0))
+        own = dual[self.rows, self.columns]
+        self.values = np.append(own, tie)
+        self.size = np.append(own, np.full(len(tie), float(dual.max(initial=0.0)) or 1.0))
+
+    @classmethod
+    def of(cls, setting: Setting, method: SoftInteriorPoint) -> Active:
+        """Read them off an iterate."""
+        x, upper = method.point, setting.terms.upper
+        short = (x.dual > x.slack) & (x.loss > x.other) & setting.terms.rejected & np.isfinite(upper)
+        return cls(setting.ties, x.dual, x.slack, method.term.tie, np.where(short, upper, 0.0))
+
+    def move(self, rows: np.ndarray, target: np.ndarray) -> None:
+        """Change the multipliers, relatively the least, so that times ``rows`` (J + k, N) they are ``target`` (N,)."""
+        self.values = self.values + self.size * relative_change(rows, self.values, self.size, target)
+
+    def scattered(self) -> np.ndarray:
+        """Multipliers of every constraint, (n, T)."""
+        dual, count = self.constant.copy(), len(self.rows)
+        dual[self.rows, self.columns] = self.values[:count]
+        return dual + self._ties.tie_multipliers(self.values[count:])
 
 
 def aligned_multipliers(setting: Setting, method: SoftInteriorPoint) -> np.ndarray:
@@ -31,46 +78,24 @@ def aligned_multipliers(setting: Setting, method: SoftInteriorPoint) -> np.ndarr
     method : SoftInteriorPoint
         With the spectral norm's term.
     """
-    x, term, reduced, ties = method.point, method.term, setting.reduced, setting.ties
-    active, constant = _kinds(setting, method)
-    rows, columns = np.nonzero(active)
-    delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
-    force = reduced.adjoint(constant)
-    basis = ties.basis.reshape(-1, *term.V.shape)
-    top = float(x.dual.max(initial=0.0)) or 1.0
-    scale = np.append(x.dual[rows, columns], np.full(len(term.tie), top))
-    values = np.append(x.dual[rows, columns], term.tie)
-
-    def adjoint(values: np.ndarray) -> np.ndarray:
-        return force + delta.T @ (values[: len(rows), None] * queries) + ties.adjoint(values[len(rows) :])
-
-    U, sigma, Vt = np.linalg.svd(term.V)
-    weight = np.linalg.svd(adjoint(values), compute_uv=False)
+    V, reduced, active = method.term.V, setting.reduced, Active.of(setting, method)
+    delta, queries = reduced.gathered(active.rows, active.columns)
+    basis = setting.ties.basis.reshape(-1, *V.shape)
+    force = reduced.adjoint(active.constant)
+    U, sigma, Vt = np.linalg.svd(V)
+    weight = np.linalg.svd(reduced.adjoint(active.scattered()), compute_uv=False)
     k = max(1, int(np.count_nonzero(1.0 - sigma / sigma[0] < weight / weight.sum())))
-    outside = np.ones(term.V.shape, dtype=bool)
+    outside = np.ones(V.shape, dtype=bool)
     outside[:k, :k] = False
     for _ in range(CORRECTIONS):
         rotations = np.concatenate([(delta @ U)[:, :, None] * (queries @ Vt.T)[:, None, :], U.T @ basis @ Vt.T])
         fixed = U.T @ force @ Vt.T
         trace = np.trace(rotations[:, :k, :k], axis1=1, axis2=2)
-        matrix = np.column_stack([rotations[:, outside], trace]) * scale[:, None]
         target = np.append(-fixed[outside], 1.0 - np.trace(fixed[:k, :k]))
-        values = values + scale * np.linalg.lstsq(matrix.T, target - (values / scale) @ matrix, rcond=None)[0]
-        U, _, Vt = np.linalg.svd(adjoint(values))
+        active.move(np.column_stack([rotations[:, outside], trace]), target)
+        U, _, Vt = np.linalg.svd(reduced.adjoint(active.scattered()))
         outside[:k], outside[:, :k] = False, False  # errors of the leading vectors themselves enter squared
-    dual = constant
-    dual[rows, columns] = values[: len(rows)]
-    return dual + ties.tie_multipliers(values[len(rows) :])
-
-
-def _kinds(setting: Setting, method: SoftInteriorPoint) -> tuple[np.ndarray, np.ndarray]:
-    """Mark the active constraints, bool (n, T), and give the multipliers of those that keep a loss, (n, T)."""
-    x, upper = method.point, setting.terms.upper
-    active = setting.terms.rejected & (x.dual > x.slack)
-    if np.isinf(upper):
-        return active, np.zeros(x.dual.shape)
-    short = active & (x.loss > x.other)
-    return active & ~short, np.where(short, upper, 0.0)
+    return active.scattered()
 
 
 def vertex(setting: Setting, method: SoftInteriorPoint, shared: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -85,17 +110,17 @@ def vertex(setting: Setting, method: SoftInteriorPoint, shared: bool) -> tuple[n
     shared : bool
         The largest entry instead of the sum of absolute entries.
     """
-    x, term, reduced, ties = method.point, method.term, setting.reduced, setting.ties
-    active, constant = _kinds(setting, method)
-    rows, columns = np.nonzero(active)
-    flat, force = term.V.ravel(), reduced.adjoint(constant).ravel()
+    term, reduced, ties, active = method.term, setting.reduced, setting.ties, Active.of(setting, method)
+    rows, columns = active.rows, active.columns
+    flat, force = term.V.ravel(), reduced.adjoint(active.constant).ravel()
     if shared:
         free = np.minimum(term.above, term.below).ravel() > np.maximum(term.upper, term.lower).ravel()
     else:
         free = np.minimum(term.upper, term.lower).ravel() < np.maximum(term.above, term.below).ravel()
     side = np.where(free, 0.0, np.sign(flat))
     token, query = np.divmod(np.flatnonzero(free), term.V.shape[1])
-    matrix = np.vstack([reduced.delta[rows, columns][:, token] * reduced.queries[rows][:, query], ties.basis[:, free]])
+    delta, queries = reduced.gathered(rows, columns)
+    matrix = np.vstack([delta[:, token] * queries[:, query], ties.basis[:, free]])
     entries, right = flat[free], np.sign(flat[free]) - force[free]
     if shared:
         along = np.append(reduced.apply(side.reshape(term.V.shape))[rows, columns], ties.basis @ side)
@@ -103,12 +128,8 @@ def vertex(setting: Setting, method: SoftInteriorPoint, shared: bool) -> tuple[n
         entries, right = np.append(entries, np.abs(flat).max()), np.append(-force[free], 1.0 - force @ side)
     demand = np.append(setting.terms.cost[rows, columns], -(ties.basis @ setting.prior.ravel()))
     size = np.abs(entries)
-    entries = entries + size * np.linalg.lstsq(matrix * size, demand - matrix @ entries, rcond=None)[0]
-    values = np.append(x.dual[rows, columns], term.tie)
-    size = np.append(x.dual[rows, columns], np.full(len(term.tie), float(x.dual.max(initial=0.0)) or 1.0))
-    values = values + size * np.linalg.lstsq(matrix.T * size, right - values @ matrix, rcond=None)[0]
+    entries = entries + size * relative_change(matrix.T, entries, size, demand)
+    active.move(matrix, right)
     V = entries[-1] * side if shared else np.zeros(flat.shape)
     V[free] = entries[:-1] if shared else entries
-    dual = constant
-    dual[rows, columns] = values[: len(rows)]
-    return V.reshape(term.V.shape), dual + ties.tie_multipliers(values[len(rows) :])
+    return V.reshape(term.V.shape), active.scattered()

@@ -26,6 +26,7 @@ from attsvm.solvers.common.setting import Setting
 
 MAX_STEPS = 120
 STEP_BACK = 0.97
+WHOLE = 1.0 / STEP_BACK  # so long that all of the step is taken
 STALLED = 20
 # Products and residuals this far below the gap asked for, in parts of it: what keeps the gap open is rounding.
 SETTLED = 1e-6
@@ -34,7 +35,6 @@ HARD_CENTRE = 1.0  # from a feasible start with multipliers inside the dual ball
 ROUNDING = 8.0 * float(np.finfo(float).eps)
 # Sizes, in the dual norm, of the pull of multipliers at the start and of those that join.
 BALL, JOINING_BALL = 0.5, 0.1
-FAR = 10.0  # a step this long is as good as an unbounded one
 FLOOR = 0.1  # smallest slack of a hard margin to start from
 
 
@@ -83,7 +83,7 @@ class Term(ABC):
 
     def lengths(self, move: Any) -> tuple[float, float]:
         """Largest primal and dual step."""
-        return FAR, FAR
+        return WHOLE, WHOLE
 
     @abstractmethod
     def advance(self, move: Any, primal: float, dual: float) -> None:
@@ -165,11 +165,6 @@ class SoftInteriorPoint:
         self._enter_ball(fresh.dual, JOINING_BALL)
         pairs = ((fresh.slack, x.slack), (fresh.dual, x.dual), (fresh.loss, x.loss), (fresh.other, x.other))
         self.point = Slacks(*(np.where(entering, one, before) for one, before in pairs))
-
-    @property
-    def dual(self) -> np.ndarray:
-        """Multipliers of the inequalities, (n, T)."""
-        return self.point.dual
 
     def scattered_dual(self, setting: Setting) -> np.ndarray:
         """Multipliers of every constraint, (n, T)."""
@@ -274,11 +269,9 @@ def after_step(x: Slacks, move: Slacks, primal: float, dual: float) -> Slacks:
 
 
 def longest(value: np.ndarray, change: np.ndarray) -> float:
-    """Largest step, at most 1/STEP_BACK, that keeps value + step change nonnegative."""
+    """Largest step, at most :data:`WHOLE`, that keeps value + step change nonnegative."""
     shrinking = change < 0
-    if not shrinking.any():
-        return 1.0 / STEP_BACK
-    return min(1.0 / STEP_BACK, float((-value[shrinking] / change[shrinking]).min()))
+    return float((-value[shrinking] / change[shrinking]).min(initial=WHOLE))
 
 
 def run(

@@ -25,6 +25,7 @@ from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.interior_point.alignment import Active
 from attsvm.solvers.interior_point.engine import longest
 
 STEP_BACK = 0.95
@@ -122,16 +123,11 @@ class PowerNorm:
         The smallest relative change of the multipliers of active constraints that repairs them is a least-squares
         problem.
         """
-        x, inner = self.point, self.reduced.rejected
-        rows, columns = np.nonzero(inner & (x.dual > x.slack))
-        scale = np.append(x.dual[rows, columns], np.full(len(x.tie), x.dual.max()))
-        matrix = self.system.constraints(rows, columns) * scale[:, None]
-        now = np.append(x.dual[rows, columns], x.tie) / scale
-        gradient = (np.sign(x.W) * np.abs(x.W) ** (self.p - 1)).ravel()
-        values = (now + np.linalg.lstsq(matrix.T, gradient - now @ matrix, rcond=None)[0]) * scale
-        dual = np.zeros_like(x.dual)
-        dual[rows, columns] = values[: len(rows)]
-        return dual + self.system.tie_multipliers(values[len(rows) :])
+        x = self.point
+        active = Active(self.system, x.dual, x.slack, x.tie)
+        rows = self.reduced.constraint_rows(active.rows, active.columns)
+        active.move(np.vstack([rows, self.system.basis]), (np.sign(x.W) * np.abs(x.W) ** (self.p - 1)).ravel())
+        return active.scattered()
 
     def _adjoint(self, dual: np.ndarray, tie: np.ndarray) -> np.ndarray:
         return self.reduced.adjoint(dual) + self.system.adjoint(tie)

@@ -15,17 +15,16 @@ from scipy.linalg import solve_triangular
 
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
-from attsvm.solvers.common.cholesky import factor
+from attsvm.solvers.common.cholesky import factor, refined
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.common.ties import Ties, eliminated
-from attsvm.solvers.interior_point.engine import FAR, Term
+from attsvm.solvers.interior_point.engine import Term, longest
 from attsvm.solvers.interior_point.terms import Move
 from attsvm.solvers.schedule import FEW_CONSTRAINTS
 
-REFINEMENTS = 10
 EPS = float(np.finfo(float).eps)
 
-Solver = Callable[[np.ndarray, float], tuple[np.ndarray, float, np.ndarray]]
+Solver = Callable[[np.ndarray, float], tuple[Any, ...]]
 
 
 @dataclass
@@ -75,11 +74,9 @@ class _Semidefinite(Term):
     def lengths(self, move: ConeMove) -> tuple[float, float]:
         """Largest steps that keep X and Z semidefinite."""
         root = np.sqrt(self._scaled)
-        out = []
-        for change in (move.scaled_x, move.scaled_z):
-            smallest = float(np.linalg.eigvalsh(0.5 * (change + change.T) / (root[:, None] * root))[0])
-            out.append(min(FAR, -1.0 / smallest) if smallest < 0 else FAR)
-        return out[0], out[1]
+        relative = [0.5 * (change + change.T) / (root[:, None] * root) for change in (move.scaled_x, move.scaled_z)]
+        primal, dual = (longest(np.ones(len(root)), np.linalg.eigvalsh(change)) for change in relative)
+        return primal, dual
 
 
 class NuclearTerm(_Semidefinite):
@@ -108,7 +105,7 @@ class NuclearTerm(_Semidefinite):
         size = int(np.prod(setting.reduced.shape))
         self._few = len(rows) + len(self._ties.basis) <= max(self._limit, size)
         if self._few:
-            self._delta, self._queries = setting.reduced.delta[rows, columns], setting.reduced.queries[rows]
+            self._delta, self._queries = setting.reduced.gathered(rows, columns)
         else:
             self._normal = NormalMatrix(setting.reduced)
 
@@ -287,20 +284,13 @@ class TiedNormal(Ties):
             x, tie = on_ties(np.append(R.ravel(), a), 0.0)
             return self.project(x[:size].reshape(p, r)), float(x[size]), tie
 
-        def solve(R: np.ndarray, a: float) -> tuple[np.ndarray, float, np.ndarray]:
-            W, t, tie = once(R, a)
-            best = np.inf
-            for _ in range(REFINEMENTS):
+        def solve(R: np.ndarray, a: float) -> tuple[Any, ...]:
+            def lack(W: np.ndarray, t: float, tie: np.ndarray) -> tuple[np.ndarray, float]:
                 curved = P @ _completed(W, t) @ P
                 adjoint = self._reduced.adjoint(theta * self._reduced.apply(W)) - self.adjoint(tie)
-                residual, left_t = R - 2.0 * curved[:p, p:] - adjoint, a - float(np.trace(curved))
-                error = float(np.abs(residual).max()) + abs(left_t)
-                if not error < 0.5 * best:
-                    break
-                best = error
-                more, more_t, more_tie = once(residual, left_t)
-                W, t, tie = W + more, t + more_t, tie + more_tie
-            return W, t, tie
+                return R - 2.0 * curved[:p, p:] - adjoint, a - float(np.trace(curved))
+
+            return refined(once, lack, (R, a))
 
         return solve
 

@@ -219,23 +219,7 @@ def eliminate(system, rhs):
 @kernel(fastmath=FAST)
 def in_basis(basis, matrix):
     """Rows of ``basis`` times the shorter side of ``matrix``: (s, q) with s = min(p, r), q = max(p, r)."""
-    p, r = matrix.shape
-    if p < r:
-        rows = np.zeros((p, r))
-        for i in range(p):
-            for a in range(p):
-                factor = basis[i, a]
-                for c in range(r):
-                    rows[i, c] += factor * matrix[a, c]
-        return rows
-    rows = np.empty((r, p))
-    for i in range(r):
-        for a in range(p):
-            value = 0.0
-            for c in range(r):
-                value += basis[i, c] * matrix[a, c]
-            rows[i, a] = value
-    return rows
+    return combined(basis, matrix) if matrix.shape[0] < matrix.shape[1] else products(basis, matrix)
 
 
 @kernel(fastmath=FAST)

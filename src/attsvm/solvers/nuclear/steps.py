@@ -23,9 +23,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attsvm.core.gap import relative_gap
 from attsvm.core.kernels import FAST, interpreted, kernel
 from attsvm.core.reduction import Reduced
-from attsvm.solvers.nuclear.matrices import FEW, in_basis, products, rotate, singular_values
+from attsvm.solvers.nuclear.matrices import FEW, in_basis, outer, products, rotate, singular_values
 
 RELAXATION = 1.9
 LOOK = 10  # steps between looks at the gap
@@ -41,6 +42,8 @@ TURN = 1e-9
 # Rows of what :func:`begin` returns.
 CURRENT, SUM, RESTART, BEST = range(4)
 NORM, WEIGHT, ERROR, SINCE, STEPS, GAP = range(6)
+
+_gap_of = kernel(inner=True, fastmath=FAST)(relative_gap)
 
 
 class Constraints(NamedTuple):
@@ -120,10 +123,7 @@ def margins_of(constraints, W, out):
     """Margin delta_k . W z of every constraint."""
     n, r = constraints.queries.shape
     p = len(W)
-    if n * p * r > FEW_PRODUCTS:
-        projected = np.dot(constraints.queries, W.T)
-    else:
-        projected = products(constraints.queries, W)
+    projected = np.dot(constraints.queries, W.T) if n * p * r > FEW_PRODUCTS else products(constraints.queries, W)
     for k in range(len(constraints.of)):
         i = constraints.of[k]
         value = 0.0
@@ -145,19 +145,12 @@ def apply_adjoint(constraints, dual, out):
                 sums[i, a] += dual[k] * constraints.delta[k, a]
     if n * p * r > FEW_PRODUCTS:
         np.dot(sums.T, constraints.queries, out)
-        return
-    for a in range(p):
-        for c in range(r):
-            out[a, c] = 0.0
-    for i in range(n):
-        for a in range(p):
-            factor = sums[i, a]
-            for c in range(r):
-                out[a, c] += factor * constraints.queries[i, c]
+    else:
+        copy(outer(sums, constraints.queries).reshape(p * r), out.reshape(p * r))
 
 
 @kernel(inner=True, fastmath=FAST)
-def distance(one, other):
+def _distance(one, other):
     """Length of the difference of two vectors."""
     value = 0.0
     for k in range(len(one)):
@@ -166,20 +159,20 @@ def distance(one, other):
 
 
 @kernel(inner=True, fastmath=FAST)
-def norm_of(constraints, start, steps):
+def _norm_of(constraints, start):
     """Power iteration on A^T A from W (p, r): the norm of A, from below."""
     W = start.copy()
     flat = W.reshape(W.size)
     zero = np.zeros(W.size)
     margins = np.empty(len(constraints.of))
     value = np.inf
-    for _ in range(steps):
-        length = distance(flat, zero)
+    for _ in range(POWER_STEPS):
+        length = _distance(flat, zero)
         for k in range(len(flat)):
             flat[k] /= length
         margins_of(constraints, W, margins)
         apply_adjoint(constraints, margins, W)
-        before, value = value, distance(flat, zero)
+        before, value = value, _distance(flat, zero)
         if abs(value - before) <= GAIN * value:
             break
     return np.sqrt(value)
@@ -264,7 +257,7 @@ def _value(constraints, pair, basis):
     apply_adjoint(constraints, dual, adjoint)
     for value in _spectrum(adjoint, basis):
         spectral = max(spectral, value)
-    gap = nuclear / smallest * spectral / total - 1.0 if smallest > 0 and total > 0 else np.inf
+    gap = _gap_of(total / spectral, nuclear / smallest) if smallest > 0 and spectral > 0 else np.inf
     apart = (nuclear - total) / (1.0 + nuclear + abs(total))
     return gap, np.sqrt(short / count + max(0.0, spectral - 1.0) ** 2 + apart**2)
 
@@ -279,7 +272,7 @@ def begin(constraints, W, dual, weight):
     copy(pairs[CURRENT], pairs[RESTART])
     copy(pairs[CURRENT], pairs[BEST])
     basis = np.eye(min(W.shape[0], W.shape[1]))
-    norm = SAFETY * norm_of(constraints, W, POWER_STEPS)
+    norm = SAFETY * _norm_of(constraints, W)
     gap, error = _value(constraints, pairs[CURRENT], basis)
     state = np.zeros(6)
     state[NORM], state[WEIGHT], state[ERROR], state[GAP] = norm, weight, error, gap
@@ -332,7 +325,7 @@ def advance(constraints, memory, target, limit):
         else:
             copy(following, best)
         if error < FALL * state[ERROR] or state[SINCE] > LONG * state[STEPS]:
-            far_W, far_dual = distance(best[:size], restart[:size]), distance(best[size:], restart[size:])
+            far_W, far_dual = _distance(best[:size], restart[:size]), _distance(best[size:], restart[size:])
             if far_W > 0.0 and far_dual > 0.0:
                 weight = np.sqrt(weight * far_dual / far_W)
             copy(best, current)

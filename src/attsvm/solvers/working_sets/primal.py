@@ -117,12 +117,3 @@ def _loss(terms: Terms, shortfall: float, square: float) -> float:
     if terms.shift > 0:
         return square / (2.0 * terms.shift)
     return 0.0 if terms.hard else terms.upper * shortfall
-
-
-def relative_gap(low: float, high: float, residual: float) -> float:
-    """Relative gap of two bounds; infinite where they prove nothing."""
-    if not np.isfinite(high) or residual > TIE_TOLERANCE:
-        return math.inf
-    if high == 0.0:
-        return 0.0
-    return max(high / low - 1.0, 0.0) if low > 0 else math.inf

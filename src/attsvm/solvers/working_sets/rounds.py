@@ -25,6 +25,7 @@ import numpy as np
 
 from attsvm.core.norms import frobenius
 from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import proven_gap
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.multipliers import proximal_step
@@ -32,7 +33,7 @@ from attsvm.solvers.working_sets.collection import Collection
 from attsvm.solvers.working_sets.constraints import Anchor, Constraints, added
 from attsvm.solvers.working_sets.dual import Dual
 from attsvm.solvers.working_sets.pricing import DISTANCES, Answer, Request, direction
-from attsvm.solvers.working_sets.primal import Primal, relative_gap
+from attsvm.solvers.working_sets.primal import Primal
 from attsvm.solvers.working_sets.restriction import Restriction, balanced, without
 from attsvm.solvers.working_sets.state import Round, State
 
@@ -385,7 +386,7 @@ class Shards(Collection):
         dual, primal = self.dual, self.primal
         if dual is None or primal is None or primal.objective == np.inf:
             return
-        wide = relative_gap(dual.lower_bound, primal.upper_bound, primal.tie_residual) > tol
+        wide = proven_gap(dual.lower_bound, primal.upper_bound, primal.tie_residual) > tol
         restriction = Restriction.of(dual.table, self.norm, self.regularisation)
         if dual.settled is not None or wide:
             self.dual = self.bounded(restriction, dual.values, dual.anchor, self.empty, primal.tie_residual)

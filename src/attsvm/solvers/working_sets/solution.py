@@ -11,11 +11,11 @@ from attsvm.core.status import Status
 from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, counted
 from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.certified import proven_gap
 from attsvm.proofs.proof import Proof
 from attsvm.solvers.common.regularisation import Regularisation
 from attsvm.solvers.working_sets.constraints import Anchor
 from attsvm.solvers.working_sets.pool import pool_of
-from attsvm.solvers.working_sets.primal import relative_gap
 from attsvm.solvers.working_sets.state import Round
 from attsvm.solvers.working_sets.verification import recheck_shards
 
@@ -113,7 +113,7 @@ class ShardedSolution(Summarised):
     @property
     def gap(self) -> float:
         """Certified relative gap between the bounds."""
-        return relative_gap(self.lower_bound, self.upper_bound, self.tie_residual)
+        return proven_gap(self.lower_bound, self.upper_bound, self.tie_residual)
 
     def verify(self, *, scheduler: str | None = None, workers: int | None = None) -> Proof:
         """Check the claim again in a pass over all shards: status, objective, bounds, gap and :attr:`tol`.

@@ -11,14 +11,13 @@ from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
 from attsvm.data.shards import ShardArrays, ShardedProblem
-from attsvm.proofs.certified import LENIENT
+from attsvm.proofs.certified import LENIENT, proven_gap
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.regularisation import Regularisation
 from attsvm.solvers.in_memory import Outcome
 from attsvm.solvers.working_sets.checkpoint import mark_of, read_checkpoint, write_checkpoint
 from attsvm.solvers.working_sets.pool import Here, Pool
 from attsvm.solvers.working_sets.pricing import unlisted
-from attsvm.solvers.working_sets.primal import relative_gap
 from attsvm.solvers.working_sets.rounds import Method, Shards
 from attsvm.solvers.working_sets.solution import ShardedSolution, Supports
 from attsvm.solvers.working_sets.state import State
@@ -144,7 +143,7 @@ def _answer(problem: ShardedProblem, shards: Shards, tol: float) -> ShardedSolut
     residual = 0.0 if primal is None else primal.tie_residual
     if shards.certificate is not None:
         status, high, low = Status.INFEASIBLE, np.inf, np.inf
-    elif relative_gap(low, high, residual) <= tol:
+    elif proven_gap(low, high, residual) <= tol:
         status = Status.OPTIMAL
     else:
         status = control.stopped or Status.UNDECIDED

@@ -9,14 +9,14 @@ import numpy as np
 
 from attsvm.core.rounding import gamma
 from attsvm.core.status import Status
-from attsvm.proofs.certified import LENIENT
+from attsvm.proofs.certified import LENIENT, proven_gap
 from attsvm.proofs.claim import AGREEMENT
 from attsvm.proofs.proof import Proof, unproven
 from attsvm.proofs.recheck import METHOD
 from attsvm.solvers.working_sets.collection import Collection
 from attsvm.solvers.working_sets.pool import Pool
 from attsvm.solvers.working_sets.pricing import Request
-from attsvm.solvers.working_sets.primal import Primal, relative_gap
+from attsvm.solvers.working_sets.primal import Primal
 from attsvm.solvers.working_sets.restriction import Restriction
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _fault(solution: ShardedSolution, primal: Primal, low: float) -> str | None:
         said = f"[{solution.lower_bound:.17g}, {solution.upper_bound:.17g}]"
         return f"{said} is said where [{low:.17g}, {high:.17g}] is proven."
     promise = solution.tol if solution.status is Status.OPTIMAL else math.inf
-    gap = relative_gap(low, high, primal.tie_residual)
+    gap = proven_gap(low, high, primal.tie_residual)
     if not max(gap, solution.gap) <= promise + agreement:
         return f"the gap is {max(gap, solution.gap):.3g} where an optimum promises {promise:.3g}."
     return None
