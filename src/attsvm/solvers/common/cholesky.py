@@ -99,18 +99,14 @@ def refined(
         Maps the parts of a solution to those of its residual.
     rhs : tuple
     enough : float
-        Residual, in parts of the right-hand side, that needs no refinement.
+        Largest entry of a residual that needs no refinement.
     """
     solution, best = solve(*rhs), np.inf
     for _ in range(REFINEMENTS):
         residual = lack(*solution)
-        error = _largest(residual)
-        if not error < 0.5 * best or error <= enough * _largest(rhs):
+        error = max(float(np.abs(part).max()) for part in residual)
+        if not error < 0.5 * best or error <= enough:
             break
         best = error
         solution = tuple(one + more for one, more in zip(solution, solve(*residual), strict=True))
     return solution
-
-
-def _largest(parts: tuple[Any, ...]) -> float:
-    return max(float(np.abs(part).max()) for part in parts)

@@ -12,6 +12,7 @@ Cholesky's rounding error does not depend on the scaling of rows and columns, so
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
 
@@ -21,9 +22,11 @@ from scipy.linalg import LinAlgError
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common import cholesky as equilibrated
-from attsvm.solvers.common.ties import Solver, Ties
+from attsvm.solvers.common.ties import Ties
 from attsvm.solvers.schedule import FEWER_ROWS, ROW_ENTRIES
 
+# Maps r (p, r) and g (n, T), zero by default, to x (p, r), nu (k,) and Theta (g - A(x)), (n, T).
+Step = Callable[..., tuple[np.ndarray, ...]]
 EXACT = 1e-12  # residual, in parts of the right-hand side, that needs no refinement
 
 
@@ -52,8 +55,8 @@ class DiagonalNormal(Ties):
         if not self.few:
             self._normal = NormalMatrix(reduced)
 
-    def factor(self, h: np.ndarray | float, theta: np.ndarray, bent: np.ndarray | None = None) -> Solver:
-        """Factor for h > 0, (p, r) or a number, and theta (n, T) >= 0; the result maps r (p, r) to x (p, r), nu (k,).
+    def factor(self, h: np.ndarray | float, theta: np.ndarray, bent: np.ndarray | None = None) -> Step:
+        """Factor for h > 0, (p, r) or a number, and theta (n, T) >= 0.
 
         The rank-one matrix bent bent^T, where given, is taken off diag(h) (Sherman and Morrison).
 
@@ -65,23 +68,29 @@ class DiagonalNormal(Ties):
         once = self._factor_rows(h, theta) if self.few else self._factor_entries(h, theta)
         if bent is not None:
             once = _less_rank_one(once, bent)
-        reduced = self._reduced
 
-        def solve(r: np.ndarray) -> tuple[np.ndarray, ...]:
-            def lack(x: np.ndarray, tie: np.ndarray) -> tuple[np.ndarray]:
-                residual = r - h * x - reduced.adjoint(theta * reduced.apply(x)) + self.adjoint(tie)
+        def solve(r: np.ndarray, g: np.ndarray | float = 0.0) -> tuple[np.ndarray, ...]:
+            def lack(x: np.ndarray, tie: np.ndarray, dual: np.ndarray) -> tuple[np.ndarray]:
+                residual = r - h * x + self._reduced.adjoint(dual) + self.adjoint(tie)
                 return (residual if bent is None else residual + bent * float((bent * x).sum()),)
 
-            return equilibrated.refined(once, lack, (r,), EXACT)
+            whole = r + self._reduced.adjoint(theta * g)
+            return equilibrated.refined(once, lack, (r, g), EXACT * float(np.abs(whole).max()))
 
         return solve
 
-    def _factor_entries(self, h: np.ndarray | float, theta: np.ndarray) -> Solver:
-        matrix = self._normal.form(theta)
+    def _factor_entries(self, h: np.ndarray | float, theta: np.ndarray) -> Step:
+        reduced, matrix = self._reduced, self._normal.form(theta)
         matrix[np.diag_indices(len(matrix))] += np.ravel(h)
-        return self.eliminate(equilibrated.factor(matrix))
+        inverse = self.eliminate(equilibrated.factor(matrix))
 
-    def _factor_rows(self, h: np.ndarray | float, theta: np.ndarray) -> Solver:
+        def solve(r: np.ndarray, g: np.ndarray | float = 0.0) -> tuple[np.ndarray, ...]:
+            x, tie = inverse(r if isinstance(g, float) else r + reduced.adjoint(theta * g))
+            return x, tie, theta * (g - reduced.apply(x))
+
+        return solve
+
+    def _factor_rows(self, h: np.ndarray | float, theta: np.ndarray) -> Step:
         reduced, where, basis = self._reduced, self._rows, self.basis
         count = len(where[0])
         compliance = 1.0 / h
@@ -95,13 +104,14 @@ class DiagonalNormal(Ties):
         matrix[count:, count:] = image @ basis.T
         inverse = equilibrated.factor(matrix)
 
-        def solve(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def solve(r: np.ndarray, g: np.ndarray | float = 0.0) -> tuple[np.ndarray, ...]:
             image = compliance * r
-            multipliers = inverse(np.append(reduced.apply(image)[where], basis @ image.ravel()))
+            lacking = (g - reduced.apply(image))[where]
+            multipliers = inverse(np.append(lacking, -(basis @ image.ravel())))
             dual = np.zeros(theta.shape)
-            dual[where] = multipliers[:count]
-            x = compliance * (r - reduced.adjoint(dual) - self.adjoint(multipliers[count:]))
-            return self.project(x), -multipliers[count:]
+            dual[where], tie = multipliers[:count], multipliers[count:]
+            x = compliance * (r + reduced.adjoint(dual) + self.adjoint(tie))
+            return self.project(x), tie, dual
 
         return solve
 
@@ -122,16 +132,16 @@ class DiagonalNormal(Ties):
         return gram
 
 
-def _less_rank_one(inverse: Solver, bent: np.ndarray) -> Solver:
+def _less_rank_one(inverse: Step, bent: np.ndarray) -> Step:
     """Solve with the matrix of another solver less bent bent^T, bent (p, r)."""
-    along, along_tie = inverse(bent)
-    pivot = 1.0 - float((bent * along).sum())
+    along = inverse(bent)
+    pivot = 1.0 - float((bent * along[0]).sum())
     if not pivot > 0.0:
         raise LinAlgError("the matrix is not positive definite to rounding")
 
-    def solve(r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        x, tie = inverse(r)
-        weight = float((bent * x).sum()) / pivot
-        return x + weight * along, tie + weight * along_tie
+    def solve(r: np.ndarray, g: np.ndarray | float = 0.0) -> tuple[np.ndarray, ...]:
+        step = inverse(r, g)
+        weight = float((bent * step[0]).sum()) / pivot
+        return tuple(one + weight * more for one, more in zip(step, along, strict=True))
 
     return solve

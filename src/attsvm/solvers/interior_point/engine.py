@@ -23,6 +23,7 @@ from scipy.linalg import LinAlgError
 
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.common.ties import Ties
 
 MAX_STEPS = 120
 STEP_BACK = 0.97
@@ -51,26 +52,29 @@ class Term(ABC):
         Whether the primal and the dual step must have one length.
     degree : int
         Number of its complementarity products.
+    least : float
+        The smallest mu worth aiming at.
     """
 
     V: Any
     tie: np.ndarray
     joint = False
     degree = 0
+    least = 0.0
 
     @abstractmethod
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V (p, r), on the ties, with products of the size of mu."""
 
     @abstractmethod
-    def factor(self, theta: np.ndarray) -> None:
-        """Prepare the Newton system for Theta (n, T)."""
+    def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
+        """Prepare the Newton system for Theta (n, T); ``adjoint`` is A^T lam, (p, r)."""
 
     @abstractmethod
-    def direction(self, centre: float, before: Any, g: np.ndarray, adjoint: np.ndarray) -> Any:
-        """Direction with fields V, tie and dual (n, T), None for Theta (g - A(V)).
+    def direction(self, centre: float, before: Any, g: np.ndarray) -> Any:
+        """Direction with fields V, tie and dual (n, T), Theta (g - A(V)).
 
-        ``before`` is the predictor's direction (None for the predictor itself); ``adjoint`` is A^T lam, (p, r).
+        ``before`` is the predictor's direction (None for the predictor itself).
         """
 
     def complementarity(self) -> float:
@@ -153,6 +157,18 @@ class SoftInteriorPoint:
             np.where(inner, other, 1.0),
         )
 
+    def adopt(self, dual: np.ndarray, ties: Ties, centre: float) -> None:
+        """Begin with multipliers (n, T) of a similar problem, ``centre`` away from zero, in parts of them.
+
+        None of those that are lifted may dominate the pull A^T lam.
+        """
+        x, inner = self.point, self._inner
+        count = int(inner.sum())
+        mu = centre * float((self.terms.cost * dual)[inner].sum()) / count
+        floor = np.minimum(mu / x.slack, 0.1 / (count * np.where(inner, self.reduced.lengths, 1.0)))
+        x.dual = np.where(inner, np.maximum(dual, floor), 0.0)
+        self.term.tie = ties.from_multipliers(dual)
+
     def extend(self, setting: Setting) -> None:
         """Let rejected tokens of a larger working set join, on the central path of the present complementarity."""
         entering = setting.terms.rejected & ~self._inner
@@ -186,8 +202,7 @@ class SoftInteriorPoint:
         weight = np.where(inner, x.dual, 1.0)
         soft = x.loss / x.other if self._hinge else terms.shift
         theta = np.where(inner, 1.0 / (x.slack / weight + soft), 0.0)
-        term.factor(theta)
-        adjoint = self.reduced.adjoint(x.dual)
+        term.factor(theta, self.reduced.adjoint(x.dual))
 
         def direction(centre: float, before: tuple[Slacks, Any] | None) -> tuple[Slacks, Any]:
             curvature = np.zeros(inner.shape) if before is None else before[0].slack * before[0].dual
@@ -198,10 +213,8 @@ class SoftInteriorPoint:
                 target_loss = centre - x.loss * x.other - loss_curvature
                 g = g - (target_loss - x.loss * dual_residual) / x.other
             g = np.where(inner, g, 0.0)
-            norm_move = term.direction(centre, None if before is None else before[1], g, adjoint)
+            norm_move = term.direction(centre, None if before is None else before[1], g)
             dual = norm_move.dual
-            if dual is None:
-                dual = theta * (g - self.reduced.apply(norm_move.V))
             slack = np.where(inner, (target - x.slack * dual) / weight, 0.0)
             if not self._hinge:
                 return Slacks(slack, dual, np.zeros(inner.shape), np.zeros(inner.shape)), norm_move
@@ -233,7 +246,7 @@ class SoftInteriorPoint:
         primal, dual = self._lengths(*affine)
         after = term.after(affine[1], primal, dual) + self._complementarity(after_step(x, affine[0], primal, dual))
         ratio = min(1.0, max(after / max(count, 1) / mu, 0.0)) if mu > 0 else 0.0
-        move = direction(mu * ratio**3, affine)
+        move = direction(max(mu * ratio**3, term.least), affine)
         if not (np.isfinite(move[0].dual).all() and np.isfinite(move[1].V).all()):
             return False
         primal, dual = self._lengths(*move)

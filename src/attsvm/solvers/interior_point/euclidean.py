@@ -28,24 +28,21 @@ class EuclideanTerm(Term):
     joint = True
 
     def __init__(self, setting: Setting) -> None:
-        self._reduced, self._ties = setting.reduced, setting.ties
+        self._ties = setting.ties
         self._system = DiagonalNormal(setting.reduced, fewer=1.0, least=0)
 
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V; the multipliers follow."""
         self.V, self.tie = V, np.zeros(len(self._ties.basis))
 
-    def factor(self, theta: np.ndarray) -> None:
+    def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
         """Factor I + A^T Theta A."""
-        self._theta = theta
         self._solve = self._system.factor(1.0, theta)
+        self._lack = adjoint + self._ties.adjoint(self.tie) - self.V
 
-    def direction(self, centre: float, before: Move | None, g: np.ndarray, adjoint: np.ndarray) -> Move:
+    def direction(self, centre: float, before: Move | None, g: np.ndarray) -> Move:
         """Solve for the direction; the term is quadratic, so predictor and corrector differ only in g."""
-        rhs = self._reduced.adjoint(self._theta * g) + adjoint - self.V
-        if len(self.tie):
-            rhs += self._ties.adjoint(self.tie)
-        return Move(*self._solve(rhs))
+        return Move(*self._solve(self._lack, g))
 
     def advance(self, move: Move, primal: float, dual: float) -> None:
         """Take the step."""

@@ -3,7 +3,7 @@ r"""Every norm but Frobenius, hard and soft margins, with and without a prior: w
 The Frobenius solution decides feasibility, which no norm changes, and opens the run. The interior point starts there,
 and again, further from all bounds, should rounding end it early; then the path of smoothed norms, whose Newton systems
 are another set of equations, has a try. A hard margin in l_p, 1 < p < inf, is first tried by a barrier on the smooth
-side of the duality (:mod:`attsvm.solvers.interior_point.hard_power`), twice as fast as the path of
+side of the duality (:mod:`attsvm.solvers.interior_point.power`), twice as fast as the path of
 :mod:`attsvm.solvers.interior_point.smoothing_path` where it arrives. That path serves soft margins in l_p and the norms
 that have no interior point of their own; a second run follows it closely. Newton on the face of the nuclear norm
 (:mod:`attsvm.solvers.nuclear.face_newton`) finishes what the interior point began.
@@ -25,7 +25,7 @@ from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.alignment import aligned_multipliers, vertex
 from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, SoftInteriorPoint, Term, run
-from attsvm.solvers.interior_point.hard_power import solve_power
+from attsvm.solvers.interior_point.power import solve_power
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath, resume
 from attsvm.solvers.interior_point.terms import LinearTerm

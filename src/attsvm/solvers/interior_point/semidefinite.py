@@ -130,13 +130,13 @@ class NuclearTerm(_Semidefinite):
         p, r = self._ties.shape
         return 0.5 * np.block([[np.eye(p), -pull], [-pull.T, np.eye(r)]])
 
-    def factor(self, theta: np.ndarray) -> None:
+    def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
         """Factor one of the systems of the class's derivation."""
         self._scale()
         p = self._ties.shape[0]
         G = self._T @ self._T.T
         self._G11, self._G12, self._G22 = G[:p, :p], G[:p, p:], G[p:, p:]
-        self._theta = theta
+        self._theta, self._lack = theta, adjoint + self._ties.adjoint(self.tie) - self.pull
         if self._few:
             self._factor_multipliers()
         else:
@@ -173,14 +173,13 @@ class NuclearTerm(_Semidefinite):
         matrix[np.diag_indices(size)] += 1.0
         self._on_ties = eliminated(factor(0.5 * (matrix + matrix.T)), self._ties.basis @ self._lower)
 
-    def direction(self, centre: float, before: ConeMove | None, g: np.ndarray, adjoint: np.ndarray) -> ConeMove:
+    def direction(self, centre: float, before: ConeMove | None, g: np.ndarray) -> ConeMove:
         """Solve for the direction."""
         p, r = self._ties.shape
         reduced, theta, basis = self._setting.reduced, self._theta, self._ties.basis
         target = self._target(centre, before)
         F = (self._T @ target @ self._T.T)[:p, p:]
-        lack = adjoint + self._ties.adjoint(self.tie) - self.pull
-        dual = None
+        lack = self._lack
         if self._few:
             F = F + self._kernel(lack)
         untied = -(basis @ (self.V + self._setting.prior + F).ravel())
@@ -194,14 +193,15 @@ class NuclearTerm(_Semidefinite):
             push = reduced.adjoint(theta * (g - reduced.apply(F))) + lack
             w, tie = self._on_ties(self._lower.T @ push.ravel(), untied)
             V = F + (self._lower @ w).reshape(p, r)
-            pull = lack + reduced.adjoint(theta * (g - reduced.apply(V))) + self._ties.adjoint(tie)
+            dual = theta * (g - reduced.apply(V))
+            pull = lack + reduced.adjoint(dual) + self._ties.adjoint(tie)
         change = np.zeros((p + r, p + r))
         change[:p, p:], change[p:, :p] = -0.5 * pull, -0.5 * pull.T
         scaled_z = self._T.T @ change @ self._T
         # The margins must follow V exactly; rounding is left to complementarity.
         dX = self._T @ (target - scaled_z) @ self._T.T
         dX[:p, p:], dX[p:, :p] = V, V.T
-        return ConeMove(V, tie, pull, self._inverse @ dX @ self._inverse.T, scaled_z, dual=dual)
+        return ConeMove(V, tie, dual, pull, self._inverse @ dX @ self._inverse.T, scaled_z)
 
     def advance(self, move: ConeMove, primal: float, dual: float) -> None:
         """Take the step."""
@@ -227,23 +227,24 @@ class SpectralTerm(_Semidefinite):
         self.X = _completed(V, self.t)
         self.Z = np.eye(self.degree) / self.degree
 
-    def factor(self, theta: np.ndarray) -> None:
+    def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
         """Factor the bordered system in V and t."""
-        self._theta = theta
+        self._theta, self._pull = theta, adjoint + self._system.adjoint(self.tie)
         self._scale()
         self._solve = self._system.factor(self._inverse.T @ self._inverse, theta)
 
-    def direction(self, centre: float, before: ConeMove | None, g: np.ndarray, adjoint: np.ndarray) -> ConeMove:
+    def direction(self, centre: float, before: ConeMove | None, g: np.ndarray) -> ConeMove:
         """Solve for the direction."""
         p = len(self.V)
         target = self._target(centre, before)
         goal = self._inverse.T @ target @ self._inverse
-        lack = 2.0 * self.Z[:p, p:] + adjoint + self._system.adjoint(self.tie)
+        lack = 2.0 * self.Z[:p, p:] + self._pull
         lack_t = 1.0 - float(np.trace(self.Z))
-        push = self._setting.reduced.adjoint(self._theta * g)
+        reduced = self._setting.reduced
+        push = reduced.adjoint(self._theta * g)
         V, t, tie = self._solve(lack + 2.0 * goal[:p, p:] + push, float(np.trace(goal)) - lack_t)
         scaled_x = self._inverse @ _completed(V, t) @ self._inverse.T
-        return ConeMove(V, tie, t, scaled_x, target - scaled_x)
+        return ConeMove(V, tie, self._theta * (g - reduced.apply(V)), t, scaled_x, target - scaled_x)
 
     def advance(self, move: ConeMove, primal: float, dual: float) -> None:
         """Take the step."""

@@ -11,7 +11,7 @@ with H a diagonal (sum of absolute entries and largest entry, as linear programs
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,11 +23,11 @@ from attsvm.solvers.schedule import FEWER_ROWS_LINEAR
 
 @dataclass
 class Move:
-    """A direction of V (p, r) and of the ties' multipliers (k,); multipliers (n, T) where they came first."""
+    """A direction of V (p, r) and of the ties' multipliers (k,); multipliers (n, T)."""
 
     V: np.ndarray
     tie: np.ndarray
-    dual: np.ndarray | None = field(default=None, kw_only=True)
+    dual: np.ndarray
 
 
 @dataclass
@@ -60,16 +60,16 @@ class LinearTerm(Term):
         """Sum of both sides' products."""
         return float((self.upper * self.above + self.lower * self.below).sum())
 
-    def factor(self, theta: np.ndarray) -> None:
+    def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
         """Factor diag(h) + A^T Theta A."""
-        self._theta = theta
+        self._lack = adjoint + self._system.adjoint(self.tie) - (self.upper - self.lower)
         self._P, self._Q = self.upper / self.above, self.lower / self.below
         total = self._P + self._Q
         self._solve = self._system.factor(total if self._shared else 4.0 * self._P * self._Q / total, theta)
         if self._shared:
             self._follow = self._solve(self._P - self._Q)
 
-    def direction(self, centre: float, before: BoundMove | None, g: np.ndarray, adjoint: np.ndarray) -> BoundMove:
+    def direction(self, centre: float, before: BoundMove | None, g: np.ndarray) -> BoundMove:
         """Solve for the direction."""
         P, Q = self._P, self._Q
         total, border = P + Q, P - Q
@@ -77,21 +77,20 @@ class LinearTerm(Term):
         curvature_down = 0.0 if before is None else before.lower * before.below
         push_up = (centre - curvature_up) / self.above - self.upper
         push_down = (centre - curvature_down) / self.below - self.lower
-        lack = adjoint + self._system.adjoint(self.tie) - (self.upper - self.lower)
-        rhs = lack - (push_up - push_down) + self._setting.reduced.adjoint(self._theta * g)
+        rhs = self._lack - (push_up - push_down)
         pushes, sides = push_up + push_down, self.upper + self.lower
         if self._shared:
-            V, tie = self._solve(rhs)
-            along, along_tie = self._follow
+            V, tie, dual = self._solve(rhs, g)
+            along, along_tie, along_dual = self._follow
             # What the common bound costs once V follows it: positive, but the difference of near equals.
             pivot = max(float((total - border * along).sum()), 1e-300)
             t = (float((pushes + sides).sum()) - 1.0 + float((border * V).sum())) / pivot
-            V, tie = V + t * along, tie + t * along_tie
+            V, tie, dual = V + t * along, tie + t * along_tie, dual + t * along_dual
         else:
             excess = pushes + sides - 1.0
-            V, tie = self._solve(rhs + border * excess / total)
+            V, tie, dual = self._solve(rhs + border * excess / total, g)
             t = (excess + border * V) / total
-        return BoundMove(V, tie, t - V, t + V, push_up - P * (t - V), push_down - Q * (t + V))
+        return BoundMove(V, tie, dual, t - V, t + V, push_up - P * (t - V), push_down - Q * (t + V))
 
     def after(self, move: BoundMove, primal: float, dual: float) -> float:
         """Sum of the products after a step."""

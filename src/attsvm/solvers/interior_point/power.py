@@ -1,0 +1,169 @@
+r"""Entrywise l_p norms, 1 < p < inf, hard margins: the engine's steps on the smooth side of the duality.
+
+Minimise :math:`\tfrac{1}{p}\sum|V_k|^p` subject to :math:`A(V) \ge 1`. At the optimum :math:`V = \varphi_q(M)` with
+:math:`M = A^\top\lambda + B^\top\nu`, :math:`\varphi_q(M) = \mathrm{sign}(M)|M|^{q-1}` and 1/p + 1/q = 1. Of the two
+potentials one is twice differentiable: for p > 2 the primal one, whose Newton step has :math:`h = (p-1)|V|^{p-2}` in
+
+.. math:: h\,dV - A^\top d\lambda - B^\top d\nu = \mathrm{rhs},
+
+for p < 2 the dual one, whose step is the same with :math:`h = 1/((q-1)|M|^{q-2})` once V is the unknown. By
+Young's inequality :math:`\tfrac1p\sum|V_k|^p + \tfrac1q\sum|M_k|^q - \langle V, M\rangle \ge 0`. This is a part of the
+duality gap like the products of slacks and multipliers, and is counted with them: the barrier falls only as fast as
+Newton's method converges. Exponents far from 2 are reached through intermediate ones, each started from its neighbour's
+answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attsvm.core.norms import entrywise, entrywise_norm
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.diagonal_normal import DiagonalNormal
+from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.interior_point.alignment import Active
+from attsvm.solvers.interior_point.engine import WHOLE, SoftInteriorPoint, Term, run
+from attsvm.solvers.interior_point.terms import Move
+
+# Curvature of entries near zero, in parts of the largest entry's.
+FLOOR = 1e-13
+# The larger of p and q grows by at most this factor between neighbours.
+GROWTH = 4.0
+NEIGHBOUR_GAP = 1e-2
+# The first mu, in parts of the objective a token, and the last worth aiming at, in parts of the gap asked for.
+FIRST, LAST = 0.05, 0.01
+INSIDE = 0.1  # over p: strictly feasible, and p-th powers still of size one
+SHORTEST = 1e-6  # step that is tried last
+# What is left of the gap, in parts of that asked for, where V knows the multipliers better than they do themselves.
+NEAR = 0.1
+
+
+@dataclass
+class PowerMove(Move):
+    """The same with what the multipliers pull, (p, r)."""
+
+    pull: np.ndarray
+
+
+class PowerTerm(Term):
+    """The p-th power of an l_p norm; the setting is in units in which the norm of the solution is near one."""
+
+    def __init__(self, setting: Setting, system: DiagonalNormal, least: float) -> None:
+        norm = setting.terms.norm
+        assert norm.power is not None
+        self.p, self.q = norm.power, norm.power / (norm.power - 1.0)
+        self._reduced, self._system, self.least = setting.reduced, system, least
+
+    def start(self, V: np.ndarray, mu: float) -> None:
+        """Begin at V without multipliers."""
+        self.V, self.tie = V, np.zeros(len(self._system.basis))
+        self._set_pull(np.zeros_like(V))
+
+    def _set_pull(self, pull: np.ndarray) -> None:
+        self._pull, self._distance = pull, self._apart(self.V, pull)
+
+    def _apart(self, V: np.ndarray, pull: np.ndarray) -> float:
+        return float((np.abs(V) ** self.p / self.p + np.abs(pull) ** self.q / self.q - V * pull).sum())
+
+    def complementarity(self) -> float:
+        """Measure what V and the pull of the multipliers are apart."""
+        return self._distance
+
+    def after(self, move: PowerMove, primal: float, dual: float) -> float:
+        """Measure the same after a step."""
+        return self._apart(self.V + primal * move.V, self._pull + dual * move.pull)
+
+    def lengths(self, move: PowerMove) -> tuple[float, float]:
+        """Largest steps that leave powers of the size that they have at a solution, or less than now."""
+        length, most = WHOLE, max(1.0, self.complementarity())
+        while length > SHORTEST and not self.after(move, length, length) <= most:
+            length *= 0.5
+        return length, length
+
+    def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
+        """Factor diag(h) + A^T Theta A."""
+        self._set_pull(adjoint + self._system.adjoint(self.tie))
+        primal_side = self.p > 2
+        here, there, r = (self.V, self._pull, self.p) if primal_side else (self._pull, self.V, self.q)
+        slope = np.sign(here) * np.abs(here) ** (r - 1)
+        # An entry on its way through zero has no curvature of its own: that of where its counterpart sends it.
+        size = np.maximum(np.abs(here), np.abs(there) ** (1 / (r - 1)))
+        curvature = (r - 1) * np.maximum(size ** (r - 2), FLOOR * float(size.max()) ** (r - 2))
+        if primal_side:
+            h, self._lack = curvature, self._pull - slope
+        else:
+            h = 1.0 / curvature
+            self._lack = h * (slope - self.V)
+        self._solve = self._system.factor(h, theta)
+
+    def direction(self, centre: float, before: PowerMove | None, g: np.ndarray) -> PowerMove:
+        """Solve for the direction."""
+        V, tie, dual = self._solve(self._lack, g)
+        return PowerMove(V, tie, dual, self._reduced.adjoint(dual) + self._system.adjoint(tie))
+
+    def advance(self, move: PowerMove, primal: float, dual: float) -> None:
+        """Take the step."""
+        self.V, self.tie = self.V + primal * move.V, self.tie + dual * move.tie
+        self._set_pull(self._pull + dual * move.pull)
+
+
+def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Control) -> None:
+    """Solve a hard margin without a prior in an entrywise norm with 1 < p < inf, until progress ends.
+
+    Starts from W (p, r), smallest margin one, and multipliers (n, T) of the Frobenius problem.
+    """
+    reduced, p = setting.reduced, setting.terms.norm.power
+    assert p is not None
+    system = DiagonalNormal(reduced)
+    for power in exponents(p):
+        stage = control if power == p else control.inner(NEIGHBOUR_GAP)
+        part = replace(setting, terms=replace(setting.terms, norm=entrywise_norm(power)))
+        _solve_stage(part, system, power, W, dual, stage)
+        if stage is not control:
+            control.iterations += stage.iterations
+            control.stopped = stage.stopped
+        if control.stopped is not None:
+            return
+        if stage.W is not None and stage.dual is not None:
+            W, dual = stage.W / reduced.min_margin(reduced.apply(stage.W)), stage.dual
+
+
+def exponents(p: float) -> list[float]:
+    """Exponents from the neighbourhood of 2 to p."""
+    far = max(p, p / (p - 1.0)) / 2.0
+    steps = max(1, int(np.ceil(np.log(far) / np.log(GROWTH))))
+    exponents = [2.0 * far ** (k / steps) for k in range(1, steps)]
+    return [e if p > 2 else e / (e - 1.0) for e in exponents] + [p]
+
+
+def _solve_stage(
+    setting: Setting, system: DiagonalNormal, p: float, W: np.ndarray, dual: np.ndarray, stage: Control
+) -> None:
+    """Solve for one exponent, from W (p, r), smallest margin one, and multipliers (n, T) of any scale."""
+    reduced, unit = setting.reduced, entrywise(W, p)
+    own = setting.scaled(unit)
+    term = PowerTerm(own, system, LAST * stage.tol / int(reduced.rejected.sum()))
+    method = SoftInteriorPoint(own, term, (1.0 + INSIDE / p) * W / unit, FIRST)
+    # In these units sum(lam c) = ||A^T lam||_q = 1 at the optimum.
+    method.adopt(dual / max(entrywise(reduced.adjoint(setting.terms.clip(dual)), term.q), 1e-300), system, FIRST)
+
+    def attempt(method: SoftInteriorPoint, last: bool) -> bool:
+        if p < 2 or not (last or method.distance() < NEAR * stage.tol):
+            return False
+        return setting.report(term.V * unit, _corrected(own, method, term), stage, steps=0)
+
+    run(method, setting, stage, attempt, unit)
+
+
+def _corrected(setting: Setting, method: SoftInteriorPoint, term: PowerTerm) -> np.ndarray:
+    """Multipliers (n, T) moved to where they pull like the gradient at V.
+
+    For large p most entries of A^T lam are nearly zero and the dual norm sums their rounding; V knows them better.
+    """
+    active = Active.of(setting, method)
+    rows = setting.reduced.constraint_rows(active.rows, active.columns)
+    gradient = np.sign(term.V) * np.abs(term.V) ** (term.p - 1)
+    active.move(np.vstack([rows, setting.ties.basis]), gradient.ravel())
+    return active.scattered()
