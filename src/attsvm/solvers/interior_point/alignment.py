@@ -21,6 +21,8 @@ from attsvm.solvers.common.ties import Ties
 from attsvm.solvers.interior_point.engine import SoftInteriorPoint
 
 CORRECTIONS = 3
+# Of the objective along a face, in parts of it; and how many ends of faces are visited.
+FLAT, PIVOTS = 1e-12, 10
 
 
 class Active:
@@ -56,6 +58,14 @@ class Active:
         x, upper = method.point, setting.terms.upper
         short = (x.dual > x.slack) & (x.loss > x.other) & setting.terms.rejected & np.isfinite(upper)
         return cls(setting.ties, x.dual, x.slack, method.term.tie, np.where(short, upper, 0.0))
+
+    def join(self, row: int, column: int) -> None:
+        """Let a multiplier change that stayed as it was."""
+        count = len(self.rows)
+        self.values = np.insert(self.values, count, self.constant[row, column])
+        self.size = np.insert(self.size, count, self.size.max(initial=0.0) or 1.0)
+        self.rows, self.columns = np.append(self.rows, row), np.append(self.columns, column)
+        self.constant[row, column] = 0.0
 
     def move(self, rows: np.ndarray, target: np.ndarray) -> None:
         """Change the multipliers, relatively the least, so that times ``rows`` (J + k, N) they are ``target`` (N,)."""
@@ -101,6 +111,9 @@ def aligned_multipliers(setting: Setting, method: SoftInteriorPoint) -> np.ndarr
 def vertex(setting: Setting, method: SoftInteriorPoint, shared: bool) -> tuple[np.ndarray, np.ndarray]:
     """Solve for V (p, r) and multipliers (n, T) at the vertex that an iterate has nearly reached.
 
+    Where the multipliers' system has no solution, the iterate is on a face along which the objective falls too slowly
+    for it to tell: V goes there to the face's end, as in a step of the primal simplex method.
+
     Parameters
     ----------
     setting : Setting
@@ -110,26 +123,79 @@ def vertex(setting: Setting, method: SoftInteriorPoint, shared: bool) -> tuple[n
     shared : bool
         The largest entry instead of the sum of absolute entries.
     """
-    term, reduced, ties, active = method.term, setting.reduced, setting.ties, Active.of(setting, method)
-    rows, columns = active.rows, active.columns
-    flat, force = term.V.ravel(), reduced.adjoint(active.constant).ravel()
+    term, active = method.term, Active.of(setting, method)
     if shared:
-        free = np.minimum(term.above, term.below).ravel() > np.maximum(term.upper, term.lower).ravel()
+        free = np.minimum(term.above, term.below) > np.maximum(term.upper, term.lower)
     else:
-        free = np.minimum(term.upper, term.lower).ravel() < np.maximum(term.above, term.below).ravel()
-    side = np.where(free, 0.0, np.sign(flat))
-    token, query = np.divmod(np.flatnonzero(free), term.V.shape[1])
+        free = np.minimum(term.upper, term.lower) < np.maximum(term.above, term.below)
+    V, fall = _nearest_vertex(setting, term.V, active, free, shared)
+    for _ in range(PIVOTS):
+        if not np.abs(fall).max() > FLAT or not _pivot(setting, V, fall, active, free, shared):
+            break
+        V, fall = _nearest_vertex(setting, V, active, free, shared)
+    return V, active.scattered()
+
+
+def _nearest_vertex(
+    setting: Setting, V: np.ndarray, active: Active, free: np.ndarray, shared: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Solve for V (p, r) and multipliers with given active constraints and free entries, bool (p, r).
+
+    Returns V, and the direction (p, r) along which the objective still falls while these constraints stay active: what
+    the multipliers' system lacks, zero where it has a solution.
+    """
+    reduced, ties, rows, columns = setting.reduced, setting.ties, active.rows, active.columns
+    flat, force, loose = V.ravel(), reduced.adjoint(active.constant).ravel(), free.ravel()
+    side = np.where(loose, 0.0, np.sign(flat))
+    token, query = np.divmod(np.flatnonzero(loose), V.shape[1])
     delta, queries = reduced.gathered(rows, columns)
-    matrix = np.vstack([delta[:, token] * queries[:, query], ties.basis[:, free]])
-    entries, right = flat[free], np.sign(flat[free]) - force[free]
+    matrix = np.vstack([delta[:, token] * queries[:, query], ties.basis[:, loose]])
+    entries, right = flat[loose], np.sign(flat[loose]) - force[loose]
     if shared:
-        along = np.append(reduced.apply(side.reshape(term.V.shape))[rows, columns], ties.basis @ side)
+        along = np.append(reduced.apply(side.reshape(V.shape))[rows, columns], ties.basis @ side)
         matrix = np.column_stack([matrix, along])
-        entries, right = np.append(entries, np.abs(flat).max()), np.append(-force[free], 1.0 - force @ side)
+        entries, right = np.append(entries, np.abs(flat).max()), np.append(-force[loose], 1.0 - force @ side)
     demand = np.append(setting.terms.cost[rows, columns], -(ties.basis @ setting.prior.ravel()))
     size = np.abs(entries)
     entries = entries + size * relative_change(matrix.T, entries, size, demand)
     active.move(matrix, right)
-    V = entries[-1] * side if shared else np.zeros(flat.shape)
-    V[free] = entries[:-1] if shared else entries
-    return V.reshape(term.V.shape), active.scattered()
+
+    def scatter(entries: np.ndarray) -> np.ndarray:
+        out = entries[-1] * side if shared else np.zeros(flat.shape)
+        out[loose] = entries[:-1] if shared else entries
+        return out.reshape(V.shape)
+
+    return scatter(entries), scatter(active.values @ matrix - right)
+
+
+def _pivot(setting: Setting, V: np.ndarray, fall: np.ndarray, active: Active, free: np.ndarray, shared: bool) -> bool:
+    """Move V (p, r), in place, along ``fall`` to the first bound or constraint it meets, which changes sides there."""
+    if shared and free.all():
+        return False
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if shared:
+            level, change = np.abs(V).max(), float((fall * np.sign(V))[~free][0])
+            steps = np.minimum(_until_zero(level - V, change - fall), _until_zero(level + V, change + fall))
+        else:
+            steps = _until_zero(V, fall)
+        slack = setting.reduced.apply(V) - setting.terms.cost
+        waits = _until_zero(slack, setting.reduced.apply(fall))
+    steps, idle = np.where(free, steps, np.inf), setting.terms.rejected.copy()
+    idle[active.rows, active.columns] = False
+    waits = np.where(idle, waits, np.inf)
+    step = min(float(steps.min()), float(waits.min()))
+    if not np.isfinite(step):
+        return False
+    V += step * fall
+    if steps.min() <= waits.min():
+        entry = np.unravel_index(steps.argmin(), V.shape)
+        free[entry] = False
+        V[entry] = np.sign(V[entry]) * np.abs(V).max() if shared else 0.0
+    else:
+        active.join(*np.unravel_index(waits.argmin(), waits.shape))
+    return True
+
+
+def _until_zero(value: np.ndarray, change: np.ndarray) -> np.ndarray:
+    """Steps after which values reach zero; infinite where they move away from it."""
+    return np.where(value * change < 0, -value / change, np.inf)
