@@ -188,14 +188,14 @@ def _pivot(setting: Setting, V: np.ndarray, fall: np.ndarray, active: Active, fr
         return False
     V += step * fall
     if steps.min() <= waits.min():
-        entry = np.unravel_index(steps.argmin(), V.shape)
+        entry = divmod(int(steps.argmin()), V.shape[1])
         free[entry] = False
         V[entry] = np.sign(V[entry]) * np.abs(V).max() if shared else 0.0
     else:
-        active.join(*np.unravel_index(waits.argmin(), waits.shape))
+        active.join(*divmod(int(waits.argmin()), waits.shape[1]))
     return True
 
 
 def _until_zero(value: np.ndarray, change: np.ndarray) -> np.ndarray:
-    """Steps after which values reach zero; infinite where they move away from it."""
+    """Give the steps after which values reach zero, infinite where they move away from it."""
     return np.where(value * change < 0, -value / change, np.inf)
