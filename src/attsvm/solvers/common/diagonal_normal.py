@@ -37,8 +37,7 @@ class DiagonalNormal(Ties):
     ----------
     fewer, least : float
         How many times fewer than entries of W the constraints must be, and how many entries there must be, for the
-        system over the constraints to be factored. That over the entries is more accurate near the end, where theta
-        spans twenty decades and h nearly as many.
+        system over the constraints to be factored.
 
     Attributes
     ----------
