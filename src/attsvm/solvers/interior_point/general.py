@@ -11,6 +11,7 @@ that have no interior point of their own; a second run follows it closely. Newto
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -30,7 +31,7 @@ from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath, resume
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
-from attsvm.solvers.schedule import ENTRIES_A_CONSTRAINT, FEW_CONSTRAINTS, FORMED_ENTRIES, MANY_CONSTRAINTS
+from attsvm.solvers.schedule import ENTRIES_A_CONSTRAINT, FEW_CONSTRAINTS, FEWER_ROWS, FORMED_ENTRIES, MANY_CONSTRAINTS
 
 FURTHER = 10.0
 INSIDE = 0.5  # how far inside the constraints a hard margin begins, in parts of the margin
@@ -194,7 +195,10 @@ class Way(NamedTuple):
 
 
 def _linear(shared: bool) -> Way:
-    return Way(lambda setting, again: LinearTerm(setting, shared), partial(vertex, shared=shared))
+    return Way(
+        lambda setting, again: LinearTerm(setting, shared, math.inf if again else FEWER_ROWS),
+        partial(vertex, shared=shared),
+    )
 
 
 # Norms that have an interior point of their own; the others follow the path of smoothed norms.
