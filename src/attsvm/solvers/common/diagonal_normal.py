@@ -69,9 +69,13 @@ class DiagonalNormal(Ties):
             once = _less_rank_one(once, bent)
 
         def solve(r: np.ndarray, g: np.ndarray | float = 0.0) -> tuple[np.ndarray, ...]:
-            def lack(x: np.ndarray, tie: np.ndarray, dual: np.ndarray) -> tuple[np.ndarray]:
+            def lack(x: np.ndarray, tie: np.ndarray, dual: np.ndarray) -> tuple[np.ndarray, ...]:
                 residual = r - h * x + self._reduced.adjoint(dual) + self.adjoint(tie)
-                return (residual if bent is None else residual + bent * float((bent * x).sum()),)
+                residual = residual if bent is None else residual + bent * float((bent * x).sum())
+                if not self.few:
+                    return (residual,)
+                behind = g - self._reduced.apply(x) - dual / np.maximum(theta, 1e-300)
+                return residual, np.where(theta > 0, behind, 0.0)
 
             whole = r + self._reduced.adjoint(theta * g)
             return equilibrated.refined(once, lack, (r, g), EXACT * float(np.abs(whole).max()))

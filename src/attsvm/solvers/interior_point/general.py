@@ -122,13 +122,17 @@ def begin_again(setting: Setting, unit: float, control: Control, V: np.ndarray) 
     """
     reduced, norm, centre = setting.reduced, setting.terms.norm, FURTHER * CENTRE
     count = ENTRIES_A_CONSTRAINT * (int(reduced.rejected.sum()) + len(setting.ties.basis))
-    if norm not in LINEAR or 2 * count > V.size:
-        if V.size <= FORMED_ENTRIES:
-            _run(setting, np.zeros_like(V), unit, centre, control, again=True)
-        return
+    if norm in LINEAR and 2 * count <= V.size:
+        _on_few_entries(setting, unit, control, V if control.W is None else control.W, count)
+    if not (control.solved or control.stopped) and V.size <= FORMED_ENTRIES:
+        _run(setting, np.zeros_like(V), unit, centre, control, again=True)
+
+
+def _on_few_entries(setting: Setting, unit: float, control: Control, V: np.ndarray, count: int) -> None:
+    """Run on ``count`` entries of V (p, r), then on more that lack something, up to twice as many."""
+    reduced, norm, centre = setting.reduced, setting.terms.norm, FURTHER * CENTRE
     if control.dual is None or max(1, reduced.rejected.size) * count > FORMED_ENTRIES**2:
         return
-    V = V if control.W is None else control.W
     adjoint, shared = reduced.adjoint(control.dual), norm == MAX
     entries = likely_entries(V, adjoint, count, shared)
     while len(entries) <= 2 * count:
