@@ -121,12 +121,10 @@ GRAM_LIMIT, FEW_ROWS, GRAM_RATIO = 350, 100, 1.5
 # From WARM tokens on a warm start is cheaper still: .5 to .7 of the call at (60, 20, 16) to (400, 12, 8).
 SMALL, FEW_ENTRIES, SMALL_PRODUCTS, WARM = 40_000, 1100, 1_200_000, 1000
 # Entries of W from which on steps of l_p norms are taken on a system over the constraints, where these are so many
-# times fewer. At (10, 5, 30), 40 constraints and 900 entries: l_1 17 ms instead of 259, largest entry 24 instead of
-# 297, l_1.5 9 instead of 252, l_3 9 instead of 433. For l_1 and the largest entry it can lack the last digits (in 17 of
-# 56 runs, gaps of 3e-9 to 2e-7); then the second run, on the entries, follows, and both take 1.6 times as long as that
-# alone where constraints are 4 times fewer, 1.1 times where 20 times fewer.
-ROW_ENTRIES, FEWER_ROWS, FEWER_ROWS_LINEAR = 200, 2.0, 4.0
-# Entries of W up to which that second run is made: its matrix takes eight bytes times their square, 2 GB. Linear
+# times fewer. At (10, 5, 30), 40 constraints and 900 entries: l_1 9 to 16 ms instead of 260, largest entry 12 to 16
+# instead of 280, l_1.5 9 instead of 252, l_3 9 instead of 433.
+ROW_ENTRIES, FEWER_ROWS = 200, 2.0
+# Entries of W up to which a second run is made: its matrix takes eight bytes times their square, 2 GB. Linear
 # programs with fewer constraints make it on this many entries a constraint, and on twice as many at most. Nine
 # families, two or three seeds on which nothing was chosen, hard, soft and prior, at (20, 6, 40): the largest entry
 # takes .07 to .09 of the processor time of a run on all 1600 entries, l_1 .13 to .16; with 4 a constraint .15 to .2 and

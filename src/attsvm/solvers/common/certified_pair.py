@@ -42,7 +42,8 @@ class CertifiedPair(Certified):
     @property
     def gap(self) -> float:
         """Relative gap of the bounds; zero where the objective is, as far as W in floats can tell."""
-        return 0.0 if self.primal <= self.resolution and self.tie_residual <= TIE_TOLERANCE else super().gap
+        nothing = self.primal <= self.resolution and np.isfinite(self.upper_bound)
+        return 0.0 if nothing and self.tie_residual <= TIE_TOLERANCE else super().gap
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ An entrywise norm contributes a diagonal h > 0 to the Hessian in W, the margins 
 .. math:: (\mathrm{diag}(h) + A^\top \Theta A)\, x - B^\top \nu = r, \qquad B x = 0 .
 
 With fewer constraints than entries of W the same step is taken on :math:`\Theta^{-1} + A\, \mathrm{diag}(h)^{-1}
-A^\top`, whose blocks, one for each pair of queries, are products of token differences with one weight an axis.
+A^\top`, whose blocks, one for each pair of queries, are products of token differences with one weight an axis. There
+the change of the multipliers, :math:`\Theta(g - A(x))`, is the unknown: as the difference of two large multiplier
+vectors it would have no digits left near the end.
 Cholesky's rounding error does not depend on the scaling of rows and columns, so h may span many decades.
 """
 
@@ -37,8 +39,7 @@ class DiagonalNormal(Ties):
     ----------
     fewer, least : float
         How many times fewer than entries of W the constraints must be, and how many entries there must be, for the
-        system over the constraints to be factored. That over the entries is more accurate near the end, where theta
-        spans twenty decades and h nearly as many.
+        system over the constraints to be factored.
 
     Attributes
     ----------
@@ -70,9 +71,13 @@ class DiagonalNormal(Ties):
             once = _less_rank_one(once, bent)
 
         def solve(r: np.ndarray, g: np.ndarray | float = 0.0) -> tuple[np.ndarray, ...]:
-            def lack(x: np.ndarray, tie: np.ndarray, dual: np.ndarray) -> tuple[np.ndarray]:
+            def lack(x: np.ndarray, tie: np.ndarray, dual: np.ndarray) -> tuple[np.ndarray, ...]:
                 residual = r - h * x + self._reduced.adjoint(dual) + self.adjoint(tie)
-                return (residual if bent is None else residual + bent * float((bent * x).sum()),)
+                residual = residual if bent is None else residual + bent * float((bent * x).sum())
+                if not self.few:
+                    return (residual,)
+                behind = g - self._reduced.apply(x) - dual / np.maximum(theta, 1e-300)
+                return residual, np.where(theta > 0, behind, 0.0)
 
             whole = r + self._reduced.adjoint(theta * g)
             return equilibrated.refined(once, lack, (r, g), EXACT * float(np.abs(whole).max()))

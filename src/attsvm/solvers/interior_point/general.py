@@ -31,13 +31,7 @@ from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath, resume
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
-from attsvm.solvers.schedule import (
-    ENTRIES_A_CONSTRAINT,
-    FEW_CONSTRAINTS,
-    FEWER_ROWS_LINEAR,
-    FORMED_ENTRIES,
-    MANY_CONSTRAINTS,
-)
+from attsvm.solvers.schedule import ENTRIES_A_CONSTRAINT, FEW_CONSTRAINTS, FEWER_ROWS, FORMED_ENTRIES, MANY_CONSTRAINTS
 
 FURTHER = 10.0
 INSIDE = 0.5  # how far inside the constraints a hard margin begins, in parts of the margin
@@ -128,13 +122,17 @@ def begin_again(setting: Setting, unit: float, control: Control, V: np.ndarray) 
     """
     reduced, norm, centre = setting.reduced, setting.terms.norm, FURTHER * CENTRE
     count = ENTRIES_A_CONSTRAINT * (int(reduced.rejected.sum()) + len(setting.ties.basis))
-    if norm not in LINEAR or 2 * count > V.size:
-        if V.size <= FORMED_ENTRIES:
-            _run(setting, np.zeros_like(V), unit, centre, control, again=True)
-        return
+    if norm in LINEAR and 2 * count <= V.size:
+        _on_few_entries(setting, unit, control, V if control.W is None else control.W, count)
+    if not (control.solved or control.stopped) and V.size <= FORMED_ENTRIES:
+        _run(setting, np.zeros_like(V), unit, centre, control, again=True)
+
+
+def _on_few_entries(setting: Setting, unit: float, control: Control, V: np.ndarray, count: int) -> None:
+    """Run on ``count`` entries of V (p, r), then on more that lack something, up to twice as many."""
+    reduced, norm, centre = setting.reduced, setting.terms.norm, FURTHER * CENTRE
     if control.dual is None or max(1, reduced.rejected.size) * count > FORMED_ENTRIES**2:
         return
-    V = V if control.W is None else control.W
     adjoint, shared = reduced.adjoint(control.dual), norm == MAX
     entries = likely_entries(V, adjoint, count, shared)
     while len(entries) <= 2 * count:
@@ -202,7 +200,7 @@ class Way(NamedTuple):
 
 def _linear(shared: bool) -> Way:
     return Way(
-        lambda setting, again: LinearTerm(setting, shared, math.inf if again else FEWER_ROWS_LINEAR),
+        lambda setting, again: LinearTerm(setting, shared, math.inf if again else FEWER_ROWS),
         partial(vertex, shared=shared),
     )
 

@@ -18,7 +18,7 @@ import numpy as np
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import Term, longest
-from attsvm.solvers.schedule import FEWER_ROWS_LINEAR
+from attsvm.solvers.schedule import FEWER_ROWS
 
 
 @dataclass
@@ -43,7 +43,7 @@ class BoundMove(Move):
 class LinearTerm(Term):
     """The largest entry (one bound t, ``shared``) or the sum of absolute entries (one bound each): -t <= V <= t."""
 
-    def __init__(self, setting: Setting, shared: bool, fewer: float = FEWER_ROWS_LINEAR) -> None:
+    def __init__(self, setting: Setting, shared: bool, fewer: float = FEWER_ROWS) -> None:
         self._setting, self._shared = setting, shared
         self._system = DiagonalNormal(setting.reduced, fewer)
         self.degree = 2 * int(np.prod(setting.reduced.shape))
