@@ -187,6 +187,7 @@ def existence_ratio(reduced: Reduced, dual: np.ndarray) -> float:
 def _existence(reduced: Reduced, dual: np.ndarray) -> tuple[float, bool]:
     """Return the ratio, and whether it is below one for exact data as well: no singular value was taken for zero."""
     row, column = np.nonzero(dual)
+    dual = np.ldexp(dual, -int(np.frexp(np.abs(dual).max())[1]))  # of any size, and squares of it are formed
     weight = np.zeros(dual.shape)
     weight[row, column] = np.where(reduced.tied[row, column], np.abs(dual).max(), dual[row, column])
     terms = float((reduced.lengths * weight).sum())

@@ -2,8 +2,7 @@ r"""Proof of an optimum: an exact interval for the smallest norm.
 
 *Above*: the margins of the floats W are dyadic rationals; when the smallest, m, is positive, W/m is feasible and
 :math:`\|W\|/m` bounds the optimum. Tied tokens must score exactly the same: W is moved a little
-(:mod:`attsvm.proofs.tie_moves`). A matrix with a single entry one has norm one in every norm here, so the move costs at
-most the sum of its absolute entries.
+(:mod:`attsvm.proofs.tie_moves`), and the norm of the move is added.
 
 *Below*: any multipliers that are nonnegative on rejected tokens give :math:`1^\top\lambda / \|A^\top\lambda\|_*`.
 
@@ -72,7 +71,7 @@ def upper_bound(problem: SelectionProblem, norm: Norm, W: np.ndarray) -> tuple[F
     smallest = min(margins)
     if smallest <= 0:
         return None, "the smallest margin of W is not positive."
-    return (length + move.size) / smallest, ""
+    return (length + move.above(norm)) / smallest, ""
 
 
 def exact_margins(problem: SelectionProblem, exact: Dyadic) -> tuple[list[Fraction], Move] | str:

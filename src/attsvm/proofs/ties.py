@@ -14,6 +14,7 @@ import numpy as np
 
 from attsvm.core.double_double import Rows
 from attsvm.core.error_free import Pair
+from attsvm.core.norms import FROBENIUS
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_gram
 from attsvm.core.rounding import gamma, row_lengths
@@ -129,7 +130,7 @@ def _exactly(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray, W
     if move is None or move.change is None:
         return math.inf
     whole = Dyadic(exact.numbers * move.denominator, exact.exponent) + move.change
-    return math.inf if _margins(*equations, whole).numbers.any() else float(move.size) * (1 + gamma(4))
+    return math.inf if _margins(*equations, whole).numbers.any() else float(move.above(FROBENIUS)) * (1 + gamma(4))
 
 
 def _margins(left: Dyadic, right: Dyadic, W: Dyadic) -> Dyadic:
