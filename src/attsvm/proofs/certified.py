@@ -120,8 +120,9 @@ def certify(
             margins = problem.apply(W)
         smallest = float(margins.min(where=rejected, initial=np.inf))
         W, margins = (W / smallest, margins / smallest) if smallest > 0 else (W.copy(), margins)
-        if smallest > 0 and bool(np.isfinite(W).all()):
-            objective = norm.value(W)
+        size = norm.value(W) if smallest > 0 else math.inf
+        if size < math.inf:
+            objective = size
             high, residual = upper_bound(problem, norm, W, margins, objective, sharp=sharp)
         values = signed[rejected]
         total, length = float(values.sum()), norm.dual(adjoint)

@@ -156,7 +156,9 @@ def _minimal(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> np.n
     weight = values * length
     while True:
         columns = (products[keep] / length[keep][:, None]).T  # (d dz, J)
-        _, sigma, basis = np.linalg.svd(columns, full_matrices=True)
+        # With more equations than multipliers the triangle has the same null space, and no long singular vectors.
+        tall = len(columns) > len(keep)
+        _, sigma, basis = np.linalg.svd(np.linalg.qr(columns, mode="r") if tall else columns)
         rank = int(np.count_nonzero(sigma > NULL * sigma[0]))
         null = basis[rank:]
         if len(null) == 0:

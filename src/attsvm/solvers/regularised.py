@@ -172,7 +172,7 @@ def solve_regularised(
 
     def answer(W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None) -> RegularisedSolution:
         pair = certify_pair(problem, terms, prior, W, dual)
-        if opening is not None and not pair.gap <= tol and np.isfinite(opening.objective):
+        if opening is not None and W is not prior and not pair.gap <= tol and np.isfinite(opening.objective):
             # Beside a prior whose margins are far above one, what W falls short of one is rounding of the prior.
             rounding = gamma(d + dz + 8) * frobenius(W) * problem.lengths
             short = float((1.0 - problem.apply(W) + rounding).max(where=problem.rejected, initial=0.0))
