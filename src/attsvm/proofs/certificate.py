@@ -70,7 +70,7 @@ class FarkasCertificate(Summarised):
 
     @cached_property
     def _admissible(self) -> bool:
-        """Whether the multipliers have the signs of a certificate, and their pull is not itself a W."""
+        """Whether the multipliers have the signs of a certificate, and A^T of them is not itself a W."""
         problem, dual = self.problem, np.asarray(self.dual, dtype=np.float64)
         if dual.shape != problem.mask.shape or not np.isfinite(dual).all():
             return False

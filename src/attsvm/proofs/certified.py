@@ -222,9 +222,9 @@ def lower_bound(
     if sharp:
         exact = sharp_adjoint(problem, dual)
         if exact is not None:
-            pull, relative = exact
-            adjoint, length = pull.high, norm.dual(pull.high)
-            error = (relative * weight + frobenius(pull.low)) * (1 + FEW)
+            pair, relative = exact
+            adjoint, length = pair.high, norm.dual(pair.high)
+            error = (relative * weight + frobenius(pair.low)) * (1 + FEW)
     above = norm_above(norm, adjoint, length, dual=True, sharp=sharp) * (1 + FEW)
     above += error * growth(norm, adjoint.shape, True)
     if tie_residual > 0:
