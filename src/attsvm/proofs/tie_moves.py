@@ -13,6 +13,7 @@ import numpy as np
 
 from attsvm.core.error_free import UNIT
 from attsvm.core.norms import Norm
+from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
 from attsvm.core.rounding import gamma
 from attsvm.proofs import linear
@@ -31,6 +32,17 @@ class TieEquations:
     left: Dyadic
     right: Dyadic
     margins: Dyadic
+
+    @classmethod
+    def of(cls, problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray, W: Dyadic) -> TieEquations:
+        """Gather the ties of queries and tokens (rows, columns), each (k,), at least one, with their margins at W."""
+        left, right = [], []
+        for i, t in zip(rows.tolist(), columns.tolist(), strict=True):
+            tokens = Dyadic.of(problem.tokens[problem.sequence[i], [problem.reference[i], t]])
+            left.append(Dyadic(tokens.numbers[0] - tokens.numbers[1], tokens.exponent))
+            right.append(Dyadic.of(problem.queries[i]))
+        equations = common(left), common(right)
+        return cls(*equations, margins_of(*equations, W))
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +121,12 @@ def _key(ties: TieEquations, k: int) -> tuple[int, ...]:
 def _rounded(exact: Dyadic) -> np.ndarray:
     """Round to the nearest floats."""
     return np.array([float(a) for a in exact.fractions()]).reshape(exact.numbers.shape)
+
+
+def margins_of(left: Dyadic, right: Dyadic, W: Dyadic) -> Dyadic:
+    """Margins (k,) of W (d, dz) at token differences (k, d) and queries (k, dz)."""
+    images = left @ W  # (k, dz)
+    return Dyadic((images.numbers * right.numbers).sum(axis=1), images.exponent + right.exponent)
 
 
 def common(parts: list[Dyadic]) -> Dyadic:
