@@ -90,8 +90,5 @@ def _down(value: Bound) -> str:
 def _up(value: Bound) -> str:
     nearest = _nearest(value)
     text = f"{nearest:.17g}"
-    return (
-        text
-        if nearest == math.inf or Fraction(text) >= Fraction(value)
-        else f"{math.nextafter(nearest, math.inf):.17g}"
-    )
+    above = nearest == math.inf or Fraction(text) >= Fraction(value)
+    return text if above else f"{math.nextafter(nearest, math.inf):.17g}"
