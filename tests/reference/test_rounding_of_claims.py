@@ -16,13 +16,14 @@ from attsvm.core.double_double import Rows
 from attsvm.core.error_free import Pair
 from attsvm.core.norms import get_norm
 from attsvm.core.rounding import growth, lengths_above, norm_above, squares_of
+from attsvm.norms import Weighted
 from attsvm.proofs.certified import certify
 from attsvm.proofs.decision import contradiction, decidable
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.norm_bounds import dual_norm_above
 from attsvm.proofs.norm_bounds import norm_above as exact_norm_above
-from attsvm.proofs.optimum import differences
-from problems import FAMILIES
+from attsvm.proofs.optimum import differences, upper_bound
+from problems import FAMILIES, NAMED
 from rounding_problems import TOL, check_claim, feasible_by_hand, near_duplicates, near_the_hull, ulp_ties
 
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5, 3)
@@ -109,6 +110,30 @@ def test_the_tie_of_the_report() -> None:
     check_claim(solution)
 
 
+def test_ties_that_differ_by_the_smallest_float() -> None:
+    """The tie asks 5e-324 w z = 0, so w = 0; in two dimensions its multiplier is beyond the range, and said to be."""
+    selected = np.array([[True, True, False], [True, False, False]])
+    line = [[[0.0], [5e-324], [0.83]], [[-0.5], [1.08], [0.86]]]
+    solution = solve(SelectionProblem(line, [[0.05], [0.8]], selected))
+    assert solution.status is Status.INFEASIBLE
+    check_claim(solution)
+    plane = [[[-0.2, 0.0], [-0.2, 5e-324], [-1.88, 0.76]], [[0.65, -0.75], [0.7, -1.86], [0.63, -1.58]]]
+    solution = solve(SelectionProblem(plane, [[0.95, 0.56], [0.9, 0.97]], selected))
+    assert solution.status is Status.UNDECIDED or "Scores of tied tokens may differ" in solution.sentence
+
+
+def test_rows_that_a_move_onto_ties_brings_down_are_summed_again() -> None:
+    """The third margin is the smallest after the move only; two sums of it in floats differ by 6e-15."""
+    tokens = [
+        [[-1.35, 1.91], [-1.35, np.nextafter(1.91, 9.0)], [0.18, -0.02]],
+        [[-1.57, -0.58], [-1.71, -0.64], [1.79, 0.18]],
+    ]
+    selected = np.array([[True, True, False], [True, False, False]])
+    solution = solve(SelectionProblem(tokens, [[0.11, 0.89], [0.68, 0.81]], selected), tol=TOL)
+    assert solution.status is Status.OPTIMAL
+    check_claim(solution)
+
+
 def test_many_ties_count_the_move_onto_them() -> None:
     problem = FAMILIES["several"].make(np.random.default_rng([0, 8, 8, 8]), 8, 8, 8)
     assert problem.tied.sum() > 3
@@ -116,6 +141,16 @@ def test_many_ties_count_the_move_onto_them() -> None:
         solution = solve(problem, norm)
         assert solution.certified.tie_residual == 0
         check_claim(solution)
+
+
+def test_the_move_onto_ties_is_measured_in_the_norm() -> None:
+    """With weights of ten the change of one entry by one costs ten: the bound is that of W + change / denominator."""
+    problem = NAMED["tie_forces_a_detour"]().problem
+    W, norm = np.array([[2.0], [-1.0]]), Weighted(np.full((2, 1), 10.0), 1)
+    high, _ = upper_bound(problem, norm, W)
+    # The nearest W that ties is (1.5, -1.5), whose smallest margin is 1.5; the bound is ||W|| plus the move's.
+    assert high is not None
+    assert float(high) == pytest.approx((30 + 10) / 1.5, rel=1e-14)
 
 
 # --- infeasible means infeasible ---

@@ -375,13 +375,26 @@ def test_the_perturbation_counts_rounding(monkeypatch: pytest.MonkeyPatch) -> No
 def test_exact_arithmetic_is_for_few_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two multipliers on 2 x 2 entries."""
     problem, dual = NAMED["midpoint"]().problem, np.array([[0.0, 0.5, 0.5, 0.0]])
-    monkeypatch.setattr(module, "EXACT_ENTRIES", 8)
+    monkeypatch.setattr(module, "EXACT_OPERATIONS", 16)
     assert FarkasCertificate(problem, dual).exact
-    monkeypatch.setattr(module, "EXACT_ENTRIES", 7)
+    monkeypatch.setattr(module, "EXACT_OPERATIONS", 15)
     assert not FarkasCertificate(problem, dual).exact
-    monkeypatch.setattr(module, "EXACT_ENTRIES", 8)
+    monkeypatch.setattr(module, "EXACT_OPERATIONS", 16)
     monkeypatch.setattr(module, "EXACT_RATIO", 0.0)
     assert not FarkasCertificate(problem, dual).exact
+
+
+def test_opposite_demands_cancel_exactly_in_many_dimensions() -> None:
+    """One query twice that asks for different tokens: two multipliers on 40,000 entries."""
+    rng = np.random.default_rng(6)
+    queries = rng.standard_normal((6, 200))
+    queries[4] = queries[1]
+    problem = SelectionProblem(rng.standard_normal((1, 5, 200)), queries, [0, 1, 2, 3, 4, 0], sequence=[0] * 6)
+    solution = solve(problem)
+    assert solution.status is Status.INFEASIBLE
+    assert solution.certificate is not None
+    assert solution.certificate.perturbation == 0
+    assert solution.verify(exact=True)
 
 
 def test_what_is_too_large_to_be_decided_may_be_near(monkeypatch: pytest.MonkeyPatch) -> None:

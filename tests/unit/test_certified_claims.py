@@ -224,20 +224,43 @@ def test_what_single_precision_cannot_hold_stays_double() -> None:
     assert np.isfinite(solution.W).all()
 
 
-@pytest.mark.parametrize("options", [{}, {"norm": "nuclear"}, {"norm": "max"}, {"C": 1.0}, {"prior": np.eye(3)}])
-@pytest.mark.parametrize("scales", [(1e300, 1.0), (1e-300, 1.0), (1e300, 1e300), (1e-300, 1e-300)])
-def test_the_ends_of_the_range(scales: tuple[float, float], options: dict[str, Any]) -> None:
-    """No exception, no warning, no claim that does not hold."""
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"norm": "nuclear"}, {"norm": "max"}, {"C": 1.0}, {"prior": np.eye(3)}, {"norm": "nuclear", "C": 1e200}],
+)
+@pytest.mark.parametrize("scales", [(1e300, 1.0), (1e-300, 1.0), (1e160, 1e160), (1e-300, 1e-300)])
+def test_the_ends_of_the_range(
+    scales: tuple[float, float], options: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No exception, no warning, nothing that LAPACK prints, no claim that does not hold."""
     given = planted(3, 4, 3)
     problem = SelectionProblem(scales[0] * given.tokens, scales[1] * given.queries, given.reference)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         solution = solve(problem, **options)
         assert solution.status is not Status.INFEASIBLE
-        if solution.status is Status.OPTIMAL and not options.keys() & {"C", "prior"}:
-            assert solution.verify(exact=True)
-            assert solution.verify(), solution.verify().statement
+        proofs = solution.verify(), solution.verify(exact=True)
+        assert all(str(proof) for proof in proofs)
+        if not options.keys() & {"C", "prior"}:
+            within = 1e-308 < scales[0] * scales[1] < 1e308
+            assert (solution.status is Status.OPTIMAL) == within
+            assert all(proofs) == within, [proof.statement for proof in proofs]
+            assert ("beyond the range of floats" in solution.sentence) != within
         assert solution.rank >= 0
+        assert not np.isnan(solution.objective)
+    assert not capfd.readouterr().err
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "max"])
+@pytest.mark.parametrize("scale", [1e20, 1e140])
+def test_a_prior_far_larger_than_w(norm: str, scale: float) -> None:
+    """The nearest W is zero to rounding, where margins of one are rounding of the prior."""
+    given = planted(6, 5, 4)
+    problem = SelectionProblem(scale * given.tokens, given.queries, given.reference)
+    solution = solve(problem, norm, prior=np.ones((4, 4)))
+    assert solution.status is Status.OPTIMAL
+    assert solution.verify(), solution.verify().statement
+    assert solution.verify(exact=True)
 
 
 # --- reports ---

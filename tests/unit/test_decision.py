@@ -86,16 +86,19 @@ def test_a_tie_enters_with_either_sign() -> None:
 
 
 def test_what_is_small_enough_to_be_decided() -> None:
-    """d dz times the constraints are at most 400, and the bits between the largest and the smallest entry 256."""
+    """d dz times the constraints are at most 400, and these times the bits between two entries 102,400."""
     rng = np.random.default_rng(0)
     for count, fine in ((20, True), (21, False)):
         problem = SelectionProblem(rng.standard_normal((1, count + 1, 4)), rng.standard_normal((1, 5)), [0])
         assert problem.constrained.sum() * 20 == count * 20
         assert decidable(problem) == fine
-    for tokens, queries, fine in ((256, 0, True), (257, 0, False), (0, 256, True), (0, 257, False), (128, 128, True),
-                                  (129, 128, False)):  # fmt: skip
-        problem = SelectionProblem([[[1.0, 2.0**-tokens], [0.0, 1.0]]], [[1.0, 2.0**queries]], [0])
-        assert decidable(problem) == fine, (tokens, queries)
+    for entries, tokens, queries, fine in ((400, 256, 0, True), (400, 257, 0, False), (400, 0, 256, True),
+                                           (400, 128, 129, False), (100, 1024, 0, True), (100, 1024, 1, False),
+                                           (4, 1023, 1023, True)):  # fmt: skip
+        rejected = np.zeros((entries // 4, 2))
+        rejected[0, 1] = 1.0
+        problem = SelectionProblem([[[1.0, 2.0**-tokens], *rejected]], [[1.0, 2.0**queries]], [0])
+        assert decidable(problem) == fine, (entries, tokens, queries)
     assert decidable(SelectionProblem(np.zeros((1, 2, 1)), np.zeros((1, 1)), [0]))
     assert decision._spread(np.array([-8.0, 3.0, 0.0])) == 2
 

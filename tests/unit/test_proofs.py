@@ -265,18 +265,18 @@ def test_exact_bounds_by_hand() -> None:
 
 
 def test_margins_that_a_bounded_move_may_change_are_reduced_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reach of r lowers a margin of one by r |delta||z| and lengthens W by the size of the move."""
+    """A reach of r lowers a margin of one by r |delta||z| and lengthens W by it."""
     from attsvm.proofs.tie_moves import Move
 
     problem = NAMED["tie_forces_a_detour"]().problem
-    W = np.array([[2.0], [-1.0]])
+    W, nothing = np.array([[2.0], [-1.0]]), Dyadic.of(np.zeros((2, 1)))
     monkeypatch.setattr(optimum, "exact_move", lambda ties: None)
     for reach in (Fraction(1, 8), Fraction(3, 8)):
-        monkeypatch.setattr(optimum, "bounded_move", lambda ties, reach=reach: Move(reach=reach, size=2 * reach))
+        monkeypatch.setattr(optimum, "bounded_move", lambda ties, reach=reach: Move(nothing, reach=reach))
         high, _ = optimum.upper_bound(problem, FROBENIUS, W)
         assert high is not None
-        assert float(high) == pytest.approx((math.sqrt(5.0) + 2 * float(reach)) / (2 - float(reach)), rel=1e-14)
-    monkeypatch.setattr(optimum, "bounded_move", lambda ties: Move(reach=Fraction(2), size=Fraction(2)))
+        assert float(high) == pytest.approx((math.sqrt(5.0) + float(reach)) / (2 - float(reach)), rel=1e-9)
+    monkeypatch.setattr(optimum, "bounded_move", lambda ties: Move(nothing, reach=Fraction(2)))
     assert optimum.upper_bound(problem, FROBENIUS, W) == (None, "the smallest margin of W is not positive.")
     monkeypatch.setattr(optimum, "bounded_move", lambda ties: None)
     assert "could not be solved" in optimum.upper_bound(problem, FROBENIUS, W)[1]

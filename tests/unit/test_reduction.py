@@ -173,43 +173,13 @@ def test_tokens_that_do_not_differ_leave_one_dimension() -> None:
     assert not reduced.delta.any()
 
 
-# --- feasibility of a W ---
+# --- margins ---
 
 
 def test_the_smallest_margin_is_over_inequalities_only() -> None:
     reduced = reduce(NAMED["tie_forces_a_detour"]().problem)
     margins = np.where(reduced.rejected, 3.0, np.where(reduced.tied, -5.0, -9.0))
     assert reduced.min_margin(margins) == 3.0
-
-
-def test_a_margin_counts_when_ties_hold_to_the_precision_promised() -> None:
-    """W = (1, -1) has margin one; the tie may miss by 1e-10 of the margin and the rounding of its products."""
-    reduced = reduce(NAMED["tie_forces_a_detour"]().problem)
-    W = reduced.lower(np.array([[1.0], [-1.0]]))
-    margins = reduced.apply(W)
-    assert reduced.feasible_margin(W, margins) == pytest.approx(1.0)
-    for miss, holds in ((0.9e-10, True), (1.1e-10, False), (-0.9e-10, True), (-1.1e-10, False)):
-        moved = margins + np.where(reduced.tied, miss, 0.0)
-        assert (reduced.feasible_margin(W, moved) > 0) == holds
-    assert reduced.feasible_margin(-W, -margins) == 0.0
-    assert reduced.feasible_margin(0 * W, 0 * margins) == 0.0
-    # In units of the margin: a thousandth of it allows a thousandth of the miss.
-    small = np.where(reduced.tied, 0.5e-10, 1e-3 * margins)
-    assert reduced.feasible_margin(1e-3 * W, small) == 0.0
-
-
-def test_the_rounding_of_a_tie_is_that_of_its_length() -> None:
-    """The margin of a tie carries some eps of |W||delta||z|, however small the margin of the others."""
-    length = 1.3e8  # just below a power of two, so that the scaled tie is longer than one
-    problem = SelectionProblem([[[0.0, 0.0], [length, length], [-1.0, 0.0]]], [[1.0]], np.array([[True, True, False]]))
-    reduced = reduce(problem)
-    W = reduced.lower(np.array([[1.0], [-1.0]]))
-    size = float(np.linalg.norm(W) * reduced.lengths[reduced.tied].max())
-    assert size == pytest.approx(2 * length)
-    for units, holds in ((4, True), (7, True), (9.5, False), (100, False)):
-        margins = np.where(reduced.tied, units * EPS * size + 1e-10, np.where(reduced.rejected, 1.0, 0.0))
-        # At a margin of one the precision promised adds 1e-10 to that.
-        assert (reduced.feasible_margin(W, margins) > 0) == holds
 
 
 # --- products of constraints ---

@@ -232,7 +232,7 @@ SEQ = RNG.standard_normal((2, 3, 4))
         (lambda: TokenData.from_sequences(SEQ, np.ones((2, 2)), SEQ[:, :2], causal=True), "causal"),
         (lambda: TokenData.from_sequences(SEQ, np.ones((2, 3)), mask=np.ones((2, 3))), "mask is"),
         (lambda: TokenData.prompt(SEQ, [1, 1], np.ones((2, 3))), r"key has shape \(2, 3\)"),
-        (lambda: TokenData.next_token(np.eye(3), [[0, 1]], [2]), r"targets\[0\] does not occur"),
+        (lambda: TokenData.next_token(np.eye(3), [[0, 1]], [2]), r"targets\[0\] is 2; a token of its sequence"),
         (lambda: TokenData.next_token(np.eye(3), [[0, 3]], [0]), "identities from 0 to 2"),
         (lambda: TokenData.next_token(np.eye(3), [[0.5, 1]], [0]), "do not fit"),
         (lambda: TokenData.next_token(np.eye(3), [[0, 1]], [0], [[False, False]]), "mask has shape"),

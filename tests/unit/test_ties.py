@@ -13,6 +13,7 @@ from attsvm import SelectionProblem, solve
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.reduction import independent_ties, reduce
 from attsvm.core.rounding import UNIT
+from attsvm.norms import Entrywise, Weighted
 from attsvm.proofs import linear, surjective, tie_moves, ties
 from attsvm.proofs.certified import certify
 from attsvm.proofs.dyadic import Dyadic
@@ -125,7 +126,8 @@ def test_the_move_bounds_the_shortest_change(size: float, dependent: bool) -> No
         if dependent:
             exact = exact_move(equations(problem, W))
             assert exact is not None
-            assert exact.size <= Fraction(bound) <= exact.size * (1 + Fraction(1, 2**48))
+            length = exact.above(FROBENIUS)
+            assert length <= Fraction(bound) <= length * (1 + Fraction(1, 2**48))
         rows = np.array([[float(a) for a in row] for row in tie_rows(problem)])
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         sigma = np.linalg.svd(rows, compute_uv=False)
@@ -158,7 +160,7 @@ def test_ties_that_depend_on_each_other_are_settled_over_the_rationals() -> None
     line = [[0.0, 0.0], [-1.0, -1.0], [-2.0, -2.0], [-3.0, -3.0], [5.0, 1.0]]
     problem = SelectionProblem([line], [[1.0]], [[True, True, True, True, False]])
     assert tie_move(problem, np.array([[3.0], [-3.0]]), math.sqrt(18.0)) == 0.0
-    assert tie_move(problem, np.array([[3.0], [-2.0]]), math.sqrt(13.0)) == pytest.approx(1.0, rel=1e-14)
+    assert tie_move(problem, np.array([[3.0], [-2.0]]), math.sqrt(13.0)) == pytest.approx(math.sqrt(0.5), rel=1e-14)
     # One of the ties holds, another does not: d = 2, and (1, 0) beside (0, 1) and (1, 1).
     corner = [[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0], [-1.0, -1.0], [5.0, 1.0]]
     mixed = SelectionProblem([corner], [[1.0]], [[True, True, True, True, False]])
@@ -332,7 +334,9 @@ def test_an_exact_move_ties_exactly(seed: int, dependent: bool) -> None:
     values = moved(W, move)
     assert all(product(row, values) == 0 for row in tie_rows(problem))
     change = [a - b for a, b in zip(values, rational(W), strict=True)]
-    assert move.size == sum(abs(a) for a in change)
+    assert move.above(Entrywise(1)) == sum(abs(a) for a in change)
+    square = sum(a * a for a in change)
+    assert square <= move.above(FROBENIUS) ** 2 <= square * (1 + Fraction(1, 2**100))
     assert move.reach == 0
 
 
@@ -368,7 +372,9 @@ def test_a_bounded_move_reaches_a_w_that_ties(seed: int, size: float) -> None:
     # The reach is for any right-hand side as large, by the row sums of an inverse: a hundredfold at these sizes.
     assert float(move.reach) <= 100 * np.linalg.cond(dense) * program.fun * float(scale)
     change = sum(abs(a) for a in move.change.fractions())
-    assert move.size == move.reach + change
+    # A matrix of Frobenius norm one has entries that sum to the root of their number.
+    assert change < move.above(Entrywise(1)) <= change + move.reach * Fraction(math.sqrt(W.size) * (1 + 1e-8))
+    assert move.above(FROBENIUS) < move.above(Entrywise(1)) < move.above(Weighted(np.full(W.shape, 3.0), 1))
 
 
 def test_duplicates_that_differ_exactly_are_no_duplicates() -> None:

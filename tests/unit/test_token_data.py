@@ -104,7 +104,7 @@ HIDDEN[1] = False
     ("arguments", "sentence"),
     [
         ((TOKENS[0], QUERIES, LABELS), r"tokens has shape \(4, 5\)"),
-        ((TOKENS[:0], QUERIES[:0], LABELS[:0]), "no dimension may be empty"),
+        ((TOKENS[:0], QUERIES[:0], LABELS[:0]), "with no empty axis was expected"),
         ((TOKENS, None, LABELS), "queries is None"),
         ((TOKENS, QUERIES[:2], LABELS), r"queries has shape \(2, 2\)"),
         ((TOKENS, QUERIES, LABELS[:2]), r"labels has shape \(2,\)"),

@@ -123,9 +123,10 @@ def sharp_adjoint(problem: SelectionProblem, dual: np.ndarray) -> tuple[Pair, fl
     rows, columns = np.nonzero(dual)
     weights = dual[rows, columns]
     top = _power_of_two(weights)
-    pull, error = Rows.of(problem, rows, columns).adjoint(Pair(weights / top, np.zeros(len(weights))))
-    pull = Pair(pull.high * top, pull.low * top)
-    return (pull, error) if np.isfinite(pull.high).all() and np.isfinite(pull.low).all() else None
+    adjoint, error = Rows.of(problem, rows, columns).adjoint(Pair(weights / top, np.zeros(len(weights))))
+    adjoint = Pair(adjoint.high * top, adjoint.low * top)
+    finite = np.isfinite(adjoint.high).all() and np.isfinite(adjoint.low).all()
+    return (adjoint, error) if finite else None
 
 
 def _power_of_two(array: np.ndarray) -> float:

@@ -106,17 +106,6 @@ class Reduced:
         """Smallest margin over the inequalities."""
         return float(np.min(margins, where=self.rejected, initial=np.inf))
 
-    def feasible_margin(self, W: np.ndarray, margins: np.ndarray) -> float:
-        """Smallest margin of W when it satisfies the equalities as far as float64 can; zero if not feasible."""
-        smallest = self.min_margin(margins)
-        rounding = 8 * np.finfo(float).eps * float(np.linalg.norm(W)) * self._longest_tie
-        tied = float(np.abs(margins[self.tied]).max(initial=0.0))
-        return smallest if smallest > 0 and tied <= TIE_PRECISION * smallest + rounding else 0.0
-
-    @cached_property
-    def _longest_tie(self) -> float:
-        return float(self.lengths[self.tied].max(initial=0.0))
-
     def lift(self, W: np.ndarray) -> np.ndarray:
         """Turn W (p, r) into the original coordinates, (d, dz)."""
         if self.left is not None:

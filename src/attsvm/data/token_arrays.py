@@ -122,7 +122,8 @@ def next_token_arrays(
         )
     hits = (ids == target_ids[:, None]) & visible
     if not hits.any(1).all():
-        raise ValueError(f"targets[{int((~hits.any(1)).argmax())}] does not occur in its sequence; it must.")
+        row = int((~hits.any(1)).argmax())
+        raise ValueError(f"targets[{row}] is {target_ids[row]}; a token of its sequence was expected.")
     last = ids[np.arange(len(ids)), ids.shape[1] - 1 - visible[:, ::-1].argmax(1)]
     tokens = embeddings[ids]
     return (

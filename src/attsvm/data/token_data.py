@@ -72,13 +72,13 @@ class TokenData(Summarised):
         tokens = floating("tokens", tokens)
         if tokens.ndim < 3:
             raise ValueError(
-                f"tokens has shape {tuple(tokens.shape)}; at least three dimensions (..., n, T, d) expected."
+                f"tokens has shape {tuple(tokens.shape)}; at least three dimensions (..., n, T, d) were expected."
             )
         if 0 in tokens.shape:
-            raise ValueError(f"tokens has shape {tuple(tokens.shape)}; no dimension may be empty.")
+            raise ValueError(f"tokens has shape {tuple(tokens.shape)}; (..., n, T, d) with no empty axis was expected.")
         if queries is None:
             raise ValueError(
-                "queries is None; give an array (..., n, dz) or use TokenData.self_attention(tokens, labels)."
+                "queries is None; an array (..., n, dz) was expected, or TokenData.self_attention(tokens, labels)."
             )
         queries = floating("queries", queries, tokens)
         rows = tuple(tokens.shape[:-2])
@@ -91,7 +91,7 @@ class TokenData(Summarised):
         if tuple(labels.shape) != rows:
             raise ValueError(f"labels has shape {tuple(labels.shape)}; {rows} (..., n) was expected to match tokens.")
         if not bool((abs(labels) == 1).all()):
-            raise ValueError(f"labels of shape {rows} contains values other than -1 and +1.")
+            raise ValueError(f"labels of shape {rows} has values other than -1 and +1; only these were expected.")
         if mask is not None:
             mask = boolean_mask(mask, tokens)
         averaged = tokens
@@ -170,7 +170,7 @@ class TokenData(Summarised):
         tokens = floating("tokens", tokens)
         if tokens.ndim < 3:
             raise ValueError(
-                f"tokens has shape {tuple(tokens.shape)}; at least three dimensions (..., n, T, d) expected."
+                f"tokens has shape {tuple(tokens.shape)}; at least three dimensions (..., n, T, d) were expected."
             )
         length = tokens.shape[-2]
         if not -length <= row < length:
@@ -363,7 +363,7 @@ class TokenData(Summarised):
     def __getitem__(self, index: Any) -> TokenData:
         """Select trials: `index` applies to the leading batch dimensions."""
         if not self.batch_shape:
-            raise ValueError(f"the data holds one trial (tokens {tuple(self.tokens.shape)}); there is none to select.")
+            raise ValueError(f"tokens has shape {tuple(self.tokens.shape)}, one trial; a batch of trials was expected.")
         values = None if self.values is self.tokens else self.values[index]
         mask = None if self.mask is None else self.mask[index]
         return TokenData(self.tokens[index], self.queries[index], self.labels[index], mask, values)

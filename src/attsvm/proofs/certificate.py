@@ -31,9 +31,9 @@ from attsvm.proofs.infeasible import prove_infeasible
 # Entries of the dense support matrix above which its smallest singular value is only bounded, by the normal matrix.
 DENSE_ENTRIES = 4_000_000
 CHOLESKY_FLOOR = 1e-10
-# Supports that are solved for over the integers, entries of their rows, and the test they must pass in floats before:
-# a hundredth of a second.
-EXACT_SYSTEM, EXACT_ENTRIES, EXACT_RATIO = 24, 40_000, 1.0
+# Supports that are solved for over the integers, operations on the entries of their rows, and the test they must pass
+# before in floats: a hundredth of a second, and up to a tenth for a few supports of many entries.
+EXACT_SYSTEM, EXACT_OPERATIONS, EXACT_RATIO = 24, 1_000_000, 1.0
 # Data this near, relatively, count as the given ones where nothing exact can be said: thousands of roundings.
 NEARBY = 1e-12
 
@@ -70,7 +70,7 @@ class FarkasCertificate(Summarised):
 
     @cached_property
     def _admissible(self) -> bool:
-        """Whether the multipliers have the signs of a certificate, and their pull is not itself a W."""
+        """Whether the multipliers have the signs of a certificate, and A^T of them is not itself a W."""
         problem, dual = self.problem, np.asarray(self.dual, dtype=np.float64)
         if dual.shape != problem.mask.shape or not np.isfinite(dual).all():
             return False
@@ -102,7 +102,7 @@ class FarkasCertificate(Summarised):
             return True
         dual = np.asarray(self.dual, dtype=np.float64)
         _, _, d, dz = self.problem.shape
-        if np.count_nonzero(dual) * d * dz > EXACT_ENTRIES or not ratio < EXACT_RATIO:
+        if np.count_nonzero(dual) ** 2 * d * dz > EXACT_OPERATIONS or not ratio < EXACT_RATIO:
             return False
         return prove_infeasible(self.problem, dual, EXACT_SYSTEM) is not None
 
@@ -187,6 +187,7 @@ def existence_ratio(reduced: Reduced, dual: np.ndarray) -> float:
 def _existence(reduced: Reduced, dual: np.ndarray) -> tuple[float, bool]:
     """Return the ratio, and whether it is below one for exact data as well: no singular value was taken for zero."""
     row, column = np.nonzero(dual)
+    dual = np.ldexp(dual, -int(np.frexp(np.abs(dual).max())[1]))  # of any size, and squares of it are formed
     weight = np.zeros(dual.shape)
     weight[row, column] = np.where(reduced.tied[row, column], np.abs(dual).max(), dual[row, column])
     terms = float((reduced.lengths * weight).sum())

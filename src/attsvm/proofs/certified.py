@@ -16,6 +16,7 @@ a bound for the floats the problem is given in. Where that is too wide, the sums
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +33,8 @@ from attsvm.proofs.ties import onto_ties, tie_move
 
 # Scores of tied tokens may differ by this much of the margin, one, before W counts as infeasible.
 TIE_TOLERANCE = 1e-9
-# W over a smallest margin above this is finite if W is of an ordinary size; norms within this and its inverse have
-# squares in the range of floats.
-SURELY_FINITE, VISIBLE = 1e-100, 1e-140
+# Norms within this and its inverse have squares in the range of floats.
+VISIBLE = 1e-140
 # At the ends of the floating-point range squares overflow; an infinite bound claims nothing.
 LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore", "under": "ignore"}
 
@@ -125,8 +125,9 @@ def certify(
             margins = problem.apply(W)
         smallest = float(margins.min(where=rejected, initial=np.inf))
         W, margins = (W / smallest, margins / smallest) if smallest > 0 else (W.copy(), margins)
-        if smallest > SURELY_FINITE or (smallest > 0 and bool(np.isfinite(W).all())):
-            objective = norm.value(W)
+        size = norm.value(W) if smallest > 0 else math.inf
+        if size < math.inf:
+            objective = size
             high, residual = upper_bound(problem, norm, W, margins, objective, sharp=sharp)
         values = signed[rejected]
         total, length = float(values.sum()), norm.dual(adjoint)
@@ -163,14 +164,14 @@ def upper_bound(
     rejected, lengths = problem.rejected, problem.lengths
     above = norm_above(norm, W, objective, sharp=sharp)
     least = margins - allowance * lengths
+    move = tie_move(problem, W, size) if problem.has_ties else 0.0
+    longer = move * growth(norm, W.shape) * (1 + FEW) if move > 0 else 0.0
+    shift = move * lengths if 0.0 < longer < above else 0.0
     if sharp:
-        least = _sharpened(problem, W, margins, least, size)
-    floor = float(least.min(where=rejected, initial=np.inf))
-    residual = 0.0
+        least = _sharpened(problem, W, margins, least, size, shift)
+    floor, residual = float(least.min(where=rejected, initial=np.inf)), 0.0
     if problem.has_ties:
-        move = tie_move(problem, W, size)
-        longer = move * growth(norm, W.shape) * (1 + FEW)
-        moved = float((least - move * lengths).min(where=rejected, initial=np.inf)) if longer < above else 0.0
+        moved = float((least - shift).min(where=rejected, initial=np.inf)) if longer < above else 0.0
         if moved > 0:
             floor, above = moved * (1 - FEW), above + longer
         else:
@@ -181,12 +182,17 @@ def upper_bound(
 
 
 def _sharpened(
-    problem: SelectionProblem, W: np.ndarray, margins: np.ndarray, least: np.ndarray, size: float
+    problem: SelectionProblem,
+    W: np.ndarray,
+    margins: np.ndarray,
+    least: np.ndarray,
+    size: float,
+    shift: np.ndarray | float = 0.0,
 ) -> np.ndarray:
-    """Margins from below, in twice the precision where they may be the smallest."""
+    """Margins from below, in twice the precision where they, less a shift (n, T), may be the smallest."""
     lengths = problem.lengths
-    ceiling = float((2.0 * margins - least).min(where=problem.rejected, initial=np.inf))
-    rows, columns = np.nonzero(problem.rejected & (least <= ceiling))
+    ceiling = float((2.0 * margins - least - shift).min(where=problem.rejected, initial=np.inf))
+    rows, columns = np.nonzero(problem.rejected & (least - shift <= ceiling))
     exact, error = Rows.of(problem, rows, columns).margins(Pair(W, np.zeros(W.shape)))
     values = exact.rounded()
     values = values - 4 * UNIT * np.abs(values) - error * size * lengths[rows, columns] * (1 + FEW)
@@ -221,11 +227,12 @@ def lower_bound(
     if sharp:
         exact = sharp_adjoint(problem, dual)
         if exact is not None:
-            pull, relative = exact
-            adjoint, length = pull.high, norm.dual(pull.high)
-            error = (relative * weight + frobenius(pull.low)) * (1 + FEW)
+            pair, relative = exact
+            adjoint, length = pair.high, norm.dual(pair.high)
+            error = (relative * weight + frobenius(pair.low)) * (1 + FEW)
     above = norm_above(norm, adjoint, length, dual=True, sharp=sharp) * (1 + FEW)
     above += error * growth(norm, adjoint.shape, True)
     if tie_residual > 0:
         total -= tie_residual * float(np.abs(dual).sum(where=problem.tied)) * (1 + gamma(n * T))
-    return max(total / above * (1 - FEW), 0.0) if above < math.inf else 0.0
+    # An A^T dual of norm zero has left the range of floats, and so has a bound above their largest.
+    return min(max(total / above * (1 - FEW), 0.0), sys.float_info.max) if 0.0 < above < math.inf else 0.0

@@ -13,7 +13,7 @@ from attsvm.core.rounding import FEW, gamma, growth
 from attsvm.core.status import Status
 from attsvm.core.summary import Listed
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import Certified, proven_gap
+from attsvm.proofs.certified import LENIENT, Certified, proven_gap
 from attsvm.proofs.proof import Bound
 
 # Bounds that were computed twice may differ by the rounding of a few scalars.
@@ -107,7 +107,8 @@ class Claim(Listed):
             return f"the bound is said to be {claimed_low:.17g} where the multipliers prove {float(low):.17g}."
         if not claimed_high * (1 + AGREEMENT) >= high:
             return f"W is said to prove {claimed_high:.17g} where it proves {float(high):.17g}."
-        wrong = self._margins_fault() or self._dual_fault()
+        with np.errstate(**LENIENT):
+            wrong = self._margins_fault() or self._dual_fault()
         if wrong is None and self.status is Status.OPTIMAL:
             gap = max(proven_gap(low, high), certified.gap)
             if not gap <= self.tol + agreement:

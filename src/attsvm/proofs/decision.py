@@ -9,6 +9,7 @@ basic :math:`\lambda`, or positive, and a W exists.
 
 from __future__ import annotations
 
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -17,22 +18,25 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
 from attsvm.proofs.dyadic import Dyadic
 
-# Entries of the tableau and bits between the largest and the smallest entry of the data that take at most .2 seconds.
-LARGEST, LARGEST_SPREAD = 400, 256
+# Entries of the tableau, and these times the bits between the largest and the smallest entry of the data (or the first
+# number, where those are fewer), that take at most .5 seconds.
+LARGEST, FEW_BITS, LARGEST_BITS = 400, 256, 102_400
 
 
 def decidable(problem: SelectionProblem) -> bool:
     """Tell whether a problem is small enough to be decided over the rationals."""
     _, _, d, dz = problem.shape
-    if d * dz * int(problem.constrained.sum()) > LARGEST:
+    entries = d * dz * int(problem.constrained.sum())
+    if entries > LARGEST:
         return False
-    return _spread(problem.tokens) + _spread(problem.queries) <= LARGEST_SPREAD
+    return entries * max(_spread(problem.tokens) + _spread(problem.queries), FEW_BITS) <= LARGEST_BITS
 
 
 def contradiction(problem: SelectionProblem) -> np.ndarray | None:
     """Find multipliers (n, T) that prove a :func:`decidable` problem infeasible; None when it has a W.
 
-    They are rounded to floats; their support is one on which exact ones are unique up to scale.
+    They are rounded to floats, smaller ones where these would leave their range; their support is one on which exact
+    ones are unique up to scale.
     """
     rows, columns = np.nonzero(problem.constrained)
     x = Dyadic.of(problem.tokens).numbers[problem.sequence[rows]]
@@ -44,7 +48,8 @@ def contradiction(problem: SelectionProblem) -> np.ndarray | None:
     if weights is None:
         return None
     dual = np.zeros(problem.mask.shape)
-    dual[rows, columns] = [float(weight) for weight in weights]
+    unit = max(Fraction(1), max(map(abs, weights)) / Fraction(sys.float_info.max))
+    dual[rows, columns] = [float(weight / unit) for weight in weights]
     return dual
 
 

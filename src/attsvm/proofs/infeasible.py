@@ -75,7 +75,8 @@ def exact_multipliers(problem: SelectionProblem, dual: np.ndarray) -> np.ndarray
 class _Support:
     """The constraints that nearly exact multipliers use: queries and tokens (J,), and their rows.
 
-    Rows are scaled by powers of two, which changes no digit, so that products stay in the range of floats.
+    Each row of ``products``, and its multiplier against it, is scaled by a power of two, which changes no digit, so
+    that products stay in the range of floats.
     """
 
     rows: np.ndarray
@@ -98,8 +99,10 @@ class _Support:
         rows, columns = np.nonzero((inner & (dual > SUPPORT * dual[inner].max())) | outer)
         values, free = dual[rows, columns], problem.tied[rows, columns]
         left, exact_left = _differences(problem, rows, columns)
-        left, right = _scaled(left), _scaled(problem.queries[rows])
-        products = constraint_rows(left, right)  # (J, d dz)
+        right, left_powers, right_powers = problem.queries[rows], _powers(left), _powers(problem.queries[rows])
+        products = constraint_rows(np.ldexp(left, -left_powers[:, None]), np.ldexp(right, -right_powers[:, None]))
+        powers = left_powers + right_powers
+        values = np.ldexp(values, powers - powers.max())
         present = constraint_rows(left != 0, right != 0)
         visible = bool((np.abs(products[present]) > TINY).all())
         return cls(rows, columns, values, free, exact_left, right, products, visible)
@@ -130,8 +133,9 @@ def _differences(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarra
     return np.array(rounded), exact
 
 
-def _scaled(array: np.ndarray) -> np.ndarray:
-    return np.ldexp(array, -int(np.frexp(np.abs(array).max(initial=0.0))[1]))
+def _powers(rows: np.ndarray) -> np.ndarray:
+    """Power of two just above the largest entry of each row (J, d)."""
+    return np.frexp(np.abs(rows).max(axis=1))[1]
 
 
 def _exact_rows(left: list[Dyadic], right: np.ndarray, kept: np.ndarray) -> np.ndarray:
@@ -152,7 +156,9 @@ def _minimal(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> np.n
     weight = values * length
     while True:
         columns = (products[keep] / length[keep][:, None]).T  # (d dz, J)
-        _, sigma, basis = np.linalg.svd(columns, full_matrices=True)
+        # With more equations than multipliers the triangle has the same null space, and no long singular vectors.
+        tall = len(columns) > len(keep)
+        _, sigma, basis = np.linalg.svd(np.linalg.qr(columns, mode="r") if tall else columns)
         rank = int(np.count_nonzero(sigma > NULL * sigma[0]))
         null = basis[rank:]
         if len(null) == 0:

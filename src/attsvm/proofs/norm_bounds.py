@@ -88,7 +88,12 @@ class _Rational:
 
 def _by_growth(norm: Norm, M: Dyadic, *, dual: bool) -> Fraction:
     """Bound any other norm by a multiple of the Frobenius norm: true, and too wide for a proof of optimality."""
-    return _frobenius(M) * Fraction(norm.growth(M.numbers.shape, dual) * (1 + GROWTH_ROUNDING))
+    return _frobenius(M) * growth_above(norm, M.numbers.shape, dual=dual)
+
+
+def growth_above(norm: Norm, shape: tuple[int, int], *, dual: bool = False) -> Fraction:
+    """Bound the norm (or the dual norm) of every matrix of this shape with Frobenius norm one."""
+    return Fraction(norm.growth(shape, dual) * (1 + GROWTH_ROUNDING))
 
 
 def root_above(value: Fraction) -> Fraction:

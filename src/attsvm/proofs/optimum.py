@@ -2,8 +2,7 @@ r"""Proof of an optimum: an exact interval for the smallest norm.
 
 *Above*: the margins of the floats W are dyadic rationals; when the smallest, m, is positive, W/m is feasible and
 :math:`\|W\|/m` bounds the optimum. Tied tokens must score exactly the same: W is moved a little
-(:mod:`attsvm.proofs.tie_moves`). A matrix with a single entry one has norm one in every norm here, so the move costs at
-most the sum of its absolute entries.
+(:mod:`attsvm.proofs.tie_moves`), and the norm of the move is added.
 
 *Below*: any multipliers that are nonnegative on rejected tokens give :math:`1^\top\lambda / \|A^\top\lambda\|_*`.
 
@@ -21,7 +20,7 @@ from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.norm_bounds import dual_norm_above, norm_above, root_above
-from attsvm.proofs.tie_moves import Move, TieEquations, bounded_move, common, exact_move
+from attsvm.proofs.tie_moves import Move, TieEquations, bounded_move, exact_move
 
 
 def differences(problem: SelectionProblem, i: int) -> Dyadic:
@@ -72,7 +71,7 @@ def upper_bound(problem: SelectionProblem, norm: Norm, W: np.ndarray) -> tuple[F
     smallest = min(margins)
     if smallest <= 0:
         return None, "the smallest margin of W is not positive."
-    return (length + move.size) / smallest, ""
+    return (length + move.above(norm)) / smallest, ""
 
 
 def exact_margins(problem: SelectionProblem, exact: Dyadic) -> tuple[list[Fraction], Move] | str:
@@ -124,17 +123,7 @@ def _margins(problem: SelectionProblem, W: Dyadic) -> Iterator[tuple[int, Dyadic
 
 
 def _tie_equations(problem: SelectionProblem, W: Dyadic) -> TieEquations | None:
-    """Gather the ties that W does not satisfy exactly by itself, and all others with them; None when it does."""
-    left, right, margins = [], [], []
-    queries = Dyadic.of(problem.queries)
-    for i in np.flatnonzero(problem.tied.any(axis=1)).tolist():
-        delta = differences(problem, i)[problem.tied[i]]
-        z = Dyadic(queries.numbers[i], queries.exponent)
-        margin = delta @ (W @ z)
-        for k in range(len(delta.numbers)):
-            left.append(Dyadic(delta.numbers[k], delta.exponent))
-            right.append(z)
-            margins.append(Dyadic(np.array(margin.numbers[k], dtype=object), margin.exponent))
-    if not any(int(a.numbers) for a in margins):
-        return None
-    return TieEquations(common(left), common(right), common(margins))
+    """Gather all ties, where W does not satisfy every one exactly by itself; None when it does."""
+    rows, columns = np.nonzero(problem.tied)
+    equations = TieEquations.of(problem, rows, columns, W) if len(rows) else None
+    return equations if equations is not None and equations.margins.numbers.any() else None

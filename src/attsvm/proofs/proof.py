@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -56,7 +57,7 @@ class Proof(Summarised):
 
     def _summary(self) -> Summary:
         state, colour = ("proven", GOOD) if self.proven else ("not proven", BAD)
-        facts = [("low", f"{float(self.low):.9g}"), ("high", f"{float(self.high):.9g}"), ("method", self.method)]
+        facts = [("low", f"{_nearest(self.low):.9g}"), ("high", f"{_nearest(self.high):.9g}"), ("method", self.method)]
         return Summary("Proof", state, colour, facts, notes=[self.statement])
 
 
@@ -72,15 +73,22 @@ def unproven(reason: str, method: str, low: Bound = 0.0, high: Bound = float("in
     return Proof(False, low, high, f"Not proven: {reason}", method)
 
 
+def _nearest(value: Bound) -> float:
+    """Round to a float, infinite above the largest."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def _down(value: Bound) -> str:
-    text = f"{float(value):.17g}"
-    return text if Fraction(text) <= Fraction(value) else _next(value, -1)
+    nearest = min(_nearest(value), sys.float_info.max)
+    text = f"{nearest:.17g}"
+    return text if Fraction(text) <= Fraction(value) else f"{math.nextafter(nearest, -math.inf):.17g}"
 
 
 def _up(value: Bound) -> str:
-    text = f"{float(value):.17g}"
-    return text if Fraction(text) >= Fraction(value) else _next(value, 1)
-
-
-def _next(value: Bound, sign: int) -> str:
-    return f"{math.nextafter(float(value), sign * math.inf):.17g}"
+    nearest = _nearest(value)
+    text = f"{nearest:.17g}"
+    above = nearest == math.inf or Fraction(text) >= Fraction(value)
+    return text if above else f"{math.nextafter(nearest, math.inf):.17g}"

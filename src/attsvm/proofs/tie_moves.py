@@ -12,10 +12,13 @@ from fractions import Fraction
 import numpy as np
 
 from attsvm.core.error_free import UNIT
+from attsvm.core.norms import Norm
+from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
 from attsvm.core.rounding import gamma
 from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic
+from attsvm.proofs.norm_bounds import growth_above, norm_above
 from attsvm.proofs.surjective import TINY, right_inverse
 
 # Exact elimination takes milliseconds up to about here.
@@ -30,18 +33,32 @@ class TieEquations:
     right: Dyadic
     margins: Dyadic
 
+    @classmethod
+    def of(cls, problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray, W: Dyadic) -> TieEquations:
+        """Gather the ties of queries and tokens (rows, columns), each (k,), at least one, with their margins at W."""
+        left, right = [], []
+        for i, t in zip(rows.tolist(), columns.tolist(), strict=True):
+            tokens = Dyadic.of(problem.tokens[problem.sequence[i], [problem.reference[i], t]])
+            left.append(Dyadic(tokens.numbers[0] - tokens.numbers[1], tokens.exponent))
+            right.append(Dyadic.of(problem.queries[i]))
+        equations = common(left), common(right)
+        return cls(*equations, margins_of(*equations, W))
+
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """The W that ties is ``W + change / denominator + E``, the absolute entries of E summing to at most ``reach``.
-
-    ``size`` bounds the sum of absolute entries of the whole move.
-    """
+    """The W that ties is ``W + change / denominator + E``, the absolute entries of E summing to at most ``reach``."""
 
     change: Dyadic | None = None
     denominator: int = 1
     reach: Fraction = Fraction(0)
-    size: Fraction = Fraction(0)
+
+    def above(self, norm: Norm) -> Fraction:
+        """Bound the norm of the whole move."""
+        if self.change is None:
+            return Fraction(0)
+        length = norm_above(norm, self.change) / abs(self.denominator)
+        return length + self.reach * growth_above(norm, self.change.numbers.shape) if self.reach else length
 
 
 def exact_move(ties: TieEquations) -> Move | None:
@@ -57,8 +74,7 @@ def exact_move(ties: TieEquations) -> Move | None:
         return None
     values, denominator = np.array(multipliers[0], dtype=object), multipliers[1]
     numbers = np.dot((left.numbers[columns] * values[:, None]).T, right.numbers[columns])
-    change = Dyadic(numbers, ties.margins.exponent - left.exponent - right.exponent)
-    return Move(change, denominator, size=change.value(int(np.abs(numbers).sum())) / abs(denominator))
+    return Move(Dyadic(numbers, ties.margins.exponent - left.exponent - right.exponent), denominator)
 
 
 def bounded_move(ties: TieEquations) -> Move | None:
@@ -89,8 +105,7 @@ def bounded_move(ties: TieEquations) -> Move | None:
         remainder = ties.margins.value(int(ties.margins.numbers[k])) + step.value(int(step.numbers))
         largest = max(largest, float(abs(remainder)) * scale * (1 + 2 * UNIT))
     total = float(np.abs(inverse.Y).sum()) * (1 + gamma(inverse.Y.size))
-    reach = Fraction(total * inverse.multiplier(largest) * (1 + 8 * UNIT))
-    return Move(change, reach=reach, size=reach + change.value(int(np.abs(change.numbers).sum())))
+    return Move(change, reach=Fraction(total * inverse.multiplier(largest) * (1 + 8 * UNIT)))
 
 
 def _same_margins(ties: TieEquations, rows: np.ndarray, distinct: np.ndarray) -> bool:
@@ -106,6 +121,12 @@ def _key(ties: TieEquations, k: int) -> tuple[int, ...]:
 def _rounded(exact: Dyadic) -> np.ndarray:
     """Round to the nearest floats."""
     return np.array([float(a) for a in exact.fractions()]).reshape(exact.numbers.shape)
+
+
+def margins_of(left: Dyadic, right: Dyadic, W: Dyadic) -> Dyadic:
+    """Margins (k,) of W (d, dz) at token differences (k, d) and queries (k, dz)."""
+    images = left @ W  # (k, dz)
+    return Dyadic((images.numbers * right.numbers).sum(axis=1), images.exponent + right.exponent)
 
 
 def common(parts: list[Dyadic]) -> Dyadic:

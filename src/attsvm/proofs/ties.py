@@ -14,11 +14,12 @@ import numpy as np
 
 from attsvm.core.double_double import Rows
 from attsvm.core.error_free import Pair
+from attsvm.core.norms import FROBENIUS
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_gram
 from attsvm.core.rounding import gamma, row_lengths
 from attsvm.proofs.dyadic import Dyadic
-from attsvm.proofs.tie_moves import TieEquations, common, exact_move
+from attsvm.proofs.tie_moves import TieEquations, exact_move, margins_of
 
 # Ties whose Gram matrix is formed at all.
 LARGEST = 2000
@@ -116,22 +117,13 @@ def _exactly(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray, W
     _, _, d, dz = problem.shape
     if len(rows) > FEW_TIES or len(rows) * (d + dz) > FEW_NUMBERS:
         return math.inf
-    exact, left, right = Dyadic.of(W), [], []
-    for i, t in zip(rows.tolist(), columns.tolist(), strict=True):
-        tokens = Dyadic.of(problem.tokens[problem.sequence[i], [problem.reference[i], t]])
-        left.append(Dyadic(tokens.numbers[0] - tokens.numbers[1], tokens.exponent))
-        right.append(Dyadic.of(problem.queries[i]))
-    equations = common(left), common(right)
-    moved = _margins(*equations, exact)
-    if not moved.numbers.any():
+    exact = Dyadic.of(W)
+    equations = TieEquations.of(problem, rows, columns, exact)
+    if not equations.margins.numbers.any():
         return 0.0
-    move = exact_move(TieEquations(*equations, moved))
+    move = exact_move(equations)
     if move is None or move.change is None:
         return math.inf
     whole = Dyadic(exact.numbers * move.denominator, exact.exponent) + move.change
-    return math.inf if _margins(*equations, whole).numbers.any() else float(move.size) * (1 + gamma(4))
-
-
-def _margins(left: Dyadic, right: Dyadic, W: Dyadic) -> Dyadic:
-    images = left @ W  # (k, dz)
-    return Dyadic((images.numbers * right.numbers).sum(axis=1), images.exponent + right.exponent)
+    missed = margins_of(equations.left, equations.right, whole).numbers.any()
+    return math.inf if missed else float(move.above(FROBENIUS)) * (1 + gamma(4))

@@ -9,6 +9,7 @@ import numpy as np
 
 from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.reduction import LARGEST
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified, certify
@@ -23,6 +24,8 @@ ROUNDING = 1e-3
 # Where the gap is closed all the same, that only sharpens what is reported, and pays for small problems only.
 SHARP_ENTRIES = 50_000
 EXISTS = "By exact arithmetic a W exists."
+CONTRADICTS = "By exact arithmetic no W exists, but floats do not hold the multipliers that prove it."
+BEYOND = "Its norm is beyond the range of floats; tokens or queries scaled by a power of two bring it within."
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +69,10 @@ class Answers:
             return self._solution(status, certified)
         multipliers = contradiction(self.problem)
         if multipliers is None:
-            return self._solution(status, certified, note=EXISTS)
-        return self.infeasible(multipliers, multipliers) or self._solution(status, certified)
+            within = 1.0 / LARGEST < float(self.problem.lengths.max()) < LARGEST
+            return self._solution(status, certified, note=EXISTS if within else f"{EXISTS} {BEYOND}")
+        unheld = self._solution(Status.UNDECIDED, certified, note=CONTRADICTS)
+        return self.infeasible(multipliers, multipliers) or unheld
 
     def infeasible(
         self, multipliers: np.ndarray, dual: np.ndarray | None = None, *, exact: bool = False

@@ -57,7 +57,7 @@ def solve_in_memory(
         certificate = method(setting, control, guess)
     dual = np.where(reduced.lift_dual(loose), terms.slope(terms.cost), 0.0)
     if control.dual is not None:
-        dual += reduced.lift_dual(control.dual) / unit
+        dual += reduced.lift_dual(control.dual) / (1.0 if terms.hard else unit)
     return (
         None if certificate is None else reduced.lift_dual(certificate),
         None if control.W is None else prior + reduced.lift(control.W),

@@ -21,9 +21,9 @@ import numpy as np
 
 from attsvm.core.error_free import UNIT
 from attsvm.core.kernels import Stopwatch
-from attsvm.core.norms import FROBENIUS, Norm
+from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import EPS, growth
+from attsvm.core.rounding import EPS, gamma, growth
 from attsvm.core.status import Status
 from attsvm.core.summary import counted, one_line
 from attsvm.proofs.certificate import FarkasCertificate
@@ -143,7 +143,7 @@ def solve_regularised(
     tol: float,
     method: Method,
     warm_start: Solution | None,
-    opening: Solution | None,
+    phase_one: Solution | None,
     *,
     streamed: bool = False,
 ) -> RegularisedSolution:
@@ -155,7 +155,7 @@ def solve_regularised(
         Aiming below ``tol``.
     method : callable
         Solves a problem in memory in the norm.
-    opening : Solution, optional
+    phase_one : Solution, optional
         For a hard margin: the Frobenius solution without a prior, or the proof that no W exists.
     streamed : bool
         Work on working sets, and leave the tokens where they are.
@@ -172,6 +172,12 @@ def solve_regularised(
 
     def answer(W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None) -> RegularisedSolution:
         pair = certify_pair(problem, terms, prior, W, dual)
+        if phase_one is not None and W is not prior and not pair.gap <= tol and np.isfinite(phase_one.objective):
+            # Beside a prior whose margins are far above one, what W falls short of one is rounding of the prior.
+            rounding = gamma(d + dz + 8) * frobenius(W) * problem.lengths
+            short = float((1.0 - problem.apply(W) + rounding).max(where=problem.rejected, initial=0.0))
+            safe = certify_pair(problem, terms, prior, W + short * phase_one.certified.W, dual)
+            pair = safe if safe.gap < pair.gap else pair
         if certificate is None and pair.gap > tol and (control.solved or pair.gap <= tol + pair.rounding):
             pair = refine(problem, terms, W, dual, tol, partial(certify_pair, problem, terms, prior, sharp=True))
         if certificate is not None:
@@ -184,7 +190,7 @@ def solve_regularised(
             math.inf if status is not Status.UNDECIDED else _largest_price(problem, terms, pair, tol, regularisation)
         )
         note = "" if price == math.inf else f"Floats hold the multipliers of C up to {price:.2g} only on these data."
-        seconds = watch.seconds + (0.0 if opening is None else opening.seconds)
+        seconds = watch.seconds + (0.0 if phase_one is None else phase_one.seconds)
         return RegularisedSolution(
             problem,
             norm,
@@ -199,9 +205,12 @@ def solve_regularised(
             regularisation=regularisation,
         )
 
-    if opening is not None and opening.certificate is not None:
-        control.iterations, control.method = opening.iterations, opening.method
-        return answer(np.zeros((d, dz)), none, opening.certificate)
+    if phase_one is not None and phase_one.certificate is not None:
+        control.iterations, control.method = phase_one.iterations, phase_one.method
+        return answer(np.zeros((d, dz)), none, phase_one.certificate)
+    if not np.isfinite(terms.cost).all():
+        # The margins of the prior leave the range of floats, and so do all that is measured from there.
+        return answer(prior, none)
     # The prior itself, when it satisfies everything or nothing is worth a step away from it.
     slope = terms.slope(terms.cost)
     if terms.may_stay(problem.adjoint(slope)):

@@ -51,7 +51,7 @@ METHODS: dict[Norm, dict[str, Method]] = {
 # Lifting an answer to the original coordinates costs a few roundings; methods aim below the gap that is promised.
 AIM = 0.5
 # A hard margin with a prior asks of the problem without it only whether a W exists.
-OPENING_TOL = 0.1
+PHASE_ONE_TOL = 0.1
 
 
 Folder = str | os.PathLike[str]
@@ -202,11 +202,11 @@ def solve(
     if regularisation is not None:
         if method not in (None, "auto", "streamed"):
             raise ValueError(f"method is {method!r}; None, 'auto' or 'streamed' was expected with C or prior.")
-        opening = None if C is not None else solve(problem, tol=OPENING_TOL, time_limit=time_limit, method=method)
+        phase_one = None if C is not None else solve(problem, tol=PHASE_ONE_TOL, time_limit=time_limit, method=method)
         streamed, inner = method == "streamed" or _large(problem), _choose(measure, None)
         with np.errstate(**LENIENT):
             return solve_regularised(
-                problem, measure, regularisation, control, tol, inner, warm_start, opening, streamed=streamed
+                problem, measure, regularisation, control, tol, inner, warm_start, phase_one, streamed=streamed
             )
     answers = Answers(problem, measure, tol, control)
     if not problem.has_rejected:

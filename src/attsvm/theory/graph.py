@@ -185,9 +185,11 @@ def _check(vocabulary: int, sequences: Sequence[Any], labels: Any) -> tuple[list
         )
     for i, (row, y) in enumerate(zip(rows, targets, strict=True)):
         if row.ndim != 1 or row.size == 0 or row.dtype.kind not in "iu" or row.min() < 0 or row.max() >= vocabulary:
-            raise ValueError(f"sequences[{i}] has shape {row.shape}; integers from 0 to {vocabulary - 1} expected.")
+            raise ValueError(
+                f"sequences[{i}] has shape {row.shape}; integers from 0 to {vocabulary - 1} were expected."
+            )
         if y not in row:
-            raise ValueError(f"labels[{i}] is {y}, which does not occur in sequence {row.tolist()}; it must.")
+            raise ValueError(f"labels[{i}] is {y}; a token of its sequence {row.tolist()} was expected.")
     return rows, targets
 
 

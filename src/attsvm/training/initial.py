@@ -97,7 +97,9 @@ def initial_parameters(
         return [torch.as_tensor(np.stack(keys)).to(like), like.new_zeros((trials, *many, dz, width))]
     if isinstance(init, str):
         if init == "zero":
-            raise ValueError("init is 'zero'; K = Q = 0 is a stationary point, give init=None, 'torch' or (K, Q).")
+            raise ValueError(
+                "init is 'zero', where K = Q = 0 is a stationary point; None, 'torch' or (K, Q) was expected."
+            )
         pairs = [
             (
                 rng.uniform(-1, 1, (*many, d, width)) / np.sqrt(d),

@@ -81,6 +81,8 @@ class _Composite(Norm):
         """Bound the dual norm from above by a split that is optimal but for rounding."""
         if not M.any():
             return 0.0
+        if not np.isfinite(M).all():
+            return math.inf
         first, second = self.split(M)
         return self._dual_of(first, second)
 

@@ -19,14 +19,19 @@ from attsvm.core.norms.norm import Norm, Smooth
 from attsvm.core.norms.smoothing import spectral_smoothing
 
 
+def singular_values(M: np.ndarray) -> np.ndarray:
+    """Singular values (min(d, dz),) of M (d, dz); infinite where an entry is not finite."""
+    return np.linalg.svd(M, compute_uv=False) if np.isfinite(M).all() else np.full(min(M.shape), math.inf)
+
+
 def nuclear(M: np.ndarray) -> float:
     """Sum of the singular values."""
-    return float(np.linalg.svd(M, compute_uv=False).sum())
+    return float(singular_values(M).sum())
 
 
 def spectral(M: np.ndarray) -> float:
     """Largest singular value."""
-    return float(np.linalg.svd(M, compute_uv=False)[0])
+    return float(singular_values(M)[0])
 
 
 class SingularValueNorm(Norm):
@@ -52,11 +57,11 @@ class SingularValueNorm(Norm):
 
     def value(self, M: np.ndarray) -> float:
         """Evaluate the norm of the singular values."""
-        return self._profile.value(np.linalg.svd(M, compute_uv=False)[None])
+        return self._profile.value(singular_values(M)[None])
 
     def dual(self, M: np.ndarray) -> float:
         """Evaluate the dual norm of the singular values."""
-        return self._profile.dual(np.linalg.svd(M, compute_uv=False)[None])
+        return self._profile.dual(singular_values(M)[None])
 
     def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Compare the singular values with their length."""
@@ -77,7 +82,7 @@ class SingularValueNorm(Norm):
 
     def of_tensor(self, W: Any) -> Any:
         """Evaluate the norm of a tensor's singular values."""
-        return self._profile.of_tensor(_singular_values(W).unsqueeze(-2))
+        return self._profile.of_tensor(_of_tensor(W).unsqueeze(-2))
 
     def words(self) -> list[Any]:
         """Name the exponent of the singular values' norm."""
@@ -89,7 +94,7 @@ class SingularValueNorm(Norm):
         return [U, Vt.T]
 
 
-def _singular_values(W: Any) -> Any:
+def _of_tensor(W: Any) -> Any:
     from torch import linalg
 
     return linalg.svdvals(W)

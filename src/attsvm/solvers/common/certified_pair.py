@@ -16,7 +16,7 @@ from attsvm.core.error_free import UNIT, Pair, error_of, sum_pairs, two_product
 from attsvm.core.norms import FROBENIUS, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS, FEW, gamma, growth, norm_above
-from attsvm.proofs.certified import LENIENT, TIE_TOLERANCE, Certified, proven_gap
+from attsvm.proofs.certified import LENIENT, TIE_TOLERANCE, VISIBLE, Certified, proven_gap
 from attsvm.proofs.claim import AGREEMENT
 from attsvm.proofs.proof import Bound, Proof, unproven
 from attsvm.proofs.recheck import METHOD
@@ -96,6 +96,7 @@ def certify_pair(
             W, margins = W / smallest, margins / smallest
         else:
             W = W.copy()
+        feasible = feasible and bool(np.isfinite(W).all())
         V = W - prior
         primal = terms.size(V) + terms.loss(np.where(problem.rejected, 1.0 - margins, 0.0)) if feasible else np.inf
         high, residual = _primal_above(problem, terms, W, V, margins, sharp=sharp) if feasible else (np.inf, 0.0)
@@ -105,7 +106,7 @@ def certify_pair(
         scale, plain = terms.bound(dual, adjoint, length)
         dual = terms.clip(dual * scale)
         bound = dual_below(problem, terms, prior, dual, adjoint * scale, length * scale, residual, sharp=sharp)
-        if terms.hard and terms.norm is FROBENIUS and bound > 0:
+        if terms.hard and terms.norm is FROBENIUS and VISIBLE < bound < 1.0 / VISIBLE:
             dual = dual * bound  # W - W0 = A^T dual
     for array in (W, dual, margins):
         array.setflags(write=False)

@@ -56,12 +56,13 @@ def objective_above(problem: SelectionProblem, terms: Terms, prior: np.ndarray, 
     if isinstance(bounds, str):
         return bounds
     margins, move = bounds
-    distance = norm_above(terms.norm, exact - Dyadic.of(prior)) + move.size
+    change = move.above(terms.norm)
+    distance = norm_above(terms.norm, exact - Dyadic.of(prior)) + change
     shortfalls = [1 - margin for margin in margins if margin < 1]
     scaled = None
     if max(shortfalls, default=Fraction(0)) < 1:
         smallest = 1 - max(shortfalls, default=Fraction(0))
-        scaled = _size(terms, distance + (1 / smallest - 1) * (norm_above(terms.norm, exact) + move.size))
+        scaled = _size(terms, distance + (1 / smallest - 1) * (norm_above(terms.norm, exact) + change))
     if terms.hard:
         return "the smallest margin of W is not positive." if scaled is None else scaled
     loss = sum(shortfalls, Fraction(0)) * Fraction(terms.upper) if terms.shift == 0 else Fraction(0)

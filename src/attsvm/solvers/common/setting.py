@@ -144,7 +144,7 @@ class Terms:
         if not self.squared:
             limit = min(limit, 1.0 / size if size > 0 else np.inf)
         scale = min(limit, gain / curvature if curvature > 0 else np.inf)
-        value = scale * gain - 0.5 * scale * scale * curvature
+        value = scale * gain - 0.5 * scale * (scale * curvature)
         return (scale, value) if np.isfinite(value) else (0.0, 0.0)
 
 

@@ -56,7 +56,7 @@ NEAR, CLOSELY_NEAR = 300.0, 10.0
 # Newton steps after which the next predictor step is a more careful one.
 MANY = 8
 # Stages without a smaller gap before rounding has the last word, counted where the gap, which may be that of a method
-# before this one, is so many times what the path promises.
+# before this one, is so many times what the path promises; or in which Newton's method has not come near the path.
 STALLED, LATE = 4, 10.0
 SMALLEST = 1e-17
 # What a step may leave of stationarity, in parts of the gap asked for, or to be expected of mu.
@@ -132,6 +132,7 @@ class SmoothingPath:
         last = SMALLEST * mu
         point = self._at(V, mu)
         best, stall, careful = np.inf, 0, 0
+        smallest_gap, off_path = self.control.state.gap, 0
         for _ in range(STAGES):
             if point is None or mu < last:
                 return
@@ -141,7 +142,9 @@ class SmoothingPath:
             gap = self.control.state.gap
             if LATE * mu * self._count < gap * (point.norm.value + self._terms.loss(point.shortfall)):
                 best, stall = (gap, 0) if gap < 0.9 * best else (best, stall + 1)
-            if stall > STALLED:
+            off_path = off_path + 1 if steps >= NEWTON_STEPS - 1 and not gap < smallest_gap else 0
+            smallest_gap = min(smallest_gap, gap)
+            if max(stall, off_path) > STALLED:
                 return
             careful = careful + 1 if steps > MANY else max(careful - 1, 0)
             point, mu = self._predicted(point, solve, mu, careful)
