@@ -79,17 +79,21 @@ def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, sh
                 return multipliers
             yield farkas.work(reduced, dual.reshape(n, T))
         larger = max(1.0, 1.0 / max(rho, RESIDUE) - 1.0)
-        guess, weight = dual * weight * larger, weight * larger
+        guess, weight, share = dual * weight * larger, weight * larger, 1.0
     return None
 
 
 def _opening(
     reduced: Reduced, constraints: Constraints, guess: np.ndarray, weight: float, capacity: int, most: int
 ) -> tuple[PassiveSet, int]:
-    """Hold ties, and ``most`` multipliers of a guess (m,), the largest: by one factor, one by one if some are dependent."""
+    """Hold ties and the largest multipliers of a guess (m,), in all ``most``, or as many as there are ties.
+
+    That takes one factor, or, where some depend on others, one constraint at a time.
+    """
     passive = interpreted(empty_set)(capacity)
     strength = np.where(constraints.tied, np.inf, guess * reduced.lengths.ravel())
-    members = np.argsort(-strength, kind="stable")[: min(max(most, int(constraints.tied.sum())), capacity, int(np.count_nonzero(strength > 0)))]
+    order = np.argsort(-strength, kind="stable")[: min(capacity, max(most, int(constraints.tied.sum())))]
+    members = order[strength[order] > 0]
     free = constraints.tied[members]
     cost = np.where(free, 0.0, 1.0)
     gram = reduced.gram(*np.divmod(members, reduced.delta.shape[1]))
