@@ -25,12 +25,19 @@ from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.alignment import aligned_multipliers, vertex
 from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, SoftInteriorPoint, Term, run
+from attsvm.solvers.interior_point.few_entries import FewEntries, likely_entries
 from attsvm.solvers.interior_point.hard_power import solve_power
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath, resume
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
-from attsvm.solvers.schedule import FEW_CONSTRAINTS, FEWER_ROWS_LINEAR, FORMED_ENTRIES, MANY_CONSTRAINTS
+from attsvm.solvers.schedule import (
+    ENTRIES_A_CONSTRAINT,
+    FEW_CONSTRAINTS,
+    FEWER_ROWS_LINEAR,
+    FORMED_ENTRIES,
+    MANY_CONSTRAINTS,
+)
 
 FURTHER = 10.0
 INSIDE = 0.5  # how far inside the constraints a hard margin begins, in parts of the margin
@@ -79,8 +86,7 @@ def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
     _run(setting, _inside(setting, V), unit, near, control)
     if control.solved or control.stopped:
         return
-    if V.size <= FORMED_ENTRIES:
-        _run(setting, np.zeros_like(V), unit, FURTHER * CENTRE, control, again=True)
+    begin_again(setting, unit, control, V)
     resume(setting, control, V)
 
 
@@ -105,11 +111,43 @@ def _without_loss(setting: Setting, control: Control) -> None:
         setting.report(inner.W, inner.dual, control)
 
 
-def _run(setting: Setting, V: np.ndarray, unit: float, centre: float, control: Control, *, again: bool = False) -> None:
-    """Run the interior point in units of a length."""
+def _run(
+    setting: Setting, V: np.ndarray, unit: float, centre: float, control: Control, *, again: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Run the interior point in units of a length; returns the V (p, r) and multipliers (n, T) it ends at."""
     own = setting.scaled(unit)
     method = SoftInteriorPoint(own, WAYS[setting.terms.norm].term(own, again), V / unit, centre)
     run(method, setting, control, Finish(setting, own, control, unit), unit)
+    return method.term.V * unit, method.scattered_dual(setting)
+
+
+def begin_again(setting: Setting, unit: float, control: Control, V: np.ndarray) -> None:
+    """Begin again, further from all bounds; a linear program on few entries where its vertex has few that matter.
+
+    ``V`` (p, r) is where the first run began, for when it has left no better one.
+    """
+    reduced, norm, centre = setting.reduced, setting.terms.norm, FURTHER * CENTRE
+    count = ENTRIES_A_CONSTRAINT * (int(reduced.rejected.sum()) + len(setting.ties.basis))
+    if norm not in LINEAR or 2 * count > V.size:
+        if V.size <= FORMED_ENTRIES:
+            _run(setting, np.zeros_like(V), unit, centre, control, again=True)
+        return
+    if control.dual is None or max(1, reduced.rejected.size) * count > FORMED_ENTRIES**2:
+        return
+    V = V if control.W is None else control.W
+    adjoint, shared = reduced.adjoint(control.dual), norm == MAX
+    entries = likely_entries(V, adjoint, count, shared)
+    while len(entries) <= 2 * count:
+        few = FewEntries.of(setting, entries, adjoint, shared)
+        column, dual = _run(few, few.gather(V), unit, centre, control, again=True)
+        if control.solved or control.stopped:
+            return
+        V, adjoint = few.scatter(column), reduced.adjoint(dual)
+        lacking = few.lacking(adjoint)
+        joining = np.flatnonzero(lacking)
+        if not len(joining):
+            return
+        entries = np.union1d(entries, joining[np.argsort(-lacking[joining])[:count]])
 
 
 class Finish:
@@ -182,3 +220,4 @@ WAYS: dict[Norm, Way] = {
     Entrywise(1): _linear(shared=False),
     MAX: _linear(shared=True),
 }
+LINEAR = (Entrywise(1), MAX)

@@ -1,0 +1,117 @@
+"""Linear programs on few entries of W: the same problem there, and the answer of a solver that sees all entries."""
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from attsvm import SelectionProblem, Status, solve
+from attsvm.core.norms import MAX, Entrywise, Norm
+from attsvm.core.reduction import reduce
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.regularisation import Regularisation
+from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.interior_point.few_entries import FewEntries, likely_entries
+from attsvm.solvers.interior_point.general import begin_again
+from oracle import dense
+from problems import FAMILIES
+
+TOL = 1e-9
+PRIOR = 0.2 * np.random.default_rng(5).standard_normal((12, 12))
+OPTIONS = {
+    "hard": Regularisation(None, "hinge", None),
+    "hinge": Regularisation(3.0, "hinge", None),
+    "prior": Regularisation(None, "hinge", PRIOR),
+    "hinge and prior": Regularisation(20.0, "hinge", PRIOR),
+}
+
+
+def draw(family: str, size: tuple[int, int, int], seed: int) -> SelectionProblem:
+    return FAMILIES[family].make(np.random.default_rng([seed, *size]), *size)
+
+
+def setting_of(problem: SelectionProblem, norm: Norm, options: Regularisation) -> Setting:
+    prior = np.zeros(problem.shape[2:]) if options.prior is None else options.prior
+    return Setting.of(reduce(problem, rotate=False), options.terms(problem, norm), prior)
+
+
+def highs(problem: SelectionProblem, norm: Norm, options: Regularisation) -> float:
+    """Optimal value by HiGHS, with every entry of W - W0 = P - N and every loss written out."""
+    full = dense(problem)
+    prior = np.zeros(problem.shape[2:]) if options.prior is None else options.prior
+    demand = np.where(full.tied, 0.0, 1.0) - full.rows @ prior.ravel()
+    size, losses = full.rows.shape[1], np.eye(len(demand))[:, ~full.tied]
+    if options.C is None:
+        losses = losses[:, :0]
+    if norm == MAX:
+        price, top = np.zeros(2 * size), np.hstack([np.eye(size), np.eye(size)])
+    else:
+        price, top = np.ones(2 * size), np.zeros((0, 2 * size))
+    k, more = losses.shape[1], 1 if norm == MAX else 0
+    rows = np.hstack([full.rows, -full.rows, losses, np.zeros((len(demand), more))])
+    bound = np.hstack([top, np.zeros((len(top), k)), -np.ones((len(top), more))])
+    answer = linprog(
+        np.concatenate([price, np.full(k, options.C or 0.0), np.ones(more)]),
+        A_ub=np.vstack([-rows[~full.tied], bound]),
+        b_ub=np.append(-demand[~full.tied], np.zeros(len(top))),
+        A_eq=rows[full.tied] if full.tied.any() else None,
+        b_eq=demand[full.tied] if full.tied.any() else None,
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    assert answer.status == 0, answer.message
+    return float(answer.fun)
+
+
+@pytest.mark.parametrize("norm", [Entrywise(1), MAX], ids=["l_1", "max"])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+@pytest.mark.parametrize(("family", "seed"), [("planted", 1), ("several", 2), ("self_attention", 3)])
+def test_a_rough_answer_ends_as_the_whole_linear_program(family, seed, options, norm) -> None:
+    problem = draw(family, (6, 4, 12), seed)
+    setting, control = setting_of(problem, norm, options), Control(TOL)
+    control.unit = setting.value_unit
+    rough = solve(problem, norm, C=options.C, prior=options.prior, tol=1e-2)
+    V = setting.reduced.lower(rough.W) - setting.prior
+    # Multipliers as :func:`attsvm.solvers.in_memory.solve_in_memory` takes those of a start.
+    unit = 1.0 if setting.plain else setting.unit
+    assert not setting.report(V, setting.reduced.gather(rough.dual) * unit, control)
+    begin_again(setting, setting.terms.norm.value(V), control, V)
+    assert control.state.gap <= TOL
+    # HiGHS meets each constraint to 1e-10, for which multipliers pay; they sum to the objective or so.
+    assert control.state.objective == pytest.approx(highs(problem, norm, options), rel=1e-8)
+
+
+@pytest.mark.parametrize("norm", [Entrywise(1), MAX], ids=["l_1", "max"])
+def test_the_problem_on_few_entries_is_the_same_problem(norm: Norm) -> None:
+    rng = np.random.default_rng(0)
+    setting = setting_of(draw("several", (6, 4, 12), 0), norm, OPTIONS["prior"])
+    reduced, adjoint = setting.reduced, rng.standard_normal((12, 12))
+    few = FewEntries.of(setting, np.array([0, 5, 17, 143]), adjoint, norm == MAX)
+    column = rng.standard_normal(few.reduced.shape)
+    V = few.scatter(column)
+    np.testing.assert_allclose(few.reduced.apply(column), reduced.apply(V), rtol=0, atol=1e-13)
+    assert norm.value(V) == norm.value(column)
+    assert few.gather(V)[:4] == pytest.approx(column[:4], abs=0)
+    # What ties lack is what they lack in the whole problem.
+    lack = few.reduced.apply(few.prior) - reduced.apply(setting.prior)
+    np.testing.assert_allclose(lack[reduced.tied], 0.0, atol=1e-12)
+    # Multipliers whose adjoint has the signs of the other entries, or none above one there, lack nothing.
+    fine = adjoint if norm == MAX else np.clip(adjoint, -1.0, 1.0)
+    assert not few.lacking(fine).any()
+    fine = fine.copy()
+    fine[3, 4] = -fine[3, 4] if norm == MAX else -1.5
+    assert np.flatnonzero(few.lacking(fine)).tolist() == [40]
+
+
+def test_likely_entries_are_those_of_the_vertex() -> None:
+    V, adjoint = np.zeros((4, 5)), np.full((4, 5), 0.3)
+    V[1, 1], adjoint[1, 1], adjoint[2, 0] = 4.0, 1.0, -1.0
+    assert {6, 10} <= set(likely_entries(V, adjoint, 4, shared=False))
+    level, side = np.full((4, 5), 2.0), np.full((4, 5), -0.1)
+    level[1, 1], side[1, 1], side[2, 0] = 0.5, 0.0, 1e-6
+    assert {6, 10} <= set(likely_entries(level, side, 4, shared=True))
+
+
+# Seeds at which the steps on a system over the constraints ended at gaps of 1e-5 and 5e-9.
+@pytest.mark.parametrize(("family", "seed", "norm"), [("planted", 1, 1), ("correlated", 2, "max")])
+def test_few_constraints_and_a_quarter_of_a_million_entries(family: str, seed: int, norm: float | str) -> None:
+    problem = FAMILIES[family].make(np.random.default_rng(seed), 20, 8, 512)
+    assert solve(problem, norm).status is Status.OPTIMAL
