@@ -8,6 +8,8 @@ solver. Kernels are written with loops, since array expressions take seconds to 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from attsvm.core.kernels import FAST, call, kernel, spares
@@ -254,8 +256,8 @@ def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, m
     """Solve one instance; returns (state, norm, gap). Arguments as in :func:`solve_stack`, ``adjoint`` is A^T dual."""
     constraints, column = constraints_of(tokens, queries, selected, mask)
     clear(dual, margins)
-    m, entries, demand = len(column), W.size, 0
-    for k in range(m):
+    demand = 0
+    for k in range(len(column)):
         demand += constraints.rejected[k]
     if demand == 0:
         for a in range(W.shape[0]):
@@ -265,20 +267,31 @@ def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, m
     unit = scale(constraints)
     if unit == 0.0:
         return OPEN, np.inf, np.inf
-    formed = m <= FEW_ROWS or (mask.size <= GRAM_LIMIT and m < GRAM_RATIO * entries)
-    if formed:
-        gram = _gram(constraints.delta, queries, constraints.row)
-        guess = guess_by_gram(gram, constraints.tied, PASSES)
-        state, values = least_multipliers(by_gram(gram, constraints.tied), guess, m, np.empty((0, 0)))
-    else:
-        guess, supports = _guess(constraints, FAR_MORE * entries)
-        if supports > FEW_SUPPORTS and entries > FEW_HELD:
-            return OPEN, np.inf, np.inf
-        state, values = least_multipliers(constraints, guess, min(m, entries + 1), W)
+    gram = _gram(constraints.delta, queries, constraints.row)
+    guess = guess_by_gram(gram, constraints.tied, PASSES)
+    state, values = least_multipliers(by_gram(gram, constraints.tied), guess, len(column), np.empty((0, 0)))
     if state == VANISHED:
         scatter(values, constraints.row, column, constraints.tied, dual)
         return VANISHED, np.inf, np.inf
-    return finish(constraints, column, values, not formed, unit, tol, rescale, W, adjoint, dual, margins)
+    return finish(constraints, column, values, False, unit, tol, rescale, W, adjoint, dual, margins)
+
+
+@kernel(fastmath=FAST)
+def solve_one_by_prices(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, margins):
+    """Solve one instance as :func:`solve_one` does, without its Gram matrix; some constraint must ask for a margin."""
+    constraints, column = constraints_of(tokens, queries, selected, mask)
+    clear(dual, margins)
+    unit, entries = scale(constraints), W.size
+    if unit == 0.0:
+        return OPEN, np.inf, np.inf
+    guess, supports = _guess(constraints, FAR_MORE * entries)
+    if supports > FEW_SUPPORTS and entries > FEW_HELD:
+        return OPEN, np.inf, np.inf
+    state, values = least_multipliers(constraints, guess, min(len(column), entries + 1), W)
+    if state == VANISHED:
+        scatter(values, constraints.row, column, constraints.tied, dual)
+        return VANISHED, np.inf, np.inf
+    return finish(constraints, column, values, True, unit, tol, rescale, W, adjoint, dual, margins)
 
 
 @kernel(fastmath=FAST)
@@ -317,10 +330,18 @@ def work_alone(n: int, T: int, d: int, dz: int) -> float:
     return INTERIOR_STEPS * work_at((n, T, min(d, n * T), min(dz, n)), n * (T - 1), 0)
 
 
+def _entry(problem: SelectionProblem) -> Any:
+    """Choose the kernel: that which forms the Gram matrix of the constraints, where it is worth forming."""
+    n, T, d, dz = problem.shape
+    count = int(np.count_nonzero(problem.mask)) - n
+    formed = n * T <= GRAM_LIMIT and (count <= FEW_ROWS or count < GRAM_RATIO * d * dz)
+    return solve_one if formed else solve_one_by_prices
+
+
 def spared(problem: SelectionProblem) -> bool:
     """Tell whether the call is better left to methods that need not be compiled; that is counted."""
-    shape = problem.shape
-    return not solve_one.overloads and spares(solve_one, work(*shape), work_alone(*shape), ONE_CALL_PATIENCE)
+    entry, shape = _entry(problem), problem.shape
+    return not entry.overloads and spares(entry, work(*shape), work_alone(*shape), ONE_CALL_PATIENCE)
 
 
 def solve_compiled(
@@ -344,5 +365,6 @@ def solve_compiled(
     # Copies, since numba compiles once more for arrays that are read-only or not float64.
     tokens = problem.tokens[problem.sequence].astype(np.float64, copy=False)
     data = tokens, problem.queries.copy(), problem.selected.copy(), problem.mask.copy()
-    state, _, _ = call(solve_one, work(n, T, d, dz), *data, tol, False, *answers, patience=ONE_CALL_PATIENCE)
+    entry, operations = _entry(problem), work(n, T, d, dz)
+    state, _, _ = call(entry, operations, *data, tol, False, *answers, patience=ONE_CALL_PATIENCE)
     return state == SOLVED, *answers
