@@ -1,4 +1,4 @@
-"""Exchanges from one factor where as many constraints are held as W has entries."""
+"""The active-set method on instances worked out by hand, and where as many constraints are held as W has entries."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ import numpy as np
 import pytest
 
 from attsvm import ShardedProblem, Status, solve
-from attsvm.solvers.frobenius import gram_active_set, portfolio
-from attsvm.solvers.frobenius.active_set import PassiveSet, exchange_by_gram, exchange_dependent
+from attsvm.solvers.frobenius import exchanges, portfolio
+from attsvm.solvers.frobenius.active_set import SOLVED, VANISHED, Constraints, by_gram, least_multipliers
 from attsvm.solvers.working_sets import rounds
 from problems import FAMILIES
 
 TOL = 1e-9
 
 
-def members(A: np.ndarray, held: list[int], free: np.ndarray) -> PassiveSet:
-    """Hold constraints (rows of A) at the smallest W that meets them with equality."""
-    lower = np.linalg.cholesky(A[held] @ A[held].T)
-    solved = np.linalg.solve(lower, np.where(free, 0.0, 1.0)[held])
-    values = np.linalg.solve(lower.T, solved)
-    return PassiveSet(lower, solved, np.array(held), free[held], values, np.zeros((3, len(held))))
+def answer(A: np.ndarray, guess: list[float], tied: np.ndarray, *, gram: bool) -> tuple[int, np.ndarray, np.ndarray]:
+    """State, multipliers and W of the rows of A, each asked by a query of its own, the number one."""
+    m, p = A.shape
+    rows, none = np.arange(m), np.empty((0, 0))
+    constraints = Constraints(A, np.ones((m, 1)), rows, np.arange(m + 1), ~tied, tied, none)
+    W = np.empty((p, 1))
+    if gram:
+        constraints = by_gram(A @ A.T, tied)
+    state, dual = least_multipliers(constraints, np.array(guess), p + 1, none if gram else W)
+    return state, dual, A.T @ dual if gram else W[:, 0]
 
 
+@pytest.mark.parametrize("gram", [False, True])
 @pytest.mark.parametrize(
     ("third", "expected"),
     [
@@ -32,33 +37,28 @@ def members(A: np.ndarray, held: list[int], free: np.ndarray) -> PassiveSet:
     ],
 )
 def test_a_violated_constraint_takes_the_place_of_one_that_is_held(
-    third: tuple[float, float], expected: tuple[float, float]
+    third: tuple[float, float], expected: tuple[float, float], gram: bool
 ) -> None:
-    A, free = np.array([(1.0, 0.0), (0.0, 1.0), third]), np.zeros(3, dtype=bool)
-    gram, cost, passive = A @ A.T, np.ones(3), members(A, [0, 1], free)
-    size, _, ended = exchange_by_gram(gram, cost, free, passive, 2, 1e-12, 10)
-    assert (size, ended) == (2, True)
-    np.testing.assert_allclose(A[:2].T @ passive.values, (1.0, 1.0), rtol=1e-14)
-    size, changed = exchange_dependent(gram, cost, free, passive, size, 1e-12)
-    assert changed
-    size, _, ended = exchange_by_gram(gram, cost, free, passive, size, 1e-12, 10)
-    assert ended
-    np.testing.assert_allclose(A[passive.members[:size]].T @ passive.values[:size], expected, rtol=1e-14)
-    assert exchange_dependent(gram, cost, free, passive, size, 1e-12) == (size, False)
+    A = np.array([(1.0, 0.0), (0.0, 1.0), third])
+    state, dual, W = answer(A, [1.0, 1.0, 0.0], np.zeros(3, dtype=bool), gram=gram)
+    assert state == SOLVED
+    assert (dual >= 0).all()
+    np.testing.assert_allclose(W, expected, rtol=1e-13)
 
 
-def test_contradictory_constraints_and_ties_are_not_exchanged() -> None:
+@pytest.mark.parametrize("gram", [False, True])
+def test_contradictory_constraints_vanish_and_ties_are_not_exchanged(gram: bool) -> None:
     # x >= 1, y >= 1 and x + y <= -1.
-    A, free = np.array([(1.0, 0.0), (0.0, 1.0), (-1.0, -1.0)]), np.zeros(3, dtype=bool)
-    assert exchange_dependent(A @ A.T, np.ones(3), free, members(A, [0, 1], free), 2, 1e-12) == (2, False)
+    A = np.array([(1.0, 0.0), (0.0, 1.0), (-1.0, -1.0)])
+    state, dual, _ = answer(A, [1.0, 1.0, 0.0], np.zeros(3, dtype=bool), gram=gram)
+    assert state == VANISHED
+    np.testing.assert_allclose(A.T @ dual, 0.0, atol=1e-12 * dual.sum())
     # x = 0 as a tie, y >= 1, and x + y >= 4, which y alone can meet.
-    A, free = np.array([(1.0, 0.0), (0.0, 1.0), (0.25, 0.25)]), np.array([True, False, False])
-    gram, cost, passive = A @ A.T, np.where(free, 0.0, 1.0), members(A, [0, 1], free)
-    size, changed = exchange_dependent(gram, cost, free, passive, 2, 1e-12)
-    assert (size, changed) == (2, True)
-    size, *_ = exchange_by_gram(gram, cost, free, passive, size, 1e-12, 10)
-    assert sorted(passive.members[:size]) == [0, 2]
-    np.testing.assert_allclose(A[passive.members].T @ passive.values, (0.0, 4.0), atol=1e-14)
+    A, tied = np.array([(1.0, 0.0), (0.0, 1.0), (0.25, 0.25)]), np.array([True, False, False])
+    state, dual, W = answer(A, [0.0, 1.0, 0.0], tied, gram=gram)
+    assert state == SOLVED
+    assert np.flatnonzero(dual).tolist() == [0, 2]
+    np.testing.assert_allclose(W, (0.0, 4.0), atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -67,7 +67,7 @@ def test_exchanges_end_at_full_sets_whatever_the_rounding(seed: int, monkeypatch
     monkeypatch.setattr(portfolio, "FEW_SUPPORTS", 0)
     monkeypatch.setattr(portfolio, "FEW_HELD", 0)
     others = []
-    monkeypatch.setattr(gram_active_set, "newton", lambda *given, **named: others.append(given) or iter(()))
+    monkeypatch.setattr(exchanges, "newton", lambda *given, **named: others.append(given) or iter(()))
     rng = np.random.default_rng([12, seed])
     problem = FAMILIES["planted"].make(rng, 3000, 8, 10)
     objectives = []

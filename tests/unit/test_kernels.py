@@ -21,7 +21,7 @@ import attsvm
 from attsvm import SelectionProblem, solve
 from attsvm.core import kernels
 from attsvm.solvers.compiled.frobenius import solve_stack
-from attsvm.solvers.frobenius.priced_active_set import SOLVED
+from attsvm.solvers.frobenius.active_set import SOLVED
 from attsvm.solvers.nuclear.steps import LOOK, STEPS, Constraints, advance, begin
 
 PACKAGE = Path(attsvm.__file__).parent
@@ -291,7 +291,7 @@ def test_seconds_of_a_solution_leave_compiling_out(monkeypatch: pytest.MonkeyPat
         kernels._COMPILING.on_start(None)
         time.sleep(waited)
         kernels._COMPILING.on_end(None)
-        return False, np.zeros((4, 4)), np.zeros((3, 3)), np.zeros((3, 3))
+        return False, np.zeros((4, 4)), np.zeros((4, 4)), np.zeros((3, 3)), np.zeros((3, 3))
 
     monkeypatch.setattr("attsvm.solvers.solving.solve_compiled", slow)
     start = time.perf_counter()

@@ -23,7 +23,7 @@ from attsvm.core import cluster as dask_cluster
 from attsvm.core.cluster import ClusterLost, quiet
 from attsvm.data import shards as shards_module
 from attsvm.data.shards import ShardFile
-from attsvm.solvers.frobenius import gram_active_set, portfolio
+from attsvm.solvers.frobenius import portfolio
 from attsvm.solvers.working_sets import rounds
 from attsvm.solvers.working_sets.margins import blocks
 from attsvm.solvers.working_sets.pool import OnCluster
@@ -229,7 +229,7 @@ def test_the_method_of_multipliers_ends_on_the_answer(exchanges: bool, monkeypat
     if exchanges:  # from one factor, contradictory and dependent constraints included
         monkeypatch.setattr(portfolio, "FEW_SUPPORTS", 0)
         monkeypatch.setattr(portfolio, "FEW_HELD", 0)
-        monkeypatch.setattr(gram_active_set, "NEARLY_SQUARE", 0.0)
+        monkeypatch.setattr(portfolio, "NEARLY_SQUARE", 0.0)
     contradicted = solve(cut(FAMILIES["contradicted"].make(np.random.default_rng(1), 40, 8, 4), 10))
     assert contradicted.status is Status.INFEASIBLE
     assert contradicted.verify()
@@ -246,7 +246,7 @@ def test_the_method_of_multipliers_ends_on_the_answer(exchanges: bool, monkeypat
 
 @pytest.mark.parametrize("name", ["planted", "several"])
 def test_as_many_active_constraints_as_entries_end_by_exchanges(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gram_active_set, "NEARLY_SQUARE", 0.5)
+    monkeypatch.setattr(portfolio, "NEARLY_SQUARE", 0.5)
     problem = make(name, *{"planted": (300, 12, 21), "several": (60, 8, 21)}[name])
     solution = solve(cut(problem, 100))
     assert solution.method == "working sets (active set)"

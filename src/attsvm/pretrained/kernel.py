@@ -23,15 +23,15 @@ from attsvm.core.status import Status
 from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, counted, histogram
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.inner_products import Factored, Kernel, scores_under, token_weights
-from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
+from attsvm.solvers.frobenius.active_set import SOLVED, by_gram, least_multipliers
 from attsvm.solvers.frobenius.pivoting import block_pivoting
 
 # Constraints of each query in the first working set, and how many join in a round at least; where the multipliers are
 # more, as many as they.
 FIRST, JOIN = 3, 400
 MAX_ROUNDS = 60
-# 1 - 1^T lambda below this: the multipliers prove that every W is longer than any that is of use.
-VANISHED = 1e-12
+# A squared norm so many times what the guess says of it needs another attempt, from there.
+FURTHER, ATTEMPTS = 1e3, 4
 # Margins may fall short by this on a working set; where the squared norm, in parts of the shortest that one constraint
 # asks for, is larger, rounding decides whether there is a W at all, and one exchange at a time tells.
 SLOPE, LONG = 1e-12, 1e8
@@ -265,24 +265,18 @@ def _solve_working_set(gram: np.ndarray, guess: np.ndarray, C: float | None) -> 
     scaled = gram / size
     if C is not None:
         scaled[np.diag_indices(len(scaled))] += 1.0 / (2.0 * C * size)
-    cost, free = np.ones(len(scaled)), np.zeros(len(scaled), dtype=bool)
-    pivoted = block_pivoting(scaled, cost, SLOPE)
+    pivoted = block_pivoting(scaled, np.ones(len(scaled)), SLOPE)
     if pivoted is not None and pivoted.sum() < LONG:
         return pivoted / size
-    start = guess * size
-    weight = max(1.0, float(start.sum()))
-    for _ in range(4):
-        values, _ = nonnegative_least_squares(
-            weight * scaled + 1.0, cost, free, start / weight, 1e-13, 10 * len(cost) + 100
-        )
-        rho = 1.0 - float(values.sum())
-        if rho > 1e-3:
-            break
-        if rho < VANISHED:
+    constraints, start = by_gram(scaled, np.zeros(len(scaled), dtype=bool)), guess * size
+    for _ in range(ATTEMPTS):
+        state, values = least_multipliers(constraints, start, len(scaled), np.empty((0, 0)))
+        if state != SOLVED:
             return None
-        weight *= 1.0 / rho
-        start = values * weight
-    return np.asarray(values) * (weight / max(rho, VANISHED)) / size
+        if values.sum() < FURTHER * max(1.0, start.sum()):
+            break
+        start = values
+    return np.asarray(values) / size
 
 
 def _measure(dual: np.ndarray, margins: np.ndarray, rejected: np.ndarray, C: float | None) -> tuple[float, float]:

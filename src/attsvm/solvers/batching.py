@@ -23,7 +23,7 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch
 from attsvm.solvers.compiled.infeasibility import INFEASIBLE, prove_stack
-from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
+from attsvm.solvers.frobenius.active_set import OPEN, SOLVED, VANISHED
 from attsvm.solvers.nuclear.face_newton import fits
 from attsvm.solvers.problem_batch import BatchSolution, ProblemBatch
 from attsvm.solvers.schedule import NUCLEAR_INTERIOR_STEPS, ONE_CALL_PATIENCE, STACK_PATIENCE, nuclear_interior_work

@@ -243,9 +243,9 @@ def solve(
 def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) -> Solution | None:
     """From tokens to answer in one compiled call; None when that ends without one."""
     control.method, control.iterations = "one-call active set", 1
-    optimal, W, dual, margins = solve_compiled(problem, control.tol)
+    optimal, W, adjoint, dual, margins = solve_compiled(problem, control.tol)
     if optimal:
-        return answers.of(W, dual, (margins, W))
+        return answers.of(W, dual, (margins, adjoint))
     if not dual.any():
         return None
     # Only as good as the last bit of these multipliers; the other methods correct theirs.

@@ -2,24 +2,34 @@ r"""Many small Frobenius problems in one compiled call.
 
 Each instance is solved by itself, start to certificate: its Gram matrix, a few passes of coordinate descent on it to
 guess the support, the active-set method of :mod:`attsvm.solvers.frobenius.active_set` (both without that matrix, where
-it would be large: :mod:`attsvm.solvers.frobenius.priced_active_set`), and the gap from W and the multipliers. One that
-ends without its certificate is left to the general solver. Kernels are written with loops, since array expressions take
-seconds to compile.
+it would be large), and the gap from W and the multipliers. One that ends without its certificate is left to the general
+solver. Kernels are written with loops, since array expressions take seconds to compile.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from attsvm.core.gap import relative_gap
 from attsvm.core.kernels import FAST, call, kernel, spares
 from attsvm.core.problem import SelectionProblem
-from attsvm.solvers.frobenius.active_set import nonnegative_least_squares
-from attsvm.solvers.frobenius.priced_active_set import OPEN, RESIDUE, SOLVED, VANISHED, least_multipliers_by_prices
+from attsvm.solvers.frobenius.active_set import OPEN, SOLVED, VANISHED, Constraints, by_gram, least_multipliers
+from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, Dual, sweeps
 from attsvm.solvers.interior_point.euclidean import work_at
-from attsvm.solvers.schedule import FEW_ROWS, GRAM_LIMIT, GRAM_RATIO, INTERIOR_STEPS, ONE_CALL_PATIENCE
+from attsvm.solvers.schedule import (
+    FEW_HELD,
+    FEW_ROWS,
+    FEW_SUPPORTS,
+    GRAM_LIMIT,
+    GRAM_RATIO,
+    INTERIOR_STEPS,
+    ONE_CALL_PATIENCE,
+)
 
-PASSES = 10
+# Passes for a guess, and after which it is known whether it has far more supports than there can be.
+PASSES, FEW_PASSES, FAR_MORE = 10, 3, 4
 # Data are not scaled here; squares nearer the ends of the floating-point range are left to the general solver.
 SMALLEST_SQUARE = 1e-100
 
@@ -27,15 +37,16 @@ gap_of = kernel(inner=True, fastmath=FAST)(relative_gap)
 
 
 @kernel(inner=True, fastmath=FAST)
-def _guess(gram, cost, free, passes):
+def guess_by_gram(gram, tied, passes):
     """Coordinate descent on the dual, gradients kept up to date through the Gram matrix."""
-    m = len(cost)
-    dual = np.zeros(m)
-    slope = cost.copy()
+    m = len(gram)
+    dual, slope, inverse = np.zeros(m), np.empty(m), np.empty(m)
+    for k in range(m):
+        slope[k], inverse[k] = 0.0 if tied[k] else 1.0, 1.0 / gram[k, k]
     for _ in range(passes):
         for k in range(m):
-            new = dual[k] + slope[k] / gram[k, k]
-            if not free[k] and new < 0.0:
+            new = dual[k] + slope[k] * inverse[k]
+            if not tied[k] and new < 0.0:
                 new = 0.0
             step = new - dual[k]
             if step != 0.0:
@@ -46,8 +57,34 @@ def _guess(gram, cost, free, passes):
 
 
 @kernel(inner=True, fastmath=FAST)
-def _gram(delta, queries, row, unit):
-    """Inner products of the constraints over ``unit``; written out because a threaded BLAS inside threads stalls."""
+def _guess(constraints, most):
+    """Coordinate descent by passes over the constraints, few where these leave more than ``most`` multipliers."""
+    delta, queries, _, first, rejected, tied, _ = constraints
+    m, n = len(delta), len(queries)
+    squares, cost, alive = np.zeros(m), np.empty(m), np.zeros(m, dtype=np.bool_)
+    for k in range(m):
+        cost[k] = 0.0 if tied[k] else 1.0
+        for a in range(delta.shape[1]):
+            squares[k] += delta[k, a] * delta[k, a]
+    orders = np.empty((PASSES, n), dtype=np.int64)
+    for k in range(PASSES):
+        for i in range(n):
+            orders[k, i] = i
+    dual, W = np.zeros(m), np.zeros((delta.shape[1], queries.shape[1]))
+    problem = Dual(delta, squares, queries, first, rejected, tied, cost, np.inf, 0.0)
+    supports = m
+    for passes in (FEW_PASSES, PASSES - FEW_PASSES):
+        if passes == FEW_PASSES or supports <= most:
+            sweeps(problem, dual, W, orders[:passes], alive, INNER_SWEEPS)
+        supports = 0
+        for k in range(m):
+            supports += dual[k] != 0.0
+    return dual, supports
+
+
+@kernel(inner=True, fastmath=FAST)
+def _gram(delta, queries, row):
+    """Inner products of the constraints; written out because a threaded BLAS inside threads stalls."""
     m, d = delta.shape
     n, dz = queries.shape
     outer = np.empty((n, n))
@@ -63,25 +100,13 @@ def _gram(delta, queries, row, unit):
             value = 0.0
             for a in range(d):
                 value += delta[k, a] * delta[j, a]
-            gram[k, j] = gram[j, k] = value * outer[row[k], row[j]] / unit
+            gram[k, j] = gram[j, k] = value * outer[row[k], row[j]]
     return gram
 
 
 @kernel(inner=True, fastmath=FAST)
-def constraints_of(tokens, selected, mask):
-    """List the constraints of one instance.
-
-    Returns
-    -------
-    delta : ndarray, shape (m, d)
-        Token differences.
-    row, column : ndarray of int, shape (m,)
-        Query and token of each.
-    free : ndarray of bool, shape (m,)
-        Equalities.
-    cost : ndarray, shape (m,)
-        Margins asked for.
-    """
+def constraints_of(tokens, queries, selected, mask):
+    """List the constraints of one instance; returns them, and the token of each, (m,)."""
     n, T, d = tokens.shape
     m = 0
     for i in range(n):
@@ -90,125 +115,126 @@ def constraints_of(tokens, selected, mask):
                 m += 1
     m -= n
     delta = np.empty((m, d))
-    row = np.empty(m, dtype=np.int64)
-    column = np.empty(m, dtype=np.int64)
-    free = np.empty(m, dtype=np.bool_)
-    cost = np.empty(m)
+    row, column, first = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.int64), np.empty(n + 1, dtype=np.int64)
+    rejected, tied = np.empty(m, dtype=np.bool_), np.empty(m, dtype=np.bool_)
     k = 0
     for i in range(n):
-        reference = 0
+        first[i], reference = k, 0
         while not selected[i, reference]:
             reference += 1
         for t in range(T):
             if mask[i, t] and t != reference:
-                row[k], column[k], free[k] = i, t, selected[i, t]
-                cost[k] = 0.0 if free[k] else 1.0
+                row[k], column[k], tied[k], rejected[k] = i, t, selected[i, t], not selected[i, t]
                 for a in range(d):
                     delta[k, a] = tokens[i, reference, a] - tokens[i, t, a]
                 k += 1
-    return delta, row, column, free, cost
+    first[n] = m
+    return Constraints(delta, queries, row, first, rejected, tied, np.empty((0, 0))), column
 
 
 @kernel(inner=True, fastmath=FAST)
-def least_multipliers(gram, cost, free):
-    """Multipliers of the smallest W in the Frobenius norm, from the constraints' Gram matrix (largest entry one).
+def scale(constraints):
+    """Divide the constraints by a power of two next to the longest; returns that power.
 
-    Returns (state, multipliers): SOLVED, where the smallest margin of W = A^T dual is one; VANISHED, where there is no
-    W or one so long that rounding hides it, and multipliers that are nearly a certificate of that; or OPEN.
+    Zero, with nothing divided, when one has length zero or leaves the range that squares allow.
     """
-    m = len(cost)
-    guess = _guess(gram, cost, free, PASSES)
-    total = 0.0
-    for k in range(m):
-        total += guess[k]
-    weight = max(1.0, total)
-    system = np.empty((m, m))
-    for k in range(m):
-        for j in range(m):
-            system[k, j] = gram[k, j] * weight + cost[k] * cost[j]
-    values, steps = nonnegative_least_squares(system, cost, free, guess, 1e-14, 10 * m + 100)
-    rho = 1.0
-    for k in range(m):
-        rho -= cost[k] * values[k]
-    if steps < 0 or rho <= RESIDUE:
-        return VANISHED if steps >= 0 else OPEN, values
-    for k in range(m):
-        values[k] *= weight / rho
-    return SOLVED, values
-
-
-@kernel(inner=True, fastmath=FAST)
-def largest_square(delta, queries, row):
-    """Square of the longest constraint; zero when one has length zero or leaves the range that squares allow."""
+    delta, queries = constraints.delta, constraints.queries
     largest, smallest = 0.0, np.inf
-    for k in range(len(delta)):
-        left, right = 0.0, 0.0
-        for a in range(delta.shape[1]):
-            left += delta[k, a] * delta[k, a]
+    for i in range(len(queries)):
+        right = 0.0
         for c in range(queries.shape[1]):
-            right += queries[row[k], c] * queries[row[k], c]
-        largest, smallest = max(largest, left * right), min(smallest, left * right)
-    return largest if SMALLEST_SQUARE < largest < 1.0 / SMALLEST_SQUARE and smallest > 0.0 else 0.0
+            right += queries[i, c] * queries[i, c]
+        for k in range(constraints.first[i], constraints.first[i + 1]):
+            left = 0.0
+            for a in range(delta.shape[1]):
+                left += delta[k, a] * delta[k, a]
+            largest, smallest = max(largest, left * right), min(smallest, left * right)
+    if not (SMALLEST_SQUARE < largest < 1.0 / SMALLEST_SQUARE and smallest > 0.0):
+        return 0.0
+    unit = 2.0 ** np.floor(0.5 * np.log2(largest))
+    for k in range(len(delta)):
+        for a in range(delta.shape[1]):
+            delta[k, a] /= unit
+    return unit
 
 
 @kernel(inner=True, fastmath=FAST)
-def finish(values, square, delta, queries, row, column, free, tol, rescale, W, dual, margins):
-    """Turn multipliers (m,), in units of 1 / square, into W, dual and margins; returns (state, norm, gap).
+def adjoint_of(constraints, values, M):
+    """Write A^T values, for multipliers (m,), to M (d, dz)."""
+    delta, queries, _, first, _, _, _ = constraints
+    d, dz = M.shape
+    pull = np.empty(d)
+    for a in range(d):
+        for c in range(dz):
+            M[a, c] = 0.0
+    for i in range(len(queries)):
+        for a in range(d):
+            pull[a] = 0.0
+        for k in range(first[i], first[i + 1]):
+            if values[k] != 0.0:
+                for a in range(d):
+                    pull[a] += values[k] * delta[k, a]
+        for a in range(d):
+            for c in range(dz):
+                M[a, c] += pull[a] * queries[i, c]
 
-    W is A^T dual; ``rescale`` makes its smallest margin one, and the multipliers those of the scaled W.
+
+@kernel(inner=True, fastmath=FAST)
+def margins_of(constraints, W, values):
+    """Write the margins of W (d, dz) to values (m,); returns the smallest, and the largest miss of an equality."""
+    delta, queries, _, first, rejected, _, _ = constraints
+    d, dz = W.shape
+    u, smallest, off = np.empty(d), np.inf, 0.0
+    for i in range(len(queries)):
+        for a in range(d):
+            u[a] = 0.0
+            for c in range(dz):
+                u[a] += W[a, c] * queries[i, c]
+        for k in range(first[i], first[i + 1]):
+            margin = 0.0
+            for a in range(d):
+                margin += delta[k, a] * u[a]
+            values[k] = margin
+            if rejected[k]:
+                smallest = min(smallest, margin)
+            else:
+                off = max(off, abs(margin))
+    return smallest, off
+
+
+@kernel(inner=True, fastmath=FAST)
+def finish(constraints, column, values, refined, unit, tol, rescale, W, adjoint, dual, margins):
+    """Turn multipliers (m,) of constraints divided by ``unit`` into W and the rest; returns (state, norm, gap).
+
+    W comes ``refined``, or is A^T dual, which ``adjoint`` becomes; ``rescale`` makes the smallest margin of W one, and
+    the multipliers those of the scaled W.
     """
-    m, d = delta.shape
-    n, dz = queries.shape
-    adjoint, u = np.zeros((n, d)), np.zeros(d)
-    total = 0.0
-    for k in range(m):
-        value = values[k] / square
-        if not free[k]:
-            value = max(value, 0.0)
-        dual[row[k], column[k]] = value
-        total += 0.0 if free[k] else value
-        if value != 0.0:
-            for a in range(d):
-                adjoint[row[k], a] += value * delta[k, a]
+    row, rejected, (d, dz) = constraints.row, constraints.rejected, W.shape
+    total, listed = 0.0, np.empty(len(constraints.row))
+    for k in range(len(row)):
+        values[k] = max(values[k], 0.0) if rejected[k] else values[k]
+        total += values[k] if rejected[k] else 0.0
+    adjoint_of(constraints, values, adjoint)
+    length, pull = 0.0, 0.0
     for a in range(d):
         for c in range(dz):
-            W[a, c] = 0.0
-    for i in range(n):
-        for a in range(d):
-            for c in range(dz):
-                W[a, c] += adjoint[i, a] * queries[i, c]
-    smallest, tied, asking = np.inf, 0.0, -1
-    for k in range(m):  # constraints come query by query
-        if row[k] != asking:
-            asking = row[k]
-            for a in range(d):
-                u[a] = 0.0
-                for c in range(dz):
-                    u[a] += W[a, c] * queries[asking, c]
-        margin = 0.0
-        for a in range(d):
-            margin += delta[k, a] * u[a]
-        margins[row[k], column[k]] = margin
-        if free[k]:
-            tied = max(tied, abs(margin))
-        else:
-            smallest = min(smallest, margin)
-    length = 0.0
-    for a in range(d):
-        for c in range(dz):
+            W[a, c] = W[a, c] if refined else adjoint[a, c]
             length += W[a, c] * W[a, c]
-    length = np.sqrt(length)
-    solvable = smallest > 0.0 and total > 0.0 and tied <= 1e-10 * smallest
-    gap = gap_of(total / length, length / smallest) if solvable else np.inf
-    if rescale or not solvable:
-        scale = total / (length * length) if solvable else 0.0
-        for k in range(m):
-            dual[row[k], column[k]] *= scale
-            margins[row[k], column[k]] /= smallest if solvable else 1.0
-        for a in range(d):
-            for c in range(dz):
-                W[a, c] /= smallest if solvable else 1.0
-    return SOLVED if gap <= tol else OPEN, length / smallest if solvable else np.inf, gap
+            pull += adjoint[a, c] * adjoint[a, c]
+    smallest, off = margins_of(constraints, W, listed)
+    solvable = smallest > 0.0 and total > 0.0 and off <= 1e-10 * smallest
+    length, pull = np.sqrt(length), np.sqrt(pull)
+    gap = gap_of(total / pull, length / smallest) if solvable else np.inf
+    shrink = smallest if solvable and rescale else 1.0
+    stretch = 0.0 if not solvable else total / pull**2 if rescale else 1.0
+    for a in range(d):
+        for c in range(dz):
+            W[a, c] /= shrink * unit
+            adjoint[a, c] /= unit
+    for k in range(len(row)):
+        dual[row[k], column[k]] = values[k] * stretch / (unit * unit)
+        margins[row[k], column[k]] = listed[k] / shrink
+    return SOLVED if gap <= tol else OPEN, length / (smallest * unit) if solvable else np.inf, gap
 
 
 @kernel(inner=True, fastmath=FAST)
@@ -220,13 +246,56 @@ def clear(dual, margins):
 
 
 @kernel(inner=True, fastmath=FAST)
-def scatter(values, row, column, free, dual):
+def scatter(values, row, column, tied, dual):
     """Write multipliers (m,) that have vanished to dual (n, T), summing to one over the inequalities."""
     demand = 0.0
     for k in range(len(values)):
-        demand += 0.0 if free[k] else values[k]
+        demand += 0.0 if tied[k] else values[k]
     for k in range(len(values)):
         dual[row[k], column[k]] = values[k] / demand if demand > 0.0 else values[k]
+
+
+@kernel(fastmath=FAST)
+def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, margins):
+    """Solve one instance; returns (state, norm, gap). Arguments as in :func:`solve_stack`, ``adjoint`` is A^T dual."""
+    constraints, column = constraints_of(tokens, queries, selected, mask)
+    clear(dual, margins)
+    demand = 0
+    for k in range(len(column)):
+        demand += constraints.rejected[k]
+    if demand == 0:
+        for a in range(W.shape[0]):
+            for c in range(W.shape[1]):
+                adjoint[a, c] = W[a, c] = 0.0
+        return SOLVED, 0.0, 0.0
+    unit = scale(constraints)
+    if unit == 0.0:
+        return OPEN, np.inf, np.inf
+    gram = _gram(constraints.delta, queries, constraints.row)
+    guess = guess_by_gram(gram, constraints.tied, PASSES)
+    state, values = least_multipliers(by_gram(gram, constraints.tied), guess, len(column), np.empty((0, 0)))
+    if state == VANISHED:
+        scatter(values, constraints.row, column, constraints.tied, dual)
+        return VANISHED, np.inf, np.inf
+    return finish(constraints, column, values, False, unit, tol, rescale, W, adjoint, dual, margins)
+
+
+@kernel(fastmath=FAST)
+def solve_one_by_prices(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, margins):
+    """Solve one instance as :func:`solve_one` does, without its Gram matrix; some constraint must ask for a margin."""
+    constraints, column = constraints_of(tokens, queries, selected, mask)
+    clear(dual, margins)
+    unit, entries = scale(constraints), W.size
+    if unit == 0.0:
+        return OPEN, np.inf, np.inf
+    guess, supports = _guess(constraints, FAR_MORE * entries)
+    if supports > FEW_SUPPORTS and entries > FEW_HELD:
+        return OPEN, np.inf, np.inf
+    state, values = least_multipliers(constraints, guess, min(len(column), entries + 1), W)
+    if state == VANISHED:
+        scatter(values, constraints.row, column, constraints.tied, dual)
+        return VANISHED, np.inf, np.inf
+    return finish(constraints, column, values, True, unit, tol, rescale, W, adjoint, dual, margins)
 
 
 @kernel(fastmath=FAST)
@@ -247,43 +316,11 @@ def solve_stack(tokens, queries, selected, mask, tol, rescale, W, dual, margins,
     state : ndarray of int, shape (B,)
         Receives SOLVED, VANISHED (dual may be a certificate of infeasibility) or OPEN.
     """
+    adjoint = np.empty(W.shape[1:])
     for b in range(len(tokens)):
-        delta, row, column, free, cost = constraints_of(tokens[b], selected[b], mask[b])
-        clear(dual[b], margins[b])
-        state[b], objective[b], gap[b] = OPEN, np.inf, np.inf
-        demand = 0.0
-        for k in range(len(cost)):
-            demand += cost[k]
-        square = largest_square(delta, queries[b], row)
-        if demand == 0.0:
-            state[b], objective[b], gap[b] = SOLVED, 0.0, 0.0
-            for a in range(W.shape[1]):
-                for c in range(W.shape[2]):
-                    W[b, a, c] = 0.0
-        elif square > 0.0:
-            state[b], values = least_multipliers(_gram(delta, queries[b], row, square), cost, free)
-            if state[b] == SOLVED:
-                state[b], objective[b], gap[b] = finish(
-                    values, square, delta, queries[b], row, column, free, tol, rescale, W[b], dual[b], margins[b]
-                )
-            elif state[b] == VANISHED:
-                scatter(values, row, column, free, dual[b])
-
-
-@kernel(fastmath=FAST)
-def solve_by_prices_at_once(tokens, queries, selected, mask, tol, W, dual, margins):
-    """Solve one instance without forming the Gram matrix; some constraint must ask for a margin. Returns its state."""
-    delta, row, column, free, _ = constraints_of(tokens, selected, mask)
-    clear(dual, margins)
-    square = largest_square(delta, queries, row)
-    if square == 0.0:
-        return OPEN
-    state, values = least_multipliers_by_prices(delta, queries, row, column, free, tokens.shape[1], square, PASSES)
-    if state == SOLVED:
-        return finish(values, square, delta, queries, row, column, free, tol, False, W, dual, margins)[0]
-    if state == VANISHED:
-        scatter(values, row, column, free, dual)
-    return state
+        state[b], objective[b], gap[b] = solve_one(
+            tokens[b], queries[b], selected[b], mask[b], tol, rescale, W[b], adjoint, dual[b], margins[b]
+        )
 
 
 def work(n: int, T: int, d: int, dz: int) -> float:
@@ -297,45 +334,41 @@ def work_alone(n: int, T: int, d: int, dz: int) -> float:
     return INTERIOR_STEPS * work_at((n, T, min(d, n * T), min(dz, n)), n * (T - 1), 0)
 
 
-def _forms_gram(problem: SelectionProblem) -> bool:
-    """Tell whether the Gram matrix of the constraints is worth forming."""
+def _entry(problem: SelectionProblem) -> Any:
+    """Choose the kernel: that which forms the Gram matrix of the constraints, where it is worth forming."""
     n, T, d, dz = problem.shape
     count = int(np.count_nonzero(problem.mask)) - n
-    return n * T <= GRAM_LIMIT and (count <= FEW_ROWS or count < GRAM_RATIO * d * dz)
+    formed = n * T <= GRAM_LIMIT and (count <= FEW_ROWS or count < GRAM_RATIO * d * dz)
+    return solve_one if formed else solve_one_by_prices
 
 
 def spared(problem: SelectionProblem) -> bool:
     """Tell whether the call is better left to methods that need not be compiled; that is counted."""
-    n, T, d, dz = problem.shape
-    entry = solve_stack if _forms_gram(problem) else solve_by_prices_at_once
-    if entry.overloads:
-        return False
-    return spares(entry, work(n, T, d, dz), work_alone(n, T, d, dz), ONE_CALL_PATIENCE)
+    entry, shape = _entry(problem), problem.shape
+    return not entry.overloads and spares(entry, work(*shape), work_alone(*shape), ONE_CALL_PATIENCE)
 
 
-def solve_compiled(problem: SelectionProblem, tol: float) -> tuple[bool, np.ndarray, np.ndarray, np.ndarray]:
+def solve_compiled(
+    problem: SelectionProblem, tol: float
+) -> tuple[bool, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Solve one small problem by the same compiled call.
 
     Returns
     -------
     solved : bool
     W : ndarray, shape (d, dz)
-        A^T dual.
+    adjoint : ndarray, shape (d, dz)
+        A^T dual, which W differs from by the rounding of the multipliers.
     dual : ndarray, shape (n, T)
         Multipliers; when not solved zero, or else what may be a certificate of infeasibility.
     margins : ndarray, shape (n, T)
         Of W, zero where unconstrained.
     """
     n, T, d, dz = problem.shape
-    W, dual, margins = np.empty((1, d, dz)), np.empty((1, n, T)), np.empty((1, n, T))
+    answers = np.empty((d, dz)), np.empty((d, dz)), np.empty((n, T)), np.empty((n, T))
     # Copies, since numba compiles once more for arrays that are read-only or not float64.
     tokens = problem.tokens[problem.sequence].astype(np.float64, copy=False)
-    data = tokens[None], problem.queries[None].copy(), problem.selected[None].copy(), problem.mask[None].copy()
-    if _forms_gram(problem):
-        state, norm, gap = np.empty(1, dtype=np.int64), np.empty(1), np.empty(1)
-        answers = (W, dual, margins, norm, gap, state)
-        call(solve_stack, work(n, T, d, dz), *data, tol, False, *answers, patience=ONE_CALL_PATIENCE)
-        return state[0] == SOLVED, W[0], dual[0], margins[0]
-    one = (*(array[0] for array in data), tol, W[0], dual[0], margins[0])
-    state = call(solve_by_prices_at_once, work(n, T, d, dz), *one, patience=ONE_CALL_PATIENCE)
-    return state == SOLVED, W[0], dual[0], margins[0]
+    data = tokens, problem.queries.copy(), problem.selected.copy(), problem.mask.copy()
+    entry, operations = _entry(problem), work(n, T, d, dz)
+    state, _, _ = call(entry, operations, *data, tol, False, *answers, patience=ONE_CALL_PATIENCE)
+    return state == SOLVED, *answers

@@ -6,7 +6,7 @@ import numpy as np
 
 from attsvm.core.kernels import FAST, kernel
 from attsvm.solvers.compiled.frobenius import constraints_of
-from attsvm.solvers.frobenius.priced_active_set import VANISHED
+from attsvm.solvers.frobenius.active_set import VANISHED
 
 INFEASIBLE = 3  # beside the states of the active-set method
 # Part of the trace of the support's normal matrix below which no eigenvalue may lie for a certificate of infeasibility.
@@ -15,13 +15,14 @@ EPS = 2.0**-52
 
 
 @kernel(inner=True, fastmath=FAST)
-def contradicts(values, delta, queries, row, free):
-    r"""Whether exact multipliers that prove infeasibility lie beside these, (m,), of constraints delta_k z^T.
+def contradicts(values, constraints):
+    r"""Whether exact multipliers that prove infeasibility lie beside these, (m,).
 
     The test of :class:`attsvm.proofs.certificate.FarkasCertificate` where the support spans all of W's entries: with
     the rows of M the constraints times their multipliers, a Cholesky factor of :math:`M^\top M` less a floor bounds
     the smallest singular value, and the sum of the rows, rounding included, must be shorter.
     """
+    delta, queries, row, _, _, free, _ = constraints
     m, d = delta.shape
     dz = queries.shape[1]
     size = d * dz
@@ -74,9 +75,9 @@ def prove_stack(tokens, queries, selected, mask, dual, state):
     """Set the state of instances whose multipliers have vanished and prove infeasibility to INFEASIBLE."""
     for b in range(len(tokens)):
         if state[b] == VANISHED:
-            delta, row, column, free, _ = constraints_of(tokens[b], selected[b], mask[b])
-            values = np.empty(len(row))
-            for k in range(len(row)):
-                values[k] = dual[b, row[k], column[k]]
-            if contradicts(values, delta, queries[b], row, free):
+            constraints, column = constraints_of(tokens[b], queries[b], selected[b], mask[b])
+            values = np.empty(len(column))
+            for k in range(len(column)):
+                values[k] = dual[b, constraints.row[k], column[k]]
+            if contradicts(values, constraints):
                 state[b] = INFEASIBLE

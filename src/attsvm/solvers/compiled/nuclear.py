@@ -12,8 +12,8 @@ import numpy as np
 
 from attsvm.core.kernels import FAST, kernel
 from attsvm.core.reduction import TIE_PRECISION
-from attsvm.solvers.compiled.frobenius import clear, constraints_of, gap_of, least_multipliers, scatter
-from attsvm.solvers.frobenius.priced_active_set import OPEN, SOLVED, VANISHED
+from attsvm.solvers.compiled.frobenius import PASSES, clear, constraints_of, gap_of, guess_by_gram, scatter
+from attsvm.solvers.frobenius.active_set import OPEN, SOLVED, VANISHED, by_gram, least_multipliers
 from attsvm.solvers.nuclear.face import CUTOFFS
 from attsvm.solvers.nuclear.face_newton import STEPS as STEPS_ON_FACE
 from attsvm.solvers.nuclear.face_newton import Demand, move, read
@@ -143,14 +143,15 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     """Solve one instance into W, dual and margins; returns (state, norm, gap). Arguments as in :func:`solve_stack`."""
     n, dz = queries.shape
     d = tokens.shape[2]
-    delta, row, column, free, cost = constraints_of(tokens, selected, mask)
+    listed, column = constraints_of(tokens, queries, selected, mask)
+    delta, row, free, cost = listed.delta, listed.row, listed.tied, np.empty(len(column))
     clear(dual, margins)
     for a in range(d):
         for c in range(dz):
             W[a, c] = 0.0
     longest_token, longest_query, inequalities = 0.0, 0.0, 0.0
     for k in range(len(row)):
-        inequalities += cost[k]
+        inequalities += 0.0 if free[k] else 1.0
         for a in range(d):
             longest_token = max(longest_token, abs(delta[k, a]))
     if inequalities == 0.0:
@@ -182,7 +183,8 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     for k in range(m):
         for j in range(m):
             gram[k, j] = token_gram[k, j] * query_gram[of[k], of[j]] / largest
-    state, values = least_multipliers(gram, cost[:m], free)
+    guess = guess_by_gram(gram, free, PASSES)
+    state, values = least_multipliers(by_gram(gram, free), guess, m, np.empty((0, 0)))
     if state == VANISHED:
         scatter(values, of, column, free, dual)
     if state != SOLVED:
@@ -243,8 +245,9 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     for value in singular_values(best_W):
         nuclear += value
     copy(outer(left, combined(best_W, right)).reshape(W.size), W.reshape(W.size))
-    delta, row, column, free, values = constraints_of(tokens, selected, mask)
-    everything = Constraints(delta, row, queries, free, values)  # lengths are not asked for
+    listed, column = constraints_of(tokens, queries, selected, mask)
+    row, values = listed.row, np.empty(len(column))
+    everything = Constraints(listed.delta, row, queries, listed.tied, values)  # lengths are not asked for
     smallest = _unit_margin(everything, W, values, TIE_PRECISION)
     if smallest <= 0.0:
         return OPEN, np.inf, np.inf

@@ -29,12 +29,15 @@ class Dual(NamedTuple):
 
     Attributes
     ----------
-    delta : ndarray, shape (n, T, p)
-    squares : ndarray, shape (n, T)
-        Squared lengths of the differences.
+    delta : ndarray, shape (m, p)
+        Token differences, those of a query beside each other.
+    squares : ndarray, shape (m,)
+        Their squared lengths.
     queries : ndarray, shape (n, r)
-    rejected, tied : ndarray of bool, shape (n, T)
-    cost : ndarray, shape (n, T)
+    first : ndarray of int, shape (n + 1,)
+        Where the constraints of each query begin, and m.
+    rejected, tied : ndarray of bool, shape (m,)
+    cost : ndarray, shape (m,)
         Margins asked for: 1 and 0 but for soft margins and priors.
     upper, shift : float
         Largest multiplier on rejected tokens, and what is added to their part of the Gram matrix's diagonal.
@@ -43,6 +46,7 @@ class Dual(NamedTuple):
     delta: np.ndarray
     squares: np.ndarray
     queries: np.ndarray
+    first: np.ndarray
     rejected: np.ndarray
     tied: np.ndarray
     cost: np.ndarray
@@ -52,23 +56,23 @@ class Dual(NamedTuple):
 
 @kernel(inner=True, fastmath=FAST)
 def sweep(problem, dual, W, order, alive, full, repeats):
-    """Pass once over all queries, updating ``dual`` (n, T) and W = A^T dual (p, r) in place.
+    """Pass once over all queries, updating ``dual`` (m,) and W = A^T dual (p, r) in place.
 
     Parameters
     ----------
     problem : Dual
     order : ndarray of int, shape (n,)
         In which order queries are visited.
-    alive : ndarray of bool, shape (n, T)
+    alive : ndarray of bool, shape (m,)
         Constraints worth a visit: written by a full pass, read by the others (shrinking).
     full : bool
         Whether to visit every constraint.
     repeats : int
         Inner passes over a query's multipliers.
     """
-    delta, squares, queries, rejected, tied, cost, upper, shift = problem
-    n, T, p = delta.shape
-    r = queries.shape[1]
+    delta, squares, queries, first, rejected, tied, cost, upper, shift = problem
+    n, r = queries.shape
+    p = delta.shape[1]
     before = np.empty(p)
     u = np.zeros(p)
     for a in range(p):
@@ -83,30 +87,30 @@ def sweep(problem, dual, W, order, alive, full, repeats):
             before[a] = u[a]
         update = False
         for repeat in range(repeats):
-            for t in range(T):
-                first = full and repeat == 0
-                if first:
-                    if not (rejected[i, t] or tied[i, t]) or squares[i, t] * zz == 0.0:
+            for j in range(first[i], first[i + 1]):
+                fresh = full and repeat == 0
+                if fresh:
+                    if not (rejected[j] or tied[j]) or squares[j] * zz == 0.0:
                         continue
-                elif not alive[i, t]:
+                elif not alive[j]:
                     continue
                 margin = 0.0
                 for a in range(p):
-                    margin += delta[i, t, a] * u[a]
-                old = dual[i, t]
-                if rejected[i, t]:
-                    new = old + (cost[i, t] - margin - shift * old) / (squares[i, t] * zz + shift)
+                    margin += delta[j, a] * u[a]
+                old = dual[j]
+                if rejected[j]:
+                    new = old + (cost[j] - margin - shift * old) / (squares[j] * zz + shift)
                     new = min(max(new, 0.0), upper)
                 else:
-                    new = old + (cost[i, t] - margin) / (squares[i, t] * zz)
-                if first:
-                    alive[i, t] = new != 0.0 or old != 0.0 or tied[i, t]
+                    new = old + (cost[j] - margin) / (squares[j] * zz)
+                if fresh:
+                    alive[j] = new != 0.0 or old != 0.0 or tied[j]
                 step = new - old
                 if step != 0.0:
                     update = True
-                    dual[i, t] = new
+                    dual[j] = new
                     for a in range(p):
-                        u[a] += step * zz * delta[i, t, a]
+                        u[a] += step * zz * delta[j, a]
         # W takes its rank-one update and gives the next query its u in one pass over its entries.
         following = queries[order[min(k + 1, n - 1)]]
         for a in range(p):
@@ -154,17 +158,20 @@ class CoordinateDescent:
         self.reduced, terms = setting.reduced, setting.terms
         self.dual = dual
         self.V = self.reduced.adjoint(dual)
+        n, T, p = self.reduced.delta.shape
+        delta = self.reduced.delta.reshape(n * T, p)
         self._problem = Dual(
-            self.reduced.delta,
-            np.einsum("ntp,ntp->nt", self.reduced.delta, self.reduced.delta),
+            delta,
+            np.vecdot(delta, delta),
             self.reduced.queries,
-            self.reduced.rejected,
-            self.reduced.tied,
-            np.ascontiguousarray(terms.cost),
+            np.arange(0, n * T + 1, T),
+            self.reduced.rejected.ravel(),
+            self.reduced.tied.ravel(),
+            terms.cost.ravel(),
             float(terms.upper),
             float(terms.shift),
         )
-        self._alive = np.zeros(dual.shape, dtype=bool)
+        self._alive = np.zeros(dual.size, dtype=bool)
         self._random = np.random.default_rng(0)
 
     def run(self, passes: int) -> float:
@@ -175,9 +182,10 @@ class CoordinateDescent:
         data = self.reduced
         orders = self._random.permuted(np.tile(np.arange(len(self.dual)), (passes, 1)), axis=1)
         step = max(1, int(UNHEARD * COMPILED / (4.0 * data.delta.size + 4.0 * len(data.delta) * self.V.size)))
+        flat = self.dual.reshape(-1)
         for start in range(0, passes, step):
             part = orders[start : start + step]
-            call(sweeps, operations(data, len(part)), self._problem, self.dual, self.V, part, self._alive, INNER_SWEEPS)
+            call(sweeps, operations(data, len(part)), self._problem, flat, self.V, part, self._alive, INNER_SWEEPS)
         self.V = data.adjoint(self.dual)
         n, T, p = data.delta.shape
         visits = n * T + (INNER_SWEEPS * passes - 1) * int(self._alive.sum())

@@ -17,9 +17,8 @@ from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.coordinate_descent import CoordinateDescent, operations, sweeps
-from attsvm.solvers.frobenius.gram_active_set import nearly_square, solve_by_gram
+from attsvm.solvers.frobenius.exchanges import solve_by_exchanges
 from attsvm.solvers.frobenius.newton import newton, onto_bounds
-from attsvm.solvers.frobenius.priced_active_set import solve_by_prices
 from attsvm.solvers.interior_point.engine import CENTRE
 from attsvm.solvers.interior_point.euclidean import FrobeniusInteriorPoint, work_of_a_step
 from attsvm.solvers.schedule import (
@@ -34,6 +33,7 @@ from attsvm.solvers.schedule import (
     INTERIOR,
     INTERIOR_STEPS,
     NEARBY,
+    NEARLY_SQUARE,
     NEWTON_GAP,
     SECOND,
     SLOW,
@@ -51,6 +51,9 @@ MAX_PASSES = 3000
 # Where the interior point starts from a V near the solution: a tenth of the steps fewer for each tenth of mu, down to
 # here; nearer to the bounds a hinge whose C has grown tenfold takes more steps than from nothing.
 NEAR_CENTRE = 0.1
+# Of the constraints that may be held, the part that a guess opens with: what enters by price is fewer than what would
+# have to leave (planted (200, 32, 24) seed 2, 439 of 577 held in the end: 21 ms instead of 45, 13 steps instead of 10).
+OPENING_SHARE = 1 / 3
 STALLED = 20  # steps of the interior point without progress, after which rounding has the better of it
 # A bound on ||W|| beyond which the normalised dual is worth testing as a certificate: data are scaled to length one.
 SUSPICIOUS_NORM = 1e3
@@ -74,7 +77,7 @@ def solve_setting(
             return None
         if control.dual is not None:
             dual = control.dual.copy()
-        if (control.state.gap < NEARBY and not _crowded(setting, dual)) or _suits_gram(setting, dual):
+        if (control.state.gap < NEARBY and not _crowded(setting, dual)) or _nearly_square(setting, dual):
             certificate = take_turns([Turn(*_finishing(setting, control, dual), np.inf)], control)
             if certificate is not None or control.solved or control.stopped:
                 return certificate
@@ -136,17 +139,16 @@ def _suits_exchanges(setting: Setting, dual: np.ndarray) -> bool:
     return _few_supports(setting, dual, 2 if bound > SUSPICIOUS_NORM else 1)
 
 
-def _suits_gram(setting: Setting, dual: np.ndarray) -> bool:
-    """Whether from these multipliers exchanges with one factor to begin with end sooner than Newton."""
-    return setting.plain and not _few_supports(setting, dual) and nearly_square(setting, dual)
+def _nearly_square(setting: Setting, dual: np.ndarray) -> bool:
+    """Whether nearly as many constraints are active as W has entries, where Newton hardly ends and exchanges do."""
+    entries = int(np.prod(setting.reduced.shape))
+    return setting.plain and int(setting.inner(dual).sum()) >= NEARLY_SQUARE * entries
 
 
 def _finishing(setting: Setting, control: Control, dual: np.ndarray) -> tuple[str, Steps]:
     """Name and set up what ends a run from multipliers near the solution."""
-    if setting.plain and _few_supports(setting, dual):
-        return "active set", solve_by_prices(setting, control, dual, share=1.0)
-    if _suits_gram(setting, dual):
-        return "active set", solve_by_gram(setting, control, dual)
+    if setting.plain and (_few_supports(setting, dual) or _nearly_square(setting, dual)):
+        return "active set", solve_by_exchanges(setting, control, dual)
     return "Newton", newton(setting, dual, control, rounds=WARM_ROUNDS)
 
 
@@ -156,7 +158,7 @@ def active_set(setting: Setting, control: Control, dual: np.ndarray) -> Steps:
         return None
     if not dual.any():
         yield CoordinateDescent(setting, dual).run(OPENING)
-    return (yield from solve_by_prices(setting, control, dual))
+    return (yield from solve_by_exchanges(setting, control, dual, OPENING_SHARE))
 
 
 def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> Steps:

@@ -1,0 +1,116 @@
+r"""Hard margins in the Frobenius norm by exchanges of constraints, :mod:`attsvm.solvers.frobenius.active_set`.
+
+Coordinate descent, or the solution of a similar problem, supplies the first guess, so that few constraints enter one at
+a time; LAPACK makes one factor of all that it holds, and each exchange changes that at the cost of its square. So the
+method also ends problems with nearly as many active constraints as W has entries, where Newton's hardly does: second
+derivatives :math:`A_J A_J^\top` of the multipliers in doubt are nearly singular, so that its steps are long and soon
+meet a bound, and a few multipliers leave for each factor.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import LinAlgError, solve_triangular
+
+from attsvm.core.kernels import call, interpreted
+from attsvm.core.reduction import Reduced
+from attsvm.solvers.common import farkas
+from attsvm.solvers.common.cholesky import lower_factor
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.frobenius.active_set import RESIDUE, Constraints, exchange, hold
+from attsvm.solvers.frobenius.newton import newton, refine
+from attsvm.solvers.frobenius.passive_set import DEPENDENT, PassiveSet, empty_set
+from attsvm.solvers.schedule import BLOCKED, COMPILED, PRICED, Steps
+
+CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
+DOUBTFUL = 1e-3  # a rho that may be on its way to zero
+ATTEMPTS = 3
+EXPECTED = 6  # steps of most runs from a guess
+EXCHANGES = 0.02  # seconds of work after which other methods, and the clock, have their turn
+
+
+def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, share: float = 1.0) -> Steps:
+    """Solve a hard margin without a prior, leaving W and multipliers with ``control``.
+
+    ``start`` (n, T) is a guess of the multipliers, on the scale of W = A^T start, and not modified. Of the constraints
+    that may be held it opens with the part ``share``.
+    """
+    reduced, terms = setting.reduced, setting.terms
+    n, T, p = reduced.delta.shape
+    entries = int(np.prod(reduced.shape))
+    constraints = Constraints(
+        reduced.delta.reshape(n * T, p),
+        reduced.queries,
+        np.repeat(np.arange(n), T),
+        np.arange(0, n * T + 1, T),
+        terms.rejected.ravel(),
+        terms.tied.ravel(),
+        np.empty((0, 0)),
+    )
+    guess = terms.clip(start).ravel()
+    capacity = min(int((terms.rejected | terms.tied).sum()), entries + 1)
+    capacity = min(capacity, max(CAPACITY, int(1.2 * np.count_nonzero(guess))))
+    pricing = 2.0 * n * (T * p + 2 * entries)
+    weight = max(1.0, float(guess[constraints.rejected].sum()))
+    for _ in range(ATTEMPTS):
+        passive, size = _opening(reduced, constraints, guess, weight, capacity, int(share * capacity))
+        yield size**3 / 3.0 / BLOCKED
+        complete, rho = False, 1.0
+        while not complete:
+            patience = max(8, int(EXCHANGES * COMPILED / (pricing + size * size)))
+            work = min(patience, EXPECTED) * (pricing + size * size)
+            size, rho, steps, complete = call(exchange, work, constraints, passive, size, weight, patience)
+            control.iterations += steps
+            yield steps * (pricing / PRICED + 4.0 * size**2 / COMPILED)
+        dual = np.zeros(n * T)
+        dual[passive.members[:size]] = passive.values[:size]
+        if rho > RESIDUE:
+            values = (dual * (weight / rho)).reshape(n, T)
+            V = reduced.adjoint(values)
+            if setting.report(V, values, control, adjoint=V, steps=0) or refine(setting, V, values, control):
+                return None
+            yield from newton(setting, values, control, rounds=3)
+            if control.solved or control.stopped:
+                return None
+        if rho < DOUBTFUL:
+            multipliers = farkas.certificate(reduced, dual.reshape(n, T), control)
+            if multipliers is not None:
+                return multipliers
+            yield farkas.work(reduced, dual.reshape(n, T))
+        larger = max(1.0, 1.0 / max(rho, RESIDUE) - 1.0)
+        guess, weight, share = dual * weight * larger, weight * larger, 1.0
+    return None
+
+
+def _opening(
+    reduced: Reduced, constraints: Constraints, guess: np.ndarray, weight: float, capacity: int, most: int
+) -> tuple[PassiveSet, int]:
+    """Hold ties and the largest multipliers of a guess (m,), in all ``most``, or as many as there are ties.
+
+    That takes one factor, or, where some depend on others, one constraint at a time.
+    """
+    passive = interpreted(empty_set)(capacity)
+    strength = np.where(constraints.tied, np.inf, guess * reduced.lengths.ravel())
+    order = np.argsort(-strength, kind="stable")[: min(capacity, max(most, int(constraints.tied.sum())))]
+    members = order[strength[order] > 0]
+    free = constraints.tied[members]
+    cost = np.where(free, 0.0, 1.0)
+    gram = reduced.gram(*np.divmod(members, reduced.delta.shape[1]))
+    gram *= weight
+    gram += np.outer(cost, cost)
+    squares = gram.diagonal().copy()
+    try:
+        lower, _ = lower_factor(gram)
+        pivots = np.square(lower.diagonal())
+        if (pivots <= DEPENDENT * squares).any():
+            raise LinAlgError
+    except LinAlgError:
+        opening = np.zeros_like(guess)
+        opening[members] = guess[members]
+        return passive, call(hold, len(members) ** 3 / 3.0, constraints, passive, opening, weight)
+    size = len(members)
+    passive.factor[:size, :size] = lower
+    passive.solved[:size] = solve_triangular(lower, cost, lower=True, check_finite=False)
+    passive.members[:size], passive.free[:size], passive.values[:size] = members, free, guess[members] / weight
+    return passive, size

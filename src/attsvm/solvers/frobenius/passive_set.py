@@ -1,0 +1,156 @@
+"""The passive set of the active-set method: constraints that count as equalities for the moment, and their factor.
+
+The Cholesky factor of their Gram matrix grows by a row when one enters and is repaired by Givens rotations when one
+leaves.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from attsvm.core.kernels import FAST, kernel
+
+# Written with loops, not slices: those take seconds to compile and are no faster.
+
+# A constraint whose Cholesky pivot falls below this part of its diagonal depends on the passive set, to rounding.
+DEPENDENT = 1e-13
+
+
+class PassiveSet(NamedTuple):
+    """Constraints that count as equalities for the moment, by position, with a Cholesky factor of their Gram matrix.
+
+    Attributes
+    ----------
+    factor : ndarray, shape (capacity, capacity)
+        Its lower triangle L. All loops run along rows.
+    solved : ndarray, shape (capacity,)
+        L solved = c.
+    members : ndarray of int, shape (capacity,)
+        The constraint in each position.
+    free : ndarray of bool, shape (capacity,)
+        Which of them are equalities.
+    values : ndarray, shape (capacity,)
+        Their multipliers.
+    work : ndarray, shape (3, capacity)
+        Work space.
+    """
+
+    factor: np.ndarray
+    solved: np.ndarray
+    members: np.ndarray
+    free: np.ndarray
+    values: np.ndarray
+    work: np.ndarray
+
+
+@kernel(inner=True, fastmath=FAST)
+def empty_set(capacity):
+    """Make room for a passive set."""
+    return PassiveSet(
+        np.empty((capacity, capacity)),
+        np.empty(capacity),
+        np.empty(capacity, dtype=np.int64),
+        np.empty(capacity, dtype=np.bool_),
+        np.empty(capacity),
+        np.empty((3, capacity)),
+    )
+
+
+@kernel(inner=True, fastmath=FAST)
+def append(passive, size, square, cost):
+    """Add a constraint to the factor, in row ``size``; False when it depends on the members.
+
+    Parameters
+    ----------
+    passive : PassiveSet
+        Row ``size`` of its factor comes with the new constraint's inner products with the members.
+    size : int
+        How many members there are.
+    square, cost : float
+        The new constraint's inner product with itself, and its entry of c.
+    """
+    L, solved = passive.factor, passive.solved
+    row = L[size]
+    pivot = square
+    for a in range(size):
+        value = row[a]
+        for b in range(a):
+            value -= L[a, b] * row[b]
+        value /= L[a, a]
+        row[a] = value
+        pivot -= value * value
+        cost -= value * solved[a]
+    if pivot <= DEPENDENT * square:
+        return False
+    row[size] = np.sqrt(pivot)
+    solved[size] = cost / row[size]
+    return True
+
+
+@kernel(inner=True, fastmath=FAST)
+def remove(passive, size, position):
+    """Take out the member in row ``position``; rotations of neighbouring columns restore the triangle."""
+    L, solved, members, free, values, work = passive
+    cosines, sines = work[1], work[2]
+    for b in range(position, size - 1):
+        for a in range(position):
+            L[b, a] = L[b + 1, a]
+        carried = L[b + 1, position]
+        for a in range(position, b):
+            following = L[b + 1, a + 1]
+            L[b, a] = cosines[a] * carried + sines[a] * following
+            carried = cosines[a] * following - sines[a] * carried
+        last = L[b + 1, b + 1]
+        length = np.sqrt(carried * carried + last * last)
+        cosines[b], sines[b] = carried / length, last / length
+        L[b, b] = length
+    for a in range(position, size - 1):
+        u, v = solved[a], solved[a + 1]
+        solved[a] = cosines[a] * u + sines[a] * v
+        solved[a + 1] = cosines[a] * v - sines[a] * u
+        members[a], free[a], values[a] = members[a + 1], free[a + 1], values[a + 1]
+
+
+@kernel(inner=True, fastmath=FAST)
+def settle(passive, size):
+    """Move to the minimum over the passive set, leaving out those whose multiplier would turn negative.
+
+    Parameters
+    ----------
+    passive : PassiveSet
+    size : int
+        How many members there are.
+
+    Returns
+    -------
+    int
+        How many there are now.
+    """
+    L, solved, _, free, values, work = passive
+    trial = work[0]
+    while True:
+        for a in range(size):
+            trial[a] = solved[a]
+        for a in range(size - 1, -1, -1):
+            trial[a] /= L[a, a]
+            for b in range(a):
+                trial[b] -= trial[a] * L[a, b]
+        step = 1.0
+        for a in range(size):
+            if not free[a] and trial[a] <= 0.0:
+                step = min(step, values[a] / (values[a] - trial[a]) if values[a] > trial[a] else 0.0)
+        if step == 1.0:
+            for a in range(size):
+                values[a] = trial[a]
+            return size
+        smallest, place = np.inf, -1
+        for a in range(size):
+            values[a] += step * (trial[a] - values[a])
+            if not free[a] and trial[a] <= 0.0 and values[a] < smallest:
+                smallest, place = values[a], a
+        for a in range(size - 1, -1, -1):
+            if a == place or (not free[a] and trial[a] <= 0.0 and values[a] <= 1e-15 * (1.0 - trial[a])):
+                remove(passive, size, a)
+                size -= 1
