@@ -110,7 +110,11 @@ def passes() -> None:
         (source,) = pieces.shards
         shard = source.open()
         W = np.random.default_rng(0).standard_normal((shard.tokens.shape[2], shard.queries.shape[1]))
-        request, none, seconds = Request(W, 0.0, 4, 4096), np.zeros((0, 2), dtype=np.int64), []
+        request, none, seconds = (
+            Request(W, hinge=False, hard=True, each=4, room=4096),
+            np.zeros((0, 2), dtype=np.int64),
+            [],
+        )
         for _ in range(3):
             began = time.process_time()
             rejected = price(source, 0, none, request).rejected

@@ -63,7 +63,7 @@ def test_contradictory_constraints_vanish_and_ties_are_not_exchanged(gram: bool)
 
 @pytest.mark.parametrize("seed", range(12))
 def test_exchanges_end_at_full_sets_whatever_the_rounding(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "MANY_ENTRIES", 1)
+    monkeypatch.setattr(rounds, "PROXIMAL_ENTRIES", 1)
     monkeypatch.setattr(portfolio, "FEW_SUPPORTS", 0)
     monkeypatch.setattr(portfolio, "FEW_HELD", 0)
     others = []

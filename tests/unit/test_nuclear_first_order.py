@@ -12,6 +12,7 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.nuclear.first_order import FirstOrder
 from attsvm.solvers.nuclear.portfolio import METHODS
+from attsvm.solvers.schedule import finish
 from problems import FAMILIES
 
 
@@ -21,7 +22,8 @@ def draw(family: str, size: tuple[int, int, int], seed: int) -> SelectionProblem
 
 def begin(problem: SelectionProblem) -> tuple[Reduced, FirstOrder]:
     reduced = reduce(problem)
-    opening = open_with_frobenius(Setting.hard_margin(reduced, NUCLEAR), Control(-1.0))  # a goal that no gap meets
+    steps = open_with_frobenius(Setting.hard_margin(reduced, NUCLEAR), Control(-1.0))  # a goal that no gap meets
+    opening = finish(steps)
     assert opening.V is not None
     assert opening.dual is not None
     return reduced, FirstOrder(reduced, reduced.rejected | reduced.tied, opening.V, opening.dual)
@@ -72,7 +74,8 @@ def test_norm_of_the_operator_is_bounded_from_above() -> None:
 
 def test_joining_constraints_keep_the_progress() -> None:
     reduced = reduce(draw("planted", (12, 6, 6), 7))
-    opening = open_with_frobenius(Setting.hard_margin(reduced, NUCLEAR), Control(-1.0))  # a goal that no gap meets
+    steps = open_with_frobenius(Setting.hard_margin(reduced, NUCLEAR), Control(-1.0))  # a goal that no gap meets
+    opening = finish(steps)
     assert opening.V is not None
     assert opening.dual is not None
     few = opening.dual > 0
@@ -149,7 +152,7 @@ def test_what_newton_has_put_at_its_margin_stays_active() -> None:
     problem = draw("near_duplicates", (30, 12, 12), 0)
     reduced, control = reduce(problem), Control(3e-5)
     setting = Setting.hard_margin(reduced, NUCLEAR)
-    METHODS["interior_point"](setting, control, None)
+    finish(METHODS["interior_point"](setting, control, None))
     assert control.W is not None
     assert control.dual is not None
     assert control.state.gap > 1e-6

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import problems
 from attsvm import SelectionProblem, Status, solve
+from attsvm.solvers import in_memory
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.frobenius.portfolio import METHODS
-from attsvm.solvers.schedule import FIRST, GROWTH, INTERIOR, SECOND, Steps, Turn, take_turns
+from attsvm.solvers.schedule import FIRST, GROWTH, INTERIOR, SECOND, Steps, Turn, finish, take_turns
 
 
 @pytest.mark.parametrize("seed", range(5, 10))
@@ -82,6 +84,74 @@ def test_soft_margins_from_small_to_large_C_are_decided(make: Callable[..., Sele
     assert solution.iterations < 400  # passes count one each; every limit of a method is beyond this
 
 
+# --- the outer loop beside a method on the whole problem ---
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "spectral"])
+def test_many_constraints_for_few_entries_are_left_to_working_sets(norm: str) -> None:
+    """The method on all of them takes four times as long."""
+    problem = problems.planted(np.random.default_rng(11), 10_000, 8, 6)
+    solution = solve(problem, norm)
+    assert solution.status is Status.OPTIMAL
+    assert "working sets" in solution.method
+    assert solution.objective == pytest.approx(solve(problem, norm, method="streamed").objective, rel=2e-9)
+
+
+def test_a_gap_that_the_whole_problem_leaves_open_is_closed_on_working_sets() -> None:
+    """The spectral norm's interior point on all tokens and its path end undecided, after 25 seconds."""
+    problem = problems.low_rank(np.random.default_rng(7), 5000, 16, 14)
+    assert solve(problem, "spectral", time_limit=60).status is Status.OPTIMAL
+
+
+def test_a_second_run_on_thousands_of_constraints_is_left_to_the_path() -> None:
+    """In the nuclear norm each of its steps factors a matrix over the constraints; 20 seconds were not enough."""
+    problem = problems.published(np.random.default_rng(5), 300, 16, 4)
+    assert solve(problem, "nuclear", C=1000.0, time_limit=60).iterations < 600
+
+
+@pytest.fixture
+def rounds_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_memory, "beside_rounds", lambda setting, work, whole, rounds: [rounds, whole])
+    monkeypatch.setattr("attsvm.solvers.solving.spared", lambda problem: True)
+
+
+@pytest.mark.usefixtures("rounds_first")
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear", 1, 1.5])
+@pytest.mark.parametrize("options", [{}, {"C": 2.0}, {"C": 2.0, "loss": "squared_hinge"}, {"prior": 0.1}], ids=str)
+def test_what_working_sets_find_is_the_answer(norm: str | float, options: dict[str, Any]) -> None:
+    """The pair of the outer loop, brought to the coordinates of the whole problem, ends the run there."""
+    problem = problems.several(np.random.default_rng([3, 8, 8, 6]), 8, 8, 6)
+    given = dict(options, prior=np.full(problem.shape[2:], options["prior"])) if "prior" in options else options
+    solution, other = solve(problem, norm, **given), solve(problem, norm, **given, method="streamed")
+    assert solution.status is other.status is Status.OPTIMAL
+    assert solution.method == "working sets"
+    assert solution.objective == pytest.approx(other.objective, rel=1e-4)
+    assert solution.verify().proven
+
+
+@pytest.mark.usefixtures("rounds_first")
+@pytest.mark.parametrize("norm", ["frobenius", "max"])
+def test_working_sets_prove_infeasibility_beside_the_whole(norm: str) -> None:
+    solution = solve(problems.published(np.random.default_rng(0), 60, 12, 4), norm)
+    assert solution.status is Status.INFEASIBLE
+    assert solution.method == "working sets"
+    assert solution.certificate is not None
+    assert solution.certificate.verify()
+
+
+@pytest.mark.usefixtures("rounds_first")
+def test_limits_and_callbacks_bind_working_sets_beside_the_whole() -> None:
+    problem = problems.planted(np.random.default_rng(3), 900, 12, 6)
+    states: list[int] = []
+    cancelled = solve(problem, "max", callback=lambda state: bool(states.append(state.iteration) or len(states) > 2))
+    assert cancelled.status is Status.CANCELLED
+    assert states == sorted(states)
+    assert cancelled.iterations == states[-1]
+    # The best pair of the rounds is reported though they were not at their end.
+    assert cancelled.lower_bound > 0
+    assert solve(problem, "max", max_iter=5).status is Status.MAX_ITERATIONS
+
+
 # --- the schedule itself ---
 
 
@@ -119,7 +189,7 @@ def test_all_work_together_is_bounded_by_the_work_of_the_best_method(
         for k, (budget, waits) in enumerate(shares)
     ]
     limit = schedule_bound(turns, best, needed)
-    assert take_turns(turns, Control(1e-9)) is answer
+    assert finish(take_turns(turns, Control(1e-9))) is answer
     assert needed - STEP < sum(log) <= limit + 1e-9
 
 
@@ -128,7 +198,7 @@ def test_where_the_interior_point_is_the_best_method_the_others_cost_little_more
     """In units of its expected work, which it needs .75 to 1.5 times: the others have had .4 and .6 before it."""
     answer, log = np.ones((1, 1)), []
     turns = [Turn("second", working(1e6, log), *SECOND), Turn("interior", working(needed, log, answer), *INTERIOR)]
-    assert take_turns([*turns, Turn("first", working(1e6, log), *FIRST)], Control(1e-9)) is answer
+    assert finish(take_turns([*turns, Turn("first", working(1e6, log), *FIRST)], Control(1e-9))) is answer
     assert sum(log) <= 2.4 * needed + 3 * STEP
 
 
@@ -142,7 +212,7 @@ def test_a_method_that_ends_leaves_its_turn_to_the_others_and_the_clock_binds() 
             time.sleep(0.01)
             yield 1.0
 
-    assert take_turns([Turn("short", working(3, log), np.inf), Turn("long", waiting(), 1.0)], control) is None
+    assert finish(take_turns([Turn("short", working(3, log), np.inf), Turn("long", waiting(), 1.0)], control)) is None
     assert control.stopped is Status.TIME_LIMIT
     assert time.perf_counter() - start < 1.0
     assert control.method == "short, long"
@@ -221,7 +291,8 @@ def test_where_rounding_keeps_the_gap_open_no_further_method_is_tried() -> None:
     """Margins up to 1e4 beside one: W in floats leaves 1e-13 of the gap, which another method cannot close either."""
     problem = problems.planted(np.random.default_rng([0, 3000, 16, 4]), 3000, 16, 4)
     solution = solve(problem, tol=1e-14)
-    assert solution.method == "one-call active set, active set"
+    assert "Newton" not in solution.method
+    assert "interior point" not in solution.method
     assert solution.gap < 1e-12
 
 

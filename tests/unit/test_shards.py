@@ -225,7 +225,7 @@ def test_other_claims_that_are_not_so_are_refuted() -> None:
 
 @pytest.mark.parametrize("exchanges", [False, True])
 def test_the_method_of_multipliers_ends_on_the_answer(exchanges: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "MANY_ENTRIES", 1)
+    monkeypatch.setattr(rounds, "PROXIMAL_ENTRIES", 1)
     if exchanges:  # from one factor, contradictory and dependent constraints included
         monkeypatch.setattr(portfolio, "FEW_SUPPORTS", 0)
         monkeypatch.setattr(portfolio, "FEW_HELD", 0)
@@ -410,7 +410,7 @@ def test_a_round_exchanges_w_and_the_new_constraints(client: Client, monkeypatch
             # place (three), its key, its owner and two marks, and a query (with its place and reference) each at most.
             assert one.sent <= 8 * (d * d + 2 * one.working) + frame
             assert one.received <= 8 * one.new * (d + 6 + 2 * d + 3) + frame
-    request = Request(np.zeros((d, d)), 0.0, 4, 100)
+    request = Request(np.zeros((d, d)), hinge=False, hard=True, each=4, room=100)
     one, none = cut(make("planted", 480, 8, d), 80).shards[0], np.zeros((0, 2), dtype=np.int64)
     answer = price(one, 0, none, request)
     assert len(pickle.dumps(merged([answer] * 6, 10))) < len(pickle.dumps(answer))
@@ -435,7 +435,12 @@ def test_no_worker_left_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         pieces = cut(make("planted", 20, 6, 4), 5)
         pool = OnCluster(client, pieces.shards)
         with pytest.raises(ClusterLost, match=r"^no worker of the dask cluster has been there for"):
-            pool.joined(price, merged_all, (Request(np.zeros((4, 4)), 0.0, 4, 10),), _places(pieces))
+            pool.joined(
+                price,
+                merged_all,
+                (Request(np.zeros((4, 4)), hinge=False, hard=True, each=4, room=10),),
+                _places(pieces),
+            )
 
 
 def merged_all(parts: Any) -> Any:

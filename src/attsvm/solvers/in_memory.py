@@ -1,42 +1,50 @@
-"""A problem whose tokens are in memory: reduced, solved by a method of its norm, and lifted."""
+"""A problem whose tokens are in memory: reduced, solved by a method of its norm or on working sets, and lifted."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import independent_ties, reduce
-from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.setting import Setting, Terms
-from attsvm.solvers.working_sets.rounds import Method
-
-# Multipliers (n, T) that may prove infeasibility, W (d, dz) and multipliers (n, T), each None where there is none.
-Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
+from attsvm.solvers.common.control import Control, IterationState
+from attsvm.solvers.common.regularisation import Regularisation
+from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.frobenius.portfolio import ends_in_rounding
+from attsvm.solvers.interior_point.euclidean import work_of_a_step
+from attsvm.solvers.schedule import Method, Steps, Turn, beside_rounds, finish, take_turns
+from attsvm.solvers.working_sets.solving import Outcome, WorkingSets
 
 
 def solve_in_memory(
     problem: SelectionProblem,
-    terms: Terms,
-    prior: np.ndarray,
+    norm: Norm,
+    regularisation: Regularisation,
     control: Control,
     method: Method,
     start: tuple[np.ndarray, np.ndarray] | None,
+    *,
+    alone: bool = False,
 ) -> Outcome:
     """Solve in reduced coordinates.
 
     Parameters
     ----------
     problem : SelectionProblem
-    terms : Terms
-        In the original coordinates.
-    prior : ndarray, shape (d, dz)
+    norm : Norm
+    regularisation : Regularisation
     control : Control
         Keeps the best iterates, in reduced coordinates.
     method : callable
     start : tuple of ndarray, shapes (d, dz) and (n, T), or None
         W and multipliers of a similar problem, which are judged as they stand: that ends a refit.
+    alone : bool
+        Leave the outer loop out.
     """
-    norm = terms.norm
+    terms = regularisation.terms(problem, norm)
+    prior = regularisation.origin(problem.shape[2:])
     reduced = independent_ties(reduce(problem, rotate=norm.base.invariant, transform=norm.transform))
     setting = Setting.of(reduced, terms, prior)
     control.unit = setting.value_unit
@@ -54,7 +62,14 @@ def solve_in_memory(
         setting.report(reduced.lower(start[0]) - setting.prior, guess, control)
     certificate = None
     if not (control.solved or control.stopped):
-        certificate = method(setting, control, guess)
+        whole, loop = Turn("", method(setting, control, guess), np.inf), None
+        turns = [whole]
+        if not alone:
+            loop = _Beside(setting, unit, control, problem, norm, regularisation, method, start)
+            turns = beside_rounds(setting, work_of_a_step(reduced), whole, Turn("working sets", loop.run(), np.inf))
+        certificate = finish(take_turns(turns, control, lambda: ends_in_rounding(setting, control)))
+        if loop is not None and certificate is None:
+            certificate = loop.report()
     dual = np.where(reduced.lift_dual(loose), terms.slope(terms.cost), 0.0)
     if control.dual is not None:
         dual += reduced.lift_dual(control.dual) / (1.0 if terms.hard else unit)
@@ -63,3 +78,39 @@ def solve_in_memory(
         None if control.W is None else prior + reduced.lift(control.W),
         dual,
     )
+
+
+class _Beside:
+    """The outer loop as a turn beside a method on the whole problem, which is told what it has in the end."""
+
+    def __init__(self, setting: Setting, unit: float, control: Control, *given: Any) -> None:
+        self._setting, self._unit, self._control = setting, unit, control
+        self._apart, self._told, self._begun = control.inner(control.tol), 0, False
+        self._apart.callback = self._tell
+        problem, norm, regularisation, method, start = given
+        self._loop = WorkingSets(problem, norm, regularisation, self._apart, method, start)
+
+    def run(self) -> Steps:
+        """Go through all rounds; returns multipliers (n, T) that prove infeasibility, when they do."""
+        self._begun = True
+        yield from self._loop.run()
+        return self.report()
+
+    def report(self) -> np.ndarray | None:
+        """Tell the control the best pair, which may close the gap; returns a certificate (n, T) if there is one."""
+        control, setting, reduced = self._control, self._setting, self._setting.reduced
+        if control.solved or not self._begun:
+            return None
+        control.enter("working sets")
+        certificate, W, dual = self._loop.outcome
+        if certificate is not None:
+            return reduced.gather(certificate)
+        if W is not None and dual is not None:
+            steps, self._told = self._apart.iterations - self._told, self._apart.iterations
+            multipliers = reduced.gather(dual) * self._unit
+            setting.report(reduced.lower(W) - setting.prior, multipliers, control, steps=steps)
+        return None
+
+    def _tell(self, state: IterationState) -> bool:
+        steps, self._told = state.iteration - self._told, state.iteration
+        return self._control.observe(None, np.inf, None, 0.0, steps=steps)

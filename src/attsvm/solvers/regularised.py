@@ -37,7 +37,7 @@ from attsvm.solvers.common.refinement import refine
 from attsvm.solvers.common.regularisation import PLAIN, Regularisation
 from attsvm.solvers.common.setting import Terms
 from attsvm.solvers.in_memory import solve_in_memory
-from attsvm.solvers.working_sets.rounds import Method
+from attsvm.solvers.schedule import Method
 from attsvm.solvers.working_sets.solving import solve_on_working_sets
 
 
@@ -77,7 +77,7 @@ class RegularisedSolution(Solution):
         if self.certificate is not None or self.status is Status.INFEASIBLE:
             return super().verify(exact=exact)
         regularisation, pair = self.regularisation, self._pair
-        prior = np.zeros(pair.W.shape) if regularisation.prior is None else regularisation.prior
+        prior = regularisation.origin(pair.W.shape)
         check = prove_pair if exact else recheck_pair
         return check(self.problem, regularisation.terms(self.problem, self.norm), prior, pair, self._promise)
 
@@ -167,7 +167,7 @@ def solve_regularised(
     watch = Stopwatch()
     terms = regularisation.terms(problem, norm)
     _, _, d, dz = problem.shape
-    prior = np.zeros((d, dz)) if regularisation.prior is None else regularisation.prior
+    prior = regularisation.origin((d, dz))
     none = np.zeros(problem.mask.shape)
 
     def answer(W: np.ndarray, dual: np.ndarray, certificate: FarkasCertificate | None = None) -> RegularisedSolution:
@@ -224,7 +224,7 @@ def solve_regularised(
     if streamed:
         _, W, dual = solve_on_working_sets(problem, norm, regularisation, control, method, start)
     else:
-        _, W, dual = solve_in_memory(problem, terms, prior, control, method, start)
+        _, W, dual = solve_in_memory(problem, norm, regularisation, control, method, start)
     return answer(prior if W is None else W, none if dual is None else dual)
 
 

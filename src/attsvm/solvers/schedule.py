@@ -21,13 +21,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.setting import Setting
 
 # What a method yields is work; what it returns is a certificate's multipliers (n, T), or None.
 Steps = Generator[float, None, np.ndarray | None]
+# Sets up a run on a setting from multipliers (n, T) of a similar problem, if any.
+Method = Callable[[Setting, Control, np.ndarray | None], Steps]
+Answer = TypeVar("Answer")
 
 # Floating-point operations a second of one core (a Xeon of 2.6 GHz): Cholesky factors and matrix products of a few
 # hundred rows and more; compiled loops whose every pass depends on the one before; compiled products of a vector with
@@ -101,8 +106,11 @@ NEAR = 5e-5
 # From this support on Newton's steps are dear and first-order steps cheap beside them: it waits for one target more.
 LARGE_SUPPORT = 400
 # Constraints up to which the interior point's steps solve for multipliers even where these outnumber the entries of W:
-# it costs more and ends closer to the solution. The second is for the second run, which begins far from all bounds.
-FEW_CONSTRAINTS, MANY_CONSTRAINTS = 1500, 5000
+# it costs more and ends closer to the solution. The second is for the second run, which begins far from all bounds, and
+# for W of so many entries that these are not more than MANY_RATIO times as many: on eight soft margins of the nuclear
+# norm with 2750 to 4500 constraints and 16 or 36 entries, on three of which such a run takes 5 to 7 seconds, the path
+# of smoothed norms ends all within .3.
+FEW_CONSTRAINTS, MANY_CONSTRAINTS, MANY_RATIO = 1500, 5000, 16
 # Entries of W up to which the path of smoothed norms takes over where other methods leave the gap open, some 150 dense
 # factors, and up to which its last steps are taken on twice as large a system, half a second each at most. Of 960 soft
 # or prior problems 2 are open with these, of 480 others, on which nothing was chosen, none; without them 10 of 720.
@@ -138,6 +146,38 @@ ENTRIES_A_CONSTRAINT = 2
 # instances of five norms with 100 to 4096 entries (nuclear near duplicates (200, 32, 24) .4, spectral (60, 20, 24) .3),
 # and half or less of the processor time.
 ONE_THREAD = 2000
+# Rejected tokens, and those for each entry of W, from which the outer loop takes turns with a method on all of them.
+# With fewer its first working set is most of the problem: planted (1000, 32, 64), 7.6 for each entry, takes .7 s by the
+# one and 6 by the other.
+LEAST_ROWS, ROWS_BESIDE = 5000, 8
+# The same from which its turn is early where the margin is hard.
+MANY_ROWS, ROWS_FIRST = 50_000, 16
+# First budgets of the method on the whole problem and of the outer loop, as shares of the Frobenius interior point's
+# whole expected work w. With many rows (sizes (20000, 8, 6) to (1500, 32, 64), planted, correlated, heavy-tailed and
+# clustered) the first needs .27 to 4.5 w in the Frobenius norm where it does not end at once, the other .06 to 4.3; in
+# processor seconds planted (3000, 32, 64) takes 64 and 11 by either alone, 19 by both; (20000, 8, 6) 1.7, .2 and .3 and
+# in five other norms 1.8 to 2.3, .3 to .6 and .5 to 1.3. With fewer rows, and with losses, it is within 6 w where it
+# does not stall, and the outer loop up to five times as slow; where it stalls it is left undecided after 25 s where
+# working sets take half a second (low rank (5000, 16, 14), spectral), or takes 41 instead of 4 (heavy-tailed
+# (12000, 10, 8), C = 3). Exchanges, which FEW_HELD entries begin with, end by half of w at (20000, 4, 4): .13 s, .27
+# with .35 of w first.
+EXCHANGE_ROUNDS, EARLY_ROUNDS, LATE_ROUNDS = (0.5, 0.7), (0.35, 0.7), (6.0, 2.0)
+# The outer loop: a hinge's working set of more than so many first ones that nothing joins is cut to the band around W
+# that holds the second part of it: (20000, 8, 6) with random selections, C = 1, takes 5 processor seconds instead of 21
+# in the nuclear norm, 4 instead of 12 in the Frobenius norm.
+LARGE, FOCUS = 2, 1 / 8
+# Gap from which on restrictions are solved to the end, so that fewer rounds follow. Hard margins on six sizes on which
+# it was not chosen, norms but the Frobenius, three runs each: 11 to 17 rounds instead of 19 to 28, in .4 to .8 of the
+# time (nuclear, (700, 20, 15): 1.2). Soft margins on 14 instances: .4 to 1.1 of it, and once 1.7.
+CLOSE = 2e-2
+# Entries of W from which a Euclidean hard margin begins with the method of multipliers until then, its first weight
+# (constraints have lengths near one), and the round that ends it.
+PROXIMAL_ENTRIES, FIRST_PENALTY, PROXIMAL_STEPS = 400, 100.0, 60
+# Rounds after which contradictory constraints are suspected where no W has a positive margin.
+DOUBTFUL = 4
+# The weight grows by ten while multipliers are more than this part of the entries of W, which not all are active in the
+# end, and by two while a step takes fewer products than this.
+SURPLUS, CHEAP_STEP = 1.5, 1000
 # Bytes of token differences above which they are streamed instead of copied.
 STREAM_BYTES = 1 << 28
 
@@ -158,7 +198,10 @@ def nuclear_interior_work(shape: tuple[int, int], m: int) -> float:
 
 @dataclass
 class Turn:
-    """A method under way: its name in reports, its steps, its first budget, and how many rounds it waits for that."""
+    """A method under way: its name in reports, its steps, its first budget, and how many rounds it waits for that.
+
+    Without a name it tells the control its own.
+    """
 
     name: str
     steps: Steps
@@ -167,7 +210,7 @@ class Turn:
     work: float = 0.0
 
 
-def take_turns(turns: list[Turn], control: Control, enough: Callable[[], bool] = lambda: False) -> np.ndarray | None:
+def take_turns(turns: list[Turn], control: Control, enough: Callable[[], bool] = lambda: False) -> Steps:
     """Run methods in rounds of growing budgets, until the control is satisfied or none can go on.
 
     Parameters
@@ -176,6 +219,11 @@ def take_turns(turns: list[Turn], control: Control, enough: Callable[[], bool] =
         In order of preference.
     enough : callable
         Asked when a method has ended by itself: whether no other can come closer.
+
+    Yields
+    ------
+    float
+        The work of each step, so that turns may be a method of other turns.
 
     Returns
     -------
@@ -189,8 +237,9 @@ def take_turns(turns: list[Turn], control: Control, enough: Callable[[], bool] =
             # With nobody else left there is nothing to wait for.
             if rounds < turn.delay and len(dropouts) < len(turns) - 1:
                 continue
-            control.enter(turn.name)
-            certificate = _advance(turn, turn.budget * factor, control, dropouts)
+            if turn.name:
+                control.enter(turn.name)
+            certificate = yield from _advance(turn, turn.budget * factor, control, dropouts)
             if certificate is not None or control.solved or control.stopped or (turn in dropouts and enough()):
                 return certificate
         turns = [turn for turn in turns if turn not in dropouts]
@@ -198,14 +247,46 @@ def take_turns(turns: list[Turn], control: Control, enough: Callable[[], bool] =
     return None
 
 
-def _advance(turn: Turn, allowance: float, control: Control, dropouts: list[Turn]) -> np.ndarray | None:
+def finish(steps: Generator[float, None, Answer]) -> Answer:
+    """Run a method to its end; what it returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def _advance(turn: Turn, allowance: float, control: Control, dropouts: list[Turn]) -> Steps:
     """Let a method work until all it has spent exceeds its allowance; returns its certificate."""
     while turn.work < allowance:
         try:
-            turn.work += next(turn.steps)
+            work = next(turn.steps)
         except StopIteration as end:
             dropouts.append(turn)
             return end.value
+        turn.work += work
+        yield work
         if control.expired():
             break
     return None
+
+
+def beside_rounds(setting: Setting, work: float, whole: Turn, rounds: Turn) -> list[Turn]:
+    """Set budgets of a method on the whole problem and of the outer loop, where the latter takes part.
+
+    Parameters
+    ----------
+    setting : Setting
+    work : float
+        Of a step of the Frobenius interior point.
+    whole, rounds : Turn
+        In the order of their turns.
+    """
+    count, entries = int(setting.terms.rejected.sum()), int(np.prod(setting.reduced.shape))
+    if count < max(LEAST_ROWS, ROWS_BESIDE * entries):
+        return [whole]
+    early = setting.terms.hard and count >= max(MANY_ROWS, ROWS_FIRST * entries)
+    many = EXCHANGE_ROUNDS if entries <= FEW_HELD else EARLY_ROUNDS
+    first, second = many if early else LATE_ROUNDS
+    whole.budget, rounds.budget = first * INTERIOR_STEPS * work, second * INTERIOR_STEPS * work
+    return [whole, rounds]

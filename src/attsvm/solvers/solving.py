@@ -21,7 +21,7 @@ from attsvm.solvers.answers import Answers
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.regularisation import PLAIN, read_regularisation
-from attsvm.solvers.common.setting import Setting, Terms
+from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.compiled.frobenius import solve_compiled, spared
 from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
 from attsvm.solvers.frobenius.portfolio import solve_setting
@@ -37,9 +37,10 @@ from attsvm.solvers.schedule import (
     SMALL_PRODUCTS,
     STREAM_BYTES,
     WARM,
+    Method,
+    Steps,
 )
 from attsvm.solvers.working_sets.pool import pool_of
-from attsvm.solvers.working_sets.rounds import Method
 from attsvm.solvers.working_sets.solution import ShardedSolution
 from attsvm.solvers.working_sets.solving import solve_on_working_sets, solve_shards
 
@@ -227,11 +228,12 @@ def solve(
     start = None if before is None else (before.certified.W, before.certified.dual)
     if method == "streamed" or (method is None and _large(problem)):
         inner = _choose(measure, None)
-        certificate, W, dual = solve_on_working_sets(problem, measure, PLAIN, control, inner, start)
-    else:
-        terms, origin = Terms.hard_margin(measure, problem), np.zeros(problem.shape[2:])
         with np.errstate(**LENIENT):
-            certificate, W, dual = solve_in_memory(problem, terms, origin, control, _choose(measure, method), start)
+            certificate, W, dual = solve_on_working_sets(problem, measure, PLAIN, control, inner, start)
+    else:
+        inner, alone = _choose(measure, method), method not in (None, "auto")
+        with np.errstate(**LENIENT):
+            certificate, W, dual = solve_in_memory(problem, measure, PLAIN, control, inner, start, alone=alone)
     if certificate is not None:
         solution = answers.infeasible(certificate, dual)
         if solution is not None:
@@ -273,10 +275,10 @@ def _choose(measure: Norm, method: str | None) -> Method:
         raise ValueError(f"method is {method!r}; one of {names} was expected for the {measure.name} norm.")
     run = methods[method or "auto"]
 
-    def run_on_few_threads(setting: Setting, control: Control, start: np.ndarray | None) -> np.ndarray | None:
+    def run_on_few_threads(setting: Setting, control: Control, start: np.ndarray | None) -> Steps:
         small = int(np.prod(setting.reduced.shape)) <= ONE_THREAD
         with blas_on_one_thread() if small else nullcontext():
-            return run(setting, control, start)
+            return (yield from run(setting, control, start))
 
     return run_on_few_threads
 

@@ -26,6 +26,7 @@ from attsvm.proofs.certified import LENIENT
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting, Terms
 from attsvm.solvers.interior_point.general import solve_from
+from attsvm.solvers.schedule import finish
 
 NORMS = ("frobenius", "nuclear")
 
@@ -96,6 +97,6 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: Factor
     setting = Setting(reduced, replace(Terms.hard_margin(NUCLEAR, reduced), cost=cost), prior, 0.0)
     control = Control(AIM)
     with np.errstate(**LENIENT):
-        solve_from(setting, control, -prior)
+        finish(solve_from(setting, control, -prior))
     W = -prior if control.W is None else control.W
     return FinitePart(reduced.lift(W), float(np.abs(system @ W.ravel() - target).max()), control.state.gap)

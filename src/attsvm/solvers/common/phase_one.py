@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,14 +26,14 @@ class Opening:
     certificate: np.ndarray | None = None
 
 
-def open_with_frobenius(setting: Setting, control: Control) -> Opening:
+def open_with_frobenius(setting: Setting, control: Control) -> Generator[float, None, Opening]:
     """Solve the Frobenius problem to a moderate gap, within the limits of ``control``, and report it in the norm.
 
-    Without V or multipliers there is nothing left to do.
+    Without V or multipliers there is nothing left to do. Yields the work of each step.
     """
     terms = replace(setting.terms, norm=FROBENIUS, squared=not setting.terms.hard)
     first = control.inner(FEASIBILITY_TOL) if setting.plain else control.inner(START_GAP, START_STEPS)
-    certificate = solve_setting(replace(setting, terms=terms), first, None)
+    certificate = yield from solve_setting(replace(setting, terms=terms), first, None)
     control.iterations += first.iterations
     control.method = f"Frobenius ({first.method})"
     if certificate is not None:

@@ -35,21 +35,34 @@ class Regularisation:
     loss: str
     prior: np.ndarray | None
 
+    @property
+    def hard(self) -> bool:
+        """Whether no margin may fall short."""
+        return self.C is None
+
+    @property
+    def hinge(self) -> bool:
+        """Whether multipliers have an upper bound."""
+        return self.C is not None and self.loss == "hinge"
+
+    def origin(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the prior, or zero, of shape (d, dz)."""
+        return np.zeros(shape) if self.prior is None else self.prior
+
     def terms(self, problem: SelectionProblem, norm: Norm) -> Terms:
         """Write the objective in the original coordinates."""
         cost = np.where(problem.rejected, 1.0, 0.0)
         if self.prior is not None:
             with np.errstate(**LENIENT):
                 cost = cost - problem.apply(self.prior)
-        hard, hinge = self.C is None, self.loss == "hinge"
         return Terms(
             norm=norm,
-            squared=norm.euclidean and not hard,
+            squared=norm.euclidean and not self.hard,
             rejected=problem.rejected,
             tied=problem.tied,
             cost=cost,
-            upper=np.inf if self.C is None or not hinge else self.C,
-            shift=0.0 if self.C is None or hinge else 0.5 / self.C,
+            upper=self.C if self.C is not None and self.hinge else np.inf,
+            shift=0.0 if self.C is None or self.hinge else 0.5 / self.C,
         )
 
 

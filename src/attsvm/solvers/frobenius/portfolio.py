@@ -61,9 +61,7 @@ SUSPICIOUS_NORM = 1e3
 Method = Callable[[Setting, Control, np.ndarray], Steps]
 
 
-def solve_setting(
-    setting: Setting, control: Control, start: np.ndarray | None, *, method: str | None = None
-) -> np.ndarray | None:
+def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, *, method: str | None = None) -> Steps:
     """Solve any problem in this norm, leaving V and multipliers with ``control``.
 
     Starts from the multipliers ``start`` (n, T), if any; ``method``, a key of :data:`METHODS`, runs no other. Returns
@@ -78,12 +76,12 @@ def solve_setting(
         if control.dual is not None:
             dual = control.dual.copy()
         if (control.state.gap < NEARBY and not _crowded(setting, dual)) or _nearly_square(setting, dual):
-            certificate = take_turns([Turn(*_finishing(setting, control, dual), np.inf)], control)
+            certificate = yield from take_turns([Turn(*_finishing(setting, control, dual), np.inf)], control)
             if certificate is not None or control.solved or control.stopped:
                 return certificate
     if method is not None:
         name, run = METHODS[method]
-        return take_turns([Turn(name, run(setting, control, dual), np.inf)], control)
+        return (yield from take_turns([Turn(name, run(setting, control, dual), np.inf)], control))
     work = INTERIOR_STEPS * work_of_a_step(setting.reduced)
     order = ["coordinate_newton", "interior_point"]
     uncompiled = start is None and spares(sweeps, operations(setting.reduced, OPENING), work)
@@ -105,10 +103,10 @@ def solve_setting(
         if uncompiled and key == "interior_point":
             share = UNCOMPILED
         turns.append(Turn(name, run(setting, control, dual.copy()), share * work, 0 if key == order[0] else delay))
-    return take_turns(turns, control, lambda: _ends_in_rounding(setting, control))
+    return (yield from take_turns(turns, control, lambda: ends_in_rounding(setting, control)))
 
 
-def _ends_in_rounding(setting: Setting, control: Control) -> bool:
+def ends_in_rounding(setting: Setting, control: Control) -> bool:
     """Whether the best pair of a hard margin is as good as pairs in floats are; refinement may still improve it."""
     if not setting.terms.hard or control.W is None or control.dual is None:
         return False

@@ -14,7 +14,7 @@ depends on the norm alone. Predictor-corrector steps follow Mehrotra (SIAM J. Op
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -291,10 +291,11 @@ def run(
     method: SoftInteriorPoint,
     setting: Setting,
     control: Control,
+    work: float,
     attempt: Callable[[SoftInteriorPoint, bool], bool] | None = None,
     unit: float = 1.0,
-) -> None:
-    """Step until the control is satisfied or progress ends.
+) -> Iterator[float]:
+    """Step until the control is satisfied or progress ends, yielding the ``work`` of each step.
 
     ``attempt`` is shown every iterate, and whether it is the last one; True ends the run. ``unit`` is V of the setting
     over V of the method.
@@ -305,6 +306,7 @@ def run(
             return
         if attempt is not None and attempt(method, False):
             return
+        yield work
         distance = method.distance()
         best, stall = (distance, 0) if distance < 0.9 * best else (best, stall + 1)
         below = SETTLED * control.tol * method.terms.size(method.term.V)

@@ -12,7 +12,7 @@ that have no interior point of their own; a second run follows it closely. Newto
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -25,13 +25,23 @@ from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.alignment import aligned_multipliers, vertex
 from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, SoftInteriorPoint, Term, run
+from attsvm.solvers.interior_point.euclidean import work_of_a_step
 from attsvm.solvers.interior_point.few_entries import FewEntries, likely_entries
 from attsvm.solvers.interior_point.power import solve_power
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath, resume
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.nuclear.face_newton import refine
-from attsvm.solvers.schedule import ENTRIES_A_CONSTRAINT, FEW_CONSTRAINTS, FEWER_ROWS, FORMED_ENTRIES, MANY_CONSTRAINTS
+from attsvm.solvers.schedule import (
+    ENTRIES_A_CONSTRAINT,
+    FEW_CONSTRAINTS,
+    FEWER_ROWS,
+    FORMED_ENTRIES,
+    MANY_CONSTRAINTS,
+    MANY_RATIO,
+    Steps,
+    nuclear_interior_work,
+)
 
 FURTHER = 10.0
 INSIDE = 0.5  # how far inside the constraints a hard margin begins, in parts of the margin
@@ -39,7 +49,7 @@ INSIDE = 0.5  # how far inside the constraints a hard margin begins, in parts of
 FACE_GAPS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 
 
-def solve_general(setting: Setting, control: Control, start: np.ndarray | None) -> np.ndarray | None:
+def solve_general(setting: Setting, control: Control, start: np.ndarray | None) -> Steps:
     """Solve in a norm other than Frobenius, leaving V and multipliers with ``control``.
 
     The problem is in the original axes when the norm depends on them. ``start`` (n, T) are multipliers of a similar
@@ -53,35 +63,35 @@ def solve_general(setting: Setting, control: Control, start: np.ndarray | None) 
         if setting.report(V, dual, control):
             return None
     else:
-        opening = open_with_frobenius(setting, control)
+        opening = yield from open_with_frobenius(setting, control)
         if opening.V is None or opening.dual is None:
             return opening.certificate
         V, dual = opening.V, opening.dual
     if setting.plain and norm.power is not None and norm.smooth:
         control.method += ", barrier"
-        solve_power(setting, V, dual, control)
+        yield from solve_power(setting, V, dual, control)
     if not (control.solved or control.stopped):
-        solve_from(setting, control, V)
+        yield from solve_from(setting, control, V)
     if not (control.solved or control.stopped or setting.terms.hard):
-        _without_loss(setting, control)
+        yield from _without_loss(setting, control)
     return None
 
 
-def solve_from(setting: Setting, control: Control, V: np.ndarray) -> None:
+def solve_from(setting: Setting, control: Control, V: np.ndarray) -> Generator[float, None, None]:
     """Run interior points from V (p, r), the answer in the Frobenius norm or near it."""
     control.method += ", interior point"
     if setting.terms.norm not in WAYS:
-        SmoothingPath(setting, control).run(V)
+        yield from SmoothingPath(setting, control).run(V)
         if not (control.solved or control.stopped):
-            SmoothingPath(setting, control, closely=True).run(V)
+            yield from SmoothingPath(setting, control, closely=True).run(V)
         return
     unit = setting.terms.norm.value(V) or 1.0
     near = HARD_CENTRE if setting.terms.hard else CENTRE
-    _run(setting, _inside(setting, V), unit, near, control)
+    yield from _run(setting, _inside(setting, V), unit, near, control)
     if control.solved or control.stopped:
         return
-    begin_again(setting, unit, control, V)
-    resume(setting, control, V)
+    yield from begin_again(setting, unit, control, V)
+    yield from resume(setting, control, V)
 
 
 def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
@@ -94,11 +104,11 @@ def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
     return (1.0 + INSIDE) * W - setting.prior
 
 
-def _without_loss(setting: Setting, control: Control) -> None:
+def _without_loss(setting: Setting, control: Control) -> Iterator[float]:
     """Try the hard margin: it is the answer when its multipliers are far below C, however large C is."""
     hard = replace(setting, terms=replace(setting.terms, upper=np.inf, shift=0.0))
     inner = control.inner(control.tol)
-    solve_general(hard, inner, None)
+    yield from solve_general(hard, inner, None)
     control.iterations += inner.iterations
     if inner.W is not None and inner.dual is not None:
         control.enter("hard margin")
@@ -107,15 +117,23 @@ def _without_loss(setting: Setting, control: Control) -> None:
 
 def _run(
     setting: Setting, V: np.ndarray, unit: float, centre: float, control: Control, *, again: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Generator[float, None, tuple[np.ndarray, np.ndarray]]:
     """Run the interior point in units of a length; returns the V (p, r) and multipliers (n, T) it ends at."""
     own = setting.scaled(unit)
     method = SoftInteriorPoint(own, WAYS[setting.terms.norm].term(own, again), V / unit, centre)
-    run(method, setting, control, Finish(setting, own, control, unit), unit)
+    yield from run(method, setting, control, _work(setting, again), Finish(setting, own, control, unit), unit)
     return method.term.V * unit, method.scattered_dual(setting)
 
 
-def begin_again(setting: Setting, unit: float, control: Control, V: np.ndarray) -> None:
+def _work(setting: Setting, again: bool) -> float:
+    """Estimate the work of a step; that of the nuclear norm may be on systems over the constraints."""
+    count = int(setting.terms.rejected.sum())
+    if setting.terms.norm is NUCLEAR and count <= _largest_system(setting, again):
+        return nuclear_interior_work(setting.reduced.shape, count)
+    return work_of_a_step(setting.reduced)
+
+
+def begin_again(setting: Setting, unit: float, control: Control, V: np.ndarray) -> Iterator[float]:
     """Begin again, further from all bounds; a linear program on few entries where its vertex has few that matter.
 
     ``V`` (p, r) is where the first run began, for when it has left no better one.
@@ -123,12 +141,12 @@ def begin_again(setting: Setting, unit: float, control: Control, V: np.ndarray) 
     reduced, norm, centre = setting.reduced, setting.terms.norm, FURTHER * CENTRE
     count = ENTRIES_A_CONSTRAINT * (int(reduced.rejected.sum()) + len(setting.ties.basis))
     if norm in LINEAR and 2 * count <= V.size:
-        _on_few_entries(setting, unit, control, V if control.W is None else control.W, count)
+        yield from _on_few_entries(setting, unit, control, V if control.W is None else control.W, count)
     if not (control.solved or control.stopped) and V.size <= FORMED_ENTRIES:
-        _run(setting, np.zeros_like(V), unit, centre, control, again=True)
+        yield from _run(setting, np.zeros_like(V), unit, centre, control, again=True)
 
 
-def _on_few_entries(setting: Setting, unit: float, control: Control, V: np.ndarray, count: int) -> None:
+def _on_few_entries(setting: Setting, unit: float, control: Control, V: np.ndarray, count: int) -> Iterator[float]:
     """Run on ``count`` entries of V (p, r), then on more that lack something, up to twice as many."""
     reduced, norm, centre = setting.reduced, setting.terms.norm, FURTHER * CENTRE
     if control.dual is None or max(1, reduced.rejected.size) * count > FORMED_ENTRIES**2:
@@ -137,7 +155,7 @@ def _on_few_entries(setting: Setting, unit: float, control: Control, V: np.ndarr
     entries = likely_entries(V, adjoint, count, shared)
     while len(entries) <= 2 * count:
         few = FewEntries.of(setting, entries, adjoint, shared)
-        column, dual = _run(few, few.gather(V), unit, centre, control, again=True)
+        column, dual = yield from _run(few, few.gather(V), unit, centre, control, again=True)
         if control.solved or control.stopped:
             return
         V, adjoint = few.scatter(column), reduced.adjoint(dual)
@@ -180,6 +198,12 @@ class Finish:
         return refine(self.setting, V, dual, self.control)
 
 
+def _largest_system(setting: Setting, again: bool) -> int:
+    """Constraints up to which steps in the nuclear norm solve for multipliers."""
+    entries = int(np.prod(setting.reduced.shape))
+    return max(FEW_CONSTRAINTS, min(MANY_CONSTRAINTS, MANY_RATIO * entries)) if again else FEW_CONSTRAINTS
+
+
 class Way(NamedTuple):
     """The interior point in one norm.
 
@@ -208,7 +232,7 @@ def _linear(shared: bool) -> Way:
 # Norms that have an interior point of their own; the others follow the path of smoothed norms.
 WAYS: dict[Norm, Way] = {
     NUCLEAR: Way(
-        lambda setting, again: NuclearTerm(setting, MANY_CONSTRAINTS if again else FEW_CONSTRAINTS),
+        lambda setting, again: NuclearTerm(setting, _largest_system(setting, again)),
         face_gaps=FACE_GAPS,
     ),
     SPECTRAL: Way(

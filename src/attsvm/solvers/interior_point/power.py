@@ -15,6 +15,7 @@ answer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +26,7 @@ from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.alignment import Active
 from attsvm.solvers.interior_point.engine import WHOLE, SoftInteriorPoint, Term, run
+from attsvm.solvers.interior_point.euclidean import work_of_a_step
 from attsvm.solvers.interior_point.terms import Move
 
 # Curvature of entries near zero, in parts of the largest entry's.
@@ -109,7 +111,7 @@ class PowerTerm(Term):
         self._set_pull(self._pull + dual * move.pull)
 
 
-def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Control) -> None:
+def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Control) -> Iterator[float]:
     """Solve a hard margin without a prior in an entrywise norm with 1 < p < inf, until progress ends.
 
     Starts from W (p, r), smallest margin one, and multipliers (n, T) of the Frobenius problem.
@@ -120,7 +122,7 @@ def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Cont
     for power in exponents(p):
         stage = control if power == p else control.inner(NEIGHBOUR_GAP)
         part = replace(setting, terms=replace(setting.terms, norm=entrywise_norm(power)))
-        _solve_stage(part, system, power, W, dual, stage)
+        yield from _solve_stage(part, system, power, W, dual, stage)
         if stage is not control:
             control.iterations += stage.iterations
             control.stopped = stage.stopped
@@ -140,7 +142,7 @@ def exponents(p: float) -> list[float]:
 
 def _solve_stage(
     setting: Setting, system: DiagonalNormal, p: float, W: np.ndarray, dual: np.ndarray, stage: Control
-) -> None:
+) -> Iterator[float]:
     """Solve for one exponent, from W (p, r), smallest margin one, and multipliers (n, T) of any scale."""
     reduced, unit = setting.reduced, entrywise(W, p)
     own = setting.scaled(unit)
@@ -154,7 +156,7 @@ def _solve_stage(
             return False
         return setting.report(term.V * unit, _corrected(own, method, term), stage, steps=0)
 
-    run(method, setting, stage, attempt, unit)
+    yield from run(method, setting, stage, work_of_a_step(reduced), attempt, unit)
 
 
 def _corrected(setting: Setting, method: SoftInteriorPoint, term: PowerTerm) -> np.ndarray:

@@ -23,7 +23,7 @@ Hessian is a diagonal less a rank-one matrix, and the system over the constraint
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +40,7 @@ from attsvm.solvers.common.cholesky import factor
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.interior_point.euclidean import work_of_a_step
 from attsvm.solvers.schedule import SMOOTH_ENTRIES
 
 # The first mu, in parts of the objective a token.
@@ -100,11 +101,11 @@ class Point:
     gradient: np.ndarray
 
 
-def resume(setting: Setting, control: Control, V: np.ndarray) -> None:
+def resume(setting: Setting, control: Control, V: np.ndarray) -> Iterator[float]:
     """Follow the path from V (p, r), or from the best V so far, where other methods have ended with the gap open."""
     if not (control.solved or control.stopped) and V.size <= SMOOTH_ENTRIES:
         control.enter("smoothing path")
-        SmoothingPath(setting, control, closely=True).run(V if control.W is None else control.W)
+        yield from SmoothingPath(setting, control, closely=True).run(V if control.W is None else control.W)
 
 
 class SmoothingPath:
@@ -124,8 +125,9 @@ class SmoothingPath:
             if len(basis):
                 self._free = np.linalg.qr(basis.T, mode="complete")[0][:, len(basis) :]
 
-    def run(self, V: np.ndarray) -> None:
+    def run(self, V: np.ndarray) -> Iterator[float]:
         """Follow the path from V (p, r), which a hard margin needs feasible, until the control is satisfied."""
+        work = work_of_a_step(self._reduced)
         V = self._interior(V)
         shortfall = np.where(self._terms.rejected, self._terms.cost - self._reduced.apply(V), 0.0)
         mu = CENTRE * (self._terms.norm.value(V) + self._terms.loss(shortfall)) / self._count or 1.0
@@ -137,6 +139,7 @@ class SmoothingPath:
             if point is None or mu < last:
                 return
             point, solve, steps = self._centred(point, mu)
+            yield (steps + 1) * work
             if solve is None or self.control.stopped is not None or self.control.solved:
                 return
             gap = self.control.state.gap

@@ -47,43 +47,41 @@ MAX_INTERIOR = 150  # steps of the interior point
 CHUNK, MAX_FIRST_ORDER = 50, 20_000
 
 
-def solve_nuclear(
-    setting: Setting, control: Control, start: np.ndarray | None, *, method: str | None = None
-) -> np.ndarray | None:
+def solve_nuclear(setting: Setting, control: Control, start: np.ndarray | None, *, method: str | None = None) -> Steps:
     """Solve, leaving W and multipliers with ``control``; returns a certificate of infeasibility (n, T) if there is one.
 
     ``start`` (n, T) are multipliers of the solution of a similar problem. ``method``, "first_order" or
     "interior_point", runs no other and takes no start.
     """
     if not setting.plain:
-        return solve_general(setting, control, start)
+        return (yield from solve_general(setting, control, start))
     reduced = setting.reduced
     if method is None and start is not None and control.W is not None:
         control.method = "warm face Newton"
         if refine(setting, control.W / reduced.min_margin(reduced.apply(control.W)), start, control):
             return None
-    opening = open_with_frobenius(setting, control)
+    opening = yield from open_with_frobenius(setting, control)
     if opening.V is None or opening.dual is None:
         return opening.certificate
     margins = reduced.apply(opening.V)
     working = _first_working_set(reduced, margins, opening.dual, INTERIOR_ROOM)
     interior = _interior_point(setting, working, opening.V, control)
     if method == "interior_point":
-        return take_turns([Turn(INTERIOR_POINT, interior, np.inf)], control)
+        return (yield from take_turns([Turn(INTERIOR_POINT, interior, np.inf)], control))
     roomy = _first_working_set(reduced, margins, opening.dual, FIRST_ORDER_ROOM)
     descent = FirstOrder(reduced, roomy, opening.V, opening.dual)
     first_order = _first_order(setting, descent, control)
     if method == "first_order":
-        return take_turns([Turn(FIRST_ORDER, first_order, np.inf)], control)
+        return (yield from take_turns([Turn(FIRST_ORDER, first_order, np.inf)], control))
     work = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work(reduced.shape, int(working.sum()))
     early = descent.expected_steps * nuclear_first_order_work(reduced.shape, int(roomy.sum())) < work
     turns = [
         Turn(INTERIOR_POINT, interior, NUCLEAR_INTERIOR * work, delay=int(early)),
         Turn(FIRST_ORDER, first_order, NUCLEAR_FIRST * work, int(not early)),
     ]
-    certificate = take_turns(turns, control)
+    certificate = yield from take_turns(turns, control)
     if certificate is None:
-        resume(setting, control, opening.V)
+        yield from resume(setting, control, opening.V)
     return certificate
 
 

@@ -40,6 +40,8 @@ class Request:
     Attributes
     ----------
     W : ndarray, shape (d, dz)
+    hinge, hard : bool
+        Of the regularisation.
     allowance : float
         Times its length it is counted against every margin.
     each, room : int
@@ -51,7 +53,6 @@ class Request:
         Add up what is settled.
     sample : int or None
         Bring back constraints within the band, drawn at random with this seed, and all ties.
-    hinge, hard : bool
     move : float
         The part of the allowance that makes ties exact.
     sharp : bool
@@ -59,15 +60,15 @@ class Request:
     """
 
     W: np.ndarray
-    allowance: float
-    each: int
-    room: int
+    hinge: bool
+    hard: bool
+    allowance: float = 0.0
+    each: int = 1
+    room: int = 1
     nearest: bool = False
     anchor: Anchor | None = None
     sums: bool = False
     sample: int | None = None
-    hinge: bool = False
-    hard: bool = True
     move: float = 0.0
     sharp: bool = False
 
@@ -82,8 +83,6 @@ class Answer:
         Smallest margin of a rejected token, and the same with the allowance counted against each.
     shortfall, shortfall_above, square, square_above : float
         Sums of what rejected tokens fall short of one by, and of its square; with the allowance counted.
-    largest : float
-        The largest shortfall, the allowance counted.
     rejected, empty, misplaced : int
         How many rejected tokens there are; how many of them no W moves; and how many are on the wrong side of one.
     distances : ndarray of int, shape (bins,)
@@ -98,7 +97,6 @@ class Answer:
     shortfall_above: float
     square: float
     square_above: float
-    largest: float
     rejected: int
     empty: int
     misplaced: int
@@ -188,7 +186,6 @@ def merged(parts: Sequence[Answer], room: int) -> Answer:
         shortfall_above=math.fsum(part.shortfall_above for part in parts),
         square=math.fsum(part.square for part in parts),
         square_above=math.fsum(part.square_above for part in parts),
-        largest=max(part.largest for part in parts),
         rejected=sum(part.rejected for part in parts),
         empty=sum(part.empty for part in parts),
         misplaced=sum(part.misplaced for part in parts),
@@ -274,7 +271,6 @@ def _of_block(block: Block, shard: Shard, number: int, request: Request, known: 
         shortfall_above=float(above.sum()),
         square=float((short * short).sum()),
         square_above=float((above * above).sum()),
-        largest=float(above.max(initial=0.0)),
         rejected=int(rejected.sum()),
         empty=int(empty.sum()),
         misplaced=misplaced,
@@ -314,7 +310,7 @@ def _sum_of(block: Block, settled: np.ndarray, queries: np.ndarray) -> Settled:
 def nothing(d: int, dz: int) -> Answer:
     """Answer of no shard."""
     none = Constraints.none(d, dz)
-    return Answer(math.inf, math.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0, NO_DISTANCES, none, None)
+    return Answer(math.inf, math.inf, 0.0, 0.0, 0.0, 0.0, 0, 0, 0, NO_DISTANCES, none, None)
 
 
 def smallest_of_each(values: np.ndarray, among: np.ndarray, count: int) -> np.ndarray:

@@ -64,7 +64,7 @@ class Restriction:
         selected = np.zeros(mask.shape, dtype=bool)
         selected[:, 0], selected[row, column] = True, table.tied
         problem = SelectionProblem(tokens, table.z[first], selected, mask=mask)
-        prior = np.zeros((d, dz)) if regularisation.prior is None else regularisation.prior
+        prior = regularisation.origin((d, dz))
         return cls(table, problem, row, column, regularisation.terms(problem, norm), prior)
 
     def scattered(self, values: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ has no such bound on its multipliers: there the working set ends with all constr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,15 +29,26 @@ from attsvm.proofs.certified import proven_gap
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.multipliers import proximal_step
+from attsvm.solvers.schedule import (
+    BLOCKED,
+    CHEAP_STEP,
+    CLOSE,
+    DOUBTFUL,
+    FIRST_PENALTY,
+    FOCUS,
+    LARGE,
+    PRICED,
+    PROXIMAL_ENTRIES,
+    PROXIMAL_STEPS,
+    SURPLUS,
+    Method,
+)
+from attsvm.solvers.working_sets.bounds import Dual, Primal
 from attsvm.solvers.working_sets.collection import Collection
 from attsvm.solvers.working_sets.constraints import Anchor, Constraints, added
-from attsvm.solvers.working_sets.dual import Dual
-from attsvm.solvers.working_sets.pricing import DISTANCES, Answer, Request, direction
-from attsvm.solvers.working_sets.primal import Primal
+from attsvm.solvers.working_sets.pricing import DISTANCES, Answer, direction
 from attsvm.solvers.working_sets.restriction import Restriction, balanced, without
 from attsvm.solvers.working_sets.state import Round, State
-
-Method = Callable[[Setting, Control, np.ndarray | None], np.ndarray | None]
 
 FIRST, JOINING = 6, 4  # constraints of a query: at the start, and at most in each round
 # No more constraints are active than W has entries: so many times those join at the start and in each round.
@@ -60,22 +71,8 @@ EVERY = 1 << 40
 NARROWER, SAMPLED_GAP = 1 / 3, 0.1
 # Fewest constraints of a sample.
 SAMPLE = 2000
-# A hinge's working set of more than so many first ones that nothing joins is cut to the band around W that holds the
-# second part of it: (20000, 8, 6) with random selections, C = 1, takes 5 processor seconds instead of 21 in the nuclear
-# norm, 4 instead of 12 in the Frobenius norm.
-LARGE, FOCUS = 2, 1 / 8
-# Gap from which on restrictions are solved to the end, so that fewer rounds follow. Hard margins on six sizes on which
-# it was not chosen, norms but the Frobenius, three runs each: 11 to 17 rounds instead of 19 to 28, in .4 to .8 of the
-# time (nuclear, (700, 20, 15): 1.2). Soft margins on 14 instances: .4 to 1.1 of it, and once 1.7.
-CLOSE = 2e-2
-# Entries of W from which a Euclidean hard margin begins with the method of multipliers until then, its first weight
-# (constraints have lengths near one), its accuracy in parts of the root of the gap, and the round that ends it.
-MANY_ENTRIES, PENALTY, GRADIENT, STEPS = 400, 100.0, 1e-2, 60
-# Rounds after which contradictory constraints are suspected where no W has a positive margin.
-DOUBTFUL = 4
-# The weight grows by ten while multipliers are more than this part of the entries of W, which not all are active in the
-# end, and by two while a step takes fewer products than this.
-CROWDED, PRODUCTS = 1.5, 1000
+# Accuracy of a step of the method of multipliers, in parts of the root of the gap.
+GRADIENT = 1e-2
 
 
 @dataclass(eq=False)
@@ -119,39 +116,39 @@ class Shards(Collection):
         """
         finest, start = 0.5 * self.control.tol, np.zeros(self.shape) if guess is None else guess
         state = State(Constraints.none(*self.shape), np.zeros(0), start, max(ROUGH, finest), 0, self._room)
-        if self.hinge:
+        if self.regularisation.hinge:
             band = np.inf
             if guess is not None:
-                state.distances = self.priced(Request(guess, 0.0, 1, 1, hinge=True, hard=False), None).distances
+                state.distances = self.asked(guess).distances
                 band = _band(state.distances, state.room)
             self._anchored(state, Anchor(start, band))
         else:
             W = self.pool.joined(direction, added, (), [()] * self.count) if guess is None else guess
-            answer = self.priced(Request(W, 0.0, FIRST, state.room, nearest=True, hard=self.hard), None)
+            answer = self.asked(W, each=FIRST, room=state.room, nearest=True)
             # Ties alone ask for nothing that the zero matrix does not have.
             if answer.rejected or self.prior.any():
                 state.table, state.dual = answer.fresh, np.zeros(len(answer.fresh))
             state.band = answer.misplaced
-            if self.hard and self.norm.euclidean and self.shape[0] * self.shape[1] >= MANY_ENTRIES:
-                state.penalty = PENALTY
+            if self.regularisation.hard and self.norm.euclidean and self.shape[0] * self.shape[1] >= PROXIMAL_ENTRIES:
+                state.penalty = FIRST_PENALTY
         if state.anchor is None and state.band <= np.count_nonzero(~state.table.tied):
             state.target = finest  # all constraints are here
         return state
 
-    def run(self, state: State) -> None:
-        """Go on from a state, until the control is satisfied."""
+    def run(self, state: State) -> Generator[float, None, None]:
+        """Go on from a state, until the control is satisfied; yields the work of each step."""
         if not len(state.table):
             self._without_constraints()
             return
         self.control.method = "working sets"
-        while state.rounds < ROUNDS and self._round(state):
+        while state.rounds < ROUNDS and (yield from self._round(state)):
             pass
 
     def _without_constraints(self) -> None:
         """Answer where no token is rejected that a W could move, and none tied: the prior."""
         self.control.method = "closed form"
-        answer = self.priced(Request(self.prior, 0.0, 1, 1, hard=self.hard), None)
-        loss = 0.0 if self.hard else float(self.regularisation.C or 0.0) * answer.empty
+        answer = self.asked(self.prior)
+        loss = 0.0 if self.regularisation.hard else float(self.regularisation.C or 0.0) * answer.empty
         self.primal = Primal(self.prior, 0.0, loss, loss, 0.0)
         self.constant = loss
 
@@ -162,10 +159,12 @@ class Shards(Collection):
 
     @property
     def _room(self) -> int:
-        least = 0 if self.hard else SAMPLE if self.hinge else FIRST_BYTES // (8 * self.shape[0])
-        return max(ROOM * self.shape[0] * self.shape[1], least)
+        room = ROOM * self.shape[0] * self.shape[1]
+        if self.regularisation.hard:
+            return room
+        return max(room, SAMPLE if self.regularisation.hinge else FIRST_BYTES // (8 * self.shape[0]))
 
-    def _round(self, state: State) -> bool:
+    def _round(self, state: State) -> Generator[float, None, bool]:
         """Solve, price, and let constraints join; False when the run is at its end."""
         control, before = self.control, self._traffic()
         began = control.seconds
@@ -182,9 +181,9 @@ class Shards(Collection):
         inner = control.inner(state.target)
         inner.unit = setting.value_unit
         pair = (
-            self._near(state, restriction, setting)
+            (yield from self._near(state, restriction, setting))
             if state.penalty
-            else self._inner(state, restriction, setting, inner)
+            else (yield from self._inner(state, restriction, setting, inner))
         )
         if pair is None:
             return False
@@ -194,9 +193,9 @@ class Shards(Collection):
         del setting, pair
         solved = control.seconds
         each, room = self._limits(state)
-        request = Request(W, 0.0, each, room, anchor=state.anchor, hinge=self.hinge, hard=self.hard)
-        primal, answer = self.judged(W, restriction, request)
+        primal, answer = self.judged(W, restriction, each=each, room=room, anchor=state.anchor)
         self.empty = answer.empty
+        yield float(answer.rejected) * W.shape[0] / PRICED
         # A sample bounds nothing.
         known = values if state.weight == 1.0 else np.zeros(len(values))
         if state.settled is not None and state.weight == 1.0 and not restriction.terms.squared:
@@ -227,40 +226,49 @@ class Shards(Collection):
         state.W, state.dual, state.rounds = W, values, state.rounds + 1
         if done and control.solved:
             return False
-        if self.hinge and (state.weight > 1.0 or answer.misplaced > len(answer.fresh)):
-            self._narrow(state, answer, better=self.primal is primal)
-            more = True
-        elif state.penalty:
-            self._join(state, restriction, answer)
-            more = True
-            # Multipliers of contradictory constraints grow without end.
-            hopeless = np.isinf(control.state.gap) and state.rounds >= DOUBTFUL
-            if hopeless or control.state.gap <= CLOSE or state.rounds >= STEPS:
-                state.penalty = 0.0
-                if hopeless:
-                    state.dual = np.zeros(len(state.dual))
-                if control.state.gap <= CLOSE:
-                    state.target = 0.5 * control.tol
-        else:
-            grown = bool(len(answer.fresh))
-            if self._wide(state) and not grown and self.primal is primal:
-                self._focus(state, answer)
-            else:
-                self._join(state, restriction, answer)
-            more = self._sharpen(state, grown=grown, before=gap, reached=inner.state.gap)
+        more = self._changed(state, restriction, answer, gap, inner.state.gap, better=self.primal is primal)
         if self.keep is not None:
             self.keep(state)
         return more and not done
 
+    def _changed(
+        self, state: State, restriction: Restriction, answer: Answer, before: float, reached: float, *, better: bool
+    ) -> bool:
+        """Choose the next working set, and how it is solved; False when nothing is to be gained.
+
+        ``before`` is the gap before this round, ``reached`` that of the restriction, and ``better`` says whether its W
+        is the best so far.
+        """
+        if self.regularisation.hinge and (state.weight > 1.0 or answer.misplaced > len(answer.fresh)):
+            self._narrow(state, answer, better=better)
+            return True
+        grown = bool(len(answer.fresh))
+        if self._wide(state) and not grown and better:
+            self._focus(state, answer)
+        else:
+            self._join(state, restriction, answer)
+        if not state.penalty:
+            return self._sharpen(state, grown=grown, before=before, reached=reached)
+        gap = self.control.state.gap
+        # Multipliers of contradictory constraints grow without end.
+        hopeless = np.isinf(gap) and state.rounds >= DOUBTFUL
+        if hopeless or gap <= CLOSE or state.rounds >= PROXIMAL_STEPS:
+            state.penalty = 0.0
+        if hopeless:
+            state.dual = np.zeros(len(state.dual))
+        if gap <= CLOSE:
+            state.target = 0.5 * self.control.tol
+        return True
+
     def _inner(
         self, state: State, restriction: Restriction, setting: Setting, inner: Control
-    ) -> tuple[np.ndarray, np.ndarray] | None:
+    ) -> Generator[float, None, tuple[np.ndarray, np.ndarray] | None]:
         """Solve a restriction by the norm's own method: V and multipliers in its coordinates; None ends the run."""
         # From a start Newton goes on first, which rows of a sum beside those of constraints slow to a crawl.
         warm = state.dual.any() and state.settled is None
-        if warm and self.hard:
+        if warm and self.regularisation.hard:
             setting.offer(setting.reduced.lower(state.W - self.prior), inner)
-        certificate = self.method(setting, inner, restriction.start(setting, state.dual) if warm else None)
+        certificate = yield from self.method(setting, inner, restriction.start(setting, state.dual) if warm else None)
         if certificate is not None:
             multipliers = setting.reduced.lift_dual(certificate)[: len(restriction.problem.mask)]
             proof = FarkasCertificate(restriction.problem, multipliers)
@@ -273,22 +281,26 @@ class Shards(Collection):
         self.control.method = f"working sets ({inner.method or 'warm start'})"
         return inner.W, inner.dual
 
-    def _near(self, state: State, restriction: Restriction, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
+    def _near(
+        self, state: State, restriction: Restriction, setting: Setting
+    ) -> Generator[float, None, tuple[np.ndarray, np.ndarray]]:
         """Make a step of the method of multipliers on a restriction: V and multipliers in its coordinates."""
         self.control.method = "working sets (method of multipliers)"
         tol = GRADIENT * min(1.0, self.control.state.gap) ** 0.5
         start = setting.reduced.lower(state.W - self.prior)
         V, dual, products = proximal_step(setting, start, restriction.start(setting, state.dual), state.penalty, tol)
-        if np.count_nonzero(dual) > CROWDED * self.shape[0] * self.shape[1]:
+        active = np.count_nonzero(dual)
+        yield 4.0 * products * active * setting.reduced.queries.shape[1] * setting.reduced.shape[0] / BLOCKED
+        if active > SURPLUS * self.shape[0] * self.shape[1]:
             state.penalty *= 10.0
-        elif products < PRODUCTS:
+        elif products < CHEAP_STEP:
             state.penalty *= 2.0
         return setting.on_ties(V), dual
 
     def _limits(self, state: State) -> tuple[int, int]:
         """Most constraints of a query, and of all, that may join."""
-        if self.hard or self.hinge:
-            return (JOINING if self.hard else EVERY), state.room
+        if self.regularisation.hard or self.regularisation.hinge:
+            return (JOINING if self.regularisation.hard else EVERY), state.room
         # With a squared hinge all that fall short end up here.
         growth = min(state.rounds, 20)
         return JOINING << growth, state.room << 2 * growth
@@ -298,8 +310,8 @@ class Shards(Collection):
         table, dual = state.table, state.dual
         margins = restriction.problem.apply(state.W)[restriction.row, restriction.column]
         # What leaves a hard margin's working set before a W is found that satisfies everything comes back.
-        shrinking = not self.hinge and state.rounds <= SHRINKING
-        if state.penalty or (shrinking and not (self.hard and np.isinf(self.control.state.gap))):
+        shrinking = not self.regularisation.hinge and state.rounds <= SHRINKING
+        if state.penalty or (shrinking and not (self.regularisation.hard and np.isinf(self.control.state.gap))):
             # Interior points leave every multiplier positive: what counts is where its own constraint would move it.
             length = 1.0 if self.norm.euclidean else self.norm.value(state.W - self.prior)
             squares = restriction.problem.lengths[restriction.row, restriction.column] ** 2 * length
@@ -316,7 +328,7 @@ class Shards(Collection):
 
     def _wide(self, state: State) -> bool:
         """Whether so much of a hinge is here that a narrower band would be worth while."""
-        return self.hinge and len(state.table) > LARGE * self._room
+        return self.regularisation.hinge and len(state.table) > LARGE * self._room
 
     def _focus(self, state: State, answer: Answer) -> None:
         """Move the anchor to the best W, from which the next one will not be far: few constraints are in doubt."""
@@ -350,13 +362,7 @@ class Shards(Collection):
     def _anchored(self, state: State, anchor: Anchor) -> None:
         """Bring a sample of the band around an anchor here, and the sum of what is settled."""
         whole = np.isinf(anchor.band)
-        answer = self.priced(
-            Request(
-                anchor.W, 0.0, EVERY, state.room, anchor=anchor, sums=not whole, sample=state.rounds, hinge=True,
-                hard=False,
-            ),
-            None,
-        )  # fmt: skip
+        answer = self.asked(anchor.W, each=EVERY, room=state.room, anchor=anchor, sums=not whole, sample=state.rounds)
         state.anchor, state.table = None if whole else anchor, answer.fresh
         state.dual = np.zeros(len(answer.fresh))
         state.settled, state.band = answer.settled, answer.misplaced
@@ -391,8 +397,7 @@ class Shards(Collection):
         if dual.settled is not None or wide:
             self.dual = self.bounded(restriction, dual.values, dual.anchor, self.empty, primal.tie_residual)
         if wide:
-            request = Request(primal.W, 0.0, 1, 1, hinge=self.hinge, hard=self.hard, sharp=True)
-            sharp, _ = self.judged(primal.W, restriction, request)
+            sharp, _ = self.judged(primal.W, restriction, sharp=True)
             self.primal = min(primal, sharp, key=lambda one: one.upper_bound)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,24 +15,19 @@ from attsvm.data.shards import ShardArrays, ShardedProblem
 from attsvm.proofs.certified import LENIENT, proven_gap
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.regularisation import Regularisation
-from attsvm.solvers.in_memory import Outcome
-from attsvm.solvers.working_sets.checkpoint import mark_of, read_checkpoint, write_checkpoint
+from attsvm.solvers.schedule import Method
 from attsvm.solvers.working_sets.pool import Here, Pool
 from attsvm.solvers.working_sets.pricing import unlisted
-from attsvm.solvers.working_sets.rounds import Method, Shards
+from attsvm.solvers.working_sets.rounds import Shards
 from attsvm.solvers.working_sets.solution import ShardedSolution, Supports
-from attsvm.solvers.working_sets.state import State
+from attsvm.solvers.working_sets.state import State, mark_of, read_checkpoint, write_checkpoint
+
+# Multipliers (n, T) that may prove infeasibility, W (d, dz) and multipliers (n, T), each None where there is none.
+Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
 
 
-def solve_on_working_sets(
-    problem: SelectionProblem,
-    norm: Norm,
-    regularisation: Regularisation,
-    control: Control,
-    method: Method,
-    start: tuple[np.ndarray, np.ndarray] | None = None,
-) -> Outcome:
-    """Solve a problem in memory, or in a memory map, and leave the tokens where they are.
+class WorkingSets:
+    """The outer loop over a problem in memory, or in a memory map, whose tokens stay where they are.
 
     Parameters
     ----------
@@ -43,29 +39,58 @@ def solve_on_working_sets(
         Solves a restriction that fits into memory.
     start : tuple of ndarray, shapes (d, dz) and (n, T), optional
         W and multipliers of a similar problem.
-
-    Returns
-    -------
-    Outcome
     """
-    whole = ShardArrays(problem.tokens, problem.queries, problem.selected, problem.mask, problem.sequence)
-    shards = Shards(Here([whole]), 1, problem.shape[2:], norm, regularisation, control, method)
-    with np.errstate(**LENIENT):
+
+    def __init__(
+        self,
+        problem: SelectionProblem,
+        norm: Norm,
+        regularisation: Regularisation,
+        control: Control,
+        method: Method,
+        start: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        whole = ShardArrays(problem.tokens, problem.queries, problem.selected, problem.mask, problem.sequence)
+        self._whole, self._size, self._start = whole, problem.mask.shape, start
+        self._shards = Shards(Here([whole]), 1, problem.shape[2:], norm, regularisation, control, method)
+
+    def run(self) -> Iterator[float]:
+        """Go through all rounds; yields the work of each step."""
+        shards, start = self._shards, self._start
         if start is None or not start[0].any():
             state = shards.begin()
         else:
             state = shards.begin(start[0])
             state.dual = start[1][state.table.query, state.table.token]
-        shards.run(state)
-    supports, multipliers = _supports(shards), np.zeros(problem.mask.shape)
-    multipliers[supports.query, supports.token] = supports.multiplier
-    if shards.certificate is not None:
-        return multipliers, None, None
-    if regularisation.C is not None:
-        known = np.column_stack([supports.query, supports.token])
-        price = regularisation.C if shards.hinge else 2.0 * regularisation.C
-        multipliers[unlisted(whole, known, supports.anchor)] = price
-    return None, None if shards.primal is None else shards.primal.W, multipliers
+        yield from shards.run(state)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The best so far."""
+        shards, supports, multipliers = self._shards, _supports(self._shards), np.zeros(self._size)
+        multipliers[supports.query, supports.token] = supports.multiplier
+        if shards.certificate is not None:
+            return multipliers, None, None
+        C = shards.regularisation.C
+        if C is not None:
+            known = np.column_stack([supports.query, supports.token])
+            multipliers[unlisted(self._whole, known, supports.anchor)] = C if shards.regularisation.hinge else 2.0 * C
+        return None, None if shards.primal is None else shards.primal.W, multipliers
+
+
+def solve_on_working_sets(
+    problem: SelectionProblem,
+    norm: Norm,
+    regularisation: Regularisation,
+    control: Control,
+    method: Method,
+    start: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Outcome:
+    """Solve a problem in memory by the outer loop alone; parameters as for :class:`WorkingSets`."""
+    loop = WorkingSets(problem, norm, regularisation, control, method, start)
+    for _ in loop.run():
+        pass
+    return loop.outcome
 
 
 def solve_shards(
@@ -116,7 +141,8 @@ def solve_shards(
     with np.errstate(**LENIENT):
         state = None if checkpoint is None else read_checkpoint(checkpoint, shards, mark)
         state = shards.begin() if state is None else state
-        shards.run(state)
+        for _ in shards.run(state):
+            pass
         shards.settle(tol)
     solution = _answer(problem, shards, tol)
     if checkpoint is not None and solution.status in (Status.OPTIMAL, Status.INFEASIBLE):
