@@ -20,7 +20,7 @@ from attsvm.solvers.common.refinement import refine
 from attsvm.solvers.common.setting import Terms
 
 # The part of tol that rounding may take up before sums are taken again in twice the precision.
-ROUNDING = 1e-2
+ROUNDING = 1e-3
 # Where the gap is closed all the same, that only sharpens what is reported, and pays for small problems only.
 SHARP_ENTRIES = 50_000
 EXISTS = "By exact arithmetic a W exists."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from attsvm.core.norms import Norm
@@ -65,7 +63,10 @@ def solve_in_memory(
         whole, loop = Turn("", method(setting, control, guess), np.inf), None
         turns = [whole]
         if not alone:
-            loop = _Beside(setting, unit, control, problem, norm, regularisation, method, start)
+            apart = control.inner(control.tol)
+            loop = _Beside(
+                setting, unit, control, WorkingSets(problem, norm, regularisation, apart, method, start), apart
+            )
             turns = beside_rounds(setting, work_of_a_step(reduced), whole, Turn("working sets", loop.run(), np.inf))
         certificate = finish(take_turns(turns, control, lambda: ends_in_rounding(setting, control)))
         if loop is not None and certificate is None:
@@ -83,12 +84,10 @@ def solve_in_memory(
 class _Beside:
     """The outer loop as a turn beside a method on the whole problem, which is told what it has in the end."""
 
-    def __init__(self, setting: Setting, unit: float, control: Control, *given: Any) -> None:
+    def __init__(self, setting: Setting, unit: float, control: Control, loop: WorkingSets, apart: Control) -> None:
         self._setting, self._unit, self._control = setting, unit, control
-        self._apart, self._told, self._begun = control.inner(control.tol), 0, False
-        self._apart.callback = self._tell
-        problem, norm, regularisation, method, start = given
-        self._loop = WorkingSets(problem, norm, regularisation, self._apart, method, start)
+        self._loop, self._apart, self._told, self._begun = loop, apart, 0, False
+        apart.callback = self._tell
 
     def run(self) -> Steps:
         """Go through all rounds; returns multipliers (n, T) that prove infeasibility, when they do."""

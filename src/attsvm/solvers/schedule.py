@@ -77,6 +77,9 @@ ONE_CALL_PATIENCE, STACK_PATIENCE, NUCLEAR_PATIENCE = 3.0, 15.0, 4.0
 # which nothing was chosen, five took .2 to .5 of their time with both changes, the others .96 to 1.06.
 FEW_SUPPORTS, FEW_HELD = 350, 400
 # Newton from this gap on takes one or two factorisations, and more from further off, which pays while they are small.
+# A soft margin waits until no more multipliers than W has entries lie between their bounds: published (300, 16, 8) with
+# C = .1 takes 14 ms instead of 44; of 175 problems of five families and sizes, C from .01 to 100, on which nothing was
+# chosen, eight take .28 to .64 of the time, the others .8 to 1.2.
 NEWTON_GAP, EARLY_GAP, SMALL_FACTOR = 1e-5, 1e-3, 700
 # No more multipliers than W has entries lie between their bounds at the end. The second derivatives of twice as many
 # are so singular that Newton does not end: seven seconds for nothing at (400, 10, 10) and C = 100, where a step of the
@@ -141,10 +144,11 @@ ROW_ENTRIES, FEWER_ROWS = 200, 2.0
 # (5e-9 to 1e-5), now none.
 FORMED_ENTRIES = 1 << 14
 ENTRIES_A_CONSTRAINT = 2
-# Entries of W up to which BLAS is kept to one thread: a second makes matrices of this size no faster and waits in a
-# loop for the next. On an idle machine of two cores one thread takes .3 to 1.05 of the wall time of two on 13
-# instances of five norms with 100 to 4096 entries (nuclear near duplicates (200, 32, 24) .4, spectral (60, 20, 24) .3),
-# and half or less of the processor time.
+# Entries of W, or constraints, up to which BLAS is kept to one thread: a second makes matrices of this size no faster
+# and waits in a loop for the next. On an idle machine of two cores one thread takes .3 to 1.05 of the wall time of two
+# on 13 instances of five norms with 100 to 4096 entries (nuclear near duplicates (200, 32, 24) .4, spectral (60, 20,
+# 24) .3), and half or less of the processor time; with 140 constraints and 262,144 entries .4 to .5 in l_1, l_1.5 and
+# the largest entry.
 ONE_THREAD = 2000
 # Rejected tokens, and those for each entry of W, from which the outer loop takes turns with a method on all of them.
 # With fewer its first working set is most of the problem: planted (1000, 32, 64), 7.6 for each entry, takes .7 s by the

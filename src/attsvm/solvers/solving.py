@@ -276,7 +276,7 @@ def _choose(measure: Norm, method: str | None) -> Method:
     run = methods[method or "auto"]
 
     def run_on_few_threads(setting: Setting, control: Control, start: np.ndarray | None) -> Steps:
-        small = int(np.prod(setting.reduced.shape)) <= ONE_THREAD
+        small = min(int(np.prod(setting.reduced.shape)), int(setting.terms.rejected.sum())) <= ONE_THREAD
         with blas_on_one_thread() if small else nullcontext():
             return (yield from run(setting, control, start))
 

@@ -165,7 +165,8 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
     descent = CoordinateDescent(setting, dual)
     suspicious, target, before = SUSPICIOUS_NORM, EARLY_GAP, np.inf
     effort, last = 0.0, 0.0
-    most = max(SMALL_FACTOR, DEPENDENT * int(np.prod(setting.reduced.shape)))
+    entries = int(np.prod(setting.reduced.shape))
+    most, few = max(SMALL_FACTOR, DEPENDENT * entries), SMALL_FACTOR if terms.hard else min(SMALL_FACTOR, entries)
     for batch in range(MAX_PASSES // BATCH):
         if batch > 0 or not descent.dual.any():
             work = descent.run(BATCH)
@@ -181,7 +182,7 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
             suspicious *= 10.0
         gap = control.state.gap
         size = int(setting.inner(descent.dual).sum())
-        near = gap < target and (gap < NEWTON_GAP or size <= SMALL_FACTOR)
+        near = gap < target and (gap < NEWTON_GAP or size <= few)
         slow = gap > SLOW * before
         if effort >= last and size <= most and (near or slow):
             last = 0.0
