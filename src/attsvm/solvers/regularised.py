@@ -38,7 +38,7 @@ from attsvm.solvers.common.regularisation import PLAIN, Regularisation
 from attsvm.solvers.common.setting import Terms
 from attsvm.solvers.in_memory import solve_in_memory
 from attsvm.solvers.schedule import Method
-from attsvm.solvers.working_sets.solving import solve_on_working_sets
+from attsvm.solvers.working_sets.solving import WorkingSets
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -222,7 +222,7 @@ def solve_regularised(
     guess = None if warm_start is None else _adapted(warm_start, terms)
     start = None if warm_start is None or guess is None else (warm_start.certified.W, guess)
     if streamed:
-        _, W, dual = solve_on_working_sets(problem, norm, regularisation, control, method, start)
+        _, W, dual = WorkingSets(problem, norm, regularisation, control, method, start).solve()
     else:
         _, W, dual = solve_in_memory(problem, norm, regularisation, control, method, start)
     return answer(prior if W is None else W, none if dual is None else dual)

@@ -42,7 +42,7 @@ from attsvm.solvers.schedule import (
 )
 from attsvm.solvers.working_sets.pool import pool_of
 from attsvm.solvers.working_sets.solution import ShardedSolution
-from attsvm.solvers.working_sets.solving import solve_on_working_sets, solve_shards
+from attsvm.solvers.working_sets.solving import WorkingSets, solve_shards
 
 METHODS: dict[Norm, dict[str, Method]] = {
     FROBENIUS: {"auto": solve_setting, **{key: partial(solve_setting, method=key) for key in FROBENIUS_METHODS}},
@@ -229,7 +229,7 @@ def solve(
     if method == "streamed" or (method is None and _large(problem)):
         inner = _choose(measure, None)
         with np.errstate(**LENIENT):
-            certificate, W, dual = solve_on_working_sets(problem, measure, PLAIN, control, inner, start)
+            certificate, W, dual = WorkingSets(problem, measure, PLAIN, control, inner, start).solve()
     else:
         inner, alone = _choose(measure, method), method not in (None, "auto")
         with np.errstate(**LENIENT):

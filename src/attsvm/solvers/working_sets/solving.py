@@ -64,6 +64,12 @@ class WorkingSets:
             state.dual = start[1][state.table.query, state.table.token]
         yield from shards.run(state)
 
+    def solve(self) -> Outcome:
+        """Go through all rounds at once."""
+        for _ in self.run():
+            pass
+        return self.outcome
+
     @property
     def outcome(self) -> Outcome:
         """The best so far."""
@@ -76,21 +82,6 @@ class WorkingSets:
             known = np.column_stack([supports.query, supports.token])
             multipliers[unlisted(self._whole, known, supports.anchor)] = C if shards.regularisation.hinge else 2.0 * C
         return None, None if shards.primal is None else shards.primal.W, multipliers
-
-
-def solve_on_working_sets(
-    problem: SelectionProblem,
-    norm: Norm,
-    regularisation: Regularisation,
-    control: Control,
-    method: Method,
-    start: tuple[np.ndarray, np.ndarray] | None = None,
-) -> Outcome:
-    """Solve a problem in memory by the outer loop alone; parameters as for :class:`WorkingSets`."""
-    loop = WorkingSets(problem, norm, regularisation, control, method, start)
-    for _ in loop.run():
-        pass
-    return loop.outcome
 
 
 def solve_shards(
