@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,8 @@ PAIRWISE = 200
 FEW = 4 * UNIT
 # Products that are summed in twice the precision to bound how far singular vectors are from orthonormal.
 SHARP_ENTRIES = 1_000_000
+# At the ends of the floating-point range squares overflow; an infinite bound claims nothing.
+LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore", "under": "ignore"}
 
 
 def gamma(k: float) -> float:

@@ -6,11 +6,13 @@ norm). The relative gap is therefore scale-free,
 
 .. math:: \mathrm{gap} = \frac{\|W\|}{\min A(W)} \cdot \frac{\|A^\top\lambda\|_*}{1^\top\lambda} - 1 ,
 
-and needs nothing from the solver but W and :math:`\lambda`. A margin is a sum of d dz products and off by at most
-:math:`\gamma_{d+dz+1}|\delta||W|_F|z|` in floats, :math:`A^\top\lambda` by :math:`\gamma_k` of the sum of
-:math:`\lambda_{it}|\delta_{it}||z_i|` (:mod:`attsvm.core.rounding`). Both are counted against the claim, so the gap is
-a bound for the floats the problem is given in. Where that is too wide, the sums are taken again in twice the precision
-(:mod:`attsvm.core.double_double`) for the constraints that matter.
+and needs nothing from the solver but W and :math:`\lambda`. With a price of losses or a prior it is that of the
+objective at W and of the bound of :mod:`attsvm.proofs.objective` at the multipliers, where
+:math:`c^\top\lambda = \sum_{rejected}\lambda - \langle W_0, A^\top\lambda\rangle`. A margin is a sum of d dz products
+and off by at most :math:`\gamma_{d+dz+1}|\delta||W|_F|z|` in floats, :math:`A^\top\lambda` by :math:`\gamma_k` of the
+sum of :math:`\lambda_{it}|\delta_{it}||z_i|` (:mod:`attsvm.core.rounding`). Both are counted against the claim, so the
+gap is a bound for the floats the problem is given in. Where that is too wide, the sums are taken again in twice the
+precision (:mod:`attsvm.core.double_double`) for the constraints that matter.
 """
 
 from __future__ import annotations
@@ -18,16 +20,16 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from attsvm.core.double_double import Rows, sharp_adjoint
-from attsvm.core.error_free import UNIT, Pair
+from attsvm.core.error_free import UNIT, Pair, error_of, sum_pairs, two_product
 from attsvm.core.gap import relative_gap
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import FEW, gamma, growth, norm_above, sum_below
+from attsvm.core.rounding import EPS, FEW, LENIENT, gamma, growth, norm_above, sum_below
+from attsvm.proofs.objective import NEARLY_SEPARATED, PLAIN, Regularisation, Terms, admissible
 from attsvm.proofs.proof import Bound
 from attsvm.proofs.ties import onto_ties, tie_move
 
@@ -35,8 +37,8 @@ from attsvm.proofs.ties import onto_ties, tie_move
 TIE_TOLERANCE = 1e-9
 # Norms within this and its inverse have squares in the range of floats.
 VISIBLE = 1e-140
-# At the ends of the floating-point range squares overflow; an infinite bound claims nothing.
-LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore", "under": "ignore"}
+# W is the prior when they differ by no more than this part of it.
+RESOLUTION = 64 * EPS
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,18 @@ class Certified:
     W : ndarray, shape (d, dz)
     dual, margins : ndarray, shape (n, T)
     objective : float
-        The norm of W as computed; infinite when its smallest margin is not positive.
+        The norm of W, less the prior, as computed; infinite when W is not feasible.
     lower_bound, upper_bound : float
-        Bounds on the smallest norm, every rounding counted.
+        Bounds on the smallest norm, or on the smallest objective with losses or a prior, every rounding counted.
     tie_residual : float
         Zero when the upper bound is that of a W whose ties are exact; else how far, at a margin of one, the scores of
         tied tokens may differ, and what is claimed is claimed for the problem that allows that.
     rounding : float
         Twice the allowance in the gap: as much as rounding may have cost the claim it may have helped it.
+    primal : float or None
+        With losses or a prior, the objective at W as computed, or what is proven of a W next to it where that is less.
+    resolution : float
+        What rounding W costs beside a prior: an objective below it counts as zero.
     """
 
     W: np.ndarray
@@ -66,11 +72,34 @@ class Certified:
     upper_bound: float
     tie_residual: float = 0.0
     rounding: float = 0.0
+    primal: float | None = None
+    resolution: float = 0.0
+
+    @property
+    def value(self) -> float:
+        """What is minimised: the primal, or the norm where nothing else is asked for."""
+        return self.objective if self.primal is None else self.primal
 
     @property
     def gap(self) -> float:
-        """Relative gap of the bounds; infinite when W is infeasible or nothing bounds its norm."""
-        return proven_gap(self.lower_bound, self.upper_bound, self.tie_residual)
+        """Relative gap of the bounds; infinite when W is infeasible or nothing bounds what is minimised."""
+        nothing = self.primal is not None and self.primal <= self.resolution and self.upper_bound < math.inf
+        return proven_gap(0.0 if nothing else self.lower_bound, 0.0 if nothing else self.upper_bound, self.tie_residual)
+
+
+@dataclass(frozen=True)
+class Bulk:
+    """Multipliers of rejected tokens that are known by their sum only.
+
+    Attributes
+    ----------
+    total : float
+    error : float
+        What rounding did to their pull at most, in the Frobenius norm.
+    """
+
+    total: float
+    error: float
 
 
 def proven_gap(low: Bound, high: Bound, tie_residual: float = 0.0) -> float:
@@ -87,15 +116,18 @@ def certify(
     norm: Norm,
     W: np.ndarray,
     dual: np.ndarray,
+    regularisation: Regularisation = PLAIN,
     *,
     sharp: bool = False,
     evaluation: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Certified:
     """Scale W to smallest margin one and the multipliers to the dual's convention, and bound what both prove.
 
-    The Frobenius dual is scaled so that W = A^T dual at the optimum (its sum is then ||W||^2); every other norm's so
-    that A^T dual has dual norm one (its sum is then ||W||), and so is the Frobenius dual where ||W||^2 would leave the
-    range of floats. The arrays of the result are frozen.
+    Beside a prior a hard margin's W is scaled up only, where it falls short by more than rounding; with losses not.
+    The Frobenius dual of a hard margin is scaled so that W, less the prior, is A^T dual at the optimum (without a prior
+    its sum is then ||W||^2); every other norm's so that A^T dual has dual norm one (its sum is then ||W||), and so is
+    the Frobenius dual where ||W||^2 would leave the range of floats. With losses the multipliers are scaled to where
+    their bound is largest. The arrays of the result are frozen.
 
     Parameters
     ----------
@@ -103,47 +135,66 @@ def certify(
     norm : Norm
     W : ndarray, shape (d, dz)
     dual : ndarray, shape (n, T)
+    regularisation : Regularisation
     sharp : bool
         Take the sums that matter in twice the working precision.
     evaluation : tuple of ndarray, shapes (n, T) and (d, dz)
         Margins of W and A^T dual where the solver has them, summed like :meth:`SelectionProblem.evaluate` in some
-        order; multipliers of inequalities must not be negative then.
+        order; the multipliers must be admissible then.
     """
-    if not problem.has_rejected:
+    if regularisation.plain and not problem.has_rejected:
         # Nothing asks for a margin: the zero matrix is the answer, and no multiplier is needed to show it.
         return Certified(np.zeros_like(W), np.zeros_like(dual), np.zeros(dual.shape), 0.0, 0.0, 0.0)
-    rejected = problem.rejected
-    signed = np.where(rejected, np.maximum(dual, 0.0), 0.0)
-    if problem.has_ties:
-        signed = np.where(problem.tied, dual, signed)
+    terms = None if regularisation.plain else regularisation.terms(problem, norm)
+    hard, prior, rejected = terms is None or terms.hard, regularisation.prior, problem.rejected
+    signed = dual
+    if evaluation is None:
+        signed = admissible(dual, rejected, problem.tied, math.inf if terms is None else terms.upper)
     objective = high = math.inf
-    residual = low = rounding = 0.0
+    residual = low = rounding = resolution = 0.0
+    primal = None
     with np.errstate(**LENIENT):
         margins, adjoint = problem.evaluate(W, signed) if evaluation is None else evaluation
         if problem.has_ties and _loose(problem, W, margins):
             W = onto_ties(problem, W, margins)
             margins = problem.apply(W)
-        smallest = float(margins.min(where=rejected, initial=np.inf))
-        W, margins = (W / smallest, margins / smallest) if smallest > 0 else (W.copy(), margins)
-        size = norm.value(W) if smallest > 0 else math.inf
+        unit = float(margins.min(where=rejected, initial=np.inf)) if hard else 1.0
+        if prior is not None and unit > 1.0 - float((_allowance(W, frobenius(W)) * problem.lengths).max()):
+            unit = 1.0  # a longer W would pay for the prior's length
+        W, margins = (W / unit, margins / unit) if unit > 0 and unit != 1.0 else (W.copy(), margins)
+        size = norm.value(W if prior is None else W - prior) if unit > 0 else math.inf
         if size < math.inf:
             objective = size
-            high, residual = upper_bound(problem, norm, W, margins, objective, sharp=sharp)
-        values = signed[rejected]
-        total, length = float(values.sum()), norm.dual(adjoint)
-        if length > 0 and 0 < total < math.inf:
-            # The Frobenius multipliers sum to ||W||^2; where that would leave the range of floats they sum to ||W||.
-            unit = total / length if norm is FROBENIUS and VISIBLE < total / length < 1.0 / VISIBLE else 1.0
-            scaled = signed * (unit / length)
-            if sharp:
-                signed = scaled
-            low = lower_bound(problem, norm, signed, adjoint, length, residual, sharp=sharp)
-            if low > 0:
-                rounding = 2.0 * max(high / low - objective / (total / length), 0.0) if high < math.inf else 0.0
+            high, residual = upper_bound(problem, norm, W, margins, size, terms, prior, sharp=sharp)
+        if terms is not None:
+            # A large C makes much of the rounding of margins, which a slightly longer W does not have.
+            primal = min(terms.of_length(objective) + terms.loss(1.0 - margins), high) if size < math.inf else math.inf
+            resolution = 0.0 if prior is None else terms.size(RESOLUTION * prior)
+        length = norm.dual(adjoint)
+        if terms is not None:
+            scale, bound = terms.bound(signed, adjoint, length)
+        else:
+            bound = float(signed[rejected].sum()) / length if length > 0 else 0.0
+            scale = 1.0 / length if 0 < bound < math.inf else 0.0
+        if scale > 0:
+            if hard and norm is FROBENIUS and VISIBLE < bound < 1.0 / VISIBLE:
+                scale *= bound
+            scaled = signed * scale if hard else terms.clip(signed * scale)
+            if sharp or not hard:
+                signed, adjoint, length = scaled, adjoint * scale, length * scale
+            low = lower_bound(problem, norm, signed, adjoint, length, residual, terms, prior, sharp=sharp)
             signed = scaled
+            if low > 0 and high < math.inf:
+                rounding = 2.0 * max(high / low - (objective if primal is None else primal) / bound, 0.0)
     for array in (W, signed, margins):
         array.setflags(write=False)
-    return Certified(W, signed, margins, objective, low, high, residual, rounding)
+    return Certified(W, signed, margins, objective, low, high, residual, rounding, primal, resolution)
+
+
+def _allowance(W: np.ndarray, size: float) -> float:
+    """Bound the rounding of margins of W, of that Frobenius norm, in parts of the constraints' lengths."""
+    # Differences, their products with W z, and the scaling of W and margins.
+    return gamma(sum(W.shape) + 6) * size * (1 + FEW)
 
 
 def _loose(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> bool:
@@ -154,31 +205,72 @@ def _loose(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> boo
 
 
 def upper_bound(
-    problem: SelectionProblem, norm: Norm, W: np.ndarray, margins: np.ndarray, objective: float, *, sharp: bool
+    problem: SelectionProblem,
+    norm: Norm,
+    W: np.ndarray,
+    margins: np.ndarray,
+    objective: float,
+    terms: Terms | None = None,
+    prior: np.ndarray | None = None,
+    *,
+    sharp: bool,
 ) -> tuple[float, float]:
-    """Bound the smallest norm with W of smallest margin one, as computed; returns the bound and the ties' residual."""
-    d, dz = W.shape
-    size = objective if norm is FROBENIUS else frobenius(W)
-    # Differences, their products with W z, and the scaling of W and margins.
-    allowance = gamma(d + dz + 6) * size * (1 + FEW)
-    rejected, lengths = problem.rejected, problem.lengths
-    above = norm_above(norm, W, objective, sharp=sharp)
-    least = margins - allowance * lengths
+    """Bound the smallest norm, or objective, with W (d, dz) as it is; returns the bound and the ties' residual.
+
+    ``objective`` is the norm of W less the prior as computed. Without ``terms`` the norm alone is minimised.
+    """
+    size = objective if norm is FROBENIUS and prior is None else frobenius(W)
+    allowance, rejected, lengths = _allowance(W, size), problem.rejected, problem.lengths
+    distance, above = distance_above(norm, W, objective, prior, sharp=sharp)
+    # Losses are of what is missing to one, whose digits the margin would hide.
+    origin = 0.0 if terms is None else 1.0
+    least = (margins if terms is None else margins - 1.0) - allowance * lengths
     move = tie_move(problem, W, size) if problem.has_ties else 0.0
     longer = move * growth(norm, W.shape) * (1 + FEW) if move > 0 else 0.0
-    shift = move * lengths if 0.0 < longer < above else 0.0
+    shift = move * lengths if 0.0 < longer <= above else 0.0
     if sharp:
-        least = _sharpened(problem, W, margins, least, size, shift)
-    floor, residual = float(least.min(where=rejected, initial=np.inf)), 0.0
+        least = _sharpened(problem, W, margins, least, size, shift, origin)
+    residual = 0.0
     if problem.has_ties:
-        moved = float((least - shift).min(where=rejected, initial=np.inf)) if longer < above else 0.0
-        if moved > 0:
-            floor, above = moved * (1 - FEW), above + longer
+        moved = least - shift
+        soft = terms is not None and not terms.hard
+        if longer <= above and (soft or float(moved.min(where=rejected, initial=np.inf)) + origin > 0):
+            least = moved - FEW * np.abs(moved)
         else:
-            residual = float((np.abs(margins) + allowance * lengths).max(where=problem.tied, initial=0.0))
-    if not floor > 0:
-        return math.inf, residual
-    return above / floor * (1 + FEW), residual / floor
+            longer, residual = 0.0, float((np.abs(margins) + allowance * lengths).max(where=problem.tied, initial=0.0))
+    floor = float(least.min(where=rejected, initial=np.inf))
+    if terms is None:
+        return ((above + longer) / floor * (1 + FEW), residual / floor) if floor > 0 else (math.inf, residual)
+    loss = terms.loss(-least) * (1 + gamma(np.count_nonzero(rejected) + 4))
+    return objective_above(terms, distance + longer, above + longer, loss, floor, residual)
+
+
+def distance_above(
+    norm: Norm, W: np.ndarray, objective: float, prior: np.ndarray | None, *, sharp: bool
+) -> tuple[float, float]:
+    """Bound the norms of W less the prior, ``objective`` as computed, and of W itself from above."""
+    if prior is None:
+        above = norm_above(norm, W, objective, sharp=sharp)
+        return above, above
+    V = W - prior
+    distance = norm_above(norm, V, objective, sharp=sharp) + UNIT * frobenius(V) * growth(norm, W.shape)
+    return distance, norm_above(norm, W, norm.value(W), sharp=sharp)
+
+
+def objective_above(
+    terms: Terms, distance: float, length: float, loss: float, floor: float, residual: float
+) -> tuple[float, float]:
+    """Bound an objective, and the ties' residual, by norms of W less the prior and of W, losses, and margins less one.
+
+    Scaled up until its smallest margin, at least ``1 + floor``, is one, W is further from the prior by what it grows.
+    """
+    short = max(-floor, 0.0)
+    scaled = math.inf
+    if short < (1.0 if terms.hard else NEARLY_SEPARATED):
+        scaled = terms.of_length(distance + short / (1.0 - short) * length * (1 + FEW)) * (1 + FEW)
+        residual /= 1.0 - short
+    high = math.inf if terms.hard else (terms.of_length(distance) + loss) * (1 + FEW)
+    return min(high, scaled), residual
 
 
 def _sharpened(
@@ -188,13 +280,20 @@ def _sharpened(
     least: np.ndarray,
     size: float,
     shift: np.ndarray | float = 0.0,
+    origin: float = 0.0,
 ) -> np.ndarray:
-    """Margins from below, in twice the precision where they, less a shift (n, T), may be the smallest."""
-    lengths = problem.lengths
-    ceiling = float((2.0 * margins - least - shift).min(where=problem.rejected, initial=np.inf))
+    """Margins less the origin from below, in twice the precision where they, less a shift (n, T), count.
+
+    Those that may be the smallest do, or, where losses are measured from one, those that may fall short of it.
+    """
+    lengths, ceiling = problem.lengths, 0.0
+    if not origin:
+        ceiling = float((2.0 * margins - least - shift).min(where=problem.rejected, initial=np.inf))
     rows, columns = np.nonzero(problem.rejected & (least - shift <= ceiling))
+    if not len(rows):
+        return least
     exact, error = Rows.of(problem, rows, columns).margins(Pair(W, np.zeros(W.shape)))
-    values = exact.rounded()
+    values = (exact.high - origin) + exact.low
     values = values - 4 * UNIT * np.abs(values) - error * size * lengths[rows, columns] * (1 + FEW)
     least = least.copy()
     least[rows, columns] = np.where(np.isfinite(values), values, least[rows, columns])
@@ -208,13 +307,16 @@ def lower_bound(
     adjoint: np.ndarray,
     length: float,
     tie_residual: float,
+    terms: Terms | None = None,
+    prior: np.ndarray | None = None,
     *,
     sharp: bool,
+    bulk: Bulk | None = None,
 ) -> float:
-    """Bound the smallest norm with multipliers (n, T) of the right sign.
+    """Bound the smallest norm, or objective, from below with admissible multipliers (n, T).
 
     ``adjoint`` (d, dz) is A^T dual and ``length`` its dual norm as computed, for these multipliers or ones that these
-    are a rounded multiple of.
+    are a rounded multiple of; with losses, for these or ones they round. It includes the pull of the ``bulk``.
     """
     n, T = dual.shape
     values = dual[problem.rejected]
@@ -222,17 +324,37 @@ def lower_bound(
     size = np.abs(dual) if problem.has_ties else dual
     weight = float(np.vdot(size, problem.lengths)) * (1 + gamma(n * T + 4))
     # Zero multipliers add nothing, rounding included.
-    terms = n + T if n + T < 64 else min(n + T, int(np.count_nonzero(dual)))
-    error = gamma(terms + 8) * weight
-    if sharp:
-        exact = sharp_adjoint(problem, dual)
+    count = n + T if n + T < 64 else min(n + T, int(np.count_nonzero(dual)))
+    error = gamma(count + 8) * weight
+    if bulk is not None:
+        total, error = (total + bulk.total) * (1 - FEW), (error + bulk.error) * (1 + FEW)
+    exact = sharp_adjoint(problem, dual) if sharp and bulk is None and values.any() else None
+    if exact is not None:
+        pair, relative = exact
+        adjoint, length = pair.high, norm.dual(pair.high)
+        error = (relative * weight + frobenius(pair.low)) * (1 + FEW)
+    if prior is not None:
         if exact is not None:
-            pair, relative = exact
-            adjoint, length = pair.high, norm.dual(pair.high)
-            error = (relative * weight + frobenius(pair.low)) * (1 + FEW)
+            high, low = two_product(prior, adjoint)
+            parts = np.concatenate([values, -high.ravel(), -low.ravel()])
+            summed = sum_pairs(Pair(parts, np.zeros(len(parts))), 0)
+            total = float(summed.high + summed.low) * (1 - FEW) - error_of(len(parts), 4) * float(np.abs(parts).sum())
+        else:
+            total -= float(np.vdot(prior, adjoint)) + gamma(adjoint.size + 8) * frobenius(prior) * frobenius(adjoint)
+        total -= frobenius(prior) * error * (1 + FEW)
     above = norm_above(norm, adjoint, length, dual=True, sharp=sharp) * (1 + FEW)
     above += error * growth(norm, adjoint.shape, True)
     if tie_residual > 0:
         total -= tie_residual * float(np.abs(dual).sum(where=problem.tied)) * (1 + gamma(n * T))
-    # An A^T dual of norm zero has left the range of floats, and so has a bound above their largest.
-    return min(max(total / above * (1 - FEW), 0.0), sys.float_info.max) if 0.0 < above < math.inf else 0.0
+    total -= FEW * abs(total)
+    if terms is None or terms.hard:
+        # An A^T dual of norm zero has left the range of floats, and so has a bound above their largest.
+        return min(max(total / above, 0.0), sys.float_info.max) if 0.0 < above < math.inf else 0.0
+    curvature = float((terms.shift * values) @ values) * (1 + gamma(n * T + 4))
+    shrink = 1.0
+    if terms.squared:
+        curvature += above * above
+    elif above > 1.0:
+        # The adjoint must lie in the unit ball of the dual norm: shrink by what it may stick out.
+        shrink = 1.0 / above * (1 - FEW)
+    return max((shrink * total - 0.5 * shrink * shrink * curvature * (1 + FEW)) * (1 - FEW), 0.0)

@@ -13,11 +13,13 @@ from attsvm.core.rounding import FEW, gamma, growth
 from attsvm.core.status import Status
 from attsvm.core.summary import Listed
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import LENIENT, Certified, proven_gap
-from attsvm.proofs.proof import Bound
+from attsvm.proofs.certified import LENIENT, RESOLUTION, Certified, proven_gap
+from attsvm.proofs.objective import PLAIN, Regularisation
+from attsvm.proofs.proof import Bound, interval_statement
 
 # Bounds that were computed twice may differ by the rounding of a few scalars.
 AGREEMENT = 4 * FEW
+MIXED = "the numbers are those of hard margins without a prior where something else is asked for, or the reverse."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,6 +35,8 @@ class Claim(Listed):
     certificate : FarkasCertificate or None
     tol : float
         The relative gap that an optimum promises.
+    regularisation : Regularisation
+        What is asked for beside the norm; nothing by default.
 
     Examples
     --------
@@ -50,6 +54,7 @@ class Claim(Listed):
     certified: Certified
     certificate: FarkasCertificate | None
     tol: float
+    regularisation: Regularisation = PLAIN
 
     @property
     def infeasible(self) -> bool:
@@ -57,10 +62,17 @@ class Claim(Listed):
         return self.status is Status.INFEASIBLE or self.certificate is not None
 
     @property
+    def mixed(self) -> bool:
+        """Whether what is said is not of the kind that is asked for, the norm alone or an objective."""
+        return self.regularisation.plain != (self.certified.primal is None)
+
+    @property
     def empty(self) -> bool:
         """Whether the problem has nothing to satisfy and the claim says so."""
         problem, certified = self.problem, self.certified
-        return not (problem.has_rejected or self.infeasible or certified.W.any() or certified.objective)
+        return self.regularisation.plain and not (
+            problem.has_rejected or self.infeasible or certified.W.any() or certified.objective
+        )
 
     def certificate_fault(self) -> str | None:
         """Say what is wrong with a claim that no W exists before its multipliers are looked at; None for nothing.
@@ -97,23 +109,33 @@ class Claim(Listed):
         >>> claim.fault(0.1, 0.1) is None, claim.fault(0.2, 0.3) is None
         (True, False)
         """
-        certified = self.certified
-        claimed_low, claimed_high = certified.lower_bound, certified.upper_bound
-        value = self.norm.value(certified.W)
-        if abs(certified.objective - value) > value * gamma(8 * (certified.W.size + 8)):
-            return f"the objective is said to be {certified.objective:.17g} where W has norm {value:.17g}."
+        certified, regularisation = self.certified, self.regularisation
         agreement = AGREEMENT + self.norm.dual_resolution
-        if not claimed_low * (1 - agreement) <= low:
+        claimed_low, claimed_high = certified.lower_bound, certified.upper_bound
+        prior = regularisation.prior
+        value = self.norm.value(certified.W if prior is None else certified.W - prior)
+        if not abs(certified.objective - value) <= value * gamma(8 * (certified.W.size + 8)):
+            return f"the objective is said to be {certified.objective:.17g} where W has norm {value:.17g}."
+        # What rounding W costs beside a prior.
+        resolution = 0.0 if prior is None else regularisation.terms(self.problem, self.norm).size(RESOLUTION * prior)
+        if not claimed_low * (1 - agreement) - resolution <= low:
             return f"the bound is said to be {claimed_low:.17g} where the multipliers prove {float(low):.17g}."
-        if not claimed_high * (1 + AGREEMENT) >= high:
+        if not claimed_high * (1 + AGREEMENT) + resolution >= high:
             return f"W is said to prove {claimed_high:.17g} where it proves {float(high):.17g}."
         with np.errstate(**LENIENT):
-            wrong = self._margins_fault() or self._dual_fault()
+            wrong = self._margins_fault() or (self._dual_fault() if regularisation.plain else self._primal_fault(value))
         if wrong is None and self.status is Status.OPTIMAL:
-            gap = max(proven_gap(low, high), certified.gap)
+            nothing = certified.primal is not None and certified.primal <= resolution
+            gap = max(0.0 if nothing else proven_gap(low, high), certified.gap)
             if not gap <= self.tol + agreement:
                 return f"the gap is {gap:.3g} where an optimum promises {self.tol:.3g}."
         return wrong
+
+    def statement(self, low: Bound, high: Bound) -> str:
+        """Word the interval that was proven."""
+        if self.regularisation.plain:
+            return interval_statement(self.norm.name, low, high)
+        return f"The smallest objective lies in [{float(low):.17g}, {float(high):.17g}]."
 
     def _margins_fault(self) -> str | None:
         problem, certified = self.problem, self.certified
@@ -125,10 +147,21 @@ class Claim(Listed):
         apart = np.abs(np.where(problem.constrained, margins - problem.apply(W), 0.0)) - allowance
         if not (apart <= FEW * np.abs(margins)).all():
             return "the margins are not those of W."
+        if not self.regularisation.plain:
+            short = problem.rejected & (margins + allowance < 1.0 - AGREEMENT)
+            return "a margin falls short of one." if self.regularisation.hard and short.any() else None
         smallest = float(np.min(margins, where=problem.rejected, initial=math.inf))
         if not abs(smallest - 1.0) <= AGREEMENT:
             return f"the smallest margin is {smallest:.17g} where W promises one."
         return None
+
+    def _primal_fault(self, length: float) -> str | None:
+        """Compare the objective at W with what its margins and the norm of W less the prior come to."""
+        certified, terms = self.certified, self.regularisation.terms(self.problem, self.norm)
+        value = min(terms.of_length(length) + terms.loss(1.0 - certified.margins), certified.upper_bound)
+        if certified.primal is not None and abs(certified.primal - value) <= value * gamma(16 * (certified.W.size + 8)):
+            return None
+        return f"the objective at W is said to be {certified.primal} where it is {value:.17g}."
 
     def _dual_fault(self) -> str | None:
         """Compare the scale of the multipliers with that of W = A^T dual, or of an A^T dual of dual norm one."""

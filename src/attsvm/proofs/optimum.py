@@ -1,10 +1,14 @@
-r"""Proof of an optimum: an exact interval for the smallest norm.
+r"""Proof of an optimum: an exact interval for the smallest norm, or objective.
 
 *Above*: the margins of the floats W are dyadic rationals; when the smallest, m, is positive, W/m is feasible and
 :math:`\|W\|/m` bounds the optimum. Tied tokens must score exactly the same: W is moved a little
-(:mod:`attsvm.proofs.tie_moves`), and the norm of the move is added.
+(:mod:`attsvm.proofs.tie_moves`), and the norm of the move is added. Losses are rational too, and beside a prior
+:math:`\|W/m - W_0\| \le \|W - W_0\| + (1/m - 1)\|W\|` for m < 1.
 
-*Below*: any multipliers that are nonnegative on rejected tokens give :math:`1^\top\lambda / \|A^\top\lambda\|_*`.
+*Below*: any multipliers that are nonnegative on rejected tokens give :math:`1^\top\lambda / \|A^\top\lambda\|_*`, and
+with losses or a prior the bound of :mod:`attsvm.proofs.objective`. With :math:`M = A^\top\lambda` exact,
+:math:`c^\top\lambda = \sum_{rejected}\lambda - \langle W_0, M\rangle`; half the square of the Frobenius norm needs no
+root at all, any other norm divides by an upper bound on the dual norm of M.
 
 W and the multipliers are the solver's floats, taken at face value; nothing else of the solver is used.
 """
@@ -16,10 +20,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from attsvm.core.norms import Norm
+from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.norm_bounds import dual_norm_above, norm_above, root_above
+from attsvm.proofs.objective import PLAIN, Regularisation
 from attsvm.proofs.tie_moves import Move, TieEquations, bounded_move, exact_move
 
 
@@ -30,17 +35,31 @@ def differences(problem: SelectionProblem, i: int) -> Dyadic:
     return Dyadic(selection[None, :] - tokens.numbers, tokens.exponent)
 
 
-def lower_bound(problem: SelectionProblem, norm: Norm, dual: np.ndarray) -> Fraction:
-    """Bound the smallest norm from below with multipliers (n, T); zero when they say nothing."""
-    dual = np.where(problem.rejected, np.maximum(dual, 0.0), np.where(problem.tied, dual, 0.0))
-    if not np.isfinite(dual).all():
+def lower_bound(
+    problem: SelectionProblem, norm: Norm, dual: np.ndarray, regularisation: Regularisation = PLAIN
+) -> Fraction:
+    """Bound the smallest norm, or objective, from below with multipliers (n, T); zero when they say nothing."""
+    terms = regularisation.terms(problem, norm)
+    dual = terms.clip(dual)
+    if not np.isfinite(dual).all() or not dual[problem.rejected].any():
         return Fraction(0)
     weights = Dyadic.of(dual)
-    total = weights.value(int(weights.numbers[problem.rejected].sum()))
-    if total <= 0:
-        return Fraction(0)
-    length = dual_norm_above(norm, exact_adjoint(problem, weights))
-    return total / length if length > 0 else Fraction(0)
+    values, adjoint = weights.numbers[problem.rejected], exact_adjoint(problem, weights)
+    gain = weights.value(int(values.sum()))
+    if regularisation.prior is not None:
+        origin = Dyadic.of(regularisation.prior)
+        gain -= Fraction(2) ** (adjoint.exponent + origin.exponent) * int((adjoint.numbers * origin.numbers).sum())
+    curvature = Fraction(terms.shift) * weights.value(1) ** 2 * int((values * values).sum())
+    if terms.squared and norm is FROBENIUS:
+        square = adjoint.value(1) ** 2 * int((adjoint.numbers * adjoint.numbers).sum())
+        return max(gain - (curvature + square) / 2, Fraction(0))
+    length = dual_norm_above(norm, adjoint)
+    if terms.squared:
+        return max(gain - (curvature + length * length) / 2, Fraction(0))
+    if terms.hard:
+        return max(gain / length, Fraction(0)) if length > 0 else Fraction(0)
+    scale = 1 / max(length, Fraction(1))
+    return max(scale * gain - scale * scale * curvature / 2, Fraction(0))
 
 
 def exact_adjoint(problem: SelectionProblem, dual: Dyadic) -> Dyadic:
@@ -56,22 +75,32 @@ def exact_adjoint(problem: SelectionProblem, dual: Dyadic) -> Dyadic:
     return adjoint
 
 
-def upper_bound(problem: SelectionProblem, norm: Norm, W: np.ndarray) -> tuple[Fraction | None, str]:
-    """Bound the smallest norm from above with W (d, dz); None and a reason when it proves nothing."""
+def upper_bound(
+    problem: SelectionProblem, norm: Norm, W: np.ndarray, regularisation: Regularisation = PLAIN
+) -> tuple[Fraction | None, str]:
+    """Bound the smallest norm, or objective, from above with W (d, dz); None and a reason when it proves nothing."""
     if not np.isfinite(W).all():
         return None, "there is no W to check."
-    exact = Dyadic.of(W)
-    length = norm_above(norm, exact)
+    exact, prior = Dyadic.of(W), regularisation.prior
     bounds = exact_margins(problem, exact)
     if isinstance(bounds, str):
         return None, bounds
     margins, move = bounds
-    if not margins:
+    if regularisation.plain and not margins:
         return Fraction(0), ""
-    smallest = min(margins)
-    if smallest <= 0:
-        return None, "the smallest margin of W is not positive."
-    return (length + move.above(norm)) / smallest, ""
+    smallest, change, terms = min(margins, default=Fraction(1)), move.above(norm), regularisation.terms(problem, norm)
+    length = norm_above(norm, exact) + change
+    if regularisation.plain and smallest > 0:
+        return length / smallest, ""
+    distance = length if prior is None else norm_above(norm, exact - Dyadic.of(prior)) + change
+    values = []
+    if smallest > 0:
+        values.append(terms.of_length(distance + (1 / min(smallest, Fraction(1)) - 1) * length))
+    if not terms.hard:
+        short = [1 - margin for margin in margins if margin < 1]
+        loss = terms.priced(sum(short, Fraction(0)), sum((u * u for u in short), Fraction(0)))
+        values.append(terms.of_length(distance) + loss)
+    return (min(values), "") if values else (None, "the smallest margin of W is not positive.")
 
 
 def exact_margins(problem: SelectionProblem, exact: Dyadic) -> tuple[list[Fraction], Move] | str:

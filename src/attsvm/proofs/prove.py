@@ -7,17 +7,16 @@ from fractions import Fraction
 
 import numpy as np
 
-from attsvm.proofs.certified import Certified
-from attsvm.proofs.claim import Claim
+from attsvm.proofs.claim import MIXED, Claim
 from attsvm.proofs.infeasible import prove_infeasible
 from attsvm.proofs.optimum import lower_bound, upper_bound
-from attsvm.proofs.proof import Proof, interval_statement, unproven
+from attsvm.proofs.proof import Proof, unproven
 
 METHOD = "exact integers and correctly rounded roots"
 
 
 def prove(claim: Claim) -> Proof:
-    """Prove what a solution of a hard-margin problem claims.
+    """Prove what a solution claims.
 
     Parameters
     ----------
@@ -56,17 +55,17 @@ def _prove(claim: Claim) -> Proof:
         if how is None:
             return unproven("no exact multipliers were found beside the certificate's.", METHOD)
         return Proof(True, math.inf, math.inf, f"No W satisfies the constraints: {how}.", METHOD)
-    if type(claim.certified) is not Certified:
-        return unproven("only hard margins without a prior have proofs.", METHOD)
+    if claim.mixed:
+        return unproven(MIXED, METHOD)
     if claim.empty:
         return Proof(True, Fraction(0), Fraction(0), "No token is rejected, so W = 0 satisfies everything.", METHOD)
-    low = lower_bound(problem, norm, claim.certified.dual)
-    high, reason = upper_bound(problem, norm, claim.certified.W)
+    low = lower_bound(problem, norm, claim.certified.dual, claim.regularisation)
+    high, reason = upper_bound(problem, norm, claim.certified.W, claim.regularisation)
     if high is None:
         return unproven(reason, METHOD, low=low)
-    if low <= 0:
+    if low <= 0 and claim.regularisation.plain:
         return unproven("the multipliers bound nothing.", METHOD, high=high)
     fault = claim.fault(low, high)
     if fault is not None:
         return unproven(fault, METHOD, low=low, high=high)
-    return Proof(True, low, high, interval_statement(norm.name, low, high), METHOD)
+    return Proof(True, low, high, claim.statement(low, high), METHOD)

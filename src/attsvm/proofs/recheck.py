@@ -13,9 +13,10 @@ import math
 import numpy as np
 
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import LENIENT, Certified, lower_bound, upper_bound
-from attsvm.proofs.claim import Claim
-from attsvm.proofs.proof import Proof, interval_statement, unproven
+from attsvm.proofs.certified import LENIENT, lower_bound, upper_bound
+from attsvm.proofs.claim import MIXED, Claim
+from attsvm.proofs.objective import admissible
+from attsvm.proofs.proof import Proof, unproven
 
 METHOD = "floats in twice the working precision, with bounds on rounding"
 
@@ -43,35 +44,38 @@ def recheck(claim: Claim) -> Proof:
     """
     if claim.infeasible:
         return _recheck_certificate(claim)
-    if type(claim.certified) is not Certified:
-        return unproven("only hard margins without a prior have proofs.", METHOD)
+    problem, norm, regularisation = claim.problem, claim.norm, claim.regularisation
+    if claim.mixed:
+        return unproven(MIXED, METHOD)
     if claim.empty:
         return Proof(True, 0.0, 0.0, "No token is rejected, so W = 0 satisfies everything.", METHOD)
-    problem, norm = claim.problem, claim.norm
     W, dual = claim.certified.W, claim.certified.dual
     if W.shape != problem.shape[2:] or dual.shape != problem.mask.shape:
         return unproven(f"W has shape {W.shape} and the multipliers {dual.shape}.", METHOD)
-    signed = np.where(problem.rejected, np.maximum(dual, 0.0), np.where(problem.tied, dual, 0.0))
+    plain, prior = regularisation.plain, regularisation.prior
+    terms = None if plain else regularisation.terms(problem, norm)
+    signed = admissible(dual, problem.rejected, problem.tied, math.inf if terms is None else terms.upper)
     low, high, residual = 0.0, math.inf, 0.0
     with np.errstate(**LENIENT):
         if np.isfinite(W).all():
             margins = problem.apply(W)
-            if margins.min(where=problem.rejected, initial=np.inf) > 0:
-                high, residual = upper_bound(problem, norm, W, margins, norm.value(W), sharp=True)
+            if not regularisation.hard or margins.min(where=problem.rejected, initial=np.inf) > 0:
+                length = norm.value(W if prior is None else W - prior)
+                high, residual = upper_bound(problem, norm, W, margins, length, terms, prior, sharp=True)
         if np.isfinite(signed).all() and signed[problem.rejected].any():
             adjoint = problem.adjoint(signed)
             length = norm.dual(adjoint)
-            low = lower_bound(problem, norm, signed, adjoint, length, residual, sharp=True)
+            low = lower_bound(problem, norm, signed, adjoint, length, residual, terms, prior, sharp=True)
     if not high < math.inf:
         return unproven("the smallest margin of W is not positive beyond rounding.", METHOD, low=low)
-    if not low > 0:
+    if plain and not low > 0:
         return unproven("the multipliers bound nothing.", METHOD, high=high)
     if residual > claim.certified.tie_residual * 2:
         return unproven(f"tied tokens differ by {residual:.3g} of the margin.", METHOD, low=low, high=high)
     fault = claim.fault(low, high)
     if fault is not None:
         return unproven(fault, METHOD, low=low, high=high)
-    statement = interval_statement(norm.name, low, high)
+    statement = claim.statement(low, high)
     if residual > 0:
         statement += f" Scores of tied tokens may differ by {residual:.3g} of the margin in it."
     return Proof(True, low, high, statement, METHOD)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -26,6 +25,7 @@ from attsvm.core.status import Status
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.infeasible import exact_multipliers
+from attsvm.proofs.objective import Regularisation, admissible
 from attsvm.proofs.optimum import differences
 from attsvm.proofs.tie_moves import TieEquations, common, exact_move
 from attsvm.solution.certificate_norms import norm_proof, norm_words, read_table, singular_vectors, table
@@ -34,19 +34,10 @@ from attsvm.solution.certificate_norms import norm_proof, norm_words, read_table
 BITS = 80
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is minimised beside the constraints: the hard margin, or C and a loss; a prior W0 (d, dz) or zero."""
-
-    C: float | None = None
-    loss: str = "hinge"
-    prior: np.ndarray | None = None
-
-
 def certificate_content(
     problem: SelectionProblem,
     norm: Norm,
-    asked: Asked,
+    asked: Regularisation,
     status: Status,
     certified: Certified,
     farkas: np.ndarray | None,
@@ -59,7 +50,7 @@ def certificate_content(
     ----------
     problem : SelectionProblem
     norm : Norm
-    asked : Asked
+    asked : Regularisation
     status : Status
     certified : Certified
     farkas : ndarray, shape (n, T), or None
@@ -176,10 +167,10 @@ def _contradiction(problem: SelectionProblem, farkas: np.ndarray | None) -> dict
     return {"farkas": [[str(x) for x in row] for row in exact.tolist()], "W": None, "dual": None, "vectors": None}
 
 
-def _witness(problem: SelectionProblem, norm: Norm, asked: Asked, certified: Certified) -> dict[str, Any]:
+def _witness(problem: SelectionProblem, norm: Norm, asked: Regularisation, certified: Certified) -> dict[str, Any]:
     """Write W and multipliers, and the singular vectors that bound their norms."""
-    top = asked.C if asked.C is not None and asked.loss == "hinge" else math.inf
-    dual = np.where(problem.rejected, np.clip(certified.dual, 0.0, top), np.where(problem.tied, certified.dual, 0.0))
+    top = asked.C if asked.C is not None and asked.hinge else math.inf
+    dual = admissible(certified.dual, problem.rejected, problem.tied, top)
     solved = bool(np.isfinite(certified.objective) and np.isfinite(certified.W).all())
     W = _on_ties(problem, certified.W) if solved else None
     vectors: dict[str, Any] = {"V": None, "W": None, "adjoint": norm_proof(norm, problem.adjoint(dual), dual=True)}

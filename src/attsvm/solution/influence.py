@@ -43,7 +43,6 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
 from attsvm.core.rounding import EPS
 from attsvm.core.summary import MARKED, Summarised, Summary, bars
-from attsvm.proofs.certified import Certified
 
 if TYPE_CHECKING:
     from attsvm.solution.solution import Solution
@@ -198,7 +197,7 @@ def margin_gradient(
     """
     solution.raise_for_status()
     problem = solution.problem
-    if type(solution.certified) is not Certified:
+    if not solution.regularisation.plain:
         raise ValueError("solution has a soft margin or a prior; a hard margin without a prior was expected.")
     if not problem.has_rejected:
         raise ValueError("problem has no rejected token, so its margin is infinite; at least one was expected.")

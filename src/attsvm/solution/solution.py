@@ -20,10 +20,11 @@ from attsvm.core.types import Array
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.claim import Claim
+from attsvm.proofs.objective import PLAIN, Regularisation
 from attsvm.proofs.proof import Proof
 from attsvm.proofs.prove import prove
 from attsvm.proofs.recheck import recheck
-from attsvm.solution.certificate_file import Asked, certificate_content, write_certificate
+from attsvm.solution.certificate_file import certificate_content, write_certificate
 from attsvm.solution.influence import Influence, influence
 from attsvm.solution.reading import constraint_lengths, constraint_table, solution_summary, status_sentence
 from attsvm.solution.unsolved import UnsolvedError
@@ -50,6 +51,8 @@ class Solution(Summarised):
         The relative gap that was asked for.
     note : str
         What else is known, a sentence; empty for nothing.
+    regularisation : Regularisation
+        The C, the loss and the prior that were asked for.
 
     Examples
     --------
@@ -77,6 +80,7 @@ class Solution(Summarised):
     certificate: FarkasCertificate | None = None
     tol: float = 1e-9
     note: str = ""
+    regularisation: Regularisation = PLAIN
 
     @property
     def sentence(self) -> str:
@@ -101,7 +105,7 @@ class Solution(Summarised):
 
     @property
     def objective(self) -> float:
-        """The norm of W; infinite when no feasible W was found."""
+        """The norm of W, less the prior where there is one; infinite when no feasible W was found."""
         return self.certified.objective
 
     @property
@@ -250,13 +254,9 @@ class Solution(Summarised):
         >>> print(solution.verify(exact=True))
         Proof(proven, low 0.1, high 0.1, method exact integers and correctly rounded roots)
         """
-        claim = Claim(self.problem, self.norm, self.status, self.certified, self.certificate, self.tol)
+        said = (self.status, self.certified, self.certificate, self.tol)
+        claim = Claim(self.problem, self.norm, *said, self.regularisation)
         return prove(claim) if exact else recheck(claim)
-
-    @property
-    def _asked(self) -> Asked:
-        """What is minimised beside the constraints."""
-        return Asked()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the solution as a certificate: a JSON file of rational numbers that ``attsvm check`` proves or rejects.
@@ -296,7 +296,7 @@ class Solution(Summarised):
             "note": self.note,
         }
         pair = (self.status, self.certified, farkas, self.tol)
-        write_certificate(path, certificate_content(self.problem, self.norm, self._asked, *pair, run))
+        write_certificate(path, certificate_content(self.problem, self.norm, self.regularisation, *pair, run))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Solution:

@@ -7,17 +7,20 @@ from functools import partial
 
 import numpy as np
 
-from attsvm.core.norms import FROBENIUS, Norm
+from attsvm.core.error_free import UNIT
+from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import LARGEST
+from attsvm.core.rounding import gamma, growth
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified, certify
 from attsvm.proofs.decision import contradiction, decidable
+from attsvm.proofs.objective import PLAIN, Regularisation
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.refinement import refine
-from attsvm.solvers.common.setting import Terms
+from attsvm.solvers.regularised import RegularisedSolution
 
 # The part of tol that rounding may take up before sums are taken again in twice the precision.
 ROUNDING = 1e-3
@@ -30,12 +33,17 @@ BEYOND = "Its norm is beyond the range of floats; tokens or queries scaled by a 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Turns what a run leaves into solutions of a hard-margin problem, which carry the statistics of its control."""
+    """Turns what a run leaves into solutions, which carry the statistics of its control.
+
+    ``phase_one`` is, for a hard margin with a prior, the Frobenius solution without one.
+    """
 
     problem: SelectionProblem
     norm: Norm
     tol: float
     control: Control
+    regularisation: Regularisation = PLAIN
+    phase_one: Solution | None = None
 
     def of(
         self,
@@ -47,32 +55,46 @@ class Answers:
 
         ``evaluation`` is as for :func:`attsvm.proofs.certified.certify`.
         """
-        n, T, d, dz = self.problem.shape
-        certified = certify(
-            self.problem,
-            self.norm,
-            np.zeros((d, dz)) if W is None else W,
-            np.zeros((n, T)) if dual is None else dual,
-            evaluation=evaluation,
-        )
-        doubtful = certified.gap > self.tol
-        doubtful |= certified.rounding > ROUNDING * self.tol and n * d * dz <= SHARP_ENTRIES
-        if doubtful and certified.gap - certified.rounding <= self.tol:
-            judge = partial(certify, self.problem, self.norm, sharp=True)
-            terms = Terms.hard_margin(self.norm, self.problem)
-            certified = refine(
-                self.problem, terms, certified.W, certified.dual, self.tol, judge, along=self.norm is FROBENIUS
-            )
-        status = Status.OPTIMAL if certified.gap <= self.tol else self.control.stopped or Status.UNDECIDED
+        problem, norm, tol, regularisation = self.problem, self.norm, self.tol, self.regularisation
+        n, T, d, dz = problem.shape
+        dual = np.zeros((n, T)) if dual is None else dual
+        origin = regularisation.origin((d, dz)) if W is None else W
+        certified = certify(problem, norm, origin, dual, regularisation, evaluation=evaluation)
+        if self.phase_one is not None and W is not None and certified.gap > tol:
+            certified = self._feasible(self.phase_one, certified, W, dual)
+        open_gap = certified.gap > tol
+        doubtful = open_gap or (certified.rounding > ROUNDING * tol and n * d * dz <= SHARP_ENTRIES)
+        within = certified.gap - certified.rounding <= tol
+        if (doubtful and within) or (open_gap and not regularisation.plain and self.control.solved):
+            judge = partial(certify, problem, norm, regularisation=regularisation, sharp=True)
+            along = norm is FROBENIUS and regularisation.plain
+            terms = regularisation.terms(problem, norm)
+            certified = refine(problem, terms, certified.W, certified.dual, tol, judge, along=along)
+        status = Status.OPTIMAL if certified.gap <= tol else self.control.stopped or Status.UNDECIDED
+        if not regularisation.plain:
+            return self._solution(status, certified, note=self._price_note(certified, status))
         unproven = certified.upper_bound == np.inf or certified.tie_residual > 0
-        if not (unproven and decidable(self.problem)):
+        if not (unproven and decidable(problem)):
             return self._solution(status, certified)
-        multipliers = contradiction(self.problem)
+        multipliers = contradiction(problem)
         if multipliers is None:
-            within = 1.0 / LARGEST < float(self.problem.lengths.max()) < LARGEST
-            return self._solution(status, certified, note=EXISTS if within else f"{EXISTS} {BEYOND}")
+            visible = 1.0 / LARGEST < float(problem.lengths.max()) < LARGEST
+            return self._solution(status, certified, note=EXISTS if visible else f"{EXISTS} {BEYOND}")
         unheld = self._solution(Status.UNDECIDED, certified, note=CONTRADICTS)
         return self.infeasible(multipliers, multipliers) or unheld
+
+    def _feasible(self, phase_one: Solution, certified: Certified, W: np.ndarray, dual: np.ndarray) -> Certified:
+        """Add as much of a feasible W as this one falls short by, where that proves more.
+
+        Beside a prior whose margins are far above one, what W falls short of one is rounding of the prior.
+        """
+        if not np.isfinite(phase_one.objective):
+            return certified
+        problem = self.problem
+        rounding = gamma(sum(W.shape) + 8) * frobenius(W) * problem.lengths
+        short = float((1.0 - problem.apply(W) + rounding).max(where=problem.rejected, initial=0.0))
+        safe = certify(problem, self.norm, W + short * phase_one.certified.W, dual, self.regularisation)
+        return safe if safe.gap < certified.gap else certified
 
     def infeasible(
         self, multipliers: np.ndarray, dual: np.ndarray | None = None, *, exact: bool = False
@@ -81,19 +103,22 @@ class Answers:
 
         ``dual`` (n, T) are the multipliers that bound the norm; with ``exact`` nothing is left to the floats.
         """
-        n, T, d, dz = self.problem.shape
         certificate = FarkasCertificate(self.problem, multipliers)
-        if not (certificate.exact if exact else certificate.verify()):
-            return None
+        proven = certificate.exact if exact else certificate.verify()
+        return self.contradicted(certificate, dual) if proven else None
+
+    def contradicted(self, certificate: FarkasCertificate, dual: np.ndarray | None = None) -> Solution:
+        """Report a certificate that was verified."""
+        n, T, d, dz = self.problem.shape
         bound = np.zeros((n, T)) if dual is None else dual
-        certified = certify(self.problem, self.norm, np.zeros((d, dz)), bound)
+        certified = certify(self.problem, self.norm, np.zeros((d, dz)), bound, self.regularisation)
         return self._solution(Status.INFEASIBLE, certified, certificate)
 
     def _solution(
         self, status: Status, certified: Certified, certificate: FarkasCertificate | None = None, note: str = ""
     ) -> Solution:
-        control = self.control
-        return Solution(
+        control, kind = self.control, Solution if self.regularisation.plain else RegularisedSolution
+        return kind(
             self.problem,
             self.norm,
             status,
@@ -104,4 +129,22 @@ class Answers:
             certificate,
             self.tol,
             note,
+            self.regularisation,
         )
+
+    def _price_note(self, certified: Certified, status: Status) -> str:
+        """Name the C whose multipliers floats can hold, where the one that is asked for is larger and left undecided.
+
+        Rounding a multiplier of size C to a float moves A^T dual by u C |delta||z|, and all of them by as much as the
+        root of the sum of squares: that must be less than the unit ball of the dual norm is wide, or, for the norm that
+        is squared, half its square less than tol of the losses.
+        """
+        C, problem = self.regularisation.C, self.problem
+        if C is None or status is not Status.UNDECIDED:
+            return ""
+        reach = UNIT * np.sqrt(np.square(problem.lengths).sum(where=problem.rejected))
+        price = 1.0 / (reach * growth(self.norm, certified.W.shape, True))
+        if self.regularisation.terms(problem, self.norm).squared:
+            loss = certified.value / C - 0.5 * certified.objective * (certified.objective / C)
+            price = 2.0 * self.tol * max(loss, 0.0) / reach / reach
+        return f"Floats hold the multipliers of C up to {price:.2g} only on these data." if price < C else ""

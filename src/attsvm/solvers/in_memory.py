@@ -7,8 +7,8 @@ import numpy as np
 from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import independent_ties, reduce
+from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control, IterationState
-from attsvm.solvers.common.regularisation import Regularisation
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.portfolio import ends_in_rounding
 from attsvm.solvers.interior_point.euclidean import work_of_a_step

@@ -10,11 +10,10 @@ import numpy as np
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import certify
+from attsvm.proofs.objective import Regularisation
 from attsvm.solution.certificate_file import read_certificate, read_data
 from attsvm.solution.certificate_norms import read_norm, read_table
 from attsvm.solution.solution import Solution
-from attsvm.solvers.common.certified_pair import certify_pair
-from attsvm.solvers.common.regularisation import Regularisation
 from attsvm.solvers.regularised import RegularisedSolution
 
 
@@ -32,17 +31,12 @@ def load_solution(path: str | os.PathLike[str]) -> Solution:
         total = sum(exact[i][t] for i, t in zip(*problem.rejected.nonzero(), strict=True))
         certificate = FarkasCertificate(problem, np.array([[float(x / total) for x in row] for row in exact]))
     tol = float(Fraction(content["claim"]["tolerance"]))
-    about = (run["iterations"], run["seconds"], run["method"], certificate, tol, run["note"])
-    if description["C"] is None and description["prior"] is None:
-        certified = certify(problem, norm, W, dual)
-        if status is Status.OPTIMAL and certified.gap > tol:
-            certified = certify(problem, norm, W, dual, sharp=True)
-        return Solution(problem, norm, status, certified, *about)
     C = None if description["C"] is None else float(Fraction(description["C"]))
     prior = None if description["prior"] is None else read_table(description["prior"])
     regularisation = Regularisation(C, description["loss"], prior)
-    origin, terms = np.zeros((d, dz)) if prior is None else prior, regularisation.terms(problem, norm)
-    pair = certify_pair(problem, terms, origin, W, dual)
-    if status is Status.OPTIMAL and pair.gap > tol:
-        pair = certify_pair(problem, terms, origin, W, dual, sharp=True)
-    return RegularisedSolution(problem, norm, status, pair, *about, regularisation=regularisation)
+    certified = certify(problem, norm, W, dual, regularisation)
+    if status is Status.OPTIMAL and certified.gap > tol:
+        certified = certify(problem, norm, W, dual, regularisation, sharp=True)
+    kind = Solution if regularisation.plain else RegularisedSolution
+    about = (run["iterations"], run["seconds"], run["method"], certificate, tol, run["note"], regularisation)
+    return kind(problem, norm, status, certified, *about)

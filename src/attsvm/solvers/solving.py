@@ -16,11 +16,12 @@ from attsvm.core.threads import blas_on_one_thread
 from attsvm.core.types import AnyNorm, Shortfall, SolverMethod
 from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certified import LENIENT
+from attsvm.proofs.objective import PLAIN, Regularisation, Terms
 from attsvm.solution.solution import Solution
 from attsvm.solvers.answers import Answers
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
-from attsvm.solvers.common.regularisation import PLAIN, read_regularisation
+from attsvm.solvers.common.regularisation import read_regularisation
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.compiled.frobenius import solve_compiled, spared
 from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
@@ -28,7 +29,6 @@ from attsvm.solvers.frobenius.portfolio import solve_setting
 from attsvm.solvers.in_memory import solve_in_memory
 from attsvm.solvers.interior_point.general import solve_general
 from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
-from attsvm.solvers.regularised import solve_regularised
 from attsvm.solvers.schedule import (
     FEW_ENTRIES,
     GRAM_LIMIT,
@@ -42,7 +42,7 @@ from attsvm.solvers.schedule import (
 )
 from attsvm.solvers.working_sets.pool import pool_of
 from attsvm.solvers.working_sets.solution import ShardedSolution
-from attsvm.solvers.working_sets.solving import WorkingSets, solve_shards
+from attsvm.solvers.working_sets.solving import Outcome, WorkingSets, solve_shards
 
 METHODS: dict[Norm, dict[str, Method]] = {
     FROBENIUS: {"auto": solve_setting, **{key: partial(solve_setting, method=key) for key in FROBENIUS_METHODS}},
@@ -203,12 +203,8 @@ def solve(
     if regularisation is not None:
         if method not in (None, "auto", "streamed"):
             raise ValueError(f"method is {method!r}; None, 'auto' or 'streamed' was expected with C or prior.")
-        phase_one = None if C is not None else solve(problem, tol=PHASE_ONE_TOL, time_limit=time_limit, method=method)
-        streamed, inner = method == "streamed" or _large(problem), _choose(measure, None)
         with np.errstate(**LENIENT):
-            return solve_regularised(
-                problem, measure, regularisation, control, tol, inner, warm_start, phase_one, streamed=streamed
-            )
+            return _solve_regularised(problem, measure, regularisation, control, tol, method, warm_start)
     answers = Answers(problem, measure, tol, control)
     if not problem.has_rejected:
         control.method = "closed form"
@@ -226,20 +222,74 @@ def solve(
             return solution
     before = warm_start or early
     start = None if before is None else (before.certified.W, before.certified.dual)
-    if method == "streamed" or (method is None and _large(problem)):
-        inner = _choose(measure, None)
-        with np.errstate(**LENIENT):
-            certificate, W, dual = WorkingSets(problem, measure, PLAIN, control, inner, start).solve()
-    else:
-        inner, alone = _choose(measure, method), method not in (None, "auto")
-        with np.errstate(**LENIENT):
-            certificate, W, dual = solve_in_memory(problem, measure, PLAIN, control, inner, start, alone=alone)
+    streamed = method == "streamed" or (method is None and _large(problem))
+    with np.errstate(**LENIENT):
+        certificate, W, dual = _run(answers, None if streamed else method, start, streamed=streamed)
     if certificate is not None:
         solution = answers.infeasible(certificate, dual)
         if solution is not None:
             return solution
     late = answers.of(W, dual)
     return early if early is not None and early.gap < late.gap and late.status is not Status.INFEASIBLE else late
+
+
+def _run(
+    answers: Answers, method: str | None, start: tuple[np.ndarray, np.ndarray] | None, *, streamed: bool
+) -> Outcome:
+    """Solve where the tokens are, or on working sets of them."""
+    asked = (
+        answers.problem,
+        answers.norm,
+        answers.regularisation,
+        answers.control,
+        _choose(answers.norm, method),
+        start,
+    )
+    if streamed:
+        return WorkingSets(*asked).solve()
+    return solve_in_memory(*asked, alone=method not in (None, "auto"))
+
+
+def _solve_regularised(
+    problem: SelectionProblem,
+    norm: Norm,
+    regularisation: Regularisation,
+    control: Control,
+    tol: float,
+    method: str | None,
+    warm_start: Solution | None,
+) -> Solution:
+    """Solve with a soft margin or a prior; for a hard margin, ask first without the prior whether a W exists."""
+    phase_one = None
+    if regularisation.hard:
+        phase_one = solve(problem, tol=PHASE_ONE_TOL, time_limit=control.time_limit, method=method)
+    answers = Answers(problem, norm, tol, control, regularisation, phase_one)
+    if phase_one is not None and phase_one.certificate is not None:
+        control.iterations, control.method = phase_one.iterations, phase_one.method
+        return answers.contradicted(phase_one.certificate)
+    terms = regularisation.terms(problem, norm)
+    if not np.isfinite(terms.cost).all():
+        # The margins of the prior leave the range of floats, and so do all that is measured from there.
+        return answers.of(None, None)
+    # The prior itself, when it satisfies everything or nothing is worth a step away from it.
+    slope = terms.slope(terms.cost)
+    if terms.may_stay(problem.adjoint(slope)):
+        control.method = "closed form"
+        first = answers.of(None, slope)
+        if first.status is Status.OPTIMAL:
+            return first
+    control.method = ""
+    start = None if warm_start is None else (warm_start.certified.W, _adapted(warm_start, terms))
+    _, W, dual = _run(answers, None, start, streamed=method == "streamed" or _large(problem))
+    return answers.of(W, dual)
+
+
+def _adapted(before: Solution, terms: Terms) -> np.ndarray:
+    """Multipliers (n, T) of an earlier solution; those that were at their bound move to the new one."""
+    dual, earlier = before.certified.dual, before.regularisation
+    if earlier.hinge and earlier.C is not None and np.isfinite(terms.upper):
+        return np.where(dual >= earlier.C * (1.0 - 1e-12), terms.upper, dual)
+    return dual
 
 
 def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) -> Solution | None:

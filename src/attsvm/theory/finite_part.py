@@ -23,8 +23,9 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
 from attsvm.core.types import FactorNorm
 from attsvm.proofs.certified import LENIENT
+from attsvm.proofs.objective import Terms
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.setting import Setting, Terms
+from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.general import solve_from
 from attsvm.solvers.schedule import finish
 

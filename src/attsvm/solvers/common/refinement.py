@@ -26,7 +26,7 @@ from attsvm.core.norms import frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_gram
 from attsvm.proofs.certified import LENIENT, Certified
-from attsvm.solvers.common.setting import Terms
+from attsvm.proofs.objective import Terms
 
 # Multipliers below this part of the largest, measured in lengths, are taken to be zero.
 SUPPORT_CUT = 1e-12

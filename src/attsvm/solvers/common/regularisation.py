@@ -1,73 +1,16 @@
-"""What is asked for beside the norm: a price of losses, and a matrix to stay near."""
+"""What a caller asks for beside the norm, checked."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attsvm.core.interop import to_numpy
-from attsvm.core.norms import Norm
-from attsvm.core.problem import SelectionProblem
-from attsvm.proofs.certified import LENIENT
-from attsvm.solvers.common.setting import Terms
+from attsvm.proofs.objective import Regularisation
 
 LOSSES = ("hinge", "squared_hinge")
-
-
-@dataclass(frozen=True)
-class Regularisation:
-    """What is asked for beside the norm.
-
-    Attributes
-    ----------
-    C : float or None
-        Price of a unit of loss; None for the hard margin.
-    loss : str
-        One of :data:`LOSSES`.
-    prior : ndarray, shape (d, dz), or None
-        The W0 to stay near; None for zero.
-    """
-
-    C: float | None
-    loss: str
-    prior: np.ndarray | None
-
-    @property
-    def hard(self) -> bool:
-        """Whether no margin may fall short."""
-        return self.C is None
-
-    @property
-    def hinge(self) -> bool:
-        """Whether multipliers have an upper bound."""
-        return self.C is not None and self.loss == "hinge"
-
-    def origin(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the prior, or zero, of shape (d, dz)."""
-        return np.zeros(shape) if self.prior is None else self.prior
-
-    def terms(self, problem: SelectionProblem, norm: Norm) -> Terms:
-        """Write the objective in the original coordinates."""
-        cost = np.where(problem.rejected, 1.0, 0.0)
-        if self.prior is not None:
-            with np.errstate(**LENIENT):
-                cost = cost - problem.apply(self.prior)
-        return Terms(
-            norm=norm,
-            squared=norm.euclidean and not self.hard,
-            rejected=problem.rejected,
-            tied=problem.tied,
-            cost=cost,
-            upper=self.C if self.C is not None and self.hinge else np.inf,
-            shift=0.0 if self.C is None or self.hinge else 0.5 / self.C,
-        )
-
-
-# Nothing beside the norm: the plain hard margin.
-PLAIN = Regularisation(None, "hinge", None)
 
 
 def read_regularisation(shape: tuple[int, int, int, int], C: Any, loss: Any, prior: Any) -> Regularisation | None:

@@ -1,20 +1,4 @@
-r"""Soft margins and priors: the problem in reduced coordinates, and what a pair of iterates proves.
-
-With :math:`V = W - W_0` and :math:`c = 1 - A(W_0)` on rejected tokens, :math:`c = -A(W_0)` on tied ones, every problem
-of this family reads
-
-.. math:: \min_V \; f(V) + \sum_{it} \ell(c_{it} - A(V)_{it}), \qquad A(V) = c \text{ on ties},
-
-f the norm, or half the square of the Frobenius norm, and :math:`\ell` one of C max(0, u), C max(0, u)^2, or infinite
-for u > 0 (hard margin). Fenchel duality (Rockafellar, *Convex Analysis*, section 31) gives the bound, for
-:math:`\lambda \ge 0` on rejected tokens,
-
-.. math:: c^\top\lambda - f^*(A^\top\lambda) - \tfrac{\epsilon}{2}\sum\lambda_{it}^2, \qquad \lambda \le C_{max},
-
-where the hinge has :math:`C_{max} = C, \epsilon = 0`, its square :math:`C_{max} = \infty, \epsilon = 1/(2C)` (Cortes
-and Vapnik, Machine Learning 20, 1995), the hard margin neither. :math:`f^*(M)` is half the squared Frobenius norm,
-or zero on the unit ball of the dual norm. Multipliers are scaled to where the bound is largest before it is evaluated.
-"""
+"""Problems of every kind in reduced coordinates, where the methods work: terms of the objective, and the prior."""
 
 from __future__ import annotations
 
@@ -24,128 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from attsvm.core.norms import Norm, frobenius
-from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import LARGEST, SMALLEST, Reduced
+from attsvm.proofs.objective import NEARLY_SEPARATED, Terms
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.ties import Ties
-
-# Shortfalls below this are worth scaling away: a W with no loss at all may be better than one with rounding times C.
-NEARLY_SEPARATED = 1e-4
-
-
-@dataclass(frozen=True, eq=False)
-class Terms:
-    """The terms of the objective, in whichever coordinates the margins are.
-
-    Attributes
-    ----------
-    norm : Norm
-    squared : bool
-        Half the square of the norm (Frobenius, soft margin) instead of the norm.
-    rejected, tied : ndarray of bool, shape (n, T)
-    cost : ndarray, shape (n, T)
-        The margins V itself must reach: c of the module's derivation, zero where unconstrained.
-    upper : float
-        Largest multiplier; infinite but for the hinge.
-    shift : float
-        1/(2C) for the squared hinge, else zero.
-    """
-
-    norm: Norm
-    squared: bool
-    rejected: np.ndarray
-    tied: np.ndarray
-    cost: np.ndarray
-    upper: float
-    shift: float
-
-    @classmethod
-    def hard_margin(cls, norm: Norm, problem: SelectionProblem | Reduced) -> Terms:
-        """Write the smallest norm at margin one, without a prior."""
-        cost = np.where(problem.rejected, 1.0, 0.0)
-        return cls(norm, False, problem.rejected, problem.tied, cost, np.inf, 0.0)
-
-    @property
-    def hard(self) -> bool:
-        """Whether a margin below one is forbidden rather than penalised."""
-        return np.isinf(self.upper) and self.shift == 0.0
-
-    def size(self, V: np.ndarray) -> float:
-        """Evaluate f(V)."""
-        value = self.norm.value(V)
-        return 0.5 * value * value if self.squared else value
-
-    def loss(self, shortfall: np.ndarray) -> float:
-        """Sum the losses of c - A(V), (n, T), over rejected tokens; the hard margin's is taken to be zero."""
-        return self.charge(shortfall[self.rejected])
-
-    def charge(self, shortfall: np.ndarray) -> float:
-        """Sum the losses of some rejected tokens' shortfalls (k,)."""
-        deficit = np.maximum(shortfall, 0.0)
-        if self.shift > 0:
-            return float(deficit @ deficit) / (2.0 * self.shift)
-        return 0.0 if self.hard else self.upper * float(deficit.sum())
-
-    def slope(self, shortfall: np.ndarray) -> np.ndarray:
-        """Differentiate the loss at c - A(V), (n, T): the multipliers that go with V. Zero for the hard margin."""
-        if self.hard:
-            return np.zeros(shortfall.shape)
-        deficit = np.where(self.rejected, np.maximum(shortfall, 0.0), 0.0)
-        return deficit / self.shift if self.shift > 0 else np.where(deficit > 0, self.upper, 0.0)
-
-    def central(self, shortfall: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Slack s, multiplier lam, loss xi and its multiplier C - lam on the central path at c - A(V), each (n, T).
-
-        With u = c - A(V) the equations xi - s = u, s lam = mu and, for the hinge, xi (C - lam) = mu, for its square
-        xi = lam/(2C), leave one quadratic equation a token. The last two are 0 and 1 where the loss has no slack of its
-        own; u must be negative for the hard margin.
-        """
-        half, nothing = 0.5 * shortfall, np.zeros(shortfall.shape)
-        if np.isfinite(self.upper):
-            # mu/s + mu/(s + u) = C, and the two roots are the distances from e = mu/C.
-            e = mu / self.upper
-            up = np.hypot(e, half) + np.abs(half)
-            down = e * (e / up)
-            slack, loss = e + np.where(half > 0, down, up), e + np.where(half > 0, up, down)
-            return slack, mu / slack, loss, mu / loss
-        if self.shift > 0:
-            # shift lam - mu / lam = u
-            root = np.hypot(half, np.sqrt(mu * self.shift)) + np.abs(half)
-            dual = np.where(half > 0, root / self.shift, mu / root)
-            return mu / dual, dual, nothing, nothing + 1.0
-        return -shortfall, -mu / shortfall, nothing, nothing + 1.0
-
-    def may_stay(self, pull: np.ndarray) -> bool:
-        """Whether V = 0 may be optimal, given the pull (d, dz) of its multipliers: their dual norm is one at most."""
-        # <M, M> / |M| bounds the dual norm of M from below, at less cost than itself.
-        return self.squared or not float(np.vdot(pull, pull)) > 2.0 * self.norm.value(pull)
-
-    def clip(self, dual: np.ndarray) -> np.ndarray:
-        """Multipliers of the right sign and size, (n, T)."""
-        return np.where(self.rejected, np.clip(dual, 0.0, self.upper), np.where(self.tied, dual, 0.0))
-
-    def bound(
-        self, dual: np.ndarray, adjoint: np.ndarray, size: float | None = None, *, gain: float = 0.0, top: float = 0.0
-    ) -> tuple[float, float]:
-        """Scale admissible multipliers (n, T), with pull A^T dual, to the largest bound; returns (scale, bound).
-
-        ``size`` is the dual norm of the pull, or a bound on it, where the caller has one; ``gain`` and ``top`` are the
-        gain and the largest of multipliers that are not listed but part of the pull.
-        """
-        gain += float((self.cost * dual).sum())
-        if gain <= 0:
-            return 0.0, 0.0
-        size = self.norm.dual(adjoint) if size is None else size
-        values = dual[self.rejected]
-        top = float(values.max(initial=top))
-        # Squares of multipliers may leave the range of floats where their products with the shift do not.
-        curvature = float((self.shift * values) @ values) + (size * size if self.squared else 0.0)
-        limit = self.upper / top if top > 0 else np.inf
-        if not self.squared:
-            limit = min(limit, 1.0 / size if size > 0 else np.inf)
-        scale = min(limit, gain / curvature if curvature > 0 else np.inf)
-        value = scale * gain - 0.5 * scale * (scale * curvature)
-        return (scale, value) if np.isfinite(value) else (0.0, 0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.error_free import UNIT
 from attsvm.core.norms import frobenius
-from attsvm.core.rounding import FEW, PAIRWISE, gamma, growth, norm_above
-from attsvm.proofs.certified import TIE_TOLERANCE
+from attsvm.core.rounding import FEW, PAIRWISE, gamma, growth
+from attsvm.proofs.certified import TIE_TOLERANCE, Bulk, distance_above, lower_bound, objective_above
+from attsvm.proofs.objective import Terms
 from attsvm.proofs.ties import tie_move
-from attsvm.solvers.common.certified_pair import Bulk, dual_below, grown_above, size_of
-from attsvm.solvers.common.setting import NEARLY_SEPARATED, Terms
 from attsvm.solvers.working_sets.constraints import Anchor, Constraints, Settled
 from attsvm.solvers.working_sets.pricing import Answer
 from attsvm.solvers.working_sets.restriction import Restriction
@@ -99,28 +97,15 @@ class Primal:
             # A prior is as far as it is: there W is scaled up only.
             unit = answer.smallest if not prior.any() else min(answer.smallest, 1.0)
         W = W / unit
-        V = W - prior
-        norm = terms.norm
-        size = norm.value(V)
-        objective = size_of(terms, size) + _loss(terms, answer.shortfall, answer.square)
-        value = norm_above(norm, V, size, sharp=sharp) + UNIT * frobenius(V) * growth(norm, W.shape)
-        value += allowance.move / unit * growth(norm, W.shape) * (1 + FEW)
-        length = norm_above(norm, W, norm.value(W), sharp=sharp)
-        short = max(1.0 - answer.floor / unit * (1 - math.copysign(4 * FEW, answer.floor)), 0.0) if not nothing else 0.0
-        high = math.inf
-        if short < (1.0 if terms.hard else NEARLY_SEPARATED):
-            high = grown_above(terms, value, length, short)
-        if not terms.hard:
-            loss = _loss(terms, answer.shortfall_above, answer.square_above) * (1 + gamma(SUMMED))
-            high = min(high, (size_of(terms, value) + loss) * (1 + FEW))
-        return cls(W, size, min(objective, high), high, allowance.residual / unit)
-
-
-def _loss(terms: Terms, shortfall: float, square: float) -> float:
-    """Price the sums of shortfalls and of their squares."""
-    if terms.shift > 0:
-        return square / (2.0 * terms.shift)
-    return 0.0 if terms.hard else terms.upper * shortfall
+        size = terms.norm.value(W - prior)
+        objective = terms.of_length(size) + terms.priced(answer.shortfall, answer.square)
+        longer = allowance.move / unit * growth(terms.norm, W.shape) * (1 + FEW)
+        distance, length = distance_above(terms.norm, W, size, prior, sharp=sharp)
+        floor = math.inf if nothing else answer.floor / unit * (1 - math.copysign(4 * FEW, answer.floor)) - 1.0
+        loss = terms.priced(answer.shortfall_above, answer.square_above) * (1 + gamma(SUMMED))
+        residual = allowance.residual / unit
+        high, residual = objective_above(terms, distance + longer, length + longer, loss, floor, residual)
+        return cls(W, size, min(objective, high), high, residual)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,9 +172,11 @@ class Dual:
         length = terms.norm.dual(adjoint)
         scale, plain = terms.bound(dual, adjoint, length, gain=gain, top=top)
         if settled is not None and settled.count:
-            bulk = Bulk(scale * gain, scale * top * settled.error)
-        dual = terms.clip(dual * scale)
-        low = dual_below(problem, terms, prior, dual, adjoint * scale, length * scale, residual, sharp=sharp, bulk=bulk)
+            bulk = Bulk(scale * top * settled.count, scale * top * settled.error)
+        dual, pull = terms.clip(dual * scale), adjoint * scale
+        low = lower_bound(
+            problem, terms.norm, dual, pull, length * scale, residual, terms, prior, sharp=sharp, bulk=bulk
+        )
         if empty and not terms.hard:
             loss = terms.charge(np.ones(1)) * empty
             plain, low = plain + loss, low + loss * (1 - 1e-15)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.norms import Norm
-from attsvm.solvers.common.regularisation import Regularisation
+from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.working_sets.bounds import Allowance, Dual, Primal
 from attsvm.solvers.working_sets.constraints import Anchor, Constraints
 from attsvm.solvers.working_sets.pool import Pool

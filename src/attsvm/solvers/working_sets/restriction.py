@@ -16,8 +16,8 @@ from attsvm.core.norms import Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import independent_ties, reduce
 from attsvm.core.rounding import gamma, row_lengths
-from attsvm.solvers.common.regularisation import Regularisation
-from attsvm.solvers.common.setting import Setting, Terms
+from attsvm.proofs.objective import Regularisation, Terms
+from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.working_sets.constraints import Constraints, Settled
 
 # Singular values of a sum below this part of the largest are rounding.

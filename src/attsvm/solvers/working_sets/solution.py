@@ -15,9 +15,9 @@ from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT, proven_gap
 from attsvm.proofs.claim import AGREEMENT
+from attsvm.proofs.objective import Regularisation
 from attsvm.proofs.proof import Proof, unproven
 from attsvm.proofs.recheck import METHOD
-from attsvm.solvers.common.regularisation import Regularisation
 from attsvm.solvers.working_sets.bounds import Primal
 from attsvm.solvers.working_sets.collection import Collection
 from attsvm.solvers.working_sets.constraints import Anchor

@@ -13,8 +13,8 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
 from attsvm.data.shards import ShardArrays, ShardedProblem
 from attsvm.proofs.certified import LENIENT, proven_gap
+from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.regularisation import Regularisation
 from attsvm.solvers.schedule import Method
 from attsvm.solvers.working_sets.pool import Here, Pool
 from attsvm.solvers.working_sets.pricing import unlisted

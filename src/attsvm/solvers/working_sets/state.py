@@ -13,7 +13,7 @@ import numpy as np
 
 from attsvm.core.files import replacing_file
 from attsvm.core.norms import Norm
-from attsvm.solvers.common.regularisation import Regularisation
+from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.working_sets.collection import Collection
 from attsvm.solvers.working_sets.constraints import Anchor, Constraints, Settled
 

@@ -1,0 +1,222 @@
+r"""What is minimised: a norm at margin one, with a price of losses or a prior if they are asked for.
+
+With :math:`V = W - W_0` and :math:`c = 1 - A(W_0)` on rejected tokens, :math:`c = -A(W_0)` on tied ones, every problem
+of this family reads
+
+.. math:: \min_V \; f(V) + \sum_{it} \ell(c_{it} - A(V)_{it}), \qquad A(V) = c \text{ on ties},
+
+f the norm, or half the square of the Frobenius norm, and :math:`\ell` one of C max(0, u), C max(0, u)^2, or infinite
+for u > 0 (hard margin). Fenchel duality (Rockafellar, *Convex Analysis*, section 31) gives the bound, for
+:math:`\lambda \ge 0` on rejected tokens,
+
+.. math:: c^\top\lambda - f^*(A^\top\lambda) - \tfrac{\epsilon}{2}\sum\lambda_{it}^2, \qquad \lambda \le C_{max},
+
+where the hinge has :math:`C_{max} = C, \epsilon = 0`, its square :math:`C_{max} = \infty, \epsilon = 1/(2C)` (Cortes
+and Vapnik, Machine Learning 20, 1995), the hard margin neither. :math:`f^*(M)` is half the squared Frobenius norm,
+or zero on the unit ball of the dual norm. Multipliers are scaled to where the bound is largest before it is evaluated.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import numpy as np
+
+from attsvm.core.norms import Norm
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.reduction import Reduced
+from attsvm.core.rounding import LENIENT
+
+# Shortfalls below this are worth scaling away: a W with no loss at all may be better than one with rounding times C.
+NEARLY_SEPARATED = 1e-4
+
+Number = TypeVar("Number", float, Fraction)
+
+
+def admissible(dual: np.ndarray, rejected: np.ndarray, tied: np.ndarray, upper: float = math.inf) -> np.ndarray:
+    """Move multipliers (n, T) of rejected tokens between 0 and ``upper``, and leave out those of no constraint."""
+    return np.where(rejected, np.minimum(np.maximum(dual, 0.0), upper), np.where(tied, dual, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """The terms of the objective, in whichever coordinates the margins are.
+
+    Attributes
+    ----------
+    norm : Norm
+    squared : bool
+        Half the square of the norm (Frobenius, soft margin) instead of the norm.
+    rejected, tied : ndarray of bool, shape (n, T)
+    cost : ndarray, shape (n, T)
+        The margins V itself must reach: c of the module's derivation, zero where unconstrained.
+    upper : float
+        Largest multiplier; infinite but for the hinge.
+    shift : float
+        1/(2C) for the squared hinge, else zero.
+    """
+
+    norm: Norm
+    squared: bool
+    rejected: np.ndarray
+    tied: np.ndarray
+    cost: np.ndarray
+    upper: float
+    shift: float
+
+    @classmethod
+    def hard_margin(cls, norm: Norm, problem: SelectionProblem | Reduced) -> Terms:
+        """Write the smallest norm at margin one, without a prior."""
+        cost = np.where(problem.rejected, 1.0, 0.0)
+        return cls(norm, False, problem.rejected, problem.tied, cost, np.inf, 0.0)
+
+    @property
+    def hard(self) -> bool:
+        """Whether a margin below one is forbidden rather than penalised."""
+        return np.isinf(self.upper) and self.shift == 0.0
+
+    def size(self, V: np.ndarray) -> float:
+        """Evaluate f(V)."""
+        return self.of_length(self.norm.value(V))
+
+    def of_length(self, length: Number) -> Number:
+        """Evaluate f at a V of such a norm, a float or a fraction."""
+        return length * length / 2 if self.squared else length
+
+    def loss(self, shortfall: np.ndarray) -> float:
+        """Sum the losses of c - A(V), (n, T), over rejected tokens; the hard margin's is taken to be zero."""
+        return self.charge(shortfall[self.rejected])
+
+    def charge(self, shortfall: np.ndarray) -> float:
+        """Sum the losses of some rejected tokens' shortfalls (k,)."""
+        deficit = np.maximum(shortfall, 0.0)
+        return self.priced(float(deficit.sum()), float(deficit @ deficit) if self.shift > 0 else 0.0)
+
+    def priced(self, total: Number, square: Number) -> Number:
+        """Price shortfalls by their sum and that of their squares, floats or fractions."""
+        unit: Any = Fraction if isinstance(total, Fraction) else float
+        if self.shift > 0:
+            return square / (2 * unit(self.shift))
+        return 0 * total if self.hard else unit(self.upper) * total
+
+    def slope(self, shortfall: np.ndarray) -> np.ndarray:
+        """Differentiate the loss at c - A(V), (n, T): the multipliers that go with V. Zero for the hard margin."""
+        if self.hard:
+            return np.zeros(shortfall.shape)
+        deficit = np.where(self.rejected, np.maximum(shortfall, 0.0), 0.0)
+        return deficit / self.shift if self.shift > 0 else np.where(deficit > 0, self.upper, 0.0)
+
+    def central(self, shortfall: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Slack s, multiplier lam, loss xi and its multiplier C - lam on the central path at c - A(V), each (n, T).
+
+        With u = c - A(V) the equations xi - s = u, s lam = mu and, for the hinge, xi (C - lam) = mu, for its square
+        xi = lam/(2C), leave one quadratic equation a token. The last two are 0 and 1 where the loss has no slack of its
+        own; u must be negative for the hard margin.
+        """
+        half, nothing = 0.5 * shortfall, np.zeros(shortfall.shape)
+        if np.isfinite(self.upper):
+            # mu/s + mu/(s + u) = C, and the two roots are the distances from e = mu/C.
+            e = mu / self.upper
+            up = np.hypot(e, half) + np.abs(half)
+            down = e * (e / up)
+            slack, loss = e + np.where(half > 0, down, up), e + np.where(half > 0, up, down)
+            return slack, mu / slack, loss, mu / loss
+        if self.shift > 0:
+            # shift lam - mu / lam = u
+            root = np.hypot(half, np.sqrt(mu * self.shift)) + np.abs(half)
+            dual = np.where(half > 0, root / self.shift, mu / root)
+            return mu / dual, dual, nothing, nothing + 1.0
+        return -shortfall, -mu / shortfall, nothing, nothing + 1.0
+
+    def may_stay(self, pull: np.ndarray) -> bool:
+        """Whether V = 0 may be optimal, given the pull (d, dz) of its multipliers: their dual norm is one at most."""
+        # <M, M> / |M| bounds the dual norm of M from below, at less cost than itself.
+        return self.squared or not float(np.vdot(pull, pull)) > 2.0 * self.norm.value(pull)
+
+    def clip(self, dual: np.ndarray) -> np.ndarray:
+        """Multipliers of the right sign and size, (n, T)."""
+        return admissible(dual, self.rejected, self.tied, self.upper)
+
+    def bound(
+        self, dual: np.ndarray, adjoint: np.ndarray, size: float | None = None, *, gain: float = 0.0, top: float = 0.0
+    ) -> tuple[float, float]:
+        """Scale admissible multipliers (n, T), with pull A^T dual, to the largest bound; returns (scale, bound).
+
+        ``size`` is the dual norm of the pull, or a bound on it, where the caller has one; ``gain`` and ``top`` are the
+        gain and the largest of multipliers that are not listed but part of the pull.
+        """
+        gain += float((self.cost * dual).sum())
+        if gain <= 0:
+            return 0.0, 0.0
+        size = self.norm.dual(adjoint) if size is None else size
+        values = dual[self.rejected]
+        top = float(values.max(initial=top))
+        # Squares of multipliers may leave the range of floats where their products with the shift do not.
+        curvature = float((self.shift * values) @ values) + (size * size if self.squared else 0.0)
+        limit = self.upper / top if top > 0 else np.inf
+        if not self.squared:
+            limit = min(limit, 1.0 / size if size > 0 else np.inf)
+        scale = min(limit, gain / curvature if curvature > 0 else np.inf)
+        value = scale * gain - 0.5 * scale * (scale * curvature)
+        return (scale, value) if np.isfinite(value) else (0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Regularisation:
+    """What is asked for beside the norm.
+
+    Attributes
+    ----------
+    C : float or None
+        Price of a unit of loss; None for the hard margin.
+    loss : str
+        "hinge" or "squared_hinge".
+    prior : ndarray, shape (d, dz), or None
+        The W0 to stay near; None for zero.
+    """
+
+    C: float | None
+    loss: str
+    prior: np.ndarray | None
+
+    @property
+    def hard(self) -> bool:
+        """Whether no margin may fall short."""
+        return self.C is None
+
+    @property
+    def plain(self) -> bool:
+        """Whether the norm alone is minimised."""
+        return self.C is None and self.prior is None
+
+    @property
+    def hinge(self) -> bool:
+        """Whether multipliers have an upper bound."""
+        return self.C is not None and self.loss == "hinge"
+
+    def origin(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the prior, or zero, of shape (d, dz)."""
+        return np.zeros(shape) if self.prior is None else self.prior
+
+    def terms(self, problem: SelectionProblem, norm: Norm) -> Terms:
+        """Write the objective in the original coordinates."""
+        cost = np.where(problem.rejected, 1.0, 0.0)
+        if self.prior is not None:
+            with np.errstate(**LENIENT):
+                cost = cost - problem.apply(self.prior)
+        return Terms(
+            norm=norm,
+            squared=norm.euclidean and not self.hard,
+            rejected=problem.rejected,
+            tied=problem.tied,
+            cost=cost,
+            upper=self.C if self.C is not None and self.hinge else np.inf,
+            shift=0.0 if self.C is None or self.hinge else 0.5 / self.C,
+        )
+
+
+# Nothing beside the norm: the plain hard margin.
+PLAIN = Regularisation(None, "hinge", None)
