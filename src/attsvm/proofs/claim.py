@@ -131,12 +131,6 @@ class Claim(Listed):
                 return f"the gap is {gap:.3g} where an optimum promises {self.tol:.3g}."
         return wrong
 
-    def statement(self, low: Bound, high: Bound) -> str:
-        """Word the interval that was proven."""
-        if self.regularisation.plain:
-            return interval_statement(self.norm.name, low, high)
-        return f"The smallest objective lies in [{float(low):.17g}, {float(high):.17g}]."
-
     def _margins_fault(self) -> str | None:
         problem, certified = self.problem, self.certified
         W, margins = certified.W, certified.margins
@@ -174,3 +168,10 @@ class Claim(Listed):
         if any(abs(length - scale) <= reach + self.certified.rounding * scale for scale in scales):
             return None
         return f"A^T dual has dual norm {length:.17g}; {scales[-1]:.17g} was expected."
+
+
+def interval_words(claim: Claim, low: Bound, high: Bound) -> str:
+    """Word the interval that was proven of what a claim minimises."""
+    if claim.regularisation.plain:
+        return interval_statement(claim.norm.name, low, high)
+    return f"The smallest objective lies in [{float(low):.17g}, {float(high):.17g}]."

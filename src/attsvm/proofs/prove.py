@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from attsvm.proofs.claim import MIXED, Claim
+from attsvm.proofs.claim import MIXED, Claim, interval_words
 from attsvm.proofs.infeasible import prove_infeasible
 from attsvm.proofs.optimum import lower_bound, upper_bound
 from attsvm.proofs.proof import Proof, unproven
@@ -68,4 +68,4 @@ def _prove(claim: Claim) -> Proof:
     fault = claim.fault(low, high)
     if fault is not None:
         return unproven(fault, METHOD, low=low, high=high)
-    return Proof(True, low, high, claim.statement(low, high), METHOD)
+    return Proof(True, low, high, interval_words(claim, low, high), METHOD)

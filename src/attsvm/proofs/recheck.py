@@ -14,7 +14,7 @@ import numpy as np
 
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import LENIENT, lower_bound, upper_bound
-from attsvm.proofs.claim import MIXED, Claim
+from attsvm.proofs.claim import MIXED, Claim, interval_words
 from attsvm.proofs.objective import admissible
 from attsvm.proofs.proof import Proof, unproven
 
@@ -75,7 +75,7 @@ def recheck(claim: Claim) -> Proof:
     fault = claim.fault(low, high)
     if fault is not None:
         return unproven(fault, METHOD, low=low, high=high)
-    statement = claim.statement(low, high)
+    statement = interval_words(claim, low, high)
     if residual > 0:
         statement += f" Scores of tied tokens may differ by {residual:.3g} of the margin in it."
     return Proof(True, low, high, statement, METHOD)
