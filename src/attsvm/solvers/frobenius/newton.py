@@ -13,12 +13,13 @@ set solvable; repeated steps remove its effect.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
+from contextlib import suppress
 
 import numpy as np
 from scipy.linalg import LinAlgError
 
-from attsvm.core.cholesky import PROXIMAL, factor
+from attsvm.core.cholesky import PROXIMAL, factor, refined
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import longest
@@ -30,8 +31,8 @@ SMALLEST_GROWTH = 64
 REFINABLE = 2000  # multipliers between their bounds up to which V is refined
 # A slope below this part of the margins asked for is rounding.
 LEVEL = 1e-13
-# From this size on a factor in single precision saves more than the gradient steps it needs cost.
-LARGE, SINGLE, GRADIENT_STEPS, SOLVED = 200, (1e-9,), 12, 1e-13
+# From this size on a factor in single precision saves more than the refinement it needs costs.
+LARGE, SINGLE, SOLVED = 200, (1e-9,), 1e-13
 # Operations a system, over the cube of its size: two factorisations, since single precision is tried first.
 FACTOR = 2 / 3
 # Parts of a step that are tried when the whole of it does not ascend, or was cut off at a bound.
@@ -136,7 +137,7 @@ def ascend(
         if not moving.any():
             break
         target = value.copy()
-        target[moving] = proximal_solve(gram[np.ix_(moving, moving)], value[moving], current[moving])
+        target[moving] += proximal_solve(gram[np.ix_(moving, moving)], current[moving])
         yield FACTOR * int(moving.sum()) ** 3 / BLOCKED
         best, image = _longest_ascent(gram, current, value, target, free, upper)
         if best is None:
@@ -174,44 +175,22 @@ def _longest_ascent(
     return best, best_image
 
 
-def proximal_solve(gram: np.ndarray, start: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """Solve K lam = c from ``start`` with residual ``slope`` by proximal steps, which a singular K needs."""
+def proximal_solve(gram: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """Solve K e = slope, K perhaps singular, by a factor in single precision where refinement of that is enough."""
+    enough = SOLVED * float(np.abs(slope).max())
     if len(gram) >= LARGE:
-        solution = _by_single_precision(gram, start, slope)
-        if solution is not None:
-            return solution
-    solve = factor(gram, PROXIMAL)
-    solution = start + solve(slope)
-    for _ in range(2):
-        slope = slope - gram @ (solution - start)
-        start = solution
-        solution = start + solve(slope)
-    return solution
+        with suppress(LinAlgError):
+            step = _refined(gram, slope, np.float32, SINGLE, enough)
+            # What rounding of K e alone leaves, a factor in double precision would leave too.
+            rounding = np.finfo(float).eps * float(gram.diagonal().max() * np.abs(step).sum())
+            if float(np.abs(slope - gram @ step).max()) <= max(enough, rounding):
+                return step
+    return _refined(gram, slope, np.float64, PROXIMAL, enough)
 
 
-def _by_single_precision(gram: np.ndarray, start: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
-    """Conjugate gradients with a single-precision Cholesky factor as preconditioner, half the work of a double one.
-
-    None when K is too near singular for that: the factor fails, or a few steps do not reach rounding.
-    """
-    try:
-        solve = factor(gram.astype(np.float32), SINGLE)
-    except LinAlgError:
-        return None
-    solution, residual = start.copy(), slope.copy()
-    goal = SOLVED * float(np.linalg.norm(slope))
-    direction, before = np.zeros_like(slope), 1.0
-    for _ in range(GRADIENT_STEPS):
-        step = solve(residual.astype(np.float32)).astype(np.float64)
-        decrease = float(residual @ step)
-        direction = step + (decrease / before) * direction
-        image = gram @ direction
-        curvature = float(direction @ image)
-        if not (decrease > 0 and curvature > 0):
-            return None
-        solution += (decrease / curvature) * direction
-        residual -= (decrease / curvature) * image
-        before = decrease
-        if float(np.linalg.norm(residual)) <= goal:
-            return solution
-    return None
+def _refined(gram: np.ndarray, slope: np.ndarray, kind: type, ridges: Iterable[float], enough: float) -> np.ndarray:
+    solve = factor(gram.astype(kind, copy=False), ridges)
+    step = refined(
+        lambda rest: (solve(rest.astype(kind)).astype(float),), lambda step: (slope - gram @ step,), (slope,), enough
+    )
+    return step[0]
