@@ -12,12 +12,12 @@ import pytest
 from scipy.linalg import LinAlgError, cho_factor
 
 from attsvm import SelectionProblem, Status, solve
-from attsvm.solvers.common import cholesky
+from attsvm.core import cholesky
 
 # Each of these runs for ten seconds and more on a core of 2 to 3 GHz.
 PHASES = {
     "Cholesky factor": """
-from attsvm.solvers.common.cholesky import factor
+from attsvm.core.cholesky import factor
 matrix = np.full((7000, 7000), 0.5)
 matrix[np.diag_indices(7000)] = 1.0
 ready()

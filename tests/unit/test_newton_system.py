@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attsvm.solvers.common import cholesky
+from attsvm.core import cholesky
 from attsvm.solvers.frobenius import newton
 
 
@@ -23,7 +23,7 @@ def test_solution_is_as_accurate_as_a_double_factor_would_make_it(smallest: floa
     matrix = gram(size, smallest)
     exact = np.random.default_rng(1).normal(size=size)
     right = matrix @ exact
-    found = newton.regularised_solve(matrix, np.zeros(size), right, newton.RIDGE)
+    found = newton.proximal_solve(matrix, right)
     # Backward stability: a residual of size * eps * |K| |x|; 1e-13 of the right-hand side is what is asked for instead.
     bound = size * np.finfo(float).eps * np.linalg.norm(exact) + newton.SOLVED * np.linalg.norm(right)
     assert np.linalg.norm(matrix @ found - right) <= bound
@@ -33,7 +33,7 @@ def test_a_well_conditioned_system_needs_no_double_factor(monkeypatch: pytest.Mo
     dtypes, original = [], cholesky.cho_factor
     monkeypatch.setattr(cholesky, "cho_factor", lambda a, **_: dtypes.append(a.dtype) or original(a, **_))
     size = newton.LARGE
-    newton.regularised_solve(gram(size, 1e-2), np.zeros(size), np.ones(size), newton.RIDGE)
+    newton.proximal_solve(gram(size, 1e-2), np.ones(size))
     assert dtypes == [np.float32]
 
 
@@ -43,6 +43,6 @@ def test_a_singular_system_falls_back_and_still_solves_what_is_consistent() -> N
     half = random.normal(size=(size, size // 2))
     matrix = half @ half.T
     right = matrix @ random.normal(size=size)
-    found = newton.regularised_solve(matrix, np.zeros(size), right, newton.RIDGE * matrix.diagonal().max())
+    found = newton.proximal_solve(matrix, right)
     # The ridge shifts by its own size at most, three proximal steps divide that by 1e13 / condition each.
     assert np.linalg.norm(matrix @ found - right) <= 1e-9 * np.linalg.norm(right)

@@ -232,6 +232,16 @@ def constraint_gram(delta: np.ndarray, queries: np.ndarray) -> np.ndarray:
     return gram
 
 
+def constraint_margins(delta: np.ndarray, queries: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """Inner products of delta_j z_j^T of token differences (J, p) and queries (J, r) with W (p, r): (J,)."""
+    return np.vecdot(delta, queries @ W.T)
+
+
+def constraint_sum(delta: np.ndarray, queries: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Sum of delta_j z_j^T of token differences (J, p) and queries (J, r) times values (J,): (p, r)."""
+    return (delta * values[:, None]).T @ queries
+
+
 def _power_of_two(array: np.ndarray) -> float:
     top = max(float(array.max()), -float(array.min()))
     return float(2.0 ** np.round(np.log2(top))) if top > 0 else 1.0

@@ -5,8 +5,8 @@ that its dual asks of the data are the products :math:`\langle\delta_k,\delta_l\
 lifted tokens :math:`\phi = \rho\otimes x` these are products of products (:mod:`attsvm.pretrained.rope`), so neither
 :math:`\phi` nor W is formed and the width of a model does not matter.
 
-Few constraints support W. The dual is solved on a working set by block pivoting
-(:mod:`attsvm.solvers.frobenius.pivoting`) or, where that does not end, by one exchange at a time
+Few constraints support W. The dual is solved on a working set by projected Newton from a few coordinate passes
+(:mod:`attsvm.solvers.frobenius.newton`) or, where that does not end, by one exchange at a time
 (:mod:`attsvm.solvers.frobenius.active_set`); then the margins of all constraints are computed from the supports, the
 worst violators join, and the round repeats until the gap, computed over *all* constraints, is closed. With ``C`` the
 squared hinge replaces the hard margin: its dual differs by 1/(2C) on the diagonal.
@@ -19,12 +19,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.kernels import call
 from attsvm.core.status import Status
 from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, counted, histogram
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.inner_products import Factored, Kernel, scores_under, token_weights
+from attsvm.solvers.compiled.frobenius import PASSES, guess_by_gram
 from attsvm.solvers.frobenius.active_set import SOLVED, by_gram, least_multipliers
-from attsvm.solvers.frobenius.pivoting import block_pivoting
+from attsvm.solvers.frobenius.newton import ascend
+from attsvm.solvers.schedule import finish
 
 # Constraints of each query in the first working set, and how many join in a round at least; where the multipliers are
 # more, as many as they.
@@ -265,10 +268,13 @@ def _solve_working_set(gram: np.ndarray, guess: np.ndarray, C: float | None) -> 
     scaled = gram / size
     if C is not None:
         scaled[np.diag_indices(len(scaled))] += 1.0 / (2.0 * C * size)
-    pivoted = block_pivoting(scaled, np.ones(len(scaled)), SLOPE)
-    if pivoted is not None and pivoted.sum() < LONG:
-        return pivoted / size
-    constraints, start = by_gram(scaled, np.zeros(len(scaled), dtype=bool)), guess * size
+    no_ties = np.zeros(len(scaled), dtype=bool)
+    start = call(guess_by_gram, 2.0 * PASSES * scaled.size, scaled, no_ties, PASSES)
+    values = finish(ascend(scaled, 1.0 - scaled @ start, start, no_ties, np.inf, SLOPE))
+    slope = 1.0 - scaled @ values
+    if np.abs(np.where(values > 0, slope, np.maximum(slope, 0.0))).max() <= SLOPE and values.sum() < LONG:
+        return values / size
+    constraints, start = by_gram(scaled, no_ties), guess * size
     for _ in range(ATTEMPTS):
         state, values = least_multipliers(constraints, start, len(scaled), np.empty((0, 0)))
         if state != SOLVED:

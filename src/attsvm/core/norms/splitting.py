@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError
 from scipy.optimize import minimize_scalar
 
+from attsvm.core.cholesky import factor
 from attsvm.core.norms.norm import Norm
 
 # The weight of the barrier in parts of the norm: where the path begins and ends.
@@ -22,7 +23,6 @@ FALLS, NEAR = (0.1, 0.3, 0.6, 0.85), 3.0
 NEWTON_STEPS = 40
 SETTLED = 1e-7
 SHORTEST = 1e-6
-RIDGE = 1e-15
 # By how much the scale of a split may be off.
 OFF = 1e-3
 # Below this part of the norm mu ends the path when the dual norm has not fallen by such a part in so many values of it.
@@ -121,16 +121,11 @@ def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[bool, float, list[np.ndar
 
 def _solver(hessian: np.ndarray, m: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Factor the Hessian; the result solves for directions orthogonal to m."""
-    matrix = hessian + float(np.trace(hessian)) / len(m) * np.outer(m, m)
-    diagonal = np.diag_indices(len(m))
-    scale = 1.0 / np.sqrt(matrix[diagonal])
-    matrix = matrix * scale * scale[:, None]
-    matrix[diagonal] += RIDGE * len(m)
-    factor = cho_factor(matrix, lower=True, check_finite=False)
-    along = scale * cho_solve(factor, scale * m, check_finite=False)
+    inverse = factor(hessian + float(np.trace(hessian)) / len(m) * np.outer(m, m))
+    along = inverse(m)
 
     def solve(rhs: np.ndarray) -> np.ndarray:
-        x = scale * cho_solve(factor, scale * rhs, check_finite=False)
+        x = inverse(rhs)
         return x - along * (float(m @ x) / float(m @ along))
 
     return solve

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import LinAlgError, get_lapack_funcs
 
-from attsvm.solvers.common.cholesky import refined
+from attsvm.core.cholesky import refined
 
 SCALINGS = 8
 EPS = float(np.finfo(float).eps)

@@ -21,9 +21,9 @@ from itertools import pairwise
 import numpy as np
 from scipy.linalg import LinAlgError
 
+from attsvm.core import cholesky as equilibrated
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
-from attsvm.solvers.common import cholesky as equilibrated
 from attsvm.solvers.common.ties import Ties
 from attsvm.solvers.schedule import FEWER_ROWS, ROW_ENTRIES
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from attsvm.core.cholesky import PROXIMAL, factor
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.proofs.certificate import existence_ratio
-from attsvm.solvers.common.cholesky import ridged
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.relative_change import relative_change
 from attsvm.solvers.schedule import BLOCKED
@@ -84,11 +84,7 @@ def _relative_change(reduced: Reduced, dual: np.ndarray, weight: np.ndarray) -> 
     if len(rows) < size:
         gram = reduced.gram(rows, columns) * weight[rows, columns] * weight[rows, columns][:, None]
         image = weight * reduced.apply(reduced.adjoint(dual))
-        change[rows, columns] = _solution(gram, -image[rows, columns])
+        change[rows, columns] = factor(gram, PROXIMAL)(-image[rows, columns])
         return change
-    multiplier = _solution(NormalMatrix(reduced).form(weight**2), -reduced.adjoint(dual).ravel())
+    multiplier = factor(NormalMatrix(reduced).form(weight**2), PROXIMAL)(-reduced.adjoint(dual).ravel())
     return weight * reduced.apply(multiplier.reshape(reduced.shape))
-
-
-def _solution(normal: np.ndarray, rhs: np.ndarray) -> np.ndarray:
-    return ridged(normal, 1e-14 * float(np.trace(normal)) / len(normal))(rhs)

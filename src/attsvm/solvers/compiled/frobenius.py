@@ -8,8 +8,6 @@ solver. Kernels are written with loops, since array expressions take seconds to 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from attsvm.core.gap import relative_gap
@@ -18,6 +16,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.frobenius.active_set import OPEN, SOLVED, VANISHED, Constraints, by_gram, least_multipliers
 from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, Dual, sweeps
 from attsvm.solvers.interior_point.euclidean import work_at
+from attsvm.solvers.nuclear.steps import apply_adjoint, margins_of
 from attsvm.solvers.schedule import (
     FEW_HELD,
     FEW_ROWS,
@@ -36,7 +35,7 @@ SMALLEST_SQUARE = 1e-100
 gap_of = kernel(inner=True, fastmath=FAST)(relative_gap)
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(fastmath=FAST)
 def guess_by_gram(gram, tied, passes):
     """Coordinate descent on the dual, gradients kept up to date through the Gram matrix."""
     m = len(gram)
@@ -59,7 +58,7 @@ def guess_by_gram(gram, tied, passes):
 @kernel(inner=True, fastmath=FAST)
 def _guess(constraints, most):
     """Coordinate descent by passes over the constraints, few where these leave more than ``most`` multipliers."""
-    delta, queries, _, first, rejected, tied, _ = constraints
+    delta, queries, tied = constraints.delta, constraints.queries, constraints.tied
     m, n = len(delta), len(queries)
     squares, cost, alive = np.zeros(m), np.empty(m), np.zeros(m, dtype=np.bool_)
     for k in range(m):
@@ -71,7 +70,7 @@ def _guess(constraints, most):
         for i in range(n):
             orders[k, i] = i
     dual, W = np.zeros(m), np.zeros((delta.shape[1], queries.shape[1]))
-    problem = Dual(delta, squares, queries, first, rejected, tied, cost, np.inf, 0.0)
+    problem = Dual(constraints, squares, cost, np.inf, 0.0)
     supports = m
     for passes in (FEW_PASSES, PASSES - FEW_PASSES):
         if passes == FEW_PASSES or supports <= most:
@@ -83,7 +82,7 @@ def _guess(constraints, most):
 
 
 @kernel(inner=True, fastmath=FAST)
-def _gram(delta, queries, row):
+def _gram(delta, queries, of):
     """Inner products of the constraints; written out because a threaded BLAS inside threads stalls."""
     m, d = delta.shape
     n, dz = queries.shape
@@ -100,7 +99,7 @@ def _gram(delta, queries, row):
             value = 0.0
             for a in range(d):
                 value += delta[k, a] * delta[j, a]
-            gram[k, j] = gram[j, k] = value * outer[row[k], row[j]]
+            gram[k, j] = gram[j, k] = value * outer[of[k], of[j]]
     return gram
 
 
@@ -115,7 +114,7 @@ def constraints_of(tokens, queries, selected, mask):
                 m += 1
     m -= n
     delta = np.empty((m, d))
-    row, column, first = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.int64), np.empty(n + 1, dtype=np.int64)
+    of, column, first = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.int64), np.empty(n + 1, dtype=np.int64)
     rejected, tied = np.empty(m, dtype=np.bool_), np.empty(m, dtype=np.bool_)
     k = 0
     for i in range(n):
@@ -124,12 +123,12 @@ def constraints_of(tokens, queries, selected, mask):
             reference += 1
         for t in range(T):
             if mask[i, t] and t != reference:
-                row[k], column[k], tied[k], rejected[k] = i, t, selected[i, t], not selected[i, t]
+                of[k], column[k], tied[k], rejected[k] = i, t, selected[i, t], not selected[i, t]
                 for a in range(d):
                     delta[k, a] = tokens[i, reference, a] - tokens[i, t, a]
                 k += 1
     first[n] = m
-    return Constraints(delta, queries, row, first, rejected, tied, np.empty((0, 0))), column
+    return Constraints(delta, queries, of, first, rejected, tied, np.empty((0, 0))), column
 
 
 @kernel(inner=True, fastmath=FAST)
@@ -159,69 +158,31 @@ def scale(constraints):
 
 
 @kernel(inner=True, fastmath=FAST)
-def adjoint_of(constraints, values, M):
-    """Write A^T values, for multipliers (m,), to M (d, dz)."""
-    delta, queries, _, first, _, _, _ = constraints
-    d, dz = M.shape
-    pull = np.empty(d)
-    for a in range(d):
-        for c in range(dz):
-            M[a, c] = 0.0
-    for i in range(len(queries)):
-        for a in range(d):
-            pull[a] = 0.0
-        for k in range(first[i], first[i + 1]):
-            if values[k] != 0.0:
-                for a in range(d):
-                    pull[a] += values[k] * delta[k, a]
-        for a in range(d):
-            for c in range(dz):
-                M[a, c] += pull[a] * queries[i, c]
-
-
-@kernel(inner=True, fastmath=FAST)
-def margins_of(constraints, W, values):
-    """Write the margins of W (d, dz) to values (m,); returns the smallest, and the largest miss of an equality."""
-    delta, queries, _, first, rejected, _, _ = constraints
-    d, dz = W.shape
-    u, smallest, off = np.empty(d), np.inf, 0.0
-    for i in range(len(queries)):
-        for a in range(d):
-            u[a] = 0.0
-            for c in range(dz):
-                u[a] += W[a, c] * queries[i, c]
-        for k in range(first[i], first[i + 1]):
-            margin = 0.0
-            for a in range(d):
-                margin += delta[k, a] * u[a]
-            values[k] = margin
-            if rejected[k]:
-                smallest = min(smallest, margin)
-            else:
-                off = max(off, abs(margin))
-    return smallest, off
-
-
-@kernel(inner=True, fastmath=FAST)
 def finish(constraints, column, values, refined, unit, tol, rescale, W, adjoint, dual, margins):
     """Turn multipliers (m,) of constraints divided by ``unit`` into W and the rest; returns (state, norm, gap).
 
     W comes ``refined``, or is A^T dual, which ``adjoint`` becomes; ``rescale`` makes the smallest margin of W one, and
     the multipliers those of the scaled W.
     """
-    row, rejected, (d, dz) = constraints.row, constraints.rejected, W.shape
-    total, listed = 0.0, np.empty(len(constraints.row))
-    for k in range(len(row)):
+    of, rejected, (d, dz) = constraints.of, constraints.rejected, W.shape
+    total, listed = 0.0, np.empty(len(of))
+    for k in range(len(of)):
         values[k] = max(values[k], 0.0) if rejected[k] else values[k]
         total += values[k] if rejected[k] else 0.0
-    adjoint_of(constraints, values, adjoint)
+    apply_adjoint(constraints, values, adjoint)
     length, pull = 0.0, 0.0
     for a in range(d):
         for c in range(dz):
             W[a, c] = W[a, c] if refined else adjoint[a, c]
             length += W[a, c] * W[a, c]
             pull += adjoint[a, c] * adjoint[a, c]
-    smallest, off = margins_of(constraints, W, listed)
+    margins_of(constraints, W, listed)
+    smallest, off = np.inf, 0.0
+    for k in range(len(of)):
+        if rejected[k]:
+            smallest = min(smallest, listed[k])
+        else:
+            off = max(off, abs(listed[k]))
     solvable = smallest > 0.0 and total > 0.0 and off <= 1e-10 * smallest
     length, pull = np.sqrt(length), np.sqrt(pull)
     gap = gap_of(total / pull, length / smallest) if solvable else np.inf
@@ -231,9 +192,9 @@ def finish(constraints, column, values, refined, unit, tol, rescale, W, adjoint,
         for c in range(dz):
             W[a, c] /= shrink * unit
             adjoint[a, c] /= unit
-    for k in range(len(row)):
-        dual[row[k], column[k]] = values[k] * stretch / (unit * unit)
-        margins[row[k], column[k]] = listed[k] / shrink
+    for k in range(len(of)):
+        dual[of[k], column[k]] = values[k] * stretch / (unit * unit)
+        margins[of[k], column[k]] = listed[k] / shrink
     return SOLVED if gap <= tol else OPEN, length / (smallest * unit) if solvable else np.inf, gap
 
 
@@ -246,21 +207,24 @@ def clear(dual, margins):
 
 
 @kernel(inner=True, fastmath=FAST)
-def scatter(values, row, column, tied, dual):
+def scatter(values, of, column, tied, dual):
     """Write multipliers (m,) that have vanished to dual (n, T), summing to one over the inequalities."""
     demand = 0.0
     for k in range(len(values)):
         demand += 0.0 if tied[k] else values[k]
     for k in range(len(values)):
-        dual[row[k], column[k]] = values[k] / demand if demand > 0.0 else values[k]
+        dual[of[k], column[k]] = values[k] / demand if demand > 0.0 else values[k]
 
 
 @kernel(fastmath=FAST)
 def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, margins):
-    """Solve one instance; returns (state, norm, gap). Arguments as in :func:`solve_stack`, ``adjoint`` is A^T dual."""
+    """Solve one instance, through the Gram matrix of its constraints where that is worth forming.
+
+    Returns (state, norm, gap). Arguments as in :func:`solve_stack`, ``adjoint`` is A^T dual.
+    """
     constraints, column = constraints_of(tokens, queries, selected, mask)
     clear(dual, margins)
-    demand = 0
+    demand, entries = 0, W.size
     for k in range(len(column)):
         demand += constraints.rejected[k]
     if demand == 0:
@@ -271,31 +235,20 @@ def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, m
     unit = scale(constraints)
     if unit == 0.0:
         return OPEN, np.inf, np.inf
-    gram = _gram(constraints.delta, queries, constraints.row)
-    guess = guess_by_gram(gram, constraints.tied, PASSES)
-    state, values = least_multipliers(by_gram(gram, constraints.tied), guess, len(column), np.empty((0, 0)))
+    formed = mask.size <= GRAM_LIMIT and (len(column) <= FEW_ROWS or len(column) < GRAM_RATIO * entries)
+    if formed:
+        gram = _gram(constraints.delta, queries, constraints.of)
+        guess = guess_by_gram(gram, constraints.tied, PASSES)
+        state, values = least_multipliers(by_gram(gram, constraints.tied), guess, len(column), np.empty((0, 0)))
+    else:
+        guess, supports = _guess(constraints, FAR_MORE * entries)
+        if supports > FEW_SUPPORTS and entries > FEW_HELD:
+            return OPEN, np.inf, np.inf
+        state, values = least_multipliers(constraints, guess, min(len(column), entries + 1), W)
     if state == VANISHED:
-        scatter(values, constraints.row, column, constraints.tied, dual)
+        scatter(values, constraints.of, column, constraints.tied, dual)
         return VANISHED, np.inf, np.inf
-    return finish(constraints, column, values, False, unit, tol, rescale, W, adjoint, dual, margins)
-
-
-@kernel(fastmath=FAST)
-def solve_one_by_prices(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, margins):
-    """Solve one instance as :func:`solve_one` does, without its Gram matrix; some constraint must ask for a margin."""
-    constraints, column = constraints_of(tokens, queries, selected, mask)
-    clear(dual, margins)
-    unit, entries = scale(constraints), W.size
-    if unit == 0.0:
-        return OPEN, np.inf, np.inf
-    guess, supports = _guess(constraints, FAR_MORE * entries)
-    if supports > FEW_SUPPORTS and entries > FEW_HELD:
-        return OPEN, np.inf, np.inf
-    state, values = least_multipliers(constraints, guess, min(len(column), entries + 1), W)
-    if state == VANISHED:
-        scatter(values, constraints.row, column, constraints.tied, dual)
-        return VANISHED, np.inf, np.inf
-    return finish(constraints, column, values, True, unit, tol, rescale, W, adjoint, dual, margins)
+    return finish(constraints, column, values, not formed, unit, tol, rescale, W, adjoint, dual, margins)
 
 
 @kernel(fastmath=FAST)
@@ -334,18 +287,10 @@ def work_alone(n: int, T: int, d: int, dz: int) -> float:
     return INTERIOR_STEPS * work_at((n, T, min(d, n * T), min(dz, n)), n * (T - 1), 0)
 
 
-def _entry(problem: SelectionProblem) -> Any:
-    """Choose the kernel: that which forms the Gram matrix of the constraints, where it is worth forming."""
-    n, T, d, dz = problem.shape
-    count = int(np.count_nonzero(problem.mask)) - n
-    formed = n * T <= GRAM_LIMIT and (count <= FEW_ROWS or count < GRAM_RATIO * d * dz)
-    return solve_one if formed else solve_one_by_prices
-
-
 def spared(problem: SelectionProblem) -> bool:
     """Tell whether the call is better left to methods that need not be compiled; that is counted."""
-    entry, shape = _entry(problem), problem.shape
-    return not entry.overloads and spares(entry, work(*shape), work_alone(*shape), ONE_CALL_PATIENCE)
+    shape = problem.shape
+    return not solve_one.overloads and spares(solve_one, work(*shape), work_alone(*shape), ONE_CALL_PATIENCE)
 
 
 def solve_compiled(
@@ -369,6 +314,5 @@ def solve_compiled(
     # Copies, since numba compiles once more for arrays that are read-only or not float64.
     tokens = problem.tokens[problem.sequence].astype(np.float64, copy=False)
     data = tokens, problem.queries.copy(), problem.selected.copy(), problem.mask.copy()
-    entry, operations = _entry(problem), work(n, T, d, dz)
-    state, _, _ = call(entry, operations, *data, tol, False, *answers, patience=ONE_CALL_PATIENCE)
+    state, _, _ = call(solve_one, work(n, T, d, dz), *data, tol, False, *answers, patience=ONE_CALL_PATIENCE)
     return state == SOLVED, *answers

@@ -22,7 +22,7 @@ def contradicts(values, constraints):
     the rows of M the constraints times their multipliers, a Cholesky factor of :math:`M^\top M` less a floor bounds
     the smallest singular value, and the sum of the rows, rounding included, must be shorter.
     """
-    delta, queries, row, _, _, free, _ = constraints
+    delta, queries, of, _, _, free, _ = constraints
     m, d = delta.shape
     dz = queries.shape[1]
     size = d * dz
@@ -43,7 +43,7 @@ def contradicts(values, constraints):
         length = 0.0
         for a in range(d):
             for c in range(dz):
-                entry = delta[k, a] * queries[row[k], c]
+                entry = delta[k, a] * queries[of[k], c]
                 line[a * dz + c] = weight * entry
                 total[a * dz + c] += values[k] * entry
                 length += entry * entry
@@ -78,6 +78,6 @@ def prove_stack(tokens, queries, selected, mask, dual, state):
             constraints, column = constraints_of(tokens[b], queries[b], selected[b], mask[b])
             values = np.empty(len(column))
             for k in range(len(column)):
-                values[k] = dual[b, constraints.row[k], column[k]]
+                values[k] = dual[b, constraints.of[k], column[k]]
             if contradicts(values, constraints):
                 state[b] = INFEASIBLE

@@ -144,7 +144,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     n, dz = queries.shape
     d = tokens.shape[2]
     listed, column = constraints_of(tokens, queries, selected, mask)
-    delta, row, free, cost = listed.delta, listed.row, listed.tied, np.empty(len(column))
+    delta, row, free, cost = listed.delta, listed.of, listed.tied, np.empty(len(column))
     clear(dual, margins)
     for a in range(d):
         for c in range(dz):
@@ -246,7 +246,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
         nuclear += value
     copy(outer(left, combined(best_W, right)).reshape(W.size), W.reshape(W.size))
     listed, column = constraints_of(tokens, queries, selected, mask)
-    row, values = listed.row, np.empty(len(column))
+    row, values = listed.of, np.empty(len(column))
     everything = Constraints(listed.delta, row, queries, listed.tied, values)  # lengths are not asked for
     smallest = _unit_margin(everything, W, values, TIE_PRECISION)
     if smallest <= 0.0:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.core.kernels import FAST, kernel
+from attsvm.core.reduction import Reduced
 from attsvm.solvers.frobenius.passive_set import append, empty_set, remove, settle
 
 # What has become of an instance in a compiled call.
@@ -48,13 +49,14 @@ CLOSE, DEAR = 0.5, 4
 
 
 class Constraints(NamedTuple):
-    """Constraints delta_k z_row(k)^T in a list, those of a query beside each other.
+    """Constraints delta_k z_of(k)^T in a list, those of a query beside each other.
 
     Attributes
     ----------
     delta : ndarray, shape (m, p)
     queries : ndarray, shape (n, r)
-    row : ndarray of int, shape (m,)
+    of : ndarray of int, shape (m,)
+        The query of each.
     first : ndarray of int, shape (n + 1,)
         Where the constraints of each query begin, and m.
     rejected, tied : ndarray of bool, shape (m,)
@@ -65,11 +67,19 @@ class Constraints(NamedTuple):
 
     delta: np.ndarray
     queries: np.ndarray
-    row: np.ndarray
+    of: np.ndarray
     first: np.ndarray
     rejected: np.ndarray
     tied: np.ndarray
     gram: np.ndarray
+
+    @classmethod
+    def of_reduced(cls, reduced: Reduced) -> Constraints:
+        """List all places for constraints of a reduced problem, empty ones too."""
+        n, T, p = reduced.delta.shape
+        delta, of, first = reduced.delta.reshape(n * T, p), np.repeat(np.arange(n), T), np.arange(0, n * T + 1, T)
+        ends = reduced.rejected.ravel(), reduced.tied.ravel(), np.empty((0, 0))
+        return cls(delta, reduced.queries, of, first, *ends)
 
 
 # Kernels below take lists, not a constraint or a query a call: each call counts references to all of its arrays.
@@ -81,7 +91,7 @@ def _enter(constraints, passive, size, weight, entering):
 
     Those that depend on the members stay outside.
     """
-    delta, queries, row, _, _, tied, gram = constraints
+    delta, queries, of, _, _, tied, gram = constraints
     L, members, free, values = passive.factor, passive.members, passive.free, passive.values
     for k in entering:
         if size == len(members):
@@ -97,7 +107,7 @@ def _enter(constraints, passive, size, weight, entering):
                 for b in range(delta.shape[1]):
                     left += delta[k, b] * delta[j, b]
                 for c in range(queries.shape[1]):
-                    right += queries[row[k], c] * queries[row[j], c]
+                    right += queries[of[k], c] * queries[of[j], c]
                 square = left * right
             L[size, a] = weight * square + (0.0 if free[a] else cost)
         size += append(passive, size, weight * square + cost, cost)
@@ -165,13 +175,13 @@ def _pull(constraints, passive, size, W, products):
             for k in range(len(products)):
                 products[k] += values[a] * constraints.gram[members[a], k]
         return
-    delta, queries, row = constraints.delta, constraints.queries, constraints.row
+    delta, queries, of = constraints.delta, constraints.queries, constraints.of
     n, p, r = len(queries), delta.shape[1], queries.shape[1]
     adjoint, moved = np.zeros((n, p)), np.zeros(n, dtype=np.bool_)
     for a in range(size):
-        moved[row[members[a]]] = True
+        moved[of[members[a]]] = True
         for b in range(p):
-            adjoint[row[members[a]], b] += values[a] * delta[members[a], b]
+            adjoint[of[members[a]], b] += values[a] * delta[members[a], b]
     for b in range(p):
         for c in range(r):
             W[b, c] = 0.0
@@ -191,7 +201,7 @@ def _refine(constraints, passive, size, weight, rho, W):
     :math:`K^{-1} e = w\,(y + M^{-1} c\,(c \cdot y) / \rho),\; y = M^{-1} e` (Sherman and Morrison).
     """
     L, members, free, values, part = passive.factor, passive.members, passive.free, passive.values, passive.work[0]
-    delta, queries, row = constraints.delta, constraints.queries, constraints.row
+    delta, queries, of = constraints.delta, constraints.queries, constraints.of
     p, r = W.shape
     step = np.empty((p, r))
     for _ in range(REFINEMENTS):
@@ -199,7 +209,7 @@ def _refine(constraints, passive, size, weight, rho, W):
             k, margin = members[a], 0.0
             for b in range(p):
                 for c in range(r):
-                    margin += delta[k, b] * W[b, c] * queries[row[k], c]
+                    margin += delta[k, b] * W[b, c] * queries[of[k], c]
             part[a] = (0.0 if free[a] else rho / weight) - margin
             for b in range(a):
                 part[a] -= L[a, b] * part[b]
@@ -217,7 +227,7 @@ def _refine(constraints, passive, size, weight, rho, W):
             k, change = members[a], weight * (part[a] + values[a] * rate / rho)
             for b in range(p):
                 for c in range(r):
-                    step[b, c] += change * delta[k, b] * queries[row[k], c]
+                    step[b, c] += change * delta[k, b] * queries[of[k], c]
         for b in range(p):
             for c in range(r):
                 W[b, c] += step[b, c]

@@ -17,6 +17,7 @@ import numpy as np
 from attsvm.core.kernels import FAST, call, kernel
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.frobenius.active_set import Constraints
 from attsvm.solvers.schedule import COMPILED, LOOK_OPERATIONS, STREAMED, UPDATES
 
 INNER_SWEEPS = 2
@@ -29,26 +30,17 @@ class Dual(NamedTuple):
 
     Attributes
     ----------
-    delta : ndarray, shape (m, p)
-        Token differences, those of a query beside each other.
+    constraints : Constraints
     squares : ndarray, shape (m,)
-        Their squared lengths.
-    queries : ndarray, shape (n, r)
-    first : ndarray of int, shape (n + 1,)
-        Where the constraints of each query begin, and m.
-    rejected, tied : ndarray of bool, shape (m,)
+        Squared lengths of the token differences.
     cost : ndarray, shape (m,)
         Margins asked for: 1 and 0 but for soft margins and priors.
     upper, shift : float
         Largest multiplier on rejected tokens, and what is added to their part of the Gram matrix's diagonal.
     """
 
-    delta: np.ndarray
+    constraints: Constraints
     squares: np.ndarray
-    queries: np.ndarray
-    first: np.ndarray
-    rejected: np.ndarray
-    tied: np.ndarray
     cost: np.ndarray
     upper: float
     shift: float
@@ -70,7 +62,7 @@ def sweep(problem, dual, W, order, alive, full, repeats):
     repeats : int
         Inner passes over a query's multipliers.
     """
-    delta, squares, queries, first, rejected, tied, cost, upper, shift = problem
+    (delta, queries, _, first, rejected, tied, _), squares, cost, upper, shift = problem
     n, r = queries.shape
     p = delta.shape[1]
     before = np.empty(p)
@@ -158,19 +150,9 @@ class CoordinateDescent:
         self.reduced, terms = setting.reduced, setting.terms
         self.dual = dual
         self.V = self.reduced.adjoint(dual)
-        n, T, p = self.reduced.delta.shape
-        delta = self.reduced.delta.reshape(n * T, p)
-        self._problem = Dual(
-            delta,
-            np.vecdot(delta, delta),
-            self.reduced.queries,
-            np.arange(0, n * T + 1, T),
-            self.reduced.rejected.ravel(),
-            self.reduced.tied.ravel(),
-            terms.cost.ravel(),
-            float(terms.upper),
-            float(terms.shift),
-        )
+        constraints = Constraints.of_reduced(self.reduced)
+        squares = np.vecdot(constraints.delta, constraints.delta)
+        self._problem = Dual(constraints, squares, terms.cost.ravel(), float(terms.upper), float(terms.shift))
         self._alive = np.zeros(dual.size, dtype=bool)
         self._random = np.random.default_rng(0)
 

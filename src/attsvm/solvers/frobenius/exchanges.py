@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import LinAlgError, solve_triangular
 
+from attsvm.core.cholesky import lower_factor
 from attsvm.core.kernels import call, interpreted
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common import farkas
-from attsvm.solvers.common.cholesky import lower_factor
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.active_set import RESIDUE, Constraints, exchange, hold
@@ -24,6 +24,7 @@ from attsvm.solvers.frobenius.passive_set import DEPENDENT, PassiveSet, empty_se
 from attsvm.solvers.schedule import BLOCKED, COMPILED, PRICED, Steps
 
 CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
+FEW = 100  # constraints held up to which one at a time is as fast as a call of LAPACK
 DOUBTFUL = 1e-3  # a rho that may be on its way to zero
 ATTEMPTS = 3
 EXPECTED = 6  # steps of most runs from a guess
@@ -38,16 +39,7 @@ def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, sh
     """
     reduced, terms = setting.reduced, setting.terms
     n, T, p = reduced.delta.shape
-    entries = int(np.prod(reduced.shape))
-    constraints = Constraints(
-        reduced.delta.reshape(n * T, p),
-        reduced.queries,
-        np.repeat(np.arange(n), T),
-        np.arange(0, n * T + 1, T),
-        terms.rejected.ravel(),
-        terms.tied.ravel(),
-        np.empty((0, 0)),
-    )
+    entries, constraints = int(np.prod(reduced.shape)), Constraints.of_reduced(reduced)
     guess = terms.clip(start).ravel()
     capacity = min(int((terms.rejected | terms.tied).sum()), entries + 1)
     capacity = min(capacity, max(CAPACITY, int(1.2 * np.count_nonzero(guess))))
@@ -73,11 +65,12 @@ def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, sh
             yield from newton(setting, values, control, rounds=3)
             if control.solved or control.stopped:
                 return None
-        if rho < DOUBTFUL:
-            multipliers = farkas.certificate(reduced, dual.reshape(n, T), control)
-            if multipliers is not None:
-                return multipliers
-            yield farkas.work(reduced, dual.reshape(n, T))
+        if rho >= DOUBTFUL:
+            return None
+        multipliers = farkas.certificate(reduced, dual.reshape(n, T), control)
+        if multipliers is not None:
+            return multipliers
+        yield farkas.work(reduced, dual.reshape(n, T))
         larger = max(1.0, 1.0 / max(rho, RESIDUE) - 1.0)
         guess, weight, share = dual * weight * larger, weight * larger, 1.0
     return None
@@ -88,29 +81,33 @@ def _opening(
 ) -> tuple[PassiveSet, int]:
     """Hold ties and the largest multipliers of a guess (m,), in all ``most``, or as many as there are ties.
 
-    That takes one factor, or, where some depend on others, one constraint at a time.
+    That takes one factor, or, where some depend on others or all are few, one constraint at a time.
     """
     passive = interpreted(empty_set)(capacity)
     strength = np.where(constraints.tied, np.inf, guess * reduced.lengths.ravel())
     order = np.argsort(-strength, kind="stable")[: min(capacity, max(most, int(constraints.tied.sum())))]
     members = order[strength[order] > 0]
-    free = constraints.tied[members]
+    if len(members) > FEW and _factor(reduced, constraints, passive, members, weight):
+        passive.values[: len(members)] = guess[members] / weight
+        return passive, len(members)
+    opening = np.zeros_like(guess)
+    opening[members] = guess[members]
+    return passive, call(hold, len(members) ** 3 / 3.0, constraints, passive, opening, weight)
+
+
+def _factor(
+    reduced: Reduced, constraints: Constraints, passive: PassiveSet, members: np.ndarray, weight: float
+) -> bool:
+    """Let members (k,) into an empty passive set, without multipliers; False when some depend on others."""
+    size, free = len(members), constraints.tied[members]
     cost = np.where(free, 0.0, 1.0)
-    gram = reduced.gram(*np.divmod(members, reduced.delta.shape[1]))
-    gram *= weight
-    gram += np.outer(cost, cost)
+    gram = weight * reduced.gram(*np.divmod(members, reduced.delta.shape[1])) + np.outer(cost, cost)
     squares = gram.diagonal().copy()
     try:
         lower, _ = lower_factor(gram)
-        pivots = np.square(lower.diagonal())
-        if (pivots <= DEPENDENT * squares).any():
-            raise LinAlgError
     except LinAlgError:
-        opening = np.zeros_like(guess)
-        opening[members] = guess[members]
-        return passive, call(hold, len(members) ** 3 / 3.0, constraints, passive, opening, weight)
-    size = len(members)
+        return False
     passive.factor[:size, :size] = lower
     passive.solved[:size] = solve_triangular(lower, cost, lower=True, check_finite=False)
-    passive.members[:size], passive.free[:size], passive.values[:size] = members, free, guess[members] / weight
-    return passive, size
+    passive.members[:size], passive.free[:size] = members, free
+    return bool((np.square(lower.diagonal()) > DEPENDENT * squares).all())

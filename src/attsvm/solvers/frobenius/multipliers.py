@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from attsvm.core.reduction import constraint_margins, constraint_sum
 from attsvm.solvers.common.setting import Setting
 
 NEWTON_STEPS = 30
@@ -50,32 +51,24 @@ def proximal_step(
     """
     reduced, terms = setting.reduced, setting.terms
     rows, columns = np.nonzero(terms.rejected | terms.tied)
-    delta, queries, free = reduced.delta[rows, columns], reduced.queries[rows], terms.tied[rows, columns]
-    lacking = terms.cost[rows, columns] + dual[rows, columns] / weight - _margins(delta, queries, V)
+    (delta, queries), free = reduced.gathered(rows, columns), terms.tied[rows, columns]
+    lacking = terms.cost[rows, columns] + dual[rows, columns] / weight - constraint_margins(delta, queries, V)
     products = 0
     for _ in range(NEWTON_STEPS):
         short = np.flatnonzero(free | (lacking > 0.0))
         x, z = delta[short], queries[short]
-        gradient = V - weight * _adjoint(x, z, lacking[short])
+        gradient = V - weight * constraint_sum(x, z, lacking[short])
         size = float(np.linalg.norm(gradient))
         if size <= tol * float(np.linalg.norm(V)):
             break
         step, count = _conjugate_gradients(x, z, weight, -gradient, FORCING * size)
         products += count
-        image = _margins(delta, queries, step)
+        image = constraint_margins(delta, queries, step)
         length = _line_search(lacking, image, free, weight, float(np.vdot(V, step)), float(np.vdot(step, step)))
         V, lacking = V + length * step, lacking - length * image
     values = np.zeros(dual.shape)
     values[rows, columns] = weight * np.where(free, lacking, np.maximum(lacking, 0.0))
     return V, values, products
-
-
-def _margins(delta: np.ndarray, queries: np.ndarray, V: np.ndarray) -> np.ndarray:
-    return np.einsum("jp,jp->j", delta, queries @ V.T)
-
-
-def _adjoint(delta: np.ndarray, queries: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return (delta * values[:, None]).T @ queries
 
 
 def _conjugate_gradients(
@@ -87,7 +80,7 @@ def _conjugate_gradients(
     count = 0
     while count < PRODUCTS and square > goal * goal:
         count += 1
-        image = direction + weight * _adjoint(delta, queries, _margins(delta, queries, direction))
+        image = direction + weight * constraint_sum(delta, queries, constraint_margins(delta, queries, direction))
         length = square / float(np.vdot(direction, image))
         solution, residual = solution + length * direction, residual - length * image
         before, square = square, float(np.vdot(residual, residual))

@@ -13,29 +13,30 @@ set solvable; repeated steps remove its effect.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
+from contextlib import suppress
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_solve
+from scipy.linalg import LinAlgError
 
-from attsvm.solvers.common.cholesky import lower_factor, ridged
+from attsvm.core.cholesky import PROXIMAL, factor, refined
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.interior_point.engine import longest
 from attsvm.solvers.schedule import BLOCKED, OVERHEAD, Steps
 
-RIDGE = 1e-13
 INNER_STEPS = 12
 WORKING_SET = 6000
 SMALLEST_GROWTH = 64
 REFINABLE = 2000  # multipliers between their bounds up to which V is refined
 # A slope below this part of the margins asked for is rounding.
 LEVEL = 1e-13
-# From this size on a factor in single precision saves more than the gradient steps it needs cost.
-LARGE, SINGLE_RIDGE, GRADIENT_STEPS, SOLVED = 200, 3e-7, 12, 1e-13
+# From this size on a factor in single precision saves more than the refinement it needs costs.
+LARGE, SINGLE, SOLVED = 200, (1e-9,), 1e-13
 # Operations a system, over the cube of its size: two factorisations, since single precision is tried first.
 FACTOR = 2 / 3
 # Parts of a step that are tried when the whole of it does not ascend, or was cut off at a bound.
-SHORTER = tuple(0.5**k for k in range(1, 13))
+LENGTHS = tuple(0.5**k for k in range(13))
 
 
 def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int) -> Steps:
@@ -44,26 +45,21 @@ def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int)
     They start within their bounds; ``control`` has the best ones.
     """
     reduced, terms = setting.reduced, setting.terms
+    level = LEVEL * max(1.0, float(np.abs(terms.cost).max()))
     V = reduced.adjoint(dual)
     if setting.report(V, dual, control, adjoint=V):
         return None
     for _ in range(rounds):
         slope = terms.cost - reduced.apply(V) - terms.shift * np.where(terms.rejected, dual, 0.0)
-        rows, columns = _choose(setting, dual, slope)
+        rows, columns = _choose(setting, dual, slope, level)
         if not 0 < len(rows) <= WORKING_SET:  # none is left when the multipliers have overflowed
             return None
-        gram = _gram(setting, rows, columns)
+        gram = reduced.gram(rows, columns)
+        if terms.shift > 0:
+            gram[np.diag_indices(len(rows))] += np.where(reduced.tied[rows, columns], 0.0, terms.shift)
         yield OVERHEAD + len(rows) ** 2 * sum(reduced.shape) / BLOCKED
         before = dual[rows, columns]
-        after = yield from _ascend(
-            gram,
-            terms.cost[rows, columns],
-            slope[rows, columns],
-            before,
-            reduced.tied[rows, columns],
-            terms.upper,
-            control,
-        )
+        after = yield from ascend(gram, slope[rows, columns], before, reduced.tied[rows, columns], terms.upper, level)
         if (after == before).all():
             return None
         dual[rows, columns] = after
@@ -101,16 +97,10 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     error = cost - reduced.apply(V)[rows, columns]
     if not np.abs(error).max() < 0.5 * np.abs(terms.cost).max():
         return False  # not near a solution: dependent or wrong supports
-    delta, queries = reduced.delta[rows, columns], reduced.queries[rows]
-    gram = _gram(setting, rows, columns)
-    try:
-        gram[np.diag_indices(size)] += RIDGE * float(np.diag(gram).max())
-        factor = lower_factor(gram)
-    except LinAlgError:
-        return False
+    solve, change = factor(reduced.gram(rows, columns), PROXIMAL), np.zeros(dual.shape)
     for _ in range(4):
-        step = cho_solve(factor, error, check_finite=False)
-        trial = V + delta.T @ (step[:, None] * queries)
+        change[rows, columns] = solve(error)
+        trial = V + reduced.adjoint(change)
         lacking = cost - reduced.apply(trial)[rows, columns]
         if not np.abs(lacking).max() < np.abs(error).max():
             return False
@@ -120,20 +110,10 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     return False
 
 
-def _gram(setting: Setting, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Second derivatives of the dual among the multipliers (rows, columns), each (J,), with the sign of K."""
-    reduced, shift = setting.reduced, setting.terms.shift
-    gram = reduced.gram(rows, columns)
-    if shift > 0:
-        gram[np.diag_indices(len(rows))] += np.where(reduced.tied[rows, columns], 0.0, shift)
-    return gram
-
-
-def _choose(setting: Setting, dual: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _choose(setting: Setting, dual: np.ndarray, slope: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
     """Pick inner multipliers, ties, and the worst of those that want to leave a bound, as many again."""
     terms = setting.terms
     working = setting.inner(dual)
-    level = LEVEL * max(1.0, float(np.abs(terms.cost).max()))
     leaving = terms.rejected & ~working & np.where(dual > 0, slope < -level, slope > level)
     size = int(working.sum())
     count = min(int(leaving.sum()), max(SMALLEST_GROWTH, size), max(0, WORKING_SET - size))
@@ -144,30 +124,21 @@ def _choose(setting: Setting, dual: np.ndarray, slope: np.ndarray) -> tuple[np.n
     return rows, columns
 
 
-def _ascend(
-    gram: np.ndarray,
-    cost: np.ndarray,
-    slope: np.ndarray,
-    start: np.ndarray,
-    free: np.ndarray,
-    upper: float,
-    control: Control,
+def ascend(
+    gram: np.ndarray, slope: np.ndarray, start: np.ndarray, free: np.ndarray, upper: float, level: float
 ) -> Generator[float, None, np.ndarray]:
-    """Maximise slope.e - e.gram.e/2 over steps e that keep start + e within its bounds; returns start + e, (J,).
+    """Maximise slope.e - e.gram.e/2 over steps e that keep start + e within 0 and ``upper``; returns start + e, (J,).
 
-    Yields the work of every factorisation.
+    Those ``free`` have no bounds. A slope below ``level`` is rounding. Yields the work of every factorisation.
     """
-    ridge = RIDGE * float(np.diag(gram).max())
-    level = LEVEL * max(1.0, float(np.abs(cost).max()))
     value, current = start, slope
     for _ in range(INNER_STEPS):
         moving = free | ((value > 0) | (current > 0)) & ((value < upper) | (current < 0))
-        if not moving.any() or control.expired():
+        if not moving.any():
             break
-        system = gram if moving.all() else gram[np.ix_(moving, moving)]
         target = value.copy()
-        target[moving] = regularised_solve(system, value[moving], current[moving], ridge)
-        yield FACTOR * len(system) ** 3 / BLOCKED
+        target[moving] += proximal_solve(gram[np.ix_(moving, moving)], current[moving])
+        yield FACTOR * int(moving.sum()) ** 3 / BLOCKED
         best, image = _longest_ascent(gram, current, value, target, free, upper)
         if best is None:
             break
@@ -187,10 +158,9 @@ def _longest_ascent(
     """
     step = target - value
     best, best_gain, best_image = None, 0.0, np.zeros_like(value)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        room = np.where(step > 0, (upper - value) / step, np.where(step < 0, -value / step, np.inf))
-    nearest = float(room[~free & (room > 0)].min(initial=1.0))
-    for length in (1.0, *SHORTER, nearest):
+    above, below = ~free & (value > 0), ~free & (value < upper)
+    nearest = min(1.0, longest(value[above], step[above]), longest(upper - value[below], -step[below]))
+    for length in (*LENGTHS, nearest):
         trial = value + length * step if length < 1.0 else target
         trial = np.where(free, trial, np.clip(trial, 0.0, upper))
         change = trial - value
@@ -200,54 +170,27 @@ def _longest_ascent(
             best, best_gain, best_image = trial, gain, image
         elif best is not None:
             break
-        if length == 1.0 and nearest == 1.0:
+        if length == nearest == 1.0:
             break
     return best, best_image
 
 
-def regularised_solve(gram: np.ndarray, start: np.ndarray, slope: np.ndarray, ridge: float) -> np.ndarray:
-    """Solve K lam = c from ``start`` with residual ``slope``; by proximal steps of weight ``ridge`` if singular."""
-    size = len(gram)
-    if size >= LARGE:
-        solution = _by_single_precision(gram, start, slope)
-        if solution is not None:
-            return solution
-    solve = ridged(gram, ridge)
-    solution = start + solve(slope)
-    for _ in range(2):
-        slope = slope - gram @ (solution - start)
-        start = solution
-        solution = start + solve(slope)
-    return solution
+def proximal_solve(gram: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """Solve K e = slope, K perhaps singular, by a factor in single precision where refinement of that is enough."""
+    enough = SOLVED * float(np.abs(slope).max())
+    if len(gram) >= LARGE:
+        with suppress(LinAlgError):
+            step = _refined(gram, slope, np.float32, SINGLE, enough)
+            # What rounding of K e alone leaves, a factor in double precision would leave too.
+            rounding = np.finfo(float).eps * float(gram.diagonal().max() * np.abs(step).sum())
+            if float(np.abs(slope - gram @ step).max()) <= max(enough, rounding):
+                return step
+    return _refined(gram, slope, np.float64, PROXIMAL, enough)
 
 
-def _by_single_precision(gram: np.ndarray, start: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
-    """Conjugate gradients with a single-precision Cholesky factor as preconditioner, half the work of a double one.
-
-    None when K is too near singular for that: the factor fails, or a few steps do not reach rounding.
-    """
-    matrix = gram.astype(np.float32)
-    matrix[np.diag_indices(len(gram))] += SINGLE_RIDGE * float(np.diag(gram).max())
-    try:
-        factor = lower_factor(matrix)
-    except LinAlgError:
-        return None
-    solution, residual = start.copy(), slope.copy()
-    goal = SOLVED * float(np.linalg.norm(slope))
-    direction, before = np.zeros_like(slope), 1.0
-    for _ in range(GRADIENT_STEPS):
-        step = cho_solve(factor, residual.astype(np.float32), check_finite=False).astype(np.float64)
-        decrease = float(residual @ step)
-        if not decrease > 0:
-            return None
-        direction = step + (decrease / before) * direction
-        image = gram @ direction
-        curvature = float(direction @ image)
-        if not curvature > 0:
-            return None
-        solution += (decrease / curvature) * direction
-        residual -= (decrease / curvature) * image
-        before = decrease
-        if float(np.linalg.norm(residual)) <= goal:
-            return solution
-    return None
+def _refined(gram: np.ndarray, slope: np.ndarray, kind: type, ridges: Iterable[float], enough: float) -> np.ndarray:
+    solve = factor(gram.astype(kind, copy=False), ridges)
+    step = refined(
+        lambda rest: (solve(rest.astype(kind)).astype(float),), lambda step: (slope - gram @ step,), (slope,), enough
+    )
+    return step[0]

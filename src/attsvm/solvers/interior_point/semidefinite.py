@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from attsvm.core.cholesky import factor, refined
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
-from attsvm.solvers.common.cholesky import factor, refined
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.common.ties import Ties, eliminated
 from attsvm.solvers.interior_point.engine import Term, longest

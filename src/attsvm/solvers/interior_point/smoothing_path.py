@@ -31,12 +31,12 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgError
 
+from attsvm.core.cholesky import factor
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.norms import Smooth, frobenius
 from attsvm.core.norms.smoothing import entrywise_parts, norm_gauge
 from attsvm.core.rounding import growth
 from attsvm.solvers.common.augmented import augmented
-from attsvm.solvers.common.cholesky import factor
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 # Ridges, relative to the equilibrated diagonal and the size of the matrix, tried in turn until rounding leaves it
 # positive definite. A smaller one loses less of the curvature that large weights hide.
 RIDGES = (1e-16, 1e-15, 1e-13)
-# What a ridge grows by where it is too small.
-GROWTH = 100.0
+# The same for a matrix that may be singular: a ridge far above rounding keeps a solution short where there are many.
+PROXIMAL = (1e-15, 1e-13, 1e-11, 1e-9)
 # LAPACK hears no Ctrl-C: larger matrices are factored in panels of so many columns, half a second each at most.
 LARGE, PANEL = 4000, 256
 # Refinements of a solution, at most.
@@ -43,44 +42,34 @@ def lower_factor(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
     return matrix, True
 
 
-def factor(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Factor a symmetric positive definite matrix, which is overwritten; the result solves for vectors or columns.
+def factor(matrix: np.ndarray, ridges: Iterable[float] = RIDGES) -> Callable[[np.ndarray], np.ndarray]:
+    """Factor a symmetric positive definite matrix; the result solves for vectors or columns.
 
     Raises
     ------
     scipy.linalg.LinAlgError
-        When rounding makes the matrix indefinite.
+        When rounding makes the matrix indefinite with all of the ``ridges``.
     """
-    scale = 1.0 / np.sqrt(np.diagonal(matrix))
-    matrix *= scale
-    matrix *= scale[:, None]
-    matrix[np.diag_indices(len(matrix))] = 1.0
-    lower = _ridged_factor(matrix, (ridge * len(matrix) for ridge in RIDGES))
+    diagonal = np.diagonal(matrix)
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
+    failure = LinAlgError("no ridge was given")
+    for ridge in ridges:
+        definite = matrix * scale
+        definite *= scale[:, None]
+        definite[np.diag_indices(len(matrix))] = 1.0 + ridge * len(matrix)
+        try:
+            lower = lower_factor(definite)
+            break
+        except LinAlgError as error:
+            failure = error
+    else:
+        raise failure
 
     def solve(rhs: np.ndarray) -> np.ndarray:
         factors = scale if rhs.ndim == 1 else scale[:, None]
         return factors * cho_solve(lower, factors * rhs, check_finite=False)
 
     return solve
-
-
-def ridged(matrix: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Factor a positive semidefinite matrix with the smallest ridge, from ``ridge`` up, that makes it definite."""
-    lower = _ridged_factor(matrix, (ridge * GROWTH**k for k in count()))
-    return lambda rhs: cho_solve(lower, rhs, check_finite=False)
-
-
-def _ridged_factor(matrix: np.ndarray, ridges: Iterable[float]) -> tuple[np.ndarray, bool]:
-    """Factor with the first ridge that makes a matrix definite; raises what the last one meets."""
-    failure = LinAlgError("no ridge was given")
-    for ridge in ridges:
-        definite = matrix.copy()
-        definite[np.diag_indices(len(matrix))] += ridge
-        try:
-            return lower_factor(definite)
-        except LinAlgError as error:
-            failure = error
-    raise failure
 
 
 def refined(

@@ -1,0 +1,49 @@
+"""Projected Newton on multipliers within bounds: its answers, against one exchange at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm.solvers.compiled.frobenius import PASSES, guess_by_gram
+from attsvm.solvers.frobenius.active_set import by_gram, least_multipliers
+from attsvm.solvers.frobenius.newton import ascend
+from attsvm.solvers.schedule import finish
+
+
+@pytest.mark.parametrize(("size", "width", "seed"), [(1, 3, 0), (40, 60, 1), (120, 130, 2), (120, 400, 3)])
+def test_multipliers_are_those_of_one_exchange_at_a_time(size: int, width: int, seed: int) -> None:
+    """From nearly dependent rows, few of which are supports, to nearly orthogonal ones, most of which are."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((size, width)) + rng.standard_normal(width)
+    cost = 1.0 + rng.random(size)
+    gram = rows @ rows.T / width / np.outer(cost, cost)
+    ties = np.zeros(size, dtype=bool)
+    guess = guess_by_gram(gram, ties, PASSES)
+    values = finish(ascend(gram, 1.0 - gram @ guess, guess, ties, np.inf, 1e-12))
+    assert (values >= 0).all()
+    slope = 1.0 - gram @ values
+    # A solve is off by the rounding of the matrix, 1e-16 times its condition number of 1e5 at most.
+    np.testing.assert_allclose(slope[values > 0], 0.0, atol=1e-11)
+    assert slope.max() <= 1e-11
+    _, one_by_one = least_multipliers(by_gram(gram, ties), np.zeros(size), size, np.empty((0, 0)))
+    np.testing.assert_allclose(values, one_by_one, atol=1e-10 * values.max())
+
+
+@pytest.mark.parametrize("upper", [0.5, 1.0])
+def test_bounds_hold_and_slopes_point_out_of_them(upper: float) -> None:
+    """What stationarity asks in a box: slope zero inside, none upwards at zero, none downwards at the upper bound."""
+    rng = np.random.default_rng(4)
+    rows = rng.standard_normal((60, 90))
+    gram = rows @ rows.T / 90
+    free = np.arange(60) < 3
+    start = np.where(free, 0.0, rng.uniform(0.0, upper, 60))
+    values = finish(ascend(gram, 1.0 - gram @ start, start, free, upper, 1e-12))
+    slope = 1.0 - gram @ values
+    inside = free | ((values > 0) & (values < upper))
+    assert ((values >= 0) & (values <= upper) | free).all()
+    assert (values == upper).any()
+    # 60 rows in 90 dimensions: the matrix has a condition number of 1e2, and is solved with to rounding.
+    np.testing.assert_allclose(slope[inside], 0.0, atol=1e-11)
+    assert slope[~free & (values == 0)].max(initial=0.0) <= 1e-11
+    assert slope[~free & (values == upper)].min() >= -1e-11
