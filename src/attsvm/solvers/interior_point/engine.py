@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgError
 
+from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.common.ties import Ties
@@ -291,11 +292,11 @@ def run(
     method: SoftInteriorPoint,
     setting: Setting,
     control: Control,
-    work: float,
+    work: Callable[[Reduced], float],
     attempt: Callable[[SoftInteriorPoint, bool], bool] | None = None,
     unit: float = 1.0,
 ) -> Iterator[float]:
-    """Step until the control is satisfied or progress ends, yielding the ``work`` of each step.
+    """Step until the control is satisfied or progress ends, yielding the ``work`` of each step on its constraints.
 
     ``attempt`` is shown every iterate, and whether it is the last one; True ends the run. ``unit`` is V of the setting
     over V of the method.
@@ -306,7 +307,7 @@ def run(
             return
         if attempt is not None and attempt(method, False):
             return
-        yield work
+        yield work(method.reduced)
         distance = method.distance()
         best, stall = (distance, 0) if distance < 0.9 * best else (best, stall + 1)
         below = SETTLED * control.tol * method.terms.size(method.term.V)

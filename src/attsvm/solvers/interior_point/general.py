@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.core.norms import MAX, NUCLEAR, SPECTRAL, Entrywise, Norm
+from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
@@ -37,6 +38,7 @@ from attsvm.solvers.schedule import (
     FEW_CONSTRAINTS,
     FEWER_ROWS,
     FORMED_ENTRIES,
+    INTERIOR_TARGETS,
     MANY_CONSTRAINTS,
     MANY_RATIO,
     Steps,
@@ -45,8 +47,6 @@ from attsvm.solvers.schedule import (
 
 FURTHER = 10.0
 INSIDE = 0.5  # how far inside the constraints a hard margin begins, in parts of the margin
-# Gaps at which Newton on the face of the nuclear norm is tried.
-FACE_GAPS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 
 
 def solve_general(setting: Setting, control: Control, start: np.ndarray | None) -> Steps:
@@ -59,7 +59,7 @@ def solve_general(setting: Setting, control: Control, start: np.ndarray | None) 
     norm = setting.terms.norm
     if start is not None and setting.plain and control.W is not None and control.dual is not None:
         control.method = "warm"
-        V, dual = control.W / setting.reduced.min_margin(setting.reduced.apply(control.W)), control.dual
+        V, dual = control.W, control.dual
         if setting.report(V, dual, control):
             return None
     else:
@@ -85,13 +85,22 @@ def solve_from(setting: Setting, control: Control, V: np.ndarray) -> Generator[f
         if not (control.solved or control.stopped):
             yield from SmoothingPath(setting, control, closely=True).run(V)
         return
-    unit = setting.terms.norm.value(V) or 1.0
-    near = HARD_CENTRE if setting.terms.hard else CENTRE
-    yield from _run(setting, _inside(setting, V), unit, near, control)
+    yield from interior_point(setting, control, V)
     if control.solved or control.stopped:
         return
-    yield from begin_again(setting, unit, control, V)
+    yield from begin_again(setting, control, V)
     yield from resume(setting, control, V)
+
+
+def interior_point(setting: Setting, control: Control, V: np.ndarray, working: np.ndarray | None = None) -> Steps:
+    """Run the interior point from V (p, r), on a working set (n, T) that grows, or on all constraints."""
+    centre = HARD_CENTRE if setting.terms.hard else CENTRE
+    yield from _run(setting, _inside(setting, V), _unit(setting, V), centre, control, working=working)
+    return None
+
+
+def _unit(setting: Setting, V: np.ndarray) -> float:
+    return setting.terms.norm.value(V) or 1.0
 
 
 def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
@@ -116,29 +125,36 @@ def _without_loss(setting: Setting, control: Control) -> Iterator[float]:
 
 
 def _run(
-    setting: Setting, V: np.ndarray, unit: float, centre: float, control: Control, *, again: bool = False
+    setting: Setting,
+    V: np.ndarray,
+    unit: float,
+    centre: float,
+    control: Control,
+    *,
+    again: bool = False,
+    working: np.ndarray | None = None,
 ) -> Generator[float, None, tuple[np.ndarray, np.ndarray]]:
     """Run the interior point in units of a length; returns the V (p, r) and multipliers (n, T) it ends at."""
-    own = setting.scaled(unit)
+    own = setting.scaled(unit) if working is None else setting.scaled(unit).on(working)
     method = SoftInteriorPoint(own, WAYS[setting.terms.norm].term(own, again), V / unit, centre)
-    yield from run(method, setting, control, _work(setting, again), Finish(setting, own, control, unit), unit)
+    nuclear = setting.terms.norm is NUCLEAR
+    work = partial(_nuclear_work, _largest_system(setting, again)) if nuclear else work_of_a_step
+    yield from run(method, setting, control, work, Finish(setting, own, control, unit), unit)
     return method.term.V * unit, method.scattered_dual(setting)
 
 
-def _work(setting: Setting, again: bool) -> float:
-    """Estimate the work of a step; that of the nuclear norm may be on systems over the constraints."""
-    count = int(setting.terms.rejected.sum())
-    if setting.terms.norm is NUCLEAR and count <= _largest_system(setting, again):
-        return nuclear_interior_work(setting.reduced.shape, count)
-    return work_of_a_step(setting.reduced)
+def _nuclear_work(largest: int, reduced: Reduced) -> float:
+    """Estimate the work of a step in the nuclear norm, which may be on systems over the constraints."""
+    count = int(reduced.rejected.sum())
+    return nuclear_interior_work(reduced.shape, count) if count <= largest else work_of_a_step(reduced)
 
 
-def begin_again(setting: Setting, unit: float, control: Control, V: np.ndarray) -> Iterator[float]:
+def begin_again(setting: Setting, control: Control, V: np.ndarray) -> Iterator[float]:
     """Begin again, further from all bounds; a linear program on few entries where its vertex has few that matter.
 
     ``V`` (p, r) is where the first run began, for when it has left no better one.
     """
-    reduced, norm, centre = setting.reduced, setting.terms.norm, FURTHER * CENTRE
+    reduced, norm, unit, centre = setting.reduced, setting.terms.norm, _unit(setting, V), FURTHER * CENTRE
     count = ENTRIES_A_CONSTRAINT * (int(reduced.rejected.sum()) + len(setting.ties.basis))
     if norm in LINEAR and 2 * count <= V.size:
         yield from _on_few_entries(setting, unit, control, V if control.W is None else control.W, count)
@@ -177,10 +193,25 @@ class Finish:
     def __init__(self, setting: Setting, own: Setting, control: Control, unit: float) -> None:
         self.setting, self.own, self.control, self._unit = setting, own, control, unit
         self._corrected = WAYS[setting.terms.norm].corrected if setting.terms.shift == 0 else None
-        self._gaps = list(WAYS[setting.terms.norm].face_gaps)
+        self._gaps = WAYS[setting.terms.norm].face_gaps
+
+    def _extends(self, method: SoftInteriorPoint) -> bool:
+        """Let constraints join the working set that are violated more than any in it; whether there are some."""
+        reduced, working = self.setting.reduced, self.own.terms.rejected
+        if working.sum() == reduced.rejected.sum():
+            return False
+        margins = reduced.apply(method.term.V)
+        violated = reduced.rejected & ~working & (margins < np.min(margins, where=working, initial=np.inf))
+        if not violated.any():
+            return False
+        self.own = self.setting.scaled(self._unit).on(working | violated)
+        method.extend(self.own)
+        return True
 
     def __call__(self, method: SoftInteriorPoint, last: bool) -> bool:
         """Tell whether the run is over."""
+        if not last and self._extends(method):
+            return False
         converged = self.control.tol * self.own.terms.size(method.term.V)
         if self._corrected is not None and (last or method.distance() < converged):
             try:
@@ -188,10 +219,12 @@ class Finish:
             except np.linalg.LinAlgError:
                 return False
             return self.setting.report(V * self._unit, dual, self.control, steps=0)
-        gap = self.control.state.gap
+        # Where losses are most of the objective, the gap says little of how near V is.
+        state, size = self.control.state, self.setting.terms.size(method.term.V) * self._unit
+        gap = state.gap * max(1.0, state.objective * self.control.unit / size) if size > 0 else np.inf
         if not self._gaps or not (last or gap < self._gaps[0]):
             return False
-        self._gaps = [later for later in self._gaps if later < 0.5 * gap]
+        self._gaps = tuple(later for later in self._gaps if later < 0.5 * gap)
         V, dual = method.term.V * self._unit, method.scattered_dual(self.own)
         if last and self.control.W is not None and self.control.dual is not None:
             V, dual = self.control.W, self.control.dual
@@ -233,7 +266,7 @@ def _linear(shared: bool) -> Way:
 WAYS: dict[Norm, Way] = {
     NUCLEAR: Way(
         lambda setting, again: NuclearTerm(setting, _largest_system(setting, again)),
-        face_gaps=FACE_GAPS,
+        face_gaps=INTERIOR_TARGETS,
     ),
     SPECTRAL: Way(
         lambda setting, again: SpectralTerm(setting),

@@ -156,7 +156,7 @@ def _solve_stage(
             return False
         return setting.report(term.V * unit, _corrected(own, method, term), stage, steps=0)
 
-    yield from run(method, setting, stage, work_of_a_step(reduced), attempt, unit)
+    yield from run(method, setting, stage, work_of_a_step, attempt, unit)
 
 
 def _corrected(setting: Setting, method: SoftInteriorPoint, term: PowerTerm) -> np.ndarray:
