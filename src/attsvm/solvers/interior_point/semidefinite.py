@@ -18,9 +18,11 @@ from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.cholesky import factor, refined
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.common.ties import Ties, eliminated
-from attsvm.solvers.interior_point.engine import Term, longest
+from attsvm.solvers.interior_point.alignment import aligned_multipliers
+from attsvm.solvers.interior_point.engine import Run, Term, longest
 from attsvm.solvers.interior_point.terms import Move
-from attsvm.solvers.schedule import FEW_CONSTRAINTS
+from attsvm.solvers.nuclear.face_newton import refine
+from attsvm.solvers.schedule import FEW_CONSTRAINTS, INTERIOR_TARGETS, MANY_CONSTRAINTS, MANY_RATIO
 
 EPS = float(np.finfo(float).eps)
 
@@ -87,12 +89,13 @@ class NuclearTerm(_Semidefinite):
     constraints are solved for their multipliers, with the matrix :math:`A\mathcal{K}A^\top + \Theta^{-1}`; many for
     :math:`dV = F_{12} + Lw`, :math:`\mathcal{K} = LL^\top`, with the matrix :math:`I + L^\top A^\top\Theta A L`.
 
-    The first matrix is used up to ``few`` constraints: it costs more than the second where they outnumber the entries
-    of V, and ends closer to the solution.
+    The first matrix costs more than the second where constraints outnumber the entries of V, and ends closer to the
+    solution.
     """
 
-    def __init__(self, setting: Setting, few: int = FEW_CONSTRAINTS) -> None:
-        self._limit = few
+    def __init__(self, setting: Setting, again: bool = False) -> None:
+        self._limit = largest_system(setting, again)
+        self._gaps = INTERIOR_TARGETS
         self.degree = int(sum(setting.reduced.shape))
         self.extend(setting)
 
@@ -211,11 +214,28 @@ class NuclearTerm(_Semidefinite):
         self.pull = self.pull + dual * move.free
         self.Z = self._slack(self.pull)
 
+    def finish(self, run: Run, last: bool) -> bool:
+        """Try Newton on the face each time the gap has fallen far enough, of the best pair at last."""
+        gap, control = run.gap, run.control
+        if not self._gaps or not (last or gap < self._gaps[0]):
+            return False
+        self._gaps = tuple(later for later in self._gaps if later < 0.5 * gap)
+        V, dual = run.pair
+        if last and control.W is not None and control.dual is not None:
+            V, dual = control.W, control.dual
+        return refine(run.setting, V, dual, control)
+
+
+def largest_system(setting: Setting, again: bool) -> int:
+    """Constraints up to which steps in the nuclear norm solve for multipliers."""
+    entries = int(np.prod(setting.reduced.shape))
+    return max(FEW_CONSTRAINTS, min(MANY_CONSTRAINTS, MANY_RATIO * entries)) if again else FEW_CONSTRAINTS
+
 
 class SpectralTerm(_Semidefinite):
     """The spectral norm t, X = [[tI, V], [V^T, tI]]; Z has trace one, and -2 Z_12 is to equal M."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, again: bool = False) -> None:
         self.degree = int(sum(setting.reduced.shape))
         self._setting = setting
         self._system = TiedNormal(setting.reduced)
@@ -253,6 +273,10 @@ class SpectralTerm(_Semidefinite):
         Z = self.Z + dual * (self._inverse.T @ move.scaled_z @ self._inverse)
         self.Z = 0.5 * (Z + Z.T)
         self.tie = self.tie + dual * move.tie
+
+    def finish(self, run: Run, last: bool) -> bool:
+        """Align the multipliers with V."""
+        return run.correct(last, lambda: (self.V, aligned_multipliers(run.own, run.method)))
 
 
 class TiedNormal(Ties):
