@@ -18,7 +18,6 @@ from functools import partial
 import numpy as np
 
 from attsvm.core.norms import MAX, NUCLEAR, SPECTRAL, Entrywise, Norm
-from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
@@ -26,14 +25,13 @@ from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, Run, Term
 from attsvm.solvers.interior_point.euclidean import work_of_a_step
 from attsvm.solvers.interior_point.few_entries import FewEntries, likely_entries
 from attsvm.solvers.interior_point.power import solve_power
-from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm, largest_system
+from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath, resume
 from attsvm.solvers.interior_point.terms import LinearTerm
 from attsvm.solvers.schedule import (
     ENTRIES_A_CONSTRAINT,
     FORMED_ENTRIES,
     Steps,
-    nuclear_interior_work,
 )
 
 FURTHER = 10.0
@@ -51,8 +49,6 @@ def solve_general(setting: Setting, control: Control, start: np.ndarray | None) 
     if start is not None and setting.plain and control.W is not None and control.dual is not None:
         control.method = "warm"
         V, dual = control.W, control.dual
-        if setting.report(V, dual, control):
-            return None
     else:
         opening = yield from open_with_frobenius(setting, control)
         if opening.V is None or opening.dual is None:
@@ -128,14 +124,8 @@ def _run(
     """Run the interior point in units of a length; returns the V (p, r) and multipliers (n, T) it ends at."""
     norm = setting.terms.norm
     run = Run(setting, control, partial(TERMS[norm], again=again), V, centre, unit, working)
-    yield from run.steps(partial(_nuclear_work, largest_system(setting, again)) if norm is NUCLEAR else work_of_a_step)
+    yield from run.steps(run.method.term.work if norm is NUCLEAR else work_of_a_step)
     return run.pair
-
-
-def _nuclear_work(largest: int, reduced: Reduced) -> float:
-    """Estimate the work of a step in the nuclear norm, which may be on systems over the constraints."""
-    count = int(reduced.rejected.sum())
-    return nuclear_interior_work(reduced.shape, count) if count <= largest else work_of_a_step(reduced)
 
 
 def begin_again(setting: Setting, control: Control, V: np.ndarray) -> Iterator[float]:

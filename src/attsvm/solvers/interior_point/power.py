@@ -138,14 +138,20 @@ def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Cont
     for power in exponents(p):
         stage = control if power == p else control.inner(NEIGHBOUR_GAP)
         part = replace(setting, terms=replace(setting.terms, norm=entrywise_norm(power)))
-        yield from _solve_stage(part, system, power, W, dual, stage)
+        least = LAST * stage.tol / int(reduced.rejected.sum())
+        term = partial(PowerTerm, system=system, least=least)
+        run = Run(part, stage, term, (1.0 + INSIDE / power) * W, FIRST, entrywise(W, power))
+        # In these units sum(lam c) = ||A^T lam||_q = 1 at the optimum.
+        size = entrywise(reduced.adjoint(part.terms.clip(dual)), run.method.term.q)
+        run.method.adopt(dual / max(size, 1e-300), system, FIRST)
+        yield from run.steps(work_of_a_step)
         if stage is not control:
             control.iterations += stage.iterations
             control.stopped = stage.stopped
         if control.stopped is not None:
             return
         if stage.W is not None and stage.dual is not None:
-            W, dual = stage.W / reduced.min_margin(reduced.apply(stage.W)), stage.dual
+            W, dual = stage.W, stage.dual
 
 
 def exponents(p: float) -> list[float]:
@@ -154,16 +160,3 @@ def exponents(p: float) -> list[float]:
     steps = max(1, int(np.ceil(np.log(far) / np.log(GROWTH))))
     exponents = [2.0 * far ** (k / steps) for k in range(1, steps)]
     return [e if p > 2 else e / (e - 1.0) for e in exponents] + [p]
-
-
-def _solve_stage(
-    setting: Setting, system: DiagonalNormal, p: float, W: np.ndarray, dual: np.ndarray, stage: Control
-) -> Iterator[float]:
-    """Solve for one exponent, from W (p, r), smallest margin one, and multipliers (n, T) of any scale."""
-    reduced, unit = setting.reduced, entrywise(W, p)
-    least = LAST * stage.tol / int(reduced.rejected.sum())
-    run = Run(setting, stage, partial(PowerTerm, system=system, least=least), (1.0 + INSIDE / p) * W, FIRST, unit)
-    # In these units sum(lam c) = ||A^T lam||_q = 1 at the optimum.
-    size = entrywise(reduced.adjoint(setting.terms.clip(dual)), p / (p - 1.0))
-    run.method.adopt(dual / max(size, 1e-300), system, FIRST)
-    yield from run.steps(work_of_a_step)
