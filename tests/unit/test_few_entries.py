@@ -73,7 +73,7 @@ def test_a_rough_answer_ends_as_the_whole_linear_program(family, seed, options, 
     # Multipliers as :func:`attsvm.solvers.in_memory.solve_in_memory` takes those of a start.
     unit = 1.0 if setting.plain else setting.unit
     assert not setting.report(V, setting.reduced.gather(rough.dual) * unit, control)
-    list(begin_again(setting, setting.terms.norm.value(V), control, V))
+    list(begin_again(setting, control, V))
     assert control.state.gap <= TOL
     # HiGHS meets each constraint to 1e-10, for which multipliers pay; they sum to the objective or so.
     assert control.state.objective == pytest.approx(highs(problem, norm, options), rel=1e-8)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgError
 
+from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.common.ties import Ties
@@ -92,6 +93,10 @@ class Term(ABC):
     @abstractmethod
     def advance(self, move: Any, primal: float, dual: float) -> None:
         """Take the step."""
+
+    def finish(self, run: Run, last: bool) -> bool:
+        """Correct a nearly converged iterate, the ``last`` one at the latest; whether the run is over."""
+        return False
 
 
 @dataclass
@@ -287,30 +292,90 @@ def longest(value: np.ndarray, change: np.ndarray) -> float:
     return float((-value[shrinking] / change[shrinking]).min(initial=WHOLE))
 
 
-def run(
-    method: SoftInteriorPoint,
-    setting: Setting,
-    control: Control,
-    work: float,
-    attempt: Callable[[SoftInteriorPoint, bool], bool] | None = None,
-    unit: float = 1.0,
-) -> Iterator[float]:
-    """Step until the control is satisfied or progress ends, yielding the ``work`` of each step.
+class Run:
+    """An interior point that reports to a problem.
 
-    ``attempt`` is shown every iterate, and whether it is the last one; True ends the run. ``unit`` is V of the setting
-    over V of the method.
+    Parameters
+    ----------
+    setting : Setting
+        The problem; the method works in V / ``unit``.
+    term : callable
+        The norm's term from the method's own setting.
+    V : ndarray, shape (p, r)
+        Where to start, of the setting.
+    centre : float
+        As for :class:`SoftInteriorPoint`.
+    working : ndarray of bool, shape (n, T), optional
+        A working set to begin with.
+
+    Attributes
+    ----------
+    own : Setting
+        That of the method.
     """
-    best, stall = np.inf, 0
-    for _ in range(MAX_STEPS):
-        if setting.report(method.term.V * unit, method.scattered_dual(setting), control):
-            return
-        if attempt is not None and attempt(method, False):
-            return
-        yield work
-        distance = method.distance()
-        best, stall = (distance, 0) if distance < 0.9 * best else (best, stall + 1)
-        below = SETTLED * control.tol * method.terms.size(method.term.V)
-        if stall > STALLED or distance < below or not method.step():
-            break
-    if attempt is not None:
-        attempt(method, True)
+
+    def __init__(
+        self,
+        setting: Setting,
+        control: Control,
+        term: Callable[[Setting], Term],
+        V: np.ndarray,
+        centre: float,
+        unit: float = 1.0,
+        working: np.ndarray | None = None,
+    ) -> None:
+        self.setting, self.control, self.unit = setting, control, unit
+        self.own = setting.scaled(unit) if working is None else setting.scaled(unit).on(working)
+        self.method = SoftInteriorPoint(self.own, term(self.own), V / unit, centre)
+
+    @property
+    def pair(self) -> tuple[np.ndarray, np.ndarray]:
+        """V (p, r) and multipliers (n, T) of the iterate."""
+        return self.method.term.V * self.unit, self.method.scattered_dual(self.own)
+
+    @property
+    def gap(self) -> float:
+        """The gap in parts of the norm: where losses are most of the objective, that of the control says little."""
+        state, size = self.control.state, self.own.terms.size(self.method.term.V) * self.unit
+        return state.gap * max(1.0, state.objective * self.control.unit / size) if size > 0 else np.inf
+
+    def correct(self, last: bool, correction: Callable[[], tuple[np.ndarray, np.ndarray]], near: float = 1.0) -> bool:
+        """Report a corrected V and multipliers, of the method, once it has converged; whether the run is over.
+
+        That is to ``near``, in parts of the gap asked for, or at the ``last`` iterate.
+        """
+        tol = near * self.control.tol * self.own.terms.size(self.method.term.V)
+        if self.own.terms.shift > 0 or not (last or self.method.distance() < tol):
+            return False
+        try:
+            V, dual = correction()
+        except np.linalg.LinAlgError:
+            return False
+        return self.setting.report(V * self.unit, dual, self.control, steps=0)
+
+    def steps(self, work: Callable[[Reduced], float]) -> Iterator[float]:
+        """Step until the control is satisfied or progress ends, yielding the work of each step on its constraints."""
+        method, term, best, stall = self.method, self.method.term, np.inf, 0
+        for _ in range(MAX_STEPS):
+            if self.setting.report(*self.pair, self.control) or (not self._grow() and term.finish(self, False)):
+                return
+            yield work(method.reduced)
+            distance = method.distance()
+            best, stall = (distance, 0) if distance < 0.9 * best else (best, stall + 1)
+            below = SETTLED * self.control.tol * method.terms.size(term.V)
+            if stall > STALLED or distance < below or not method.step():
+                break
+        term.finish(self, True)
+
+    def _grow(self) -> bool:
+        """Let constraints join the working set that are violated more than any in it; whether there are some."""
+        reduced, working = self.setting.reduced, self.own.terms.rejected
+        if working.sum() == reduced.rejected.sum():
+            return False
+        margins = reduced.apply(self.method.term.V)
+        violated = reduced.rejected & ~working & (margins < np.min(margins, where=working, initial=np.inf))
+        if not violated.any():
+            return False
+        self.own = self.setting.scaled(self.unit).on(working | violated)
+        self.method.extend(self.own)
+        return True

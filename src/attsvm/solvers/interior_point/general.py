@@ -11,11 +11,9 @@ that have no interior point of their own; a second run follows it closely. Newto
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,30 +21,21 @@ from attsvm.core.norms import MAX, NUCLEAR, SPECTRAL, Entrywise, Norm
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.interior_point.alignment import aligned_multipliers, vertex
-from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, SoftInteriorPoint, Term, run
+from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, Run, Term
 from attsvm.solvers.interior_point.euclidean import work_of_a_step
 from attsvm.solvers.interior_point.few_entries import FewEntries, likely_entries
 from attsvm.solvers.interior_point.power import solve_power
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath, resume
 from attsvm.solvers.interior_point.terms import LinearTerm
-from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.schedule import (
     ENTRIES_A_CONSTRAINT,
-    FEW_CONSTRAINTS,
-    FEWER_ROWS,
     FORMED_ENTRIES,
-    MANY_CONSTRAINTS,
-    MANY_RATIO,
     Steps,
-    nuclear_interior_work,
 )
 
 FURTHER = 10.0
 INSIDE = 0.5  # how far inside the constraints a hard margin begins, in parts of the margin
-# Gaps at which Newton on the face of the nuclear norm is tried.
-FACE_GAPS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 
 
 def solve_general(setting: Setting, control: Control, start: np.ndarray | None) -> Steps:
@@ -59,9 +48,7 @@ def solve_general(setting: Setting, control: Control, start: np.ndarray | None) 
     norm = setting.terms.norm
     if start is not None and setting.plain and control.W is not None and control.dual is not None:
         control.method = "warm"
-        V, dual = control.W / setting.reduced.min_margin(setting.reduced.apply(control.W)), control.dual
-        if setting.report(V, dual, control):
-            return None
+        V, dual = control.W, control.dual
     else:
         opening = yield from open_with_frobenius(setting, control)
         if opening.V is None or opening.dual is None:
@@ -80,18 +67,27 @@ def solve_general(setting: Setting, control: Control, start: np.ndarray | None) 
 def solve_from(setting: Setting, control: Control, V: np.ndarray) -> Generator[float, None, None]:
     """Run interior points from V (p, r), the answer in the Frobenius norm or near it."""
     control.method += ", interior point"
-    if setting.terms.norm not in WAYS:
+    if setting.terms.norm not in TERMS:
         yield from SmoothingPath(setting, control).run(V)
         if not (control.solved or control.stopped):
             yield from SmoothingPath(setting, control, closely=True).run(V)
         return
-    unit = setting.terms.norm.value(V) or 1.0
-    near = HARD_CENTRE if setting.terms.hard else CENTRE
-    yield from _run(setting, _inside(setting, V), unit, near, control)
+    yield from interior_point(setting, control, V)
     if control.solved or control.stopped:
         return
-    yield from begin_again(setting, unit, control, V)
+    yield from begin_again(setting, control, V)
     yield from resume(setting, control, V)
+
+
+def interior_point(setting: Setting, control: Control, V: np.ndarray, working: np.ndarray | None = None) -> Steps:
+    """Run the interior point from V (p, r), on a working set (n, T) that grows, or on all constraints."""
+    centre = HARD_CENTRE if setting.terms.hard else CENTRE
+    yield from _run(setting, _inside(setting, V), _unit(setting, V), centre, control, working=working)
+    return None
+
+
+def _unit(setting: Setting, V: np.ndarray) -> float:
+    return setting.terms.norm.value(V) or 1.0
 
 
 def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
@@ -116,31 +112,30 @@ def _without_loss(setting: Setting, control: Control) -> Iterator[float]:
 
 
 def _run(
-    setting: Setting, V: np.ndarray, unit: float, centre: float, control: Control, *, again: bool = False
+    setting: Setting,
+    V: np.ndarray,
+    unit: float,
+    centre: float,
+    control: Control,
+    *,
+    again: bool = False,
+    working: np.ndarray | None = None,
 ) -> Generator[float, None, tuple[np.ndarray, np.ndarray]]:
     """Run the interior point in units of a length; returns the V (p, r) and multipliers (n, T) it ends at."""
-    own = setting.scaled(unit)
-    method = SoftInteriorPoint(own, WAYS[setting.terms.norm].term(own, again), V / unit, centre)
-    yield from run(method, setting, control, _work(setting, again), Finish(setting, own, control, unit), unit)
-    return method.term.V * unit, method.scattered_dual(setting)
+    norm = setting.terms.norm
+    run = Run(setting, control, partial(TERMS[norm], again=again), V, centre, unit, working)
+    yield from run.steps(run.method.term.work if norm is NUCLEAR else work_of_a_step)
+    return run.pair
 
 
-def _work(setting: Setting, again: bool) -> float:
-    """Estimate the work of a step; that of the nuclear norm may be on systems over the constraints."""
-    count = int(setting.terms.rejected.sum())
-    if setting.terms.norm is NUCLEAR and count <= _largest_system(setting, again):
-        return nuclear_interior_work(setting.reduced.shape, count)
-    return work_of_a_step(setting.reduced)
-
-
-def begin_again(setting: Setting, unit: float, control: Control, V: np.ndarray) -> Iterator[float]:
+def begin_again(setting: Setting, control: Control, V: np.ndarray) -> Iterator[float]:
     """Begin again, further from all bounds; a linear program on few entries where its vertex has few that matter.
 
     ``V`` (p, r) is where the first run began, for when it has left no better one.
     """
-    reduced, norm, centre = setting.reduced, setting.terms.norm, FURTHER * CENTRE
+    reduced, norm, unit, centre = setting.reduced, setting.terms.norm, _unit(setting, V), FURTHER * CENTRE
     count = ENTRIES_A_CONSTRAINT * (int(reduced.rejected.sum()) + len(setting.ties.basis))
-    if norm in LINEAR and 2 * count <= V.size:
+    if TERMS[norm] is LinearTerm and 2 * count <= V.size:
         yield from _on_few_entries(setting, unit, control, V if control.W is None else control.W, count)
     if not (control.solved or control.stopped) and V.size <= FORMED_ENTRIES:
         yield from _run(setting, np.zeros_like(V), unit, centre, control, again=True)
@@ -166,80 +161,10 @@ def _on_few_entries(setting: Setting, unit: float, control: Control, V: np.ndarr
         entries = np.union1d(entries, joining[np.argsort(-lacking[joining])[:count]])
 
 
-class Finish:
-    """What ends a run of the nuclear or the spectral norm before rounding does.
-
-    Newton on the face of the nuclear norm is tried each time the gap has fallen far enough; the multipliers of the
-    spectral norm are aligned with V, and the vertex of a linear program is solved for, when the method itself has
-    converged. ``own`` is the method's setting, ``unit`` V of the setting over V of the method.
-    """
-
-    def __init__(self, setting: Setting, own: Setting, control: Control, unit: float) -> None:
-        self.setting, self.own, self.control, self._unit = setting, own, control, unit
-        self._corrected = WAYS[setting.terms.norm].corrected if setting.terms.shift == 0 else None
-        self._gaps = list(WAYS[setting.terms.norm].face_gaps)
-
-    def __call__(self, method: SoftInteriorPoint, last: bool) -> bool:
-        """Tell whether the run is over."""
-        converged = self.control.tol * self.own.terms.size(method.term.V)
-        if self._corrected is not None and (last or method.distance() < converged):
-            try:
-                V, dual = self._corrected(self.own, method)
-            except np.linalg.LinAlgError:
-                return False
-            return self.setting.report(V * self._unit, dual, self.control, steps=0)
-        gap = self.control.state.gap
-        if not self._gaps or not (last or gap < self._gaps[0]):
-            return False
-        self._gaps = [later for later in self._gaps if later < 0.5 * gap]
-        V, dual = method.term.V * self._unit, method.scattered_dual(self.own)
-        if last and self.control.W is not None and self.control.dual is not None:
-            V, dual = self.control.W, self.control.dual
-        return refine(self.setting, V, dual, self.control)
-
-
-def _largest_system(setting: Setting, again: bool) -> int:
-    """Constraints up to which steps in the nuclear norm solve for multipliers."""
-    entries = int(np.prod(setting.reduced.shape))
-    return max(FEW_CONSTRAINTS, min(MANY_CONSTRAINTS, MANY_RATIO * entries)) if again else FEW_CONSTRAINTS
-
-
-class Way(NamedTuple):
-    """The interior point in one norm.
-
-    Attributes
-    ----------
-    term : callable
-        From the setting, and whether this is the second run.
-    corrected : callable or None
-        From the setting and a method that has nearly converged, V (p, r) and multipliers (n, T); not for squared loss.
-    face_gaps : tuple of float
-        Gaps at which Newton on the face is tried.
-    """
-
-    term: Callable[[Setting, bool], Term]
-    corrected: Callable[[Setting, SoftInteriorPoint], tuple[np.ndarray, np.ndarray]] | None = None
-    face_gaps: tuple[float, ...] = ()
-
-
-def _linear(shared: bool) -> Way:
-    return Way(
-        lambda setting, again: LinearTerm(setting, shared, math.inf if again else FEWER_ROWS),
-        partial(vertex, shared=shared),
-    )
-
-
 # Norms that have an interior point of their own; the others follow the path of smoothed norms.
-WAYS: dict[Norm, Way] = {
-    NUCLEAR: Way(
-        lambda setting, again: NuclearTerm(setting, _largest_system(setting, again)),
-        face_gaps=FACE_GAPS,
-    ),
-    SPECTRAL: Way(
-        lambda setting, again: SpectralTerm(setting),
-        lambda setting, method: (method.term.V, aligned_multipliers(setting, method)),
-    ),
-    Entrywise(1): _linear(shared=False),
-    MAX: _linear(shared=True),
+TERMS: dict[Norm, Callable[..., Term]] = {
+    NUCLEAR: NuclearTerm,
+    SPECTRAL: SpectralTerm,
+    Entrywise(1): LinearTerm,
+    MAX: LinearTerm,
 }
-LINEAR = (Entrywise(1), MAX)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.alignment import Active
-from attsvm.solvers.interior_point.engine import WHOLE, SoftInteriorPoint, Term, run
+from attsvm.solvers.interior_point.engine import WHOLE, Run, Term
 from attsvm.solvers.interior_point.euclidean import work_of_a_step
 from attsvm.solvers.interior_point.terms import Move
 
@@ -110,6 +111,21 @@ class PowerTerm(Term):
         self.V, self.tie = self.V + primal * move.V, self.tie + dual * move.tie
         self._set_pull(self._pull + dual * move.pull)
 
+    def finish(self, run: Run, last: bool) -> bool:
+        """Move the multipliers to where they pull like the gradient at V.
+
+        For large p most entries of A^T lam are nearly zero and the dual norm sums their rounding; V knows them better.
+        """
+
+        def corrected() -> tuple[np.ndarray, np.ndarray]:
+            active = Active.of(run.own, run.method)
+            rows = self._reduced.constraint_rows(active.rows, active.columns)
+            gradient = np.sign(self.V) * np.abs(self.V) ** (self.p - 1)
+            active.move(np.vstack([rows, self._system.basis]), gradient.ravel())
+            return self.V, active.scattered()
+
+        return self.p > 2 and run.correct(last, corrected, NEAR)
+
 
 def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Control) -> Iterator[float]:
     """Solve a hard margin without a prior in an entrywise norm with 1 < p < inf, until progress ends.
@@ -122,14 +138,20 @@ def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Cont
     for power in exponents(p):
         stage = control if power == p else control.inner(NEIGHBOUR_GAP)
         part = replace(setting, terms=replace(setting.terms, norm=entrywise_norm(power)))
-        yield from _solve_stage(part, system, power, W, dual, stage)
+        least = LAST * stage.tol / int(reduced.rejected.sum())
+        term = partial(PowerTerm, system=system, least=least)
+        run = Run(part, stage, term, (1.0 + INSIDE / power) * W, FIRST, entrywise(W, power))
+        # In these units sum(lam c) = ||A^T lam||_q = 1 at the optimum.
+        size = entrywise(reduced.adjoint(part.terms.clip(dual)), run.method.term.q)
+        run.method.adopt(dual / max(size, 1e-300), system, FIRST)
+        yield from run.steps(work_of_a_step)
         if stage is not control:
             control.iterations += stage.iterations
             control.stopped = stage.stopped
         if control.stopped is not None:
             return
         if stage.W is not None and stage.dual is not None:
-            W, dual = stage.W / reduced.min_margin(reduced.apply(stage.W)), stage.dual
+            W, dual = stage.W, stage.dual
 
 
 def exponents(p: float) -> list[float]:
@@ -138,34 +160,3 @@ def exponents(p: float) -> list[float]:
     steps = max(1, int(np.ceil(np.log(far) / np.log(GROWTH))))
     exponents = [2.0 * far ** (k / steps) for k in range(1, steps)]
     return [e if p > 2 else e / (e - 1.0) for e in exponents] + [p]
-
-
-def _solve_stage(
-    setting: Setting, system: DiagonalNormal, p: float, W: np.ndarray, dual: np.ndarray, stage: Control
-) -> Iterator[float]:
-    """Solve for one exponent, from W (p, r), smallest margin one, and multipliers (n, T) of any scale."""
-    reduced, unit = setting.reduced, entrywise(W, p)
-    own = setting.scaled(unit)
-    term = PowerTerm(own, system, LAST * stage.tol / int(reduced.rejected.sum()))
-    method = SoftInteriorPoint(own, term, (1.0 + INSIDE / p) * W / unit, FIRST)
-    # In these units sum(lam c) = ||A^T lam||_q = 1 at the optimum.
-    method.adopt(dual / max(entrywise(reduced.adjoint(setting.terms.clip(dual)), term.q), 1e-300), system, FIRST)
-
-    def attempt(method: SoftInteriorPoint, last: bool) -> bool:
-        if p < 2 or not (last or method.distance() < NEAR * stage.tol):
-            return False
-        return setting.report(term.V * unit, _corrected(own, method, term), stage, steps=0)
-
-    yield from run(method, setting, stage, work_of_a_step(reduced), attempt, unit)
-
-
-def _corrected(setting: Setting, method: SoftInteriorPoint, term: PowerTerm) -> np.ndarray:
-    """Multipliers (n, T) moved to where they pull like the gradient at V.
-
-    For large p most entries of A^T lam are nearly zero and the dual norm sums their rounding; V knows them better.
-    """
-    active = Active.of(setting, method)
-    rows = setting.reduced.constraint_rows(active.rows, active.columns)
-    gradient = np.sign(term.V) * np.abs(term.V) ** (term.p - 1)
-    active.move(np.vstack([rows, setting.ties.basis]), gradient.ravel())
-    return active.scattered()

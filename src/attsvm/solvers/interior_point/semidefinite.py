@@ -6,8 +6,8 @@ or the bound of X the norm (Fazel, Hindi and Boyd, ACC 2001). See :mod:`attsvm.s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,21 @@ from attsvm.core.cholesky import factor, refined
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.common.ties import Ties, eliminated
-from attsvm.solvers.interior_point.engine import Term, longest
+from attsvm.solvers.common.ties import eliminated
+from attsvm.solvers.interior_point.alignment import aligned_multipliers
+from attsvm.solvers.interior_point.engine import Run, Term, longest
+from attsvm.solvers.interior_point.euclidean import work_of_a_step
 from attsvm.solvers.interior_point.terms import Move
-from attsvm.solvers.schedule import FEW_CONSTRAINTS
+from attsvm.solvers.nuclear.face_newton import refine
+from attsvm.solvers.schedule import (
+    FEW_CONSTRAINTS,
+    INTERIOR_TARGETS,
+    MANY_CONSTRAINTS,
+    MANY_RATIO,
+    nuclear_interior_work,
+)
 
 EPS = float(np.finfo(float).eps)
-
-Solver = Callable[[np.ndarray, float], tuple[Any, ...]]
 
 
 @dataclass
@@ -87,12 +94,14 @@ class NuclearTerm(_Semidefinite):
     constraints are solved for their multipliers, with the matrix :math:`A\mathcal{K}A^\top + \Theta^{-1}`; many for
     :math:`dV = F_{12} + Lw`, :math:`\mathcal{K} = LL^\top`, with the matrix :math:`I + L^\top A^\top\Theta A L`.
 
-    The first matrix is used up to ``few`` constraints: it costs more than the second where they outnumber the entries
-    of V, and ends closer to the solution.
+    The first matrix costs more than the second where constraints outnumber the entries of V, and ends closer to the
+    solution.
     """
 
-    def __init__(self, setting: Setting, few: int = FEW_CONSTRAINTS) -> None:
-        self._limit = few
+    def __init__(self, setting: Setting, again: bool = False) -> None:
+        many = min(MANY_CONSTRAINTS, MANY_RATIO * int(np.prod(setting.reduced.shape)))
+        self._limit = max(FEW_CONSTRAINTS, many) if again else FEW_CONSTRAINTS
+        self._gaps = INTERIOR_TARGETS
         self.degree = int(sum(setting.reduced.shape))
         self.extend(setting)
 
@@ -211,27 +220,63 @@ class NuclearTerm(_Semidefinite):
         self.pull = self.pull + dual * move.free
         self.Z = self._slack(self.pull)
 
+    def finish(self, run: Run, last: bool) -> bool:
+        """Try Newton on the face each time the gap has fallen far enough, of the best pair at last."""
+        gap, control = run.gap, run.control
+        if not self._gaps or not (last or gap < self._gaps[0]):
+            return False
+        self._gaps = tuple(later for later in self._gaps if later < 0.5 * gap)
+        V, dual = run.pair
+        if last and control.W is not None and control.dual is not None:
+            V, dual = control.W, control.dual
+        return refine(run.setting, V, dual, control)
+
+    def work(self, reduced: Reduced) -> float:
+        """Estimate the work of a step, which may be on a system over the constraints."""
+        count = int(reduced.rejected.sum())
+        return nuclear_interior_work(reduced.shape, count) if count <= self._limit else work_of_a_step(reduced)
+
 
 class SpectralTerm(_Semidefinite):
     """The spectral norm t, X = [[tI, V], [V^T, tI]]; Z has trace one, and -2 Z_12 is to equal M."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, again: bool = False) -> None:
         self.degree = int(sum(setting.reduced.shape))
-        self._setting = setting
-        self._system = TiedNormal(setting.reduced)
+        self._setting, self._ties = setting, setting.ties
+        self._normal = NormalMatrix(setting.reduced)
 
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V with Z a multiple of the identity."""
-        self.V, self.tie = V, np.zeros(len(self._system.basis))
+        self.V, self.tie = V, np.zeros(len(self._ties.basis))
         self.t = max(mu * self.degree, 2.0 * float(np.linalg.norm(V, 2)))
         self.X = _completed(V, self.t)
         self.Z = np.eye(self.degree) / self.degree
 
     def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
-        """Factor the bordered system in V and t."""
-        self._theta, self._pull = theta, adjoint + self._system.adjoint(self.tie)
+        """Factor the bordered system in V and t, ties eliminated."""
+        self._theta, self._pull = theta, adjoint + self._ties.adjoint(self.tie)
         self._scale()
-        self._solve = self._system.factor(self._inverse.T @ self._inverse, theta)
+        self._P = P = self._inverse.T @ self._inverse
+        p, size = len(self.V), self.V.size
+        P11, P12, P22 = P[:p, :p], P[:p, p:], P[p:, p:]
+        matrix = np.empty((size + 1, size + 1))
+        inner = np.multiply(P11[:, None, :, None], P22[None, :, None, :])
+        inner += P12[:, None, None, :] * P12.T[None, :, :, None]
+        matrix[:size, :size] = 2.0 * inner.reshape(size, size) + self._normal.form(theta)
+        matrix[size, :size] = matrix[:size, size] = 2.0 * (P11 @ P12 + P12 @ P22).ravel()
+        matrix[size, size] = float((P * P).sum())
+        basis = self._ties.basis
+        self._on_ties = eliminated(factor(matrix), np.hstack([basis, np.zeros((len(basis), 1))]))
+
+    def _solve(self, R: np.ndarray, a: float) -> tuple[np.ndarray, float, np.ndarray]:
+        x, tie = self._on_ties(np.append(R.ravel(), a), 0.0)
+        return self._ties.project(x[:-1].reshape(R.shape)), float(x[-1]), tie
+
+    def _lack(self, R: np.ndarray, a: float, V: np.ndarray, t: float, tie: np.ndarray) -> tuple[np.ndarray, float]:
+        reduced, p = self._setting.reduced, len(V)
+        curved = self._P @ _completed(V, t) @ self._P
+        adjoint = reduced.adjoint(self._theta * reduced.apply(V)) - self._ties.adjoint(tie)
+        return R - 2.0 * curved[:p, p:] - adjoint, a - float(np.trace(curved))
 
     def direction(self, centre: float, before: ConeMove | None, g: np.ndarray) -> ConeMove:
         """Solve for the direction."""
@@ -242,7 +287,8 @@ class SpectralTerm(_Semidefinite):
         lack_t = 1.0 - float(np.trace(self.Z))
         reduced = self._setting.reduced
         push = reduced.adjoint(self._theta * g)
-        V, t, tie = self._solve(lack + 2.0 * goal[:p, p:] + push, float(np.trace(goal)) - lack_t)
+        rhs = lack + 2.0 * goal[:p, p:] + push, float(np.trace(goal)) - lack_t
+        V, t, tie = refined(self._solve, partial(self._lack, *rhs), rhs)
         scaled_x = self._inverse @ _completed(V, t) @ self._inverse.T
         return ConeMove(V, tie, self._theta * (g - reduced.apply(V)), t, scaled_x, target - scaled_x)
 
@@ -254,46 +300,9 @@ class SpectralTerm(_Semidefinite):
         self.Z = 0.5 * (Z + Z.T)
         self.tie = self.tie + dual * move.tie
 
-
-class TiedNormal(Ties):
-    """Factors the Newton matrix of the module's derivation, ties eliminated."""
-
-    def __init__(self, reduced: Reduced) -> None:
-        super().__init__(reduced)
-        self._normal = NormalMatrix(reduced)
-
-    def factor(self, P: np.ndarray, theta: np.ndarray) -> Solver:
-        """Factor for P (p + r, p + r) and theta (n, T); the result maps (R (p, r), a) to dW, dt and nu.
-
-        Raises
-        ------
-        scipy.linalg.LinAlgError
-            When rounding makes the matrix indefinite.
-        """
-        p, r = self.shape
-        size = p * r
-        P11, P12, P22 = P[:p, :p], P[:p, p:], P[p:, p:]
-        matrix = np.empty((size + 1, size + 1))
-        inner = np.multiply(P11[:, None, :, None], P22[None, :, None, :])
-        inner += P12[:, None, None, :] * P12.T[None, :, :, None]
-        matrix[:size, :size] = 2.0 * inner.reshape(size, size) + self._normal.form(theta)
-        matrix[size, :size] = matrix[:size, size] = 2.0 * (P11 @ P12 + P12 @ P22).ravel()
-        matrix[size, size] = float((P * P).sum())
-        on_ties = eliminated(factor(matrix), np.hstack([self.basis, np.zeros((len(self.basis), 1))]))
-
-        def once(R: np.ndarray, a: float) -> tuple[np.ndarray, float, np.ndarray]:
-            x, tie = on_ties(np.append(R.ravel(), a), 0.0)
-            return self.project(x[:size].reshape(p, r)), float(x[size]), tie
-
-        def solve(R: np.ndarray, a: float) -> tuple[Any, ...]:
-            def lack(W: np.ndarray, t: float, tie: np.ndarray) -> tuple[np.ndarray, float]:
-                curved = P @ _completed(W, t) @ P
-                adjoint = self._reduced.adjoint(theta * self._reduced.apply(W)) - self.adjoint(tie)
-                return R - 2.0 * curved[:p, p:] - adjoint, a - float(np.trace(curved))
-
-            return refined(once, lack, (R, a))
-
-        return solve
+    def finish(self, run: Run, last: bool) -> bool:
+        """Align the multipliers with V."""
+        return run.correct(last, lambda: (self.V, aligned_multipliers(run.own, run.method)))
 
 
 def _completed(W: np.ndarray, t: float) -> np.ndarray:

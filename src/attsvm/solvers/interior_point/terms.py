@@ -11,13 +11,16 @@ with H a diagonal (sum of absolute entries and largest entry, as linear programs
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.norms import MAX
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.interior_point.engine import Term, longest
+from attsvm.solvers.interior_point.alignment import vertex
+from attsvm.solvers.interior_point.engine import Run, Term, longest
 from attsvm.solvers.schedule import FEWER_ROWS
 
 
@@ -43,9 +46,9 @@ class BoundMove(Move):
 class LinearTerm(Term):
     """The largest entry (one bound t, ``shared``) or the sum of absolute entries (one bound each): -t <= V <= t."""
 
-    def __init__(self, setting: Setting, shared: bool, fewer: float = FEWER_ROWS) -> None:
-        self._setting, self._shared = setting, shared
-        self._system = DiagonalNormal(setting.reduced, fewer)
+    def __init__(self, setting: Setting, again: bool = False) -> None:
+        self._shared = setting.terms.norm == MAX
+        self._system = DiagonalNormal(setting.reduced, math.inf if again else FEWER_ROWS)
         self.degree = 2 * int(np.prod(setting.reduced.shape))
 
     def start(self, V: np.ndarray, mu: float) -> None:
@@ -108,3 +111,7 @@ class LinearTerm(Term):
         self.V, self.tie = self.V + primal * move.V, self.tie + dual * move.tie
         self.above, self.below = self.above + primal * move.above, self.below + primal * move.below
         self.upper, self.lower = self.upper + dual * move.upper, self.lower + dual * move.lower
+
+    def finish(self, run: Run, last: bool) -> bool:
+        """Solve for the vertex."""
+        return run.correct(last, lambda: vertex(run.own, run.method, self._shared))

@@ -24,6 +24,7 @@ from attsvm.core.kernels import FAST, call, interpreted, kernel
 from attsvm.core.norms import spectral
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.frobenius.portfolio import ends_in_rounding
 from attsvm.solvers.nuclear.face import CUTOFFS, face_at, matrix_of, newton_step
 from attsvm.solvers.nuclear.matrices import FEW, gathered, right_singular, singular_values, total
 from attsvm.solvers.nuclear.steps import Constraints, apply_adjoint, copy, margins_of
@@ -92,7 +93,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
                 return True
             if not mover(constraints, demand, *pair, index, face, cutoff):
                 break
-    return False
+    return ends_in_rounding(setting, control)
 
 
 def fits(constraints: int, rows: int) -> bool:

@@ -12,19 +12,16 @@ from functools import partial
 
 import numpy as np
 
-from attsvm.core.norms import nuclear
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.interior_point.engine import HARD_CENTRE, SoftInteriorPoint
-from attsvm.solvers.interior_point.general import solve_general
-from attsvm.solvers.interior_point.semidefinite import NuclearTerm
+from attsvm.solvers.frobenius.portfolio import ends_in_rounding
+from attsvm.solvers.interior_point.general import interior_point, solve_general
 from attsvm.solvers.interior_point.smoothing_path import resume
 from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.nuclear.first_order import FirstOrder
 from attsvm.solvers.schedule import (
-    INTERIOR_TARGETS,
     LARGE_SUPPORT,
     NUCLEAR_FIRST,
     NUCLEAR_INTERIOR,
@@ -42,7 +39,6 @@ SMALL = 250  # constraints up to which all of them are in the working set from t
 # Working sets have this many times the supports: those that join late cost first-order steps, more rows cost the
 # interior point.
 FIRST_ORDER_ROOM, INTERIOR_ROOM = 3, 2
-MAX_INTERIOR = 150  # steps of the interior point
 # First-order steps: between looks at all constraints, and in all.
 CHUNK, MAX_FIRST_ORDER = 50, 20_000
 
@@ -58,14 +54,14 @@ def solve_nuclear(setting: Setting, control: Control, start: np.ndarray | None, 
     reduced = setting.reduced
     if method is None and start is not None and control.W is not None:
         control.method = "warm face Newton"
-        if refine(setting, control.W / reduced.min_margin(reduced.apply(control.W)), start, control):
+        if refine(setting, control.W, start, control):
             return None
     opening = yield from open_with_frobenius(setting, control)
     if opening.V is None or opening.dual is None:
         return opening.certificate
     margins = reduced.apply(opening.V)
     working = _first_working_set(reduced, margins, opening.dual, INTERIOR_ROOM)
-    interior = _interior_point(setting, working, opening.V, control)
+    interior = interior_point(setting, control, opening.V, working)
     if method == "interior_point":
         return (yield from take_turns([Turn(INTERIOR_POINT, interior, np.inf)], control))
     roomy = _first_working_set(reduced, margins, opening.dual, FIRST_ORDER_ROOM)
@@ -79,8 +75,8 @@ def solve_nuclear(setting: Setting, control: Control, start: np.ndarray | None, 
         Turn(INTERIOR_POINT, interior, NUCLEAR_INTERIOR * work, delay=int(early)),
         Turn(FIRST_ORDER, first_order, NUCLEAR_FIRST * work, int(not early)),
     ]
-    certificate = yield from take_turns(turns, control)
-    if certificate is None:
+    certificate = yield from take_turns(turns, control, lambda: ends_in_rounding(setting, control))
+    if certificate is None and not ends_in_rounding(setting, control):
         yield from resume(setting, control, opening.V)
     return certificate
 
@@ -107,7 +103,7 @@ def _first_order(setting: Setting, method: FirstOrder, control: Control) -> Step
         support = int(np.count_nonzero(dual))
         if target == TARGETS[0] or (target == TARGETS[1] and support > LARGE_SUPPORT):
             continue
-        if refine(setting, W / smallest, dual, control):
+        if refine(setting, W, dual, control):
             return None
         yield nuclear_interior_work(reduced.shape, support)
     return None
@@ -124,36 +120,6 @@ def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, 
         return rejected | reduced.tied
     threshold = np.partition(margins[rejected], size)[size]
     return rejected & (margins <= threshold) | reduced.tied
-
-
-def _interior_point(setting: Setting, working: np.ndarray, W: np.ndarray, control: Control) -> Steps:
-    """Interior point on a growing working set, with attempts on the face as the gap falls and at the end."""
-    reduced, unit = setting.reduced, nuclear(W)
-    own = setting.scaled(unit).on(working)
-    method = SoftInteriorPoint(own, NuclearTerm(own), 1.5 * W / unit, HARD_CENTRE)
-    targets = list(INTERIOR_TARGETS)
-    for _ in range(MAX_INTERIOR):
-        W, dual = method.term.V * unit, method.scattered_dual(own)
-        margins = reduced.apply(W)
-        smallest = float(np.min(margins, where=working & reduced.rejected, initial=np.inf))
-        if setting.report(W, dual, control):
-            return None
-        yield nuclear_interior_work(reduced.shape, int(working.sum()))
-        violated = reduced.rejected & ~working & (margins < smallest)
-        if violated.any():
-            working = working | violated
-            own = setting.scaled(unit).on(working)
-            method.extend(own)
-        elif targets and control.state.gap < targets[0]:
-            targets.pop(0)
-            if refine(setting, W / smallest, dual, control):
-                return None
-        if not method.step():
-            break
-    # Steps may end just above the first of these gaps: badly_scaled (100, 32, 24) seed 0 of the tests does at 3.3e-5.
-    if control.W is not None and control.dual is not None:
-        refine(setting, control.W / reduced.min_margin(reduced.apply(control.W)), control.dual, control)
-    return None
 
 
 METHODS = {
