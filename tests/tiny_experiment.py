@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.figure import Figure
 
-from attsvm.experiments.comparison import corrected, mean_verdict, share_verdict
+from attsvm.experiments.comparison import correction, mean_verdict, share_verdict
 from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 from attsvm.experiments.points import Point
-from attsvm.experiments.published.ledger import Printed
+from attsvm.experiments.published.ledger import LedgerNumber
 from attsvm.experiments.readings import Reading
 
 
@@ -71,7 +71,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     # The keys are of no ledger: what a test calls published is told apart from what a paper prints.
     found = []
     for d in sorted({row["d"] for row in rows}):
-        half, nine, one = (Printed(f"tiny: {value} @ {d}", value, 500, 0.0) for value in (0.5, 9.0, 1.0))
+        half, nine, one = (LedgerNumber(f"tiny: {value} @ {d}", value, 500, 0.0) for value in (0.5, 9.0, 1.0))
         mine = [row for row in rows if row["d"] == d]
         hits = sum(row["positive"] for row in mine)
         values = [row["mean"] for row in mine]
@@ -80,7 +80,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         found += [
             share_verdict("tiny", f"P(x > 0), d={d}", hits, len(mine), published=half, margin=0.9),
             mean_verdict("tiny", f"mean, d={d}", values, published=nine, margin=1.0),
-            corrected(replace(added, verdict="differs"), again, "It was added."),
+            correction(replace(added, verdict="differs"), again, "It was added."),
             mean_verdict("tiny", f"mean, unpublished, d={d}", values, discarded=1),
         ]
     return found
@@ -88,7 +88,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def readings() -> list[Reading]:
     """Three scales of the vectors, of which the first gives the printed standard deviation."""
-    printed = [Printed(f"tiny: {k}", value, 500, 0.0) for k, value in enumerate((1.0, 3.0))]
+    printed = [LedgerNumber(f"tiny: {k}", value, 500, 0.0) for k, value in enumerate((1.0, 3.0))]
 
     def read(rows: Sequence[Row]) -> list[Point]:
         powers = ({row["seed"]: row["x"][0] ** k for row in rows} for k in (2, 4))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from attsvm.experiments.beyond.atlas import Cell, judged
+from attsvm.experiments.beyond.atlas import Cell, outcomes
 from attsvm.experiments.beyond.atlas_cells import MODELS, expectations
 
 KINDS = {"settled": "theorem", "slow": "theorem, at 1/log k"}
@@ -21,7 +21,7 @@ def shown(cell: Cell) -> str:
     return f"{low:.4f} to {'1' if high == 1 else f'{high:.4f}'}"
 
 
-table = list(judged(pq.read_table(Path(sys.argv[1]) / "atlas" / "rows.parquet").to_pylist()))
+table = list(outcomes(pq.read_table(Path(sys.argv[1]) / "atlas" / "rows.parquet").to_pylist()))
 print(
     "| model | optimiser | norm of the theorem | limit, 95 % | other norms that exclude 1; the nearest | that do not |"
 )

@@ -112,9 +112,9 @@ def test_kept_sets_hold_the_mass_and_no_smaller_set_does():
     weights = np.random.default_rng(1).dirichlet(np.full(6, 0.4), 40)
     kept = layers.kept_sets(weights)
     mass = np.where(kept, weights, 0).sum(1)
-    assert (mass >= layers.HELD - 1e-12).all()
+    assert (mass >= layers.FLOOR - 1e-12).all()
     smallest = np.where(kept, weights, np.inf).min(1)
-    assert (mass - smallest < layers.HELD).all()
+    assert (mass - smallest < layers.FLOOR).all()
 
 
 def test_near_rivals_keep_w_from_its_svm():

@@ -6,7 +6,7 @@ import numpy as np
 
 from attsvm.experiments.figures import lambda_head
 from attsvm.experiments.figures.lambda_head import Config, best_attention, constrained, instance
-from attsvm.experiments.figures.lambda_verdicts import EDGE, count_points, kept
+from attsvm.experiments.figures.lambda_verdicts import EDGE, count_points, passes
 from figure_trials import check_report, run
 
 
@@ -24,7 +24,7 @@ def test_training_keeps_what_lemma_6_says():
     # The filter keeps instances that select every token, and with them a larger mean.
     for lam in (1.0, 1.4):
         cell = [row for row in trained if row["lam"] == lam]
-        assert np.mean([row["count"] for row in cell if kept(row, EDGE)]) > np.mean([row["count"] for row in cell])
+        assert np.mean([row["count"] for row in cell if passes(row, EDGE)]) > np.mean([row["count"] for row in cell])
     tests = {test.reading: test for test in lambda_head.joint(rows) if test.figure == "Fig. 9a"}
     assert len(tests) == 2
     assert len(count_points(trained, 1e-8)) == 3

@@ -6,7 +6,16 @@ import torch
 
 from attsvm.experiments.beyond import modular_addition
 from attsvm.experiments.beyond.grokking import LOSSES, Config
-from attsvm.experiments.beyond.modular_addition import descend, initial, logits, lost, norms, risk, split, turn
+from attsvm.experiments.beyond.modular_addition import (
+    descend,
+    initial,
+    logits,
+    loss_of_gradient,
+    norms,
+    risk,
+    split,
+    turn,
+)
 from figure_trials import check_report, run
 
 
@@ -76,15 +85,15 @@ def test_each_loss_falls_with_the_margin_and_matches_finite_differences(loss):
     ],
 )
 def test_where_the_gradient_at_the_label_is_lost(loss, dtype, margin, share):
-    assert float(lost(loss, *one_label(margin, dtype))) == share
+    assert float(loss_of_gradient(loss, *one_label(margin, dtype))) == share
 
 
 def test_stablemax_collapses_too_once_the_others_are_rounding():
     # Others at -m as well: their sum is 4/(1 + m) against m + 1, below 2^-24 of it from m = 8200 on.
     for margin, share in ((1e3, 0.0), (1e5, 1.0)):
         a, sums = one_label(margin, torch.float32)
-        assert float(lost("stablemax", a - margin * (a == 0), sums)) == share
-        assert float(lost("stablemax", (a - margin * (a == 0)).double(), sums)) == 0.0
+        assert float(loss_of_gradient("stablemax", a - margin * (a == 0), sums)) == share
+        assert float(loss_of_gradient("stablemax", (a - margin * (a == 0)).double(), sums)) == 0.0
 
 
 def test_a_turned_gradient_is_orthogonal_and_as_long():
