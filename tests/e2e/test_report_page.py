@@ -38,9 +38,9 @@ def test_every_picture_is_drawn_and_described(page) -> None:
             i => [i.naturalWidth, i.getBoundingClientRect().width, i.alt.length, i.currentSrc.length])"""
     )
     assert len(pictures) == 6
-    for natural, rendered, description, embedded in pictures:
+    for natural, box_width, description, embedded in pictures:
         assert natural > 100
-        assert rendered > 300
+        assert box_width > 300
         assert description > 20
         assert embedded > 1000
 

@@ -60,8 +60,8 @@ def test_every_figure_is_drawn_described_and_readable(page) -> None:
         "[...document.images].map(i => [i.naturalWidth, i.getBoundingClientRect().width, i.alt, !!i.closest('.zoom')])"
     )
     assert len(pictures) == 2
-    for natural, rendered, description, zooms in pictures:
-        assert rendered > 300
+    for natural, box_width, description, zooms in pictures:
+        assert box_width > 300
         assert EXPERIMENT.claim in description
         if page.viewport_size["width"] == 400:
             assert zooms or natural < 500  # a narrow drawing, or one that a tap enlarges
