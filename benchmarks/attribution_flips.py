@@ -26,11 +26,11 @@ for side in ("query", "keys"):
     checks = [split.check(side, most=MOST) for split in splits]
     for norms in ("frozen", "live"):
         for method in METHODS:
-            flipped = np.concatenate([check.flipped[norms][method] for check in checks])
-            left = np.concatenate([check.left[norms][method] for check in checks])
+            flips = np.concatenate([check.flipped[norms][method] for check in checks])
+            remainders = np.concatenate([check.left[norms][method] for check in checks])
             small = np.concatenate([np.abs(check.factors[method] - 1.0) < 1.0 for check in checks])
             print(
-                f"{side:5} {norms:6} {method:11} flipped {100 * flipped.mean():3.0f} % of {len(flipped)}, "
-                f"left of the lead: median {np.median(left):.1e}, largest {left.max():.1e}; "
-                f"of changes below 1: {100 * flipped[small].mean():3.0f} % of {small.sum()}"
+                f"{side:5} {norms:6} {method:11} flipped {100 * flips.mean():3.0f} % of {len(flips)}, "
+                f"left of the lead: median {np.median(remainders):.1e}, largest {remainders.max():.1e}; "
+                f"of changes below 1: {100 * flips[small].mean():3.0f} % of {small.sum()}"
             )

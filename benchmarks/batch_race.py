@@ -28,7 +28,7 @@ SIZES = (6, 8, 10)
 CONTRADICTORY = (30, 10, 6)  # random selections: more constraints than a W can meet
 RUNS = 5
 NAIVE_COUNT, ALONE_COUNT = 20, 200
-JUDGED = 50
+SAMPLE = 50
 
 # Set once by the main block, so that forked processes inherit what they work on.
 tokens: np.ndarray
@@ -42,8 +42,8 @@ def differences() -> tuple[np.ndarray, np.ndarray]:
     """Constraint matrices of all instances, (B, n (T-1), d dz), and which token each row is, (B, n, T-1)."""
     B, n, T, _ = tokens.shape
     rejected = np.arange(T - 1) + (np.arange(T - 1) >= selected[:, :, None])  # (B, n, T-1)
-    chosen = np.take_along_axis(tokens, selected[:, :, None, None], axis=2)
-    delta = chosen - np.take_along_axis(tokens, rejected[..., None], axis=2)
+    references = np.take_along_axis(tokens, selected[:, :, None, None], axis=2)
+    delta = references - np.take_along_axis(tokens, rejected[..., None], axis=2)
     return (delta[..., :, None] * queries[:, :, None, None, :]).reshape(B, n * (T - 1), -1), rejected
 
 
@@ -69,11 +69,11 @@ def daqp_all(cores: int) -> tuple[np.ndarray, np.ndarray]:
     edges = np.linspace(0, len(MATRICES), cores + 1).astype(int)
     parts = [slice(a, b) for a, b in pairwise(edges)]
     with ProcessPoolExecutor(cores, mp_context=get_context("fork")) as pool:
-        found = list(pool.map(daqp_loop, parts))
-    return np.concatenate([w for w, _ in found]), np.concatenate([d for _, d in found])
+        pairs = list(pool.map(daqp_loop, parts))
+    return np.concatenate([w for w, _ in pairs]), np.concatenate([d for _, d in pairs])
 
 
-def _alone(problem: SelectionProblem, norm: str) -> Certified:
+def _certify_single(problem: SelectionProblem, norm: str) -> Certified:
     return solve(problem, norm).certified
 
 
@@ -86,7 +86,7 @@ def race(runner: str, cores: int) -> tuple[float, float]:
     if runner in ("naive", "attsvm alone"):
         count = NAIVE_COUNT if runner == "naive" else ALONE_COUNT
         problems = list(ProblemBatch(tokens[:count], queries[:count], selected[:count]))
-        solver = naive if runner == "naive" else _alone
+        solver = naive if runner == "naive" else _certify_single
         solver(problems[0], measure.name)
         start = time.perf_counter()
         answers = [solver(problem, measure.name) for problem in problems]
@@ -97,15 +97,15 @@ def race(runner: str, cores: int) -> tuple[float, float]:
         solve_batch(ProblemBatch(tokens[:50], queries[:50], selected[:50]), measure.name)
         for _ in range(RUNS):
             start = time.perf_counter()
-            found = solve_batch(ProblemBatch(tokens, queries, selected), measure.name)
+            solutions = solve_batch(ProblemBatch(tokens, queries, selected), measure.name)
             best = min(best, (time.perf_counter() - start) / B)
-        return best, float(found.gap.max())  # type: ignore[possibly-undefined]
+        return best, float(solutions.gap.max())  # type: ignore[possibly-undefined]
     for _ in range(RUNS):
         start = time.perf_counter()
         W, lam = daqp_all(cores)
         best = min(best, (time.perf_counter() - start) / B)
     gaps = []
-    for b in range(min(B, JUDGED)):
+    for b in range(min(B, SAMPLE)):
         problem = ProblemBatch(tokens[b : b + 1], queries[b : b + 1], selected[b : b + 1])[0]
         dual = np.zeros(problem.mask.shape)
         np.put_along_axis(dual, REJECTED[b], -lam[b].reshape(REJECTED[b].shape), axis=1)  # type: ignore[possibly-undefined]
@@ -123,5 +123,5 @@ if __name__ == "__main__":
     if contradictory:
         selected = np.random.default_rng([10, *CONTRADICTORY]).integers(tokens.shape[2], size=selected.shape)
     seconds, gap = race(who, cores)
-    timed = {"naive": NAIVE_COUNT, "attsvm alone": ALONE_COUNT}.get(who.partition(", ")[0], count)
-    print(json.dumps({"runner": who, "cores": cores, "count": timed, "seconds": seconds, "gap": gap}))
+    timing = {"naive": NAIVE_COUNT, "attsvm alone": ALONE_COUNT}.get(who.partition(", ")[0], count)
+    print(json.dumps({"runner": who, "cores": cores, "count": timing, "seconds": seconds, "gap": gap}))

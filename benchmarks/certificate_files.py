@@ -28,15 +28,15 @@ def main() -> None:
         for sizes in SIZES:
             for norm in NORMS:
                 solution = solve(SelectionProblem(**planted(*sizes)), norm, tol=1e-12)
-                began = time.process_time()
+                start = time.process_time()
                 solution.save(path)
-                written = time.process_time()
+                write_end = time.process_time()
                 claims = check.check(json.loads(path.read_text(encoding="utf-8")))
-                checked = time.process_time()
+                check_end = time.process_time()
                 face, tail = ("", "") if norm != "nuclear" else (claims["face"], f"{float(claims['tail']):.0e}")
                 print(
-                    f"| {sizes} | {norm} | {path.stat().st_size / 1000:.0f} | {written - began:.3f} "
-                    f"| {checked - written:.3f} | {face} | {tail} |",
+                    f"| {sizes} | {norm} | {path.stat().st_size / 1000:.0f} | {write_end - start:.3f} "
+                    f"| {check_end - write_end:.3f} | {face} | {tail} |",
                     flush=True,
                 )
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 # Seconds of one core for a constraint of a pass, d from 10 to 64.
-PRICED = 8e-8
+PRICE_SECONDS = 8e-8
 # Seconds that dask takes to hand out a task, and bytes a second of a network card.
 TASK, NETWORK = 1e-3, 1.25e8
 SPREAD, STRAGGLERS, SLOW = 0.25, 1e-3, 10.0
@@ -47,7 +47,7 @@ class Round:
 def simulated(constraints: float, d: int, workers: int, seed: int = 0) -> Round:
     """Simulate a round on workers of one core, W (d, d)."""
     rng = np.random.default_rng(seed)
-    total = PRICED * constraints
+    total = PRICE_SECONDS * constraints
     # No more tasks than the scheduler can hand out in the time that the pass takes.
     shards = int(max(workers, min(constraints / SHARD_CONSTRAINTS, 4 * workers)))
     seconds = total / shards * rng.lognormal(-0.5 * SPREAD**2, SPREAD, shards)
@@ -58,8 +58,8 @@ def simulated(constraints: float, d: int, workers: int, seed: int = 0) -> Round:
     slowest, even = max(free), float(seconds.sum()) / workers
     entries = d * d
     inner = INNER * (entries / INNER_ENTRIES) ** INNER_EXPONENT
-    exchanged = 8 * entries * np.log2(workers + 1) + 8 * 8 * entries * 3 * d
-    return Round(inner, shards * TASK, exchanged / NETWORK, even, slowest - even)
+    exchange = 8 * entries * np.log2(workers + 1) + 8 * 8 * entries * 3 * d
+    return Round(inner, shards * TASK, exchange / NETWORK, even, slowest - even)
 
 
 def main() -> None:

@@ -36,12 +36,12 @@ print(time.process_time() - start, sum(bool(one.overloads) for one in kernels._D
 
 def measured(sizes: tuple[int, int, int], norm: str | float, call: str, cache: str) -> tuple[float, int]:
     """Processor seconds of a call in a process of its own, and the kernels with machine code at its end."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(sizes=sizes, norm=norm, call=call)],
         env=os.environ | {"NUMBA_CACHE_DIR": cache}, cwd=Path(__file__).parent,
         check=True, capture_output=True, text=True,
     )  # fmt: skip
-    seconds, compiled = done.stdout.split()
+    seconds, compiled = process.stdout.split()
     return float(seconds), int(compiled)
 
 

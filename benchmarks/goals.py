@@ -33,8 +33,8 @@ class Goal:
     def verdict(self) -> str:
         if not np.isfinite(self.value):
             return "not measured"
-        met = self.value <= self.target if self.at_most else self.value >= self.target
-        if met:
+        is_met = self.value <= self.target if self.at_most else self.value >= self.target
+        if is_met:
             return "met"
         return "not shown: the other met its limit" if self.least else "**not met**"
 
@@ -45,11 +45,11 @@ class Goal:
 
 
 def goals(results: Results, cores: int) -> list[Goal]:
-    each, each_alone = results.batch_seconds("attsvm", cores), results.batch_seconds("attsvm", 1)
+    each, each_single = results.batch_seconds("attsvm", cores), results.batch_seconds("attsvm", 1)
     beside_daqp = min(results.batch_seconds("daqp", c) / results.batch_seconds("attsvm", c) for c in {1, cores})
     out = [
         Goal("batch of 2000 at (6, 8, 10), all cores, each", 30.0, 1e6 * each, "us", at_most=True),
-        Goal("that batch, beside naive cvxpy in a loop", 1000.0, results.batch_seconds("naive", 1) / each_alone),
+        Goal("that batch, beside naive cvxpy in a loop", 1000.0, results.batch_seconds("naive", 1) / each_single),
         Goal("that batch, beside daqp in a loop on as many cores", 2.5, beside_daqp),
         _ratio(results, FROBENIUS, MEDIUM, [OFFICIAL], 1000.0),
         _ratio(results, FROBENIUS, MEDIUM, DAQP, 5.0),
@@ -77,7 +77,7 @@ def _ratio(
     """The least ratio over the named contestants that gave an answer, or whose limit bounds it."""
     rows = [row for name in names if (row := results.get(name, norm, instance)) is not None]
     what = f"{norm}, {instance.name}: beside {' and '.join(sorted({r.cell.who.name for r in rows} or set(names)))}"
-    found: list[tuple[float, bool]] = []
+    pairs: list[tuple[float, bool]] = []
     for row in rows:
         value = results.ratio(row)
         if accuracy is not None:
@@ -85,16 +85,16 @@ def _ratio(
             good = ours is not None and ours.accuracy <= accuracy
             value = row.seconds / ours.seconds if good and ours is not None else np.nan
         if row.outcome in ("solved", "limit") and np.isfinite(value):
-            found.append((value, row.outcome == "limit"))
-    value, least = min(found, default=(np.nan, False))
+            pairs.append((value, row.outcome == "limit"))
+    value, least = min(pairs, default=(np.nan, False))
     return Goal(what + (f", attsvm at {accuracy:.0e}" if accuracy else ""), target, value, least=least)
 
 
 def _memory(results: Results) -> Goal:
     ours, theirs = results.get("attsvm 1e-09", FROBENIUS, LARGEST), results.get(LIBLINEAR, FROBENIUS, LARGEST)
     value = np.nan
-    if ours is not None and theirs is not None and "memory" in ours.found and "memory" in theirs.found:
-        value = theirs.found["memory"] / ours.found["memory"]
+    if ours is not None and theirs is not None and "memory" in ours.record and "memory" in theirs.record:
+        value = theirs.record["memory"] / ours.record["memory"]
     return Goal(f"{FROBENIUS}, {LARGEST.name}: memory of {LIBLINEAR} over ours", 8.0, value)
 
 
@@ -109,18 +109,18 @@ def faster(results: Results, growth: bool = False) -> list[tuple[Row, float]]:
     return out
 
 
-def described(found: list[tuple[Row, float]]) -> list[str]:
-    return sorted({f"{r.cell.who.name} on {r.cell.who.norm} {r.cell.instance.name} ({q:.2f}x)" for r, q in found})
+def descriptions(pairs: list[tuple[Row, float]]) -> list[str]:
+    return sorted({f"{r.cell.who.name} on {r.cell.who.norm} {r.cell.instance.name} ({q:.2f}x)" for r, q in pairs})
 
 
 def _faster(results: Results) -> Goal:
-    found = faster(results)
-    names = described(found)
+    pairs = faster(results)
+    names = descriptions(pairs)
     measured = any(not row.cell.who.ours and not row.cell.axis for row in results.rows)
     note = f": {'; '.join(names)}" if names else ""
     return Goal(
         "instances on which a generic solver is faster at the same accuracy", 0.0,
-        float(len({(r.cell.who.norm, r.cell.instance) for r, _ in found})) if measured else np.nan,
+        float(len({(r.cell.who.norm, r.cell.instance) for r, _ in pairs})) if measured else np.nan,
         "", at_most=True, note=note,
     )  # fmt: skip
 
@@ -130,7 +130,7 @@ def _mapped(results: Results) -> list[Goal]:
     rows = list(results.on(FROBENIUS, MAPPED))
     row = rows[0] if rows else None
     gap = row.accuracy if row is not None else np.nan
-    memory = row.found.get("memory", np.nan) / (8 * n * T * d) if row is not None else np.nan
+    memory = row.record.get("memory", np.nan) / (8 * n * T * d) if row is not None else np.nan
     return [
         Goal(f"memory map {MAPPED.sizes}: gap", 1e-6, gap, "", at_most=True),
         Goal(f"memory map {MAPPED.sizes}: peak memory over size of the tokens", 1.5, memory, at_most=True),

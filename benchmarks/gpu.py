@@ -36,14 +36,14 @@ Rows = list[list[str]]
 
 def seconds(call: Callable[[], object], device: str) -> float:
     """Least time of a call, in seconds; the first is not counted."""
-    taken = []
+    durations = []
     for _ in range(REPEATS + 1):
         _wait(device)
-        began = time.perf_counter()
+        start = time.perf_counter()
         call()
         _wait(device)
-        taken.append(time.perf_counter() - began)
-    return min(taken[1:])
+        durations.append(time.perf_counter() - start)
+    return min(durations[1:])
 
 
 def _wait(device: str) -> None:
@@ -64,8 +64,8 @@ def training(device: str, trials: int, steps: int) -> Rows:
     data, head = TokenData(tokens, queries, labels), torch.ones(10, dtype=torch.float64, device=device)
     rows = []
     for backend in ("torch", "compiled") if device == "cpu" else ("torch",):
-        taken = seconds(lambda way=backend: train(data, head, steps=steps, lr=0.1, backend=way), device)  # type: ignore[misc]
-        rows.append([f"{trials:,}", f"{device}, {backend}", f"{trials * steps / taken:,.0f}"])
+        durations = seconds(lambda way=backend: train(data, head, steps=steps, lr=0.1, backend=way), device)  # type: ignore[misc]
+        rows.append([f"{trials:,}", f"{device}, {backend}", f"{trials * steps / durations:,.0f}"])
     return rows
 
 
@@ -77,9 +77,9 @@ def pricing(device: str, queries: int, dtype: torch.dtype) -> Rows:
         scores = torch.matmul(tokens, (z @ W.T).unsqueeze(-1)).squeeze(-1)
         return scores[:, :1] - scores
 
-    taken = seconds(margins, device)
+    durations = seconds(margins, device)
     amount = tokens.numel() * tokens.element_size()
-    return [[_name(dtype), device, f"{1e9 * taken / (queries * 63):.2f}", f"{amount / taken / 1e9:.1f}"]]
+    return [[_name(dtype), device, f"{1e9 * durations / (queries * 63):.2f}", f"{amount / durations / 1e9:.1f}"]]
 
 
 def attention(device: str, T: int, dtype: torch.dtype) -> Rows:
@@ -120,10 +120,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sizes = SMALL if options.small else FULL
     devices = list(dict.fromkeys(["cpu", options.device]))
     names = [torch.cuda.get_device_name()] if options.device == "cuda" else []
-    given = sys.argv[1:] if arguments is None else arguments
+    command = sys.argv[1:] if arguments is None else arguments
     parts = [
         "# On an accelerator\n",
-        f"`{shlex.join(['python', 'benchmarks/gpu.py', *given])}`, attsvm {__version__}, torch {torch.__version__}, "
+        f"`{shlex.join(['python', 'benchmarks/gpu.py', *command])}`, attsvm {__version__}, torch {torch.__version__}, "
         f"CUDA {torch.version.cuda}, Python {platform.python_version()}, "
         f"{', '.join([*names, platform.machine()])}, {torch.get_num_threads()} threads of the processor.\n",
         table(

@@ -85,8 +85,8 @@ def draw(results: Results) -> str | None:
             row[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
         for ax, axis in zip(axes[0], AXES, strict=True):
             n, T, d = AXES[axis][0].sizes
-            held = {"n": f"T = {T}, d = {d}", "T": f"n = {n}, d = {d}", "d": f"n = {n}, T = {T}"}[axis]
-            ax.set_title(f"{axis} grows, {held}", fontweight="normal")
+            constants = {"n": f"T = {T}, d = {d}", "T": f"n = {n}, d = {d}", "d": f"n = {n}, T = {T}"}[axis]
+            ax.set_title(f"{axis} grows, {constants}", fontweight="normal")
     return as_svg(figure)
 
 

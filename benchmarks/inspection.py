@@ -77,8 +77,8 @@ def write_texts(size: Size, file: Path) -> None:
     """Write texts of random words, the k-th most frequent with frequency 1 / k."""
     rng = np.random.default_rng(0)
     shares = 1.0 / np.arange(1, size.words)
-    drawn = 1 + rng.choice(size.words - 1, (size.texts, size.tokens), p=shares / shares.sum())
-    file.write_text("\n".join(" ".join(f"w{k}" for k in text) for text in drawn) + "\n", encoding="utf-8")
+    words = 1 + rng.choice(size.words - 1, (size.texts, size.tokens), p=shares / shares.sum())
+    file.write_text("\n".join(" ".join(f"w{k}" for k in text) for text in words) + "\n", encoding="utf-8")
 
 
 def measure(size: Size, folder: Path) -> str:
@@ -89,13 +89,13 @@ def measure(size: Size, folder: Path) -> str:
     command += [folder / "model", "--text", folder / "texts.txt", "--out", folder / "report"]
     command += ["--memory", size.memory, "--dtype", size.dtype]
     command += ["--layers", size.inspected] if size.inspected else []
-    began = time.perf_counter()
+    start = time.perf_counter()
     run = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True)
-    wall, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall, usage = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     return (
         f"{weights / 1e6:.3g} million weights, {size.texts} texts of {size.tokens} tokens: "
-        f"{used.ru_utime + used.ru_stime:.0f} s of processor time, {wall:.0f} s on {os.cpu_count()} cores, "
-        f"at most {used.ru_maxrss / 2**20:.2f} GiB\n{run.stdout}"
+        f"{usage.ru_utime + usage.ru_stime:.0f} s of processor time, {wall:.0f} s on {os.cpu_count()} cores, "
+        f"at most {usage.ru_maxrss / 2**20:.2f} GiB\n{run.stdout}"
     )
 
 
@@ -105,14 +105,14 @@ def main() -> None:
     parser.add_argument("size", choices=SIZES)
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("--keep", type=Path)
-    given = parser.parse_args()
-    size = SIZES[given.size]
-    for assignment in given.set:
+    options = parser.parse_args()
+    size = SIZES[options.size]
+    for assignment in options.set:
         name, _, value = assignment.partition("=")
         size = replace(size, **{name: type(getattr(size, name))(value)})
-    if given.keep is not None:
-        given.keep.mkdir(parents=True, exist_ok=True)
-        print(measure(size, given.keep), end="")
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        print(measure(size, options.keep), end="")
         return
     with tempfile.TemporaryDirectory() as folder:
         print(measure(size, Path(folder)), end="")

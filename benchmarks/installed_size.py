@@ -29,16 +29,16 @@ def requirements(name: str, extras: set[str]) -> list[str]:
         return []
 
 
-def closure(name: str, extras: set[str], seen: set[tuple[str, str]]) -> set[str]:
+def closure(name: str, extras: set[str], visits: set[tuple[str, str]]) -> set[str]:
     """Names of the distributions that this one asks for, directly or not, itself included."""
     names = {name}
     for text in requirements(name, extras):
         one = Requirement(text)
-        asked = one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+        applies = one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in ("", *extras))
         key = (one.name.lower(), ",".join(sorted(one.extras)))
-        if asked and key not in seen:
-            seen.add(key)
-            names |= closure(one.name.lower(), set(one.extras), seen)
+        if applies and key not in visits:
+            visits.add(key)
+            names |= closure(one.name.lower(), set(one.extras), visits)
     return names
 
 
@@ -59,13 +59,13 @@ def main() -> None:
     for extra in ("", *sys.argv[1:]):
         names = closure("attsvm", {extra} - {""}, set()) - {"attsvm"}
         rest = core | (names - torch)
-        said = f"attsvm[{extra}]" if extra else "attsvm"
+        label = f"attsvm[{extra}]" if extra else "attsvm"
         also = (
             f", and {sum(map(size, torch - rest)) / 1e9:.2f} GB of PyTorch as installed here"
             if "torch" in names
             else ""
         )
-        print(f"{said}: {sum(map(size, rest)) / 1e9:.2f} GB ({len(rest)} packages){also}")
+        print(f"{label}: {sum(map(size, rest)) / 1e9:.2f} GB ({len(rest)} packages){also}")
 
 
 if __name__ == "__main__":

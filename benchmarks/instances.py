@@ -155,6 +155,6 @@ def _write_mapped(instance: Instance, folder: Path) -> None:
     np.save(folder / "selected.npy", selected)
 
 
-def read(folder: Path, *, mapped: bool = False) -> SelectionProblem:
+def read_folder(folder: Path, *, mapped: bool = False) -> SelectionProblem:
     tokens = np.load(folder / "tokens.npy", mmap_mode="r" if mapped else None)
     return SelectionProblem(tokens, np.load(folder / "queries.npy"), np.load(folder / "selected.npy"))

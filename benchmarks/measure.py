@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from instances import planted, read
+from instances import planted, read_folder
 from peers import Answer, Contestant, Solver, contestant
 
 from attsvm import SelectionProblem
@@ -45,15 +45,15 @@ def peak() -> int:
 
 def best_of(run: Solver, problem: SelectionProblem, effort: float) -> tuple[Answer, float, int, int]:
     """The first answer, the least time, how often it ran, and the peak memory after the first run."""
-    spent, best, count = 0.0, np.inf, 0
+    total, best, count = 0.0, np.inf, 0
     answer, most = None, 0
-    while answer is None or (spent < effort * QUICK and count < MOST) or (count < 3 and spent < effort * LONG):
+    while answer is None or (total < effort * QUICK and count < MOST) or (count < 3 and total < effort * LONG):
         start = time.perf_counter()
         answer_now = run(problem)
         seconds = time.perf_counter() - start
         if answer is None:
             answer, most = answer_now, peak()
-        spent, best, count = spent + seconds, min(best, seconds), count + 1
+        total, best, count = total + seconds, min(best, seconds), count + 1
     return answer, best, count, most
 
 
@@ -61,8 +61,8 @@ def judge(problem: SelectionProblem, norm: str, answer: Answer) -> dict[str, Any
     """What the answer is worth, recomputed from W and the multipliers by attsvm.proofs.certified.certify."""
     usable = answer.W is not None and np.isfinite(answer.W).all()
     W = answer.W if usable and answer.W is not None else np.zeros(problem.shape[2:])
-    given = answer.dual is not None and np.isfinite(answer.dual).all()
-    dual = answer.dual if given and answer.dual is not None else np.zeros(problem.mask.shape)
+    has_multipliers = answer.dual is not None and np.isfinite(answer.dual).all()
+    dual = answer.dual if has_multipliers and answer.dual is not None else np.zeros(problem.mask.shape)
     certified = certify(problem, get_norm(norm), W, dual)
     if np.isfinite(certified.objective):
         outcome = "solved"
@@ -73,7 +73,7 @@ def judge(problem: SelectionProblem, norm: str, answer: Answer) -> dict[str, Any
         "verdict": answer.verdict,
         "objective": certified.objective,
         "bound": certified.lower_bound,
-        "gap": certified.gap if given else None,
+        "gap": certified.gap if has_multipliers else None,
     }
 
 
@@ -82,7 +82,7 @@ def _cell(pipe: Connection, run: Solver, norm: str, cell: dict[str, Any]) -> Non
     try:
         baseline = peak()
         _limit_memory()
-        problem = read(Path(cell["folder"]), mapped=cell["mapped"])
+        problem = read_folder(Path(cell["folder"]), mapped=cell["mapped"])
         pipe.send("ready")
         answer, seconds, repeats, most = best_of(run, problem, cell["effort"])
         pipe.send({"seconds": seconds, "repeats": repeats, "memory": max(most - baseline, 0)})
@@ -113,28 +113,28 @@ def measure(run: Solver, norm: str, cell: dict[str, Any]) -> dict[str, Any]:
     process = context.Process(target=_cell, args=(theirs, run, norm, cell))
     process.start()
     theirs.close()
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     # Stages: the instance is read; the runs (several, of at most the limit each); the judgement.
-    for allowed in (LOADING, cell["limit"] + cell["effort"] * LONG, LOADING):
+    for seconds_allowance in (LOADING, cell["limit"] + cell["effort"] * LONG, LOADING):
         try:
-            if not ours.poll(allowed):
-                if "seconds" not in found:
-                    found = {"outcome": "limit", "seconds": cell["limit"], "verdict": "over the limit on time"}
+            if not ours.poll(seconds_allowance):
+                if "seconds" not in result:
+                    result = {"outcome": "limit", "seconds": cell["limit"], "verdict": "over the limit on time"}
                 else:
-                    found |= {"outcome": "error", "verdict": "its answer could not be judged in time"}
+                    result |= {"outcome": "error", "verdict": "its answer could not be judged in time"}
                 break
             message = ours.recv()
         except EOFError:
             process.join()
-            found |= {"outcome": "error", "verdict": f"crashed, exit code {process.exitcode}"}
+            result |= {"outcome": "error", "verdict": f"crashed, exit code {process.exitcode}"}
             break
         if message != "ready":
-            found |= message
-        if "outcome" in found:
+            result |= message
+        if "outcome" in result:
             break
     process.kill()
     process.join()
-    return found
+    return result
 
 
 def warm(run: Solver, who: Contestant) -> None:
@@ -154,15 +154,15 @@ def main() -> None:
     who = contestant(sys.argv[1], sys.argv[2])
     run = who.load()
     warm(run, who)
-    met: dict[str, int] = {}
+    limits: dict[str, int] = {}
     for cell in cells:
-        if cell["work"] > met.get(cell["family"], cell["work"]):
-            found: dict[str, Any] = {"outcome": "skipped", "verdict": "a smaller one met a limit"}
+        if cell["work"] > limits.get(cell["family"], cell["work"]):
+            result: dict[str, Any] = {"outcome": "skipped", "verdict": "a smaller one met a limit"}
         else:
-            found = measure(run, who.norm, cell)
-        if found["outcome"] in ("limit", "memory"):
-            met[cell["family"]] = min(cell["work"], met.get(cell["family"], cell["work"]))
-        print(json.dumps(found), file=results, flush=True)
+            result = measure(run, who.norm, cell)
+        if result["outcome"] in ("limit", "memory"):
+            limits[cell["family"]] = min(cell["work"], limits.get(cell["family"], cell["work"]))
+        print(json.dumps(result), file=results, flush=True)
 
 
 if __name__ == "__main__":

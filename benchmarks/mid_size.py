@@ -39,7 +39,7 @@ NORMS = ("frobenius", "nuclear", "spectral", "1", "1.5", "3", "max")
 SIZES = ((100, 32, 24), (200, 32, 24))
 HELD_OUT_SIZES, HELD_OUT_SEED = ((60, 48, 16), (150, 20, 40)), 100
 ONE_DIRECTION = ((1000, 10, 20), (2000, 16, 3), (5000, 16, 4))
-DECIDED = (Status.OPTIMAL, Status.INFEASIBLE)
+FINAL = (Status.OPTIMAL, Status.INFEASIBLE)
 REPEATS, SHORT = 3, 0.5  # runs below this many seconds are repeated
 SLOWER, LEAST = 2.0, 0.2  # a method's limit over the time of `solve`, and in seconds
 
@@ -77,7 +77,9 @@ def one_direction(n: int, T: int, d: int) -> SelectionProblem:
     return SelectionProblem(tokens, np.ones((n, 1)), (tokens @ rng.standard_normal(d)).argmax(axis=1))
 
 
-def tuned(families: list[str], sizes: list[tuple[int, ...]], seeds: int) -> Iterator[tuple[str, SelectionProblem]]:
+def tuning_instances(
+    families: list[str], sizes: list[tuple[int, ...]], seeds: int
+) -> Iterator[tuple[str, SelectionProblem]]:
     """Yield (label, problem) of the instances that constants may be tuned on."""
     for size in sizes or SIZES:
         for name in families or problems.FAMILIES:
@@ -107,10 +109,10 @@ def seconds(problem: SelectionProblem, norm: str, method: str | None, limit: flo
     for _ in range(REPEATS):
         clock, start = time.perf_counter(), time.process_time()
         solution = solve(problem, norm, method=method, time_limit=limit)
-        spent, wall = time.process_time() - start, time.perf_counter() - clock
-        if solution.status in DECIDED:
-            best = min(best, spent)
-        if spent > SHORT or solution.status not in DECIDED:
+        cpu, wall = time.process_time() - start, time.perf_counter() - clock
+        if solution.status in FINAL:
+            best = min(best, cpu)
+        if cpu > SHORT or solution.status not in FINAL:
             break
     return best, wall, solution.status, solution.method
 
@@ -119,10 +121,10 @@ def measure(label: str, problem: SelectionProblem, norm: str, limit: float) -> T
     """Time `solve`, then each method for as long as it could still be the best."""
     automatic, wall, status, ran = seconds(problem, norm, None, limit)
     timing = Timing(norm, label, status.name, ran, automatic)
-    known = [name for name in METHODS.get(get_norm(norm), {}) if name != "auto"]
-    for method in (*known, "streamed"):
-        allowed = max(LEAST, SLOWER * wall) if np.isfinite(automatic) else limit
-        timing.methods[method] = seconds(problem, norm, method, allowed)[0]
+    methods = [name for name in METHODS.get(get_norm(norm), {}) if name != "auto"]
+    for method in (*methods, "streamed"):
+        seconds_allowance = max(LEAST, SLOWER * wall) if np.isfinite(automatic) else limit
+        timing.methods[method] = seconds(problem, norm, method, seconds_allowance)[0]
     return timing
 
 
@@ -151,25 +153,25 @@ def main() -> None:
     parser.add_argument("--family", nargs="*", default=[])
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    done: list[Timing] = []
+    timings: list[Timing] = []
     if options.out is not None and options.out.exists():
-        done = [Timing(**json.loads(line)) for line in options.out.read_text().splitlines()]
-    known = {(timing.norm, timing.label) for timing in done}
-    instances = held_out if options.held_out else tuned
+        timings = [Timing(**json.loads(line)) for line in options.out.read_text().splitlines()]
+    labels = {(timing.norm, timing.label) for timing in timings}
+    instances = held_out if options.held_out else tuning_instances
     sizes = [tuple(size) for size in options.size]
     for norm in options.norm:
         for method in (None, *METHODS.get(get_norm(norm), {})):  # compiles
             solve(problems.planted(np.random.default_rng(0), 60, 20, 16), norm, method=method)
         for label, problem in instances(options.family, sizes, options.seeds):
-            if (norm, label) in known:
+            if (norm, label) in labels:
                 continue
-            done.append(timing := measure(label, problem, norm, options.limit))
-            row = " ".join(f"{method} {spent:.3f}" for method, spent in timing.methods.items())
+            timings.append(timing := measure(label, problem, norm, options.limit))
+            row = " ".join(f"{method} {cpu:.3f}" for method, cpu in timing.methods.items())
             print(f"{norm:<9} {label:<44} {timing.automatic:7.3f} {timing.ratio:5.2f}  {row}  {timing.ran}", flush=True)
             if options.out is not None:
                 with options.out.open("a") as lines:
                     lines.write(json.dumps(asdict(timing)) + "\n")
-    print(summary([timing for timing in done if timing.norm in options.norm]))
+    print(summary([timing for timing in timings if timing.norm in options.norm]))
 
 
 if __name__ == "__main__":

@@ -110,10 +110,10 @@ def contestant(name: str, norm: str) -> Contestant:
 def with_attsvm(problem: SelectionProblem, norm: str, tol: float) -> Answer:
     from attsvm import solve
 
-    found = solve(problem, norm, tol=tol)
-    W = found.certified.W if np.isfinite(found.objective) else None
-    proved = found.certificate is not None and found.certificate.verify()
-    return Answer(W, found.certified.dual, found.status.name.lower(), proved)
+    solution = solve(problem, norm, tol=tol)
+    W = solution.certified.W if np.isfinite(solution.objective) else None
+    proof = solution.certificate is not None and solution.certificate.verify()
+    return Answer(W, solution.certified.dual, solution.status.name.lower(), proof)
 
 
 def constraint_rows(problem: SelectionProblem, *, ties: bool = False) -> tuple[np.ndarray, np.ndarray]:

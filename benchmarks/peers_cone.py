@@ -36,8 +36,8 @@ def naive(problem: SelectionProblem, norm: str) -> Answer:
         program = cp.Problem(cp.Minimize(cp.normNuc(W)), constraints)
         program.solve(solver=cp.SCS)
     values = [constraint.dual_value for constraint in constraints]
-    given = None if any(value is None for value in values) else np.array(values, dtype=float).ravel()
-    return _answer(problem, program, W, given)
+    numbers = None if any(value is None for value in values) else np.array(values, dtype=float).ravel()
+    return _answer(problem, program, W, numbers)
 
 
 def vectorised(problem: SelectionProblem, norm: str) -> Answer:
@@ -91,10 +91,10 @@ def clarabel_directly(problem: SelectionProblem) -> Answer:
     settings = solvers.DefaultSettings()
     settings.verbose = False
     quadratic = sp.csc_matrix((len(cost), len(cost)))
-    found = solvers.DefaultSolver(quadratic, cost, G, h, cones, settings).solve()
-    W = (np.asarray(found.x)[of_W] / np.sqrt(2.0)).reshape(problem.shape[2:])
-    verdict = str(found.status)
-    return Answer(W, spread(problem, np.asarray(found.z)[:m]), verdict, "PrimalInfeasible" in verdict)
+    solution = solvers.DefaultSolver(quadratic, cost, G, h, cones, settings).solve()
+    W = (np.asarray(solution.x)[of_W] / np.sqrt(2.0)).reshape(problem.shape[2:])
+    verdict = str(solution.status)
+    return Answer(W, spread(problem, np.asarray(solution.z)[:m]), verdict, "PrimalInfeasible" in verdict)
 
 
 def scs_directly(problem: SelectionProblem) -> Answer:
@@ -106,7 +106,7 @@ def scs_directly(problem: SelectionProblem) -> Answer:
         {"A": G, "b": h, "c": cost}, {"l": m, "s": [sum(problem.shape[2:])]},
         eps_abs=SCS_EPS, eps_rel=SCS_EPS, max_iters=1_000_000, verbose=False,
     )  # fmt: skip
-    found = solver.solve()
-    W = (found["x"][of_W] / np.sqrt(2.0)).reshape(problem.shape[2:])
-    verdict = found["info"]["status"]
-    return Answer(W, spread(problem, found["y"][:m]), verdict, "infeasible" in verdict)
+    answer = solver.solve()
+    W = (answer["x"][of_W] / np.sqrt(2.0)).reshape(problem.shape[2:])
+    verdict = answer["info"]["status"]
+    return Answer(W, spread(problem, answer["y"][:m]), verdict, "infeasible" in verdict)

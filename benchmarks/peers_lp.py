@@ -24,9 +24,9 @@ def with_highs(problem: SelectionProblem, norm: str) -> Answer:
         cost = np.concatenate([np.zeros(size), [1.0]])
         rows = np.block([[-A, np.zeros((m, 1))], [unit, -one], [-unit, -one]])
         offset, bounds = np.concatenate([-np.ones(m), np.zeros(2 * size)]), [(None, None)] * (size + 1)
-    found = linprog(cost, A_ub=rows, b_ub=offset, bounds=bounds, method="highs")
-    if found.x is None:
-        return Answer(None, None, found.message, found.status == 2)
-    w = found.x[:size] - found.x[size:] if norm == "1" else found.x[:size]
-    dual = spread(problem, np.maximum(-found.ineqlin.marginals[:m], 0.0))
+    program = linprog(cost, A_ub=rows, b_ub=offset, bounds=bounds, method="highs")
+    if program.x is None:
+        return Answer(None, None, program.message, program.status == 2)
+    w = program.x[:size] - program.x[size:] if norm == "1" else program.x[:size]
+    dual = spread(problem, np.maximum(-program.ineqlin.marginals[:m], 0.0))
     return Answer(w.reshape(problem.shape[2:]), dual, "solved")

@@ -16,14 +16,14 @@ from peers import Answer, constraint_matrix, gram_matrix, spread
 
 from attsvm import SelectionProblem
 
-ASKED = 1e-9
+TOLERANCE = 1e-9
 MANY = 1_000_000  # iterations: the time limit is what ends a run
 SPARSE = ("osqp", "clarabel")
 OPTIONS: dict[str, dict[str, Any]] = {
-    "osqp": {"eps_abs": ASKED, "eps_rel": ASKED, "max_iter": MANY, "polishing": True},
-    "piqp": {"eps_abs": ASKED, "eps_rel": ASKED, "max_iter": 1000},
-    "proxqp": {"eps_abs": ASKED, "eps_rel": 0.0, "max_iter": MANY},
-    "clarabel": {"tol_gap_abs": ASKED, "tol_gap_rel": ASKED, "tol_feas": ASKED},
+    "osqp": {"eps_abs": TOLERANCE, "eps_rel": TOLERANCE, "max_iter": MANY, "polishing": True},
+    "piqp": {"eps_abs": TOLERANCE, "eps_rel": TOLERANCE, "max_iter": 1000},
+    "proxqp": {"eps_abs": TOLERANCE, "eps_rel": 0.0, "max_iter": MANY},
+    "clarabel": {"tol_gap_abs": TOLERANCE, "tol_gap_rel": TOLERANCE, "tol_feas": TOLERANCE},
     "quadprog": {},
 }
 # A A^T is singular whenever there are more constraints than unknowns; quadprog factors it.
@@ -44,16 +44,16 @@ def with_qpsolvers(problem: SelectionProblem, solver: str, form: str) -> Answer:
     if solver in SPARSE:
         P, G = sp.csc_matrix(P), None if G is None else sp.csc_matrix(G)
     program = qpsolvers.Problem(P, q, G, h, lb=lower)  # type: ignore[arg-type]
-    found = qpsolvers.solve_problem(program, solver=solver, **OPTIONS[solver])
-    verdict = _verdict(found)
+    answer = qpsolvers.solve_problem(program, solver=solver, **OPTIONS[solver])
+    verdict = _verdict(answer)
     dead = "infeasible" in verdict if form == "primal" else "dual" in verdict and "infeasible" in verdict
-    if found.x is None:
+    if answer.x is None:
         # The identity always factors, so that inconsistent constraints are quadprog's only reason to give up.
         gave_up = solver == "quadprog" and form == "primal"
         return Answer(None, None, "constraints are inconsistent" if gave_up else verdict, dead or gave_up)
     if form == "primal":
-        return Answer(found.x.reshape(problem.shape[2:]), spread(problem, found.z), verdict, dead)
-    return _from_dual(problem, found.x, verdict, dead)
+        return Answer(answer.x.reshape(problem.shape[2:]), spread(problem, answer.z), verdict, dead)
+    return _from_dual(problem, answer.x, verdict, dead)
 
 
 def _from_dual(problem: SelectionProblem, values: np.ndarray, verdict: str, dead: bool) -> Answer:
@@ -62,11 +62,11 @@ def _from_dual(problem: SelectionProblem, values: np.ndarray, verdict: str, dead
     return Answer(problem.adjoint(dual), dual, verdict, dead)
 
 
-def _verdict(found: Any) -> str:
+def _verdict(answer: Any) -> str:
     """What the solver says, in its own words as far as qpsolvers hands them on."""
-    info = found.extras.get("info")
-    said = found.extras.get("status") or getattr(info, "status", None)
-    text = str(said if said is not None else "solved" if found.found else "not solved")
+    info = answer.extras.get("info")
+    status = answer.extras.get("status") or getattr(info, "status", None)
+    text = str(status if status is not None else "solved" if answer.found else "not solved")
     words = text.split(".")[-1].replace("_", " ").replace("Infeasible", " infeasible").lower()
     return words.removeprefix("piqp ").removeprefix("proxqp ")
 
@@ -83,7 +83,7 @@ def with_daqp(problem: SelectionProblem, form: str) -> Answer:
         m, size = A.shape
         x, _, flag, info = daqp.solve(
             np.eye(size), np.zeros(size), A, np.where(tied, 0.0, 1e30), np.where(tied, 0.0, 1.0),
-            np.where(tied, EQUALITY, 0).astype(np.int32), primal_tol=ASKED, iter_limit=MANY,
+            np.where(tied, EQUALITY, 0).astype(np.int32), primal_tol=TOLERANCE, iter_limit=MANY,
         )  # fmt: skip
         values = -np.asarray(info["lam"])
         dual = np.zeros(problem.mask.shape)

@@ -48,7 +48,7 @@ TABLES: dict[str, tuple[Instance, ...]] = {
 # Where a dual active-set method is at its best: one shared query, more queries than dimensions, and hardly any data.
 # And ties, which of the others only it is given as equalities.
 RIVAL = "daqp primal"
-RIVALLED = (
+RIVALS = (
     Instance("shared", (1000, 10, 20)),
     Instance("planted", (2000, 16, 3)),
     Instance("planted", (5000, 16, 4)),
@@ -128,7 +128,7 @@ def cells(mode: str) -> list[Cell]:
             limit = limit if quick else LIMITS.get((who.name, who.norm, instance), limit)
             out.append(Cell(who, instance, limit, effort=0.1 if quick else 1.0))
         if not quick and who.norm == FROBENIUS and (who.ours or who.name == RIVAL):
-            out += [Cell(who, instance, OURS_LIMIT) for instance in RIVALLED]
+            out += [Cell(who, instance, OURS_LIMIT) for instance in RIVALS]
         if not quick and who.name in GROWERS.get(who.norm, ()):
             out += [
                 Cell(who, instance, GROWTH_LIMIT, GROWTH_EFFORT, axis)

@@ -55,21 +55,21 @@ def circle(page: Page, seconds: float) -> None:
         page.wait_for_timeout(max(0.0, 1e3 * (start + (step + 1) / RATE - time.perf_counter())))
 
 
-def dragged(browser: Browser, address: str, width: int, seconds: float) -> list[float]:
+def drag(browser: Browser, address: str, width: int, seconds: float) -> list[float]:
     """Latencies in milliseconds of the updates that a drag of so many seconds got."""
     page = browser.new_page(viewport={"width": width, "height": 900})
-    sent: dict[int, float] = {}
+    starts: dict[int, float] = {}
     latencies: list[float] = []
 
-    def asked(frame: Any) -> None:
-        sent[json.loads(frame)["seq"]] = time.perf_counter()
+    def on_request(frame: Any) -> None:
+        starts[json.loads(frame)["seq"]] = time.perf_counter()
 
-    def answered(frame: Any) -> None:
-        start = sent.pop(json.loads(frame).get("seq", -1), None)
+    def on_answer(frame: Any) -> None:
+        start = starts.pop(json.loads(frame).get("seq", -1), None)
         if start is not None:
             latencies.append(1e3 * (time.perf_counter() - start))
 
-    page.on("websocket", lambda opened: (opened.on("framesent", asked), opened.on("framereceived", answered)))
+    page.on("websocket", lambda socket: (socket.on("framesent", on_request), socket.on("framereceived", on_answer)))
     page.goto(address)
     page.wait_for_selector(".touch")
     page.wait_for_timeout(3000)
@@ -97,11 +97,14 @@ def main() -> None:
             for preset in PRESETS:
                 for width in WIDTHS:
                     before = processor(server)
-                    got = dragged(browser, f"http://127.0.0.1:{port}/#{preset}", width, seconds)
-                    least, median, high = np.quantile(got, [0.0, 0.5, 0.95]) if got else (math.nan,) * 3
-                    own = 1e3 * (processor(server) - before) / max(len(got), 1)
+                    latencies = drag(browser, f"http://127.0.0.1:{port}/#{preset}", width, seconds)
+                    least, median, high = np.quantile(latencies, [0.0, 0.5, 0.95]) if latencies else (math.nan,) * 3
+                    own = 1e3 * (processor(server) - before) / max(len(latencies), 1)
                     latency = f"{least:.0f} / {median:.0f} / {high:.0f} ms"
-                    print(f"| {preset} | {width} | {len(got) / seconds:.0f} | {latency} | {own:.0f} ms |", flush=True)
+                    print(
+                        f"| {preset} | {width} | {len(latencies) / seconds:.0f} | {latency} | {own:.0f} ms |",
+                        flush=True,
+                    )
             browser.close()
     finally:
         server.kill()

@@ -105,10 +105,10 @@ def resident(pid: int) -> int:
 
 def transfers(session: CDPSession) -> list[int]:
     """Let the browser note the bytes of each answer to a request for a file."""
-    noted: list[int] = []
+    sizes: list[int] = []
     session.send("Network.enable")
-    session.on("Network.loadingFinished", lambda event: noted.append(int(event["encodedDataLength"])))
-    return noted
+    session.on("Network.loadingFinished", lambda event: sizes.append(int(event["encodedDataLength"])))
+    return sizes
 
 
 def measure(name: str, host: Host, browser: Browser, seconds: float) -> str:
@@ -142,10 +142,10 @@ def measure(name: str, host: Host, browser: Browser, seconds: float) -> str:
             server.wait()
     least, median, high = np.quantile(latencies, [0.0, 0.5, 0.95]) if latencies else (math.nan,) * 3
     own = set().union(*(closure(package, set(), set()) for package in host.packages))
-    added = own - closure("attsvm", {"cli"}, set())
+    extra = own - closure("attsvm", {"cli"}, set())
     return (
-        f"| {name} | {len(latencies) / seconds:.0f} | {least:.0f} / {median:.0f} / {high:.0f} ms | {len(added)} "
-        f"| {sum(map(size, added)) / 1e6:.0f} MB | {memory / 1e6:.0f} MB | {len(bodies)} | {sum(bodies) / 1e6:.2f} MB |"
+        f"| {name} | {len(latencies) / seconds:.0f} | {least:.0f} / {median:.0f} / {high:.0f} ms | {len(extra)} "
+        f"| {sum(map(size, extra)) / 1e6:.0f} MB | {memory / 1e6:.0f} MB | {len(bodies)} | {sum(bodies) / 1e6:.2f} MB |"
     )
 
 
@@ -154,13 +154,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("hosts", nargs="*", metavar="HOST", help=", ".join(HOSTS))
     parser.add_argument("--seconds", type=float, default=5.0)
-    given = parser.parse_args()
+    options = parser.parse_args()
     print("| host | updates a second | latency, least / median / 95 % | packages | on disk | memory | files | loaded |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name in given.hosts or HOSTS:
-            print(measure(name, HOSTS[name], browser, given.seconds), flush=True)
+        for name in options.hosts or HOSTS:
+            print(measure(name, HOSTS[name], browser, options.seconds), flush=True)
         browser.close()
 
 

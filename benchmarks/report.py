@@ -10,7 +10,7 @@ from pathlib import Path
 
 import growth
 import numpy as np
-from goals import described, faster, goals
+from goals import descriptions, faster, goals
 from instances import Instance
 from peers import LIBLINEAR, OFFICIAL
 from plan import FROBENIUS, LARGEST, MAPPED, NORMS, NUCLEAR, SUM
@@ -60,13 +60,13 @@ def machine() -> str:
 
 
 def versions() -> str:
-    found = [f"attsvm {__version__}"]  # of the code that ran; an editable installation may name an earlier one
+    lines = [f"attsvm {__version__}"]  # of the code that ran; an editable installation may name an earlier one
     for package in PACKAGES:
         try:
-            found.append(f"{package} {version(package)}")
+            lines.append(f"{package} {version(package)}")
         except PackageNotFoundError:
-            found.append(f"{package} not installed")
-    return ", ".join(found)
+            lines.append(f"{package} not installed")
+    return ", ".join(lines)
 
 
 def seconds_text(row: Row) -> str:
@@ -92,7 +92,7 @@ def gap_text(row: Row) -> str:
 
 
 def memory_text(row: Row) -> str:
-    return f"{row.found['memory'] / 1e6:,.0f}" if "memory" in row.found else ""
+    return f"{row.record['memory'] / 1e6:,.0f}" if "memory" in row.record else ""
 
 
 def _instances(results: Results, norm: str) -> list[Instance]:
@@ -115,9 +115,9 @@ def summary(results: Results, norm: str) -> list[str]:
         accurate = [r for r in rivals if np.isfinite(r.accuracy)] or [r for r in rivals if r.outcome == "infeasible"]
         best = min(accurate, key=lambda r: r.seconds, default=None)
         if best is not None:
-            said = gap_text(best) or "says infeasible"
+            text = gap_text(best) or "says infeasible"
             ratio = ratio_text(results, best)
-            cells.append(f"{best.cell.who.name} {seconds_text(best)}{f' ({ratio}x)' if ratio else ''}, {said}")
+            cells.append(f"{best.cell.who.name} {seconds_text(best)}{f' ({ratio}x)' if ratio else ''}, {text}")
         else:
             cells.append("none in time" if rivals else "")
         lines.append(f"| {instance.name} | " + " | ".join(cells) + " |")
@@ -130,9 +130,9 @@ def full_table(results: Results, norm: str, instance: Instance) -> list[str]:
         "| solver | seconds | x attsvm | gap | peak MB | it says |", "|---|---:|---:|---:|---:|---|",
     ]  # fmt: skip
     for row in results.on(norm, instance):
-        said = row.found.get("verdict", "").replace("|", "/")
+        verdict = row.record.get("verdict", "").replace("|", "/")
         note = f" ({row.cell.who.note})" if row.cell.who.note else ""
-        cells = (seconds_text(row), ratio_text(results, row), gap_text(row), memory_text(row), said)
+        cells = (seconds_text(row), ratio_text(results, row), gap_text(row), memory_text(row), verdict)
         lines.append(f"| {row.cell.who.name}{note} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
@@ -168,18 +168,18 @@ def batch_table(results: Results) -> list[str]:
     lines = ["| solver | cores | instances | us each | largest gap |", "|---|---:|---:|---:|---:|"]
     for b in results.batch:
         if "seconds" in b:
-            shown = f"{b['count']} | {1e6 * b['seconds']:,.1f} | {b['gap']:.0e}"
+            row_text = f"{b['count']} | {1e6 * b['seconds']:,.1f} | {b['gap']:.0e}"
         else:
-            shown = f"{b['count']} | {b['verdict']} |"
-        lines.append(f"| {b['runner']} | {b['cores']} | {shown} |")
+            row_text = f"{b['count']} | {b['verdict']} |"
+        lines.append(f"| {b['runner']} | {b['cores']} | {row_text} |")
     return lines
 
 
 def markdown(
-    results: Results, command: str, done: int, total: int, cores: int, load: float, picture: str | None
+    results: Results, command: str, cells_so_far: int, total: int, cores: int, load: float, picture: str | None
 ) -> str:
     """The whole report; unfinished while ``done`` is below ``total``."""
-    state = "" if done >= total else f"\n**Unfinished: {done} of {total} cells.**\n"
+    state = "" if cells_so_far >= total else f"\n**Unfinished: {cells_so_far} of {total} cells.**\n"
     lines = ["# Solvers side by side", "", f"Written by `{command}`; do not edit.{state}", ""]
     lines += [f"{machine()}. Load average at the start: {load:.1f}.", versions() + ".", "", METHOD]
     if results.mode in ("full", "large"):
@@ -201,7 +201,7 @@ def markdown(
             "",
         ]
         lines += growth.table(results)
-        ahead = described(faster(results, growth=True))
+        ahead = descriptions(faster(results, growth=True))
         if ahead:
             lines += ["", f"Faster there than attsvm, which was asked for 1e-9: {'; '.join(ahead)}."]
         if picture:

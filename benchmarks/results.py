@@ -21,28 +21,28 @@ class Row:
     """A cell and what came of it; ``found`` is the line that measure.py printed."""
 
     cell: Cell
-    found: dict[str, Any]
+    record: dict[str, Any]
     bound: float = np.nan  # the best proven lower bound on the norm, over all contestants
 
     @property
     def outcome(self) -> str:
-        return self.found["outcome"]
+        return self.record["outcome"]
 
     @property
     def seconds(self) -> float:
-        return self.found.get("seconds", np.nan)
+        return self.record.get("seconds", np.nan)
 
     @property
     def one_sided(self) -> bool:
         """No multipliers came with W, so that its accuracy is its excess over the bound others proved."""
-        return self.outcome == "solved" and self.found["gap"] is None
+        return self.outcome == "solved" and self.record["gap"] is None
 
     @property
     def accuracy(self) -> float:
         """Certified gap; infinite without a usable answer."""
         if self.outcome != "solved":
             return np.inf
-        gap = self.found["objective"] / self.bound - 1.0 if self.one_sided else self.found["gap"]
+        gap = self.record["objective"] / self.bound - 1.0 if self.one_sided else self.record["gap"]
         return max(gap, 0.0) if np.isfinite(gap) else np.inf
 
 
@@ -54,31 +54,31 @@ class Results:
     rows: list[Row] = field(default_factory=list)
     batch: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, cell: Cell, found: dict[str, Any]) -> Row:
-        row = Row(cell, found)
+    def add(self, cell: Cell, record: dict[str, Any]) -> Row:
+        row = Row(cell, record)
         self.rows.append(row)
         same = list(self.on(cell.who.norm, cell.instance, cell.axis))
         # Ours alone: a rounded multiplier of a solver that failed proves nothing worth comparing to.
-        bounds = [r.found["bound"] for r in same if r.outcome == "solved" and r.cell.who.ours]
+        bounds = [r.record["bound"] for r in same if r.outcome == "solved" and r.cell.who.ours]
         for each in same:
             each.bound = max(bounds, default=np.nan)
         return row
 
     def on(self, norm: str, instance: Instance, axis: str = "") -> Iterator[Row]:
-        wanted = (norm, instance, axis)
-        return (r for r in self.rows if (r.cell.who.norm, r.cell.instance, r.cell.axis) == wanted)
+        place = (norm, instance, axis)
+        return (r for r in self.rows if (r.cell.who.norm, r.cell.instance, r.cell.axis) == place)
 
     def get(self, name: str, norm: str, instance: Instance) -> Row | None:
         return next((r for r in self.on(norm, instance) if r.cell.who.name == name), None)
 
     def ours(self, norm: str, instance: Instance, accuracy: float, axis: str = "") -> Row | None:
         """The fastest attsvm run that is at least so accurate; for an infinite accuracy the default one."""
-        found = [r for r in self.on(norm, instance, axis) if r.cell.who.ours and r.outcome == "solved"]
+        runs = [r for r in self.on(norm, instance, axis) if r.cell.who.ours and r.outcome == "solved"]
         if not np.isfinite(accuracy):
-            found = [r for r in self.on(norm, instance, axis) if r.cell.who.name == "attsvm 1e-09"]
-            return found[0] if found and found[0].outcome in ("solved", "infeasible") else None
+            runs = [r for r in self.on(norm, instance, axis) if r.cell.who.name == "attsvm 1e-09"]
+            return runs[0] if runs and runs[0].outcome in ("solved", "infeasible") else None
         enough = max(accuracy, ON_CURVES if axis else ROUNDING)
-        able = [r for r in found if r.accuracy <= enough]
+        able = [r for r in runs if r.accuracy <= enough]
         return min(able, key=lambda r: r.seconds, default=None)
 
     def ratio(self, row: Row) -> float:
@@ -89,5 +89,5 @@ class Results:
         return np.nan if ours is None else row.seconds / ours.seconds
 
     def batch_seconds(self, runner: str, cores: int) -> float:
-        found = [b["seconds"] for b in self.batch if (b["runner"], b["cores"]) == (runner, cores) and "seconds" in b]
-        return found[0] if found else np.nan
+        times = [b["seconds"] for b in self.batch if (b["runner"], b["cores"]) == (runner, cores) and "seconds" in b]
+        return times[0] if times else np.nan

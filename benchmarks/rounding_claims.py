@@ -40,8 +40,8 @@ def main() -> None:
                 check_claim(solution)
             except AssertionError as error:
                 unproven.append(f"  seed {seed}: {error}\n    {solution.sentence}")
-        said = ", ".join(f"{number} {status}" for status, number in statuses.items())
-        print(f"{name}, {count}: {said}; {len(unproven)} not borne out", *unproven, sep="\n", flush=True)
+        text = ", ".join(f"{number} {status}" for status, number in statuses.items())
+        print(f"{name}, {count}: {text}; {len(unproven)} not borne out", *unproven, sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def measured(n: int, T: int, d: int, workers: int | None = None) -> dict[str, An
     """Solve one instance; returns what it took."""
     arrays = planted(n, T, d)
     pieces = ShardedProblem.from_arrays(**arrays, chunk=max(100, n // SHARDS))
-    began, processor = time.perf_counter(), _processor()
+    start, processor = time.perf_counter(), _processor()
     solution = solve(pieces, workers=workers)
     rounds = solution.rounds
     return {
@@ -62,7 +62,7 @@ def measured(n: int, T: int, d: int, workers: int | None = None) -> dict[str, An
         "inner": sum(one.inner_seconds for one in rounds),
         "passes": sum(one.pass_seconds for one in rounds),
         "processor": _processor() - processor,
-        "wall": time.perf_counter() - began,
+        "wall": time.perf_counter() - start,
     }
 
 
@@ -79,20 +79,20 @@ def next_words(n: int, V: int, d: int) -> ShardedProblem:
     return ShardedProblem.from_vocabulary(contexts, np.concatenate([part.argmax(axis=1) for part in parts]), words)
 
 
-def followed(problem: ShardedProblem) -> None:
+def follow(problem: ShardedProblem) -> None:
     """Solve one large instance, and print what its rounds took."""
-    began = _processor()
+    start = _processor()
 
-    def spent() -> str:
+    def elapsed() -> str:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-        return f"{_processor() - began:.1f} processor seconds, {memory:.2f} GB"
+        return f"{_processor() - start:.1f} processor seconds, {memory:.2f} GB"
 
     def say(state: IterationState) -> None:
-        print(f"gap {state.gap:.1e}, {spent()}, {state.method}", flush=True)
+        print(f"gap {state.gap:.1e}, {elapsed()}, {state.method}", flush=True)
 
     solution = solve(problem, callback=say)
     working = ", ".join(f"{one.working:,}" for one in solution.rounds)
-    print(f"{spent()}\nconstraints of the working set, round by round: {working}\n{solution}")
+    print(f"{elapsed()}\nconstraints of the working set, round by round: {working}\n{solution}")
 
 
 def passes() -> None:
@@ -116,9 +116,9 @@ def passes() -> None:
             [],
         )
         for _ in range(3):
-            began = time.process_time()
+            start = time.process_time()
             rejected = price(source, 0, none, request).rejected
-            seconds.append(time.process_time() - began)
+            seconds.append(time.process_time() - start)
         print(f"{name}: {1e9 * min(seconds) / rejected:.0f} ns a constraint of {rejected:,}", flush=True)
 
 
@@ -143,33 +143,33 @@ def main() -> None:
         # In a process of its own, so that the peak of memory is that of the solve.
         with ProcessPoolExecutor(1, get_context("spawn")) as writer:
             folder = writer.submit(write, instance, Path(options.mapped[1]), mapped=True).result()
-        followed(ShardedProblem.from_folder(folder))
+        follow(ShardedProblem.from_folder(folder))
         return
     if options.planted is not None:
-        followed(ShardedProblem.from_arrays(**planted(*options.planted), chunk=max(100, options.planted[0] // SHARDS)))
+        follow(ShardedProblem.from_arrays(**planted(*options.planted), chunk=max(100, options.planted[0] // SHARDS)))
         return
     if options.passes:
         passes()
         return
     if options.words is not None:
-        followed(next_words(*options.words))
+        follow(next_words(*options.words))
         return
     every: list[dict[str, Any]] = []
     for size, values in (FULL if options.full else QUICK).items():
         rows = [measured(**(BASE | {size: value})) for value in values]
         every += rows
         for row in rows:
-            said = (
+            text = (
                 f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in row.items()
             )
-            print(" ".join(said))
+            print(" ".join(text))
         slopes = {name: exponent(rows, size, name) for name in ("rounds", "working", "inner", "passes", "processor")}
         print(f"exponents in {size}: " + ", ".join(f"{name} {slope:.2f}" for name, slope in slopes.items()), flush=True)
     for workers in WORKERS:
         row = measured(**BASE, workers=workers)
         every.append(row)
-        said = ("workers", "sent", "received", "rounds", "processor")
-        print(" ".join(f"{key}={row[key]}" for key in said), flush=True)
+        text = ("workers", "sent", "received", "rounds", "processor")
+        print(" ".join(f"{key}={row[key]}" for key in text), flush=True)
     if options.out is not None:
         options.out.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
 

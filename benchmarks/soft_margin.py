@@ -43,9 +43,9 @@ def by_liblinear(problem: SelectionProblem, C: float, passes: int) -> tuple[floa
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         machine.fit(rows * signs[:, None], signs)
-    spent = time.process_time() - start
+    seconds = time.process_time() - start
     w = machine.coef_.ravel()
-    return spent, float(0.5 * w @ w + C * np.maximum(0.0, 1.0 - rows @ w).sum())
+    return seconds, float(0.5 * w @ w + C * np.maximum(0.0, 1.0 - rows @ w).sum())
 
 
 def main() -> None:

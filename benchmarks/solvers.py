@@ -82,20 +82,20 @@ def run_batch(mode: str, cores: int) -> Iterator[dict[str, Any]]:
     runs = [(runner, c) for c in sorted({1, cores}) for runner in ("attsvm", "daqp")] + [("naive", 1)]
     runs += [("attsvm, nuclear", c) for c in sorted({1, cores})] + [("attsvm alone, nuclear", 1), ("naive, nuclear", 1)]
     runs += [(f"{runner}, infeasible", 1) for runner in ("attsvm", "attsvm alone", "daqp")]
-    for runner, used in runs:
-        command = [sys.executable, "-W", "ignore", str(HERE / "batch_race.py"), runner, str(used), str(count)]
-        environment = os.environ | ONE_THREAD | {"NUMBA_NUM_THREADS": str(used)}
-        described: dict[str, Any] = {"runner": runner, "cores": used, "count": count}
+    for runner, threads in runs:
+        command = [sys.executable, "-W", "ignore", str(HERE / "batch_race.py"), runner, str(threads), str(count)]
+        environment = os.environ | ONE_THREAD | {"NUMBA_NUM_THREADS": str(threads)}
+        entry: dict[str, Any] = {"runner": runner, "cores": threads, "count": count}
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command, capture_output=True, text=True, env=environment, timeout=BATCH_LIMIT, check=True
             )
-            yield json.loads(done.stdout)
+            yield json.loads(process.stdout)
         except subprocess.TimeoutExpired:
-            yield described | {"verdict": "over the limit on time"}
+            yield entry | {"verdict": "over the limit on time"}
         except (subprocess.CalledProcessError, json.JSONDecodeError) as error:
             last = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1:]
-            yield described | {"verdict": "failed: " + " ".join(last)[:120]}
+            yield entry | {"verdict": "failed: " + " ".join(last)[:120]}
 
 
 def available_cores() -> int:
@@ -116,16 +116,16 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    asked = arguments()
-    mode = asked.mode or "full"
-    whole = mode in ("full", "large") and not asked.only
-    out = asked.out if asked.out is not None else HERE / "RESULTS.md" if whole else None
-    plan = [c for c in cells(mode) if not asked.only or c.who.ours or c.who.name in asked.only]
+    options = arguments()
+    mode = options.mode or "full"
+    whole = mode in ("full", "large") and not options.only
+    out = options.out if options.out is not None else HERE / "RESULTS.md" if whole else None
+    plan = [c for c in cells(mode) if not options.only or c.who.ours or c.who.name in options.only]
     command = "attsvm bench" + ("" if mode == "full" else f" --{mode}")
     start, load, cores = time.perf_counter(), os.getloadavg()[0], available_cores()
     results = Results(mode)
 
-    def written(total: int) -> str:
+    def write(total: int) -> str:
         picture = None
         if out is not None and growth.write(results, out.parent / "growth.svg"):
             picture = "growth.svg"
@@ -140,18 +140,18 @@ def main() -> int:
     text = ""
     try:
         with tempfile.TemporaryDirectory(prefix="attsvm-bench-") as folder:
-            if mode != "tiny" and not asked.only:
-                for found in run_batch(mode, cores):
-                    results.batch.append(found)
-                    cost = f"{1e6 * found['seconds']:.1f} us each" if "seconds" in found else found["verdict"]
-                    say(start, f"batch, {found['runner']} on {found['cores']} cores: {cost}")
+            if mode != "tiny" and not options.only:
+                for entry in run_batch(mode, cores):
+                    results.batch.append(entry)
+                    cost = f"{1e6 * entry['seconds']:.1f} us each" if "seconds" in entry else entry["verdict"]
+                    say(start, f"batch, {entry['runner']} on {entry['cores']} cores: {cost}")
             for _, group in groupby(plan, key=lambda cell: (cell.who.norm, cell.who.name)):
-                for cell, found in run_contestant(list(group), Path(folder)):
-                    row = results.add(cell, found)
+                for cell, entry in run_contestant(list(group), Path(folder)):
+                    row = results.add(cell, entry)
                     place = f"growth in {cell.axis}, {cell.instance.name}" if cell.axis else cell.instance.name
-                    shown = f"{report.seconds_text(row)} s, " if report.seconds_text(row) else ""
-                    say(start, f"{cell.who.norm}, {cell.who.name}, {place}: {shown}{row.outcome}")
-                text = written(len(plan))
+                    label = f"{report.seconds_text(row)} s, " if report.seconds_text(row) else ""
+                    say(start, f"{cell.who.norm}, {cell.who.name}, {place}: {label}{row.outcome}")
+                text = write(len(plan))
     except KeyboardInterrupt:
         print("Interrupted; what is done was kept." if out else "Interrupted.", file=sys.stderr)
         return 130

@@ -41,10 +41,10 @@ class PublishedAttention(torch.nn.Module):
         self.v = torch.nn.Parameter(v)  # autograd differentiates it as well; the optimiser leaves it alone
 
     def forward(self, tokens: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
-        asked = queries.unsqueeze(1)  # (n, 1, d)
+        query_rows = queries.unsqueeze(1)  # (n, 1, d)
         if self.query is not None:
-            asked = self.query(asked)
-        self.probabilities = torch.softmax(asked @ self.key(tokens).transpose(-2, -1), -1)  # (n, 1, T)
+            query_rows = self.query(query_rows)
+        self.probabilities = torch.softmax(query_rows @ self.key(tokens).transpose(-2, -1), -1)  # (n, 1, T)
         return (self.probabilities @ self.value(tokens) @ self.v).squeeze(-1)
 
 
@@ -158,8 +158,8 @@ def accuracy(long: bool) -> list[tuple]:
             logits = np.einsum("bntd,bde,bne->bnt", data.tokens, trace.W[:, r], data.queries)
             problems = (SelectionProblem(data.tokens[j], data.queries[j], logits[j].argmax(-1)) for j in range(SEEDS))
             solutions = [solve(problem, norm, tol=1e-12) for problem in problems]
-            solved = [j for j, s in enumerate(solutions) if s.status.name == "OPTIMAL"]
-            errors.append(np.median([1 - correlation(trace.W[j, r], solutions[j].W) for j in solved]))
+            solvable = [j for j, s in enumerate(solutions) if s.status.name == "OPTIMAL"]
+            errors.append(np.median([1 - correlation(trace.W[j, r], solutions[j].W) for j in solvable]))
         rows.append((name, counts, errors))
     return rows
 

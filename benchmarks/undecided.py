@@ -56,7 +56,7 @@ LOSSES = ("hinge", "squared_hinge")
 Instance = tuple[str, SelectionProblem, Norm | str | float, dict[str, Any]]
 
 
-def made(family: str, size: tuple[int, int, int], seed: int) -> SelectionProblem:
+def instance_of(family: str, size: tuple[int, int, int], seed: int) -> SelectionProblem:
     """Draw one problem, as tests/problems.py does."""
     return problems.FAMILIES[family].make(np.random.default_rng([seed, *size]), *size)
 
@@ -66,7 +66,7 @@ def powers(order: np.random.Generator) -> Iterator[Instance]:
     grid = list(product(POWER_FAMILIES, POWER_SIZES, EXPONENTS, COSTS))
     for k in order.permutation(len(grid)):
         family, size, p, C = grid[k]
-        yield f"{family} {size} p={p} C={C:g}", made(family, size, 0), p, {"C": C}
+        yield f"{family} {size} p={p} C={C:g}", instance_of(family, size, 0), p, {"C": C}
 
 
 def regularised(order: np.random.Generator) -> Iterator[Instance]:
@@ -75,15 +75,15 @@ def regularised(order: np.random.Generator) -> Iterator[Instance]:
         for name, norm in ANY_NORM.items():
             family = str(order.choice(list(problems.FAMILIES)))
             size, seed = SIZES[order.integers(len(SIZES))], int(order.integers(1000))
-            problem = made(family, size, seed)
+            problem = instance_of(family, size, seed)
             kind = order.choice(["soft", "soft and prior", "prior"])
             options: dict[str, Any] = {}
             if kind != "prior":
                 options = {"C": float(10.0 ** order.uniform(-2, 4)), "loss": str(order.choice(LOSSES))}
             if kind != "soft":
                 options["prior"] = order.standard_normal(problem.shape[2:])
-            shown = ", ".join(f"{key}={value}" for key, value in options.items() if key != "prior")
-            label = f"{name}: {family} {size} seed {seed}, {kind}, {shown}"
+            settings = ", ".join(f"{key}={value}" for key, value in options.items() if key != "prior")
+            label = f"{name}: {family} {size} seed {seed}, {kind}, {settings}"
             yield label, problem, norm(*problem.shape[2:]), options
 
 
@@ -100,23 +100,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     lines = options.out.read_text().splitlines() if options.out is not None and options.out.exists() else []
-    done = {row["label"]: row for row in map(json.loads, lines)}
+    rows = {row["label"]: row for row in map(json.loads, lines)}
     instances = SWEEPS[options.sweep](np.random.default_rng(options.seed))
-    for _, (label, problem, norm, asked) in zip(range(options.count), instances, strict=False):
-        if label in done:
+    for _, (label, problem, norm, arguments) in zip(range(options.count), instances, strict=False):
+        if label in rows:
             continue
         start = time.process_time()
-        solution = solve(problem, norm, time_limit=options.limit, **asked)
-        spent = time.process_time() - start
-        row = {"label": label, "status": solution.status.name, "gap": float(solution.gap), "seconds": spent}
-        done[label] = row
+        solution = solve(problem, norm, time_limit=options.limit, **arguments)
+        seconds = time.process_time() - start
+        row = {"label": label, "status": solution.status.name, "gap": float(solution.gap), "seconds": seconds}
+        rows[label] = row
         if solution.status not in (Status.OPTIMAL, Status.INFEASIBLE):
-            print(f"{solution.status.name} at gap {solution.gap:.1e} after {spent:.1f} s: {label}", flush=True)
+            print(f"{solution.status.name} at gap {solution.gap:.1e} after {seconds:.1f} s: {label}", flush=True)
         if options.out is not None:
             with options.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-    decided = sum(row["status"] in ("OPTIMAL", "INFEASIBLE") for row in done.values())
-    print(f"{len(done)} instances, {len(done) - decided} of them undecided")
+    final = sum(row["status"] in ("OPTIMAL", "INFEASIBLE") for row in rows.values())
+    print(f"{len(rows)} instances, {len(rows) - final} of them undecided")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def path(sizes: tuple[int, int, int], change: float) -> list[SelectionProblem]:
     return problems
 
 
-def timed(run: Callable[[], Solution]) -> tuple[float, Solution]:
+def timing(run: Callable[[], Solution]) -> tuple[float, Solution]:
     """Least process time in milliseconds, and the answer, which must be optimal."""
     best = np.inf
     for _ in range(RUNS):
@@ -49,18 +49,18 @@ def race(norm: str, sizes: tuple[int, int, int], change: float) -> str:
     before = solve(first, norm).raise_for_status()
     cold, warm, steps = [], [], []
     for problem in rest:
-        from_nothing, alone = timed(lambda problem=problem: solve(problem, norm))
-        from_before, now = timed(lambda problem=problem, before=before: solve(problem, norm, warm_start=before))
-        if abs(now.objective - alone.objective) > 2e-9 * alone.objective:
-            raise RuntimeError(f"{norm} {sizes}: {now.objective} from a start, {alone.objective} from nothing.")
+        from_nothing, scratch = timing(lambda problem=problem: solve(problem, norm))
+        from_before, now = timing(lambda problem=problem, before=before: solve(problem, norm, warm_start=before))
+        if abs(now.objective - scratch.objective) > 2e-9 * scratch.objective:
+            raise RuntimeError(f"{norm} {sizes}: {now.objective} from a start, {scratch.objective} from nothing.")
         cold.append(from_nothing)
         warm.append(from_before)
-        steps.append((alone.iterations, now.iterations))
+        steps.append((scratch.iterations, now.iterations))
         before = now
-    alone, start = np.median(cold), np.median(warm)
+    scratch, start = np.median(cold), np.median(warm)
     many, few = np.median(steps, axis=0)
     return (
-        f"| {norm} | {', '.join(map(str, sizes))} | {change:g} | {alone:.2f} | {start:.2f} | {alone / start:.1f} | "
+        f"| {norm} | {', '.join(map(str, sizes))} | {change:g} | {scratch:.2f} | {start:.2f} | {scratch / start:.1f} | "
         f"{many:.0f} | {few:.0f} |"
     )
 

@@ -16,12 +16,12 @@ from sphinx.util import logging
 import attsvm.report
 from attsvm.report.formulas import STORE, tex_of_pages
 
-STORED = Path(attsvm.report.__file__).parent / STORE
+STORE_PATH = Path(attsvm.report.__file__).parent / STORE
 logger = logging.getLogger(__name__)
 
 # A bar that may stretch is centred on the subscript it carries, and so sinks into it. TeX stretches none
 # of these unasked.
-STRETCHED = re.compile(r"<mo>([‖⟨⟩])</mo>")
+STRETCH = re.compile(r"<mo>([‖⟨⟩])</mo>")
 # Browsers take the bars of an absolute value for a relation, with its space.
 BAR, TIGHT_BAR = '<mo stretchy="false">|</mo>', '<mo stretchy="false" lspace="0" rspace="0">|</mo>'
 # docutils sets the index of a letter with an accent under the letter.
@@ -30,9 +30,9 @@ ACCENT = re.compile(r"<munderover>\s*(<mi>[^<]*</mi>)(.*?)(<mo[^>]*>[ˆˉ˙~]</m
 
 def mathml(tex: str, *, block: bool) -> str:
     """Convert one formula; MathError says what docutils cannot read."""
-    converted = latex2mathml.tex2mathml(tex, as_block=block).replace(BAR, TIGHT_BAR)
-    converted = STRETCHED.sub(r'<mo stretchy="false">\1</mo>', converted)
-    return ACCENT.sub(r'<msub><mover accent="true">\1\3</mover>\2</msub>', converted)
+    markup = latex2mathml.tex2mathml(tex, as_block=block).replace(BAR, TIGHT_BAR)
+    markup = STRETCH.sub(r'<mo stretchy="false">\1</mo>', markup)
+    return ACCENT.sub(r'<msub><mover accent="true">\1\3</mover>\2</msub>', markup)
 
 
 def _convert(node: nodes.Element, *, block: bool) -> str:
@@ -62,14 +62,14 @@ def setup(app: Sphinx) -> dict[str, object]:
 
 
 def _formulas_of_pages() -> str:
-    shown = {tex: mathml(tex, block=block) for tex, block in tex_of_pages().items()}
-    return json.dumps(shown, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    formulas = {tex: mathml(tex, block=block) for tex, block in tex_of_pages().items()}
+    return json.dumps(formulas, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def _check_pages(app: Sphinx) -> None:
-    if STORED.read_text(encoding="utf-8") != _formulas_of_pages():
-        logger.warning("%s is not what the glossary needs; python docs/mathml.py writes it", STORED.name)
+    if STORE_PATH.read_text(encoding="utf-8") != _formulas_of_pages():
+        logger.warning("%s is not what the glossary needs; python docs/mathml.py writes it", STORE_PATH.name)
 
 
 if __name__ == "__main__":
-    STORED.write_text(_formulas_of_pages(), encoding="utf-8")
+    STORE_PATH.write_text(_formulas_of_pages(), encoding="utf-8")

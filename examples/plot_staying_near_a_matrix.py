@@ -14,8 +14,8 @@ from attsvm import SelectionProblem, solve
 rng = np.random.default_rng(3)
 tokens, queries = rng.normal(size=(6, 5, 10)), rng.normal(size=(6, 10))
 W0 = solve(SelectionProblem(tokens, queries, selected=[0, 1, 2, 3, 4, 0])).W
-wanted = SelectionProblem(tokens, queries, selected=[0, 1, 2, 3, 4, 1])  # the last query is to select another token
-edits = [solve(wanted, norm, prior=W0) for norm in ("frobenius", "nuclear", 1)]
+target = SelectionProblem(tokens, queries, selected=[0, 1, 2, 3, 4, 1])  # the last query is to select another token
+edits = [solve(target, norm, prior=W0) for norm in ("frobenius", "nuclear", 1)]
 
 fig, axes = plt.subplots(1, 3, figsize=(8, 2.8), layout="constrained")
 for ax, edit in zip(axes, edits, strict=True):

@@ -54,7 +54,7 @@ def contradictory(d: int = 3, dz: int = 2) -> SelectionProblem:
     return SelectionProblem(rng.standard_normal((20, 4, d)), rng.standard_normal((20, dz)), [0] * 20)
 
 
-def saved(problem: SelectionProblem, norm: Any, tol: float = 1e-9, **options: Any) -> Content:
+def certificate_of(problem: SelectionProblem, norm: Any, tol: float = 1e-9, **options: Any) -> Content:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "certificate.json")
         solve(problem, norm, tol=tol, **options).save(path)
@@ -86,31 +86,33 @@ def originals() -> dict[str, Content]:
         np.random.default_rng(5).standard_normal((4, 4)),
     )
     return {
-        "frobenius": saved(planted(0), "frobenius"),
+        "frobenius": certificate_of(planted(0), "frobenius"),
         "rough": rough(),
-        "l_1.5": saved(planted(0), 1.5),
-        "l_3": saved(planted(0), 3.0),
-        "schatten": saved(planted(0), "schatten:1.5"),
-        "ties": saved(planted(0, ties=True), "frobenius"),
-        "prior": saved(planted(0), "frobenius", prior=prior),
-        "soft": saved(planted(0), "frobenius", C=0.05),
-        "squared hinge": saved(planted(0), "frobenius", C=0.5, loss="squared_hinge"),
-        "infeasible": saved(contradictory(), "frobenius"),
-        "nuclear": saved(planted(0), "nuclear"),
-        "spectral": saved(planted(2), "spectral"),
-        "max": saved(planted(0), "max"),
-        "ky-fan": saved(planted(0), "ky-fan:2"),
-        "weighted": saved(planted(0), norms.Weighted(weights, 1.5)),
-        "weighted prior": saved(planted(0), norms.Weighted(weights, 1.5), prior=prior),
-        "mahalanobis": saved(planted(0), norms.Mahalanobis(roots @ roots.T + np.eye(4), np.diag([2.0, 1.0, 0.5]))),
-        "mahalanobis soft": saved(planted(0), norms.Mahalanobis(roots @ roots.T + np.eye(4)), C=0.05),
-        "sum": saved(planted(0), norms.Sum("frobenius", "nuclear")),
-        "sum soft": saved(planted(0), norms.Sum("frobenius", "nuclear"), C=0.05),
-        "largest": saved(planted(0), norms.Largest("frobenius", "ky-fan:2")),
+        "l_1.5": certificate_of(planted(0), 1.5),
+        "l_3": certificate_of(planted(0), 3.0),
+        "schatten": certificate_of(planted(0), "schatten:1.5"),
+        "ties": certificate_of(planted(0, ties=True), "frobenius"),
+        "prior": certificate_of(planted(0), "frobenius", prior=prior),
+        "soft": certificate_of(planted(0), "frobenius", C=0.05),
+        "squared hinge": certificate_of(planted(0), "frobenius", C=0.5, loss="squared_hinge"),
+        "infeasible": certificate_of(contradictory(), "frobenius"),
+        "nuclear": certificate_of(planted(0), "nuclear"),
+        "spectral": certificate_of(planted(2), "spectral"),
+        "max": certificate_of(planted(0), "max"),
+        "ky-fan": certificate_of(planted(0), "ky-fan:2"),
+        "weighted": certificate_of(planted(0), norms.Weighted(weights, 1.5)),
+        "weighted prior": certificate_of(planted(0), norms.Weighted(weights, 1.5), prior=prior),
+        "mahalanobis": certificate_of(
+            planted(0), norms.Mahalanobis(roots @ roots.T + np.eye(4), np.diag([2.0, 1.0, 0.5]))
+        ),
+        "mahalanobis soft": certificate_of(planted(0), norms.Mahalanobis(roots @ roots.T + np.eye(4)), C=0.05),
+        "sum": certificate_of(planted(0), norms.Sum("frobenius", "nuclear")),
+        "sum soft": certificate_of(planted(0), norms.Sum("frobenius", "nuclear"), C=0.05),
+        "largest": certificate_of(planted(0), norms.Largest("frobenius", "ky-fan:2")),
     }
 
 
-def sealed(content: Content) -> Content:
+def with_digest(content: Content) -> Content:
     """Put the digest right."""
     content["digest"] = check.digest(content)
     return content
@@ -157,10 +159,10 @@ def _entry_of_W(content: Content, random: Random) -> None:
 
 def _multiplier(content: Content, random: Random) -> None:
     dual = _table(content, "dual")
-    used = [tuple(map(int, place)) for place in np.argwhere(dual > 0.05 * dual.max())]
+    places = [tuple(map(int, place)) for place in np.argwhere(dual > 0.05 * dual.max())]
     idle = [tuple(map(int, place)) for place in np.argwhere(dual == 0.0)]
     if random.random() < 0.5:
-        place = random.choice(used)
+        place = random.choice(places)
         _shift(content["witness"]["dual"], place, dual[place] * random.choice([-2.0, -1.0, -0.5, 0.5, 2.0]))
     else:  # of a token without a constraint, or one that counts against A^T dual, or simply negative
         _shift(content["witness"]["dual"], random.choice(idle), dual.max() * random.choice([-1.0, -1e-3, 0.5]))
@@ -169,8 +171,8 @@ def _multiplier(content: Content, random: Random) -> None:
 def _support_token(content: Content, random: Random) -> None:
     """Move a support token against its margin, by a twentieth of it at least."""
     dual, W = _table(content, "dual"), _table(content, "W")
-    used = [tuple(map(int, place)) for place in np.argwhere(dual > 0.05 * dual.max())]
-    i, t = random.choice(used)
+    places = [tuple(map(int, place)) for place in np.argwhere(dual > 0.05 * dual.max())]
+    i, t = random.choice(places)
     data = content["data"]
     if data["selected"][i][t]:
         return _cross_bounds(content, random)
@@ -305,31 +307,31 @@ KINDS: dict[str, tuple[Mutation, ...]] = {
 }
 
 
-def arithmetic_mutants(count: int, seed: int, kept: dict[str, Content]) -> Iterator[tuple[str, Content]]:
+def arithmetic_mutants(count: int, seed: int, originals_by_name: dict[str, Content]) -> Iterator[tuple[str, Content]]:
     """Yield what was done and a certificate whose digest fits and whose claim is not proven."""
     random = Random(seed)
     for _ in range(count):
         name = random.choice(list(KINDS))
-        content, change = copy.deepcopy(kept[name]), random.choice(KINDS[name])
+        content, change = copy.deepcopy(originals_by_name[name]), random.choice(KINDS[name])
         change(content, random)
-        yield f"{name}: {change.__name__}", sealed(content)
+        yield f"{name}: {change.__name__}", with_digest(content)
 
 
-def digest_mutants(count: int, seed: int, kept: dict[str, Content]) -> Iterator[tuple[str, str]]:
+def digest_mutants(count: int, seed: int, originals_by_name: dict[str, Content]) -> Iterator[tuple[str, str]]:
     """Yield what was done and the text of a certificate in which one character is another, and means something else."""
     random = Random(seed)
-    texts = {name: json.dumps(content) for name, content in kept.items()}
+    texts = {name: json.dumps(content) for name, content in originals_by_name.items()}
     while count:
         name = random.choice(list(texts))
         text, place = texts[name], random.randrange(len(texts[name]))
-        changed = text[:place] + random.choice('0123456789-/.,:[]{}"aeO') + text[place + 1 :]
+        text_after = text[:place] + random.choice('0123456789-/.,:[]{}"aeO') + text[place + 1 :]
         try:
-            if json.loads(changed) == kept[name]:
+            if json.loads(text_after) == originals_by_name[name]:
                 continue
         except ValueError:
             pass
         count -= 1
-        yield f"{name}: character {place}", changed
+        yield f"{name}: character {place}", text_after
 
 
 def accepts(text: str) -> bool:
@@ -342,13 +344,13 @@ def accepts(text: str) -> bool:
 
 
 def main(count: int) -> int:
-    kept, bad = originals(), []
-    for name, content in kept.items():
+    originals_by_name, bad = originals(), []
+    for name, content in originals_by_name.items():
         check.check(content)
         print(f"accepted: {name}")
-    for what, text in digest_mutants(count // 2, 0, kept):
+    for what, text in digest_mutants(count // 2, 0, originals_by_name):
         bad += [what] if accepts(text) else []
-    for what, content in arithmetic_mutants(count - count // 2, 1, kept):
+    for what, content in arithmetic_mutants(count - count // 2, 1, originals_by_name):
         bad += [what] if accepts(json.dumps(content)) else []
     print(f"{count - len(bad)} of {count} mutants rejected", *bad, sep="\n")
     return 1 if bad else 0

@@ -46,10 +46,13 @@ CORE_TESTS = (
 
 def interpreters() -> dict[str, str]:
     """Return path by version; a name on PATH may be a shim that runs nothing, so each has to answer for itself."""
-    installed = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    installations = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     paths = {}
     for version in VERSIONS:
-        candidates = [shutil.which(f"python{version}"), *map(str, installed.glob(f"{version}.*/bin/python{version}"))]
+        candidates = [
+            shutil.which(f"python{version}"),
+            *map(str, installations.glob(f"{version}.*/bin/python{version}")),
+        ]
         for path in filter(None, candidates):
             if subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
                 paths[version] = path
@@ -60,7 +63,7 @@ def interpreters() -> dict[str, str]:
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     """Run a command and return what it printed; end with its output if it fails."""
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
-    done = subprocess.run(
+    process = subprocess.run(
         [*map(str, command)],
         cwd=cwd,
         env=clean | environment,
@@ -68,18 +71,18 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}")
-    return done.stdout
+    if process.returncode:
+        sys.exit(f"{' '.join(map(str, command))}\n{process.stdout}")
+    return process.stdout
 
 
 def wheel(folder: Path) -> Path:
     """Build the sdist from the tree and the wheel from the sdist; every file of the package must be in it."""
     run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
     (path,) = folder.glob("*.whl")
-    tracked = run("git", "ls-files", "src/attsvm", cwd=ROOT).split()
-    packed = {f"src/{name}" for name in zipfile.ZipFile(path).namelist()}
-    if missing := sorted(set(tracked) - packed):
+    git_files = run("git", "ls-files", "src/attsvm", cwd=ROOT).split()
+    wheel_files = {f"src/{name}" for name in zipfile.ZipFile(path).namelist()}
+    if missing := sorted(set(git_files) - wheel_files):
         sys.exit(f"{path.name} lacks {', '.join(missing)}")
     return path
 
@@ -90,8 +93,8 @@ def check_description(package: Path) -> None:
     page = markdown.render(distribution.metadata["Description"])
     if page is None:
         sys.exit(f"{package.name} has a description that is no Markdown")
-    if broken := re.findall(r'(?:src|href)="((?!https://|#)[^"]*|https://address.invalid[^"]*)"', page):
-        sys.exit(f"the description of {package.name} has links that lead nowhere: {', '.join(broken)}")
+    if links := re.findall(r'(?:src|href)="((?!https://|#)[^"]*|https://address.invalid[^"]*)"', page):
+        sys.exit(f"the description of {package.name} has links that lead nowhere: {', '.join(links)}")
 
 
 def environment(interpreter: str, folder: Path, *packages: str) -> Path:
@@ -126,13 +129,13 @@ def main() -> None:
             commands = environment(interpreter, folder / f"core-{version}", str(package), *TOOLS)
             # The methods one by one take two minutes and depend on no version of Python.
             selection = (*CORE_TESTS, "-k", "not forced_method", "-q", "-p", "no:cacheprovider")
-            printed = run(commands / "python", "-m", "pytest", *selection, cwd=folder / "outside", OMP_NUM_THREADS="1")
-            print(f"Python {version}, {package.name}: {printed.splitlines()[-1].strip('= ')}", flush=True)
+            output = run(commands / "python", "-m", "pytest", *selection, cwd=folder / "outside", OMP_NUM_THREADS="1")
+            print(f"Python {version}, {package.name}: {output.splitlines()[-1].strip('= ')}", flush=True)
         if options.demo:
             target = folder / f"demo-{options.demo}"
             commands = environment(paths[options.demo], target, f"attsvm[cli] @ {package.as_uri()}")
-            printed = run(commands / "attsvm", "study", "digits", cwd=folder, COLUMNS="120")
-            print(f"Python {options.demo}, demo: {printed.strip().splitlines()[-1]}")
+            output = run(commands / "attsvm", "study", "digits", cwd=folder, COLUMNS="120")
+            print(f"Python {options.demo}, demo: {output.strip().splitlines()[-1]}")
 
 
 if __name__ == "__main__":

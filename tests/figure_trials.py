@@ -25,10 +25,10 @@ def check_report(name, rows):
         assert ax.get_ylabel(), ax.get_title()
     verdicts = experiment.verdicts(rows)
     assert all(v.experiment == name for v in verdicts)
-    found = {v.quantity: v for v in verdicts}
-    assert len(found) == len(verdicts)
+    by_quantity = {v.quantity: v for v in verdicts}
+    assert len(by_quantity) == len(verdicts)
     for v in verdicts:
         if not math.isnan(v.measured):
             assert v.low <= v.measured <= v.high, v
         assert (v.verdict == "measured") == (v.published is None or math.isnan(v.tolerance)), v
-    return found
+    return by_quantity

@@ -41,8 +41,8 @@ OPERATORS: dict[type, type] = {
 }
 NAMES = {"min": "max", "any": "all", "minimum": "maximum", "argmin": "argmax", "zeros": "ones", "amin": "amax"}
 NAMES |= {other: name for name, other in NAMES.items()}
-UNTOUCHED = (ast.Raise, ast.arguments, ast.AnnAssign)
-SKIPPED = ("decorator_list", "returns")
+EXEMPTIONS = (ast.Raise, ast.arguments, ast.AnnAssign)
+SKIPS = ("decorator_list", "returns")
 
 
 def _constants(value: Any) -> list[Any]:
@@ -57,34 +57,34 @@ def _constants(value: Any) -> list[Any]:
 
 def _changes(node: ast.AST) -> list[ast.AST]:
     """Every node that may stand in the place of `node`."""
-    found: list[ast.AST] = []
+    nodes: list[ast.AST] = []
 
-    def changed(**fields: Any) -> None:
+    def add(**fields: Any) -> None:
         other = copy.copy(node)
         for name, value in fields.items():
             setattr(other, name, value)
-        found.append(other)
+        nodes.append(other)
 
     if isinstance(node, ast.Compare):
         for at, op in enumerate(node.ops):
             for other in COMPARISONS.get(type(op), ()):
-                changed(ops=[*node.ops[:at], other(), *node.ops[at + 1 :]])
+                add(ops=[*node.ops[:at], other(), *node.ops[at + 1 :]])
     elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in OPERATORS:
-        changed(op=OPERATORS[type(node.op)]())
+        add(op=OPERATORS[type(node.op)]())
     elif isinstance(node, ast.BoolOp):
-        changed(op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+        add(op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Not | ast.Invert):
-        found.append(node.operand)
+        nodes.append(node.operand)
     elif isinstance(node, ast.If | ast.IfExp | ast.While):
-        changed(test=ast.UnaryOp(ast.Not(), node.test))
+        add(test=ast.UnaryOp(ast.Not(), node.test))
     elif isinstance(node, ast.Constant):
         for value in _constants(node.value):
-            changed(value=value)
+            add(value=value)
     elif isinstance(node, ast.Name) and node.id in NAMES and isinstance(node.ctx, ast.Load):
-        changed(id=NAMES[node.id])
+        add(id=NAMES[node.id])
     elif isinstance(node, ast.Attribute) and node.attr in NAMES:
-        changed(attr=NAMES[node.attr])
-    return found
+        add(attr=NAMES[node.attr])
+    return nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,24 +125,24 @@ def mutants(source: str) -> Iterator[Mutant]:
     """Every mutant of a module."""
     tree, lines = ast.parse(source), source.split("\n")
 
-    def made(node: ast.AST, name: str, at: int, child: ast.AST, other: ast.AST) -> ast.Module:
-        _put(node, name, at, other)
+    def add_mutant(node: ast.AST, name: str, at: int, child: ast.AST, other: ast.AST) -> ast.Module:
+        _set_child(node, name, at, other)
         new = ast.fix_missing_locations(copy.deepcopy(tree))
-        _put(node, name, at, child)
+        _set_child(node, name, at, child)
         return new
 
     def visit(node: ast.AST, function: str, inside: int) -> Iterator[Mutant]:
         for name, value in ast.iter_fields(node):
             for at, child in enumerate(value if isinstance(value, list) else [value]):
-                if not isinstance(child, ast.AST) or isinstance(child, UNTOUCHED) or name in SKIPPED:
+                if not isinstance(child, ast.AST) or isinstance(child, EXEMPTIONS) or name in SKIPS:
                     continue
                 if isinstance(child, ast.keyword) and child.arg in ("strict", "copy"):
                     continue
-                called, within = function, inside
+                name_of_function, within = function, inside
                 if isinstance(child, ast.FunctionDef | ast.Lambda):
                     decorators = getattr(child, "decorator_list", [])
                     within = min([child.lineno, *(one.lineno for one in decorators)])
-                    called = getattr(child, "name", function)
+                    name_of_function = getattr(child, "name", function)
                 for other in _changes(child) if inside else ():
                     ast.copy_location(other, child)
                     line = getattr(child, "lineno", 0)
@@ -150,9 +150,9 @@ def mutants(source: str) -> Iterator[Mutant]:
                     column = getattr(child, "col_offset", 0) - (len(text) - len(text.lstrip()))
                     yield Mutant(
                         line, column, function, inside, text.strip(), _brief(child), _brief(other),
-                        partial(made, node, name, at, child, other),
+                        partial(add_mutant, node, name, at, child, other),
                     )  # fmt: skip
-                yield from visit(child, called, within)
+                yield from visit(child, name_of_function, within)
 
     yield from visit(tree, "", 0)
 
@@ -161,17 +161,17 @@ def _brief(node: ast.AST) -> str:
     return ast.unparse(node).split("\n")[0]
 
 
-def draw(made: list[Mutant], count: int, seed: int) -> list[Mutant]:
+def draw(mutants_of: list[Mutant], count: int, seed: int) -> list[Mutant]:
     """Draw mutants systematically along the functions, in random order within each: every one is equally likely."""
-    if not 0 < count < len(made):
-        return made
+    if not 0 < count < len(mutants_of):
+        return mutants_of
     rng = random.Random(seed)
-    ordered = sorted(made, key=lambda one: (one.first, rng.random()))
+    order = sorted(mutants_of, key=lambda one: (one.first, rng.random()))
     start = rng.random()
-    return [ordered[int((k + start) * len(made) / count)] for k in range(count)]
+    return [order[int((k + start) * len(mutants_of) / count)] for k in range(count)]
 
 
-def _put(node: ast.AST, name: str, at: int, child: ast.AST) -> None:
+def _set_child(node: ast.AST, name: str, at: int, child: ast.AST) -> None:
     value = getattr(node, name)
     if isinstance(value, list):
         value[at] = child
@@ -206,12 +206,12 @@ def _functions(owner: Any, module: ModuleType, prefix: str = "") -> Iterator[tup
 def install(mutant: Mutant, module: ModuleType) -> bool:
     """Exchange the code of every function of the module for the mutant's; False when none of them is another."""
     codes = dict(_codes(compile(mutant.make(), module.__file__ or "", "exec", dont_inherit=True)))
-    exchanged = False
+    is_exchanged = False
     for name, function in _functions(module, module):
         if name in codes and len(codes[name].co_freevars) == len(function.__code__.co_freevars):
-            exchanged = exchanged or codes[name] != function.__code__
+            is_exchanged = is_exchanged or codes[name] != function.__code__
             function.__code__ = codes[name]
     for value in vars(module).values():
         if callable(getattr(value, "cache_clear", None)):
             value.cache_clear()
-    return exchanged
+    return is_exchanged

@@ -115,9 +115,9 @@ class Loop:
     """A pytest plugin that runs, instead of the tests collected once, those of every mutant in a child of its own."""
 
     def __init__(
-        self, module: ModuleType, drawn: list[Mutant], tell: Callable[[Mutant, bool, int, float], None]
+        self, module: ModuleType, sample: list[Mutant], tell: Callable[[Mutant, bool, int, float], None]
     ) -> None:
-        self.module, self.drawn, self.tell = module, drawn, tell
+        self.module, self.drawn, self.tell = module, sample, tell
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
@@ -125,13 +125,13 @@ class Loop:
         if not isinstance(of, dict):
             raise pytest.UsageError(f"without a mutation {of or 'a test'} fails or takes longer than ten minutes")
         for mutant in self.drawn:
-            chosen = sorted((seconds, test) for test, (seconds, lines) in of.items() if mutant.first in lines)
-            limit = 30 + 20 * sum(seconds for seconds, _ in chosen)
+            tests_of_mutant = sorted((seconds, test) for test, (seconds, lines) in of.items() if mutant.first in lines)
+            limit = 30 + 20 * sum(seconds for seconds, _ in tests_of_mutant)
             start = time.monotonic()
-            work = partial(self._notices, mutant, [items[test] for _, test in chosen])
+            work = partial(self._notices, mutant, [items[test] for _, test in tests_of_mutant])
             # Too long, or a child that dies, is killed as well.
-            killed = bool(chosen) and _in_child(work, limit) is not False
-            self.tell(mutant, killed, len(chosen), time.monotonic() - start)
+            is_killed = bool(tests_of_mutant) and _in_child(work, limit) is not False
+            self.tell(mutant, is_killed, len(tests_of_mutant), time.monotonic() - start)
         return True
 
     def _calls(self, session: pytest.Session) -> dict[str, tuple[float, list[int]]] | str:
@@ -241,28 +241,32 @@ HEAD = """| module | mutants | drawn | killed | of all drawn | change nothing | 
 def run(name: str, options: argparse.Namespace, reasons: dict[tuple[str, str, int, str, str], str]) -> Tally:
     """Draw mutants of a module, run their tests, and print the survivors."""
     module = importlib.import_module(name)
-    made = list(mutants(Path(module.__file__ or "").read_text(encoding="utf-8")))
-    tally = Tally(len(made))
+    all_mutants = list(mutants(Path(module.__file__ or "").read_text(encoding="utf-8")))
+    tally = Tally(len(all_mutants))
 
-    def tell(mutant: Mutant, killed: bool, tests: int, seconds: float) -> None:
-        reason = "" if killed else reasons.get((name, *mutant.key), "")
-        tally.drawn, tally.killed, tally.same = tally.drawn + 1, tally.killed + killed, tally.same + bool(reason)
-        if not killed:
+    def tell(mutant: Mutant, is_killed: bool, tests: int, seconds: float) -> None:
+        reason = "" if is_killed else reasons.get((name, *mutant.key), "")
+        tally.drawn, tally.killed, tally.same = tally.drawn + 1, tally.killed + is_killed, tally.same + bool(reason)
+        if not is_killed:
             what = reason or ("survives" if tests else "no test calls it")
             where = f"{name.removeprefix('attsvm.')}:{mutant.line} {mutant.function}"
             change = f"`{mutant.was}` -> `{mutant.becomes}` in `{mutant.text}`"
             print(f"{where}: {change}: {what}", file=sys.stderr, flush=True)
         if options.out:
             record = {"module": name, "line": mutant.line, "function": mutant.function, "text": mutant.text}
-            record |= {"column": mutant.column, "was": mutant.was, "becomes": mutant.becomes, "killed": killed}
+            record |= {"column": mutant.column, "was": mutant.was, "becomes": mutant.becomes, "killed": is_killed}
             record |= {"tests": tests, "seconds": round(seconds, 2), "seed": options.seed}
             with options.out.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     if not options.list:
-        again = _survivors(options.again, name) if options.again else None
-        drawn = draw(made, options.sample, options.seed) if again is None else [one for one in made if one.key in again]
-        loop = Loop(module, drawn, tell)
+        survivors = _survivors(options.again, name) if options.again else None
+        sample = (
+            draw(all_mutants, options.sample, options.seed)
+            if survivors is None
+            else [one for one in all_mutants if one.key in survivors]
+        )
+        loop = Loop(module, sample, tell)
         with _silence():
             code = pytest.main([*TESTS[name], *QUIET], plugins=[loop])
         if code != pytest.ExitCode.OK:

@@ -65,11 +65,11 @@ def dense(problem: SelectionProblem) -> Dense:
     left, right, tied, query, token = [], [], [], [], []
     for i, z in enumerate(problem.queries):
         x = np.asarray(problem.tokens[problem.sequence[i]], dtype=float)
-        chosen = np.flatnonzero(problem.selected[i])
+        columns = np.flatnonzero(problem.selected[i])
         for t in np.flatnonzero(problem.mask[i]):
-            if t == chosen[0]:
+            if t == columns[0]:
                 continue
-            left.append(x[chosen[0]] - x[t])
+            left.append(x[columns[0]] - x[t])
             right.append(z)
             tied.append(bool(problem.selected[i, t]))
             query.append(i)
@@ -145,8 +145,8 @@ def bounds(full: Dense, W: np.ndarray, dual: np.ndarray, norm: str) -> tuple[flo
     order = "fro" if norm == "frobenius" else "nuc"
     upper = float(np.linalg.norm(W, order)) / smallest if smallest > 0 else np.inf
     dual = np.where(full.tied, dual, np.maximum(dual, 0.0))
-    pulled = (full.left * dual[:, None]).T @ full.right
-    size = float(np.linalg.norm(pulled, "fro" if norm == "frobenius" else 2))
+    adjoint = (full.left * dual[:, None]).T @ full.right
+    size = float(np.linalg.norm(adjoint, "fro" if norm == "frobenius" else 2))
     lower = float(dual[~full.tied].sum()) / size if size > 0 else 0.0
     return lower, upper
 
@@ -202,13 +202,13 @@ def farkas_ratio(full: Dense, dual: np.ndarray) -> float:
     """
     if (dual[~full.tied] < 0).any() or not (dual[~full.tied] > 0).any():
         return np.inf
-    used = dual != 0
-    weight = np.where(full.tied, np.abs(dual).max(), dual)[used]
-    M = full.rows[used].T * weight
+    support = dual != 0
+    weight = np.where(full.tied, np.abs(dual).max(), dual)[support]
+    M = full.rows[support].T * weight
     if not M.any():
         return 0.0
-    residual = full.rows[used].T @ dual[used]
-    noise = 2 * EPS * float(np.linalg.norm(np.abs(full.rows[used]).T @ np.abs(dual[used])))
+    residual = full.rows[support].T @ dual[support]
+    noise = 2 * EPS * float(np.linalg.norm(np.abs(full.rows[support]).T @ np.abs(dual[support])))
     sigma = np.linalg.svd(M, compute_uv=False)
     smallest = sigma[sigma > max(M.shape) * EPS * sigma[0]][-1]
     return (float(np.linalg.norm(residual)) + noise) / float(smallest)

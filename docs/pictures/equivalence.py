@@ -18,13 +18,13 @@ steps = np.unique(np.geomspace(10, STEPS, 25).astype(int)).tolist()
 trace = train(data, LambdaHead(v, LAM), loss="correlation", optimizer="gd", lr=3.0, steps=STEPS, record_every=steps)
 
 curves = {"$W^{fin}+c\\,W^{mm}$": [], "$W^{mm}$ (several tokens)": [], "SVM of one token": []}
-kept = []
+counts = []
 for j in range(TRIALS):
     end = svm_equivalent(data[j], trace.attention[j, -1], trace.W[j, -1], selected_above=3e-3, masked_below=3e-3)
     one = solve(SelectionProblem(tokens[j], queries[j][None], trace.selected[j]))
     if np.isnan(end.coefficient) or not np.any(end.W_mm):
         continue
-    kept.append(int(end.selected.sum()))
+    counts.append(int(end.selected.sum()))
     rows = [[], [], []]
     for W in trace.W[j, 1:]:
         size = float((end.W_mm * (W - end.W_fin)).sum() / (end.W_mm**2).sum())
@@ -32,7 +32,7 @@ for j in range(TRIALS):
             row.append(1 - float(correlation(W, rival)))
     for curve, row in zip(curves.values(), rows, strict=True):
         curve.append(row)
-print(f"{len(kept)} of {TRIALS} trials settled; tokens kept {np.mean(kept):.2f} on average")
+print(f"{len(counts)} of {TRIALS} trials settled; tokens kept {np.mean(counts):.2f} on average")
 
 plt.rcParams.update({"svg.hashsalt": "attsvm", "font.size": 10})
 fig, ax = plt.subplots(figsize=(5.6, 3.8), layout="constrained")

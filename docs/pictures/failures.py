@@ -43,8 +43,8 @@ data, v = random_data(None, 6, 8, 10, gap=0.1, seed=3)
 for numerics, colour in (("exact", BLUE), ("autograd", RED)):
     trace = train(data, v, steps=5000, record_every=50, numerics=numerics)
     trial = theory.Trial.of(data, v)
-    found = theory.local_optimality(trial, train(data, v, steps=5000).selected)
-    precision.loglog(trace.step[1:], 1 - correlation(trace.W[1:], found.W), color=colour, label=numerics)
+    locality = theory.local_optimality(trial, train(data, v, steps=5000).selected)
+    precision.loglog(trace.step[1:], 1 - correlation(trace.W[1:], locality.W), color=colour, label=numerics)
 precision.set(title="PRECISION", xlabel="step", ylabel="1 − correlation with the SVM")
 precision.legend(frameon=False, fontsize=8)
 

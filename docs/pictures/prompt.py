@@ -40,8 +40,8 @@ for axes, height in zip(panels[2:], (1.0, 1.5), strict=True):
     p, v = trace.W[..., 0], trace.head["v"]
     axes.plot(*p.T, color=BLUE, lw=1.2, label="p")
     axes.plot(*v.T, color=ORANGE, lw=1.2, label="v")
-    found = joint_svm(X, X, labels, [1, 1, 1])
-    for direction, colour in ((found.p, BLUE), (found.v, ORANGE)):
+    solution = joint_svm(X, X, labels, [1, 1, 1])
+    for direction, colour in ((solution.p, BLUE), (solution.v, ORANGE)):
         unit = direction / np.linalg.norm(direction)
         axes.plot([0, 12 * unit[0]], [0, 12 * unit[1]], "--", color=colour, lw=1)
     axes.plot(*X[:, 1].T, "k.", ms=5)

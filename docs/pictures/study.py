@@ -15,9 +15,9 @@ HERE = Path(__file__).parent
 # Pixels: down to the end of the second text.
 HEIGHT = 510
 
-found = study(word_dataset(docstrings()), Settings(train=60, steps=4000, shuffles=3))
+result = study(word_dataset(docstrings()), Settings(train=60, steps=4000, shuffles=3))
 with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-    report = write_study(found, folder, "attsvm study")
+    report = write_study(result, folder, "attsvm study")
     browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
     for scheme in ("light", "dark"):
         page = browser.new_page(viewport={"width": 1080, "height": 880}, color_scheme=scheme)

@@ -25,14 +25,14 @@ for column, d in enumerate(DIMENSIONS):
     for j in range(TRIALS):
         trial = theory.Trial.of(data[j], v[j])
         landscape = theory.explore(trial)
-        found = theory.check_conditions(trial, landscape=landscape)
+        conditions = theory.check_conditions(trial, landscape=landscape)
         shares[:, column] += [
-            found["B.1"].holds or np.isfinite(trial.optimal_solution.objective),
-            found["B.1 (slack)"].holds,
-            found["C"].holds,
+            conditions["B.1"].holds or np.isfinite(trial.optimal_solution.objective),
+            conditions["B.1 (slack)"].holds,
+            conditions["C"].holds,
             landscape.only_optimal,
-            found["D"].holds is True,
-            found["B.1"].holds,
+            conditions["D"].holds is True,
+            conditions["B.1"].holds,
             theory.check_separability(trial, landscape).every is True,
         ]
 shares /= TRIALS

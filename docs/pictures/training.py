@@ -28,9 +28,9 @@ def distances(**options):
 
 
 DATA, V = random_data(SEEDS, 6, 8, 10, gap=0.1)
-ended = train(DATA, V, steps=STEPS).selected
+selection = train(DATA, V, steps=STEPS).selected
 SOLUTIONS = np.stack(
-    [solve(SelectionProblem(DATA.tokens[j], DATA.queries[j], ended[j]), tol=1e-12).W for j in range(SEEDS)]
+    [solve(SelectionProblem(DATA.tokens[j], DATA.queries[j], selection[j]), tol=1e-12).W for j in range(SEEDS)]
 )
 runs = [
     ("float32, autograd", RED, ":", {"numerics": "autograd", "dtype": "float32"}),

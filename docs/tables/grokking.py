@@ -31,9 +31,9 @@ for cell in sorted(by(rows, *FIELDS).values(), key=lambda cell: cell[0]["p"]):
     if len(cell) > 1:
         share += f" ({low:.2f} to {high:.2f})"
         accuracy += " ({:.3f} to {:.3f})".format(*bootstrap_interval(best))
-    margin, lost = float(np.median(column(cell, "last_margin"))), column(cell, "last_lost").mean()
+    margin, loss_share = float(np.median(column(cell, "last_margin"))), column(cell, "last_lost").mean()
     entries = (one["p"], optimiser, one["loss"], one["precision"], f"{one['steps']:,}", share, accuracy)
-    lines.append(f"| {' | '.join(map(str, entries))} | {margin:,.3g} | {lost:.3f} |")
+    lines.append(f"| {' | '.join(map(str, entries))} | {margin:,.3g} | {loss_share:.3f} |")
 Path(__file__).with_suffix(".inc").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 # Whether the normalised margin at the end explains the accuracy at the end: of models of the small size by its range,

@@ -35,11 +35,11 @@ def hypotheses() -> list[str]:
     ]
     for d in HYPOTHESES["dimensions"]:
         data, v = random_data(trials, n, T, d, gap=GAP, seed=HYPOTHESES["seed"])
-        seen = np.zeros(3, dtype=int)
+        counts = np.zeros(3, dtype=int)
         for j in range(trials):
             trial = theory.Trial.of(data[j], v[j])
-            seen += [bool(c.holds) for c in (*theory.condition_b1(trial), theory.condition_c(trial))]
-        lines.append(f"| {d} | {' | '.join(share(int(count), trials) for count in seen)} |")
+            counts += [bool(c.holds) for c in (*theory.condition_b1(trial), theory.condition_c(trial))]
+        lines.append(f"| {d} | {' | '.join(share(int(count), trials) for count in counts)} |")
     return lines
 
 
@@ -71,7 +71,7 @@ def predictions() -> list[str]:
             is_global = outcome is theory.Outcome.GLOBAL
             expected = prediction.expected is theory.Outcome.GLOBAL
             start = bool(prediction.hypotheses["C"].holds)
-            for name, happened in (
+            for name, event in (
                 ("all", True),
                 ("expected", expected),
                 ("reached", expected and is_global),
@@ -81,7 +81,7 @@ def predictions() -> list[str]:
                 ("not local", outcome is theory.Outcome.NOT_LOCAL),
                 ("unsettled", outcome is theory.Outcome.SHARED),
             ):
-                counts[name] += happened
+                counts[name] += event
     return [
         f"Of {counts['all']} random instances (n = {n}, T = {T}, d = "
         f"{', '.join(map(str, PREDICTIONS['dimensions']))}, score gap {GAP}, {PREDICTIONS['steps']} normalised steps "

@@ -21,7 +21,7 @@ STATUSES = ("OPTIMAL", "INFEASIBLE", "UNDECIDED", "MAX_ITERATIONS", "TIME_LIMIT"
 # What may be claimed, and whether a larger (1) or a smaller (-1) number claims more.
 CLAIMS = {"lower": 1, "upper": -1, "distance": -1, "rank_at_least": 1, "rank_at_most": -1, "face": -1, "tail": -1}
 NUMBER = re.compile(r"-?\d+(/[1-9]\d*)?", re.ASCII)
-MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
+FORMAT_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
 DECIMAL, PADDING = Context(prec=60, Emin=-(10**9), Emax=10**9), Fraction(1, 10**40)  # ln and exp round correctly
 NUMBERS = {"entrywise": 1, "rows": 2, "columns": 2, "schatten": 1, "ky-fan": 1}  # parameters of a norm
 ZERO, ONE, FLAT = Fraction(0), Fraction(1), Fraction(1, 10**4)  # singular values of A^T dual this near to one are one
@@ -164,29 +164,35 @@ def _norm_above(norm: list[Any], M: _Matrix, proof: Any, *, dual: bool = False) 
 class Certificate:
     """Margins delta^T W z, at least one, or zero for ties; ``proven`` is what the witnesses prove of each of CLAIMS."""
 
-    def __init__(self, data: Any, asked: Any, witness: Any, status: str) -> None:
+    def __init__(self, data: Any, question: Any, witness: Any, status: str) -> None:
         tokens, T, n = data["tokens"], len(data["tokens"][0]), len(data["queries"])
         self.shape = d, dz = len(tokens[0][0]), len(data["queries"][0])
         self.X = _Matrix.read([row for rows in tokens if len(rows) == T for row in rows], len(tokens) * T, d)
         self.Z = _Matrix.read(data["queries"], n, dz)
         self.constraints: list[tuple[int, int, bool, list[int]]] = []  # query, token, whether it is tied, delta
-        for i, chosen, seen, place in zip(range(n), data["selected"], data["mask"], data["sequence"], strict=True):
-            fits = {*chosen, *seen} <= {0, 1} and len(chosen) == len(seen) == T and all(map(int.__le__, chosen, seen))
-            _require(fits and 1 in chosen and place in range(len(tokens)), "selected, mask or sequence does not fit")
-            rows, best = self.X.rows[place * T : (place + 1) * T], chosen.index(1)
-            for t in (t for t in range(T) if seen[t] and t != best):
-                self.constraints.append((i, t, chosen[t] == 1, list(map(int.__sub__, rows[best], rows[t]))))
+        for i, selection, visible, place in zip(
+            range(n), data["selected"], data["mask"], data["sequence"], strict=True
+        ):
+            fits = (
+                {*selection, *visible} <= {0, 1}
+                and len(selection) == len(visible) == T
+                and all(map(int.__le__, selection, visible))
+            )
+            _require(fits and 1 in selection and place in range(len(tokens)), "selected, mask or sequence does not fit")
+            rows, best = self.X.rows[place * T : (place + 1) * T], selection.index(1)
+            for t in (t for t in range(T) if visible[t] and t != best):
+                self.constraints.append((i, t, selection[t] == 1, list(map(int.__sub__, rows[best], rows[t]))))
         self.ties, self.witness = [tie for _, _, tie, _ in self.constraints], witness
-        self.norm, self.loss, self.plain = asked["norm"], asked["loss"], asked["prior"] is None
-        self.C = None if asked["C"] is None else _rational(asked["C"])
+        self.norm, self.loss, self.plain = question["norm"], question["loss"], question["prior"] is None
+        self.C = None if question["C"] is None else _rational(question["C"])
         _require(self.loss in ("hinge", "squared_hinge") and (self.C is None or self.C > 0), "loss or C is not known")
-        self.prior = _Matrix([[0] * dz] * d) if self.plain else _Matrix.read(asked["prior"], d, dz)
+        self.prior = _Matrix([[0] * dz] * d) if self.plain else _Matrix.read(question["prior"], d, dz)
         self.squared = self.C is not None and _base(self.norm, self.prior)[0] == ["frobenius"]
         self.proven: dict[str, Any] = dict.fromkeys(CLAIMS)
         if status == "INFEASIBLE":
             values, _, M = self._multipliers(witness["farkas"], None)
-            shown = self.C is None and any(a and not tie for a, tie in zip(values, self.ties, strict=True))
-            _require(shown and not M.square(), "the multipliers show no contradiction")
+            is_contradiction = self.C is None and any(a and not tie for a, tie in zip(values, self.ties, strict=True))
+            _require(is_contradiction and not M.square(), "the multipliers show no contradiction")
             return
         self.proven["lower"], M = self._below()
         if witness["W"] is not None:
@@ -244,8 +250,8 @@ class Certificate:
             out["distance"] = stretch * _root((high**2 - low**2) / (exponent - 1))
         elif self.C is None and exponent > 2 and high > 0:  # Clarkson's inequality at the midpoint
             entries = math.prod(self.shape) if name == "entrywise" else len(places)
-            apart = _power((1 - _power(low / high, exponent, above=False)) / 2, 1 / exponent)
-            out["distance"] = stretch * 2 * high * _power(Fraction(entries), Fraction(1, 2) - 1 / exponent) * apart
+            separation = _power((1 - _power(low / high, exponent, above=False)) / 2, 1 / exponent)
+            out["distance"] = stretch * 2 * high * _power(Fraction(entries), Fraction(1, 2) - 1 / exponent) * separation
         if "distance" in out:
             diagonal, rest, _, longest = _spectrum(W, vectors["W"])
             out["rank_at_least"] = sum((diagonal[k] - rest) / longest > out["distance"] for k in places)  # Weyl
@@ -268,18 +274,18 @@ def digest(content: dict[str, Any]) -> str:
 def check(content: Any) -> dict[str, Any]:
     """Return the status and the numbers that a certificate, as read from JSON, claims; Rejected when not proven."""
     try:
-        named = isinstance(content, dict) and content.get("format") == FORMAT
-        _require(named and content.get("digest") == digest(content), f"this is no intact {FORMAT}")
-        data, asked, witness, claim = (content[part] for part in ("data", "problem", "witness", "claim"))
-        proven = Certificate(data, asked, witness, claim["status"]).proven
+        has_format = isinstance(content, dict) and content.get("format") == FORMAT
+        _require(has_format and content.get("digest") == digest(content), f"this is no intact {FORMAT}")
+        data, question, witness, claim = (content[part] for part in ("data", "problem", "witness", "claim"))
+        proven = Certificate(data, question, witness, claim["status"]).proven
         _require(set(claim) <= {"status", "tolerance", *CLAIMS} and claim["status"] in STATUSES, "an unknown claim")
-        said = {name: _rational(claim[name]) for name in CLAIMS if name in claim}
-        for name, value in said.items():
+        claims = {name: _rational(claim[name]) for name in CLAIMS if name in claim}
+        for name, value in claims.items():
             _require(proven[name] is not None and CLAIMS[name] * (proven[name] - value) >= 0, f"{name} is not proven")
-        far = claim["status"] == "OPTIMAL" and said["upper"] * (1 - _rational(claim["tolerance"])) > said["lower"]
+        far = claim["status"] == "OPTIMAL" and claims["upper"] * (1 - _rational(claim["tolerance"])) > claims["lower"]
         _require(not far, "the bounds of an optimum are further apart than the tolerance")
-        return {"status": claim["status"], **said}
-    except MALFORMED as error:
+        return {"status": claim["status"], **claims}
+    except FORMAT_ERRORS as error:
         raise Rejected(f"the certificate is malformed: {type(error).__name__}, {error}") from error
 
 

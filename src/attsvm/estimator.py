@@ -110,26 +110,26 @@ class AttentionSVM(BaseEstimator):
         >>> X.shape, X.dtype.names
         ((5,), ('tokens', 'queries', 'mask'))
         """
-        given, asked = to_numpy("tokens", tokens), to_numpy("queries", queries)
-        if given.ndim != 3 or asked.ndim != 2 or len(given) != len(asked):
+        token_array, query_array = to_numpy("tokens", tokens), to_numpy("queries", queries)
+        if token_array.ndim != 3 or query_array.ndim != 2 or len(token_array) != len(query_array):
             raise ValueError(
-                f"tokens has shape {given.shape} and queries has shape {asked.shape}; "
+                f"tokens has shape {token_array.shape} and queries has shape {query_array.shape}; "
                 "(n, T, d) and (n, dz) were expected."
             )
-        visible = np.ones(given.shape[:2], dtype=bool) if mask is None else to_numpy("mask", mask)
-        if visible.shape != given.shape[:2] or visible.dtype != bool:
+        visible = np.ones(token_array.shape[:2], dtype=bool) if mask is None else to_numpy("mask", mask)
+        if visible.shape != token_array.shape[:2] or visible.dtype != bool:
             raise ValueError(
                 f"mask has shape {visible.shape} and dtype {visible.dtype}; "
-                f"booleans of shape {given.shape[:2]} were expected."
+                f"booleans of shape {token_array.shape[:2]} were expected."
             )
         fields = [
-            ("tokens", np.float64, given.shape[1:]),
-            ("queries", np.float64, asked.shape[1:]),
+            ("tokens", np.float64, token_array.shape[1:]),
+            ("queries", np.float64, query_array.shape[1:]),
             ("mask", np.bool_, visible.shape[1:]),
         ]
-        packed = np.empty(len(given), dtype=fields)
-        packed["tokens"], packed["queries"], packed["mask"] = given, asked, visible
-        return packed
+        records = np.empty(len(token_array), dtype=fields)
+        records["tokens"], records["queries"], records["mask"] = token_array, query_array, visible
+        return records
 
     def fit(self, X: Any, y: Any, queries: Any = None, *, mask: Any = None) -> AttentionSVM:
         """Find W.
@@ -165,9 +165,9 @@ class AttentionSVM(BaseEstimator):
         array([[ 0.5,  0.1],
                [-0.5, -0.2]])
         """
-        tokens, asked, visible = _unpacked(X, queries, mask)
-        self.queries_given_ = asked is not None
-        problem = SelectionProblem(tokens, _first(tokens) if asked is None else asked, y, mask=visible)
+        tokens, query_array, visible = _unpack(X, queries, mask)
+        self.queries_given_ = query_array is not None
+        problem = SelectionProblem(tokens, _first(tokens) if query_array is None else query_array, y, mask=visible)
         self.solution_ = solve(problem, self.norm, tol=self.tol, C=self.C, loss=self.loss).raise_for_status()
         self.W_ = self.solution_.W
         self.n_features_in_ = problem.shape[2]
@@ -194,10 +194,10 @@ class AttentionSVM(BaseEstimator):
         >>> AttentionSVM().fit(X, y).decision_function(X).shape
         (2, 2)
         """
-        tokens, asked, visible = self._inputs(X, queries, mask)
+        tokens, query_array, visible = self._inputs(X, queries, mask)
         # Scores do not depend on the selection; any visible token will do.
-        first = np.zeros(len(asked), dtype=np.int64) if visible is None else np.asarray(visible).argmax(axis=1)
-        return SelectionProblem(tokens, asked, first, mask=visible).scores(self.W_)
+        first = np.zeros(len(query_array), dtype=np.int64) if visible is None else np.asarray(visible).argmax(axis=1)
+        return SelectionProblem(tokens, query_array, first, mask=visible).scores(self.W_)
 
     def predict(self, X: Any, queries: Any = None, *, mask: Any = None) -> Any:
         """Pick the token of the largest score for each query, (n,); arguments as for :meth:`decision_function`.
@@ -235,10 +235,10 @@ class AttentionSVM(BaseEstimator):
         >>> AttentionSVM().fit(X, y).score(X, y)
         1.0
         """
-        tokens, asked, visible = self._inputs(X, queries, mask)
-        problem = SelectionProblem(tokens, asked, y, mask=visible)
-        picked = np.asarray(problem.scores(self.W_)).argmax(-1)
-        right = np.asarray(problem.selected)[np.arange(len(picked)), picked]
+        tokens, query_array, visible = self._inputs(X, queries, mask)
+        problem = SelectionProblem(tokens, query_array, y, mask=visible)
+        choices = np.asarray(problem.scores(self.W_)).argmax(-1)
+        right = np.asarray(problem.selected)[np.arange(len(choices)), choices]
         if sample_weight is not None and np.shape(sample_weight) != right.shape:
             raise ValueError(f"sample_weight has shape {np.shape(sample_weight)}; {right.shape} was expected.")
         return float(np.average(right, weights=sample_weight))
@@ -246,24 +246,24 @@ class AttentionSVM(BaseEstimator):
     def _inputs(self, X: Any, queries: Any, mask: Any) -> tuple[Any, Any, Any]:
         """Return tokens, queries and mask to predict from, refusing those that the fitted W does not fit."""
         check_is_fitted(self)
-        tokens, asked, visible = _unpacked(X, queries, mask)
-        if asked is None:
+        tokens, query_array, visible = _unpack(X, queries, mask)
+        if query_array is None:
             if self.queries_given_:
                 raise ValueError(
                     f"queries is missing; fit was given queries of dimension {self.W_.shape[1]}, and the same were "
                     "expected here: as queries=..., or in X by AttentionSVM.pack(tokens, queries)."
                 )
-            asked = _first(tokens)
-        shapes = tuple(np.shape(tokens)), tuple(np.shape(asked))
+            query_array = _first(tokens)
+        shapes = tuple(np.shape(tokens)), tuple(np.shape(query_array))
         if (shapes[0][-1:], shapes[1][-1:]) != ((self.W_.shape[0],), (self.W_.shape[1],)):
             raise ValueError(
                 f"tokens has shape {shapes[0]} and queries has shape {shapes[1]}; dimensions {self.W_.shape[0]} and "
                 f"{self.W_.shape[1]}, those of fit, were expected."
             )
-        return tokens, asked, visible
+        return tokens, query_array, visible
 
 
-def _unpacked(X: Any, queries: Any, mask: Any) -> tuple[Any, Any, Any]:
+def _unpack(X: Any, queries: Any, mask: Any) -> tuple[Any, Any, Any]:
     """Return tokens, queries (None where there are none) and mask."""
     names = getattr(getattr(X, "dtype", None), "names", None)
     if not names:

@@ -104,7 +104,7 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has {len(self.classes_)} class; two classes or more were expected.")
-        problem = SelectionProblem.from_classes(self._extended(X), labels)
+        problem = SelectionProblem.from_classes(self._with_bias(X), labels)
         self.solution_ = solve(
             problem, self.norm, tol=self.tol, C=self.C, loss=self.loss, time_limit=self.time_limit
         ).raise_for_status()
@@ -141,5 +141,5 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
         scores = self.decision_function(X)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
 
-    def _extended(self, X: np.ndarray) -> np.ndarray:
+    def _with_bias(self, X: np.ndarray) -> np.ndarray:
         return np.hstack([X, np.ones((len(X), 1))]) if self.fit_intercept else X

@@ -27,15 +27,15 @@ def browser() -> Iterator:
 def page(request: pytest.FixtureRequest, browser, report: Path) -> Iterator:
     """The file's ``report``, opened wide and narrow."""
     width, height = request.param
-    opened = browser.new_page(viewport={"width": width, "height": height})
-    opened.said, opened.asked = [], []
-    opened.on("console", lambda message: opened.said.append(message.text))
-    opened.on("pageerror", lambda error: opened.said.append(str(error)))
-    opened.on("request", lambda request: opened.asked.append(request.url))
-    opened.goto(report.as_uri())
-    opened.wait_for_load_state("load")
-    yield opened
-    opened.close()
+    tab = browser.new_page(viewport={"width": width, "height": height})
+    tab.console_log, tab.request_log = [], []
+    tab.on("console", lambda message: tab.console_log.append(message.text))
+    tab.on("pageerror", lambda error: tab.console_log.append(str(error)))
+    tab.on("request", lambda request: tab.request_log.append(request.url))
+    tab.goto(report.as_uri())
+    tab.wait_for_load_state("load")
+    yield tab
+    tab.close()
 
 
 @pytest.fixture
@@ -45,13 +45,13 @@ def violations(browser) -> Callable[[Path, int, str], list[tuple[str, list[str]]
         "axe_playwright_python", reason="axe-playwright-python is not installed"
     )
 
-    def found(file: Path, width: int, scheme: str) -> list[tuple[str, list[str]]]:
-        opened = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True)
-        opened.goto(file.as_uri())
-        opened.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-        opened.add_script_tag(path=Path(axe_playwright_python.__file__).parent / "axe.min.js")
-        result = opened.evaluate("axe.run(document)")
-        opened.close()
+    def check_file(file: Path, width: int, scheme: str) -> list[tuple[str, list[str]]]:
+        tab = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True)
+        tab.goto(file.as_uri())
+        tab.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+        tab.add_script_tag(path=Path(axe_playwright_python.__file__).parent / "axe.min.js")
+        result = tab.evaluate("axe.run(document)")
+        tab.close()
         return [(one["id"], [node["html"] for node in one["nodes"]]) for one in result["violations"]]
 
-    return found
+    return check_file

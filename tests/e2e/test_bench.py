@@ -49,8 +49,8 @@ def python(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedP
 
 
 def test_a_tiny_run_writes_a_report(tmp_path: Path) -> None:
-    done = python(FOLDER / "solvers.py", "--tiny", "--out", tmp_path / "report.md")
-    assert (done.returncode, done.stderr) == (0, "")
+    process = python(FOLDER / "solvers.py", "--tiny", "--out", tmp_path / "report.md")
+    assert (process.returncode, process.stderr) == (0, "")
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "Unfinished" not in report
     (summary,) = [line for line in report.splitlines() if line.startswith("| off 4, 4, 5")]
@@ -63,18 +63,18 @@ def test_a_tiny_run_writes_a_report(tmp_path: Path) -> None:
 def test_what_a_contestant_does_becomes_an_entry(tmp_path: Path) -> None:
     script = tmp_path / "misbehave.py"
     script.write_text(MISBEHAVE, encoding="utf-8")
-    done = python(script, FOLDER, tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert {name: entry["outcome"] for name, entry in found.items()} == {
+    process = python(script, FOLDER, tmp_path)
+    assert process.returncode == 0, process.stderr
+    content = json.loads(process.stdout)
+    assert {name: entry["outcome"] for name, entry in content.items()} == {
         "abort": "error",
         "hang": "limit",
         "huge": "memory",
         "wrong": "error",
         "lies": "no W",
     }
-    assert found["abort"]["verdict"] == "crashed, exit code -6"
-    assert found["wrong"]["verdict"] == "RuntimeError: two lines"
+    assert content["abort"]["verdict"] == "crashed, exit code -6"
+    assert content["wrong"]["verdict"] == "RuntimeError: two lines"
 
 
 @pytest.fixture
@@ -94,8 +94,8 @@ def test_goals_follow_from_the_rows(modules: dict[str, ModuleType]) -> None:
     measured = results.Results("full")
 
     def add(name: str, instance: object, seconds: float, gap: float | None, **other: object) -> None:
-        found = {"outcome": "solved", "seconds": seconds, "gap": gap, "objective": 2.0, "bound": 2.0, "memory": 1e6}
-        measured.add(plan.Cell(peers.contestant(name, "frobenius"), instance, 10.0), found | other)
+        result = {"outcome": "solved", "seconds": seconds, "gap": gap, "objective": 2.0, "bound": 2.0, "memory": 1e6}
+        measured.add(plan.Cell(peers.contestant(name, "frobenius"), instance, 10.0), result | other)
 
     add("attsvm 1e-06", goals.LARGER, 0.001, 1e-7)
     add("attsvm 1e-13", goals.LARGER, 0.01, 1e-15)
@@ -122,10 +122,10 @@ def test_outside_a_checkout_bench_is_one_sentence(
     monkeypatch.setattr(attsvm.cli.bench, "__file__", str(tmp_path / "site" / "lib" / "attsvm" / "cli" / "bench.py"))
     monkeypatch.chdir(tmp_path)
     assert main(["bench"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1
-    assert "in a checkout" in captured.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    assert "in a checkout" in output.err
 
 
 def test_bench_starts_the_script_of_the_checkout(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_bench_starts_the_script_of_the_checkout(tmp_path: Path) -> None:
     script = (
         "import sys, attsvm.cli.bench as b, attsvm.cli as c; b.__file__ = '/a/b/c/d/e'; sys.exit(c.main(sys.argv[1:]))"
     )
-    done = python("-c", script, "bench", "--quick", "--out", "r.md", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (7, "['--quick', '--out', 'r.md']\n", "")
+    process = python("-c", script, "bench", "--quick", "--out", "r.md", cwd=tmp_path)
+    assert (process.returncode, process.stdout, process.stderr) == (7, "['--quick', '--out', 'r.md']\n", "")
     shutil.rmtree(tmp_path / "benchmarks")
     assert python("-c", script, "bench", cwd=tmp_path).returncode == 2

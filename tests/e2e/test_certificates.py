@@ -24,7 +24,7 @@ def problem(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def alone(path: Path) -> subprocess.CompletedProcess[str]:
+def run_in_isolation(path: Path) -> subprocess.CompletedProcess[str]:
     """Run the checker as a file, without site-packages."""
     command = [sys.executable, "-I", "-S", str(check.__file__), str(path)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -40,17 +40,17 @@ def test_a_certificate_is_written_and_proven(problem: Path, options: list[str], 
     assert main(["solve", str(problem / "p.npz"), "--certificate", str(target), *options]) == 0
     assert f"certificate written to {target}" in capsys.readouterr().out
     assert main(["check", str(target)]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("proven    optimal\n")
-    assert "lies in [" in printed
+    output = capsys.readouterr().out
+    assert output.startswith("proven    optimal\n")
+    assert "lies in [" in output
     assert main(["check", str(target), str(problem / "p.npz")]) == 0
     capsys.readouterr()
     assert main(["check", str(target), str(problem / "moved.npz")]) == 1
     assert "about another problem" in capsys.readouterr().out
-    run = alone(target)
+    run = run_in_isolation(target)
     assert (run.returncode, run.stdout.split()[:2]) == (0, ["status", "OPTIMAL"])
     target.write_text(target.read_text(encoding="utf-8").replace("/2", "/3", 1), encoding="utf-8")
-    assert main(["check", str(target)]) == alone(target).returncode == 1
+    assert main(["check", str(target)]) == run_in_isolation(target).returncode == 1
     assert capsys.readouterr().out.startswith("rejected")
 
 
@@ -65,7 +65,7 @@ def test_a_certificate_that_nothing_solves_the_problem(problem: Path, capsys) ->
 def test_files_that_are_no_certificates(problem: Path, capsys) -> None:
     assert main(["check", str(problem / "p.npz")]) == 2
     assert main(["check", str(problem / "absent.json")]) == 2
-    assert alone(problem / "absent.json").returncode == 2
+    assert run_in_isolation(problem / "absent.json").returncode == 2
     capsys.readouterr()
     for content in ("{}", "[1]", "3"):
         (problem / "other.json").write_text(content, encoding="utf-8")
@@ -85,7 +85,7 @@ def test_bad_certificate_targets_are_refused(
     problem: Path, arguments: list[str], message: str, capsys, monkeypatch
 ) -> None:
     monkeypatch.chdir(problem)
-    given = arguments if "--certificate" in arguments else [*arguments, "--certificate", "c.json"]
-    assert main(["solve", "p.npz", *given]) == 2
+    inputs = arguments if "--certificate" in arguments else [*arguments, "--certificate", "c.json"]
+    assert main(["solve", "p.npz", *inputs]) == 2
     assert message in capsys.readouterr().err
     assert not (problem / "c.json").exists()

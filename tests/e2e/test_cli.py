@@ -37,22 +37,22 @@ def script(*arguments: object, **environment: str) -> subprocess.CompletedProces
 
 def problem(**change: np.ndarray | None) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
-    given = {
+    inputs = {
         "tokens": rng.standard_normal((4, 3, 5)),
         "queries": rng.standard_normal((4, 5)),
         "selected": np.array([0, 1, 2, 0]),
     }
-    return {name: value for name, value in (given | change).items() if value is not None}
+    return {name: value for name, value in (inputs | change).items() if value is not None}
 
 
 def data_set(**change: np.ndarray | None) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
-    given = {
+    inputs = {
         "tokens": rng.standard_normal((6, 3, 5)),
         "queries": rng.standard_normal((6, 4)),
         "labels": np.array([1, -1, 1, -1, 1, -1]),
     }
-    return {name: value for name, value in (given | change).items() if value is not None}
+    return {name: value for name, value in (inputs | change).items() if value is not None}
 
 
 def write(path: Path, arrays: dict[str, np.ndarray]) -> Path:
@@ -60,47 +60,49 @@ def write(path: Path, arrays: dict[str, np.ndarray]) -> Path:
     return path
 
 
-def one_sentence(captured: pytest.CaptureResult[str]) -> str:
+def one_sentence(streams: pytest.CaptureResult[str]) -> str:
     """Check that a refusal is one line on stderr and nothing on stdout, and return it."""
-    assert captured.out == ""
-    assert captured.err.startswith("attsvm: ")
-    assert captured.err.count("\n") == 1
-    assert "Traceback" not in captured.err
-    return captured.err
+    assert streams.out == ""
+    assert streams.err.startswith("attsvm: ")
+    assert streams.err.count("\n") == 1
+    assert "Traceback" not in streams.err
+    return streams.err
 
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_solve_writes_what_python_finds(tmp_path: Path, capsys: pytest.CaptureFixture[str], norm: str) -> None:
-    given = problem(mask=np.array([[1, 1, 1], [1, 1, 1], [0, 1, 1], [1, 1, 0]]))
-    source, target = write(tmp_path / "in.npz", given), tmp_path / "out.npz"
+    original = problem(mask=np.array([[1, 1, 1], [1, 1, 1], [0, 1, 1], [1, 1, 0]]))
+    source, target = write(tmp_path / "in.npz", original), tmp_path / "out.npz"
     assert main(["solve", str(source), "--norm", norm, "--out", str(target)]) == 0
-    printed = capsys.readouterr().out
-    built = attsvm.SelectionProblem(given["tokens"], given["queries"], given["selected"], mask=given["mask"] == 1)
-    expected = attsvm.solve(built, norm, callback=lambda state: False)  # watched, as the command watches it
-    with np.load(target, allow_pickle=False) as saved:
-        np.testing.assert_array_equal(saved["W"], expected.W)
-        np.testing.assert_array_equal(saved["support"], expected.support)
-        assert str(saved["status"]) == "OPTIMAL"
-        assert float(saved["gap"]) <= 1e-9
+    output = capsys.readouterr().out
+    built_problem = attsvm.SelectionProblem(
+        original["tokens"], original["queries"], original["selected"], mask=original["mask"] == 1
+    )
+    expected = attsvm.solve(built_problem, norm, callback=lambda state: False)  # watched, as the command watches it
+    with np.load(target, allow_pickle=False) as archive:
+        np.testing.assert_array_equal(archive["W"], expected.W)
+        np.testing.assert_array_equal(archive["support"], expected.support)
+        assert str(archive["status"]) == "OPTIMAL"
+        assert float(archive["gap"]) <= 1e-9
     for part in ("optimal", norm, f"{expected.objective:.6g}"[:6], "4 queries", str(target)):
-        assert part in printed
+        assert part in output
 
 
 def test_solve_reads_shared_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = problem(queries=np.eye(5)[:3], selected=np.array([0, 2, 1]), sequence=np.array([1, 1, 3]))
-    assert main(["solve", str(write(tmp_path / "a.npz", given))]) == 0
+    source = problem(queries=np.eye(5)[:3], selected=np.array([0, 2, 1]), sequence=np.array([1, 1, 3]))
+    assert main(["solve", str(write(tmp_path / "a.npz", source))]) == 0
     assert "3 queries" in capsys.readouterr().out
 
 
 def test_an_infeasible_problem_exits_with_3_and_saves_its_proof(tmp_path: Path, capsys) -> None:
-    given = problem()
-    given["tokens"][0, 1] = given["tokens"][0, 0]
+    source = problem()
+    source["tokens"][0, 1] = source["tokens"][0, 0]
     target = tmp_path / "out.npz"
-    assert main(["solve", str(write(tmp_path / "a.npz", given)), "--out", str(target)]) == 3
+    assert main(["solve", str(write(tmp_path / "a.npz", source)), "--out", str(target)]) == 3
     assert "infeasible" in capsys.readouterr().out
-    with np.load(target) as saved:
-        assert np.isnan(saved["W"]).all()
-        assert saved["certificate"].sum() == pytest.approx(1)
+    with np.load(target) as archive:
+        assert np.isnan(archive["W"]).all()
+        assert archive["certificate"].sum() == pytest.approx(1)
 
 
 def test_a_limit_exits_with_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,10 +112,10 @@ def test_a_limit_exits_with_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     selected = np.einsum("ntd,de,ne->nt", tokens, teacher, queries).argmax(axis=1)
     source = write(tmp_path / "a.npz", {"tokens": tokens, "queries": queries, "selected": selected})
     assert main(["solve", str(source), "--max-iter", "1", "--norm", "nuclear"]) == 4
-    said = capsys.readouterr().out
-    assert "limit" in said
-    assert "rank     at least " in said  # of the optimum: the W at hand is far from it
-    assert "support  at most " in said
+    output = capsys.readouterr().out
+    assert "limit" in output
+    assert "rank     at least " in output  # of the optimum: the W at hand is far from it
+    assert "support  at most " in output
     assert main(["solve", str(source), "--max-iter", "1", "--norm", "nuclear", "--json"]) == 4
     numbers = json.loads(capsys.readouterr().out)
     assert numbers["rank"] is None
@@ -121,7 +123,7 @@ def test_a_limit_exits_with_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("change", "word"),
     [
         ({"tokens": None}, "tokens"),
         ({"queries": np.zeros((2, 5))}, "queries"),
@@ -135,16 +137,16 @@ def test_a_limit_exits_with_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ],
 )
 def test_bad_problems_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, np.ndarray | None], named: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, np.ndarray | None], word: str
 ) -> None:
     source = write(tmp_path / "a.npz", problem(**change))
     assert main(["solve", str(source), "--out", str(tmp_path / "out.npz")]) == 2
-    assert named in one_sentence(capsys.readouterr())
+    assert word in one_sentence(capsys.readouterr())
     assert not (tmp_path / "out.npz").exists()
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("change", "word"),
     [
         ({"labels": None}, "labels"),
         ({"labels": np.array([1, 2, 1, 2, 1, 2])}, "labels"),
@@ -157,16 +159,16 @@ def test_bad_problems_are_refused(
     ],
 )
 def test_bad_data_sets_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, np.ndarray | None], named: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, np.ndarray | None], word: str
 ) -> None:
     source = write(tmp_path / "a.npz", data_set(**change))
     assert main(["study", str(source), "--out", str(tmp_path / "out")]) == 2
-    assert named in one_sentence(capsys.readouterr())
+    assert word in one_sentence(capsys.readouterr())
     assert not (tmp_path / "out" / "report.html").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "word"),
     [
         (["solve", "no such file.npz"], "no such file.npz"),
         (["solve", "{text}"], "text.npz"),
@@ -194,7 +196,7 @@ def test_bad_arguments_are_refused(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
-    named: str,
+    word: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     places = {
@@ -206,16 +208,16 @@ def test_bad_arguments_are_refused(
     places["text"].write_text("not an archive")
     before = sorted(tmp_path.rglob("*"))
     assert main([argument.format(**places) for argument in arguments]) == 2
-    assert named.lower() in one_sentence(capsys.readouterr()).lower()
+    assert word.lower() in one_sentence(capsys.readouterr()).lower()
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_script_refuses_without_a_traceback(tmp_path: Path) -> None:
     whole = write(tmp_path / "a.npz", problem()).read_bytes()
     (tmp_path / "a.npz").write_bytes(whole[: len(whole) // 2])
-    done = script("solve", tmp_path / "a.npz")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"attsvm: {tmp_path / 'a.npz'} is not a .npz file, or it is truncated.\n"
+    process = script("solve", tmp_path / "a.npz")
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr == f"attsvm: {tmp_path / 'a.npz'} is not a .npz file, or it is truncated.\n"
 
 
 def test_version_and_help_are_quick() -> None:
@@ -223,49 +225,51 @@ def test_version_and_help_are_quick() -> None:
     seconds = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = script("--help")
+        process = script("--help")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        assert done.returncode == 0
-        assert {"solve", "study"} <= set(done.stdout.split())
+        assert process.returncode == 0
+        assert {"solve", "study"} <= set(process.stdout.split())
     # Half a second is the promise. Processor time, since others may be using the machine; a busy one is slower even so.
     assert min(seconds) < 0.75
 
 
 def test_help_loads_nothing_heavy() -> None:
     code = "import sys; from attsvm.cli import main; main(['--help']); print(*sorted(sys.modules), file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True)
     heavy = {"torch", "numba", "sklearn", "matplotlib", "scipy", "jinja2"}
-    assert heavy.isdisjoint(done.stderr.split())
+    assert heavy.isdisjoint(process.stderr.split())
 
 
 def test_solve_takes_what_python_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = problem()
-    built = attsvm.SelectionProblem(given["tokens"], given["queries"], given["selected"])
-    source, hard = write(tmp_path / "in.npz", given), tmp_path / "hard.npz"
+    original = problem()
+    built_problem = attsvm.SelectionProblem(original["tokens"], original["queries"], original["selected"])
+    source, hard = write(tmp_path / "in.npz", original), tmp_path / "hard.npz"
 
-    def printed(*arguments: object) -> dict:
+    def json_of(*arguments: object) -> dict:
         assert main(["solve", str(source), "--json", *map(str, arguments)]) == 0
         return json.loads(capsys.readouterr().out)
 
-    exact = printed("--exact", "--out", hard)
+    exact = json_of("--exact", "--out", hard)
     assert exact["exact"]["proven"] is True
     assert exact["status"] == "OPTIMAL"
-    soft = printed("--C", 0.1, "--loss", "squared_hinge")
-    expected = attsvm.solve(built, C=0.1, loss="squared_hinge")
+    soft = json_of("--C", 0.1, "--loss", "squared_hinge")
+    expected = attsvm.solve(built_problem, C=0.1, loss="squared_hinge")
     # Both objectives are within their certified gaps, 1e-9 at most, of the optimum.
     assert soft["objective"] == pytest.approx(expected.objective, rel=1e-4)
     assert soft["objective"] < 0.99 * exact["objective"]
-    assert "coordinate" in printed("--method", "coordinate_newton")["method"]
-    assert printed("--prior", hard)["objective"] < 1e-6
+    assert "coordinate" in json_of("--method", "coordinate_newton")["method"]
+    assert json_of("--prior", hard)["objective"] < 1e-6
     assert main(["solve", str(source), "--prior", str(hard)]) == 0
     assert "distance" in capsys.readouterr().out
-    priced = printed("--exact", "--C", 0.1, "--method", "auto")
-    assert priced["exact"]["proven"] is True
-    assert priced["primal"] == pytest.approx(attsvm.solve(built, C=0.1).primal, rel=2e-9)  # two gaps of 1e-9
+    soft_numbers = json_of("--exact", "--C", 0.1, "--method", "auto")
+    assert soft_numbers["exact"]["proven"] is True
+    assert soft_numbers["primal"] == pytest.approx(
+        attsvm.solve(built_problem, C=0.1).primal, rel=2e-9
+    )  # two gaps of 1e-9
     assert main(["solve", str(source), "--exact", "--C", "0.1"]) == 0
-    assert "plus C times the losses" in (said := capsys.readouterr().out)
-    assert "proven: The smallest objective lies in" in said
+    assert "plus C times the losses" in (text := capsys.readouterr().out)
+    assert "proven: The smallest objective lies in" in text
     assert main(["solve", str(source), "--out", str(tmp_path / "out.txt")]) == 2
     assert ".npz was expected" in one_sentence(capsys.readouterr())
 
@@ -275,12 +279,12 @@ def write_header(path: Path, shape: tuple[int, ...], content: int) -> Path:
     member = io.BytesIO()
     np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": False, "shape": shape})
     member.write(bytes(content))
-    given = problem()
+    source = problem()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("tokens.npy", member.getvalue())
         for name in ("queries", "selected"):
             stream = io.BytesIO()
-            np.save(stream, given[name])
+            np.save(stream, source[name])
             archive.writestr(f"{name}.npy", stream.getvalue())
     return path
 
@@ -303,12 +307,12 @@ def test_files_that_declare_or_inflate_too_much_are_refused(
 def test_a_file_that_may_not_be_read_is_not_called_truncated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, opened = write(tmp_path / "in.npz", problem()), Path.open
+    source, open_file = write(tmp_path / "in.npz", problem()), Path.open
 
     def refuse(path: Path, *arguments: object, **options: object):
         if path == source:  # as for anyone but root after chmod 0
             raise PermissionError(13, "Permission denied", str(path))
-        return opened(path, *arguments, **options)  # type: ignore[arg-type]
+        return open_file(path, *arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Path, "open", refuse)
     assert main(["solve", str(source)]) == 2
@@ -318,11 +322,11 @@ def test_a_file_that_may_not_be_read_is_not_called_truncated(
 def test_a_wrong_number_has_its_place_and_labels_their_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = problem()
-    given["tokens"][1, 2, 3] = np.nan
-    assert main(["solve", str(write(tmp_path / "a.npz", given))]) == 2
-    assert "tokens in" in (said := one_sentence(capsys.readouterr()))
-    assert "nan at [1, 2, 3]" in said
+    source = problem()
+    source["tokens"][1, 2, 3] = np.nan
+    assert main(["solve", str(write(tmp_path / "a.npz", source))]) == 2
+    assert "tokens in" in (output := one_sentence(capsys.readouterr()))
+    assert "nan at [1, 2, 3]" in output
     labels = data_set(labels=np.array([0, 1, 0, 1, 1, 0]))
     assert main(["study", str(write(tmp_path / "b.npz", labels))]) == 2
     assert "2 * labels - 1" in one_sentence(capsys.readouterr())
@@ -333,14 +337,16 @@ def test_a_reader_that_leaves_and_a_full_disk_get_no_traceback(tmp_path: Path) -
     command = [*SCRIPT, "solve", str(source)]
     reading, writing = os.pipe()
     os.close(reading)
-    gone = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False)
+    process = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False)
     os.close(writing)
-    assert (gone.returncode, gone.stderr) == (141, "")
+    assert (process.returncode, process.stderr) == (141, "")
     if Path("/dev/full").exists():
         with Path("/dev/full").open("w") as full:
-            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False)
-        assert done.returncode == 2
-        assert done.stderr == "attsvm: the output cannot be written: No space left on device.\n"
+            run_result = subprocess.run(
+                command, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False
+            )
+        assert run_result.returncode == 2
+        assert run_result.stderr == "attsvm: the output cannot be written: No space left on device.\n"
 
 
 def test_files_are_written_for_a_reader_that_leaves_at_once(tmp_path: Path) -> None:
@@ -348,10 +354,10 @@ def test_files_are_written_for_a_reader_that_leaves_at_once(tmp_path: Path) -> N
     command = [*SCRIPT, "solve", str(source), "--out", str(out), "--certificate", str(proof)]
     reading, writing = os.pipe()
     os.close(reading)
-    unbuffered = ENVIRONMENT | {"PYTHONUNBUFFERED": "1"}  # the first line already finds nobody
-    gone = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=unbuffered, check=False)
+    environment = ENVIRONMENT | {"PYTHONUNBUFFERED": "1"}  # the first line already finds nobody
+    process = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=environment, check=False)
     os.close(writing)
-    assert (gone.returncode, gone.stderr) == (141, "")
+    assert (process.returncode, process.stderr) == (141, "")
     assert out.exists()
     assert main(["check", str(proof)]) == 0
 
@@ -359,22 +365,24 @@ def test_files_are_written_for_a_reader_that_leaves_at_once(tmp_path: Path) -> N
 def test_help_for_a_reader_that_leaves_and_streams_that_are_closed_or_full() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    gone = subprocess.run([*SCRIPT, "--help"], stdout=writing, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
+    process = subprocess.run([*SCRIPT, "--help"], stdout=writing, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
     os.close(writing)
-    assert (gone.returncode, gone.stderr) == (141, b"")
+    assert (process.returncode, process.stderr) == (141, b"")
     command = " ".join(f"'{part}'" for part in SCRIPT)
-    for redirected, code in ((f"{command} --version >&-", 0), (f"{command} solve none.npz 2>/dev/full", 2)):
-        done = subprocess.run(["sh", "-c", redirected], capture_output=True, text=True, env=ENVIRONMENT, check=False)
-        assert (done.returncode, done.stderr) == (code, "")
+    for redirection, code in ((f"{command} --version >&-", 0), (f"{command} solve none.npz 2>/dev/full", 2)):
+        run_result = subprocess.run(
+            ["sh", "-c", redirection], capture_output=True, text=True, env=ENVIRONMENT, check=False
+        )
+        assert (run_result.returncode, run_result.stderr) == (code, "")
 
 
 def test_ctrl_c_in_a_command_that_shows_no_progress_has_its_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted() -> int:
+    def interrupt() -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attsvm.cli.list.get_terminal_size", lambda fallback: interrupted())
+    monkeypatch.setattr("attsvm.cli.list.get_terminal_size", lambda fallback: interrupt())
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "Interrupted; nothing was written.\n"
 
@@ -383,12 +391,12 @@ def interrupting(function):
     """Press Ctrl-C twice before a function does its work, once."""
     presses = [signal.SIGINT] * 2
 
-    def pressed(*arguments: object, **options: object):
+    def press(*arguments: object, **options: object):
         while presses:
             signal.raise_signal(presses.pop())
         return function(*arguments, **options)
 
-    return pressed
+    return press
 
 
 @pytest.mark.parametrize(
@@ -401,12 +409,12 @@ def test_a_second_ctrl_c_keeps_the_training_that_is_done(
     monkeypatch.setattr(place, name, interrupting(getattr(place, name)))
     out = tmp_path / "out"
     assert main(["study", str(write(tmp_path / "mine.npz", data_set())), "--out", str(out), *STUDY]) == 130
-    made = json.loads((out / "verdict.json").read_text(encoding="utf-8"))
-    assert made["quantities"]["steps_W"]["value"] == 60
+    content = json.loads((out / "verdict.json").read_text(encoding="utf-8"))
+    assert content["quantities"]["steps_W"]["value"] == 60
     assert (out / "report.html").exists() == (name != "pictures")
-    captured = capsys.readouterr()
-    assert made["headline"] in captured.out
-    assert "nothing was written" not in captured.err
+    output = capsys.readouterr()
+    assert content["headline"] in output.out
+    assert "nothing was written" not in output.err
 
 
 def test_a_reproduction_says_what_a_second_ctrl_c_leaves(
@@ -430,9 +438,9 @@ def test_a_folder_that_may_not_be_looked_into_is_not_called_an_output(
 
 
 @pytest.mark.parametrize("suffix", ["npz", "safetensors"])
-@pytest.mark.parametrize("kept", [0.5, 0.01])
+@pytest.mark.parametrize("share", [0.5, 0.01])
 def test_a_truncated_shard_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str, kept: float
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str, share: float
 ) -> None:
     from safetensors.numpy import save_file
 
@@ -440,10 +448,10 @@ def test_a_truncated_shard_is_named(
     shard.parent.mkdir()
     (np.savez if suffix == "npz" else lambda path, **arrays: save_file(arrays, path))(shard, **problem())
     whole = shard.read_bytes()
-    shard.write_bytes(whole[: int(kept * len(whole))])
+    shard.write_bytes(whole[: int(share * len(whole))])
     assert main(["solve", str(shard.parent)]) == 2
-    assert f"{shard} " in (said := one_sentence(capsys.readouterr()))
-    assert "cannot be read as" in said
+    assert f"{shard} " in (text := one_sentence(capsys.readouterr()))
+    assert "cannot be read as" in text
 
 
 def test_a_shard_that_declares_petabytes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -454,8 +462,8 @@ def test_a_shard_that_declares_petabytes_is_refused(tmp_path: Path, capsys: pyte
 
 
 def test_a_port_in_use_is_refused_by_play(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
         assert main(["play", "--no-browser", "--port", str(port)]) == 2
     assert f"port {port} cannot be used" in one_sentence(capsys.readouterr())
 
@@ -481,7 +489,7 @@ class Without(MetaPathFinder):
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "code", "said"),
+    ("variable", "value", "code", "text"),
     [
         ("NUMBA_NUM_THREADS", "0", 2, "NUMBA_NUM_THREADS is '0'"),
         ("ATTSVM_PATIENCE", "soon", 2, "ATTSVM_PATIENCE is 'soon'; a number of seconds"),
@@ -489,16 +497,18 @@ class Without(MetaPathFinder):
         ("LC_ALL", "C", 0, ""),
     ],
 )
-def test_settings_of_the_environment(tmp_path: Path, variable: str, value: str, code: int, said: str) -> None:
+def test_settings_of_the_environment(tmp_path: Path, variable: str, value: str, code: int, text: str) -> None:
     command = [*SCRIPT, "solve", str(write(tmp_path / "in.npz", problem()))]
-    done = subprocess.run(command, capture_output=True, timeout=120, env=ENVIRONMENT | {variable: value}, check=False)
-    assert done.returncode == code, done.stderr
-    assert said in done.stderr.decode()
-    assert b"Traceback" not in done.stderr
+    process = subprocess.run(
+        command, capture_output=True, timeout=120, env=ENVIRONMENT | {variable: value}, check=False
+    )
+    assert process.returncode == code, process.stderr
+    assert text in process.stderr.decode()
+    assert b"Traceback" not in process.stderr
     if code == 0:
-        assert done.stdout.isascii()
-        assert b"x10^-" in done.stdout or b"rounding level" in done.stdout
-        assert b"?" not in done.stdout
+        assert process.stdout.isascii()
+        assert b"x10^-" in process.stdout or b"rounding level" in process.stdout
+        assert b"?" not in process.stdout
 
 
 def test_a_full_disk_still_tells_the_verdict(
@@ -510,9 +520,9 @@ def test_a_full_disk_still_tells_the_verdict(
     monkeypatch.setattr("attsvm.report.study.write_study", full)
     source = write(tmp_path / "mine.npz", data_set())
     assert main(["study", str(source), "--out", str(tmp_path / "out"), *STUDY]) == 2
-    captured = capsys.readouterr()
-    assert "held out" in captured.out
-    assert captured.err.endswith("attsvm: report.html: no space left on device.\n")
+    output = capsys.readouterr()
+    assert "held out" in output.out
+    assert output.err.endswith("attsvm: report.html: no space left on device.\n")
 
 
 def test_a_full_disk_is_told_with_the_file_it_had_no_room_for(
@@ -524,9 +534,9 @@ def test_a_full_disk_is_told_with_the_file_it_had_no_room_for(
     monkeypatch.setattr(np, "savez_compressed", full)
     out = tmp_path / "out.npz"
     assert main(["solve", str(write(tmp_path / "in.npz", problem())), "--out", str(out)]) == 2
-    captured = capsys.readouterr()
-    assert "optimal" in captured.out
-    assert captured.err.endswith(f"attsvm: {out}: no space left on device.\n")
+    output = capsys.readouterr()
+    assert "optimal" in output.out
+    assert output.err.endswith(f"attsvm: {out}: no space left on device.\n")
 
 
 def test_every_option_of_study_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -544,26 +554,26 @@ def test_progress_that_nobody_reads_costs_no_study(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [*SCRIPT, "study", str(source), "--out", str(out), *STUDY]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=writing, text=True, env=ENVIRONMENT, check=False)
+    process = subprocess.run(command, stdout=subprocess.PIPE, stderr=writing, text=True, env=ENVIRONMENT, check=False)
     os.close(writing)
-    assert done.returncode == 0
-    assert f"Report: {out / 'report.html'}" in done.stdout
+    assert process.returncode == 0
+    assert f"Report: {out / 'report.html'}" in process.stdout
 
 
 def test_a_study_of_a_file_from_the_shell(tmp_path: Path) -> None:
     source, out = write(tmp_path / "mine.npz", data_set()), tmp_path / "deep" / "out"
-    done = script("study", source, "--out", out, *STUDY, MPLBACKEND="nonsense")
-    assert done.returncode == 0, done.stderr
-    made = json.loads((out / "verdict.json").read_text(encoding="utf-8"))
-    assert made["attsvm"] == attsvm.__version__
-    assert made["seed"] == 3
-    assert made["complete"] is True
-    assert made["parameters"]["steps"] == 60
-    assert str(source) in made["command"]
-    assert made["headline"] == done.stdout.splitlines()[0]
-    assert f"Report: {out / 'report.html'}" in done.stdout
+    process = script("study", source, "--out", out, *STUDY, MPLBACKEND="nonsense")
+    assert process.returncode == 0, process.stderr
+    content = json.loads((out / "verdict.json").read_text(encoding="utf-8"))
+    assert content["attsvm"] == attsvm.__version__
+    assert content["seed"] == 3
+    assert content["complete"] is True
+    assert content["parameters"]["steps"] == 60
+    assert str(source) in content["command"]
+    assert content["headline"] == process.stdout.splitlines()[0]
+    assert f"Report: {out / 'report.html'}" in process.stdout
     # A log gets a line a stage, and no control characters of a bar.
-    lines = done.stderr.splitlines()
+    lines = process.stderr.splitlines()
     assert len(lines) >= 6
     assert all(line.startswith("[") and "\x1b" not in line for line in lines)
     names = {path.name for path in (out / "figures").iterdir()}
@@ -588,8 +598,8 @@ def test_a_second_study_never_mixes_with_the_first(
     stale.parent.mkdir()
     stale.write_bytes(b"a figure of another study")
     notes.write_text("mine")
-    again = ["study", str(source), "--steps", "6", "--shuffles", "0", "--out", "attsvm-study", "--overwrite"]
-    assert main(again) == 0
+    second = ["study", str(source), "--steps", "6", "--shuffles", "0", "--out", "attsvm-study", "--overwrite"]
+    assert main(second) == 0
     assert json.loads(earlier.read_text(encoding="utf-8"))["parameters"]["steps"] == 6
     assert not stale.exists()
     assert notes.read_text() == "mine"
@@ -616,11 +626,11 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     out, rest = running.communicate(timeout=120)
     assert running.returncode == 130, rest
     assert "what is done will be kept" in rest
-    made = json.loads((tmp_path / "out" / "verdict.json").read_text(encoding="utf-8"))
-    assert made["complete"] is False
-    assert made["quantities"]["steps_W"]["value"] > 0
+    content = json.loads((tmp_path / "out" / "verdict.json").read_text(encoding="utf-8"))
+    assert content["complete"] is False
+    assert content["quantities"]["steps_W"]["value"] > 0
     assert "stopped early" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert out.startswith("Interrupted while training W")
     assert "Stopped early" in out
-    assert made["headline"] in out
+    assert content["headline"] in out
     assert "Report:" in out

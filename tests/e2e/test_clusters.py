@@ -80,38 +80,38 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> ShardedProblem:
 def test_workers_come_and_go_in_a_solve_and_a_run_of_an_experiment(
     by_hand: ByHand, pieces: ShardedProblem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = solve(pieces)
-    assert len(alone.rounds) >= 3
-    seen: list[int] = []
+    answer = solve(pieces)
+    assert len(answer.rounds) >= 3
+    rounds: list[int] = []
 
     def replace_a_worker(state: Any) -> bool:
-        seen.append(state.iteration)
-        if len(seen) == 1:
+        rounds.append(state.iteration)
+        if len(rounds) == 1:
             by_hand.add()
             by_hand.kill_one()
         return False
 
     solution = solve(pieces, scheduler=by_hand.address, callback=replace_a_worker)
-    assert len(seen) >= 3
-    assert solution.objective == pytest.approx(alone.objective, rel=1e-9)
+    assert len(rounds) >= 3
+    assert solution.objective == pytest.approx(answer.objective, rel=1e-9)
     assert solution.verify()
 
     monkeypatch.setitem(registry.FIGURES, "tiny", "tiny_experiment")
     settings = ["--set", "trials=20", "--set", "pause=0.01"]
     assert main(["reproduce", "tiny", "--out", str(tmp_path / "alone"), *settings]) == 0
-    add, killed = Store.add, []
+    add, kills = Store.add, []
 
-    def add_and_replace(*given: Any) -> None:
-        add(*given)
-        if not killed:
-            killed.append(True)
+    def add_and_replace(*arguments: Any) -> None:
+        add(*arguments)
+        if not kills:
+            kills.append(True)
             by_hand.add()
             by_hand.kill_one()
 
     monkeypatch.setattr(Store, "add", add_and_replace)
     there = ["--out", str(tmp_path / "there"), "--scheduler", by_hand.address]
     assert main(["reproduce", "tiny", *there, *settings]) == 0
-    assert killed
+    assert kills
     rows = [(tmp_path / name / "tiny" / "rows.parquet").read_bytes() for name in ("alone", "there")]
     assert rows[0] == rows[1]
 
@@ -120,11 +120,11 @@ def test_what_a_lost_cluster_leaves_goes_on(
     by_hand: ByHand, pieces: ShardedProblem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask_cluster, "ALONE_SECONDS", 1.0)
-    alone, file, seen = solve(pieces), tmp_path / "run.npz", []
+    answer, file, rounds = solve(pieces), tmp_path / "run.npz", []
 
     def lose_the_workers(state: Any) -> bool:
-        seen.append(state.iteration)
-        if len(seen) == 2:
+        rounds.append(state.iteration)
+        if len(rounds) == 2:
             by_hand.kill_one()
             by_hand.kill_one()
         return False
@@ -142,22 +142,22 @@ def test_what_a_lost_cluster_leaves_goes_on(
     with pytest.raises(ClusterLost, match=r"^the dask cluster is gone; what is done is kept"):
         solve(pieces, scheduler=by_hand.address, checkpoint=file, callback=lose_the_scheduler)
     solution = solve(pieces, checkpoint=file)
-    assert len(solution.rounds) < len(alone.rounds)
-    assert solution.objective == pytest.approx(alone.objective, rel=1e-9)
+    assert len(solution.rounds) < len(answer.rounds)
+    assert solution.objective == pytest.approx(answer.objective, rel=1e-9)
     assert not file.exists()
 
 
 def test_ctrl_c_leaves_the_checkpoint(pieces: ShardedProblem, tmp_path: Path) -> None:
-    alone, file, seen = solve(pieces), tmp_path / "run.npz", []
+    answer, file, rounds = solve(pieces), tmp_path / "run.npz", []
 
     def interrupt(state: Any) -> bool:
-        seen.append(state.iteration)
-        if len(seen) == 2:
+        rounds.append(state.iteration)
+        if len(rounds) == 2:
             raise KeyboardInterrupt
         return False
 
     with pytest.raises(KeyboardInterrupt):
         solve(pieces, checkpoint=file, callback=interrupt)
     solution = solve(pieces, checkpoint=file)
-    assert len(solution.rounds) < len(alone.rounds)
-    assert solution.objective == pytest.approx(alone.objective, rel=1e-9)
+    assert len(solution.rounds) < len(answer.rounds)
+    assert solution.objective == pytest.approx(answer.objective, rel=1e-9)

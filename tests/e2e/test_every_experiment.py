@@ -25,7 +25,7 @@ from attsvm.experiments.experiment import Row
 from attsvm.experiments.published.ledger import ledger
 from attsvm.experiments.runner import run
 from attsvm.plots.style import NARROW, WIDE, house_style
-from attsvm.report.finished import Finished
+from attsvm.report.finished import FinishedRun
 from attsvm.report.page import Picture
 from attsvm.report.reproduction import render
 from attsvm.report.tally import as_json
@@ -76,7 +76,7 @@ OTHER: dict[str, list[dict[str, Any]]] = {
     "weight-decay": [{"setting": "descent", "strength": 0.1}, {"d": 3, "setting": "margin", "strength": 1.0}],
 }
 # CSS pixels that a figure has at windows of 400 and 1280.
-SHOWN = {NARROW: 368.0, WIDE: 735.0}
+PAGE_WIDTHS = {NARROW: 368.0, WIDE: 735.0}
 SMALLEST = 8.0
 
 
@@ -84,19 +84,19 @@ SMALLEST = 8.0
 def tiny(name: str, effort: typing.Literal["quick", "full"] = "quick", **overrides: Any) -> list[Row]:
     """Compute a few short trials."""
     experiment = registry.get(name)
-    known = experiment.config.__dataclass_fields__
+    fields = experiment.config.__dataclass_fields__
     shorter = {"trials": 2, "steps": 100} | SHORTER.get(name, {}) | overrides
-    return run(experiment, effort, overrides={key: value for key, value in shorter.items() if key in known})
+    return run(experiment, effort, overrides={key: value for key, value in shorter.items() if key in fields})
 
 
 @cache
-def finished(name: str) -> Finished:
-    return Finished(registry.get(name), tiny(name), "quick", 0, {}, 1.0)
+def finished_run(name: str) -> FinishedRun:
+    return FinishedRun(registry.get(name), tiny(name), "quick", 0, {}, 1.0)
 
 
 @cache
-def drawn(name: str, width: float) -> Figure:
-    figure = finished(name).picture.draw(width)
+def drawing(name: str, width: float) -> Figure:
+    figure = finished_run(name).picture.draw(width)
     with house_style():
         FigureCanvasAgg(figure).draw()
     figure.set_layout_engine("none")  # it is laid out
@@ -104,8 +104,8 @@ def drawn(name: str, width: float) -> Figure:
 
 
 def texts(figure: Figure) -> list[Text]:
-    found = figure.findobj(Text)
-    return [text for text in found if isinstance(text, Text) and text.get_visible() and text.get_text().strip()]
+    text_objects = figure.findobj(Text)
+    return [text for text in text_objects if isinstance(text, Text) and text.get_visible() and text.get_text().strip()]
 
 
 def title(ax: Axes) -> Text:
@@ -134,7 +134,7 @@ def test_every_experiment_is_tried() -> None:
 
 @pytest.mark.parametrize("name", OTHER)
 def test_any_cells_have_verdicts_and_a_figure(name: str) -> None:
-    experiment, rows = registry.get(name), finished(name).rows
+    experiment, rows = registry.get(name), finished_run(name).rows
     fields = list(experiment.config.__dataclass_fields__)
     cells: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -168,9 +168,9 @@ def test_what_the_paper_does_not_have_is_measured_only() -> None:
         ("lambda-head", {"T": 3}),
         ("rank-budget", {"d": 12, "m": 2}),
     ):
-        found = registry.get(name).verdicts(tiny(name, **other))
-        assert found
-        assert {verdict.verdict for verdict in found} == {"measured"}, (name, other)
+        result = registry.get(name).verdicts(tiny(name, **other))
+        assert result
+        assert {verdict.verdict for verdict in result} == {"measured"}, (name, other)
 
 
 def test_every_printed_number_is_compared_once_and_comes_from_the_ledger() -> None:
@@ -198,19 +198,19 @@ def test_every_printed_number_is_compared_once_and_comes_from_the_ledger() -> No
 
 @pytest.mark.parametrize(("name", "width"), list(itertools.product(OTHER, (NARROW, WIDE))))
 def test_a_figure_can_be_read(name: str, width: float) -> None:
-    figure = drawn(name, width)
+    figure = drawing(name, width)
     assert figure.get_figwidth() == width
-    pixels = SHOWN[width] / (72 * width)  # a point
+    pixels = PAGE_WIDTHS[width] / (72 * width)  # a point
     whole = figure.bbox.padded(figure.dpi / 72)
     for text in texts(figure):
         assert float(text.get_fontsize()) * pixels >= SMALLEST, text.get_text()
-    written = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
+    text_objects = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
     for ax in figure.axes:
         for ticks in labels(ax):
             boxes = [label.get_window_extent() for label in ticks]
             assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2)), [t.get_text() for t in ticks]
-        written += [title(ax), ax.xaxis.label, ax.yaxis.label, *itertools.chain(*labels(ax))]
-    for text in written:
+        text_objects += [title(ax), ax.xaxis.label, ax.yaxis.label, *itertools.chain(*labels(ax))]
+    for text in text_objects:
         if text.get_text():
             box = text.get_window_extent()
             inside = whole.x0 <= box.x0, box.x1 <= whole.x1, whole.y0 <= box.y0, box.y1 <= whole.y1
@@ -222,29 +222,34 @@ def test_a_figure_can_be_read(name: str, width: float) -> None:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with the narrow figure of every experiment; the wide ones are left out, since nothing looks at them."""
-    shown = [finished(name) for name in registry.names()]
-    for one in shown:
-        name, made = one.experiment.name, one.picture
-        picture = Picture(made.name, lambda width, name=name: drawn(name, width), made.alt, made.caption)
+    runs = [finished_run(name) for name in registry.names()]
+    for one in runs:
+        name, picture_of_run = one.experiment.name, one.picture
+        picture = Picture(
+            picture_of_run.name,
+            lambda width, name=name: drawing(name, width),
+            picture_of_run.alt,
+            picture_of_run.caption,
+        )
         picture.__dict__["wide"] = "data:,"
         one.__dict__["picture"] = picture
     page = tmp_path_factory.mktemp("page") / "index.html"
-    page.write_text(render(shown, "attsvm reproduce", ()), encoding="utf-8")
+    page.write_text(render(runs, "attsvm reproduce", ()), encoding="utf-8")
     return page
 
 
 @pytest.mark.parametrize("page", [(400, 800)], indirect=True)
 def test_a_telephone_gets_narrow_drawings_in_letters_that_can_be_read(page) -> None:
-    shown = page.evaluate(
+    page_texts = page.evaluate(
         "[...document.images].map(i => [i.currentSrc != i.src, i.naturalWidth, i.getBoundingClientRect().width])"
     )
-    assert len(shown) == len(registry.names())
-    for name, (narrow, natural, width) in zip(registry.names(), shown, strict=True):
+    assert len(page_texts) == len(registry.names())
+    for name, (narrow, natural, width) in zip(registry.names(), page_texts, strict=True):
         assert narrow
         assert natural > 0
-        assert width == pytest.approx(SHOWN[NARROW], abs=1)
-        smallest = min(float(text.get_fontsize()) for text in texts(drawn(name, NARROW)))
+        assert width == pytest.approx(PAGE_WIDTHS[NARROW], abs=1)
+        smallest = min(float(text.get_fontsize()) for text in texts(drawing(name, NARROW)))
         assert smallest * width / (72 * NARROW) >= SMALLEST, name
-    assert page.said == []
+    assert page.console_log == []
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

@@ -32,13 +32,13 @@ def address() -> Iterator[str]:
 @pytest.mark.parametrize("width", [1280, 400])
 def test_the_pictures_of_readme_are_shown(browser, address: str, width: int) -> None:
     renderer = pytest.importorskip("readme_renderer.markdown", reason="readme-renderer is not installed")
-    opened = browser.new_page(viewport={"width": width, "height": 800})
-    opened.set_content(renderer.render(description(address=address)), wait_until="load")
-    pictures = opened.evaluate("[...document.images].map(one => [one.alt, one.naturalWidth])")
+    tab = browser.new_page(viewport={"width": width, "height": 800})
+    tab.set_content(renderer.render(description(address=address)), wait_until="load")
+    pictures = tab.evaluate("[...document.images].map(one => [one.alt, one.naturalWidth])")
     assert len(pictures) == README.count("![") > 0
     assert all(alt and pixels > 0 for alt, pixels in pictures)
     # Without the address there are words in their places.
-    opened.set_content(renderer.render(description()), wait_until="load")
-    assert opened.evaluate("document.images.length") == 0
-    assert opened.get_by_text("Picture docs/pictures/digits.png of the source distribution").count() == 1
-    opened.close()
+    tab.set_content(renderer.render(description()), wait_until="load")
+    assert tab.evaluate("document.images.length") == 0
+    assert tab.get_by_text("Picture docs/pictures/digits.png of the source distribution").count() == 1
+    tab.close()

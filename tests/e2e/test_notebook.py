@@ -18,7 +18,7 @@ NOTEBOOK = Path(__file__).parents[2] / "examples" / "attention_is_an_svm.ipynb"
 def test_the_notebook_runs_and_its_cells_show_themselves() -> None:
     content = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     names: dict[str, Any] = {}
-    shown = []
+    outputs = []
     for cell in content["cells"]:
         if cell["cell_type"] != "code":
             continue
@@ -27,9 +27,9 @@ def test_the_notebook_runs_and_its_cells_show_themselves() -> None:
         last = tree.body.pop()
         assert isinstance(last, ast.Expr)
         exec(compile(tree, NOTEBOOK.name, "exec"), names)
-        shown.append(eval(compile(ast.Expression(last.value), NOTEBOOK.name, "eval"), names))
+        outputs.append(eval(compile(ast.Expression(last.value), NOTEBOOK.name, "eval"), names))
     plt.close("all")
-    cards = [value._repr_html_() for value in shown if hasattr(value, "_repr_html_")]
+    cards = [value._repr_html_() for value in outputs if hasattr(value, "_repr_html_")]
     assert len(cards) >= 7
     assert all(len(card) < 20_000 for card in cards)
     assert names["solution"].status.name == "OPTIMAL"

@@ -69,37 +69,37 @@ class Visit:
     def __init__(self, browser, port: int, preset: str, width: int = 1280, **options) -> None:
         self.context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         self.page = self.context.new_page()
-        self.sent: list[dict] = []
-        self.got: list[dict] = []
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.requests: list[dict] = []
+        self.replies: list[dict] = []
+        self.console_log: list[str] = []
+        self.request_log: list[str] = []
+        self.page.on("console", lambda message: self.console_log.append(message.text))
+        self.page.on("pageerror", lambda error: self.console_log.append(str(error)))
+        self.page.on("request", lambda request: self.request_log.append(request.url))
         self.page.on("websocket", self._listen)
         self.page.goto(f"http://127.0.0.1:{port}/#{preset}")
-        self.settled()
+        self.settle()
 
-    def _listen(self, opened) -> None:
-        self.asked.append(opened.url)
-        opened.on("framesent", lambda frame: self.sent.append(json.loads(frame)))
-        opened.on("framereceived", lambda frame: self.got.append(json.loads(frame)))
+    def _listen(self, socket) -> None:
+        self.request_log.append(socket.url)
+        socket.on("framesent", lambda frame: self.requests.append(json.loads(frame)))
+        socket.on("framereceived", lambda frame: self.replies.append(json.loads(frame)))
 
-    def settled(self) -> None:
+    def settle(self) -> None:
         """Wait until what was asked last, at rest, is drawn."""
         self.page.wait_for_function(
             "seq => { const at = document.querySelector('.attsvm-play').dataset;"
             " return at.draft === 'false' && Number(at.answered) >= seq; }",
-            arg=self.sent[-1]["seq"] if self.sent else 1,
+            arg=self.requests[-1]["seq"] if self.requests else 1,
         )
 
     @property
     def state(self) -> dict:
-        return self.sent[-1]["state"]
+        return self.requests[-1]["state"]
 
     @property
     def picture(self) -> dict:
-        return next(one for one in reversed(self.got) if one["seq"] == self.sent[-1]["seq"])
+        return next(one for one in reversed(self.replies) if one["seq"] == self.requests[-1]["seq"])
 
     def centre(self, token: str) -> tuple[float, float]:
         box = self.page.locator(f'[aria-label^="{token}"] .touch').bounding_box()
@@ -108,14 +108,14 @@ class Visit:
 
 @pytest.fixture
 def visit(browser, server):
-    opened = []
+    sockets = []
 
     def open_page(preset: str = "preset=five-tokens", width: int = 1280, **options) -> Visit:
-        opened.append(Visit(browser, server.port, preset, width, **options))
-        return opened[-1]
+        sockets.append(Visit(browser, server.port, preset, width, **options))
+        return sockets[-1]
 
     yield open_page
-    for one in opened:
+    for one in sockets:
         one.context.close()
 
 
@@ -128,8 +128,8 @@ def test_a_drag_changes_the_picture_and_its_numbers_are_those_of_solve(visit) ->
     for step in range(1, 25):
         here.page.mouse.move(x - 3 * step, y + 4 * step)
     here.page.mouse.up()
-    here.settled()
-    assert sum(message["draft"] for message in here.sent) >= 2  # answered while dragged, not only at the end
+    here.settle()
+    assert sum(message["draft"] for message in here.requests) >= 2  # answered while dragged, not only at the end
     now, state = here.picture, here.state
     assert state["tokens"][0][0] != PRESETS["five-tokens"]["state"]["tokens"][0][0]
     assert here.page.locator(".path.W").first.get_attribute("d") != path
@@ -142,11 +142,11 @@ def test_a_drag_changes_the_picture_and_its_numbers_are_those_of_solve(visit) ->
         np.testing.assert_allclose(run["margins"], solution.margins, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(run["W"], solution.W, rtol=1e-9, atol=1e-9)
         assert run["support"] == solution.support.tolist()
-    shown = here.page.evaluate(
+    numbers = here.page.evaluate(
         "Object.fromEntries([...document.querySelectorAll('.facts div')].map(e => e.innerText.split('\\n')))"
     )
-    assert float(shown["SVM, Frobenius norm"]) == pytest.approx(now["runs"]["W"]["objective"], abs=1e-6)
-    assert float(shown["Certified gap"]) == pytest.approx(now["runs"]["W"]["gap"], rel=0.05)
+    assert float(numbers["SVM, Frobenius norm"]) == pytest.approx(now["runs"]["W"]["objective"], abs=1e-6)
+    assert float(numbers["Certified gap"]) == pytest.approx(now["runs"]["W"]["gap"], rel=0.05)
     assert here.page.inner_text(".verdict").startswith(now["verdict"]["word"])
 
 
@@ -157,12 +157,12 @@ def test_one_request_is_under_way_at_a_time_and_the_last_is_the_newest(visit) ->
     here.page.mouse.down()
     here.page.mouse.move(x + 60, y - 40, steps=120)
     here.page.mouse.up()
-    here.settled()
-    drafts = [message["seq"] for message in here.sent if message["draft"]]
-    answered = {one["seq"] for one in here.got}
+    here.settle()
+    drafts = [message["seq"] for message in here.requests if message["draft"]]
+    numbers = {one["seq"] for one in here.replies}
     assert len(drafts) < 120  # positions that came while an answer was awaited were never sent
-    assert set(drafts) <= answered
-    assert here.sent[-1]["draft"] is False
+    assert set(drafts) <= numbers
+    assert here.requests[-1]["draft"] is False
     # The token ends under the pointer, whichever positions before were skipped.
     assert here.centre("Sequence 1, token 1") == pytest.approx((x + 60, y - 40), abs=2)
 
@@ -181,7 +181,7 @@ def test_touch_moves_a_token_on_a_narrow_screen(visit) -> None:
     for step in range(1, 9):
         touch("touchMove", (x - 5 * step, y + 6 * step))
     touch("touchEnd")
-    here.settled()
+    here.settle()
     assert here.state["tokens"][0][0][0] < 1.0
     assert here.page.evaluate("window.scrollY") == 0  # the page did not scroll under the finger
 
@@ -191,12 +191,12 @@ def test_keys_move_keep_and_are_told(visit) -> None:
     here.page.locator('[aria-label^="Sequence 1, token 2"]').focus()
     here.page.keyboard.press("Shift+ArrowRight")
     here.page.wait_for_function("() => location.hash.includes('tokens')")
-    here.settled()
+    here.settle()
     assert here.state["tokens"][0][1][0] == pytest.approx(-0.19 + 0.25)
     assert here.page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Sequence 1, token 2")
     here.page.keyboard.press("Enter")
     here.page.wait_for_function("() => location.hash.includes('keep')")
-    here.settled()
+    here.settle()
     assert here.state["keep"] == [1, 0]
     assert here.page.evaluate("document.querySelector('.verdict').ariaLive") == "polite"
     assert here.page.locator("select[name=keep]").input_value() == "hand"
@@ -210,13 +210,13 @@ def test_a_setting_that_is_chosen_leaves_what_was_dragged(visit, preset: str) ->
     here.page.keyboard.press("Shift+ArrowUp")
     points = "points" if preset == "classes" else "tokens"
     here.page.wait_for_function("name => location.hash.includes(name)", arg=points)
-    here.settled()
-    moved = here.state[points]
-    assert moved != PRESETS[preset]["state"][points]
+    here.settle()
+    points_after = here.state[points]
+    assert points_after != PRESETS[preset]["state"][points]
     here.page.select_option("select[name=steps]", "500")
     here.page.wait_for_function("() => location.hash.includes('steps')")
-    here.settled()
-    assert (here.state[points], here.state["steps"]) == (moved, 500)
+    here.settle()
+    assert (here.state[points], here.state["steps"]) == (points_after, 500)
 
 
 def test_the_address_holds_the_state(visit) -> None:
@@ -225,7 +225,7 @@ def test_the_address_holds_the_state(visit) -> None:
     here.page.wait_for_function("() => location.hash.includes('norm')")
     here.page.select_option("select[name=sequences]", "3")
     here.page.wait_for_function("() => location.hash.includes('queries')")
-    here.settled()
+    here.settle()
     address = urllib.parse.urlparse(here.page.url).fragment
     there = visit(address)
     assert there.state == here.state
@@ -239,7 +239,7 @@ def test_an_address_that_was_cut_is_told_and_the_way_back_leads_to_the_picture_b
     assert here.state == next(iter(PRESETS.values()))["state"]
     here.page.select_option("select[name=preset]", "infeasible")
     here.page.wait_for_function("() => location.hash.includes('infeasible')")
-    here.settled()
+    here.settle()
     assert not here.page.is_visible(".notice")
     here.page.select_option("select[name=norm]", "max")
     here.page.wait_for_function("() => location.hash.includes('norm')")
@@ -247,14 +247,14 @@ def test_an_address_that_was_cut_is_told_and_the_way_back_leads_to_the_picture_b
     here.page.wait_for_function("() => location.hash.includes('classes')")
     here.page.go_back()
     here.page.wait_for_function("() => location.hash.includes('infeasible')")
-    here.settled()
+    here.settle()
     assert here.state == PRESETS["infeasible"]["state"] | {"norm": "max"}
 
 
 @pytest.mark.parametrize("address", ["tokens=5", "preset=nobody", "preset=classes&points=%5B1%5D", "scene=%22sea%22"])
 def test_no_address_leaves_the_page_empty(visit, address: str) -> None:
     here = visit(address)
-    assert here.said == []
+    assert here.console_log == []
     assert "perhaps it was cut" in here.page.inner_text(".notice")
     assert here.picture["verdict"]["sentence"] in here.page.inner_text(".verdict")
 
@@ -276,21 +276,23 @@ def test_every_preset_is_listed_and_answers(visit) -> None:
     here = visit()
     options = here.page.locator("select[name=preset] option").all_inner_texts()
     assert options == [preset["title"] for preset in PRESETS.values()]
-    offered = here.page.evaluate(
+    presets = here.page.evaluate(
         "() => [...document.querySelector('select[name=optimizer]').options].map(o => o.value)"
     )
-    assert sorted(offered) == sorted(TRAINERS)
+    assert sorted(presets) == sorted(TRAINERS)
     for name, preset in PRESETS.items():
         here.page.select_option("select[name=preset]", name)
         here.page.wait_for_function(
             "scene => document.querySelector('.attsvm-play').dataset.scene === scene", arg=preset["state"]["scene"]
         )
         here.page.wait_for_timeout(20)
-        here.settled()
+        here.settle()
         assert here.state == preset["state"]
         assert here.page.inner_text(".about") == preset["about"]
-    assert here.said == []
-    assert {urllib.parse.urlparse(url).hostname for url in here.asked if not url.startswith("data:")} == {"127.0.0.1"}
+    assert here.console_log == []
+    assert {urllib.parse.urlparse(url).hostname for url in here.request_log if not url.startswith("data:")} == {
+        "127.0.0.1"
+    }
 
 
 @pytest.mark.parametrize(("preset", "width", "scheme"), [("counterexample", 1280, "light"), ("classes", 400, "dark")])
@@ -332,7 +334,7 @@ def test_in_a_notebook_the_colours_are_those_of_its_theme(visit) -> None:
 
 def test_a_page_whose_server_is_killed_says_so_and_goes_on_when_it_is_back(visit, server) -> None:
     here = visit()
-    asked = here.sent[-1]["seq"]
+    number = here.requests[-1]["seq"]
     server.kill()
     here.page.wait_for_function("() => document.querySelector('.notice').textContent.includes('server has stopped')")
     here.page.locator('[aria-label^="Sequence 2, token 1"]').focus()
@@ -340,9 +342,9 @@ def test_a_page_whose_server_is_killed_says_so_and_goes_on_when_it_is_back(visit
     server.restart()
     here.page.wait_for_function("() => document.querySelector('.notice').hidden")
     # The frames of an answer reach this process before the news that the page has drawn it.
-    answered = "seq => Number(document.querySelector('.attsvm-play').dataset.answered) > seq"
-    here.page.wait_for_function(answered, arg=asked)
-    here.settled()
+    expression = "seq => Number(document.querySelector('.attsvm-play').dataset.answered) > seq"
+    here.page.wait_for_function(expression, arg=number)
+    here.settle()
     assert here.page.evaluate("location.hash.includes('tokens')")
     assert here.state["tokens"][1][0] == [1.0, -0.45]
     assert here.picture["runs"]["W"]["status"] == "OPTIMAL"
@@ -373,29 +375,29 @@ def test_a_taken_port_is_told_in_one_line(server) -> None:
 def test_an_interrupt_ends_the_server_quietly() -> None:
     process = start(free_port())
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
-    assert (process.returncode, said) == (0, "")
+    output, _ = process.communicate(timeout=60)
+    assert (process.returncode, output) == (0, "")
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_script_prints_the_numbers_of_the_page(name: str) -> None:
     state = PRESETS[name]["state"]
     picture = answer({"seq": 1, "state": {**state, "steps": min(state["steps"], 300)}}, Memory())
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream):
         exec(picture["script"], {})
-    lines = [line.split() for line in printed.getvalue().splitlines()]
+    lines = [line.split() for line in stream.getvalue().splitlines()]
     values = {
         key: [float(line[-1]) for line in lines if line[0] == key and len(line) == 2] for key in ("loss", "correlation")
     }
-    solved = [line[1:] for line in lines if line[0] == "SVM"]
+    rows = [line[1:] for line in lines if line[0] == "SVM"]
     runs = (
         picture["races"]
         if name == "classes"
         else [picture["runs"][key] for key in ("W", "KQ") if key in picture["runs"]]
     )
-    assert len(solved) == len(runs)
-    for run, (status, *numbers) in zip(runs, solved, strict=True):
+    assert len(rows) == len(runs)
+    for run, (status, *numbers) in zip(runs, rows, strict=True):
         assert run["status"] == status
         if run["objective"] is not None:
             assert float(numbers[1]) == pytest.approx(run["objective"], rel=1e-9)

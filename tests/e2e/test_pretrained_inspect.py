@@ -24,7 +24,7 @@ from pretrained_models import SENTENCES, minilm, minilm_path
 
 
 @pytest.fixture(scope="module")
-def inspected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inspection_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inspect")
     (folder / "text.txt").write_text("\n\n".join(SENTENCES) + "\n", encoding="utf-8")
     arguments = ["--layers", "0,2", "--queries", "16", "--out", str(folder / "out")]
@@ -55,9 +55,9 @@ def test_models_of_images_and_sound_read_no_text(kind: str, reads: str, remedy: 
     tf.AutoModel.from_config(config).save_pretrained(tmp_path / "model")
     (tmp_path / "two.txt").write_text("this\nand that\n")
     assert main(["inspect", str(tmp_path / "model"), "--text", str(tmp_path / "two.txt"), "--out", str(tmp_path)]) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"which reads {reads}; a folder of {remedy} (--{remedy}) was expected" in said
-    assert "Traceback" not in said
+    text = " ".join(capsys.readouterr().err.split())
+    assert f"which reads {reads}; a folder of {remedy} (--{remedy}) was expected" in text
+    assert "Traceback" not in text
 
 
 def test_patches_are_drawn_on_the_images(tmp_path: Path) -> None:
@@ -98,16 +98,16 @@ def test_images_are_read_a_few_at_a_time(tmp_path: Path) -> None:
     model = tf.ViTModel(tf.ViTConfig(**sizes, image_size=16, patch_size=8))
     media = read_media(tmp_path, "images", model, "", 9)
     batches: list[int] = []
-    counted = replace(media, read=lambda which: batches.append(len(which)) or media.read(which))
-    inspection = inspect_model(model, None, [], media=counted, queries=4, memory=1)
+    media_with_count = replace(media, read=lambda which: batches.append(len(which)) or media.read(which))
+    inspection = inspect_model(model, None, [], media=media_with_count, queries=4, memory=1)
     assert (inspection.texts, inspection.kept, max(batches), sum(batches)) == (6, 2, 2, 7)
     assert inspection.media is not None
     assert len(inspection.media.items) == 2
-    for found in inspection.heads:
-        whole = selection_report(media.labelled(extract_head(model, 0, found.head, media.inputs)))
-        assert found.report.queries == whole.queries
-        assert found.report.special == pytest.approx(whole.special, rel=1e-5)  # noted in float32
-        assert found.report.top1 == pytest.approx(whole.top1, rel=1e-5)
+    for head in inspection.heads:
+        whole = selection_report(media.labelled(extract_head(model, 0, head.head, media.inputs)))
+        assert head.report.queries == whole.queries
+        assert head.report.special == pytest.approx(whole.special, rel=1e-5)  # noted in float32
+        assert head.report.top1 == pytest.approx(whole.top1, rel=1e-5)
 
 
 def test_sounds_have_an_axis_in_seconds(tmp_path: Path) -> None:
@@ -130,11 +130,11 @@ def test_sounds_have_an_axis_in_seconds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("arguments", "sentence"),
     [([], "0 of --text, --images and --audio are given"), (["--text", "a", "--images", "b"], "2 of --text")],
 )
-def test_exactly_one_thing_is_read(given: list[str], sentence: str, capsys) -> None:
-    assert main(["inspect", "model", *given]) == 2
+def test_exactly_one_thing_is_read(arguments: list[str], sentence: str, capsys) -> None:
+    assert main(["inspect", "model", *arguments]) == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
 
 
@@ -145,8 +145,8 @@ def test_an_encoder_decoder_and_a_head_that_is_refused() -> None:
     config = tf.T5Config(d_model=32, d_kv=8, num_layers=1, num_heads=2, d_ff=32, vocab_size=tokenizer.vocab_size)
     config.decoder_start_token_id = 0
     model = tf.AutoModel.from_config(config)
-    bent = model.encoder.block[0].layer[0].SelfAttention.q
-    bent.register_forward_hook(
+    weight = model.encoder.block[0].layer[0].SelfAttention.q
+    weight.register_forward_hook(
         lambda module, arguments, output: torch.cat([output[..., :8], output[..., 8:].abs()], -1)
     )
     inspection = inspect_model(model, tokenizer, SENTENCES[:6], queries=6)
@@ -177,8 +177,8 @@ def test_a_second_ctrl_c_keeps_the_heads_that_are_done() -> None:
     assert not inspection.complete
 
 
-def test_pages_and_numbers(inspected: Path) -> None:
-    record = json.loads((inspected / "inspect.json").read_text(encoding="utf-8"))
+def test_pages_and_numbers(inspection_folder: Path) -> None:
+    record = json.loads((inspection_folder / "inspect.json").read_text(encoding="utf-8"))
     assert record["texts"] == len(SENTENCES)
     assert record["complete"]
     heads = {(head["layer"], head["head"]): head for head in record["heads"]}
@@ -189,14 +189,14 @@ def test_pages_and_numbers(inspected: Path) -> None:
     assert heads[0, 2]["type"] == "previous"
     assert heads[0, 2]["better_than_null"]
     assert heads[0, 2]["null"]["cosine"]["draws"] == 12
-    assert "token before" in (inspected / "heads" / "L00H02.html").read_text(encoding="utf-8")
-    assert len(list((inspected / "heads").glob("*.html"))) == 24
-    assert str(minilm_path().parent) not in (inspected / "heads" / "L00H02.html").read_text(encoding="utf-8")
+    assert "token before" in (inspection_folder / "heads" / "L00H02.html").read_text(encoding="utf-8")
+    assert len(list((inspection_folder / "heads").glob("*.html"))) == 24
+    assert str(minilm_path().parent) not in (inspection_folder / "heads" / "L00H02.html").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def report(inspected: Path) -> Path:
-    return inspected / "index.html"
+def report(inspection_folder: Path) -> Path:
+    return inspection_folder / "index.html"
 
 
 def test_pages_in_a_browser(page) -> None:
@@ -210,7 +210,7 @@ def test_pages_in_a_browser(page) -> None:
     page.click("#map-top1 td a >> nth=2")
     assert page.inner_text("h1") == "Layer 0, head 2"
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    assert page.said == []
+    assert page.console_log == []
 
 
 @pytest.mark.parametrize(
@@ -236,11 +236,11 @@ def test_refusals(arguments: list[str], sentence: str, tmp_path: Path, monkeypat
     for file in minilm_path().iterdir():
         if file.is_file():
             (tmp_path / "truncated" / file.name).write_bytes(file.read_bytes()[:1_000_000])
-    named = [str(minilm_path()) if part == "MODEL" else part for part in arguments]
-    assert main(["inspect", *named, "--out", "out"]) == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert "Traceback" not in said
+    arguments_of = [str(minilm_path()) if part == "MODEL" else part for part in arguments]
+    assert main(["inspect", *arguments_of, "--out", "out"]) == 2
+    text = capsys.readouterr().err
+    assert sentence in text
+    assert "Traceback" not in text
     assert not (tmp_path / "out" / "index.html").exists()
 
 
@@ -256,9 +256,9 @@ def test_every_column_is_on_the_screen(page) -> None:
         (cell) => cell.getBoundingClientRect().right > window.innerWidth || !cell.getBoundingClientRect().width)"""
     if page.viewport_size["width"] == 400:
         assert page.evaluate(f"{outside}.map((cell) => cell.dataset.name)") == []
-        named = "[...document.querySelectorAll('#heads tbody tr:first-child td')].map((cell) => cell.dataset.name)"
+        expression = "[...document.querySelectorAll('#heads tbody tr:first-child td')].map((cell) => cell.dataset.name)"
         heads = "[...document.querySelectorAll('#heads thead th')].map((cell) => cell.innerText || cell.textContent)"
-        assert page.evaluate(named) == [name.strip() for name in page.evaluate(heads)]
+        assert page.evaluate(expression) == [name.strip() for name in page.evaluate(heads)]
 
 
 def test_the_table_stays_a_table_to_a_screen_reader(page) -> None:
@@ -270,14 +270,14 @@ def test_the_table_stays_a_table_to_a_screen_reader(page) -> None:
     def below(key: str, role: str) -> list[str]:
         children = [child for child in nodes[key].get("childIds", ()) if child in nodes]
         here = [child for child in children if roles.get(child) == role]
-        return here + [found for child in children if child not in here for found in below(child, role)]
+        return here + [node for child in children if child not in here for node in below(child, role)]
 
     tables = [key for key, role in roles.items() if role == "table"]
     widths = {len(below(row, "columnheader")) or len(below(row, "cell")) for row in below(tables[-1], "row")}
     assert widths == {14}
     assert len(below(tables[-1], "row")) == 25
-    named = [nodes[key]["name"]["value"].strip() for key in below(tables[-1], "columnheader")]
-    assert named[-2:] == ["type", "what most queries do"]
+    names = [nodes[key]["name"]["value"].strip() for key in below(tables[-1], "columnheader")]
+    assert names[-2:] == ["type", "what most queries do"]
 
 
 def test_no_number_of_a_map_is_cut_where_a_layer_has_many_heads(browser, violations, tmp_path: Path) -> None:
@@ -289,13 +289,13 @@ def test_no_number_of_a_map_is_cut_where_a_layer_has_many_heads(browser, violati
     two = inspect_model(model, tokenizer, SENTENCES[:4], queries=4)
     many = replace(two, heads=tuple(replace(two.heads[h % 2], head=h) for h in range(32)))
     index = write_inspection(many, tmp_path / "report", "attsvm inspect")
-    shown = """[...document.querySelectorAll('.map td a')]
+    expression = """[...document.querySelectorAll('.map td a')]
         .filter((cell) => parseFloat(getComputedStyle(cell).fontSize) > 0)"""
     for width, numbers in ((1280, True), (400, False)):
         page = browser.new_page(viewport={"width": width, "height": 800})
         page.goto(index.as_uri())
-        assert page.evaluate(f"{shown}.filter((cell) => cell.scrollWidth > cell.clientWidth).length") == 0
-        assert page.evaluate(f"{shown}.length > 0") is numbers
+        assert page.evaluate(f"{expression}.filter((cell) => cell.scrollWidth > cell.clientWidth).length") == 0
+        assert page.evaluate(f"{expression}.length > 0") is numbers
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         page.close()
         assert violations(index, width, "light") == []
@@ -306,8 +306,8 @@ def test_the_benchmark_of_inspections_runs(tmp_path: Path, monkeypatch: pytest.M
     script = Path(__file__).parents[2] / "benchmarks" / "inspection.py"
     monkeypatch.setattr("sys.argv", [str(script), "quick", "--set", "texts=3", "--keep", str(tmp_path)])
     runpy.run_path(str(script), run_name="__main__")
-    said = capsys.readouterr().out
-    assert re.match(r"0\.0\d+ million weights, 3 texts of 12 tokens: \d+ s of processor time, .* GiB\n", said)
+    text = capsys.readouterr().out
+    assert re.match(r"0\.0\d+ million weights, 3 texts of 12 tokens: \d+ s of processor time, .* GiB\n", text)
     heads = json.loads((tmp_path / "report" / "inspect.json").read_text())["heads"]
     assert len(heads) == 4
     assert all(head["error"] < 1e-5 for head in heads)

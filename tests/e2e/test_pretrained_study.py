@@ -36,10 +36,10 @@ def test_study_of_texts(table: Path, tmp_path: Path, with_model: bool) -> None:
 
 def test_hidden_states_are_those_of_the_words() -> None:
     model, tokenizer = minilm()
-    found = hidden_states(model, tokenizer, SENTENCES[:2])
-    alone = hidden_states(model, tokenizer, SENTENCES[1:2])
-    assert [len(rows) for rows in found] == [len(tokenizer.tokenize(text)) for text in SENTENCES[:2]]
-    np.testing.assert_allclose(found[1], alone[0], atol=1e-5)  # float32, padded or not
+    states = hidden_states(model, tokenizer, SENTENCES[:2])
+    single = hidden_states(model, tokenizer, SENTENCES[1:2])
+    assert [len(rows) for rows in states] == [len(tokenizer.tokenize(text)) for text in SENTENCES[:2]]
+    np.testing.assert_allclose(states[1], single[0], atol=1e-5)  # float32, padded or not
 
 
 def test_spans_are_the_words_of_the_hidden_states() -> None:
@@ -49,8 +49,8 @@ def test_spans_are_the_words_of_the_hidden_states() -> None:
     assert spans is not None
     for text, of_text, states in zip(texts, spans, hidden_states(model, tokenizer, texts), strict=True):
         assert [row for _, _, row in of_text] == list(range(len(states)))
-        read = [text[first:end].lower() for first, end, _ in of_text]
-        assert read == [word.removeprefix("##") for word in tokenizer.tokenize(text)]
+        words = [text[first:end].lower() for first, end, _ in of_text]
+        assert words == [word.removeprefix("##") for word in tokenizer.tokenize(text)]
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ from attsvm.study import Settings, study
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = study(digits(), Settings(train=30, steps=800, shuffles=1))
-    return write_study(found, tmp_path_factory.mktemp("digits"), "attsvm study digits --train 30")
+    result = study(digits(), Settings(train=30, steps=800, shuffles=1))
+    return write_study(result, tmp_path_factory.mktemp("digits"), "attsvm study digits --train 30")
 
 
 def test_the_page_needs_no_other_file_and_complains_of_nothing(page) -> None:
-    assert page.said == []
-    assert [url for url in page.asked if not url.startswith("data:")] == [page.url]
+    assert page.console_log == []
+    assert [url for url in page.request_log if not url.startswith("data:")] == [page.url]
 
 
 def test_nothing_is_wider_than_the_window(page) -> None:
@@ -38,23 +38,23 @@ def test_every_picture_is_drawn_and_described(page) -> None:
             i => [i.naturalWidth, i.getBoundingClientRect().width, i.alt.length, i.currentSrc.length])"""
     )
     assert len(pictures) == 6
-    for natural, shown, described, embedded in pictures:
+    for natural, box_width, description, embedded in pictures:
         assert natural > 100
-        assert shown > 300
-        assert described > 20
+        assert box_width > 300
+        assert description > 20
         assert embedded > 1000
 
 
 def test_a_dark_page_turns_charts_round_and_leaves_images_alone(browser, report: Path) -> None:
-    opened = browser.new_page(color_scheme="dark")
-    opened.goto(report.as_uri())
-    turned = "[...document.images].filter((one) => getComputedStyle(one).filter !== 'none').map((one) => one.alt)"
-    alone = opened.evaluate("[...document.images].map((one) => one.alt)")
-    for alt in opened.evaluate(turned):
-        alone.remove(alt)
-    assert len(alone) == 2
-    assert all("patch" in alt and "raining image" in alt for alt in alone)
-    opened.close()
+    tab = browser.new_page(color_scheme="dark")
+    tab.goto(report.as_uri())
+    expression = "[...document.images].filter((one) => getComputedStyle(one).filter !== 'none').map((one) => one.alt)"
+    inverted_pictures = tab.evaluate("[...document.images].map((one) => one.alt)")
+    for alt in tab.evaluate(expression):
+        inverted_pictures.remove(alt)
+    assert len(inverted_pictures) == 2
+    assert all("patch" in alt and "raining image" in alt for alt in inverted_pictures)
+    tab.close()
 
 
 def test_the_narrow_window_gets_the_narrow_pictures(page) -> None:
@@ -76,21 +76,21 @@ def test_the_first_screen_is_the_verdict(page) -> None:
 
 
 def test_the_page_says_what_the_json_says(page, report: Path) -> None:
-    made = json.loads((report.parent / "verdict.json").read_text(encoding="utf-8"))
-    assert " ".join(page.inner_text("h1").split()) == " ".join(made["headline"].split())
-    shown = page.evaluate("[...document.querySelectorAll('.claims li')].map(e => e.innerText)")
-    said = [" ".join(filter(None, (claim["sentence"], claim["remedy"]))) for claim in made["claims"]]
-    assert [" ".join(line[1:].split()) for line in shown] == [" ".join(text.split()) for text in said]
-    assert page.evaluate("[...document.querySelectorAll('.caution')].map(e => e.innerText)") == made["cautions"]
+    document = json.loads((report.parent / "verdict.json").read_text(encoding="utf-8"))
+    assert " ".join(page.inner_text("h1").split()) == " ".join(document["headline"].split())
+    sentences = page.evaluate("[...document.querySelectorAll('.claims li')].map(e => e.innerText)")
+    expected = [" ".join(filter(None, (claim["sentence"], claim["remedy"]))) for claim in document["claims"]]
+    assert [" ".join(line[1:].split()) for line in sentences] == [" ".join(text.split()) for text in expected]
+    assert page.evaluate("[...document.querySelectorAll('.caution')].map(e => e.innerText)") == document["cautions"]
     marks = {True: "✓", False: "✗", None: "?"}
-    assert [line[0] for line in shown] == [marks[claim["holds"]] for claim in made["claims"]]
+    assert [line[0] for line in sentences] == [marks[claim["holds"]] for claim in document["claims"]]
 
 
 def test_names_from_a_file_are_text_and_not_markup(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     tokens = TokenData(rng.standard_normal((4, 2, 3)), rng.standard_normal((4, 2)), np.array([1.0, -1, 1, -1]))
-    found = study(Dataset("<script>alert(1)</script>", tokens), Settings(steps=2), lambda stage, share: True)
-    text = render(found, "attsvm study '<b>'", {})
+    result = study(Dataset("<script>alert(1)</script>", tokens), Settings(steps=2), lambda stage, share: True)
+    text = render(result, "attsvm study '<b>'", {})
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     assert "<b>'" not in text

@@ -47,15 +47,15 @@ def test_a_reader_that_leaves_and_a_full_disk_cost_no_report(tmp_path: Path) -> 
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-c", LAUNCH, "reproduce", "tiny", "--out", str(tmp_path)]
-    gone = subprocess.run(command, stdout=writing, stderr=writing, env=ENVIRONMENT, check=False)
+    process = subprocess.run(command, stdout=writing, stderr=writing, env=ENVIRONMENT, check=False)
     os.close(writing)
-    assert gone.returncode == 0
+    assert process.returncode == 0
     assert (tmp_path / "index.html").exists()
     if Path("/dev/full").exists():
         with Path("/dev/full").open("w") as full:
-            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
-        assert done.stderr.count(b"attsvm: the output cannot be written: No space left on device.\n") == 1
-        assert b"Traceback" not in done.stderr
+            run_result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
+        assert run_result.stderr.count(b"attsvm: the output cannot be written: No space left on device.\n") == 1
+        assert b"Traceback" not in run_result.stderr
 
 
 def launch(*arguments: object) -> subprocess.Popen[str]:
@@ -76,16 +76,16 @@ def wait_for(condition, seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def computed(log: Path) -> Counter[str]:
+def computations(log: Path) -> Counter[str]:
     """How often each batch, known by its seeds, was computed."""
     return Counter(line.split(" ", 1)[1] for line in log.read_text(encoding="utf-8").splitlines())
 
 
-def one_sentence(captured: pytest.CaptureResult[str]) -> str:
-    assert captured.out == ""
-    assert captured.err.startswith("attsvm: ")
-    assert captured.err.count("\n") == 1
-    return captured.err
+def one_sentence(streams: pytest.CaptureResult[str]) -> str:
+    assert streams.out == ""
+    assert streams.err.startswith("attsvm: ")
+    assert streams.err.count("\n") == 1
+    return streams.err
 
 
 def test_after_kill_9_only_what_is_missing_is_computed_and_the_bytes_are_the_same(tmp_path: Path) -> None:
@@ -97,13 +97,13 @@ def test_after_kill_9_only_what_is_missing_is_computed_and_the_bytes_are_the_sam
         os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == -signal.SIGKILL
     assert not (out / "tiny" / "rows.parquet").exists()
-    kept = sum(int(path.stem[9:]) - int(path.stem[:8]) for path in shards(out))
+    kept_trials = sum(int(path.stem[9:]) - int(path.stem[:8]) for path in shards(out))
     log.unlink()
     run(EXPERIMENT, "full", out / "tiny", overrides=settings)
-    again = computed(log)
+    second = computations(log)
     run(EXPERIMENT, "full", tmp_path / "whole", overrides=settings)
-    total = (computed(log) - again).total()
-    assert again.total() == total - kept < total
+    total = (computations(log) - second).total()
+    assert second.total() == total - kept_trials < total
     assert (out / "tiny" / "rows.parquet").read_bytes() == (tmp_path / "whole" / "rows.parquet").read_bytes()
 
 
@@ -124,12 +124,12 @@ def test_two_workers_one_of_them_killed_give_the_same_bytes(tmp_path: Path, monk
     assert len(processes) >= 3  # two, and the successor of the one killed
     assert os.getpid() not in processes
     assert len(victims) == 1
-    with_a_kill = computed(log).total()
+    with_a_kill = computations(log).total()
     run(EXPERIMENT, "full", tmp_path / "one", overrides=settings)
-    alone = computed(log).total() - with_a_kill
+    rest = computations(log).total() - with_a_kill
     # Lost are the range under way and one that was done but not yet fetched. Each lasts at most twice the seconds of a
     # shard, and a batch of three trials takes 0.06 s.
-    assert with_a_kill - alone <= 2 * (2 * 0.3 / 0.06 + 1) < alone
+    assert with_a_kill - rest <= 2 * (2 * 0.3 / 0.06 + 1) < rest
     assert (tmp_path / "two" / "rows.parquet").read_bytes() == (tmp_path / "one" / "rows.parquet").read_bytes()
 
 
@@ -138,15 +138,15 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path, options: tuple[str, ...]) -> 
     with launch("--out", tmp_path, "--set", "pause=0.05", "--set", "trials=100", *options) as running:
         wait_for(lambda: len(shards(tmp_path)) >= 2)
         os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to every process of the command
-        out, said = running.communicate(timeout=60)
-    assert running.returncode == 130, said
+        out, text = running.communicate(timeout=60)
+    assert running.returncode == 130, text
     assert out == ""
-    lines = said.splitlines()
+    lines = text.splitlines()
     assert lines[-2].startswith("Stopping")
     assert lines[-1] == "Not finished: tiny; the same command continues there."
-    assert all(line.startswith("[") for line in lines[:-2]), said
-    prepared = prepare(EXPERIMENT, "quick", tmp_path / "tiny", overrides={"pause": 0.05, "trials": 100})
-    assert 0 < sum(b - a for a, b in prepared.store.missing(6 * 34)) < 6 * 34
+    assert all(line.startswith("[") for line in lines[:-2]), text
+    preparation = prepare(EXPERIMENT, "quick", tmp_path / "tiny", overrides={"pause": 0.05, "trials": 100})
+    assert 0 < sum(b - a for a, b in preparation.store.missing(6 * 34)) < 6 * 34
 
 
 def test_a_running_cluster_gives_the_same_rows_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,15 +174,15 @@ def test_a_cluster_that_goes_away_or_is_of_another_version_is_one_sentence(
         monkeypatch.setitem(registry.FIGURES, "tiny", "tiny_experiment")
         add = Store.add
 
-        def add_and_close(*given) -> None:
-            add(*given)
+        def add_and_close(*arguments) -> None:
+            add(*arguments)
             cluster.close()
 
         monkeypatch.setattr(Store, "add", add_and_close)
         assert main([*arguments, "--set", "pause=0.05"]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert said[-1].startswith("attsvm: the dask cluster is gone")
-    assert all(line.startswith("[") for line in said[:-1])
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("attsvm: the dask cluster is gone")
+    assert all(line.startswith("[") for line in lines[:-1])
     assert shards(tmp_path)
 
 
@@ -195,8 +195,8 @@ def test_a_cluster_that_loses_its_workers_is_a_sentence(
         arguments = ["reproduce", "tiny", "--out", str(tmp_path), "--scheduler", cluster.scheduler_address]
         add = Store.add
 
-        def add_and_lose(*given) -> None:
-            add(*given)
+        def add_and_lose(*arguments) -> None:
+            add(*arguments)
             cluster.scale(0)
 
         monkeypatch.setattr(Store, "add", add_and_lose)
@@ -210,13 +210,13 @@ def test_an_empty_cluster_and_a_missing_one_are_refused(
 ) -> None:
     monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 1.0)
     out = ["--out", str(tmp_path / "a")]
-    for address, said in (
+    for address, text in (
         ("tcp://127.0.0.1:1", "no dask scheduler answers"),
         ("carrier-pigeon://x:1", "no dask scheduler answers"),
         ("nowhere", "scheduler is 'nowhere'; an address such as tcp://"),
     ):
         assert main(["reproduce", "tiny", "--scheduler", address, *out]) == 2
-        assert said in one_sentence(capsys.readouterr())
+        assert text in one_sentence(capsys.readouterr())
     with quiet(), LocalCluster(n_workers=0, dashboard_address=None) as cluster:
         assert main(["reproduce", "tiny", "--scheduler", cluster.scheduler_address, *out]) == 2
     assert "has no workers" in one_sentence(capsys.readouterr())
@@ -225,15 +225,15 @@ def test_an_empty_cluster_and_a_missing_one_are_refused(
 def test_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "deep" / "out"
     assert main(["reproduce", "tiny", "--out", str(out), "--seed", "3", "--set", "numerics=exact"]) == 0
-    printed = capsys.readouterr()
-    assert f"Report: {out / 'index.html'}" in printed.out
+    output = capsys.readouterr()
+    assert f"Report: {out / 'index.html'}" in output.out
     assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == [
         "index.html", "tiny/figure.pdf", "tiny/figure.png", "tiny/index.html", "tiny/manifest.json",
         "tiny/rows.parquet", "verdicts.json",
     ]  # fmt: skip
-    made = json.loads((out / "verdicts.json").read_text(encoding="utf-8"))
-    assert (made["attsvm"], made["complete"], made["unfinished"]) == (attsvm.__version__, True, [])
-    (one,) = made["experiments"]
+    content = json.loads((out / "verdicts.json").read_text(encoding="utf-8"))
+    assert (content["attsvm"], content["complete"], content["unfinished"]) == (attsvm.__version__, True, [])
+    (one,) = content["experiments"]
     assert (one["name"], one["seed"], one["effort"], one["trials"]) == ("tiny", 3, "quick", 21)
     assert one["command"] == "attsvm reproduce tiny --quick --seed 3 --set numerics=exact"
     fields = {
@@ -241,16 +241,16 @@ def test_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         "high": float, "trials": int, "discarded": int, "infeasible": int, "tolerance": (float, type(None)),
         "verdict": str, "note": str, "key": str, "margin": (float, type(None)), "power": (float, type(None)),
     }  # fmt: skip
-    assert len(made["verdicts"]) == 12
-    for verdict in made["verdicts"]:
+    assert len(content["verdicts"]) == 12
+    for verdict in content["verdicts"]:
         assert set(verdict) == set(fields)
         for name, kind in fields.items():
             assert isinstance(verdict[name], kind), name
         assert verdict["low"] <= verdict["measured"] <= verdict["high"]
-    counted = Counter(verdict["verdict"] for verdict in made["verdicts"])
-    assert counted == {"agrees": 3, "corrected": 3, "differs": 3, "measured": 3}
-    assert made["counts"] == {**counted, "too weak to tell": 0}
-    assert made["joint"] == []
+    counts = Counter(verdict["verdict"] for verdict in content["verdicts"])
+    assert counts == {"agrees": 3, "corrected": 3, "differs": 3, "measured": 3}
+    assert content["counts"] == {**counts, "too weak to tell": 0}
+    assert content["joint"] == []
 
 
 def test_a_finished_directory_is_read_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,9 +262,9 @@ def test_a_finished_directory_is_read_and_says_so(tmp_path: Path, capsys: pytest
     day = time.mktime(time.strptime("2024-02-29 12:30", "%Y-%m-%d %H:%M"))
     os.utime(rows, (day, day))
     assert main(command) == 0
-    said = capsys.readouterr().out
-    assert "read from the run of 2024-02-29 12:30" in said
-    assert "--fresh" in said
+    text = capsys.readouterr().out
+    assert "read from the run of 2024-02-29 12:30" in text
+    assert "--fresh" in text
     assert rows.stat().st_mtime == day
     assert main([*command, "--fresh"]) == 0
     assert "read from the run of" not in capsys.readouterr().out
@@ -275,8 +275,8 @@ def test_a_finished_directory_is_read_and_says_so(tmp_path: Path, capsys: pytest
 def test_readings_are_searched_printed_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    explained = replace(EXPERIMENT, readings=tiny_readings)
-    monkeypatch.setattr(registry, "get", lambda name: explained)
+    experiment = replace(EXPERIMENT, readings=tiny_readings)
+    monkeypatch.setattr(registry, "get", lambda name: experiment)
     assert main(["reproduce", "tiny", "--out", str(tmp_path)]) == 0
     capsys.readouterr()
     assert main(["reproduce", "tiny", "--explain", "--out", str(tmp_path)]) == 0
@@ -285,8 +285,8 @@ def test_readings_are_searched_printed_and_shown(
     assert lines[0].endswith("): scale 1.")
     assert lines[1].split() == ["likelihood", "p", "numbers", "verdict", "scale"]
     assert [line.split()[-1] for line in lines[2:5]] == ["1", "2", "4"]
-    told = json.loads((tmp_path / "tiny" / "explanation.json").read_text(encoding="utf-8"))
-    weights = [one["weight"] for one in told]
+    explanation = json.loads((tmp_path / "tiny" / "explanation.json").read_text(encoding="utf-8"))
+    weights = [one["weight"] for one in explanation]
     assert weights == sorted(weights, reverse=True)
     assert sum(weights) == pytest.approx(1.0)
     assert "Fig. 0: 3 readings of the protocol" in (tmp_path / "index.html").read_text(encoding="utf-8")
@@ -295,23 +295,23 @@ def test_readings_are_searched_printed_and_shown(
 def test_another_experiment_joins_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("tiny", "again"):
         monkeypatch.setitem(registry.FIGURES, module, "tiny_experiment")
-    again = replace(EXPERIMENT, name="again")
+    other = replace(EXPERIMENT, name="again")
     get = registry.get
-    monkeypatch.setattr(registry, "get", lambda name: again if name == "again" else get(name))
+    monkeypatch.setattr(registry, "get", lambda name: other if name == "again" else get(name))
     for name in ("again", "tiny"):
         assert main(["reproduce", name, "--out", str(tmp_path)]) == 0
-    made = json.loads((tmp_path / "verdicts.json").read_text(encoding="utf-8"))
-    assert [one["name"] for one in made["experiments"]] == ["tiny", "again"]
+    content = json.loads((tmp_path / "verdicts.json").read_text(encoding="utf-8"))
+    assert [one["name"] for one in content["experiments"]] == ["tiny", "again"]
     # One whose rows are of other code is left out, not shown as if it were of this.
     manifest = json.loads((tmp_path / "again" / "manifest.json").read_text())
     (tmp_path / "again" / "manifest.json").write_text(json.dumps(manifest | {"code": "old"}))
     assert main(["reproduce", "tiny", "--out", str(tmp_path)]) == 0
-    made = json.loads((tmp_path / "verdicts.json").read_text(encoding="utf-8"))
-    assert [one["name"] for one in made["experiments"]] == ["tiny"]
+    content = json.loads((tmp_path / "verdicts.json").read_text(encoding="utf-8"))
+    assert [one["name"] for one in content["experiments"]] == ["tiny"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "word"),
     [
         (["tinny"], "did you mean tiny?"),
         (["tiny", "--set", "dd=3"], "'dd' is no parameter of tiny"),
@@ -333,7 +333,7 @@ def test_bad_arguments_are_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
-    named: str,
+    word: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
@@ -341,7 +341,7 @@ def test_bad_arguments_are_refused(
     before = sorted(tmp_path.rglob("*"))
     places = {"file": tmp_path / "file", "other": tmp_path / "other"}
     assert main(["reproduce", *(argument.format(**places) for argument in arguments)]) == 2
-    assert named in one_sentence(capsys.readouterr())
+    assert word in one_sentence(capsys.readouterr())
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -352,15 +352,15 @@ def test_parameters_that_only_the_experiment_can_refuse(
         raise IndexError("no such cell")
 
     # Rows that cannot be made, and rows that cannot be compared: one line, the second after the report of the others.
-    for part, named in (("trials", "cannot be run with these --set"), ("verdicts", "its rows are complete")):
-        broken = replace(EXPERIMENT, **{part: fail})
-        monkeypatch.setattr(registry, "get", lambda name, broken=broken: broken)
+    for part, word in (("trials", "cannot be run with these --set"), ("verdicts", "its rows are complete")):
+        experiment = replace(EXPERIMENT, **{part: fail})
+        monkeypatch.setattr(registry, "get", lambda name, experiment=experiment: experiment)
         arguments = ["reproduce", "tiny", "--out", str(tmp_path / part)]
         assert main([*arguments, "--set", "d=4"]) == 2
-        said = capsys.readouterr().err.splitlines()[-1]
-        assert said.startswith("attsvm: tiny ")
-        assert named in said
-        assert "no such cell" in said
+        text = capsys.readouterr().err.splitlines()[-1]
+        assert text.startswith("attsvm: tiny ")
+        assert word in text
+        assert "no such cell" in text
         assert not (tmp_path / part / "index.html").exists()
         with pytest.raises(IndexError):  # on its own cells that is a bug
             main([*arguments, "--fresh"])
@@ -371,21 +371,21 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     monkeypatch.setattr("attsvm.cli.reproduce.find_spec", lambda name: None)
     assert main(["reproduce", "tiny", "--workers", "1"]) == 2
-    said = one_sentence(capsys.readouterr())
-    assert "needs pyarrow and distributed" in said
-    assert "pip install 'attsvm[experiments]'" in said
+    text = one_sentence(capsys.readouterr())
+    assert "needs pyarrow and distributed" in text
+    assert "pip install 'attsvm[experiments]'" in text
 
 
 def test_the_list_names_figure_minutes_and_claim(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in registry.names())
-    assert re.search(r"Fig\. 0 +0\.1 / 0\.2 min\n    Coordinates of a Gaussian vector are positive", printed)
-    minutes = [line.rindex(" / ") for line in printed.splitlines() if re.fullmatch(r"  \S.* min", line)]
+    output = capsys.readouterr().out
+    assert all(name in output for name in registry.names())
+    assert re.search(r"Fig\. 0 +0\.1 / 0\.2 min\n    Coordinates of a Gaussian vector are positive", output)
+    minutes = [line.rindex(" / ") for line in output.splitlines() if re.fullmatch(r"  \S.* min", line)]
     assert len(minutes) == len(registry.names())
 
 
 def test_the_list_is_quick_and_loads_nothing_heavy() -> None:
     code = "import sys; from attsvm.cli import main; main(['list']); print(*sorted(sys.modules), file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True)
-    assert {"torch", "numba", "sklearn", "matplotlib", "pyarrow", "distributed"}.isdisjoint(done.stderr.split())
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    assert {"torch", "numba", "sklearn", "matplotlib", "pyarrow", "distributed"}.isdisjoint(process.stderr.split())

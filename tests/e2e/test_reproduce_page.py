@@ -17,35 +17,35 @@ from attsvm.experiments.comparison import share_verdict
 from attsvm.experiments.published.ledger import ledger
 from attsvm.experiments.runner import run
 from attsvm.report.errata import ERRATA
-from attsvm.report.finished import Finished
+from attsvm.report.finished import FinishedRun
 from attsvm.report.reproduction import render, write_reproduction
 from attsvm.report.tally import conclusion, headline, number
 from tiny_experiment import EXPERIMENT, figure
 
 
 def responsive(rows, width: float) -> Figure:
-    drawn = figure(rows)
-    drawn.set_figwidth(width)
-    return drawn
+    drawing = figure(rows)
+    drawing.set_figwidth(width)
+    return drawing
 
 
 @pytest.fixture(scope="module")
-def finished() -> list[Finished]:
+def runs() -> list[FinishedRun]:
     rows = run(EXPERIMENT, "quick")
     other = replace(EXPERIMENT, name="other", figure=responsive)
-    return [Finished(one, rows, "quick", 0, {}, 3.0) for one in (EXPERIMENT, other)]
+    return [FinishedRun(one, rows, "quick", 0, {}, 3.0) for one in (EXPERIMENT, other)]
 
 
 @pytest.fixture(scope="module")
-def report(finished: list[Finished], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def report(runs: list[FinishedRun], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(registry.BEYOND, "other", "tiny_experiment")
-        yield write_reproduction(finished, tmp_path_factory.mktemp("out"), "attsvm reproduce '<b>'", ["late"])
+        yield write_reproduction(runs, tmp_path_factory.mktemp("out"), "attsvm reproduce '<b>'", ["late"])
 
 
 def test_the_page_needs_no_other_file_and_complains_of_nothing(page) -> None:
-    assert page.said == []
-    assert [url for url in page.asked if not url.startswith("data:")] == [page.url]
+    assert page.console_log == []
+    assert [url for url in page.request_log if not url.startswith("data:")] == [page.url]
 
 
 def test_nothing_is_wider_than_the_window_not_even_opened(page) -> None:
@@ -60,9 +60,9 @@ def test_every_figure_is_drawn_described_and_readable(page) -> None:
         "[...document.images].map(i => [i.naturalWidth, i.getBoundingClientRect().width, i.alt, !!i.closest('.zoom')])"
     )
     assert len(pictures) == 2
-    for natural, shown, described, zooms in pictures:
-        assert shown > 300
-        assert EXPERIMENT.claim in described
+    for natural, box_width, description, zooms in pictures:
+        assert box_width > 300
+        assert EXPERIMENT.claim in description
         if page.viewport_size["width"] == 400:
             assert zooms or natural < 500  # a narrow drawing, or one that a tap enlarges
     if page.viewport_size["width"] == 400:
@@ -71,19 +71,19 @@ def test_every_figure_is_drawn_described_and_readable(page) -> None:
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-def test_verdicts_stand_first_and_open_on_demand(page, finished: list[Finished]) -> None:
+def test_verdicts_stand_first_and_open_on_demand(page, runs: list[FinishedRun]) -> None:
     top = "where => document.querySelector(where).getBoundingClientRect().top"
     order = ["h1", ".tile", "#verdicts", "#published", "#tiny", "#beyond", "#other", "#errata"]
     places = [page.evaluate(top, where) for where in order]
     assert places == sorted(places)
-    assert page.inner_text("h1") == headline([verdict for one in finished for verdict in one.verdicts])
+    assert page.inner_text("h1") == headline([verdict for one in runs for verdict in one.verdicts])
     table = page.locator("#verdicts-tiny")
     assert not table.is_visible()
     page.click("section#verdicts summary >> nth=0")
     assert table.is_visible()
-    shown = table.locator("tbody tr").all_inner_texts()
-    assert len(shown) == len(finished[0].verdicts)
-    for line, verdict in zip(shown, finished[0].verdicts, strict=True):
+    texts = table.locator("tbody tr").all_inner_texts()
+    assert len(texts) == len(runs[0].verdicts)
+    for line, verdict in zip(texts, runs[0].verdicts, strict=True):
         for text in (verdict.quantity, number(verdict.measured), number(verdict.published), verdict.verdict):
             assert text in line
 
@@ -111,7 +111,7 @@ def test_text_stands_out_from_its_ground(page, scheme: str) -> None:
             assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (ink, ground, name)
 
 
-def test_what_is_on_the_page_without_a_browser(report: Path, finished: list[Finished]) -> None:
+def test_what_is_on_the_page_without_a_browser(report: Path, runs: list[FinishedRun]) -> None:
     text = report.read_text(encoding="utf-8")
     links = set(re.findall(r"""(?:src|href|srcset)=["'](?!data:|#)([^"']*)""", text))
     assert links == {"other/index.html", "tiny/index.html"}
@@ -124,30 +124,30 @@ def test_what_is_on_the_page_without_a_browser(report: Path, finished: list[Fini
     assert "Interrupted before their end, and not shown: late." in text
     assert text.count('class="erratum"') == len(ERRATA)
     assert "attsvm reproduce tiny --quick" in re.sub("</?span[^>]*>", "", text)
-    made = json.loads((report.parent / "verdicts.json").read_text(encoding="utf-8"))
-    assert (made["complete"], made["unfinished"]) == (False, ["late"])
+    content = json.loads((report.parent / "verdicts.json").read_text(encoding="utf-8"))
+    assert (content["complete"], content["unfinished"]) == (False, ["late"])
     beside = sorted(path.name for path in (report.parent / "tiny").iterdir())
     assert beside == ["figure.pdf", "figure.png", "index.html"]
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_an_experiment_has_a_page_of_its_own(browser, report: Path, finished: list[Finished], width: int) -> None:
-    opened = browser.new_page(viewport={"width": width, "height": 800})
-    opened.goto((report.parent / "tiny" / "index.html").as_uri())
-    assert opened.locator("h1").inner_text() == EXPERIMENT.title
-    lines = opened.locator("#verdicts-tiny tbody tr").all_inner_texts()
-    assert all(verdict.quantity in line for verdict, line in zip(finished[0].verdicts, lines, strict=True))
-    assert opened.evaluate("document.images[0].naturalWidth") > 0
-    assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    opened.locator(".kicker a").click()
-    assert opened.url == report.as_uri()
-    opened.close()
+def test_an_experiment_has_a_page_of_its_own(browser, report: Path, runs: list[FinishedRun], width: int) -> None:
+    tab = browser.new_page(viewport={"width": width, "height": 800})
+    tab.goto((report.parent / "tiny" / "index.html").as_uri())
+    assert tab.locator("h1").inner_text() == EXPERIMENT.title
+    lines = tab.locator("#verdicts-tiny tbody tr").all_inner_texts()
+    assert all(verdict.quantity in line for verdict, line in zip(runs[0].verdicts, lines, strict=True))
+    assert tab.evaluate("document.images[0].naturalWidth") > 0
+    assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    tab.locator(".kicker a").click()
+    assert tab.url == report.as_uri()
+    tab.close()
 
 
 def test_nothing_published_is_said_so() -> None:
-    alone = replace(EXPERIMENT, verdicts=lambda rows: [v for v in EXPERIMENT.verdicts(rows) if v.published is None])
-    rows = run(alone, "quick", overrides={"d": 2})
-    text = render([Finished(alone, rows, "quick", 0, {"d": "2"}, 1.0)], "c", ())
+    single = replace(EXPERIMENT, verdicts=lambda rows: [v for v in EXPERIMENT.verdicts(rows) if v.published is None])
+    rows = run(single, "quick", overrides={"d": 2})
+    text = render([FinishedRun(single, rows, "quick", 0, {"d": "2"}, 1.0)], "c", ())
     assert "<h1>1 number measured that nobody has published</h1>" in text
 
 
@@ -162,8 +162,8 @@ def reading(weight: float, verdict: str = "agrees", p: float | None = 0.5, **fac
 
 
 def test_readings_end_in_a_conclusion() -> None:
-    told = conclusion([reading(0.6, gap="0.1", start="a"), reading(0.39, gap="0.1", start="b"), reading(0.01, gap="0")])
-    assert told == "What fits (p = 0.5): gap 0.1. Not told apart, start: a (60 %) or b (39 %)."
+    text = conclusion([reading(0.6, gap="0.1", start="a"), reading(0.39, gap="0.1", start="b"), reading(0.01, gap="0")])
+    assert text == "What fits (p = 0.5): gap 0.1. Not told apart, start: a (60 %) or b (39 %)."
     none = conclusion([reading(1.0, "differs", 1e-9, gap="0.1"), reading(0.0, "differs", 1e-20, gap="0")])
     assert none == "No reading fits; the likeliest, gap 0.1, differs too (p = 1e−09)."
     assert conclusion([reading(0.0, p=None, gap="0")]) == "No reading gives numbers for this figure."
@@ -176,15 +176,15 @@ def test_axe_finds_nothing(violations, report: Path, width: int, scheme: str) ->
         assert violations(file, width, scheme) == [], file
 
 
-def test_provenance_says_where_each_published_number_was_read(finished: list[Finished]) -> None:
+def test_provenance_says_where_each_published_number_was_read(runs: list[FinishedRun]) -> None:
     curve = next(curve for curve in ledger() if curve.trials and curve.same_as is None and max(curve.y) <= 1)
     first, second = list(curve.points.values())[:2]
 
     def verdicts(rows):
         return [share_verdict("tiny", f"share {k}", 5, 10, published=p) for k, p in enumerate((first, second, first))]
 
-    one = replace(finished[0], experiment=replace(EXPERIMENT, verdicts=verdicts))
-    assert 'id="provenance"' not in render(finished, "attsvm reproduce", [])
+    one = replace(runs[0], experiment=replace(EXPERIMENT, verdicts=verdicts))
+    assert 'id="provenance"' not in render(runs, "attsvm reproduce", [])
     page = render([one], "attsvm reproduce", [])
     part = unescape(page[page.index('id="provenance"') : page.index('id="errata"')])
     assert ledger().paper in part

@@ -23,8 +23,8 @@ def texts() -> LabelledTexts:
     common = [f"word{k}" for k in range(12)]
     marks = {1.0: ["good", "fine"], -1.0: ["bad", "poor"]}
     labels = np.where(np.arange(40) % 2, 1.0, -1.0)
-    made = [", ".join(rng.permutation([*rng.choice(common, 4), rng.choice(marks[y])])) for y in labels.tolist()]
-    return LabelledTexts("told.csv", tuple(made), labels, ("good", "bad"))
+    sentences = [", ".join(rng.permutation([*rng.choice(common, 4), rng.choice(marks[y])])) for y in labels.tolist()]
+    return LabelledTexts("told.csv", tuple(sentences), labels, ("good", "bad"))
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, steps in (("short", 40), ("long", 120)):
         settings = Settings(train=24, steps=steps, max_steps=steps, shuffles=0, time_limit=2.0)
         write_study(study(data, settings), folder / name, f"attsvm study told.csv --steps {steps}")
-    found = compare(read_record(folder / "short"), read_record(folder / "long"))
-    write_comparison(found, folder / "compared", "attsvm compare short long")
+    comparison = compare(read_record(folder / "short"), read_record(folder / "long"))
+    write_comparison(comparison, folder / "compared", "attsvm compare short long")
     return folder
 
 
@@ -45,7 +45,7 @@ def report(request: pytest.FixtureRequest, folder: Path) -> Path:
 
 
 def test_nothing_is_wider_than_the_window(page) -> None:
-    assert page.said == []
+    assert page.console_log == []
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     cut = """[...document.querySelectorAll('p, h1, h2, h3, li, dd, td, th, .formula')].filter(
         (one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).clipPath === 'none'
@@ -68,8 +68,8 @@ def fonts(page, selector: str) -> set[tuple[str, bool]]:
     session.send("CSS.enable")
     root = session.send("DOM.getDocument")["root"]["nodeId"]
     nodes = session.send("DOM.querySelectorAll", {"nodeId": root, "selector": selector})["nodeIds"]
-    used = [session.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"] for node in nodes]
-    return {(font["familyName"], font["isCustomFont"]) for node in used for font in node}
+    node_fonts = [session.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"] for node in nodes]
+    return {(font["familyName"], font["isCustomFont"]) for node in node_fonts for font in node}
 
 
 def test_formulas_are_drawn_in_the_font_of_the_page(page) -> None:
@@ -86,12 +86,12 @@ def test_the_font_has_every_character_that_formulas_of_the_documentation_use(bro
             with contextlib.suppress(MathError):  # dollars of a shell; a build of the pages refuses the rest
                 leaves |= set(re.findall(r"<m[ino][^>]*>[^<]+</m[ino]>", latex2mathml.tex2mathml(tex)))
     assert len(leaves) > 200
-    opened = browser.new_page()
+    tab = browser.new_page()
     style = environment().get_template("formulas.css").render()
-    opened.set_content(f"<style>{style}</style><math>{''.join(sorted(leaves))}</math>")
-    opened.evaluate("document.fonts.ready.then(() => true)")
-    assert fonts(opened, "math *") == {("STIX Two Math", True)}
-    opened.close()
+    tab.set_content(f"<style>{style}</style><math>{''.join(sorted(leaves))}</math>")
+    tab.evaluate("document.fonts.ready.then(() => true)")
+    assert fonts(tab, "math *") == {("STIX Two Math", True)}
+    tab.close()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
@@ -101,28 +101,28 @@ def test_axe_finds_nothing(violations, folder: Path, width: int, scheme: str) ->
 
 
 def test_marks_differ_by_more_than_colour(browser, folder: Path) -> None:
-    opened = browser.new_page(viewport={"width": 1280, "height": 800})
-    opened.goto((folder / "long" / "report.html").as_uri())
+    tab = browser.new_page(viewport={"width": 1280, "height": 800})
+    tab.goto((folder / "long" / "report.html").as_uri())
     look = """(name) => { const one = getComputedStyle(document.querySelector(`.excerpt .${name}:not(.selected.best)`));
         return [one.fontWeight, one.borderBottomStyle, one.borderTopStyle]; }"""
-    assert opened.evaluate(look, "selected") == ["700", "solid", "solid"]
-    assert opened.evaluate(look, "support") == ["400", "dashed", "none"]
-    shown = opened.evaluate("[...document.querySelectorAll('.passage')].map((one) => one.textContent)")
-    assert set(shown) <= set(texts().texts)
-    notes = opened.inner_text("#passages")
-    for word in opened.evaluate("[...document.querySelectorAll('.excerpt .token')].map((one) => one.textContent)"):
+    assert tab.evaluate(look, "selected") == ["700", "solid", "solid"]
+    assert tab.evaluate(look, "support") == ["400", "dashed", "none"]
+    page_texts = tab.evaluate("[...document.querySelectorAll('.passage')].map((one) => one.textContent)")
+    assert set(page_texts) <= set(texts().texts)
+    notes = tab.inner_text("#passages")
+    for word in tab.evaluate("[...document.querySelectorAll('.excerpt .token')].map((one) => one.textContent)"):
         assert f"“{word}”" in notes
-    opened.close()
+    tab.close()
 
 
 def test_the_comparison_says_what_its_json_says(browser, folder: Path) -> None:
-    opened = browser.new_page(viewport={"width": 400, "height": 800})
-    opened.goto((folder / "compared" / "compare.html").as_uri())
-    kept = json.loads((folder / "compared" / "compare.json").read_text(encoding="utf-8"))
-    shown = opened.inner_text("main")
-    for rows in kept["tables"].values():
+    tab = browser.new_page(viewport={"width": 400, "height": 800})
+    tab.goto((folder / "compared" / "compare.html").as_uri())
+    content = json.loads((folder / "compared" / "compare.json").read_text(encoding="utf-8"))
+    page_texts = tab.inner_text("main")
+    for rows in content["tables"].values():
         for row in rows:
-            assert {row["label"], row["first"], row["second"]} <= set(shown.replace(" *", "").split("\n"))
+            assert {row["label"], row["first"], row["second"]} <= set(page_texts.replace(" *", "").split("\n"))
     labels = "[...document.querySelectorAll('.compared td')].map((one) => getComputedStyle(one, '::before').content)"
-    assert set(opened.evaluate(labels)) == {'"short"', '"long"', '"difference"'}
-    opened.close()
+    assert set(tab.evaluate(labels)) == {'"short"', '"long"', '"difference"'}
+    tab.close()

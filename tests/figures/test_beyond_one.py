@@ -124,9 +124,9 @@ def test_local_directions_disappear_with_the_dimension() -> None:
 def test_d_leaves_no_other_direction_and_then_every_start_becomes_global() -> None:
     rows = [row for row in rows_of("overparameterisation") if row["feasible"]]
     assert all(row["only_optimal"] for row in rows if row["D"])
-    alone = [row for row in rows if row["only_optimal"]]
-    assert alone
-    assert not any(row["lost"] for row in alone)
+    only_optimal = [row for row in rows if row["only_optimal"]]
+    assert only_optimal
+    assert not any(row["lost"] for row in only_optimal)
     # A start that stays away must have somewhere else to go.
     assert all(row["local"] > 1 for row in rows if row["lost"])
 

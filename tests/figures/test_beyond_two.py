@@ -11,9 +11,9 @@ from figure_trials import check_report, run
 
 def test_selectors_agree_and_sparsemax_stops():
     short, long = (run("sparse-selectors", Selectors(10, steps=steps, trials=6)) for steps in (500, 550))
-    found = check_report("sparse-selectors", short)
+    verdicts = check_report("sparse-selectors", short)
     for selector in ("sparsemax", "gumbel"):
-        assert found[f"sequences where {selector} selects as softmax does, d=10"].low > 1 / 8
+        assert verdicts[f"sequences where {selector} selects as softmax does, d=10"].low > 1 / 8
     before, after = ([row for row in rows if row["selector"] == "sparsemax"] for rows in (short, long))
     # One token a sequence: the gradient is exactly zero and W stays. Softmax goes on.
     still = [(a["norm"], b["norm"]) for a, b in zip(before, after, strict=True) if a["kept"] == 1]
@@ -25,15 +25,15 @@ def test_selectors_agree_and_sparsemax_stops():
 
 def test_a_trained_head_goes_to_the_classifier_of_the_selected_tokens():
     cells = [joint_training.Config(20, rate, steps=200, trials=5) for rate in (0.0, 0.1)]
-    found = check_report("joint-training", run("joint-training", *cells))
+    verdicts = check_report("joint-training", run("joint-training", *cells))
     name = "correlation of v with the max-margin classifier of the selected tokens, random data, d=20"
-    assert found[f"{name}, head step 0.1"].low > found[f"{name}, fixed head"].high
+    assert verdicts[f"{name}, head step 0.1"].low > verdicts[f"{name}, fixed head"].high
 
 
 def test_planted_data_are_learned():
     rows = run("joint-training", joint_training.Config(10, 0.1, "planted", n=20, steps=200, trials=4))
-    found = check_report("joint-training", rows)
-    assert found["accuracy on fresh sequences, planted data, d=10, head step 0.1"].low > 0.6
+    verdicts = check_report("joint-training", rows)
+    assert verdicts["accuracy on fresh sequences, planted data, d=10, head step 0.1"].low > 0.6
 
 
 def test_every_query_has_its_svm():
@@ -86,13 +86,13 @@ def test_layers_compute_attention_of_each_trial_alone(between):
             logits = torch.einsum("ntd,de,nqe->nqt", x, model.W[layer][b], x)
             weights = torch.softmax(logits, -1)
             torch.testing.assert_close(attention[layer][b], weights)
-            read = weights @ x
+            mixture = weights @ x
             maps = [matrix[b] for matrix in model.maps[layer]]
             if between == "linear":
-                read = read @ maps[0]
+                mixture = mixture @ maps[0]
             elif between == "mlp":
-                read = torch.relu(read @ maps[0]) @ maps[1]
-            x = x + read
+                mixture = torch.relu(mixture @ maps[0]) @ maps[1]
+            x = x + mixture
         torch.testing.assert_close(states[-1][b], x)
 
 
@@ -110,11 +110,11 @@ def test_layers_are_closer_to_their_own_svm_than_to_shuffled_ones():
 
 def test_kept_sets_hold_the_mass_and_no_smaller_set_does():
     weights = np.random.default_rng(1).dirichlet(np.full(6, 0.4), 40)
-    kept = layers.kept_sets(weights)
-    mass = np.where(kept, weights, 0).sum(1)
-    assert (mass >= layers.HELD - 1e-12).all()
-    smallest = np.where(kept, weights, np.inf).min(1)
-    assert (mass - smallest < layers.HELD).all()
+    sets = layers.kept_sets(weights)
+    mass = np.where(sets, weights, 0).sum(1)
+    assert (mass >= layers.FLOOR - 1e-12).all()
+    smallest = np.where(sets, weights, np.inf).min(1)
+    assert (mass - smallest < layers.FLOOR).all()
 
 
 def test_near_rivals_keep_w_from_its_svm():
@@ -124,28 +124,28 @@ def test_near_rivals_keep_w_from_its_svm():
         for distance, share in ((0.0, 1.0), (1.0, 0.1), (0.01, 0.1))
     ]
     rows = run("token-similarity", *cells)
-    found = check_report("token-similarity", rows)
+    verdicts = check_report("token-similarity", rows)
     for data in ("digits", "text"):
-        assert found[f"log10 of the change of 1 - correlation, {data}, distance of rivals from 1 to 0.01"].low > 0
+        assert verdicts[f"log10 of the change of 1 - correlation, {data}, distance of rivals from 1 to 0.01"].low > 0
 
 
 def test_weight_decay_is_a_point_of_the_path():
     cells = [regularisation.Config("decay", strength, trials=5) for strength in (1e-2, 1e-5)]
     rows = run("regularisation", *cells)
-    found = check_report("regularisation", rows)
+    verdicts = check_report("regularisation", rows)
     for row in rows:
         # The path's minimiser has the least risk of its norm; both are minimised to about 1e-9.
         assert row["excess"] > -1e-8
         assert row["path"] > regularisation.ON_PATH or row["excess"] > 1e-8
-    slope = found["growth of R over the norm of the SVM when weight decay falls by a factor e"]
+    slope = verdicts["growth of R over the norm of the SVM when weight decay falls by a factor e"]
     assert 0.5 < slope.low < slope.high < 1.0
 
 
 def test_dropout_of_tokens_costs_margin():
     cells = [regularisation.Config("tokens", rate, steps=400, trials=6) for rate in (0.0, 0.5)]
-    found = check_report("regularisation", run("regularisation", *cells))
+    verdicts = check_report("regularisation", run("regularisation", *cells))
     name = "margin as a share of the largest, dropout of tokens"
-    assert found[f"{name} 0.5"].high < found[f"{name} 0"].measured
+    assert verdicts[f"{name} 0.5"].high < verdicts[f"{name} 0"].measured
 
 
 def test_sizes_and_early_stops_report():
@@ -153,6 +153,6 @@ def test_sizes_and_early_stops_report():
         regularisation.Config("size", 0.0, d, 3, 4, heads, steps=200, trials=3) for d, heads in ((3, 1), (9, 1), (9, 2))
     ]
     rows = run("regularisation", *cells, regularisation.Config("early", steps=200, trials=3))
-    found = check_report("regularisation", rows)
+    verdicts = check_report("regularisation", rows)
     assert all(row["nuclear_rank"] <= row["rank"] for row in rows if row["rank"] is not None)
-    assert found["change of largest margin per norm, d from 3 to 9 at T=4"].trials == 6
+    assert verdicts["change of largest margin per norm, d from 3 to 9 at T=4"].trials == 6

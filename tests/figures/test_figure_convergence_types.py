@@ -11,21 +11,21 @@ NUMERICS = ("published", "exact")
 
 def test_exact_training_ends_at_locally_optimal_selections():
     rows = run("convergence-types", Config(2, trials=TRIALS), Config(20, steps=2000, trials=TRIALS))
-    found = check_report("convergence-types", rows)
+    verdicts = check_report("convergence-types", rows)
     # Nearly all runs end at a local optimum where the paper counts 36 %. Without the published runs no cause is shown.
-    assert found["local, W, d=2, exact numerics"].low > 0.362
-    assert found["local, W, d=2, exact numerics"].verdict == "differs"
-    assert found["global, W, d=20, exact numerics"].measured == 1
-    strict, slack = found["strict B.1, W, d=20"], found["slack B.1, W, d=20, exact numerics"]
+    assert verdicts["local, W, d=2, exact numerics"].low > 0.362
+    assert verdicts["local, W, d=2, exact numerics"].verdict == "differs"
+    assert verdicts["global, W, d=20, exact numerics"].measured == 1
+    strict, slack = verdicts["strict B.1, W, d=20"], verdicts["slack B.1, W, d=20, exact numerics"]
     assert slack.measured == 1
     assert strict.high < slack.low
 
 
 def test_unfinished_runs_are_the_published_not_local_ones():
     rows = run("convergence-types", Config(2, "W", "published", steps=STOP_STEP, trials=2 * TRIALS))
-    found = check_report("convergence-types", rows)
+    verdicts = check_report("convergence-types", rows)
     for what in ("not local", "local", "global"):
-        assert found[f"{what}, W, d=2, published numerics"].verdict in ("agrees", "too weak to tell")
+        assert verdicts[f"{what}, W, d=2, published numerics"].verdict in ("agrees", "too weak to tell")
     unsaturated = sum(not row["saturated"] for row in rows)
     low, high = wilson_interval(unsaturated, len(rows), 0.999)
     assert low < 0.63 < high

@@ -12,5 +12,5 @@ def test_paths_turn_into_their_rays():
         assert v.measured < READABLE
     rays = {(row["T"], row["parameterization"]): [row["ray_x1"], row["ray_y1"]] for row in rows}
     for T in (3, 5):
-        apart = np.degrees(np.subtract(*(np.arctan2(*rays[T, p][::-1]) for p in ("W", "KQ"))))
-        assert abs(apart) > READABLE
+        angle = np.degrees(np.subtract(*(np.arctan2(*rays[T, p][::-1]) for p in ("W", "KQ"))))
+        assert abs(angle) > READABLE

@@ -33,8 +33,8 @@ def test_mutants_differ(rows):
     """The protocol with d off by a notch, with W and (K, Q) exchanged, and without a score gap."""
 
     def mutant(change):
-        made = points([row | change(row) for row in rows])
-        test = joint_test("global-probability", "Fig. 6", made)
+        mutants = points([row | change(row) for row in rows])
+        test = joint_test("global-probability", "Fig. 6", mutants)
         assert test is not None
         return test
 
@@ -48,5 +48,5 @@ def test_mutants_differ(rows):
     open_ = joint_test("global-probability", "Fig. 6", points([row | {"gap": GAP} for row in without]))
     assert open_ is not None
     assert open_.verdict == "differs"
-    found = check_report("global-probability", without)
-    assert {v.verdict for v in found.values()} == {"measured"}
+    verdicts = check_report("global-probability", without)
+    assert {v.verdict for v in verdicts.values()} == {"measured"}

@@ -6,25 +6,25 @@ import numpy as np
 
 from attsvm.experiments.figures import lambda_head
 from attsvm.experiments.figures.lambda_head import Config, best_attention, constrained, instance
-from attsvm.experiments.figures.lambda_verdicts import EDGE, count_points, kept
+from attsvm.experiments.figures.lambda_verdicts import EDGE, count_points, passes
 from figure_trials import check_report, run
 
 
 def test_training_keeps_what_lemma_6_says():
     cells = [Config(lam, steps=3000, trials=40) for lam in (0.2, 1.0, 1.4)] + [Config(2.0, "lemma", trials=200)]
     rows = run("lambda-head", *cells, Config(0.0, "lemma", tau=3, trials=20))
-    found = check_report("lambda-head", rows)
+    verdicts = check_report("lambda-head", rows)
     trained = [row for row in rows if row["numerics"] == "exact"]
     # Normalised steps of 0.1 change the logits of unit tokens by at most 0.1, and attention by a quarter of it.
     assert np.mean([row["off"] for row in trained]) < 0.025
-    known = [row for row in trained if row["equivalent"] is not None]
-    assert np.mean([row["equivalent"][-1] < row["mm"][-1] for row in known]) > 0.8
-    assert found["tokens selected, lambda=0.2"].verdict != "differs"
-    assert found["tokens that Lemma 6 keeps, lambda=2"].measured < 9.3
+    with_svm = [row for row in trained if row["equivalent"] is not None]
+    assert np.mean([row["equivalent"][-1] < row["mm"][-1] for row in with_svm]) > 0.8
+    assert verdicts["tokens selected, lambda=0.2"].verdict != "differs"
+    assert verdicts["tokens that Lemma 6 keeps, lambda=2"].measured < 9.3
     # The filter keeps instances that select every token, and with them a larger mean.
     for lam in (1.0, 1.4):
         cell = [row for row in trained if row["lam"] == lam]
-        assert np.mean([row["count"] for row in cell if kept(row, EDGE)]) > np.mean([row["count"] for row in cell])
+        assert np.mean([row["count"] for row in cell if passes(row, EDGE)]) > np.mean([row["count"] for row in cell])
     tests = {test.reading: test for test in lambda_head.joint(rows) if test.figure == "Fig. 9a"}
     assert len(tests) == 2
     assert len(count_points(trained, 1e-8)) == 3

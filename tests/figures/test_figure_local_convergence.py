@@ -23,41 +23,41 @@ def test_each_to_its_own_svm(rows):
     for row in ends:
         own, other = ("frobenius", "nuclear") if row["parameterization"] == "W" else ("nuclear", "frobenius")
         assert row[own][-1] > row[other][-1]
-    found = check_report("local-convergence", rows)
-    assert found["correlation with the Frobenius SVM, W, iteration 599, published numerics"].verdict == "agrees"
+    verdicts = check_report("local-convergence", rows)
+    assert verdicts["correlation with the Frobenius SVM, W, iteration 599, published numerics"].verdict == "agrees"
 
 
 def test_the_caption_exchanges_two_curves(rows):
     """Red in (b) is W with the nuclear SVM, blue in (c) is (K, Q) with the Frobenius one."""
     tests = {test.reading: test for test in local_convergence.joint(rows)}
-    drawn = tests["score gap 0.1, curves as the notebook draws them"]
-    captioned = tests["score gap 0.1, curves as captioned"]
-    assert drawn.verdict in ("agrees", "too weak to tell")
-    assert captioned.verdict == "differs"
-    assert drawn.log_likelihood - captioned.log_likelihood > 20
-    found = check_report("local-convergence", rows)
-    early = found["correlation with the nuclear SVM, W, iteration 50, published numerics"]
+    notebook = tests["score gap 0.1, curves as the notebook draws them"]
+    caption = tests["score gap 0.1, curves as captioned"]
+    assert notebook.verdict in ("agrees", "too weak to tell")
+    assert caption.verdict == "differs"
+    assert notebook.log_likelihood - caption.log_likelihood > 20
+    verdicts = check_report("local-convergence", rows)
+    early = verdicts["correlation with the nuclear SVM, W, iteration 50, published numerics"]
     assert early.verdict in ("corrected", "differs")
     assert early.key == "Fig. 7c: W, nuclear SVM @ 50"
 
 
 def test_the_score_gap_is_likelier_than_none(rows):
     tests = {test.reading: test for test in local_convergence.joint(rows)}
-    stated, open_ = (tests[f"{gap}, curves as the notebook draws them"] for gap in ("score gap 0.1", "no score gap"))
-    assert stated.p > open_.p
-    power = {one.alternative: one.power for one in stated.powers}
+    with_gap, open_ = (tests[f"{gap}, curves as the notebook draws them"] for gap in ("score gap 0.1", "no score gap"))
+    assert with_gap.p > open_.p
+    power = {one.alternative: one.power for one in with_gap.powers}
     assert power["iteration off by one notch of 100"] > 0.99
     assert power["W and (K, Q) swapped"] > 0.99
 
 
 def test_mutants_differ(rows):
     """The protocol with iterations off by a notch, and with W and (K, Q) exchanged."""
-    stated = [row for row in rows if row["gap"]]
+    with_gap = [row for row in rows if row["gap"]]
     marks = (100, 200, 300, 400, 500)
     # What is read at iteration k is what training gives 100 later.
-    late = [row | {"step": [step - 100 if step - 100 - 1 in marks else -1 for step in row["step"]]} for row in stated]
-    exchanged = [row | {"parameterization": {"W": "KQ", "KQ": "W"}[row["parameterization"]]} for row in stated]
-    for mutant in (late, exchanged):
+    late = [row | {"step": [step - 100 if step - 100 - 1 in marks else -1 for step in row["step"]]} for row in with_gap]
+    exchange = [row | {"parameterization": {"W": "KQ", "KQ": "W"}[row["parameterization"]]} for row in with_gap]
+    for mutant in (late, exchange):
         test = joint_test("local-convergence", "Fig. 7", points(mutant))
         assert test is not None
         assert test.verdict == "differs"

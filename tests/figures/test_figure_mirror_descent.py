@@ -5,9 +5,11 @@ from figure_trials import check_report, run
 
 
 def test_each_potential_chooses_its_norm():
-    found = check_report("mirror-descent", run("mirror-descent", *(Config(p, steps=3000, trials=8) for p in EXPONENTS)))
+    verdicts = check_report(
+        "mirror-descent", run("mirror-descent", *(Config(p, steps=3000, trials=8) for p in EXPONENTS))
+    )
     for p in EXPONENTS:
-        place = found[f"place of the l{p:g} SVM among three by mean correlation, l{p:g} descent"]
+        place = verdicts[f"place of the l{p:g} SVM among three by mean correlation, l{p:g} descent"]
         assert place.measured == 1
         assert place.high == 1
-        assert found[f"share of trials closest to the l{p:g} SVM, l{p:g} descent"].measured > 0.8
+        assert verdicts[f"share of trials closest to the l{p:g} SVM, l{p:g} descent"].measured > 0.8

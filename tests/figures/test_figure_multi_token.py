@@ -8,17 +8,19 @@ from figure_trials import check_report, run
 
 def test_accepted_draws_follow_the_svm_equivalent():
     rows = run("multi-token", Config(4, trials=200))
-    found = check_report("multi-token", rows)
+    verdicts = check_report("multi-token", rows)
     for what in ("SVM equivalent", "max-margin part", "SVM of the top tokens"):
-        assert found[f"1 - correlation with the {what}, d=4, iteration 2000, published numerics"].verdict != "differs"
+        assert (
+            verdicts[f"1 - correlation with the {what}, d=4, iteration 2000, published numerics"].verdict != "differs"
+        )
     (test,) = (one for one in multi_token.joint(rows) if one.figure == "Fig. 8")
     assert test.verdict != "differs"
-    kept = [row for row in rows if row["state"] == "accepted"]
-    assert all(row["equivalent"][-1] <= row["mm"][-1] + 1e-9 for row in kept)
-    assert sum(row["single"][-1] > row["equivalent"][-1] for row in kept) > len(kept) / 2
-    assert found["draws accepted, d=4, published numerics"].high < 0.5
+    accepted_rows = [row for row in rows if row["state"] == "accepted"]
+    assert all(row["equivalent"][-1] <= row["mm"][-1] + 1e-9 for row in accepted_rows)
+    assert sum(row["single"][-1] > row["equivalent"][-1] for row in accepted_rows) > len(accepted_rows) / 2
+    assert verdicts["draws accepted, d=4, published numerics"].high < 0.5
     # Most of what is kept has a query without gradient.
-    assert wilson_interval(sum(row["dead"] > 0 for row in kept), len(kept))[0] > 0.5
+    assert wilson_interval(sum(row["dead"] > 0 for row in accepted_rows), len(accepted_rows))[0] > 0.5
 
 
 def test_instances_have_a_negative_label():

@@ -8,17 +8,17 @@ from figure_trials import check_report, run
 
 def test_few_columns_are_enough():
     rows = run("rank-budget", *(Config(m, trials=15) for m in (1, 3, 6)), Config(1, numerics="published", trials=15))
-    found = check_report("rank-budget", rows)
-    assert found["1 - correlation with the nuclear SVM, m=1, n=5, T=5, exact numerics"].low > 0.1
+    verdicts = check_report("rank-budget", rows)
+    assert verdicts["1 - correlation with the nuclear SVM, m=1, n=5, T=5, exact numerics"].low > 0.1
     # The printed .4946 at m = 1 is what the protocol gives; .4 is the curve of T = 10.
-    printed = found["1 - correlation with the nuclear SVM, m=1, n=5, T=5, published numerics"]
-    assert printed.published == 0.49442
-    assert printed.verdict != "differs"
+    reference = verdicts["1 - correlation with the nuclear SVM, m=1, n=5, T=5, published numerics"]
+    assert reference.published == 0.49442
+    assert reference.verdict != "differs"
     errors = {
         m: np.median([row["error"] for row in rows if row["m"] == m and row["numerics"] == "exact"]) for m in (1, 3, 6)
     }
     assert errors[1] > 0.1 > 0.01 > errors[6]
-    assert found["first m with 1 - correlation below 0.01, n=5, T=5, exact numerics"].measured > 1
+    assert verdicts["first m with 1 - correlation below 0.01, n=5, T=5, exact numerics"].measured > 1
 
 
 def test_first_enough_is_the_first():

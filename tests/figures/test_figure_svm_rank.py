@@ -6,20 +6,20 @@ from attsvm.experiments.figures import svm_rank
 from attsvm.experiments.figures.svm_rank import Config
 from figure_trials import check_report, run
 
-COUNTED = ("ranks counted as published", "certified ranks of feasible instances")
+COUNTS = ("ranks counted as published", "certified ranks of feasible instances")
 
 
 def test_published_count_and_certified_rank():
     rows = run("svm-rank", Config(15, 5, 15, trials=6), Config(15, 5, 3, trials=6))
-    found = check_report("svm-rank", rows)
-    certified = found["certified rank, nuclear, n=15, T=5, d=15"]
+    verdicts = check_report("svm-rank", rows)
+    certified = verdicts["certified rank, nuclear, n=15, T=5, d=15"]
     assert certified.verdict in ("corrected", "differs")
     assert certified.measured <= 7
-    counted = [row["nuclear_published_count"] for row in rows if row["d"] == 15]
-    assert np.mean(counted) >= 12
-    assert found["certified rank, frobenius, n=15, T=5, d=15"].verdict == "agrees"
+    counts = [row["nuclear_published_count"] for row in rows if row["d"] == 15]
+    assert np.mean(counts) >= 12
+    assert verdicts["certified rank, frobenius, n=15, T=5, d=15"].verdict == "agrees"
     # Where nothing is feasible the printed mean is made of nothing, and putting that back gives it.
-    assert found["certified rank, frobenius, n=15, T=5, d=3"].verdict == "corrected"
+    assert verdicts["certified rank, frobenius, n=15, T=5, d=3"].verdict == "corrected"
     for row in rows:
         if row["d"] == 3:
             assert row["infeasible"]
@@ -35,10 +35,10 @@ def test_the_whole_figure_tells_both_ways_of_counting():
     rows = run("svm-rank", *(Config(n, 5, d, trials=12) for n in (5, 10) for d in (4, 5, 10)))
     tests = {test.reading: test for test in svm_rank.joint(rows)}
     assert all(test.powers for test in tests.values())
-    counted, certified = (tests[f"{name}, score gap 0.1"] for name in COUNTED)
-    assert counted.verdict != "differs"
+    counts, certified = (tests[f"{name}, score gap 0.1"] for name in COUNTS)
+    assert counts.verdict != "differs"
     assert certified.verdict == "differs"
-    power = {one.alternative: one.power for one in counted.powers}
+    power = {one.alternative: one.power for one in counts.powers}
     assert power["d off by one notch"] > 0.99
     assert power["certified ranks"] > 0.99
 
@@ -48,9 +48,9 @@ def test_splitting_solution_is_near_the_certified_one():
     from attsvm.experiments.published_solver import splitting_solution
 
     instances = draw([0, 1, 2], 5, 5, 5)
-    solved = instances.solve(instances.optimal, "nuclear")
+    solutions = instances.solve(instances.optimal, "nuclear")
     for b, problem in enumerate(instances.problems(instances.optimal)):
-        errors = [np.linalg.norm(splitting_solution(problem, e) - solved.W[b]) for e in (1e-2, 1e-6)]
+        errors = [np.linalg.norm(splitting_solution(problem, e) - solutions.W[b]) for e in (1e-2, 1e-6)]
         # Residuals bound the error up to the conditioning of the problem, which is far from a thousand here.
-        assert errors[1] < 1e-3 * np.linalg.norm(solved.W[b])
+        assert errors[1] < 1e-3 * np.linalg.norm(solutions.W[b])
         assert errors[1] < errors[0]

@@ -6,7 +6,16 @@ import torch
 
 from attsvm.experiments.beyond import modular_addition
 from attsvm.experiments.beyond.grokking import LOSSES, Config
-from attsvm.experiments.beyond.modular_addition import descend, initial, logits, lost, norms, risk, split, turn
+from attsvm.experiments.beyond.modular_addition import (
+    descend,
+    initial,
+    logits,
+    loss_of_gradient,
+    norms,
+    risk,
+    split,
+    turn,
+)
 from figure_trials import check_report, run
 
 
@@ -22,12 +31,12 @@ def test_the_network_is_that_of_one_hot_inputs_without_biases():
     train, held_out = split(seeds, p, 0.6, "cpu")
     weights = initial(seeds, p, width, torch.float64, "cpu")
     for pairs in (train, held_out):
-        found = logits(weights, pairs)
+        values = logits(weights, pairs)
         for b in range(2):
             inputs = torch.nn.functional.one_hot(pairs.rows[b], 2 * p).sum(1).double()
             first, second, last = (weight[b] for weight in weights)
             expected = ((inputs @ first).relu() @ second).relu() @ last
-            torch.testing.assert_close(found[b], expected, rtol=1e-13, atol=1e-15)
+            torch.testing.assert_close(values[b], expected, rtol=1e-13, atol=1e-15)
 
 
 def test_pairs_are_split_and_summed():
@@ -76,15 +85,15 @@ def test_each_loss_falls_with_the_margin_and_matches_finite_differences(loss):
     ],
 )
 def test_where_the_gradient_at_the_label_is_lost(loss, dtype, margin, share):
-    assert float(lost(loss, *one_label(margin, dtype))) == share
+    assert float(loss_of_gradient(loss, *one_label(margin, dtype))) == share
 
 
 def test_stablemax_collapses_too_once_the_others_are_rounding():
     # Others at -m as well: their sum is 4/(1 + m) against m + 1, below 2^-24 of it from m = 8200 on.
     for margin, share in ((1e3, 0.0), (1e5, 1.0)):
         a, sums = one_label(margin, torch.float32)
-        assert float(lost("stablemax", a - margin * (a == 0), sums)) == share
-        assert float(lost("stablemax", (a - margin * (a == 0)).double(), sums)) == 0.0
+        assert float(loss_of_gradient("stablemax", a - margin * (a == 0), sums)) == share
+        assert float(loss_of_gradient("stablemax", (a - margin * (a == 0)).double(), sums)) == 0.0
 
 
 def test_a_turned_gradient_is_orthogonal_and_as_long():
@@ -101,29 +110,29 @@ def test_a_normalised_step_is_a_share_of_the_weights_whatever_the_gradient():
     sizes = torch.tensor([1.0, 1e-150, 0.0], dtype=torch.float64)[:, None, None]
     slopes = [torch.randn_like(weight) * sizes for weight in before]
     descend(weights, slopes, 0.1)
-    moved = norms([new.detach() - old for new, old in zip(weights, before, strict=True)]) / norms(before)
-    torch.testing.assert_close(moved, torch.tensor([0.1, 0.1, 0.0], dtype=torch.float64), rtol=1e-12, atol=0)
+    steps = norms([new.detach() - old for new, old in zip(weights, before, strict=True)]) / norms(before)
+    torch.testing.assert_close(steps, torch.tensor([0.1, 0.1, 0.0], dtype=torch.float64), rtol=1e-12, atol=0)
 
 
 def test_orthogonal_gradients_generalise_where_adam_alone_does_not():
     size = {"width": 128, "steps": 120, "records": 3, "lr": 0.005, "trials": 2}
     cells = [Config("plain", optimiser=name, **size) for name in ("perpendicular", "Adam")]
     rows = run("grokking", *cells)
-    found = check_report("grokking", rows)
-    turned, plain = ([row for row in rows if row["optimiser"] == cell.optimiser] for cell in cells)
-    assert min(row["last_test"] for row in turned) > 0.8
+    verdicts = check_report("grokking", rows)
+    perpendicular, plain = ([row for row in rows if row["optimiser"] == cell.optimiser] for cell in cells)
+    assert min(row["last_test"] for row in perpendicular) > 0.8
     assert all(row["last_train"] > 0.9 and row["last_test"] < 0.3 for row in plain)
-    assert any("Predicted by guess" in verdict.note for verdict in found.values())
+    assert any("Predicted by guess" in verdict.note for verdict in verdicts.values())
 
 
 def test_contrasts_pair_the_seeds_of_cells_that_differ_in_one_thing():
     size = {"p": 7, "width": 8, "steps": 4, "records": 2, "optimiser": "normalised", "trials": 3}
     rows = run("grokking", *(Config(loss, **size) for loss in ("plain", "scaled", "power")))
-    found = check_report("grokking", rows)
-    (tail,) = (verdict for name, verdict in found.items() if name.startswith("tail"))
+    verdicts = check_report("grokking", rows)
+    (tail,) = (verdict for name, verdict in verdicts.items() if name.startswith("tail"))
     best = {loss: np.mean([row["best"] for row in rows if row["loss"] == loss]) for loss in ("scaled", "power")}
     assert tail.measured == pytest.approx(best["power"] - best["scaled"], abs=1e-12)
-    assert len([name for name in found if name.startswith("arithmetic")]) == 1
+    assert len([name for name in verdicts if name.startswith("arithmetic")]) == 1
 
 
 @pytest.mark.parametrize("wrong", [{"p": 1}, {"share": 1.0}, {"share": 0.001}, {"steps": 0}, {"lr": 0.0}])

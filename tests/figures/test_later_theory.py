@@ -62,9 +62,9 @@ def test_a_point_that_is_not_balanced_is_told():
 def test_temperatures_spare_W_the_difference_of_near_queries():
     cells = [query_temperature.Config("specificity", angle=angle, trials=4) for angle in (0.1, 0.01)]
     rows = run("query-temperature", query_temperature.Config("budget", n=3, d=5, T=4, trials=3), *cells)
-    found = check_report("query-temperature", rows)
-    assert "hit" in found["slope of log norm over log angle of two queries, one temperature for both queries"].note
-    assert "hit" in found["slope of log norm over log angle of two queries, a temperature for each"].note
+    verdicts = check_report("query-temperature", rows)
+    assert "hit" in verdicts["slope of log norm over log angle of two queries, one temperature for both queries"].note
+    assert "hit" in verdicts["slope of log norm over log angle of two queries, a temperature for each"].note
     for row in rows:
         if row["setting"] == "budget" and row["saving_low"] is not None:
             assert 0 <= row["saving_low"] <= row["saving_high"] <= row["saving_low"] + 2e-4

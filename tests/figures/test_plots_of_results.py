@@ -56,17 +56,17 @@ def test_every_rejected_token_is_counted_once(solution: Solution) -> None:
 def test_the_dotted_lines_lie_at_margin_one(solution: Solution) -> None:
     ax = plots.plane(solution)
     w = np.asarray(solution.W)[:, 0]
-    for i, (solid, dotted) in enumerate(zip(ax.lines[::2], ax.lines[1::2], strict=True)):
-        for line, level in ((solid, 0.0), (dotted, 1.0)):
+    for i, (solid, dots) in enumerate(zip(ax.lines[::2], ax.lines[1::2], strict=True)):
+        for line, level in ((solid, 0.0), (dots, 1.0)):
             points = np.asarray(line.get_xydata())
             # Coordinates of size one in double precision.
             assert np.allclose(TOKENS[i, 0] @ w - points @ w, level, atol=1e-12)
 
 
 def test_a_path_is_the_correlation_or_the_norm(trace: Trace, solution: Solution) -> None:
-    given = plt.figure().subplots()
-    assert trace.plot(solution, ax=given) is given
-    (curve,) = given.lines
+    axes = plt.figure().subplots()
+    assert trace.plot(solution, ax=axes) is axes
+    (curve,) = axes.lines
     assert np.allclose(curve.get_ydata()[1:], correlation(trace.W[1:], solution.W))
     (norm,) = trace.plot().lines
     assert np.allclose(norm.get_ydata(), trace.norm)
@@ -117,9 +117,9 @@ def test_a_path_of_radii_is_its_risk_or_its_distance(solution: Solution) -> None
 def test_a_head_is_drawn_sequence_by_sequence() -> None:
     model, inputs = tiny("bert"), batch("bert")
     head = pretrained.extract_head(model, 0, 0, inputs)
-    seen = np.asarray(head.plot(1).images[0].get_array())
+    image = np.asarray(head.plot(1).images[0].get_array())
     rows = head.sequence == 1
-    assert np.array_equal(seen, head.probabilities[rows][:, :6])  # the padding of that sequence is left out
+    assert np.array_equal(image, head.probabilities[rows][:, :6])  # the padding of that sequence is left out
     with pytest.raises(ValueError, match="sequence is 3"):
         head.plot(3)
 
@@ -138,12 +138,12 @@ def test_heat_maps_keep_their_order_and_their_numbers_on_a_dark_page() -> None:
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
         return float(np.dot((0.2126, 0.7152, 0.0722), linear))
 
-    def turned(colour: tuple[float, ...]) -> tuple[float, ...]:
+    def brightness(colour: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(1 - max(colour) - min(colour) + c for c in colour)
 
     shares = np.linspace(0, 1, 51)
     light = np.array([luminance(COLOURS(share)[:3]) for share in shares])
-    dark = np.array([luminance(turned(COLOURS(share)[:3])) for share in shares])
+    dark = np.array([luminance(brightness(COLOURS(share)[:3])) for share in shares])
     assert (np.diff(light) < 0).all()
     assert (np.diff(dark) > 0).all()
     ink = np.array([luminance(to_rgb(ink_on(share))) for share in shares])

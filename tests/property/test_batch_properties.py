@@ -33,25 +33,25 @@ def batches(draw: st.DrawFn) -> ProblemBatch:
 
 @given(batches(), NORMS)
 def test_a_batch_is_a_loop(batch: ProblemBatch, norm: str) -> None:
-    found = solve_batch(batch, norm)
+    solutions = solve_batch(batch, norm)
     for b, problem in enumerate(batch):
-        alone, together = solve(problem, norm), found[b]
-        assert together.status is found.status[b] is alone.status
-        if alone.status is not Status.OPTIMAL:
+        single, together = solve(problem, norm), solutions[b]
+        assert together.status is solutions.status[b] is single.status
+        if single.status is not Status.OPTIMAL:
             continue
         # Two certified values of one optimum differ by the larger of their gaps at most, and by rounding of margins,
         # which are sums of numbers of size |x| |z| |W|.
         lengths = np.linalg.norm(problem.tokens, axis=2).max() * np.linalg.norm(problem.queries, axis=1).max()
-        slack = max(alone.gap, together.gap, 0.0) + 100 * EPS * (1.0 + lengths * alone.objective)
-        assert together.objective == pytest.approx(alone.objective, rel=slack)
-        assert found.objective[b] == pytest.approx(together.objective, rel=slack)
+        slack = max(single.gap, together.gap, 0.0) + 100 * EPS * (1.0 + lengths * single.objective)
+        assert together.objective == pytest.approx(single.objective, rel=slack)
+        assert solutions.objective[b] == pytest.approx(together.objective, rel=slack)
 
 
 @given(batches(), NORMS, st.integers(0, 10_000))
 def test_order_does_not_matter(batch: ProblemBatch, norm: str, seed: int) -> None:
     order = np.random.default_rng(seed).permutation(len(batch))
     shuffled = ProblemBatch(batch.tokens[order], batch.queries[order], batch.selected[order], batch.mask[order])
-    found, again = solve_batch(batch, norm), solve_batch(shuffled, norm)
-    np.testing.assert_array_equal(again.W, found.W[order])
-    np.testing.assert_array_equal(again.dual, found.dual[order])
-    assert (again.status == found.status[order]).all()
+    solutions, reverse = solve_batch(batch, norm), solve_batch(shuffled, norm)
+    np.testing.assert_array_equal(reverse.W, solutions.W[order])
+    np.testing.assert_array_equal(reverse.dual, solutions.dual[order])
+    assert (reverse.status == solutions.status[order]).all()

@@ -75,15 +75,15 @@ def assert_same(one: Solution, other: Solution, factor: float = 1.0, carry=None)
 @given(instances(), NORMS, seeds)
 def test_rotating_tokens_rotates_the_answer(problem, norm, rng):
     Q = rotation(rng, problem.shape[2])
-    turned = solve(rebuilt(problem, tokens=problem.tokens @ Q.T), norm)
-    assert_same(solve(problem, norm), turned, carry=lambda W: Q @ W)
+    solution_after = solve(rebuilt(problem, tokens=problem.tokens @ Q.T), norm)
+    assert_same(solve(problem, norm), solution_after, carry=lambda W: Q @ W)
 
 
 @given(instances(), NORMS, seeds)
 def test_rotating_queries_rotates_the_answer(problem, norm, rng):
     Q = rotation(rng, problem.shape[3])
-    turned = solve(rebuilt(problem, queries=problem.queries @ Q.T), norm)
-    assert_same(solve(problem, norm), turned, carry=lambda W: W @ Q.T)
+    solution_after = solve(rebuilt(problem, queries=problem.queries @ Q.T), norm)
+    assert_same(solve(problem, norm), solution_after, carry=lambda W: W @ Q.T)
 
 
 @given(instances(), NORMS, seeds)
@@ -141,15 +141,15 @@ def test_solving_twice_gives_the_same_bits(problem, norm):
     np.testing.assert_array_equal(np.asarray(one.dual), np.asarray(other.dual))
 
 
-def with_token(problem: SelectionProblem, extra: np.ndarray, seen: np.ndarray | None = None) -> SelectionProblem:
+def with_token(problem: SelectionProblem, extra: np.ndarray, visible: np.ndarray | None = None) -> SelectionProblem:
     """Append one rejected token (n, d) to every sequence."""
     n = problem.shape[0]
-    seen = np.ones(n, dtype=bool) if seen is None else seen
+    visible = np.ones(n, dtype=bool) if visible is None else visible
     return SelectionProblem(
         np.concatenate([problem.tokens[problem.sequence], extra[:, None]], axis=1),
         problem.queries,
         np.column_stack([problem.selected, np.zeros(n, dtype=bool)]),
-        mask=np.column_stack([problem.mask, seen]),
+        mask=np.column_stack([problem.mask, visible]),
     )
 
 
@@ -168,8 +168,8 @@ def test_a_token_beyond_a_rejected_one_changes_nothing(problem, norm, rng):
     rows = np.arange(problem.shape[0])
     other = (rng.random(problem.rejected.shape) * problem.rejected).argmax(axis=1)
     x = problem.tokens[problem.sequence]
-    chosen = x[rows, problem.reference]
-    extra = chosen - rng.uniform(1.0, 3.0, (len(rows), 1)) * (chosen - x[rows, other])
+    selection = x[rows, problem.reference]
+    extra = selection - rng.uniform(1.0, 3.0, (len(rows), 1)) * (selection - x[rows, other])
     assert_same(solve(problem, norm), solve(with_token(problem, extra), norm))
 
 
@@ -216,8 +216,8 @@ def test_a_certificate_that_was_tampered_with_is_refused(problem):
     negative, none = dual.copy(), np.zeros_like(dual)
     negative[largest] *= -1
     outside = np.where(problem.rejected | problem.tied, dual, 1.0)
-    for forged in (negative, none, outside, dual * np.nan, dual[:, :-1]):
-        assert not FarkasCertificate(problem, forged).verify()
+    for forgery in (negative, none, outside, dual * np.nan, dual[:, :-1]):
+        assert not FarkasCertificate(problem, forgery).verify()
 
 
 @given(instances(("planted", "several", "masked", "integers")), NORMS, seeds)

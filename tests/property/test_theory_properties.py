@@ -29,9 +29,9 @@ def trial_of(seed: int, size: tuple[int, int, int]) -> theory.Trial:
 def test_the_optimal_tokens_are_locally_optimal_whenever_they_are_feasible(seed: int, size) -> None:
     """Lemma 7: nothing scores higher than the optimal tokens, so no neighbour does."""
     trial = trial_of(seed, size)
-    found = theory.local_optimality(trial, trial.optimal)
-    assert found.holds == found.feasible
-    assert not found.violations.any()
+    locality = theory.local_optimality(trial, trial.optimal)
+    assert locality.holds == locality.feasible
+    assert not locality.violations.any()
 
 
 @given(seeds, sizes)
@@ -43,9 +43,9 @@ def test_optimal_tokens_minimise_the_risk_and_their_svm_attains_it_in_the_limit(
     for scale in (0.0, 1.0, 30.0, 1e4):
         W = torch.as_tensor(scale * rng.standard_normal((1, size[2], size[2])))
         assert (objective.excess(W)[0] > 0).all()
-    found = theory.local_optimality(trial, trial.optimal)
-    if found.feasible:
-        scaled = [objective.excess(torch.as_tensor(R * found.W)[None]) for R in (1.0, 10.0, 100.0, 1e5)]
+    direction = theory.local_optimality(trial, trial.optimal)
+    if direction.feasible:
+        scaled = [objective.excess(torch.as_tensor(R * direction.W)[None]) for R in (1.0, 10.0, 100.0, 1e5)]
         logs = np.array([float(scale + mantissa.log()) for mantissa, scale in scaled])
         # Margins of R at least: the excess is below c e^-R with c = n (T - 1) times gaps and slopes, both at most 2.
         assert (logs <= np.log(4 * size[0] * size[1]) - np.array([1.0, 10.0, 100.0, 1e5]) * (1 - 1e-9)).all()
@@ -63,18 +63,18 @@ def test_a_local_cone_holds_its_direction_and_keeps_the_risk_above_that_of_its_t
     trial = trial_of(seed, (2, 3, 4))
     objective, rng = Objective.from_data(trial.data, trial.v), np.random.default_rng(seed)
     epsilon = 1e-3
-    for found in map(partial(theory.local_optimality, trial), np.ndindex(3, 3)):
-        if not found.feasible:
+    for direction in map(partial(theory.local_optimality, trial), np.ndindex(3, 3)):
+        if not direction.feasible:
             continue
-        alpha = torch.as_tensor(found.selected.copy())[None]
+        alpha = torch.as_tensor(direction.selected.copy())[None]
         cone = _Sphere(objective, ball_of(FROBENIUS, 4, 4, None), alpha, epsilon)
-        if not found.holds:
-            assert not cone.in_cone(torch.as_tensor(found.W))
-        gap = np.abs(trial.gamma[np.arange(2), found.selected][:, None] - trial.gamma)
+        if not direction.holds:
+            assert not cone.in_cone(torch.as_tensor(direction.W))
+        gap = np.abs(trial.gamma[np.arange(2), direction.selected][:, None] - trial.gamma)
         Gamma = gap.max() / gap[gap > 0].min() * np.exp(np.ptp(trial.gamma))
         radius = 2 * np.log(3 * Gamma) / epsilon
         for size in (0.0, 0.1, 0.5):
-            W = found.W / np.linalg.norm(found.W) + size * rng.standard_normal((4, 4))
+            W = direction.W / np.linalg.norm(direction.W) + size * rng.standard_normal((4, 4))
             W = torch.as_tensor(radius * W / np.linalg.norm(W))
             if cone.in_cone(W):
                 assert (objective.excess(W[None], alpha)[0] > 0).all()
@@ -95,15 +95,15 @@ def test_scaling_scores_and_renaming_tokens_changes_nothing(seed: int, size) -> 
 def test_independence_proves_what_enumeration_finds(seed: int, size) -> None:
     trial = trial_of(seed, size)
     landscape = theory.explore(trial)
-    proved, counted = theory.check_separability(trial), theory.check_separability(trial, landscape)
-    if proved.every:
+    proof, enumeration = theory.check_separability(trial), theory.check_separability(trial, landscape)
+    if proof.every:
         assert landscape.feasible.all()
-        assert counted.every
+        assert enumeration.every
     if landscape.infeasible.any():
-        assert not proved.every
-        assert counted.every is False
+        assert not proof.every
+        assert enumeration.every is False
     # Random data are in general position: the dimension decides independence.
-    assert proved.dimension == (proved.independent_queries and proved.independent_tokens)
+    assert proof.dimension == (proof.independent_queries and proof.independent_tokens)
 
 
 @given(seeds, sizes)

@@ -74,9 +74,9 @@ def test_compiled_step_is_the_reference_step(norm, loss):
     after = W[None].copy()
     gamma = (data.labels[:, None] * (data.tokens @ v))[None]
     mask = np.ones((1, N, T), dtype=bool)
-    columns, turned = (np.ascontiguousarray(a.swapaxes(-1, -2))[None] for a in (data.tokens, data.queries))
+    columns, across = (np.ascontiguousarray(a.swapaxes(-1, -2))[None] for a in (data.tokens, data.queries))
     advance_W(
-        data.tokens[None], columns, data.queries[None], turned, gamma, mask, LOSS_CODES[loss], 1, np.array([norm]), 0,
+        data.tokens[None], columns, data.queries[None], across, gamma, mask, LOSS_CODES[loss], 1, np.array([norm]), 0,
         2.0, after,
         np.zeros_like(after),
     )  # fmt: skip

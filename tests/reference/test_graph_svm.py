@@ -26,19 +26,21 @@ def draw(rng: np.random.Generator, vocabulary: int, count: int, length: int) -> 
     return rows, np.array([rng.choice(row) for row in rows])
 
 
-def ordered(rng: np.random.Generator, vocabulary: int, count: int, length: int) -> tuple[list[np.ndarray], np.ndarray]:
+def all_pairs(
+    rng: np.random.Generator, vocabulary: int, count: int, length: int
+) -> tuple[list[np.ndarray], np.ndarray]:
     """The smallest number of a sequence follows it: no cycles."""
     rows = [rng.integers(vocabulary, size=length) for _ in range(count)]
     return rows, np.array([row.min() for row in rows])
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("make", [draw, ordered])
+@pytest.mark.parametrize("make", [draw, all_pairs])
 def test_all_ordered_pairs_give_the_same_matrix(seed: int, make) -> None:
     rng = np.random.default_rng(seed)
     embeddings = rng.standard_normal((6, 8))
     sequences, labels = make(rng, 6, 10, 4)
-    found = graph_svm(embeddings, sequences, labels)
+    svm = graph_svm(embeddings, sequences, labels)
     W, constraints, ties = cp.Variable((8, 8)), [], 0
     for last in {int(row[-1]) for row in sequences}:
         edges = [(y, x) for row, y in zip(sequences, labels, strict=True) if row[-1] == last for x in row]
@@ -54,23 +56,23 @@ def test_all_ordered_pairs_give_the_same_matrix(seed: int, make) -> None:
     program = cp.Problem(cp.Minimize(cp.sum_squares(W)), constraints)
     program.solve(solver=cp.CLARABEL, tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
     assert program.status == "optimal"
-    assert found.solution.status is Status.OPTIMAL
-    assert found.acyclic == (ties == 0) == (make is ordered)
+    assert svm.solution.status is Status.OPTIMAL
+    assert svm.acyclic == (ties == 0) == (make is all_pairs)
     assert W.value is not None
     # A relative gap g leaves a direction error of sqrt(2 g), about 1e-5 for the reference.
-    assert np.allclose(found.W_svm, W.value, atol=1e-4 * max(1.0, np.linalg.norm(W.value)))
-    assert found.W_fin.any() == (ties > 0)
+    assert np.allclose(svm.W_svm, W.value, atol=1e-4 * max(1.0, np.linalg.norm(W.value)))
+    assert svm.W_fin.any() == (ties > 0)
 
 
 def next_token_risk(embeddings, sequences, labels):
-    pulled = []
+    pulls_of = []
     for row, y in zip(sequences, labels, strict=True):
         features = (embeddings[row] - embeddings[y])[:, :, None] * embeddings[row[-1]]
-        pulled.append((features.reshape(len(row), -1), row == y))
+        pulls_of.append((features.reshape(len(row), -1), row == y))
 
     def value(flat: np.ndarray) -> tuple[float, np.ndarray]:
         risk, slope = 0.0, np.zeros_like(flat)
-        for features, hit in pulled:
+        for features, hit in pulls_of:
             logits = features @ flat
             share = np.exp(logits - logits.max())
             total = share.sum()
@@ -87,20 +89,20 @@ def test_regularised_training_goes_to_the_finite_part_and_the_direction(seed: in
     rng = np.random.default_rng(seed)
     embeddings = np.linalg.qr(rng.standard_normal((5, 5)))[0]
     sequences, labels = draw(rng, 5, 12, 4)
-    found = graph_svm(embeddings, sequences, labels)
-    assert not found.acyclic
+    svm = graph_svm(embeddings, sequences, labels)
+    assert not svm.acyclic
     risk = next_token_risk(embeddings, sequences, labels)
     spans = np.array(
         [
             np.outer(embeddings[i] - embeddings[j], embeddings[graph.last]).ravel()
-            for graph in found.graphs
+            for graph in svm.graphs
             for i in range(5)
             for j in range(i)
             if graph.component[i] == graph.component[j]
         ]
     )
     project = np.linalg.pinv(spans) @ spans
-    errors, turned, flat = [], [], np.zeros(25)
+    errors, cosines, flat = [], [], np.zeros(25)
     for eps in (1e-2, 1e-5, 1e-8):
 
         def regularised(x: np.ndarray, eps: float = eps) -> tuple[float, np.ndarray]:
@@ -108,34 +110,34 @@ def test_regularised_training_goes_to_the_finite_part_and_the_direction(seed: in
             return float(value + eps / 2 * x @ x), slope + eps * x
 
         flat = minimize(regularised, flat, jac=True, method="BFGS", options={"gtol": 1e-11, "maxiter": 5000}).x
-        errors.append(float(np.linalg.norm(project @ flat - found.W_fin.ravel())))
+        errors.append(float(np.linalg.norm(project @ flat - svm.W_fin.ravel())))
         rest = (flat - project @ flat).reshape(5, 5)
-        turned.append(1 - float(correlation(rest, found.W_svm)))
+        cosines.append(1 - float(correlation(rest, svm.W_svm)))
     # The masked tokens leave weight of order eps log(1/eps) behind; the direction turns like 1/log(1/eps).
     assert errors[-1] < 1e-5
     assert errors[0] > errors[1] > errors[2]
-    assert turned[2] < turned[0]
-    assert turned[2] < 0.02
+    assert cosines[2] < cosines[0]
+    assert cosines[2] < 0.02
 
 
 def test_a_two_cycle_settles_at_the_frequency_of_its_labels() -> None:
     """Tokens 0 and 1 follow token 2 three times and once: the scores differ by log 3, and token 2 loses to both."""
     embeddings = np.eye(3)
     sequences = [np.array([0, 1, 2])] * 4
-    found = graph_svm(embeddings, sequences, [0, 0, 0, 1])
-    (graph,) = found.graphs
+    svm = graph_svm(embeddings, sequences, [0, 0, 0, 1])
+    (graph,) = svm.graphs
     assert graph.component[0] == graph.component[1] != graph.component[2]
-    gap = (embeddings[0] - embeddings[1]) @ found.W_fin @ embeddings[2]
+    gap = (embeddings[0] - embeddings[1]) @ svm.W_fin @ embeddings[2]
     assert gap == pytest.approx(np.log(3), abs=1e-13)
     # min a^2 + b^2 + c^2 with a = b >= c + 1: (1/3, 1/3, -2/3).
-    assert np.allclose(found.W_svm[:, 2], [1 / 3, 1 / 3, -2 / 3], atol=1e-7)
-    assert not found.W_svm[:, :2].any()
+    assert np.allclose(svm.W_svm[:, 2], [1 / 3, 1 / 3, -2 / 3], atol=1e-7)
+    assert not svm.W_svm[:, :2].any()
 
 
 def test_repeated_tokens_share_the_loss() -> None:
     """A label that occurs twice has twice the attention for the same score."""
-    found = graph_svm(np.eye(3), [[0, 0, 1, 2], [0, 0, 1, 2]], [0, 1])
-    gap = (np.eye(3)[0] - np.eye(3)[1]) @ found.W_fin @ np.eye(3)[2]
+    svm = graph_svm(np.eye(3), [[0, 0, 1, 2], [0, 0, 1, 2]], [0, 1])
+    gap = (np.eye(3)[0] - np.eye(3)[1]) @ svm.W_fin @ np.eye(3)[2]
     # 2 e^g / (2 e^g + 1) = 1/2 at the optimum of equal frequencies.
     assert gap == pytest.approx(-np.log(2), abs=1e-13)
 
@@ -143,9 +145,9 @@ def test_repeated_tokens_share_the_loss() -> None:
 def test_a_contradiction_between_last_tokens_is_proved() -> None:
     """The same embedding as last token twice, with opposite orders."""
     embeddings = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
-    found = graph_svm(embeddings, [[0, 1, 2], [0, 1, 3]], [0, 1])
-    assert found.solution.status is Status.INFEASIBLE
-    assert np.isnan(found.W_svm).all()
+    svm = graph_svm(embeddings, [[0, 1, 2], [0, 1, 3]], [0, 1])
+    assert svm.solution.status is Status.INFEASIBLE
+    assert np.isnan(svm.W_svm).all()
 
 
 @pytest.mark.parametrize(

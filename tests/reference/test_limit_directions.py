@@ -125,11 +125,11 @@ def test_growing_steps_average_over_the_last_hundred():
 
 
 def test_factors_go_to_the_nuclear_solution_jointly_and_not_separately():
-    found = {}
+    by_norm = {}
     for optimizer in ("normalized_gd", "separately_normalized_gd"):
         trace = train(DATA, V, parameterization="KQ", optimizer=optimizer, steps=4000, record_every=[1000])
-        found[optimizer] = exponents(trace, solutions(trace, "nuclear"))
-    (rate, error, joint), (slow, slow_error, separate) = found.values()
+        by_norm[optimizer] = exponents(trace, solutions(trace, "nuclear"))
+    (rate, error, joint), (slow, slow_error, separate) = by_norm.values()
     assert rate >= 1 - 3 * error  # relative steps of 1/sqrt(k): a 1/k average over the steps made
     assert slow + 3 * slow_error < rate - 3 * error
     assert (joint < separate).all()  # 20 of 20: one in a million if neither were better

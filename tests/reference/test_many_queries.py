@@ -48,11 +48,11 @@ def test_many_more_constraints_than_a_matrix_over_them_has_room_for() -> None:
 @pytest.mark.parametrize("family", ["planted", "several"])
 def test_working_sets_agree_on_a_memory_map(tmp_path: Path, norm: str | float, family: str) -> None:
     sizes = (60, 12, 6) if family == "planted" else (12, 12, 8)
-    made = FAMILIES[family].make(np.random.default_rng([3, *sizes]), *sizes)
-    np.save(tmp_path / "tokens.npy", made.tokens)
+    source = FAMILIES[family].make(np.random.default_rng([3, *sizes]), *sizes)
+    np.save(tmp_path / "tokens.npy", source.tokens)
     tokens = np.load(tmp_path / "tokens.npy", mmap_mode="r")
-    problem = SelectionProblem(tokens, made.queries, made.selected)
-    direct, streamed = solve(made, norm, tol=TOL), solve(problem, norm, tol=TOL, method="streamed")
+    problem = SelectionProblem(tokens, source.queries, source.selected)
+    direct, streamed = solve(source, norm, tol=TOL), solve(problem, norm, tol=TOL, method="streamed")
     assert streamed.status is direct.status
     if direct.status is Status.OPTIMAL:
         assert streamed.method.startswith("working sets")
@@ -70,16 +70,16 @@ def test_working_sets_prove_infeasibility(norm: str | float) -> None:
 
 
 @pytest.mark.parametrize("norm", ["spectral", "max", 1])
-@pytest.mark.parametrize("apart", [1e-4, 1e-6])
-def test_a_near_rival_leaves_nothing_undecided(norm: str | float, apart: float) -> None:
+@pytest.mark.parametrize("distance", [1e-4, 1e-6])
+def test_a_near_rival_leaves_nothing_undecided(norm: str | float, distance: float) -> None:
     for seed in range(8):
         rng = np.random.default_rng(seed)
         problem = FAMILIES["planted"].make(rng, 4, 5, 4)
         tokens = np.array(problem.tokens)
         best = problem.reference[0]
-        tokens[0, (best + 1) % 5] = tokens[0, best] + apart * rng.standard_normal(4)
-        chosen = solve(SelectionProblem(tokens, problem.queries, problem.selected), norm, tol=TOL)
-        assert chosen.status in (Status.OPTIMAL, Status.INFEASIBLE), chosen.status.sentence
+        tokens[0, (best + 1) % 5] = tokens[0, best] + distance * rng.standard_normal(4)
+        solution = solve(SelectionProblem(tokens, problem.queries, problem.selected), norm, tol=TOL)
+        assert solution.status in (Status.OPTIMAL, Status.INFEASIBLE), solution.status.sentence
 
 
 @pytest.mark.parametrize("power", [1.1, 1.5, 1.75])

@@ -233,9 +233,9 @@ def test_norm_and_dual_norm_are_dual(name: str) -> None:
         # Attained at the gradient: the smoothing is off by mu an entry, the rest is rounding that mu magnifies.
         slope = norm.smoothing(A, 1e-10).gradient
         assert (A * slope).sum() == pytest.approx(norm.value(A) * norm.dual(slope), rel=1e-7)
-        known = EVERY[name].dual
-        if known is not None:
-            assert norm.dual(M) == pytest.approx(known(M), rel=1e-13)
+        dual = EVERY[name].dual
+        if dual is not None:
+            assert norm.dual(M) == pytest.approx(dual(M), rel=1e-13)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -284,10 +284,10 @@ def test_answers_agree_with_clarabel(name: str) -> None:
     for family in ("planted", "several"):
         problem = instance(family, 0 if case.dual is None and family == "several" else 1)
         prior = np.random.default_rng(5).normal(size=problem.shape[2:])
-        asked: list[dict[str, Any]] = [{}, {"prior": prior, "C": 2.0}]
+        cases: list[dict[str, Any]] = [{}, {"prior": prior, "C": 2.0}]
         if case.dual is not None:
-            asked += [{"C": 1.0}, {"C": 3.0, "loss": "squared_hinge"}, {"prior": prior}]
-        for options in asked:
+            cases += [{"C": 1.0}, {"C": 3.0, "loss": "squared_hinge"}, {"prior": prior}]
+        for options in cases:
             solution = solve(problem, case.make(*problem.shape[2:]), tol=tolerance(name), **options)
             assert solution.status is Status.OPTIMAL, (family, options, solution)
             options = {"C": None, "loss": "hinge", "prior": None} | options
@@ -302,11 +302,11 @@ def test_euclidean_soft_margins_are_those_of_transformed_data() -> None:
     problem = instance("planted", 2)
     _, _, d, dz = problem.shape
     A, B = definite(d, 1), definite(dz, 2)
-    moved = SelectionProblem(
+    scaled_problem = SelectionProblem(
         problem.tokens @ root_of(A, -0.5), problem.queries @ root_of(B, -0.5), problem.selected, mask=problem.mask
     )
     for options in ({}, {"C": 1.0}, {"C": 1.0, "loss": "squared_hinge"}):
-        here, there = solve(problem, norms.Mahalanobis(A, B), **options), solve(moved, **options)
+        here, there = solve(problem, norms.Mahalanobis(A, B), **options), solve(scaled_problem, **options)
         assert here.status is there.status is Status.OPTIMAL
         assert here.objective == pytest.approx(there.objective, rel=1e-8)
         W = root_of(A, -0.5) @ np.asarray(there.W) @ root_of(B, -0.5)
@@ -316,8 +316,8 @@ def test_euclidean_soft_margins_are_those_of_transformed_data() -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_infeasible_problems_and_one_constraint(name: str) -> None:
-    for named in ("midpoint", "opposite_queries"):
-        problem = NAMED[named]().problem
+    for case in ("midpoint", "opposite_queries"):
+        problem = NAMED[case]().problem
         solution = solve(problem, EVERY[name].make(*problem.shape[2:]))
         assert solution.status is Status.INFEASIBLE
         assert solution.certificate is not None
@@ -336,7 +336,7 @@ def test_a_solution_is_its_own_warm_start_and_limits_hold() -> None:
     assert solve(problem, norms.KyFan(2), max_iter=3).status is Status.MAX_ITERATIONS
 
 
-class Turned(Norm):
+class Rotated(Norm):
     """The largest entry of W T, T orthogonal: all that one's own norm has to say."""
 
     def __init__(self, T: np.ndarray) -> None:
@@ -356,9 +356,9 @@ class Turned(Norm):
 def test_a_norm_of_ones_own() -> None:
     problem = instance("planted", 2)
     T = np.linalg.qr(np.random.default_rng(6).normal(size=(problem.shape[3],) * 2))[0]
-    turned = SelectionProblem(problem.tokens, problem.queries @ T, problem.selected, mask=problem.mask)
+    rotation = SelectionProblem(problem.tokens, problem.queries @ T, problem.selected, mask=problem.mask)
     for options in ({}, {"C": 0.5}):
-        here, there = solve(problem, Turned(T), **options), solve(turned, "max", **options)
+        here, there = solve(problem, Rotated(T), **options), solve(rotation, "max", **options)
         assert here.status is there.status is Status.OPTIMAL
         assert here.objective == pytest.approx(there.objective, rel=1e-6)
 

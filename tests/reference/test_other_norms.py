@@ -40,8 +40,8 @@ def interval(full: oracle.Dense, W: np.ndarray, dual: np.ndarray, norm: Name) ->
     smallest = float((full.rows[~full.tied] @ W.ravel()).min())
     upper = length(W, norm) / smallest if smallest > 0 else np.inf
     dual = np.where(full.tied, dual, np.maximum(dual, 0.0))
-    pulled = length((full.left * dual[:, None]).T @ full.right, norm, dual=True)
-    return (float(dual[~full.tied].sum()) / pulled if pulled > 0 else 0.0), upper
+    adjoint = length((full.left * dual[:, None]).T @ full.right, norm, dual=True)
+    return (float(dual[~full.tied].sum()) / adjoint if adjoint > 0 else 0.0), upper
 
 
 def clarabel(full: oracle.Dense, norm: Name) -> tuple[float, float]:
@@ -89,26 +89,26 @@ def check_optimal(problem: SelectionProblem, norm: Name, solution: Solution) -> 
     assert np.abs(margins[full.tied]).max(initial=0.0) <= TOL + noise
     assert (dual[inequality] >= 0).all()
     value = length(W, norm)
-    pulled = length(np.einsum("m,md,me->de", dual, full.left, full.right), norm, dual=True)
-    bound = float(dual[inequality].sum()) / pulled
+    adjoint = length(np.einsum("m,md,me->de", dual, full.left, full.right), norm, dual=True)
+    bound = float(dual[inequality].sum()) / adjoint
     assert solution.objective == pytest.approx(value, rel=ROUNDING)
     assert value / bound - 1 <= TOL + ROUNDING
     assert solution.gap == pytest.approx(value / bound - 1, abs=ROUNDING + noise)
     # The convention of every norm but Frobenius: a unit pull, so that the multipliers sum to the bound.
-    assert pulled == pytest.approx(1.0, rel=ROUNDING)
+    assert adjoint == pytest.approx(1.0, rel=ROUNDING)
 
 
-def check(problem: SelectionProblem, norm: Name, known: bool | None, *, compare: bool) -> None:
+def check(problem: SelectionProblem, norm: Name, is_feasible: bool | None, *, compare: bool) -> None:
     """Solve and compare with what is known of feasibility and, if asked, with Clarabel's interval."""
     solution = solve(problem, norm, tol=TOL)
     if solution.status is Status.INFEASIBLE:
-        assert known is not True
+        assert is_feasible is not True
         assert solution.certificate is not None
         assert solution.certificate.verify()
         full = oracle.dense(problem)
         assert oracle.farkas_ratio(full, np.asarray(solution.certificate.dual)[full.where]) < 1
         return
-    assert known is not False
+    assert is_feasible is not False
     check_optimal(problem, norm, solution)
     if compare and solution.objective > 0:
         lower, upper = clarabel(oracle.dense(problem), norm)
@@ -121,10 +121,10 @@ def failures(name: str, norms: tuple[Name, ...], seeds: int, *, compare: bool) -
     for size in FAMILIES[name].sizes:
         for seed in range(seeds):
             problem = FAMILIES[name].make(np.random.default_rng([seed, *size]), *size)
-            known = oracle.reference(problem, "frobenius").feasible  # no norm changes feasibility
+            is_feasible = oracle.reference(problem, "frobenius").feasible  # no norm changes feasibility
             for norm in norms:
                 try:
-                    check(problem, norm, known, compare=compare)
+                    check(problem, norm, is_feasible, compare=compare)
                 except AssertionError as error:
                     out.append(f"{norm} {name}{size} seed {seed}: {str(error).splitlines()[:1]}")
     return out
@@ -132,23 +132,23 @@ def failures(name: str, norms: tuple[Name, ...], seeds: int, *, compare: bool) -
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_family_agrees_with_clarabel(name: str) -> None:
-    found = failures(name, NORMS, 1, compare=True)
-    assert not found, "\n".join(found)
+    errors = failures(name, NORMS, 1, compare=True)
+    assert not errors, "\n".join(errors)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_family_is_certified(name: str) -> None:
-    found = failures(name, NORMS, 3, compare=False) + failures(name, EXTREME, 1, compare=False)
-    assert not found, "\n".join(found)
+    errors = failures(name, NORMS, 3, compare=False) + failures(name, EXTREME, 1, compare=False)
+    assert not errors, "\n".join(errors)
 
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", NAMED)
 def test_named_problem(name: str, norm: Name) -> None:
-    known = NAMED[name]()
-    solution = solve(known.problem, norm, tol=TOL)
-    if known.feasible:
-        check_optimal(known.problem, norm, solution)
+    instance = NAMED[name]()
+    solution = solve(instance.problem, norm, tol=TOL)
+    if instance.feasible:
+        check_optimal(instance.problem, norm, solution)
     else:
         assert solution.status is Status.INFEASIBLE
         assert solution.certificate is not None
@@ -215,21 +215,21 @@ def test_unknown_norm_is_refused_in_one_sentence(norm: Name) -> None:
 @pytest.mark.parametrize("norm", NORMS)
 def test_limits_and_callback(norm: Name) -> None:
     problem = FAMILIES["planted"].make(np.random.default_rng(3), 6, 8, 10)
-    limited = solve(problem, norm, max_iter=5)
-    assert limited.status is Status.MAX_ITERATIONS
-    assert np.isfinite(limited.gap)
-    seen = []
-    cancelled = solve(problem, norm, callback=lambda state: seen.append(state.gap) or len(seen) == 3)
+    limit_run = solve(problem, norm, max_iter=5)
+    assert limit_run.status is Status.MAX_ITERATIONS
+    assert np.isfinite(limit_run.gap)
+    calls = []
+    cancelled = solve(problem, norm, callback=lambda state: calls.append(state.gap) or len(calls) == 3)
     assert cancelled.status is Status.CANCELLED
-    assert len(seen) == 3
+    assert len(calls) == 3
 
 
 def test_warm_start_of_a_power() -> None:
     problem = FAMILIES["planted"].make(np.random.default_rng(3), 6, 8, 10)
     first = solve(problem, 1.5, tol=1e-12)
-    again = solve(problem, 1.5, tol=1e-9, warm_start=first)
-    assert again.status is Status.OPTIMAL
-    assert again.iterations <= 2
+    second = solve(problem, 1.5, tol=1e-9, warm_start=first)
+    assert second.status is Status.OPTIMAL
+    assert second.iterations <= 2
 
 
 @pytest.mark.parametrize("p", [1.2, 1.5, 3, 6])
@@ -238,10 +238,10 @@ def test_margins_stay_within_their_tolerance_of_the_solution(p: float) -> None:
     for name in ("planted", "several", "dominated"):
         problem = FAMILIES[name].make(np.random.default_rng(5), 5, 6, 6)
         sharp, loose = (solve(problem, p, tol=tol) for tol in (1e-12, 1e-3))
-        seen = problem.mask & (sharp.margin_tolerance > 0)
-        moved = np.abs(np.asarray(sharp.margins)[seen] - np.asarray(loose.margins)[seen])
-        assert (moved <= sharp.margin_tolerance[seen] + loose.margin_tolerance[seen]).all()
-        assert moved.max() > 1e-9  # the loose one is loose
+        sensitive = problem.mask & (sharp.margin_tolerance > 0)
+        shift = np.abs(np.asarray(sharp.margins)[sensitive] - np.asarray(loose.margins)[sensitive])
+        assert (shift <= sharp.margin_tolerance[sensitive] + loose.margin_tolerance[sensitive]).all()
+        assert shift.max() > 1e-9  # the loose one is loose
         active = np.asarray(sharp.dual) > 1e-6 * np.asarray(sharp.dual).max()
         assert np.asarray(loose.support)[active & problem.rejected].all()
 

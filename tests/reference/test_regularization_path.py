@@ -38,7 +38,7 @@ def missing_margin(data: TokenData, W, selected, smallest, radius):
     return 1 - margins.min((-2, -1)) * smallest / np.asarray(radius)
 
 
-def allowed(scores: np.ndarray, selected, smallest, radius):
+def tangents(scores: np.ndarray, selected, smallest, radius):
     """The bound of the module's docstring, for the logistic loss."""
     gaps = np.abs(np.take_along_axis(scores, selected[:, None], -1) - scores)
     slopes = 1 / (1 + np.exp(scores))
@@ -56,7 +56,7 @@ def test_the_global_path_goes_to_the_optimal_tokens_in_every_norm(norm):
     data, v, scores, selected = DATA[:1], V[:1], SCORES[0], SCORES[0].argmax(-1)
     path = regularization_path(data, v, RADII, norm=norm)
     solution = svm(0, selected, norm)
-    bound = allowed(scores, selected, solution.objective, RADII)
+    bound = tangents(scores, selected, solution.objective, RADII)
     missing = missing_margin(data[0], path.W[0], selected, solution.objective, RADII)
     assert (missing <= bound).all()
     assert (missing >= -1e-9).all()  # nothing beats the certified optimum
@@ -167,13 +167,13 @@ def test_local_paths_stay_in_their_cones_and_go_to_their_own_solutions():
     """In the cone a low token is ahead of all high ones by epsilon R: they add e^(-epsilon R) to the bound, e^-15."""
     data, v = random_data(None, 3, 4, 5, gap=0.1, seed=6)
     scores = data.labels[:, None] * (data.tokens @ v)
-    found, epsilon = list(local_directions(data, v)), 0.005
-    assert len(found) == 4
-    for selected, solution in found:
+    directions, epsilon = list(local_directions(data, v)), 0.005
+    assert len(directions) == 4
+    for selected, solution in directions:
         radii = np.array([3000, 30_000, 300_000])
         path = regularization_path(data, v, radii, tokens=selected, epsilon=epsilon, init=solution)
         smallest = np.linalg.norm(solution)
-        bound = allowed(scores, selected, smallest, radii)
+        bound = tangents(scores, selected, smallest, radii)
         assert (missing_margin(data, path.W, selected, smallest, radii) <= bound).all()
         distance = path.distance(solution)
         assert (distance**2 / 2 <= bound).all()
@@ -187,7 +187,7 @@ def test_a_local_path_finds_its_own_start():
     selected, solution = next(local_directions(data, v))
     path = regularization_path(data, v, [300, 3000], tokens=selected)
     scores = data.labels[:, None] * (data.tokens @ v)
-    assert 1 - correlation(path.W[-1], solution) <= allowed(scores, selected, np.linalg.norm(solution), 3000)
+    assert 1 - correlation(path.W[-1], solution) <= tangents(scores, selected, np.linalg.norm(solution), 3000)
 
 
 @pytest.mark.parametrize("norm", ["nuclear", 3])
@@ -200,7 +200,7 @@ def test_local_paths_exist_in_other_norms(norm):
     radii = np.array([3000, 30_000])
     path = regularization_path(data, v, radii, norm=norm, tokens=selected, init=solution.W)
     missing = missing_margin(data, path.W, selected, solution.objective, radii)
-    assert (missing <= allowed(scores, selected, solution.objective, radii)).all()
+    assert (missing <= tangents(scores, selected, solution.objective, radii)).all()
 
 
 def test_heads_that_keep_the_order_of_scores_have_the_same_limit():
@@ -213,7 +213,7 @@ def test_heads_that_keep_the_order_of_scores_have_the_same_limit():
     distance = path.distance(solution)
     assert (np.diff(distance) < 0).all()
     # sinh stretches scores in [-1, 1] by a factor between 1 and cosh 1 < 1.6, and so the ratio Gamma.
-    bound = allowed(scores, selected, solution.objective, [10, 20, 40]) + solution.objective * np.log(1.6) / 10
+    bound = tangents(scores, selected, solution.objective, [10, 20, 40]) + solution.objective * np.log(1.6) / 10
     assert (distance**2 / 2 <= bound).all()
 
 
@@ -226,7 +226,7 @@ def test_tensors_and_masks():
     assert isinstance(path.W, torch.Tensor)
     best = np.where(mask, SCORES[0], -np.inf).argmax(-1)
     reference = solve(SelectionProblem(DATA.tokens[0], DATA.queries[0], best, mask=mask))
-    bound = allowed(SCORES[0], best, reference.objective, 3000)
+    bound = tangents(SCORES[0], best, reference.objective, 3000)
     assert 1 - correlation(path.W[-1], torch.as_tensor(reference.W)) <= bound
     assert isinstance(path.distance(reference), torch.Tensor)
 

@@ -33,9 +33,9 @@ def test_the_share_of_separable_instances_is_the_published_one() -> None:
     trials = 120
     for d, low, high in ((3, 0.02, 0.22), (4, 0.72, 0.95)):
         data, v = random_data(trials, 10, 5, d, seed=d)
-        found = [theory.Trial.of(data[j], v[j]).optimal_solution.status is Status.OPTIMAL for j in range(trials)]
+        solvable = [theory.Trial.of(data[j], v[j]).optimal_solution.status is Status.OPTIMAL for j in range(trials)]
         # Four standard deviations of a binomial share: 0.11 at 0.10, 0.13 at 0.85.
-        assert low <= np.mean(found) <= high
+        assert low <= np.mean(solvable) <= high
 
 
 def test_the_published_dimension_suffices_and_is_not_needed() -> None:

@@ -27,7 +27,7 @@ ROUNDING = 1e3 * oracle.EPS
 
 
 @dataclass(frozen=True)
-class Asked:
+class Setting:
     """C (None for a hard margin), the loss, and whether there is a prior."""
 
     C: float | None
@@ -35,16 +35,16 @@ class Asked:
     prior: bool = False
 
 
-ASKED = (
-    Asked(0.05),
-    Asked(1.0),
-    Asked(30.0),
-    Asked(0.05, "squared_hinge"),
-    Asked(3.0, "squared_hinge"),
-    Asked(200.0, "squared_hinge"),
-    Asked(None, prior=True),
-    Asked(1.0, prior=True),
-    Asked(10.0, "squared_hinge", prior=True),
+SETTINGS = (
+    Setting(0.05),
+    Setting(1.0),
+    Setting(30.0),
+    Setting(0.05, "squared_hinge"),
+    Setting(3.0, "squared_hinge"),
+    Setting(200.0, "squared_hinge"),
+    Setting(None, prior=True),
+    Setting(1.0, prior=True),
+    Setting(10.0, "squared_hinge", prior=True),
 )
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5, 1.75, 3, 4)
 POWERS: tuple[Any, ...] = (1.5, 1.75, 3, 4)
@@ -69,56 +69,56 @@ ATOMS = {
     **{p: lambda V, p=p: cp.pnorm(cp.vec(V, order="C"), p) for p in POWERS},
 }
 # Instances on which a general solver still says something: the others are scaled copies, tested as such.
-CHOSEN = [name for name in FAMILIES if name != "badly_scaled"]
+FAMILY_NAMES = [name for name in FAMILIES if name != "badly_scaled"]
 
 
-def prior_of(problem: SelectionProblem, asked: Asked) -> np.ndarray | None:
+def prior_of(problem: SelectionProblem, setting: Setting) -> np.ndarray | None:
     _, _, d, dz = problem.shape
-    return np.random.default_rng(5).standard_normal((d, dz)) / np.sqrt(d) if asked.prior else None
+    return np.random.default_rng(5).standard_normal((d, dz)) / np.sqrt(d) if setting.prior else None
 
 
-def primal(full: oracle.Dense, norm, asked: Asked, prior: np.ndarray, W: np.ndarray) -> float:
+def primal(full: oracle.Dense, norm, setting: Setting, prior: np.ndarray, W: np.ndarray) -> float:
     """The objective at W, infinite when a hard margin is missed by more than rounding."""
     short = np.maximum(1.0 - (full.rows @ W.ravel())[~full.tied], 0.0)
     size = SIZES[norm](W - prior)
-    if asked.C is None:
+    if setting.C is None:
         noise = (W.size + 4) * oracle.EPS * float((full.lengths * np.linalg.norm(W)).max())
         return size if short.max(initial=0.0) <= noise else np.inf
-    loss = float(short.sum() if asked.loss == "hinge" else short @ short)
-    return (0.5 * size**2 if norm == "frobenius" else size) + asked.C * loss
+    loss = float(short.sum() if setting.loss == "hinge" else short @ short)
+    return (0.5 * size**2 if norm == "frobenius" else size) + setting.C * loss
 
 
-def dual(full: oracle.Dense, norm, asked: Asked, prior: np.ndarray, lam: np.ndarray) -> float:
+def dual(full: oracle.Dense, norm, setting: Setting, prior: np.ndarray, lam: np.ndarray) -> float:
     """The bound of admissible multipliers."""
     target = np.where(full.tied, 0.0, 1.0) - full.rows @ prior.ravel()
     size = SIZES[DUAL[norm]]((full.left * lam[:, None]).T @ full.right)
     value = float(target @ lam)
-    if asked.C is not None and asked.loss == "squared_hinge":
-        value -= float(lam[~full.tied] @ lam[~full.tied]) / (4.0 * asked.C)
-    if norm == "frobenius" and asked.C is not None:
+    if setting.C is not None and setting.loss == "squared_hinge":
+        value -= float(lam[~full.tied] @ lam[~full.tied]) / (4.0 * setting.C)
+    if norm == "frobenius" and setting.C is not None:
         return value - 0.5 * size**2
     # Multipliers may be large and their pull, one, what is left of their sum.
     return value if size <= 1.0 + ROUNDING * max(1.0, float(np.abs(lam) @ full.lengths)) else -np.inf
 
 
-def reference(problem: SelectionProblem, norm, asked: Asked) -> tuple[float, float]:
+def reference(problem: SelectionProblem, norm, setting: Setting) -> tuple[float, float]:
     """Proven lower and upper bound on the optimal value; infinite above when nothing feasible was found."""
     full = oracle.dense(problem)
     _, _, d, dz = problem.shape
-    prior = prior_of(problem, asked)
+    prior = prior_of(problem, setting)
     prior = np.zeros((d, dz)) if prior is None else prior
     V = cp.Variable((d, dz))
     inner = ~full.tied
     target = np.where(full.tied, 0.0, 1.0) - full.rows @ prior.ravel()
     product = full.rows @ cp.vec(V, order="C")
     size = ATOMS[norm](V)
-    objective = 0.5 * cp.sum_squares(V) if norm == "frobenius" and asked.C is not None else size
+    objective = 0.5 * cp.sum_squares(V) if norm == "frobenius" and setting.C is not None else size
     constraints = [product[full.tied] == target[full.tied]] if full.tied.any() else []
-    if asked.C is None:
+    if setting.C is None:
         beat = product[inner] >= target[inner]
     else:
         xi = cp.Variable(int(inner.sum()), nonneg=True)
-        objective = objective + asked.C * (cp.sum(xi) if asked.loss == "hinge" else cp.sum_squares(xi))
+        objective = objective + setting.C * (cp.sum(xi) if setting.loss == "hinge" else cp.sum_squares(xi))
         beat = product[inner] + xi >= target[inner]
     program = cp.Problem(cp.Minimize(objective), [beat, *constraints])
     with warnings.catch_warnings():
@@ -136,34 +136,34 @@ def reference(problem: SelectionProblem, norm, asked: Asked) -> tuple[float, flo
         ties = full.rows[full.tied]
         W = W - (np.linalg.pinv(ties, rcond=1e-13) @ (ties @ W.ravel())).reshape(W.shape)
     smallest = float((full.rows[inner] @ W.ravel()).min())
-    if asked.C is None and smallest > 0:
+    if setting.C is None and smallest > 0:
         W = W / min(smallest, 1.0)
     lam = np.zeros(len(inner))
     lam[inner] = np.maximum(beat.dual_value, 0.0)
-    if asked.C is not None and asked.loss == "hinge":
-        lam[inner] = np.minimum(lam[inner], asked.C)
+    if setting.C is not None and setting.loss == "hinge":
+        lam[inner] = np.minimum(lam[inner], setting.C)
     if constraints:
         lam[full.tied] = -np.asarray(constraints[0].dual_value)
-    if not (norm == "frobenius" and asked.C is not None):
+    if not (norm == "frobenius" and setting.C is not None):
         lam /= max(1.0, SIZES[DUAL[norm]]((full.left * lam[:, None]).T @ full.right))
-    return max(0.0, dual(full, norm, asked, prior, lam)), primal(full, norm, asked, prior, W)
+    return max(0.0, dual(full, norm, setting, prior, lam)), primal(full, norm, setting, prior, W)
 
 
 @cache
 def instances(name: str) -> list[tuple[str, SelectionProblem]]:
     """One instance of every size."""
-    found = list(FAMILIES[name].instances())
+    cases = list(FAMILIES[name].instances())
     seeds = FAMILIES[name].seeds
-    return [pair for k, pair in enumerate(found) if k % seeds == 0]
+    return [pair for k, pair in enumerate(cases) if k % seeds == 0]
 
 
-def check(problem: SelectionProblem, norm, asked: Asked) -> bool:
+def check(problem: SelectionProblem, norm, setting: Setting) -> bool:
     """Solve, recompute, compare; tells whether the reference's interval is narrow."""
-    prior = prior_of(problem, asked)
-    solution = solve(problem, norm, tol=TOL, C=asked.C, loss=asked.loss, prior=prior)
-    low, high = reference(problem, norm, asked)
+    prior = prior_of(problem, setting)
+    solution = solve(problem, norm, tol=TOL, C=setting.C, loss=setting.loss, prior=prior)
+    low, high = reference(problem, norm, setting)
     if solution.status is Status.INFEASIBLE:
-        assert asked.C is None
+        assert setting.C is None
         assert solution.certificate is not None
         assert solution.certificate.verify()
         assert np.isinf(high)
@@ -175,8 +175,8 @@ def check(problem: SelectionProblem, norm, asked: Asked) -> bool:
     lam = solution.dual[full.where]
     inner = ~full.tied
     assert (lam[inner] >= 0).all()
-    if asked.C is not None and asked.loss == "hinge":
-        assert (lam[inner] <= asked.C).all()
+    if setting.C is not None and setting.loss == "hinge":
+        assert (lam[inner] <= setting.C).all()
     margins = full.rows @ solution.W.ravel()
     noise = (solution.W.size + 4) * oracle.EPS * float((full.lengths * np.linalg.norm(solution.W)).max(initial=0.0))
     assert np.abs(margins[full.tied]).max(initial=0.0) <= TOL + noise
@@ -185,18 +185,18 @@ def check(problem: SelectionProblem, norm, asked: Asked) -> bool:
     assert np.abs(solution.slack[full.where][inner] - short[inner]).max(initial=0.0) <= noise
     assert solution.objective == pytest.approx(SIZES[norm](solution.W - W0), rel=ROUNDING)
     # A margin's rounding costs at most C times it, or its square's change; 4 eps |W| is what W itself is kept to.
-    if asked.C is None:
+    if setting.C is None:
         price = 0.0
-    elif asked.loss == "hinge":
-        price = asked.C * noise * int(inner.sum())
+    elif setting.loss == "hinge":
+        price = setting.C * noise * int(inner.sum())
     else:
-        price = asked.C * noise * float((2 * short[inner] + noise).sum())
-    value = primal(full, norm, asked, W0, solution.W)
+        price = setting.C * noise * float((2 * short[inner] + noise).sum())
+    value = primal(full, norm, setting, W0, solution.W)
     fuzz = price + 4 * oracle.EPS * float(np.linalg.norm(solution.W)) + ROUNDING * value
     assert abs(solution.primal - value) <= fuzz
     # The convention of a hard Frobenius margin is W - W0 = A^T lam; the bound asks for the unit ball.
-    unit = solution.dual_value if norm == "frobenius" and asked.C is None and solution.dual_value > 0 else 1.0
-    bound = dual(full, norm, asked, W0, lam / unit)
+    unit = solution.dual_value if norm == "frobenius" and setting.C is None and solution.dual_value > 0 else 1.0
+    bound = dual(full, norm, setting, W0, lam / unit)
     scale = float(np.abs(np.where(full.tied, 0.0, 1.0) - full.rows @ W0.ravel()) @ np.abs(lam)) / unit
     assert abs(solution.dual_value - max(bound, 0.0)) <= ROUNDING * (scale + value)
     assert value - bound <= TOL * value + fuzz + ROUNDING * scale
@@ -208,19 +208,19 @@ def check(problem: SelectionProblem, norm, asked: Asked) -> bool:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("name", FAMILY_NAMES)
 def test_family_agrees_with_the_oracle(name: str, norm: str | int) -> None:
     failures, vague, total = [], [], 0
     # Different instances meet different questions; the smooth and the nuclear problem meet more of them.
     each = 2 if norm in ("frobenius", "nuclear") else 1
     for k, (label, problem) in enumerate(instances(name)):
-        for asked in (ASKED[(each * k + NORMS.index(norm) + j) % len(ASKED)] for j in range(each)):
+        for setting in (SETTINGS[(each * k + NORMS.index(norm) + j) % len(SETTINGS)] for j in range(each)):
             total += 1
             try:
-                if not check(problem, norm, asked):
-                    vague.append(f"{label} {asked}")
+                if not check(problem, norm, setting):
+                    vague.append(f"{label} {setting}")
             except AssertionError as error:
-                failures.append(f"{label} {asked}: {str(error).splitlines()[0] if str(error) else error!r}")
+                failures.append(f"{label} {setting}: {str(error).splitlines()[0] if str(error) else error!r}")
     assert not failures, "\n".join(failures)
     # Where the reference's interval is wider than 1e-6 the comparison is one-sided: allowed, but not often.
     assert len(vague) <= 0.2 * total, vague

@@ -45,9 +45,9 @@ def test_a_near_duplicate_of_any_distance(exponent: int, norm: str) -> None:
 @pytest.mark.parametrize("exponent", [-900, -400, -100, 100, 400, 900])
 def test_uniform_scale_of_any_size(exponent: int, part: str, norm: str) -> None:
     """Scaling by a power of two is exact: the norm is sqrt(10) over it. Multipliers, its square, may overflow."""
-    known = NAMED["counterexample"]().problem
-    tokens = known.tokens * (2.0**exponent if part == "tokens" else 1.0)
-    queries = known.queries * (2.0**exponent if part == "queries" else 1.0)
+    instance = NAMED["counterexample"]().problem
+    tokens = instance.tokens * (2.0**exponent if part == "tokens" else 1.0)
+    queries = instance.queries * (2.0**exponent if part == "queries" else 1.0)
     status = never_wrong(SelectionProblem(tokens, queries, [0, 0]), norm, np.sqrt(10) / 2.0**exponent)
     if abs(exponent) <= 400:
         assert status is Status.OPTIMAL
@@ -58,17 +58,17 @@ def test_uniform_scale_of_any_size(exponent: int, part: str, norm: str) -> None:
 def test_one_query_much_shorter_than_the_others(exponent: int, norm: str) -> None:
     """The counterexample with z_2 = c e_1: w_1 >= 1 and -2 w_1 + w_2 >= 1/c, both tight: w = (1, 2 + 1/c)."""
     c = 2.0**exponent
-    known = NAMED["counterexample"]().problem
-    queries = known.queries * np.array([[1.0], [c]])
-    never_wrong(SelectionProblem(known.tokens, queries, [0, 0]), norm, float(np.hypot(1, 2 + 1 / c)))
+    instance = NAMED["counterexample"]().problem
+    queries = instance.queries * np.array([[1.0], [c]])
+    never_wrong(SelectionProblem(instance.tokens, queries, [0, 0]), norm, float(np.hypot(1, 2 + 1 / c)))
 
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("exponent", [-900, 0, 900])
 def test_a_contradiction_of_any_size(exponent: int, norm: str) -> None:
     """The midpoint of two rejected tokens stays infeasible at any scale."""
-    known = NAMED["midpoint"]().problem
-    solution = solve(SelectionProblem(known.tokens * 2.0**exponent, known.queries, [0]), norm)
+    instance = NAMED["midpoint"]().problem
+    solution = solve(SelectionProblem(instance.tokens * 2.0**exponent, instance.queries, [0]), norm)
     assert solution.status is Status.INFEASIBLE
     assert solution.certificate is not None
     assert solution.certificate.verify()

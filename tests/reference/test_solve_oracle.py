@@ -28,9 +28,9 @@ def check_conventions(problem: SelectionProblem, solution: Solution) -> None:
     size = np.zeros(problem.mask.shape)
     size[rows, columns] = full.lengths * np.linalg.norm(W)
     # The two sides sum the same d * dz products in another order; each term carries a few roundings of its own.
-    seen = problem.mask
-    assert (np.abs(margins[seen] - expected[seen]) <= (W.size + 4) * oracle.EPS * size[seen]).all()
-    assert np.isposinf(margins[~seen]).all()
+    visible = problem.mask
+    assert (np.abs(margins[visible] - expected[visible]) <= (W.size + 4) * oracle.EPS * size[visible]).all()
+    assert np.isposinf(margins[~visible]).all()
     dual, support = np.asarray(solution.dual), np.asarray(solution.support)
     rejected = problem.mask & ~problem.selected
     assert (dual[rejected] >= 0).all()
@@ -61,14 +61,14 @@ def check_optimal(problem: SelectionProblem, norm: str, solution: Solution) -> f
     assert np.abs(margins[full.tied]).max(initial=0.0) <= TOL + noise
     value = float(np.linalg.norm(W, "fro" if norm == "frobenius" else "nuc"))
     assert solution.objective == pytest.approx(value, rel=ROUNDING)
-    pulled = np.einsum("m,md,me->de", dual, full.left, full.right)
-    bound = float(dual[inequality].sum()) / float(np.linalg.norm(pulled, "fro" if norm == "frobenius" else 2))
+    adjoint = np.einsum("m,md,me->de", dual, full.left, full.right)
+    bound = float(dual[inequality].sum()) / float(np.linalg.norm(adjoint, "fro" if norm == "frobenius" else 2))
     gap = value / bound - 1
     assert gap <= TOL + ROUNDING
     assert solution.gap == pytest.approx(gap, abs=ROUNDING + noise)
     if norm == "frobenius":
         # |W - A^T lam|^2 = |W|^2 - 2 <lam, A W> + |A^T lam|^2 <= 2 gap |W|^2 for multipliers of this scale.
-        assert np.linalg.norm(W - pulled) <= np.sqrt(2 * max(gap, ROUNDING)) * value * 1.01
+        assert np.linalg.norm(W - adjoint) <= np.sqrt(2 * max(gap, ROUNDING)) * value * 1.01
     # <lam, A W - 1> <= |W| |A^T lam| - sum lam = gap * sum lam: no multiplier away from the margin.
     total = float(dual[inequality].sum())
     slack = float(dual @ margins) - total
@@ -99,53 +99,53 @@ def check_infeasible(problem: SelectionProblem, solution: Solution) -> None:
     assert np.isinf(solution.objective)
 
 
-def check(problem: SelectionProblem, norm: str, known: oracle.Reference) -> None:
+def check(problem: SelectionProblem, norm: str, answer: oracle.Reference) -> None:
     """Solve and compare with what the reference proved; where it proved little, what it proved still has to hold."""
     solution = solve(problem, norm, tol=TOL)
     if solution.status is Status.OPTIMAL:
-        assert known.feasible is not False
+        assert answer.feasible is not False
         below = check_optimal(problem, norm, solution)
-        assert solution.objective <= known.upper * (1 + TOL + ROUNDING)
-        assert solution.objective >= known.lower * (1 - below - ROUNDING)
+        assert solution.objective <= answer.upper * (1 + TOL + ROUNDING)
+        assert solution.objective >= answer.lower * (1 - below - ROUNDING)
     else:
         assert solution.status is Status.INFEASIBLE, solution.status.sentence
-        assert known.feasible is not True
+        assert answer.feasible is not True
         check_infeasible(problem, solution)
 
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", NAMED)
 def test_named_problem(name: str, norm: str) -> None:
-    known = NAMED[name]()
-    solution = solve(known.problem, norm, tol=TOL)
-    if not known.feasible:
+    instance = NAMED[name]()
+    solution = solve(instance.problem, norm, tol=TOL)
+    if not instance.feasible:
         assert solution.status is Status.INFEASIBLE
-        check_infeasible(known.problem, solution)
+        check_infeasible(instance.problem, solution)
         return
     assert solution.status is Status.OPTIMAL
-    check_optimal(known.problem, norm, solution)
-    expected = getattr(known, norm)
+    check_optimal(instance.problem, norm, solution)
+    expected = getattr(instance, norm)
     if expected is not None:
         # The objective exceeds the optimum by at most the gap; 1e-12 is for expected values that are not exact in
         # binary or, for near duplicates, follow from tokens that are not.
         assert solution.objective == pytest.approx(expected, rel=TOL + 1e-12)
-    if norm == "frobenius" and known.W is not None:
+    if norm == "frobenius" and instance.W is not None:
         # Strong convexity: |W - W*| <= |W*| sqrt(2 gap).
-        distance = np.linalg.norm(np.asarray(solution.W) - known.W)
-        assert distance <= np.sqrt(2 * max(solution.gap, 1e-14)) * np.linalg.norm(known.W) * 1.01
+        distance = np.linalg.norm(np.asarray(solution.W) - instance.W)
+        assert distance <= np.sqrt(2 * max(solution.gap, 1e-14)) * np.linalg.norm(instance.W) * 1.01
 
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", NAMED)
 def test_oracle_knows_the_named_problems(name: str, norm: str) -> None:
     """The judge is judged first: its interval must hold the value derived by hand."""
-    known = NAMED[name]()
-    judged = oracle.reference(known.problem, norm)
-    assert judged.feasible is known.feasible
-    expected = getattr(known, norm)
+    instance = NAMED[name]()
+    verdict = oracle.reference(instance.problem, norm)
+    assert verdict.feasible is instance.feasible
+    expected = getattr(instance, norm)
     if expected is not None:
-        assert judged.lower * (1 - 1e-9) <= expected <= judged.upper * (1 + 1e-9)
-        assert judged.width <= 1e-7
+        assert verdict.lower * (1 - 1e-9) <= expected <= verdict.upper * (1 + 1e-9)
+        assert verdict.width <= 1e-7
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -154,11 +154,11 @@ def test_family_agrees_with_the_oracle(name: str, norm: str) -> None:
     failures, total, vague = [], 0, []
     for label, problem in FAMILIES[name].instances():
         total += 1
-        known = oracle.reference(problem, norm)
-        if known.feasible is None or (known.feasible and known.width > 1e-7):
+        answer = oracle.reference(problem, norm)
+        if answer.feasible is None or (answer.feasible and answer.width > 1e-7):
             vague.append(label)
         try:
-            check(problem, norm, known)
+            check(problem, norm, answer)
         except AssertionError as error:
             failures.append(f"{label}: {str(error).splitlines()[0] if str(error) else error!r}")
     assert not failures, "\n".join(failures)
@@ -175,7 +175,7 @@ def test_families_are_many_and_of_both_kinds() -> None:
 
 # What a forced method may leave open, a share of all instances: coordinate descent and primal-dual steps are not made
 # for nearly dependent constraints, which is why the automatic choice ends with methods that are.
-FORCED = {
+OVERRIDES = {
     ("frobenius", "active_set"): 0.0,
     ("frobenius", "coordinate_newton"): 0.05,
     ("frobenius", "interior_point"): 0.01,
@@ -186,25 +186,27 @@ FORCED = {
 
 
 def test_every_method_can_be_forced_here() -> None:
-    named = {(norm.name, method) for norm, methods in METHODS.items() if norm.name in NORMS for method in methods}
-    assert set(FORCED) == {key for key in named if key[1] != "auto"} | {("frobenius", "streamed")}
+    methods_here = {
+        (norm.name, method) for norm, methods in METHODS.items() if norm.name in NORMS for method in methods
+    }
+    assert set(OVERRIDES) == {key for key in methods_here if key[1] != "auto"} | {("frobenius", "streamed")}
 
 
-@pytest.mark.parametrize(("norm", "method"), FORCED)
+@pytest.mark.parametrize(("norm", "method"), OVERRIDES)
 def test_a_forced_method_is_never_wrong_and_seldom_undecided(norm: str, method: str) -> None:
     instances = [problem for family in FAMILIES.values() for _, problem in family.instances()]
-    instances += [known().problem for known in NAMED.values()]
+    instances += [make().problem for make in NAMED.values()]
     undecided = 0
     for problem in instances:
-        automatic, forced = solve(problem, norm, tol=TOL), solve(problem, norm, tol=TOL, method=method)
-        if forced.status is Status.UNDECIDED:
+        automatic, override = solve(problem, norm, tol=TOL), solve(problem, norm, tol=TOL, method=method)
+        if override.status is Status.UNDECIDED:
             undecided += 1
-            assert forced.lower_bound <= automatic.objective * (1 + ROUNDING)
+            assert override.lower_bound <= automatic.objective * (1 + ROUNDING)
             continue
-        assert forced.status is automatic.status
-        if forced.status is Status.OPTIMAL:
-            assert forced.gap <= TOL
-            assert forced.objective == pytest.approx(automatic.objective, rel=2 * TOL + ROUNDING)
+        assert override.status is automatic.status
+        if override.status is Status.OPTIMAL:
+            assert override.gap <= TOL
+            assert override.objective == pytest.approx(automatic.objective, rel=2 * TOL + ROUNDING)
         else:
-            check_infeasible(problem, forced)
-    assert undecided <= FORCED[norm, method] * len(instances)
+            check_infeasible(problem, override)
+    assert undecided <= OVERRIDES[norm, method] * len(instances)

@@ -15,9 +15,9 @@ def test_one_direction_a_sequence_and_orthogonal_queries_are_aligned():
     assert condition_alignment(aligned).holds
     # Two queries that are not orthogonal have no bases in common, though each sequence has one direction.
     oblique = SelectionProblem(tokens, np.array([[1.0, 0, 0], [0.6, 0.8, 0]]), [1, 0])
-    found = condition_alignment(oblique)
-    assert not found.holds
-    assert "off the diagonal" in str(found)
+    condition = condition_alignment(oblique)
+    assert not condition.holds
+    assert "off the diagonal" in str(condition)
 
 
 def test_what_lies_off_the_diagonal():

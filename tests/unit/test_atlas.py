@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attsvm import solve
-from attsvm.experiments.beyond.atlas import REACHED, SIZES, Config, cells, horizons, judged, limits_of, trials
+from attsvm.experiments.beyond.atlas import LIMIT_FLOOR, SIZES, Config, cells, horizons, limits_of, outcomes, trials
 from attsvm.experiments.beyond.atlas_cells import MODELS, NORMS, OPTIMISERS, THEOREMS, expectations, parameterization_of
 from attsvm.experiments.beyond.atlas_models import Sizes, margin, problem_of, smallest_norms, training_set
 from attsvm.training.objective import Objective
@@ -21,33 +21,33 @@ def test_every_pair_is_expected_once_and_there_are_as_many_as_promised():
     assert len(expectations()) == sum(len(OPTIMISERS[parameterization_of(model)]) for model in MODELS)
     assert all(len(names) >= 15 for names in OPTIMISERS.values())
     assert len(NORMS) == 8
-    assert all(expectations()[pair].settled for pair in THEOREMS)
-    assert all(known.reason for known in expectations().values())
+    assert all(expectations()[pair].from_theorem for pair in THEOREMS)
+    assert all(case.reason for case in expectations().values())
 
 
 @pytest.mark.parametrize("model", ["multiclass", "next-token"])
 def test_risks_are_cross_entropies_with_the_true_distribution(model):
-    made = training_set(SEEDS, sizes(model))
-    objective = Objective.from_data(made.data, made.head, made.loss)
-    if made.weight is not None:
-        objective = objective.weighted(torch.as_tensor(made.weight))
+    data = training_set(SEEDS, sizes(model))
+    objective = Objective.from_data(data.data, data.head, data.loss)
+    if data.weight is not None:
+        objective = objective.weighted(torch.as_tensor(data.weight))
     W = torch.randn(2, SIZES[model][1], 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     for b in range(2):
-        inputs = torch.as_tensor(made.data.queries[b])
-        targets = torch.as_tensor(made.data.values[b, ..., 0])
-        weight = torch.ones(len(inputs)) if made.weight is None else torch.as_tensor(made.weight[b])
+        inputs = torch.as_tensor(data.data.queries[b])
+        targets = torch.as_tensor(data.data.values[b, ..., 0])
+        weight = torch.ones(len(inputs)) if data.weight is None else torch.as_tensor(data.weight[b])
         entropy = -(targets * torch.log_softmax(inputs @ W[b].T, -1)).sum(-1)
         assert float(objective.value(W)[b]) == pytest.approx(float((weight * entropy).sum() / weight.sum()))
     if model == "next-token":
         # Two rows a context, with probabilities that add up to one.
-        np.testing.assert_allclose(made.weight.reshape(2, -1, 2).sum(-1), 1)
+        np.testing.assert_allclose(data.weight.reshape(2, -1, 2).sum(-1), 1)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_solution_in_a_norm_has_the_whole_share_and_no_other_matrix_more(model):
     rng = np.random.default_rng(0)
-    made = training_set(SEEDS, sizes(model))
-    selected = Objective.from_data(made.data, made.head, made.loss).token_scores().argmax(-1).numpy()
+    data = training_set(SEEDS, sizes(model))
+    selected = Objective.from_data(data.data, data.head, data.loss).token_scores().argmax(-1).numpy()
     problem = problem_of(SEEDS[0], sizes(model), selected[0])
     bounds = smallest_norms(SEEDS[0], sizes(model), selected[0])
     for name, norm in NORMS.items():
@@ -72,8 +72,8 @@ def test_the_margin_with_ties_is_that_of_the_worst_selected_word():
 
 def test_limits_of_known_sequences():
     k = np.array([100.0, 1000, 10_000])
-    known = np.stack([1 - 2 / np.sqrt(k), 0.7 - 1 / k, np.full(3, 0.6), 0.9 + 0.1 / k])
-    low, high = limits_of(known)
+    sequences = np.stack([1 - 2 / np.sqrt(k), 0.7 - 1 / k, np.full(3, 0.6), 0.9 + 0.1 / k])
+    low, high = limits_of(sequences)
     # Aitken's formula is exact for geometric progressions; gains below 1e-3 are taken for none.
     np.testing.assert_allclose(low, [1, 0.7, 0.6, 0.9], atol=1e-3)
     np.testing.assert_array_equal(low, high)
@@ -96,26 +96,26 @@ def test_cells_are_judged_against_theorem_and_prediction():
     rows = rows_of("multiclass", "sign", (0.9, 0.97, 0.99, 0.997, 0.999))
     rows += rows_of("multiclass", "Lion", (0.5,) * 5) + rows_of("multiclass", "Adam", (0.2, 0.35, 0.5, 0.65, 0.8))
     rows += rows_of("multiclass", "gradient", (0.9, 0.97, 0.99, 0.997, 0.999))
-    kinds = {(name, norm): (cell.outcome, kind) for _, name, norm, cell, kind in judged(rows)}
+    kinds = {(name, norm): (cell.outcome, kind) for _, name, norm, cell, kind in outcomes(rows)}
     assert kinds["sign", "max"] == ("one", "settled")
     assert kinds["sign", "l_1"] == ("below", "hit")
     assert kinds["Lion", "max"] == ("below", "miss")
     assert kinds["Adam", "max"] == ("undecided", "undecided")
     assert kinds["gradient", "max"] == ("one", "miss")
     assert kinds["gradient", "frobenius"] == ("below", "slow")
-    assert cells(rows)["multiclass", "sign", "max"].low >= REACHED
+    assert cells(rows)["multiclass", "sign", "max"].low >= LIMIT_FLOOR
     # What decides reads a record a decade, and nothing between.
     decides = limits_of(np.array([[0.9, 0.99, 0.999]]))[0]
     assert cells(rows)["multiclass", "sign", "max"].low == pytest.approx(decides[0])
-    lost = [row | ({"max_low": None} if row["horizon"] == 1 and row["seed"] == 1 else {}) for row in rows]
-    assert len(cells(lost)["multiclass", "sign", "max"].shares) == 1
+    incomplete = [row | ({"max_low": None} if row["horizon"] == 1 and row["seed"] == 1 else {}) for row in rows]
+    assert len(cells(incomplete)["multiclass", "sign", "max"].shares) == 1
 
 
 def test_a_row_does_not_depend_on_the_batch_it_is_computed_in():
     config = Config("next-token", "normalised", *SIZES["next-token"], steps=50, trials=2)
-    both, alone = trials(config, SEEDS), trials(config, SEEDS[1:])
-    assert [row["horizon"] for row in alone] == horizons(50, 2)
-    for one, two in zip([row for row in both if row["seed"] == SEEDS[1]], alone, strict=True):
+    both, single = trials(config, SEEDS), trials(config, SEEDS[1:])
+    assert [row["horizon"] for row in single] == horizons(50, 2)
+    for one, two in zip([row for row in both if row["seed"] == SEEDS[1]], single, strict=True):
         for key, value in one.items():
             # Fifty normalised steps expand rounding by less than 1e6.
             assert value == pytest.approx(two[key], abs=1e-10)

@@ -71,7 +71,7 @@ def test_an_instance_cut_at_one_does_not_draw_the_mean_below_it():
 
 # Norms of the settled rows' theorems, and other norms that must be told from them. Spectral descent has one such norm
 # only: in the others it still moves along the flat set of its solutions.
-SETTLED = {
+PREDICTIONS = {
     ("attention", "normalised"): ("frobenius", "l_3", "rows"),
     ("multiclass", "normalised"): ("frobenius", "l_3", "spectral"),
     ("multiclass", "sign"): ("max", "frobenius", "spectral"),
@@ -83,7 +83,7 @@ SETTLED = {
 @pytest.fixture
 def fewer_norms(monkeypatch):
     """Certify margins in the norms asked for alone; the cache does not know which were."""
-    names = {name for asked in SETTLED.values() for name in asked}
+    names = {name for names_of in PREDICTIONS.values() for name in names_of}
     for module in (atlas, atlas_models):
         monkeypatch.setattr(module, "NORMS", {name: norm for name, norm in NORMS.items() if name in names})
     atlas_models._smallest_norms.cache_clear()
@@ -93,7 +93,7 @@ def fewer_norms(monkeypatch):
 
 @pytest.mark.usefixtures("fewer_norms")
 def test_settled_cells_hold_one_and_their_controls_exclude_it():
-    for (model, name), (own, *controls) in SETTLED.items():
+    for (model, name), (own, *controls) in PREDICTIONS.items():
         assert THEOREMS[model, name].norm == own
         config = atlas.Config(model, name, *atlas.SIZES[model], steps=5000, trials=5)
         measured = atlas.trials(config, np.arange(21, 26))

@@ -20,7 +20,7 @@ def build(tokens: Any = TOKENS, queries: Any = QUERIES, selected: Any = SELECTED
     return SelectionProblem(tokens, queries, selected, **options)
 
 
-def spoiled(array: np.ndarray, value: float) -> np.ndarray:
+def with_entry(array: np.ndarray, value: float) -> np.ndarray:
     copy = array.copy()
     copy.flat[1] = value
     return copy
@@ -36,8 +36,8 @@ CASES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "no token": (lambda: build(tokens=np.ones((2, 0, 3))), ("tokens", "(2, 0, 3)", "empty")),
     "tokens of no dimension": (lambda: build(tokens=np.ones((2, 4, 0))), ("tokens", "(2, 4, 0)", "empty")),
     "an empty list of tokens": (lambda: build(tokens=[]), ("tokens", "(0,)")),
-    "tokens with NaN": (lambda: build(tokens=spoiled(TOKENS, np.nan)), ("tokens", "(2, 4, 3)", "finite")),
-    "tokens with infinity": (lambda: build(tokens=spoiled(TOKENS, -np.inf)), ("tokens", "(2, 4, 3)", "finite")),
+    "tokens with NaN": (lambda: build(tokens=with_entry(TOKENS, np.nan)), ("tokens", "(2, 4, 3)", "finite")),
+    "tokens with infinity": (lambda: build(tokens=with_entry(TOKENS, -np.inf)), ("tokens", "(2, 4, 3)", "finite")),
     "torch tokens with NaN": (
         lambda: build(tokens=torch.full((2, 4, 3), torch.nan), queries=torch.ones(2, 5)),
         ("tokens", "(2, 4, 3)", "finite"),
@@ -57,7 +57,7 @@ CASES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "a sequence of nested lists of two lengths": (lambda: build(tokens=[[[1.0], [2.0, 3.0]]]), ("tokens", "array")),
     "queries are a vector": (lambda: build(queries=np.ones(5)), ("queries", "(5,)", "matrix")),
     "queries of no dimension": (lambda: build(queries=np.ones((2, 0))), ("queries", "(2, 0)", "empty")),
-    "queries with NaN": (lambda: build(queries=spoiled(QUERIES, np.nan)), ("queries", "(2, 5)", "finite")),
+    "queries with NaN": (lambda: build(queries=with_entry(QUERIES, np.nan)), ("queries", "(2, 5)", "finite")),
     "queries are text": (lambda: build(queries=np.full((2, 5), "a")), ("queries", "real numbers")),
     "a query too many": (lambda: build(queries=np.ones((3, 5)), selected=[0, 0, 0]), ("queries", "sequence", "2", "3")),
     "selected has another length": (lambda: build(selected=[0]), ("selected", "(1,)", "2")),
@@ -125,9 +125,9 @@ CASES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_one_sentence_names_the_argument(case: str) -> None:
     call, parts = CASES[case]
-    with pytest.raises(ValueError, match=r"\.$") as caught:
+    with pytest.raises(ValueError, match=r"\.$") as error:
         call()
-    sentence = str(caught.value)
+    sentence = str(error.value)
     assert "\n" not in sentence
     assert all(part in sentence for part in parts), sentence
     # The argument comes first, so a reader knows at once where to look.

@@ -21,17 +21,17 @@ def stack(count: int, n: int, T: int, d: int, seed: int = 0) -> ProblemBatch:
 
 
 def agree(batch, loop) -> None:
-    for b, alone in enumerate(loop):
+    for b, single in enumerate(loop):
         together = batch[b]
-        assert batch.status[b] is alone.status is together.status
-        if alone.status is not Status.OPTIMAL:
+        assert batch.status[b] is single.status is together.status
+        if single.status is not Status.OPTIMAL:
             assert np.isnan(batch.W[b]).all()
             continue
         # Strong convexity: W with gaps g1, g2 differ by at most sqrt(2 g1) + sqrt(2 g2) of their norm; 4 eps floors g.
-        reach = sum(np.sqrt(2 * max(s.gap, 4 * np.finfo(float).eps)) for s in (alone, together)) * alone.objective
-        if alone.norm.name == "frobenius":
-            assert np.linalg.norm(batch.W[b] - alone.W) <= reach
-        assert batch.objective[b] == pytest.approx(alone.objective, rel=2e-9)
+        reach = sum(np.sqrt(2 * max(s.gap, 4 * np.finfo(float).eps)) for s in (single, together)) * single.objective
+        if single.norm.name == "frobenius":
+            assert np.linalg.norm(batch.W[b] - single.W) <= reach
+        assert batch.objective[b] == pytest.approx(single.objective, rel=2e-9)
         assert together.gap <= 1e-9
 
 
@@ -56,18 +56,18 @@ def test_every_family_of_one_shape_agrees(norm: str) -> None:
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_infeasible_instances_keep_their_certificates(norm: str) -> None:
     batch = stack(30, 6, 6, 2)
-    found = solve_batch(batch, norm)
-    infeasible = [solution for solution in found if solution.status is Status.INFEASIBLE]
+    solutions = solve_batch(batch, norm)
+    infeasible = [solution for solution in solutions if solution.status is Status.INFEASIBLE]
     assert infeasible
     assert all(solution.certificate is not None and solution.certificate.verify() for solution in infeasible)
 
 
 def test_torch_in_torch_out() -> None:
     batch = stack(3, 3, 4, 5)
-    found = solve_batch(ProblemBatch(torch.tensor(batch.tokens), torch.tensor(batch.queries), [[0, 0, 0]] * 3))
-    assert isinstance(found.W, torch.Tensor)
-    assert found.W.shape == (3, 5, 5)
-    assert isinstance(found[1].W, torch.Tensor)
+    solutions = solve_batch(ProblemBatch(torch.tensor(batch.tokens), torch.tensor(batch.queries), [[0, 0, 0]] * 3))
+    assert isinstance(solutions.W, torch.Tensor)
+    assert solutions.W.shape == (3, 5, 5)
+    assert isinstance(solutions[1].W, torch.Tensor)
 
 
 @pytest.mark.parametrize(

@@ -26,17 +26,17 @@ from problems import FAMILIES, NAMED, single
 @cache
 def contradictions() -> list[tuple[SelectionProblem, np.ndarray]]:
     """Infeasible problems of several kinds with the multipliers that the solver found."""
-    made = [make().problem for make in NAMED.values() if not make().feasible]
+    contradictory = [make().problem for make in NAMED.values() if not make().feasible]
     for name in ("contradicted", "published", "integers", "several", "self_attention"):
-        made += [problem for _, (_, problem) in zip(range(25), FAMILIES[name].instances(), strict=False)]
-    kept = []
-    for problem in made:
+        contradictory += [problem for _, (_, problem) in zip(range(25), FAMILIES[name].instances(), strict=False)]
+    usable = []
+    for problem in contradictory:
         solution = solve(problem)
         if solution.status is Status.INFEASIBLE:
             assert solution.certificate is not None
-            kept.append((problem, np.array(solution.certificate.dual)))
-    assert len(kept) > 40
-    return kept
+            usable.append((problem, np.array(solution.certificate.dual)))
+    assert len(usable) > 40
+    return usable
 
 
 def feasible() -> Iterator[SelectionProblem]:
@@ -51,16 +51,16 @@ def feasible() -> Iterator[SelectionProblem]:
 
 def test_every_certificate_found_is_verified_with_the_words_for_it() -> None:
     for problem, dual in contradictions():
-        found = FarkasCertificate(problem, dual)
-        assert found.verify()
-        assert found.residual <= 1e-14
-        assert found.exact == (found.perturbation == 0.0)
-        if found.exact:
-            assert "cancel exactly" in found.statement
+        certificate = FarkasCertificate(problem, dual)
+        assert certificate.verify()
+        assert certificate.residual <= 1e-14
+        assert certificate.exact == (certificate.perturbation == 0.0)
+        if certificate.exact:
+            assert "cancel exactly" in certificate.statement
         else:
-            assert found.ratio < 1
-            assert found.perturbation < 1e-12
-            assert f"{found.perturbation:.1e}" in found.statement
+            assert certificate.ratio < 1
+            assert certificate.perturbation < 1e-12
+            assert f"{certificate.perturbation:.1e}" in certificate.statement
         # Scaling says the same.
         assert FarkasCertificate(problem, 1e-3 * dual).verify()
 
@@ -68,24 +68,24 @@ def test_every_certificate_found_is_verified_with_the_words_for_it() -> None:
 def test_the_residual_and_the_perturbation_are_shares_of_the_terms() -> None:
     """Both are |A^T lam| over the sum of lam |delta||z|, the second from above."""
     rng = np.random.default_rng(0)
-    checked = 0
+    count = 0
     for problem, dual in contradictions():
         if np.count_nonzero(dual) < 2:
             continue
-        bent = dual * (1 + 0.3 * rng.random(dual.shape))
+        inexact = dual * (1 + 0.3 * rng.random(dual.shape))
         full = oracle.dense(problem)
-        weights = bent[full.where]
-        pulled = np.einsum("m,md,me->de", weights, full.left, full.right)
+        weights = inexact[full.where]
+        adjoint = np.einsum("m,md,me->de", weights, full.left, full.right)
         total = float((np.abs(weights) * full.lengths).sum())
-        if total == 0 or np.linalg.norm(pulled) < 1e-6 * total:
+        if total == 0 or np.linalg.norm(adjoint) < 1e-6 * total:
             continue
-        found = FarkasCertificate(problem, bent)
-        expected = float(np.linalg.norm(pulled)) / total
-        assert found.residual == pytest.approx(expected, rel=1e-9)
-        if found.perturbation not in (0.0, np.inf):
-            checked += 1
-            assert expected * (1 - 1e-12) <= found.perturbation <= expected * (1 + 1e-9)
-    assert checked > 5
+        certificate = FarkasCertificate(problem, inexact)
+        expected = float(np.linalg.norm(adjoint)) / total
+        assert certificate.residual == pytest.approx(expected, rel=1e-9)
+        if certificate.perturbation not in (0.0, np.inf):
+            count += 1
+            assert expected * (1 - 1e-12) <= certificate.perturbation <= expected * (1 + 1e-9)
+    assert count > 5
     nothing = FarkasCertificate(NAMED["midpoint"]().problem, np.zeros((1, 4)))
     assert nothing.residual == 0.0
 
@@ -94,33 +94,33 @@ def dense_ratio(problem: SelectionProblem, dual: np.ndarray) -> float:
     """(|A^T lam| + 4 eps of its terms) over the smallest singular value of A_J^T diag(lam_J) that is not rounding."""
     full = oracle.dense(problem)
     weights = dual[full.where]
-    used = weights != 0
-    size = np.where(full.tied[used], np.abs(weights).max(), weights[used])
-    M = (full.rows[used] * size[:, None]).T
+    places = weights != 0
+    size = np.where(full.tied[places], np.abs(weights).max(), weights[places])
+    M = (full.rows[places] * size[:, None]).T
     sigma = np.linalg.svd(M, compute_uv=False)
     sigma = sigma[sigma > 1e-12 * sigma[0]]
-    pulled = full.rows[used].T @ weights[used]
-    terms = float((size * full.lengths[used]).sum())
-    return (float(np.linalg.norm(pulled)) + 4 * EPS * terms) / float(sigma[-1])
+    adjoint = full.rows[places].T @ weights[places]
+    terms = float((size * full.lengths[places]).sum())
+    return (float(np.linalg.norm(adjoint)) + 4 * EPS * terms) / float(sigma[-1])
 
 
 def test_the_ratio_is_that_of_dense_algebra() -> None:
-    rng, checked = np.random.default_rng(1), 0
+    rng, count = np.random.default_rng(1), 0
     for problem, dual in contradictions():
         full = oracle.dense(problem)
         if not (np.abs(dual[full.where]) * full.lengths).any():
             continue
         reduced = reduce(problem)
         for bend in (0.0, 1e-3):
-            bent = dual * (1 + bend * rng.random(dual.shape))
-            expected = dense_ratio(problem, bent)
-            found = existence_ratio(reduced, reduced.gather(bent))
+            inexact = dual * (1 + bend * rng.random(dual.shape))
+            expected = dense_ratio(problem, inexact)
+            result = existence_ratio(reduced, reduced.gather(inexact))
             # Where supports outnumber the equations the smallest singular value is only bounded from below.
-            assert found >= expected * (1 - 1e-6) - 1e-13
-            if np.count_nonzero(bent) < np.prod(reduced.shape):
-                checked += 1
-                assert found == pytest.approx(expected, rel=1e-6, abs=1e-13)
-    assert checked > 20
+            assert result >= expected * (1 - 1e-6) - 1e-13
+            if np.count_nonzero(inexact) < np.prod(reduced.shape):
+                count += 1
+                assert result == pytest.approx(expected, rel=1e-6, abs=1e-13)
+    assert count > 20
 
 
 # --- what does not hold ---
@@ -147,11 +147,11 @@ def inadmissible(problem: SelectionProblem, dual: np.ndarray) -> Iterator[tuple[
 def test_multipliers_without_the_signs_of_a_certificate_prove_nothing() -> None:
     for problem, dual in contradictions()[:20]:
         for what, bad in inadmissible(problem, dual):
-            found = FarkasCertificate(problem, bad)
-            assert found.ratio == np.inf, what
-            assert not found.exact, what
-            assert found.perturbation == np.inf, what
-            assert not found.verify(), what
+            certificate = FarkasCertificate(problem, bad)
+            assert certificate.ratio == np.inf, what
+            assert not certificate.exact, what
+            assert certificate.perturbation == np.inf, what
+            assert not certificate.verify(), what
 
 
 def test_multipliers_that_leave_something_prove_nothing_of_a_feasible_problem() -> None:
@@ -160,34 +160,34 @@ def test_multipliers_that_leave_something_prove_nothing_of_a_feasible_problem() 
         for _ in range(3):
             dual = np.where(problem.constrained, rng.random(problem.mask.shape), 0.0)
             dual /= dual[problem.rejected].sum()
-            found = FarkasCertificate(problem, dual)
-            assert not found.verify()
-            assert not found.exact
-            assert found.perturbation > 1e-6
+            certificate = FarkasCertificate(problem, dual)
+            assert not certificate.verify()
+            assert not certificate.exact
+            assert certificate.perturbation > 1e-6
 
 
 def test_what_is_left_over_may_be_a_w_itself() -> None:
     """Differences (1, h), (-1, h): multipliers 1/2, 1/2 leave (0, h), which has margins h^2 > 0 on both."""
     for h in (1e-3, 1e-8, 1e-15, 1e-100):
         problem = single([[1.0, h], [-1.0, h]])
-        found = FarkasCertificate(problem, np.array([[0.0, 0.5, 0.5]]))
-        assert found.ratio == np.inf
-        assert not found.verify()
+        certificate = FarkasCertificate(problem, np.array([[0.0, 0.5, 0.5]]))
+        assert certificate.ratio == np.inf
+        assert not certificate.verify()
     # The same with a tie that what is left over does not meet: the tests of rounding have to refuse it.
     tied = SelectionProblem(
         [[[0.0, 0.0], [-1.0, -1e-3], [1.0, -1e-3], [0.0, 1.0]]], [[1.0]], np.array([[True, False, False, True]])
     )
-    found = FarkasCertificate(tied, np.array([[0.0, 0.5, 0.5, 0.0]]))
-    assert found.ratio > 0
+    certificate = FarkasCertificate(tied, np.array([[0.0, 0.5, 0.5, 0.0]]))
+    assert certificate.ratio > 0
 
 
 def test_a_problem_small_enough_to_be_decided_needs_exact_multipliers() -> None:
     """Differences (1, h), (-1, h): with (0, -1) multipliers 1, 1 and 2h cancel; without, none do."""
     h = 2.0**-20
     infeasible = single([[1.0, h], [-1.0, h], [0.0, -1.0]])
-    found = FarkasCertificate(infeasible, np.array([[0.0, 0.5, 0.5, h]]))
-    assert found.exact
-    assert found.verify()
+    certificate = FarkasCertificate(infeasible, np.array([[0.0, 0.5, 0.5, h]]))
+    assert certificate.exact
+    assert certificate.verify()
     # Within 1e-12 of a contradiction and not one: the data decide.
     near = single([[1.0, 2.0**-60], [-1.0, 2.0**-60], [2.0**-70, 1.0], [3.0, 0.5]])
     assert not FarkasCertificate(near, np.array([[0.0, 0.5, 0.5, 0.0, 0.0]])).verify()
@@ -198,14 +198,14 @@ def test_a_direction_that_was_cut_off_is_noticed() -> None:
     small = 2.0**-70
     deltas = np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, small], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]])
     problem = single(deltas)
-    lost = FarkasCertificate(problem, np.array([[0.0, 0.5, 0.5, 0.0, 0.0]]))
-    assert not lost.verify()  # (1, 0, 0) + (-1, 0, s) = (0, 0, s), and W = (0, 0, 1/s) + ... may exist
-    kept = FarkasCertificate(problem, np.array([[0.0, 0.0, 0.0, 0.5, 0.5]]))
-    assert kept.exact
+    truncation = FarkasCertificate(problem, np.array([[0.0, 0.5, 0.5, 0.0, 0.0]]))
+    assert not truncation.verify()  # (1, 0, 0) + (-1, 0, s) = (0, 0, s), and W = (0, 0, 1/s) + ... may exist
+    whole = FarkasCertificate(problem, np.array([[0.0, 0.0, 0.0, 0.5, 0.5]]))
+    assert whole.exact
 
 
 def test_a_bound_on_the_smallest_singular_value_is_one() -> None:
-    rng, shown = np.random.default_rng(3), 0
+    rng, count = np.random.default_rng(3), 0
     n, T, d = 6, 5, 2
     for _ in range(10):
         problem = SelectionProblem(rng.standard_normal((n, T, d)), rng.standard_normal((n, d)), rng.integers(T, size=n))
@@ -217,7 +217,7 @@ def test_a_bound_on_the_smallest_singular_value_is_one() -> None:
         sigma = np.linalg.svd(M, compute_uv=False)
         floor = module._singular_value_floor(reduced, weight)
         assert floor <= sigma[-1]
-        shown += floor > 0
+        count += floor > 0
         if floor > 0:
             # The floor is the root of 1e-10 of the largest row sum of M M^T.
             assert floor >= 1e-5 * sigma[0] * (1 - 1e-9)
@@ -225,7 +225,7 @@ def test_a_bound_on_the_smallest_singular_value_is_one() -> None:
         assert module._singular_values(M) == (pytest.approx(sigma[-1]), pytest.approx(sigma[0]), 4)
         flat = np.where(np.arange(n)[:, None] == 0, weight, 0.0)  # one query: rank two of four
         assert module._singular_value_floor(reduced, flat) == 0.0
-    assert shown == 10
+    assert count == 10
 
 
 # --- the test of existence, part by part ---
@@ -259,10 +259,10 @@ def rotated(seed: int = 1) -> tuple[Reduced, np.ndarray]:
     return reduced, np.where(reduced.rejected, rng.uniform(0.5, 1.0, reduced.rejected.shape), 0.0)
 
 
-@pytest.mark.parametrize("made", [many_rows, rotated])
-def test_existence_is_sure_beyond_the_roundings_counted(made: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("make", [many_rows, rotated])
+def test_existence_is_sure_beyond_the_roundings_counted(make: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     """The residual and the smallest singular value are each off by some units: of both, and sixteen in reserve."""
-    reduced, dual = made()
+    reduced, dual = make()
     residual, terms, count = sizes(reduced, dual)
     unit, error = 1e-4, residual + 4 * EPS * terms
     monkeypatch.setattr(module, "gamma", lambda k: k * unit)
@@ -272,8 +272,8 @@ def test_existence_is_sure_beyond_the_roundings_counted(made: Callable, monkeypa
         monkeypatch.setattr(module, "_singular_value_floor", lambda reduced, weight, floor=floor: floor)
         # Where the bound by the normal matrix leaves it open, dense algebra decides.
         monkeypatch.setattr(module, "_singular_values", lambda M: (0.5 * residual, 2.0, p * r))
-        ratio, found = module._existence(reduced, dual)
-        assert found == sure
+        ratio, result = module._existence(reduced, dual)
+        assert result == sure
         assert ratio == pytest.approx(error / (floor if sure else 0.5 * residual), rel=1e-12)
         # Too many entries for dense algebra: the ratio is that of the bound, and nothing is sure.
         with monkeypatch.context() as inner:
@@ -334,11 +334,11 @@ def test_spans_count_what_exact_data_may_need() -> None:
     queries = rng.standard_normal((4, 2))
     plane = np.pad(full, ((0, 0), (0, 0), (0, 1)))
     assert spans(plane, queries)
-    turned = full @ rng.standard_normal((2, 3))
-    assert not spans(turned, queries)
-    assert not spans(turned, rng.standard_normal((4, 3)))
+    images = full @ rng.standard_normal((2, 3))
+    assert not spans(images, queries)
+    assert not spans(images, rng.standard_normal((4, 3)))
     assert spans(rng.standard_normal((1, 3, 3)), queries[:1, :1])
-    assert not spans(turned[:1, [0, 1, 2, 1]] + turned[:1, :1] * [[[0], [0], [0], [0.5]]], queries[:1, :1])
+    assert not spans(images[:1, [0, 1, 2, 1]] + images[:1, :1] * [[[0], [0], [0], [0.5]]], queries[:1, :1])
 
 
 def test_the_factorisation_allows_for_its_own_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,9 +347,9 @@ def test_the_factorisation_allows_for_its_own_rounding(monkeypatch: pytest.Monke
     tokens = np.concatenate([np.zeros((1, 4)), -eye])[None]
     reduced = reduce(SelectionProblem(tokens, [[1.0]], [0]))
     weight = np.where(reduced.rejected, 1.0, 0.0)
-    for unit, shown in ((1.02 / 8, False), (0.98 / (8 + 5 + 10), True)):
+    for unit, is_bounded in ((1.02 / 8, False), (0.98 / (8 + 5 + 10), True)):
         monkeypatch.setattr(module, "EPS", unit)
-        assert (module._singular_value_floor(reduced, weight) > 0) == shown
+        assert (module._singular_value_floor(reduced, weight) > 0) == is_bounded
 
 
 def test_the_perturbation_counts_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,15 +358,15 @@ def test_the_perturbation_counts_rounding(monkeypatch: pytest.MonkeyPatch) -> No
     problem = FAMILIES["planted"].make(np.random.default_rng(6), 3, 4, 6)
     dual = np.where(problem.rejected, 1.0, 0.0)
     full = oracle.dense(problem)
-    pulled = full.rows.sum(axis=0)
-    true = float(np.linalg.norm(pulled)) / float(full.lengths.sum())
+    adjoint = full.rows.sum(axis=0)
+    true = float(np.linalg.norm(adjoint)) / float(full.lengths.sum())
     monkeypatch.setattr(FarkasCertificate, "_refuted", lambda self, dual: False)
     assert FarkasCertificate(problem, dual).perturbation == pytest.approx(true, rel=1e-12)
     monkeypatch.setattr(module, "gamma", lambda k: k * unit)
     stretch = (FarkasCertificate(problem, dual).perturbation / true - 1) / unit
     assert 6 + 6 <= stretch <= 3 + 4 + 6 + 6 + 45
     honest = Rows.adjoint
-    monkeypatch.setattr(Rows, "adjoint", lambda *given, **options: (honest(*given, **options)[0], missing))
+    monkeypatch.setattr(Rows, "adjoint", lambda *arguments, **options: (honest(*arguments, **options)[0], missing))
     wider = FarkasCertificate(problem, dual).perturbation
     assert wider >= true + missing
     assert wider <= (true + missing) * (1 + 70 * unit)
@@ -403,23 +403,23 @@ def test_what_is_too_large_to_be_decided_may_be_near(monkeypatch: pytest.MonkeyP
     problem = SelectionProblem(np.vstack([others.mean(axis=0), others])[None], rng.standard_normal((1, 3)), [0])
     dual = np.r_[0.0, np.full(40, 1 / 40)][None]
 
-    def verified() -> bool:
+    def is_verified() -> bool:
         return FarkasCertificate(problem, dual).verify()
 
-    found = FarkasCertificate(problem, dual)
-    assert not found.exact
-    assert found.verify()
+    certificate = FarkasCertificate(problem, dual)
+    assert not certificate.exact
+    assert certificate.verify()
     with monkeypatch.context() as inner:
-        inner.setattr(module, "NEARBY", 0.5 * found.perturbation)
-        assert not verified()
-        inner.setattr(module, "NEARBY", 2 * found.perturbation)
-        assert verified()
+        inner.setattr(module, "NEARBY", 0.5 * certificate.perturbation)
+        assert not is_verified()
+        inner.setattr(module, "NEARBY", 2 * certificate.perturbation)
+        assert is_verified()
         inner.setattr(module, "decidable", lambda problem: True)
-        assert not verified()
+        assert not is_verified()
     for ratio, fine in ((1.0, False), (0.5, True)):
         with monkeypatch.context() as inner:
             inner.setattr(FarkasCertificate, "_existence", (ratio, False))
-            assert verified() == fine
+            assert is_verified() == fine
 
 
 # --- exact proofs ---
@@ -466,11 +466,11 @@ def test_a_support_is_cut_down_until_its_multipliers_are_unique(ties: int) -> No
                 free = np.arange(len(values)) < ties
                 # A tie's multiplier may be negative.
                 sign = np.where(free, rng.choice([-1.0, 1.0], len(values)), 1.0)
-                kept = infeasible._minimal(products * (sign * size)[:, None], sign * values / size, free)
-                assert kept is not None
-                assert np.linalg.matrix_rank(products[kept]) == len(kept) - 1
-                line = np.linalg.svd(products[kept].T)[2][-1]
-                inner = line[~free[kept]]
+                support = infeasible._minimal(products * (sign * size)[:, None], sign * values / size, free)
+                assert support is not None
+                assert np.linalg.matrix_rank(products[support]) == len(support) - 1
+                line = np.linalg.svd(products[support].T)[2][-1]
+                inner = line[~free[support]]
                 assert (inner > 1e-9).all() or (inner < -1e-9).all()
 
 
@@ -488,8 +488,8 @@ def test_ties_that_depend_on_others_are_dropped_and_no_inequality() -> None:
     rows = np.array([[1.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     free = np.array([True, True, True, True, False])
-    kept = infeasible._drop_dependent_ties(rows, np.arange(5), free)
-    assert kept.tolist() == [0, 2, 4]
+    independent_rows = infeasible._drop_dependent_ties(rows, np.arange(5), free)
+    assert independent_rows.tolist() == [0, 2, 4]
     assert infeasible._drop_dependent_ties(rows, np.array([1, 3, 4]), free).tolist() == [1, 3, 4]
 
 
@@ -512,8 +512,8 @@ def test_opposite_unit_vectors_are_proved_by_intervals() -> None:
 
 def test_exact_proofs_at_every_scale_and_with_a_tie_of_weight_one() -> None:
     for size in (1e-200, 1e-100, 1e100, 1e200):
-        given = NAMED["midpoint"]().problem
-        problem = SelectionProblem(size * given.tokens, size * given.queries, given.reference)
+        instance = NAMED["midpoint"]().problem
+        problem = SelectionProblem(size * instance.tokens, size * instance.queries, instance.reference)
         how = prove_infeasible(problem, np.array([[0.0, 0.5, 0.5, 0.0]]))
         assert how is not None
         assert how.startswith("2 multipliers")
@@ -526,29 +526,29 @@ def test_existence_by_intervals_counts_its_roundings(monkeypatch: pytest.MonkeyP
     """Multipliers of +-e_k that leave a residual: corrections below one half of themselves exist or are not shown."""
     eye = np.eye(2)
     products, free = np.concatenate([eye, -eye]), np.zeros(4, dtype=bool)
-    for bend, shown in ((0.3, True), (1.3, True), (1.7, False), (0.0, True)):
+    for bend, is_proved in ((0.3, True), (1.3, True), (1.7, False), (0.0, True)):
         values = np.array([1.0 + bend, 1.0, 1.0, 1.0])
-        assert infeasible._existence(products, values, free) == shown
-        assert infeasible._existence(products, 1e-3 * values, free) == shown
+        assert infeasible._existence(products, values, free) == is_proved
+        assert infeasible._existence(products, 1e-3 * values, free) == is_proved
     # A tie's correction may be as large as it likes.
     tied = np.array([True, False, True, False])
     assert infeasible._existence(products, np.array([2.7, 1.0, 1.0, 1.0]), tied)
     # 2.2 : 1 asks for a correction of (1 - 1/2.2) / (1 + 1/2.2^2) = 0.452, a tenth below one half.
     honest = infeasible.right_inverse
-    for unit, shown in ((0.01, True), (0.2, False)):
+    for unit, is_proved in ((0.01, True), (0.2, False)):
         monkeypatch.setattr(infeasible, "gamma", lambda k, size=unit: k * size)
         monkeypatch.setattr(infeasible, "UNIT", 0.0)
-        assert infeasible._existence(products, np.array([2.2, 1.0, 1.0, 1.0]), free) == shown
+        assert infeasible._existence(products, np.array([2.2, 1.0, 1.0, 1.0]), free) == is_proved
         monkeypatch.setattr(infeasible, "gamma", lambda k: 0.0)
         monkeypatch.setattr(infeasible, "UNIT", unit)
-        assert infeasible._existence(products, np.array([2.2, 1.0, 1.0, 1.0]), free) == shown
+        assert infeasible._existence(products, np.array([2.2, 1.0, 1.0, 1.0]), free) == is_proved
         monkeypatch.setattr(infeasible, "UNIT", 0.0)
-        monkeypatch.setattr(infeasible, "right_inverse", lambda M, k, size=unit: widened(honest(M, k), size))
-        assert infeasible._existence(products, np.array([2.2, 1.0, 1.0, 1.0]), free) == shown
+        monkeypatch.setattr(infeasible, "right_inverse", lambda M, k, size=unit: with_error(honest(M, k), size))
+        assert infeasible._existence(products, np.array([2.2, 1.0, 1.0, 1.0]), free) == is_proved
         monkeypatch.setattr(infeasible, "right_inverse", honest)
 
 
-def widened(inverse: RightInverse | None, error: float) -> RightInverse | None:
+def with_error(inverse: RightInverse | None, error: float) -> RightInverse | None:
     return None if inverse is None else replace(inverse, error=error)
 
 
@@ -569,7 +569,7 @@ def test_a_system_larger_than_allowed_is_not_solved() -> None:
     how = prove_infeasible(problem, dual)
     assert how is not None
     assert how.startswith("3 multipliers")
-    limited = prove_infeasible(problem, dual, 2)
-    assert limited is not None
+    limit_run = prove_infeasible(problem, dual, 2)
+    assert limit_run is not None
     if "integers" in how:
         assert prove_infeasible(problem, dual, 1) is None

@@ -25,7 +25,7 @@ from certificate_mutants import (
     distance_of,
     originals,
     planted,
-    sealed,
+    with_digest,
 )
 
 WEIGHTS = np.random.default_rng(4).uniform(0.5, 2.0, (4, 3))
@@ -57,20 +57,20 @@ PRIOR = np.random.default_rng(3).standard_normal((4, 3))
 
 
 @pytest.fixture(scope="module")
-def kept():
+def certificates():
     return originals()
 
 
 def test_the_checker_is_one_short_file_of_the_standard_library() -> None:
     source = Path(check.__file__).read_text(encoding="utf-8")
     assert source.count("\n") < 300
-    imported = set()
+    modules = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            imported |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            imported.add(str(node.module))
-    assert imported <= sys.stdlib_module_names
+            modules.add(str(node.module))
+    assert modules <= sys.stdlib_module_names
 
 
 @pytest.mark.parametrize(
@@ -162,16 +162,16 @@ def test_distance_and_rank_hold_for_a_rough_solution(norm, tmp_path: Path) -> No
     assert claims["rank_at_least"] <= best.rank <= claims["rank_at_most"]
 
 
-def test_the_enclosure_is_of_use(kept) -> None:
-    content = kept["rough"]
+def test_the_enclosure_is_of_use(certificates) -> None:
+    content = certificates["rough"]
     claim = {name: float(Fraction(x)) for name, x in content["claim"].items() if name != "status"}
     assert 0 < distance_of(content) < claim["distance"]
     assert claim["distance"] == pytest.approx(math.sqrt(claim["upper"] ** 2 - claim["lower"] ** 2), rel=1e-12)
-    assert kept["frobenius"]["claim"]["rank_at_least"] == "3"
+    assert certificates["frobenius"]["claim"]["rank_at_least"] == "3"
 
 
-def test_the_nuclear_face_holds_all_but_a_tail(kept) -> None:
-    content = kept["nuclear"]
+def test_the_nuclear_face_holds_all_but_a_tail(certificates) -> None:
+    content = certificates["nuclear"]
     face, tail = int(content["claim"]["face"]), float(Fraction(content["claim"]["tail"]))
     sigma = np.linalg.svd(solve(planted(0), "nuclear", tol=1e-12).certified.W, compute_uv=False)
     assert face == 2
@@ -246,7 +246,7 @@ def test_norms_without_a_certificate_are_named(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_claim_that_is_not_proven_is_not_saved(tmp_path: Path, kept) -> None:
+def test_a_claim_that_is_not_proven_is_not_saved(tmp_path: Path, certificates) -> None:
     from dataclasses import replace
 
     solution = solve(planted(0))
@@ -254,39 +254,39 @@ def test_a_claim_that_is_not_proven_is_not_saved(tmp_path: Path, kept) -> None:
         replace(solution, certified=replace(solution.certified, W=2 * solution.certified.W[::-1])).save(tmp_path / "c")
     with pytest.raises(ValueError, match="multipliers that cancel exactly were not found"):
         replace(solution, status=Status.INFEASIBLE).save(tmp_path / "c")
-    (tmp_path / "c").write_text(json.dumps(kept["max"]).replace("OPTIMAL", "CANCELLED"), encoding="utf-8")
+    (tmp_path / "c").write_text(json.dumps(certificates["max"]).replace("OPTIMAL", "CANCELLED"), encoding="utf-8")
     with pytest.raises(ValueError, match="is damaged or another file"):
         Solution.load(tmp_path / "c")
 
 
-def test_every_original_is_accepted(kept) -> None:
-    assert set(KINDS) <= set(kept)
-    for content in kept.values():
+def test_every_original_is_accepted(certificates) -> None:
+    assert set(KINDS) <= set(certificates)
+    for content in certificates.values():
         assert accepts(json.dumps(content))
 
 
-def test_no_changed_character_passes(kept) -> None:
-    assert [what for what, text in digest_mutants(300, 7, kept) if accepts(text)] == []
+def test_no_changed_character_passes(certificates) -> None:
+    assert [what for what, text in digest_mutants(300, 7, certificates) if accepts(text)] == []
 
 
-def test_no_false_claim_passes_with_its_digest_put_right(kept) -> None:
+def test_no_false_claim_passes_with_its_digest_put_right(certificates) -> None:
     """A sample; `python tests/certificate_mutants.py 10000` runs as many as one likes."""
-    assert [what for what, content in arithmetic_mutants(700, 8, kept) if accepts(json.dumps(content))] == []
+    assert [what for what, content in arithmetic_mutants(700, 8, certificates) if accepts(json.dumps(content))] == []
 
 
-def test_weaker_claims_pass(kept) -> None:
+def test_weaker_claims_pass(certificates) -> None:
     # The control of the mutants: the checker rejects what is not proven, not what is unusual.
-    content = json.loads(json.dumps(kept["frobenius"]))
+    content = json.loads(json.dumps(certificates["frobenius"]))
     claim = content["claim"]
     claim["lower"] = str(Fraction(claim["lower"]) * (1 - Fraction(1, 10**12)))
     claim["distance"] = str(2 * Fraction(claim["distance"]))
     claim["rank_at_least"] = "1"
     del claim["rank_at_most"]
     content["run"]["note"] = "checked elsewhere"
-    assert accepts(json.dumps(sealed(content)))
+    assert accepts(json.dumps(with_digest(content)))
 
 
-def test_json_is_not_written_as_arrays(tmp_path: Path, kept) -> None:
+def test_json_is_not_written_as_arrays(tmp_path: Path, certificates) -> None:
     with pytest.raises(ValueError, match=r"c\.npz; a certificate is JSON, a name such as c\.json was expected"):
         solve(planted(0)).save(tmp_path / "c.npz")
     assert not list(tmp_path.iterdir())

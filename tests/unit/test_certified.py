@@ -31,7 +31,7 @@ def pair(lower: float, upper: float, residual: float = 0.0) -> Certified:
 @cache
 def claims(*, ties: bool = False) -> list[tuple[SelectionProblem, np.ndarray, np.ndarray]]:
     """Problems with a W of positive margins and multipliers of the right sign, good ones and poor ones."""
-    rng, made = np.random.default_rng(0), []
+    rng, results = np.random.default_rng(0), []
     for name in ("several",) if ties else ("planted", "masked", "rectangular", "correlated", "badly_scaled"):
         for seed in range(4):
             problem = FAMILIES[name].make(np.random.default_rng([seed, 8]), 4, 4, 4)
@@ -39,15 +39,15 @@ def claims(*, ties: bool = False) -> list[tuple[SelectionProblem, np.ndarray, np
             if not np.isfinite(best.objective) or best.objective == 0 or (ties and not problem.tied.any()):
                 continue
             W, dual = best.certified.W, best.certified.dual
-            made.append((problem, W, dual))
+            results.append((problem, W, dual))
             if not ties:
                 noise, size = rng.standard_normal(W.shape), 0.02
                 # As much noise as leaves a third of the smallest margin.
                 while problem.apply(W * (1 + size * noise)).min(where=problem.rejected, initial=1.0) < 0.3:
                     size /= 2
-                made.append((problem, 7.0 * W * (1 + size * noise), dual * rng.uniform(0.3, 3.0, dual.shape)))
-    assert len(made) >= (3 if ties else 30)
-    return made
+                results.append((problem, 7.0 * W * (1 + size * noise), dual * rng.uniform(0.3, 3.0, dual.shape)))
+    assert len(results) >= (3 if ties else 30)
+    return results
 
 
 # --- the gap ---
@@ -79,33 +79,33 @@ def test_bounds_that_cross_prove_nothing_unless_by_the_rounding_of_a_quotient() 
 def test_w_and_multipliers_are_scaled_to_their_conventions(norm: str | float, sharp: bool) -> None:
     measure = get_norm(norm)
     for problem, W, dual in claims():
-        found = certify(problem, measure, W, dual, sharp=sharp)
+        bounds = certify(problem, measure, W, dual, sharp=sharp)
         full = oracle.dense(problem)
-        margins = np.einsum("md,de,me->m", full.left, found.W, full.right)
-        size = np.linalg.norm(found.W) * full.lengths.max()
+        margins = np.einsum("md,de,me->m", full.left, bounds.W, full.right)
+        size = np.linalg.norm(bounds.W) * full.lengths.max()
         assert margins.min() == pytest.approx(1.0, abs=1e-14 * size + 1e-15)
-        np.testing.assert_allclose(found.margins[full.where], margins, rtol=0, atol=1e-13 * size)
-        np.testing.assert_allclose(found.W / found.W.flat[0], W / W.flat[0], rtol=1e-13)
-        assert found.objective == pytest.approx(measure.value(found.W), rel=1e-14)
-        pulled = np.einsum("m,md,me->de", found.dual[full.where], full.left, full.right)
-        total = float(found.dual[problem.rejected].sum())
+        np.testing.assert_allclose(bounds.margins[full.where], margins, rtol=0, atol=1e-13 * size)
+        np.testing.assert_allclose(bounds.W / bounds.W.flat[0], W / W.flat[0], rtol=1e-13)
+        assert bounds.objective == pytest.approx(measure.value(bounds.W), rel=1e-14)
+        adjoint = np.einsum("m,md,me->de", bounds.dual[full.where], full.left, full.right)
+        total = float(bounds.dual[problem.rejected].sum())
         if measure is FROBENIUS:
-            assert np.linalg.norm(pulled) == pytest.approx(total / np.linalg.norm(pulled), rel=1e-12)
+            assert np.linalg.norm(adjoint) == pytest.approx(total / np.linalg.norm(adjoint), rel=1e-12)
         else:
-            assert measure.dual(pulled) == pytest.approx(1.0, rel=1e-12)
-        np.testing.assert_allclose(found.dual * dual.sum(), np.maximum(dual, 0) * found.dual.sum(), rtol=1e-12)
-        for array in (found.W, found.dual, found.margins):
+            assert measure.dual(adjoint) == pytest.approx(1.0, rel=1e-12)
+        np.testing.assert_allclose(bounds.dual * dual.sum(), np.maximum(dual, 0) * bounds.dual.sum(), rtol=1e-12)
+        for array in (bounds.W, bounds.dual, bounds.margins):
             assert not array.flags.writeable
-        assert found.tie_residual == 0.0
+        assert bounds.tie_residual == 0.0
 
 
 def test_multipliers_of_the_wrong_sign_or_place_are_dropped() -> None:
     problem = NAMED["counterexample"]().problem
     W = np.array([[1.0, 0.0], [3.0, 0.0]])
     dual = np.array([[5.0, 7.0], [-2.0, 3.0]])
-    found = certify(problem, FROBENIUS, W, dual)
-    np.testing.assert_allclose(found.dual, [[0.0, 7.0], [0.0, 3.0]], rtol=1e-14)
-    assert found.gap <= 1e-13
+    bounds = certify(problem, FROBENIUS, W, dual)
+    np.testing.assert_allclose(bounds.dual, [[0.0, 7.0], [0.0, 3.0]], rtol=1e-14)
+    assert bounds.gap <= 1e-13
     negative = certify(problem, FROBENIUS, W, np.array([[0.0, 7.0], [0.0, -3.0]]))
     assert negative.dual[1, 1] == 0.0
     # (7, 0) alone bounds the norm by 1.
@@ -115,35 +115,35 @@ def test_multipliers_of_the_wrong_sign_or_place_are_dropped() -> None:
 def test_multipliers_of_ties_keep_their_sign() -> None:
     """Selected (0, 0) and (1, 1), rejected (-1, 0): w = (1, -1) = 2 (1, 0) - (1, 1), so the tie's multiplier is +-1."""
     problem = NAMED["tie_forces_a_detour"]().problem
-    found = certify(problem, FROBENIUS, np.array([[1.0], [-1.0]]), np.array([[9.0, 1.0, 2.0]]))
-    assert found.gap <= 1e-13
-    np.testing.assert_allclose(found.dual, [[0.0, 1.0, 2.0]], rtol=1e-14)
+    bounds = certify(problem, FROBENIUS, np.array([[1.0], [-1.0]]), np.array([[9.0, 1.0, 2.0]]))
+    assert bounds.gap <= 1e-13
+    np.testing.assert_allclose(bounds.dual, [[0.0, 1.0, 2.0]], rtol=1e-14)
     assert certify(problem, FROBENIUS, np.array([[1.0], [-1.0]]), np.array([[0.0, -1.0, 2.0]])).gap > 1.0
 
 
 def test_nothing_to_reject_is_solved_by_zero() -> None:
     problem = NAMED["everything_selected"]().problem
-    found = certify(problem, FROBENIUS, np.ones((3, 2)), np.ones((1, 3)))
-    assert found.objective == found.lower_bound == found.upper_bound == found.gap == 0.0
-    assert not found.W.any()
-    assert not found.dual.any()
-    assert found.margins.shape == (1, 3)
-    assert not found.margins.any()
+    bounds = certify(problem, FROBENIUS, np.ones((3, 2)), np.ones((1, 3)))
+    assert bounds.objective == bounds.lower_bound == bounds.upper_bound == bounds.gap == 0.0
+    assert not bounds.W.any()
+    assert not bounds.dual.any()
+    assert bounds.margins.shape == (1, 3)
+    assert not bounds.margins.any()
 
 
 def test_a_w_without_positive_margin_and_multipliers_that_pull_nowhere_bound_nothing() -> None:
     problem = NAMED["counterexample"]().problem
     W, dual = np.array([[1.0, 0.0], [3.0, 0.0]]), np.array([[0.0, 7.0], [0.0, 3.0]])
     for bad in (-W, 0 * W, np.full_like(W, np.nan)):
-        found = certify(problem, FROBENIUS, bad, dual)
-        assert found.objective == found.upper_bound == found.gap == math.inf
-        assert found.lower_bound == pytest.approx(math.sqrt(10.0), rel=1e-13)
-        np.testing.assert_array_equal(found.W, bad)
+        bounds = certify(problem, FROBENIUS, bad, dual)
+        assert bounds.objective == bounds.upper_bound == bounds.gap == math.inf
+        assert bounds.lower_bound == pytest.approx(math.sqrt(10.0), rel=1e-13)
+        np.testing.assert_array_equal(bounds.W, bad)
     for bad in (0 * dual, -dual, np.full_like(dual, np.inf)):
-        found = certify(problem, FROBENIUS, W, bad)
-        assert found.lower_bound == 0.0
-        assert found.objective == pytest.approx(math.sqrt(10.0))
-        assert found.gap == math.inf
+        bounds = certify(problem, FROBENIUS, W, bad)
+        assert bounds.lower_bound == 0.0
+        assert bounds.objective == pytest.approx(math.sqrt(10.0))
+        assert bounds.gap == math.inf
     cancelling = NAMED["midpoint"]().problem
     assert certify(cancelling, FROBENIUS, np.zeros((2, 2)), np.array([[0.0, 1.0, 1.0, 0.0]])).lower_bound == 0.0
 
@@ -153,11 +153,11 @@ def test_squares_out_of_range_change_the_scale_of_the_multipliers() -> None:
     for exponent, euclidean in ((-200, False), (-80, True), (80, True), (200, False)):
         problem = single([[math.ldexp(1.0, int(exponent * 3.32)), 0.0]])
         W = np.array([[1.0], [0.0]])
-        found = certify(problem, FROBENIUS, W, np.array([[0.0, 1.0]]))
-        assert found.gap <= 1e-13
-        length = found.objective
+        bounds = certify(problem, FROBENIUS, W, np.array([[0.0, 1.0]]))
+        assert bounds.gap <= 1e-13
+        length = bounds.objective
         expected = length**2 if euclidean else length
-        assert found.dual[0, 1] == pytest.approx(expected, rel=1e-13)
+        assert bounds.dual[0, 1] == pytest.approx(expected, rel=1e-13)
 
 
 # --- bounds, against rational arithmetic ---
@@ -175,29 +175,31 @@ def test_bounds_enclose_what_the_floats_prove_and_hardly_more(norm: str | float,
     """Exact bounds of W and the multipliers lie within those in floats, and those within some roundings of them."""
     measure = get_norm(norm)
     for problem, W, dual in claims():
-        found = certify(problem, measure, W, dual, sharp=sharp)
-        low, high = exact_bounds(problem, measure, found.W, found.dual)
+        bounds = certify(problem, measure, W, dual, sharp=sharp)
+        low, high = exact_bounds(problem, measure, bounds.W, bounds.dual)
         # The exact bound exceeds a norm of singular values by some 1e-15.
-        assert found.upper_bound >= float(high) * (1 - 2e-15)
-        assert found.lower_bound <= float(low) * (1 + 2e-15)
+        assert bounds.upper_bound >= float(high) * (1 - 2e-15)
+        assert bounds.lower_bound <= float(low) * (1 + 2e-15)
         full = oracle.dense(problem)
         # A margin is off by gamma_{d+dz+6} of |delta||W||z|, beside which all other roundings are few.
-        reach = float((full.lengths * np.linalg.norm(found.W)).max())
-        d, dz = found.W.shape
+        reach = float((full.lengths * np.linalg.norm(bounds.W)).max())
+        d, dz = bounds.W.shape
         room = 40 * UNIT * (8 if sharp else d * dz + (d + dz + 8) * reach)
-        assert found.upper_bound <= float(high) * (1 + room)
-        heavy = float((found.dual[full.where] * full.lengths).sum()) * math.sqrt(d * dz)
-        pulled = np.einsum("m,md,me->de", found.dual[full.where], full.left, full.right)
-        loss = 40 * UNIT * (d * dz + (20 if sharp else 30 * heavy / measure.dual(pulled)))
-        assert found.lower_bound >= float(low) * (1 - loss)
+        assert bounds.upper_bound <= float(high) * (1 + room)
+        heavy = float((bounds.dual[full.where] * full.lengths).sum()) * math.sqrt(d * dz)
+        adjoint = np.einsum("m,md,me->de", bounds.dual[full.where], full.left, full.right)
+        loss = 40 * UNIT * (d * dz + (20 if sharp else 30 * heavy / measure.dual(adjoint)))
+        assert bounds.lower_bound >= float(low) * (1 - loss)
         # What rounding may have cost is what the gap exceeds the quotient by.
-        width = found.gap - (found.objective / float(found.dual[problem.rejected].sum()) * scale_of(measure, found) - 1)
-        assert found.rounding == pytest.approx(2 * max(width, 0.0), rel=1e-3, abs=4e-15)
+        width = bounds.gap - (
+            bounds.objective / float(bounds.dual[problem.rejected].sum()) * scale_of(measure, bounds) - 1
+        )
+        assert bounds.rounding == pytest.approx(2 * max(width, 0.0), rel=1e-3, abs=4e-15)
 
 
-def scale_of(norm: Norm, found: Certified) -> float:
+def scale_of(norm: Norm, result: Certified) -> float:
     """Dual norm of A^T dual by convention."""
-    return math.sqrt(float(found.dual[found.dual > 0].sum())) if norm is FROBENIUS else 1.0
+    return math.sqrt(float(result.dual[result.dual > 0].sum())) if norm is FROBENIUS else 1.0
 
 
 def test_the_allowance_of_a_margin_is_what_the_theorem_asks() -> None:
@@ -209,11 +211,11 @@ def test_the_allowance_of_a_margin_is_what_the_theorem_asks() -> None:
         query[0] = 1.0
         W = np.zeros((d, dz))
         W[0, 0] = 1.0
-        found = certify(single(deltas, query), FROBENIUS, W, np.array([[0.0, 1.0]]))
-        excess = (found.upper_bound - 1.0) / UNIT
+        bounds = certify(single(deltas, query), FROBENIUS, W, np.array([[0.0, 1.0]]))
+        excess = (bounds.upper_bound - 1.0) / UNIT
         # The norm itself allows for half of d dz roundings more, and eight.
         assert d + dz + 1 + 0.5 * d * dz <= excess <= d + dz + 40 + 0.5 * d * dz
-        short = (1.0 - found.lower_bound) / UNIT
+        short = (1.0 - bounds.lower_bound) / UNIT
         assert 2 + 0.5 * d * dz <= short <= 60 + 0.5 * d * dz
         sharp = certify(single(deltas, query), FROBENIUS, W, np.array([[0.0, 1.0]]), sharp=True)
         assert 0 < sharp.upper_bound - 1.0 <= 40 * UNIT
@@ -223,7 +225,7 @@ def test_the_allowance_of_a_margin_is_what_the_theorem_asks() -> None:
 def test_twice_the_precision_helps_where_digits_cancel() -> None:
     """Tokens 1e6 apart from the origin, W across: ten digits of every margin cancel."""
     rng = np.random.default_rng(2)
-    gained = 0
+    count = 0
     for seed in range(6):
         base = FAMILIES["near_duplicates"].make(np.random.default_rng([seed, 3]), 4, 4, 4)
         best = solve(base, tol=1e-9)
@@ -238,8 +240,8 @@ def test_twice_the_precision_helps_where_digits_cancel() -> None:
         assert float(high) * (1 - 1e-15) <= sharp.upper_bound <= plain.upper_bound * (1 + 1e-15)
         assert sharp.upper_bound <= float(high) * (1 + 1e-14)
         assert sharp.lower_bound >= float(low) * (1 - 1e-13)
-        gained += sharp.upper_bound < plain.upper_bound * (1 - 1e-15)
-    assert gained > 3
+        count += sharp.upper_bound < plain.upper_bound * (1 - 1e-15)
+    assert count > 3
 
 
 # --- ties ---
@@ -249,16 +251,16 @@ def test_a_w_that_misses_its_ties_is_moved_onto_them() -> None:
     rng = np.random.default_rng(3)
     for problem, W, dual in claims(ties=True):
         for size in (0.0, 1e-6, 1e-3):
-            moved = W + size * np.linalg.norm(W) * rng.standard_normal(W.shape)
-            found = certify(problem, FROBENIUS, moved, dual)
-            assert found.tie_residual == 0.0
+            shift = W + size * np.linalg.norm(W) * rng.standard_normal(W.shape)
+            bounds = certify(problem, FROBENIUS, shift, dual)
+            assert bounds.tie_residual == 0.0
             full = oracle.dense(problem)
-            margins = np.einsum("md,de,me->m", full.left, found.W, full.right)
-            assert np.abs(margins[full.tied]).max() <= 1e-13 * np.linalg.norm(found.W) * full.lengths.max()
-            exact, _ = optimum.upper_bound(problem, FROBENIUS, found.W)
+            margins = np.einsum("md,de,me->m", full.left, bounds.W, full.right)
+            assert np.abs(margins[full.tied]).max() <= 1e-13 * np.linalg.norm(bounds.W) * full.lengths.max()
+            exact, _ = optimum.upper_bound(problem, FROBENIUS, bounds.W)
             assert exact is not None
-            assert found.upper_bound >= float(exact) * (1 - 1e-14)
-            assert found.upper_bound <= float(exact) * (1 + 1e-11)
+            assert bounds.upper_bound >= float(exact) * (1 - 1e-14)
+            assert bounds.upper_bound <= float(exact) * (1 + 1e-11)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -266,13 +268,13 @@ def test_bounds_with_ties_enclose_the_optimum(norm: str | float) -> None:
     measure = get_norm(norm)
     for problem, _, _ in claims(ties=True):
         solution = solve(problem, norm)
-        found = solution.certified
-        low, high = exact_bounds(problem, measure, found.W, found.dual)
-        assert found.lower_bound <= float(high)
-        assert float(low) <= found.upper_bound
+        bounds = solution.certified
+        low, high = exact_bounds(problem, measure, bounds.W, bounds.dual)
+        assert bounds.lower_bound <= float(high)
+        assert float(low) <= bounds.upper_bound
         # The exact proof moves W by rational multipliers, the floats by a bound on the shortest move.
-        assert found.lower_bound <= float(low) * (1 + 2e-15)
-        assert found.upper_bound == pytest.approx(float(high), rel=1e-9)
+        assert bounds.lower_bound <= float(low) * (1 + 2e-15)
+        assert bounds.upper_bound == pytest.approx(float(high), rel=1e-9)
 
 
 def test_ties_that_no_move_is_shown_for_leave_a_residual(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,15 +284,15 @@ def test_ties_that_no_move_is_shown_for_leave_a_residual(monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "onto_ties", lambda problem, W, margins: W)
     miss = 1e-10
     W = np.array([[1.0], [-1.0 + miss]])
-    found = certify(problem, FROBENIUS, W, np.array([[0.0, 3.0, 6.0]]))
+    bounds = certify(problem, FROBENIUS, W, np.array([[0.0, 3.0, 6.0]]))
     # Margins 1 and -miss; the rounding of |W||delta||z| = 2 is some 1e-15.
-    assert found.tie_residual == pytest.approx(miss, rel=1e-4)
-    assert found.tie_residual >= miss * (1 - 1e-6)
-    assert found.gap <= 1e-9
+    assert bounds.tie_residual == pytest.approx(miss, rel=1e-4)
+    assert bounds.tie_residual >= miss * (1 - 1e-6)
+    assert bounds.gap <= 1e-9
     # The multiplier of the tie, one against two of the margin, may cost its share of the bound: residual over two.
     full = certify(problem, FROBENIUS, np.array([[1.0], [-1.0]]), np.array([[0.0, 1.0, 2.0]]))
-    lost = 1 - found.lower_bound / math.sqrt(2.0)
-    assert lost == pytest.approx(miss / 2, rel=1e-3)
+    shortfall = 1 - bounds.lower_bound / math.sqrt(2.0)
+    assert shortfall == pytest.approx(miss / 2, rel=1e-3)
     assert full.tie_residual < 1e-14
     loose = certify(problem, FROBENIUS, np.array([[1.0], [-1.0 + 1e-6]]), np.array([[0.0, 1.0, 2.0]]))
     assert loose.tie_residual == pytest.approx(1e-6, rel=1e-4)
@@ -300,9 +302,9 @@ def test_ties_that_no_move_is_shown_for_leave_a_residual(monkeypatch: pytest.Mon
 def test_a_residual_that_takes_the_whole_bound_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = NAMED["tie_forces_a_detour"]().problem
     monkeypatch.setattr(module, "tie_move", lambda *arguments: math.inf)
-    found = certify(problem, FROBENIUS, np.array([[1.0], [-1.0]]), np.array([[0.0, 1e16, 2.0]]))
-    assert found.lower_bound == found.rounding == 0.0
-    assert found.gap == math.inf
+    bounds = certify(problem, FROBENIUS, np.array([[1.0], [-1.0]]), np.array([[0.0, 1e16, 2.0]]))
+    assert bounds.lower_bound == bounds.rounding == 0.0
+    assert bounds.gap == math.inf
 
 
 def test_a_move_that_would_cost_more_than_the_norm_is_no_move(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,14 +312,14 @@ def test_a_move_that_would_cost_more_than_the_norm_is_no_move(monkeypatch: pytes
     W, dual = np.array([[1.0], [-1.0]]), np.array([[0.0, 1.0, 2.0]])
     for size in (0.0, 1e-6, 0.1, 1.5):
         monkeypatch.setattr(module, "tie_move", lambda *arguments, size=size: size)
-        found = certify(problem, FROBENIUS, W, dual)
+        bounds = certify(problem, FROBENIUS, W, dual)
         if size > 1.0:
             # longer than the margin over |delta||z| = 1 leaves
-            assert found.tie_residual > 0
-            assert found.upper_bound == pytest.approx(math.sqrt(2.0), rel=1e-13)
+            assert bounds.tie_residual > 0
+            assert bounds.upper_bound == pytest.approx(math.sqrt(2.0), rel=1e-13)
         else:
-            assert found.tie_residual == 0.0
-            assert found.upper_bound == pytest.approx((math.sqrt(2.0) + size) / (1 - size), rel=1e-13)
+            assert bounds.tie_residual == 0.0
+            assert bounds.upper_bound == pytest.approx((math.sqrt(2.0) + size) / (1 - size), rel=1e-13)
 
 
 # --- allowances, with a unit of 1e-6 in them alone ---
@@ -341,14 +343,14 @@ def test_a_margin_is_off_by_the_products_it_is_a_sum_of(d: int, dz: int) -> None
     delta[0, 0] = query[0] = W[0, 0] = 1.0
     W[1, 0] = 100.0
     length = float(np.linalg.norm(W))
-    found = certify(single(delta, query), FROBENIUS, W, np.array([[0.0, 1.0]]))
+    bounds = certify(single(delta, query), FROBENIUS, W, np.array([[0.0, 1.0]]))
     # The bound is the norm over the margin from below, and a few scalar roundings.
-    lost = 1 - length / found.upper_bound
-    assert d + dz + 1 <= lost / COARSE / length <= d + dz + 8
+    shortfall = 1 - length / bounds.upper_bound
+    assert d + dz + 1 <= shortfall / COARSE / length <= d + dz + 8
     direct, residual = module.upper_bound(
         single(delta, query), FROBENIUS, W, np.array([[0.0, 1.0]]), length, sharp=False
     )
-    assert direct == found.upper_bound
+    assert direct == bounds.upper_bound
     assert residual == 0.0
 
 
@@ -359,20 +361,20 @@ def test_a_margin_is_off_by_the_frobenius_norm_whatever_the_norm() -> None:
     delta, query = np.eye(1, d), np.eye(1, dz)[0]
     for norm in ("max", "spectral", "nuclear", 1, 3):
         measure = get_norm(norm)
-        found = certify(single(delta, query), measure, np.ones((d, dz)), np.array([[0.0, 1.0]]))
-        lost = 1 - measure.value(np.ones((d, dz))) / found.upper_bound
-        assert d + dz + 1 <= lost / COARSE / 10 <= d + dz + 8, norm
+        bounds = certify(single(delta, query), measure, np.ones((d, dz)), np.array([[0.0, 1.0]]))
+        shortfall = 1 - measure.value(np.ones((d, dz))) / bounds.upper_bound
+        assert d + dz + 1 <= shortfall / COARSE / 10 <= d + dz + 8, norm
 
 
 @pytest.mark.usefixtures("coarse")
 def test_scalar_roundings_of_a_bound() -> None:
     """Both bounds are quotients; in twice the precision nothing else is left."""
     problem, one = single([[1.0, 0.0]]), np.array([[1.0], [0.0]])
-    found = certify(problem, FROBENIUS, one, np.array([[0.0, 1.0]]), sharp=True)
-    assert 2 <= (found.upper_bound - 1) / COARSE <= 10
-    assert 2 <= (1 - found.lower_bound) / COARSE <= 14
+    bounds = certify(problem, FROBENIUS, one, np.array([[0.0, 1.0]]), sharp=True)
+    assert 2 <= (bounds.upper_bound - 1) / COARSE <= 10
+    assert 2 <= (1 - bounds.lower_bound) / COARSE <= 14
     plain = certify(problem, FROBENIUS, one, np.array([[0.0, 1.0]]))
-    assert plain.upper_bound > found.upper_bound
+    assert plain.upper_bound > bounds.upper_bound
 
 
 @pytest.mark.usefixtures("coarse")
@@ -383,13 +385,13 @@ def test_a_sum_of_multipliers_is_off_by_its_terms(count: int) -> None:
     deltas = np.array([[1.0, h], [-1.0, h], *[[3.0, 1.0]] * (count - 2)])
     dual = np.zeros((1, count + 1))
     dual[0, 1:3] = 1.0
-    found = certify(single(deltas), FROBENIUS, np.array([[0.0], [1 / h]]), dual)
+    bounds = certify(single(deltas), FROBENIUS, np.array([[0.0], [1 / h]]), dual)
     exact = 1 / h  # 2 over the length 2h
     # Up to 63 queries and tokens all terms are counted, beyond that those that are not zero.
     terms = count + 2 if count + 2 < 64 else 2
     weight = math.hypot(1.0, h) / h
-    lost = (exact / found.lower_bound - 1) / COARSE
-    assert (terms + 1) * weight <= lost <= (terms + 9) * weight + 20
+    shortfall = (exact / bounds.lower_bound - 1) / COARSE
+    assert (terms + 1) * weight <= shortfall <= (terms + 9) * weight + 20
 
 
 @pytest.mark.usefixtures("coarse")
@@ -399,10 +401,10 @@ def test_what_sums_round_is_a_matrix_of_any_kind() -> None:
     deltas = np.array([[1.0, h], [-1.0, h], *[[3.0, 1.0]] * (count - 2)])
     dual = np.zeros((1, count + 1))
     dual[0, 1:3] = 1.0
-    found = certify(single(deltas), get_norm("max"), np.array([[0.0], [1 / h]]), dual)
+    bounds = certify(single(deltas), get_norm("max"), np.array([[0.0], [1 / h]]), dual)
     weight = math.sqrt(2.0) * math.hypot(1.0, h) / h
-    lost = (1 / h / found.lower_bound - 1) / COARSE
-    assert (count + 2) * weight <= lost <= (count + 11) * weight + 20
+    shortfall = (1 / h / bounds.lower_bound - 1) / COARSE
+    assert (count + 2) * weight <= shortfall <= (count + 11) * weight + 20
 
 
 @pytest.mark.usefixtures("coarse")
@@ -429,7 +431,7 @@ def test_margins_in_twice_the_precision_from_below(monkeypatch: pytest.MonkeyPat
     assert 1 - 6 * COARSE <= plain[0, 1] <= 1 - 2 * COARSE
     np.testing.assert_array_equal(plain[0, 2:], least[0, 2:])
     honest = Rows.margins
-    monkeypatch.setattr(Rows, "margins", lambda *given, **options: (honest(*given, **options)[0], 2e-3))
+    monkeypatch.setattr(Rows, "margins", lambda *arguments, **options: (honest(*arguments, **options)[0], 2e-3))
     wide = module._sharpened(problem, W, margins, least, size)
     assert 1 - 2e-3 * size - 7 * COARSE <= wide[0, 1] <= 1 - 2e-3 * size - 2 * COARSE
     three = single(np.array([[3.0, 0.0]]))
@@ -438,8 +440,8 @@ def test_margins_in_twice_the_precision_from_below(monkeypatch: pytest.MonkeyPat
     # All that may be the smallest are looked at: least of the smallest, twice its allowance above.
     close = single(np.array([[1.0, 0.0], [1.0 + 3 * COARSE, 0.0]]))
     margins = np.array([[0.0, 1.0, 1.0 + 3 * COARSE]])
-    given = margins - 9 * COARSE * close.lengths
-    assert (module._sharpened(close, np.array([[1.0], [0.0]]), margins, given, 1.0) != given)[0, 1:].all()
+    estimates = margins - 9 * COARSE * close.lengths
+    assert (module._sharpened(close, np.array([[1.0], [0.0]]), margins, estimates, 1.0) != estimates)[0, 1:].all()
 
 
 @pytest.mark.usefixtures("coarse")
@@ -461,13 +463,13 @@ def test_a_residual_costs_the_multipliers_of_ties_their_share() -> None:
         dual = factor * np.array([[0.0, -0.5, 2.0]])
         adjoint = problem.adjoint(dual)
         length = float(np.linalg.norm(adjoint))
-        free, held = (
+        free, bound_with_ties = (
             module.lower_bound(problem, FROBENIUS, dual, adjoint, length, residual, sharp=False)
             for residual in (0.0, 0.1)
         )
         # 2 less 0.1 of one half, of 2.
-        assert held / free == pytest.approx(1 - 0.05 / 2, abs=20 * COARSE)
-        assert held / free < 1 - 0.05 / 2
+        assert bound_with_ties / free == pytest.approx(1 - 0.05 / 2, abs=20 * COARSE)
+        assert bound_with_ties / free < 1 - 0.05 / 2
         assert module.lower_bound(problem, FROBENIUS, dual, adjoint, length, 100.0, sharp=False) == 0.0
 
 
@@ -475,14 +477,14 @@ def test_what_twice_the_precision_leaves_over_counts_against_the_bound(monkeypat
     """A^T lam = (1, 0) with a thousandth left over in each entry, and a hundredth that the sums may miss of 1."""
     problem, dual = single([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     low, missing = np.full((2, 1), 1e-3), 1e-2
-    monkeypatch.setattr(Rows, "adjoint", lambda *given: (Pair(np.array([[1.0], [0.0]]), low), missing))
+    monkeypatch.setattr(Rows, "adjoint", lambda *arguments: (Pair(np.array([[1.0], [0.0]]), low), missing))
     bound = module.lower_bound(problem, FROBENIUS, dual, np.zeros((2, 1)), 1.0, 0.0, sharp=True)
     # The weight of 1 was halved by the scale, so A^T lam is 2 (1, 0) and what is left over twice a thousandth.
     expected = 1 / (2 + 2 * math.sqrt(2.0) * 1e-3 + 1e-2)
     assert bound == pytest.approx(expected, rel=1e-13)
     # Sums that left the range of floats in one entry are not used.
     for part in (Pair(np.array([[1.0], [0.0]]), np.array([[np.nan], [0.0]])), Pair(np.array([[np.inf], [0.0]]), low)):
-        monkeypatch.setattr(Rows, "adjoint", lambda *given, part=part: (part, missing))
+        monkeypatch.setattr(Rows, "adjoint", lambda *arguments, part=part: (part, missing))
         plain = module.lower_bound(problem, FROBENIUS, dual, np.array([[1.0], [0.0]]), 1.0, 0.0, sharp=True)
         assert plain == pytest.approx(1.0, rel=1e-13)
 
@@ -490,6 +492,6 @@ def test_what_twice_the_precision_leaves_over_counts_against_the_bound(monkeypat
 def test_a_w_that_overflows_when_it_is_scaled_is_not_feasible() -> None:
     problem = single([[1e-120, 0.0]])
     for entries, fine in (((1.0, 1e10), True), ((1.0, 1e200), False)):
-        found = certify(problem, FROBENIUS, np.array(entries)[:, None], np.array([[0.0, 1.0]]))
-        assert np.isfinite(found.objective) == fine
-        assert np.isfinite(found.upper_bound) == fine
+        bounds = certify(problem, FROBENIUS, np.array(entries)[:, None], np.array([[0.0, 1.0]]))
+        assert np.isfinite(bounds.objective) == fine
+        assert np.isfinite(bounds.upper_bound) == fine

@@ -150,29 +150,29 @@ def test_an_unsolved_claim_is_its_interval() -> None:
 
 def test_tokens_are_copied() -> None:
     tokens = planted(6, 5, 4).tokens.copy()
-    given = planted(6, 5, 4)
-    problem = SelectionProblem(tokens, given.queries, given.reference)
+    source = planted(6, 5, 4)
+    problem = SelectionProblem(tokens, source.queries, source.reference)
     solution = solve(problem)
     tokens *= 2.0
     assert solution.verify(), solution.verify().statement
     assert not problem.tokens.flags.writeable
-    shared = torch.tensor(given.tokens)
-    problem = SelectionProblem(shared, torch.tensor(given.queries), given.reference)
+    shared = torch.tensor(source.tokens)
+    problem = SelectionProblem(shared, torch.tensor(source.queries), source.reference)
     shared *= 2.0
-    np.testing.assert_array_equal(problem.tokens, given.tokens)
+    np.testing.assert_array_equal(problem.tokens, source.tokens)
 
 
 def test_frozen_tokens_are_used_in_place() -> None:
-    given = planted(6, 5, 4)
-    again = SelectionProblem(given.tokens, given.queries, given.reference)
-    assert np.shares_memory(again.tokens, given.tokens)
+    source = planted(6, 5, 4)
+    copy = SelectionProblem(source.tokens, source.queries, source.reference)
+    assert np.shares_memory(copy.tokens, source.tokens)
 
 
 def test_memory_maps_are_used_in_place_and_left_as_they_were(tmp_path) -> None:
-    given = planted(6, 5, 4)
-    np.save(tmp_path / "tokens.npy", given.tokens)
+    source = planted(6, 5, 4)
+    np.save(tmp_path / "tokens.npy", source.tokens)
     mapped = np.load(tmp_path / "tokens.npy", mmap_mode="r+")
-    problem = SelectionProblem(mapped, given.queries, given.reference)
+    problem = SelectionProblem(mapped, source.queries, source.reference)
     assert np.shares_memory(problem.tokens, mapped)
     assert mapped.flags.writeable
 
@@ -201,24 +201,24 @@ def test_masked_arrays() -> None:
 
 def test_half_precision_comes_back_in_single() -> None:
     """Entries of W near 1e5 are infinite in float16."""
-    given = planted(3, 4, 3)
-    small = (given.tokens * 1e-5).astype(np.float16)
-    solution = solve(SelectionProblem(small, given.queries.astype(np.float16), given.reference))
+    source = planted(3, 4, 3)
+    small = (source.tokens * 1e-5).astype(np.float16)
+    solution = solve(SelectionProblem(small, source.queries.astype(np.float16), source.reference))
     assert solution.status is Status.OPTIMAL
     assert solution.W.dtype == np.float32
     assert np.abs(solution.W).max() > 65504
     assert np.isfinite(solution.W).all()
     for dtype in (torch.float16, torch.bfloat16):
-        tokens, queries = torch.tensor(given.tokens, dtype=dtype), torch.tensor(given.queries, dtype=dtype)
-        solution = solve(SelectionProblem(tokens, queries, given.reference))
+        tokens, queries = torch.tensor(source.tokens, dtype=dtype), torch.tensor(source.queries, dtype=dtype)
+        solution = solve(SelectionProblem(tokens, queries, source.reference))
         assert solution.W.dtype == torch.float32
-        ragged = solve(SelectionProblem(list(tokens), queries, given.reference))
+        ragged = solve(SelectionProblem(list(tokens), queries, source.reference))
         assert ragged.objective == pytest.approx(solution.objective, rel=1e-12)
 
 
 def test_what_single_precision_cannot_hold_stays_double() -> None:
-    given = planted(3, 4, 3)
-    tiny = SelectionProblem((1e-30 * given.tokens).astype(np.float32), 1e-30 * given.queries, given.reference)
+    source = planted(3, 4, 3)
+    tiny = SelectionProblem((1e-30 * source.tokens).astype(np.float32), 1e-30 * source.queries, source.reference)
     solution = solve(tiny)
     assert solution.W.dtype == np.float64
     assert np.isfinite(solution.W).all()
@@ -233,8 +233,8 @@ def test_the_ends_of_the_range(
     scales: tuple[float, float], options: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """No exception, no warning, nothing that LAPACK prints, no claim that does not hold."""
-    given = planted(3, 4, 3)
-    problem = SelectionProblem(scales[0] * given.tokens, scales[1] * given.queries, given.reference)
+    source = planted(3, 4, 3)
+    problem = SelectionProblem(scales[0] * source.tokens, scales[1] * source.queries, source.reference)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         solution = solve(problem, **options)
@@ -255,8 +255,8 @@ def test_the_ends_of_the_range(
 @pytest.mark.parametrize("scale", [1e20, 1e140])
 def test_a_prior_far_larger_than_w(norm: str, scale: float) -> None:
     """The nearest W is zero to rounding, where margins of one are rounding of the prior."""
-    given = planted(6, 5, 4)
-    problem = SelectionProblem(scale * given.tokens, given.queries, given.reference)
+    source = planted(6, 5, 4)
+    problem = SelectionProblem(scale * source.tokens, source.queries, source.reference)
     solution = solve(problem, norm, prior=np.ones((4, 4)))
     assert solution.status is Status.OPTIMAL
     assert solution.verify(), solution.verify().statement
@@ -269,10 +269,10 @@ def test_a_prior_far_larger_than_w(norm: str, scale: float) -> None:
 @pytest.mark.parametrize("options", [{"norm": "nuclear"}, {"C": 1.0}, {"norm": "spectral"}])
 def test_a_limit_is_named_only_where_one_was_set(options: dict[str, Any]) -> None:
     problem = planted(20, 8, 8)
-    stopped = solve(problem, max_iter=1, **options)
-    assert stopped.status in (Status.MAX_ITERATIONS, Status.OPTIMAL)
-    if np.isfinite(stopped.objective) and stopped.objective > 0:
-        assert stopped.rank > 0
+    solution = solve(problem, max_iter=1, **options)
+    assert solution.status in (Status.MAX_ITERATIONS, Status.OPTIMAL)
+    if np.isfinite(solution.objective) and solution.objective > 0:
+        assert solution.rank > 0
     # 1e-15 is below what rounding leaves.
     beyond = solve(problem, tol=1e-15, **options)
     assert beyond.status in (Status.UNDECIDED, Status.OPTIMAL)

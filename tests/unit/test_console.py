@@ -70,32 +70,32 @@ def test_a_probe_leaves_nothing_behind(tmp_path: Path) -> None:
     [("7×10⁻¹⁵", "7x10^-15"), ("✓ 1 − 2×10⁻¹²", "+ 1 - 2x10^-12"), ("‖W‖ “…”", '||W|| "..."'), ("ζ", "?")],
 )
 def test_what_a_terminal_lacks_is_written_plainly(text: str, plain: str) -> None:
-    written = io.BytesIO()
-    stream = io.TextIOWrapper(written, encoding="ascii")
+    output = io.BytesIO()
+    stream = io.TextIOWrapper(output, encoding="ascii")
     prepare_stream(stream)
     stream.write(text)
     stream.flush()
-    assert written.getvalue().decode() == plain
+    assert output.getvalue().decode() == plain
 
 
 def test_a_power_is_plain_as_a_whole_where_an_encoding_has_some_of_its_digits() -> None:
-    written = io.BytesIO()
-    stream = io.TextIOWrapper(written, encoding="latin-1")
+    output = io.BytesIO()
+    stream = io.TextIOWrapper(output, encoding="latin-1")
     prepare_stream(stream)
     stream.write("gap 2×10⁻¹⁴, 3×10⁻⁷ in m²")
     stream.flush()
-    assert written.getvalue().decode("latin-1") == "gap 2×10^-14, 3×10^-7 in m²"
+    assert output.getvalue().decode("latin-1") == "gap 2×10^-14, 3×10^-7 in m²"
 
 
 def test_a_terminal_that_can_show_signs_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LC_ALL", "LC_CTYPE", "LANG"):
         monkeypatch.delenv(name, raising=False)
-    written = io.BytesIO()
-    stream = io.TextIOWrapper(written, encoding="utf-8")
+    output = io.BytesIO()
+    stream = io.TextIOWrapper(output, encoding="utf-8")
     prepare_stream(stream)
     stream.write("7×10⁻¹⁵ ✓")
     stream.flush()
-    assert written.getvalue().decode() == "7×10⁻¹⁵ ✓"
+    assert output.getvalue().decode() == "7×10⁻¹⁵ ✓"
 
 
 def test_a_folder_that_may_not_be_looked_into_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_odd_against_even_takes_every_digit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("options", "word"),
     [
         ({"classes": "3"}, "classes"),
         ({"classes": "3-3"}, "classes"),
@@ -72,8 +72,8 @@ def test_odd_against_even_takes_every_digit() -> None:
         ({"positions": "sine"}, "positions"),
     ],
 )
-def test_unknown_options_are_named(options: dict[str, object], named: str) -> None:
-    with pytest.raises(ValueError, match=f"^{named} is .* expected\\.$"):
+def test_unknown_options_are_named(options: dict[str, object], word: str) -> None:
+    with pytest.raises(ValueError, match=f"^{word} is .* expected\\.$"):
         digits(**options)  # type: ignore[arg-type]
 
 
@@ -101,13 +101,13 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 def test_a_data_set_survives_the_file(tmp_path: Path) -> None:
-    given = arrays() | {"mask": np.array([[1, 1, 0]] * 4), "head": np.array([1, 2])}
-    write_arrays(tmp_path / "a.npz", given)
+    inputs = arrays() | {"mask": np.array([[1, 1, 0]] * 4), "head": np.array([1, 2])}
+    write_arrays(tmp_path / "a.npz", inputs)
     data = read_dataset(tmp_path / "a.npz")
-    np.testing.assert_array_equal(data.tokens.tokens, given["tokens"])
-    np.testing.assert_array_equal(data.mask, given["mask"] == 1)
+    np.testing.assert_array_equal(data.tokens.tokens, inputs["tokens"])
+    np.testing.assert_array_equal(data.mask, inputs["mask"] == 1)
     assert data.head is not None
-    np.testing.assert_array_equal(data.head, given["head"])
+    np.testing.assert_array_equal(data.head, inputs["head"])
     assert data.name == "a.npz"
 
 
@@ -130,14 +130,14 @@ def test_a_data_set_survives_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_bad_files_get_one_sentence(tmp_path: Path, change: dict[str, np.ndarray | None], sentence: str) -> None:
-    given = {name: value for name, value in (arrays() | change).items() if value is not None}
-    np.savez(tmp_path / "a.npz", **given)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=sentence) as raised:
+    inputs = {name: value for name, value in (arrays() | change).items() if value is not None}
+    np.savez(tmp_path / "a.npz", **inputs)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=sentence) as error:
         read_dataset(tmp_path / "a.npz")
-    assert "\n" not in str(raised.value)
+    assert "\n" not in str(error.value)
 
 
-def damaged(path: Path, kind: str) -> None:
+def damage(path: Path, kind: str) -> None:
     np.savez(path, **arrays())  # type: ignore[arg-type]
     whole = path.read_bytes()
     if kind == "truncated":
@@ -161,10 +161,10 @@ def damaged(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["truncated", "empty", "text", "npy", "flipped", "half a member"])
 def test_damaged_files_get_one_sentence(tmp_path: Path, kind: str) -> None:
-    damaged(tmp_path / "a.npz", kind)
-    with pytest.raises(ValueError, match=r"a\.npz") as raised:
+    damage(tmp_path / "a.npz", kind)
+    with pytest.raises(ValueError, match=r"a\.npz") as error:
         read_dataset(tmp_path / "a.npz")
-    assert "\n" not in str(raised.value)
+    assert "\n" not in str(error.value)
 
 
 def test_missing_files_and_directories_are_named(tmp_path: Path) -> None:

@@ -23,15 +23,15 @@ def largest_margin(problem: SelectionProblem) -> float:
     wins = ~full.tied
     upper = np.hstack([-full.rows[wins], np.ones((int(wins.sum()), 1))])
     equal = np.hstack([full.rows[full.tied], np.zeros((int(full.tied.sum()), 1))])
-    found = linprog(
+    program = linprog(
         np.r_[np.zeros(size), -1.0], A_ub=upper, b_ub=np.zeros(len(upper)),
         A_eq=equal if len(equal) else None, b_eq=np.zeros(len(equal)) if len(equal) else None,
         bounds=[(-1.0, 1.0)] * size + [(None, 1.0)],
     )  # fmt: skip
-    return -float(found.fun)
+    return -float(program.fun)
 
 
-def drawn(seed: int) -> SelectionProblem:
+def random_problem(seed: int) -> SelectionProblem:
     """Integers in the plane, one to three selected tokens a query: of both kinds, degenerate more often than not."""
     rng = np.random.default_rng([seed, 31])
     n, T, d = int(rng.integers(1, 4)), int(rng.integers(2, 5)), int(rng.integers(1, 4))
@@ -44,7 +44,7 @@ def drawn(seed: int) -> SelectionProblem:
 def test_a_problem_has_a_w_or_multipliers_that_cancel_exactly() -> None:
     kinds = {True: 0, False: 0}
     for seed in range(120):
-        problem = drawn(seed)
+        problem = random_problem(seed)
         if not problem.rejected.any():
             continue
         dual = contradiction(problem)
@@ -64,9 +64,9 @@ def test_a_problem_has_a_w_or_multipliers_that_cancel_exactly() -> None:
 
 @pytest.mark.parametrize("name", [name for name, make in NAMED.items() if make().problem.has_rejected])
 def test_named_problems_are_decided_as_they_are_known(name: str) -> None:
-    known = NAMED[name]()
-    if decidable(known.problem):
-        assert (contradiction(known.problem) is None) == known.feasible
+    instance = NAMED[name]()
+    if decidable(instance.problem):
+        assert (contradiction(instance.problem) is None) == instance.feasible
 
 
 def test_multipliers_of_the_triangle() -> None:
@@ -139,11 +139,11 @@ def test_a_kernel_that_is_a_line_is_found_exactly(seed: int) -> None:
     rank = m - 1 if seed % 3 else int(rng.integers(0, m + 1))
     matrix = (rng.integers(-5, 6, (m + 2, rank)) @ rng.integers(-5, 6, (rank, m))).astype(object)
     matrix = matrix * 2 ** int(rng.integers(0, 80))
-    found = linear.kernel_vector(matrix)
-    assert (found is not None) == (rank_of(matrix) == m - 1)
-    if found is not None:
-        assert any(found)
-        assert not np.dot(matrix, np.array(found, dtype=object)).any()
+    result = linear.kernel_vector(matrix)
+    assert (result is not None) == (rank_of(matrix) == m - 1)
+    if result is not None:
+        assert any(result)
+        assert not np.dot(matrix, np.array(result, dtype=object)).any()
 
 
 def test_a_kernel_larger_than_is_solved_for_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,10 +163,10 @@ def test_a_kernel_modulo_the_prime_is_checked_exactly() -> None:
 def test_zero_pivots_are_passed_over() -> None:
     """Elimination starts with a zero in the corner; the solution is that of Cramer's rule."""
     matrix = np.array([[0, 2, 1], [3, 0, -1], [1, 1, 0]], dtype=object)
-    found = linear.solve(matrix, np.array([5, 7, 11], dtype=object))
-    assert found is not None
+    result = linear.solve(matrix, np.array([5, 7, 11], dtype=object))
+    assert result is not None
     expected = np.linalg.solve(matrix.astype(float), [5.0, 7.0, 11.0])
-    np.testing.assert_allclose([a / found[1] for a in found[0]], expected, rtol=1e-12)
+    np.testing.assert_allclose([a / result[1] for a in result[0]], expected, rtol=1e-12)
     # A multiple of the prime is zero modulo it, and no pivot.
     rows, columns = linear.independent(np.array([[linear.PRIME, 0], [0, 1]], dtype=object))
     assert (rows.tolist(), columns.tolist()) == ([1], [1])

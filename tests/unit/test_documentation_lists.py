@@ -71,9 +71,9 @@ def test_the_bars_of_an_absolute_value_stand_close(mathml) -> None:
 
 
 def test_the_index_of_a_letter_with_an_accent_stands_beside_it(mathml) -> None:
-    accented = '<msub><mover accent="true"><mi>γ</mi><mo stretchy="false">ˉ</mo></mover>'
-    assert accented + "<mi>i</mi></msub>" in mathml(r"\bar\gamma_i")
-    assert accented + "<mrow><mi>i</mi><mi>t</mi></mrow></msub>" in mathml(r"\bar\gamma_{it}-a")
+    markup = '<msub><mover accent="true"><mi>γ</mi><mo stretchy="false">ˉ</mo></mover>'
+    assert markup + "<mi>i</mi></msub>" in mathml(r"\bar\gamma_i")
+    assert markup + "<mrow><mi>i</mi><mi>t</mi></mrow></msub>" in mathml(r"\bar\gamma_{it}-a")
 
 
 def test_pages_and_packages_hold_the_font_of_formulas() -> None:

@@ -42,10 +42,10 @@ def half_a_digit(number: str) -> float:
     return 0.5 * 10.0 ** (zeros - len(decimals) + int(exponent or 0))
 
 
-def same(quoted: str, source: str) -> bool:
+def same(quotation: str, source: str) -> bool:
     """Both are rounded: they agree when the intervals of what they were rounded from meet."""
-    distance = abs(float(quoted.replace(",", "")) - float(source.replace(",", "")))
-    return distance <= (half_a_digit(quoted) + half_a_digit(source)) * (1 + 1e-9)
+    distance = abs(float(quotation.replace(",", "")) - float(source.replace(",", "")))
+    return distance <= (half_a_digit(quotation) + half_a_digit(source)) * (1 + 1e-9)
 
 
 # --- commands ---
@@ -85,9 +85,9 @@ def test_the_tests_that_pages_name_exist() -> None:
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.FunctionDef)
     }
-    named = {name for page in PAGES for name in re.findall(r"[`:](test_\w+)`", page.read_text(encoding="utf-8"))}
-    assert named
-    assert named <= functions
+    tests = {name for page in PAGES for name in re.findall(r"[`:](test_\w+)`", page.read_text(encoding="utf-8"))}
+    assert tests
+    assert tests <= functions
 
 
 # --- the README's table of solvers ---
@@ -119,15 +119,15 @@ README_TABLE = [row for row in table(ROOT / "README.md", "| instance (n, T, d)")
 def test_the_table_of_the_readme_is_that_of_results(row: list[str]) -> None:
     instance, norm, ours, naive, other = row
     name = re.sub(r"(\d+) classes, (\d+) inputs, (\d+) dimensions", r"classes \2, \1, \3", instance)
-    found = measured()[f"{NORMS[norm]}, {name}"]
+    result = measured()[f"{NORMS[norm]}, {name}"]
     seconds, unit = ours.split()
     exponent = {"s": "", "ms": "e-3", "us": "e-6"}[unit]
-    assert any(same(seconds + exponent, one) for one in of_solver(found, "attsvm", 0))
-    for quoted, solver in ((naive, "naive"), (other, other.split(",")[0])):
-        for ratio in re.findall(r"([\d.,]+)x", quoted)[:1]:  # a second one is of memory
-            assert any(same(ratio, one) for one in of_solver(found, solver, 1)), (ratio, solver)
+    assert any(same(seconds + exponent, one) for one in of_solver(result, "attsvm", 0))
+    for quotation, solver in ((naive, "naive"), (other, other.split(",")[0])):
+        for ratio in re.findall(r"([\d.,]+)x", quotation)[:1]:  # a second one is of memory
+            assert any(same(ratio, one) for one in of_solver(result, solver, 1)), (ratio, solver)
     for gap in re.findall(r"at a gap of ([\d.e-]+)", other):
-        assert any(same(gap, one) for one in of_solver(found, other.split(",")[0], 2))
+        assert any(same(gap, one) for one in of_solver(result, other.split(",")[0], 2))
 
 
 def test_the_batches_of_the_readme_are_those_of_results() -> None:
@@ -142,9 +142,9 @@ def test_the_batches_of_the_readme_are_those_of_results() -> None:
         number, unit = batches[norm][0].split()[:2]
         assert abs(float(number) * SECONDS[unit] * 1e6 - ours) <= 1e6 * SECONDS[unit] * half_a_digit(number)
         # The naive loop is timed on one core.
-        quoted = re.findall(r"[\d,]+", batches[norm][1])[0]
+        quotation = re.findall(r"[\d,]+", batches[norm][1])[0]
         ratios = [theirs / float(results[solver, cores]) for cores in ("1", "2")]
-        assert any(same(quoted, f"{ratio:.0f}") for ratio in ratios), (norm, quoted, ratios)
+        assert any(same(quotation, f"{ratio:.0f}") for ratio in ratios), (norm, quotation, ratios)
 
 
 # --- the experiments ---
@@ -181,8 +181,10 @@ def test_the_counts_of_verdicts_add_up() -> None:
 def test_the_minutes_of_the_page_are_those_of_the_list() -> None:
     published = [registry.get(name).minutes for name in registry.FIGURES]
     quick, full = (sum(one[effort] for one in published) for effort in ("quick", "full"))
-    said = re.findall(r"take (\w+) minutes quick and (\d+) full, (\d+) of them Fig. 6", text(DOCS / "experiments.md"))
-    assert said == [("six", f"{full:.0f}", f"{registry.get('global-probability').minutes['full']:.0f}")]
+    minutes = re.findall(
+        r"take (\w+) minutes quick and (\d+) full, (\d+) of them Fig. 6", text(DOCS / "experiments.md")
+    )
+    assert minutes == [("six", f"{full:.0f}", f"{registry.get('global-probability').minutes['full']:.0f}")]
     assert 5 < quick <= 6
 
 
@@ -199,8 +201,8 @@ def test_the_atlas_counts_its_predictions() -> None:
 
 # Where docs/grokking.md quotes the table below it: the sentence with its numbers left open, then each number's cell,
 # (optimiser, loss, precision), and column: accuracy, margin or share of zero gradients (in per cent).
-FAST, ADAM, TURNED = "normalised, 0.01", "Adam, 0.01", "perpendicular, 0.005"
-QUOTED = [
+FAST, ADAM, ORTHOGONAL = "normalised, 0.01", "Adam, 0.01", "perpendicular, 0.005"
+QUOTATIONS = [
     (
         "the best accuracy on held-out pairs is # for *scaled* and # for *power*",
         [(FAST, "scaled", "float32", "accuracy"), (FAST, "power", "float32", "accuracy")],
@@ -238,14 +240,14 @@ QUOTED = [
         [
             ("Adam, 0.01, decay 0.5", "plain", "float32", "accuracy"),
             ("Adam, 0.01, decay 0.5", "plain", "float32", "margin"),
-            (TURNED, "plain", "float32", "accuracy"),
-            (TURNED, "scaled", "float64", "accuracy"),
+            (ORTHOGONAL, "plain", "float32", "accuracy"),
+            (ORTHOGONAL, "scaled", "float64", "accuracy"),
         ],
     ),
 ]
 
 
-@pytest.mark.parametrize(("sentence", "places"), QUOTED, ids=[one[0][:30] for one in QUOTED])
+@pytest.mark.parametrize(("sentence", "places"), QUOTATIONS, ids=[one[0][:30] for one in QUOTATIONS])
 def test_the_page_on_grokking_quotes_its_table(sentence: str, places: list[tuple[str, str, str, str]]) -> None:
     rows = {tuple(row[1:4]): row for row in table(DOCS / "tables" / "grokking.inc", "| p |") if row[0] == "23"}
     column = {"accuracy": 6, "margin": 7, "zero": 8}

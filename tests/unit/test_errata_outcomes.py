@@ -47,12 +47,12 @@ def test_lemma_14_fails_for_single_sequences_and_holds_for_their_mean() -> None:
     """(76) asks each sequence for <h_i, S' gamma_i> <= (1 + pi) <hbar_i, S' gamma_i>."""
     trial, best = two_pairs()
     constants = theory.local_constants(trial, theory.local_optimality(trial, [0, 0]))
-    tilted = best + np.array([[0.1, 0.0], [-0.1, 0.0]])
-    assert theory.in_cone(tilted, best, constants.mu)
-    tilted *= np.linalg.norm(best) / np.linalg.norm(tilted)
+    tilt = best + np.array([[0.1, 0.0], [-0.1, 0.0]])
+    assert theory.in_cone(tilt, best, constants.mu)
+    tilt *= np.linalg.norm(best) / np.linalg.norm(tilt)
     pi = 0.05
     for R in (10.0, 50.0, 300.0):
-        own, reference = (products(trial, R * tilted, along) for along in (tilted, best))
+        own, reference = (products(trial, R * tilt, along) for along in (tilt, best))
         # Margin 1.1 in the first sequence, whatever R is: the ratio of the products is the ratio of margins.
         assert own[0] > (1 + pi) * reference[0]
     # The second sequence, of margin 0.9, has the larger weight, e^(0.2 R) times: (79), with all of them, holds.
@@ -74,9 +74,9 @@ def test_lemma_13_counts_on_a_neighbour_in_every_sequence() -> None:
 def test_no_constant_bounds_the_product_of_lemma_9() -> None:
     """<grad L(W), W^mm> is negative everywhere and tends to zero along W^mm."""
     trial, best = two_pairs()
-    found = np.array([products(trial, R * best, best).sum() for R in (0.0, 10.0, 100.0, 700.0)])
-    assert (found > 0).all()
-    assert (found[1:] <= np.exp(-np.array([10.0, 100.0, 700.0])) * 2).all()
+    products_at = np.array([products(trial, R * best, best).sum() for R in (0.0, 10.0, 100.0, 700.0)])
+    assert (products_at > 0).all()
+    assert (products_at[1:] <= np.exp(-np.array([10.0, 100.0, 700.0])) * 2).all()
 
 
 # --- figure 4 ---
@@ -98,7 +98,7 @@ def test_too_many_sequences_have_no_svm_and_numpy_gives_nothing_a_rank() -> None
 def test_an_absolute_cut_counts_noise_as_rank() -> None:
     """n = T = 5, d = 10: what a first-order solver leaves is counted, the certified solution has rank 2 or 3."""
     data, v = random_data(4, 5, 5, 10, seed=0)
-    counted, certified = [], []
+    counts, certified = [], []
     for j in range(4):
         trial = theory.Trial.of(data[j], v[j])
         solution = solve(trial.problem(trial.optimal), "nuclear", tol=1e-10)
@@ -112,11 +112,11 @@ def test_an_absolute_cut_counts_noise_as_rank() -> None:
         ]
         cp.Problem(cp.Minimize(cp.norm(W, "nuc")), rows).solve(solver=cp.SCS)
         assert W.value is not None
-        counted.append(int(np.linalg.matrix_rank(W.value, tol=1e-7)))
+        counts.append(int(np.linalg.matrix_rank(W.value, tol=1e-7)))
         assert np.linalg.norm(W.value, "nuc") == pytest.approx(solution.objective, rel=1e-3)
     assert max(certified) <= 3
-    assert all(own >= true for own, true in zip(counted, certified, strict=True))
-    assert sum(counted) >= sum(certified) + 3
+    assert all(own >= true for own, true in zip(counts, certified, strict=True))
+    assert sum(counts) >= sum(certified) + 3
 
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
@@ -151,11 +151,11 @@ def test_runs_called_not_local_had_not_ended_and_some_stay_so() -> None:
     trace = train(data, v, lr=0.1, optimizer="normalized_gd", steps=10_000, init="torch", seed=0, record_every=[1000])
     unsaturated = (trace.attention[:, 1].max(-1).mean(-1) < 0.9999).mean()
     assert abs(unsaturated - 0.63) <= 3 * binomial_error(0.63, trials)
-    kept = 0
+    count = 0
     for j in range(trials):
         trial = theory.Trial.of(data[j], v[j])
-        kept += not theory.local_optimality(trial, trace.selected[j]).holds
-    assert 0 < kept / trials < unsaturated - 3 * binomial_error(unsaturated, trials)
+        count += not theory.local_optimality(trial, trace.selected[j]).holds
+    assert 0 < count / trials < unsaturated - 3 * binomial_error(unsaturated, trials)
 
 
 def test_figure_7_fits_a_score_gap_that_the_text_does_not_state() -> None:
@@ -168,9 +168,9 @@ def test_figure_7_fits_a_score_gap_that_the_text_does_not_state() -> None:
         near = correlation(trace.W[:, 1], np.stack([solutions[j].W for j in range(100)]))
         means.append(near.mean())
         errors.append(near.std(ddof=1) / 10)
-    printed = 0.932
-    assert abs(means[0] - printed) <= 3 * errors[0]
-    assert abs(means[1] - printed) > 3 * np.hypot(*errors)
+    reference = 0.932
+    assert abs(means[0] - reference) <= 3 * errors[0]
+    assert abs(means[1] - reference) > 3 * np.hypot(*errors)
 
 
 # --- figures 8, 9 and 11 ---
@@ -188,8 +188,8 @@ def test_few_draws_of_a_relu_head_end_decided(d: int, low: float, high: float) -
     data = TokenData(data.tokens, data.queries, labels)
     trace = train(data, ReLUHead(V), steps=2000, init="torch", seed=0, **descent("published", "W"))
     s = trace.attention[:, -1]
-    decided = ((s > 1e-3) | (s < 1e-6)).all(axis=(1, 2)) & (s < 1e-6).any(axis=(1, 2))
-    assert low <= decided.mean() <= high
+    is_decided = ((s > 1e-3) | (s < 1e-6)).all(axis=(1, 2)) & (s < 1e-6).any(axis=(1, 2))
+    assert low <= is_decided.mean() <= high
 
 
 def lambda_scores(draws: int) -> np.ndarray:
@@ -201,12 +201,12 @@ def lambda_scores(draws: int) -> np.ndarray:
 def test_the_minimiser_keeps_fewer_tokens_than_figure_9_prints() -> None:
     """Sparsemax of gamma / (2 lambda) against the counts read from Fig. 9a; equal to rounding at lambda 0.4."""
     gamma = torch.as_tensor(lambda_scores(20_000))
-    for lam, printed in ((0.4, 4.0), (1.4, 8.4), (2.0, 9.8)):
+    for lam, reference in ((0.4, 4.0), (1.4, 8.4), (2.0, 9.8)):
         count = (sparsemax(gamma / (2 * lam)) > 0).sum(-1).double()
         # The printed means are over 100 draws.
         error = float(count.std()) / np.sqrt(100)
-        assert (abs(printed - float(count.mean())) <= 3 * error) == (lam == 0.4)
-        assert float(count.mean()) < printed + error
+        assert (abs(reference - float(count.mean())) <= 3 * error) == (lam == 0.4)
+        assert float(count.mean()) < reference + error
 
 
 def test_lemma_6_says_nothing_of_most_draws_at_lambda_2() -> None:

@@ -25,8 +25,8 @@ def test_fit_is_solve_and_training_selections_are_met() -> None:
     tokens, queries, selected = planted(20)
     model = AttentionSVM("nuclear").fit(tokens, selected, queries)
     # Two answers with a certified gap of 1e-9; their bits depend on which kernels are compiled by then.
-    alone = solve(SelectionProblem(tokens, queries, selected), "nuclear")
-    assert model.solution_.objective == pytest.approx(alone.objective, rel=2e-9)
+    solution = solve(SelectionProblem(tokens, queries, selected), "nuclear")
+    assert model.solution_.objective == pytest.approx(solution.objective, rel=2e-9)
     np.testing.assert_array_equal(model.W_, model.solution_.W)
     assert model.score(tokens, selected, queries) == 1.0
 
@@ -35,8 +35,10 @@ def test_more_data_predict_better() -> None:
     tokens, queries, selected = planted(300, seed=1)
     accuracy = []
     for n in (10, 200):
-        seen, asked, chosen = planted(n)
-        accuracy.append(AttentionSVM().fit(seen, chosen, asked).score(tokens, selected, queries))
+        train_tokens, train_queries, train_selected = planted(n)
+        accuracy.append(
+            AttentionSVM().fit(train_tokens, train_selected, train_queries).score(tokens, selected, queries)
+        )
     assert accuracy[1] > accuracy[0] + 0.1
 
 
@@ -74,17 +76,17 @@ def test_packed_rows_carry_their_queries_and_masks() -> None:
     mask = np.random.default_rng(1).random(tokens.shape[:2]) < 0.8
     mask[np.arange(40), selected] = True
     X = AttentionSVM.pack(tokens, queries, mask)
-    packed, apart = AttentionSVM().fit(X, selected), AttentionSVM().fit(tokens, selected, queries, mask=mask)
-    one, other = packed.solution_, apart.solution_
+    records, separate = AttentionSVM().fit(X, selected), AttentionSVM().fit(tokens, selected, queries, mask=mask)
+    one, other = records.solution_, separate.solution_
     for name in ("tokens", "queries", "mask", "tied", "rejected"):
         np.testing.assert_array_equal(getattr(one.problem, name), getattr(other.problem, name))
     # Two answers to one strictly convex problem lie within sqrt(2 gap) of the solution each.
     apart_by = (np.sqrt(2 * max(one.gap, 0.0)) + np.sqrt(2 * max(other.gap, 0.0)) + 1e-14) * other.objective
-    assert np.linalg.norm(packed.W_ - apart.W_) <= apart_by
-    scores = packed.decision_function(X)
-    np.testing.assert_array_equal(scores, packed.decision_function(tokens, queries, mask=mask))
+    assert np.linalg.norm(records.W_ - separate.W_) <= apart_by
+    scores = records.decision_function(X)
+    np.testing.assert_array_equal(scores, records.decision_function(tokens, queries, mask=mask))
     order = np.random.default_rng(2).permutation(40)
-    np.testing.assert_array_equal(packed.predict(X[order]), packed.predict(X)[order])
+    np.testing.assert_array_equal(records.predict(X[order]), records.predict(X)[order])
 
 
 def test_search_and_cross_validation_score_with_the_queries() -> None:
@@ -99,8 +101,8 @@ def test_search_and_cross_validation_score_with_the_queries() -> None:
     assert search.best_score_ == pytest.approx(np.mean(by_hand))
     assert search.best_score_ > 0.85
     assert search.score(X, selected) == search.best_estimator_.score(tokens, selected, queries)
-    seen, unseen, chosen, truth = train_test_split(X, selected, random_state=0)
-    assert make_pipeline(AttentionSVM(C=100.0)).fit(seen, chosen).score(unseen, truth) > 0.85
+    train_rows, test_rows, train_selected, truth = train_test_split(X, selected, random_state=0)
+    assert make_pipeline(AttentionSVM(C=100.0)).fit(train_rows, train_selected).score(test_rows, truth) > 0.85
     assert cross_val_score(AttentionSVM(C=100.0), X, selected, cv=3, scoring="accuracy").mean() > 0.85
 
 
@@ -108,8 +110,8 @@ def test_routed_metadata_reach_fit_and_score() -> None:
     tokens, queries, selected = planted(90)
     X = AttentionSVM.pack(tokens, queries)
     with sklearn.config_context(enable_metadata_routing=True):
-        routed = cross_validate(AttentionSVM(), tokens, selected, cv=3, params={"queries": queries})
-    np.testing.assert_array_equal(routed["test_score"], cross_val_score(AttentionSVM(), X, selected, cv=3))
+        scores = cross_validate(AttentionSVM(), tokens, selected, cv=3, params={"queries": queries})
+    np.testing.assert_array_equal(scores["test_score"], cross_val_score(AttentionSVM(), X, selected, cv=3))
 
 
 def test_queries_that_fit_had_are_never_guessed() -> None:
@@ -135,7 +137,7 @@ def test_input_that_does_not_fit_is_named() -> None:
     tokens, queries, selected = planted(8)
     X = AttentionSVM.pack(tokens, queries)
     model = AttentionSVM().fit(X, selected)
-    for call, named in (
+    for call, word in (
         (lambda: AttentionSVM.pack(tokens[0], queries), "tokens has shape"),
         (lambda: AttentionSVM.pack(tokens, queries, np.ones((8, 6))), "mask has shape"),
         (lambda: model.fit(X, selected, queries), "not both"),
@@ -143,7 +145,7 @@ def test_input_that_does_not_fit_is_named() -> None:
         (lambda: model.predict(tokens, queries[:, :2]), "queries has shape"),
         (lambda: AttentionSVM().fit(tokens[0], selected), "X has shape"),
     ):
-        with pytest.raises(ValueError, match=named):
+        with pytest.raises(ValueError, match=word):
             call()
 
 

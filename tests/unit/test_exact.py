@@ -23,7 +23,7 @@ NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5, 3)
 RNG = np.random.default_rng(0)
 
 
-def tampered(solution: Solution, **changes: np.ndarray) -> Solution:
+def with_changes(solution: Solution, **changes: np.ndarray) -> Solution:
     return replace(solution, certified=replace(solution.certified, **changes))
 
 
@@ -129,11 +129,11 @@ def test_other_norms_are_bounded_sharply_from_above(norm: Norm, value: Measure, 
         for is_dual, expected in ((False, value(singular, entries)), (True, second)):
             bound = (dual_norm_above if is_dual else norm_above)(norm, Dyadic.of(M))
             exact = mpmath.mpf(bound.numerator) / bound.denominator
-            computed = norm.dual(M) if is_dual else norm.value(M)
+            calculation = norm.dual(M) if is_dual else norm.value(M)
             # 32 units for singular vectors; some 60 roundings where the floats bound themselves.
             assert expected <= exact * (1 + mpmath.mpf(10) ** -35) <= expected * (1 + wide)
             # Products with the roots' inverses are counted as generously as ten times the rest.
-            assert expected <= rounding.norm_above(norm, M, computed, dual=is_dual) <= expected * (1 + 20 * wide)
+            assert expected <= rounding.norm_above(norm, M, calculation, dual=is_dual) <= expected * (1 + 20 * wide)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +175,9 @@ def test_linear_systems_over_the_integers() -> None:
     for size in (1, 2, 7, 15):
         A = np.array([[int(x) for x in row] for row in RNG.integers(-(2**40), 2**40, (size, size))], dtype=object)
         b = np.array([int(x) for x in RNG.integers(-(2**40), 2**40, size)], dtype=object)
-        found = linear.solve(A, b)
-        assert found is not None
-        assert (np.dot(A, np.array(found[0], dtype=object)) == b * found[1]).all()
+        result = linear.solve(A, b)
+        assert result is not None
+        assert (np.dot(A, np.array(result[0], dtype=object)) == b * result[1]).all()
     assert linear.solve(np.array([[1, 2], [2, 4]], dtype=object), np.array([1, 1], dtype=object)) is None
     line = linear.kernel_vector(np.array([[1, -2, 0], [0, 3, -1], [1, 1, -1]], dtype=object))
     assert line is not None
@@ -193,20 +193,20 @@ def test_linear_systems_over_the_integers() -> None:
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 @pytest.mark.parametrize("name", NAMED)
 def test_named_problem_is_proven(name: str, norm: str, exact: bool) -> None:
-    known = NAMED[name]()
-    solution = solve(known.problem, norm)
+    reference = NAMED[name]()
+    solution = solve(reference.problem, norm)
     proof = solution.verify(exact=exact)
     assert proof, proof.statement
-    if not known.feasible:
+    if not reference.feasible:
         assert proof.low == proof.high == np.inf
         return
     # The float check allows a margin the rounding of |delta||W||z|, however small the margin itself: units at these
     # sizes are a thousand roundings at most.
-    rows = [np.linalg.norm(delta, axis=2) for _, delta in known.problem.differences()]
-    lengths = np.concatenate(rows) * np.linalg.norm(known.problem.queries, axis=1)[:, None]
+    rows = [np.linalg.norm(delta, axis=2) for _, delta in reference.problem.differences()]
+    lengths = np.concatenate(rows) * np.linalg.norm(reference.problem.queries, axis=1)[:, None]
     size = max(1.0, float(lengths.max() * np.linalg.norm(solution.certified.W)))
     assert proof.gap <= 1e-9 + 1e3 * 2.0**-52 * (1.0 if exact else size)
-    expected = getattr(known, norm)
+    expected = getattr(reference, norm)
     if expected is not None:
         # Expected values are floats, and tokens such as 1e-4 are not the decimal numbers they stand for.
         assert float(proof.low) <= expected * (1 + 1e-12)
@@ -219,10 +219,10 @@ def test_proof_sits_inside_the_float_interval(norm: str | float) -> None:
         solution = solve(instance(family, 4, 4, 4), norm)
         if solution.status is not Status.OPTIMAL:
             continue
-        proven, checked = solution.verify(exact=True), solution.verify()
+        proven, float_check = solution.verify(exact=True), solution.verify()
         assert proven, proven.statement
-        assert checked, checked.statement
-        assert checked.low <= proven.low <= proven.high <= checked.high
+        assert float_check, float_check.statement
+        assert float_check.low <= proven.low <= proven.high <= float_check.high
         assert float(proven.low) <= solution.objective * (1 + 1e-12)
         assert proven.gap == pytest.approx(solution.gap, abs=1e-12)
 
@@ -254,13 +254,13 @@ def test_tampering_with_w_or_the_multipliers_widens_the_interval(norm: str | flo
     solution = solve(problem, norm)
     honest = solution.verify(exact=exact)
     W, dual = solution.certified.W, solution.certified.dual
-    worse = tampered(solution, W=W + 1e-4 * np.abs(W).max() * RNG.standard_normal(W.shape)).verify(exact=exact)
+    worse = with_changes(solution, W=W + 1e-4 * np.abs(W).max() * RNG.standard_normal(W.shape)).verify(exact=exact)
     assert worse.high > honest.high
     assert worse.low == honest.low
     # Multipliers cannot be told to be optimal and are not: halving one loses the bound a visible part.
-    bent = dual.copy()
-    bent.flat[bent.argmax()] *= 0.5
-    weaker = tampered(solution, dual=bent).verify(exact=exact)
+    perturbation = dual.copy()
+    perturbation.flat[perturbation.argmax()] *= 0.5
+    weaker = with_changes(solution, dual=perturbation).verify(exact=exact)
     assert weaker.low < honest.low
     assert weaker.high == honest.high
 
@@ -270,13 +270,13 @@ def test_useless_w_and_multipliers_prove_nothing(exact: bool) -> None:
     solution = solve(instance("planted", 6, 8, 10))
     W, dual = solution.certified.W, solution.certified.dual
     for bad in (-W, np.zeros_like(W), np.full_like(W, np.nan)):
-        proof = tampered(solution, W=bad).verify(exact=exact)
+        proof = with_changes(solution, W=bad).verify(exact=exact)
         assert not proof
         assert proof.high == np.inf
         assert proof.low > 0  # the multipliers still bound the norm
         assert proof.statement.startswith("Not proven: ")
     for bad in (-dual, np.zeros_like(dual), np.full_like(dual, np.nan)):
-        proof = tampered(solution, dual=bad).verify(exact=exact)
+        proof = with_changes(solution, dual=bad).verify(exact=exact)
         assert not proof
         assert proof.low == 0
         assert np.isfinite(float(proof.high))
@@ -285,10 +285,10 @@ def test_useless_w_and_multipliers_prove_nothing(exact: bool) -> None:
 def test_a_broken_tie_is_mended_or_refused() -> None:
     solution = solve(NAMED["tie_forces_a_detour"]().problem)
     W = solution.certified.W
-    mended = tampered(solution, W=W + np.array([[1e-3], [0.0]])).verify(exact=True)
-    assert not mended  # moved back onto the tie, at the price of its length: a bound, but not the one that was claimed
-    assert mended.high > float(np.sqrt(2))
-    assert not tampered(solution, W=np.array([[0.0], [1.0]])).verify(exact=True)
+    repair = with_changes(solution, W=W + np.array([[1e-3], [0.0]])).verify(exact=True)
+    assert not repair  # moved back onto the tie, at the price of its length: a bound, but not the one that was claimed
+    assert repair.high > float(np.sqrt(2))
+    assert not with_changes(solution, W=np.array([[0.0], [1.0]])).verify(exact=True)
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -302,13 +302,13 @@ def test_a_certificate_without_one_of_its_multipliers_proves_nothing(name: str, 
     assert solution.certificate is not None
     dual = np.array(solution.certificate.dual)
     inner = dual * solution.problem.rejected
-    broken = dual.copy()
-    broken[inner > 0] = 0.0
+    perturbation = dual.copy()
+    perturbation[inner > 0] = 0.0
     if (inner > 0).sum() > 1 and name not in {"duplicate_of_the_selected", "all_tokens_zero", "zero_query"}:
-        broken = dual.copy()
-        broken.flat[inner.argmax()] = 0.0
-    forged = replace(solution, certificate=FarkasCertificate(solution.problem, broken))
-    proof = forged.verify(exact=exact)
+        perturbation = dual.copy()
+        perturbation.flat[inner.argmax()] = 0.0
+    certificate = replace(solution, certificate=FarkasCertificate(solution.problem, perturbation))
+    proof = certificate.verify(exact=exact)
     assert not proof
     assert proof.statement.startswith("Not proven: ")
 
@@ -319,8 +319,8 @@ def test_nearly_infeasible_is_not_proven_infeasible(exponent: int) -> None:
     h = 2.0**-exponent
     problem = SelectionProblem([[[0.0, 0.0], [-1.0, -h], [1.0, -h]]], [[1.0]], [0])
     solution = solve(problem)
-    forged = replace(solution, certificate=FarkasCertificate(problem, np.array([[0.0, 0.5, 0.5]])))
-    assert not forged.verify(exact=True)
+    certificate = replace(solution, certificate=FarkasCertificate(problem, np.array([[0.0, 0.5, 0.5]])))
+    assert not certificate.verify(exact=True)
     if solution.status is Status.OPTIMAL:
         proof = solution.verify(exact=True)
         assert proof
@@ -333,6 +333,6 @@ def test_no_certificate_proves_a_feasible_problem_infeasible() -> None:
         solution = solve(problem)
         assert solution.status is Status.OPTIMAL
         dual = np.where(problem.rejected, RNG.random(problem.mask.shape), 0.0)
-        forged = replace(solution, certificate=FarkasCertificate(problem, dual / dual.sum()))
-        assert not forged.verify(exact=True)
-        assert not forged.verify()
+        certificate = replace(solution, certificate=FarkasCertificate(problem, dual / dual.sum()))
+        assert not certificate.verify(exact=True)
+        assert not certificate.verify()

@@ -17,29 +17,29 @@ from attsvm.data.npz import read_dataset
 from attsvm.data.passages import BETWEEN, Passages
 from attsvm.data.text import MOST_TOKENS, LabelledTexts, from_vectors, word_dataset
 from attsvm.plots.patches import selection_figure, support_figure
-from attsvm.report.formulas import DISPLAYED, formula, glossary, tex_of_pages
+from attsvm.report.formulas import DISPLAY, formula, glossary, tex_of_pages
 from attsvm.report.study import TERMS, render
 from attsvm.study import Settings, Study, study
 from attsvm.study.excerpts import BEST, SELECTED, SUPPORT, excerpts, frequent, trained_margins
 
 
 @cache
-def told() -> Study:
+def study_result() -> Study:
     """Every text has one word that tells its label among words that do not."""
     rng = np.random.default_rng(5)
     common = [f"word{k}" for k in range(12)]
     labels = np.where(np.arange(40) % 2, 1.0, -1.0)
     marks = {1.0: ["Good", "fine"], -1.0: ["bad", "poor"]}
     texts = [f"{', '.join(rng.permutation([*rng.choice(common, 4), rng.choice(marks[y])]))}." for y in labels.tolist()]
-    read = LabelledTexts("told.csv", tuple(texts), labels, ("good", "bad"))
-    return study(word_dataset(read), Settings(train=24, steps=300, max_steps=300, shuffles=0, time_limit=2.0))
+    corpus = LabelledTexts("told.csv", tuple(texts), labels, ("good", "bad"))
+    return study(word_dataset(corpus), Settings(train=24, steps=300, max_steps=300, shuffles=0, time_limit=2.0))
 
 
 def test_a_text_is_cut_at_its_words_and_joins_again() -> None:
-    read = LabelledTexts("f.csv", ("A b, a c!", "b c a", "b c once."), np.array([1.0, -1.0, 1.0]), ("p", "q"))
-    passages = word_dataset(read).passages
+    corpus = LabelledTexts("f.csv", ("A b, a c!", "b c a", "b c once."), np.array([1.0, -1.0, 1.0]), ("p", "q"))
+    passages = word_dataset(corpus).passages
     assert passages is not None
-    assert tuple("".join(pieces) for pieces in passages.pieces) == read.texts
+    assert tuple("".join(pieces) for pieces in passages.pieces) == corpus.texts
     assert passages.pieces[0] == ("A", " ", "b", ", ", "a", " ", "c", "!")
     # The repeated word is one token; what occurs once in the file is none.
     assert passages.tokens[0] == (0, BETWEEN, 1, BETWEEN, 0, BETWEEN, 2, BETWEEN)
@@ -52,9 +52,9 @@ def test_a_text_is_cut_at_its_words_and_joins_again() -> None:
 def test_tokens_past_the_last_are_not_marked_and_texts_without_any_are_left_out() -> None:
     text = " ".join(f"w{k}" for k in range(MOST_TOKENS + 5))
     spans = [(match, match + len(f"w{k}"), k) for k in range(MOST_TOKENS + 5) if (match := text.index(f"w{k}")) >= 0]
-    read = LabelledTexts("f.csv", ("", text, "w0"), np.array([1.0, -1.0, 1.0]), ("p", "q"))
+    corpus = LabelledTexts("f.csv", ("", text, "w0"), np.array([1.0, -1.0, 1.0]), ("p", "q"))
     vectors = [np.zeros((0, 3)), np.eye(MOST_TOKENS + 5, 3), np.ones((1, 3))]
-    data = from_vectors(read, vectors, (), [[], spans, [(0, 2, 0)]])
+    data = from_vectors(corpus, vectors, (), [[], spans, [(0, 2, 0)]])
     assert data.passages is not None
     assert len(data.passages.pieces) == data.tokens.n == 2
     assert max(data.passages.tokens[0]) == MOST_TOKENS - 1
@@ -67,15 +67,15 @@ def test_overlapping_and_empty_spans_lose_no_letter() -> None:
 
 
 def test_the_closest_decisions_come_first_and_say_what_is_marked() -> None:
-    found = told()
-    run = found.runs["W"]
-    margins = trained_margins(found, run)
-    shown = excerpts(found, run)
-    assert [one.title for one in shown[:3]] == ["Closest decision 1", "Closest decision 2", "A typical text"]
+    result = study_result()
+    run = result.runs["W"]
+    margins = trained_margins(result, run)
+    extracts = excerpts(result, run)
+    assert [one.title for one in extracts[:3]] == ["Closest decision 1", "Closest decision 2", "A typical text"]
     order = np.argsort(margins, kind="stable")
-    passages = found.setup.train.passages
+    passages = result.setup.train.passages
     assert passages is not None
-    for one, i in zip(shown[:2], order[:2], strict=True):
+    for one, i in zip(extracts[:2], order[:2], strict=True):
         assert "".join(piece.text for piece in one.pieces) == "".join(passages.pieces[i])
         selected = {piece.text for piece in one.pieces if SELECTED in piece.marks}
         assert selected == {passages.name(i, int(run.selected[i]))}
@@ -83,62 +83,62 @@ def test_the_closest_decisions_come_first_and_say_what_is_marked() -> None:
         assert {piece.text for piece in one.pieces if SUPPORT in piece.marks} == neighbours
         assert all(f"“{text}”" in " ".join(one.notes) for text in selected | neighbours)
         best = {piece.text for piece in one.pieces if BEST in piece.marks}
-        assert (best == set()) == (run.selected[i] == found.setup.optimal[i])
+        assert (best == set()) == (run.selected[i] == result.setup.optimal[i])
 
 
 def test_no_trained_margin_beats_the_svm() -> None:
     """Of its norm the SVM has the largest smallest margin, one, up to its gap of at most 1e-9."""
-    found = told()
-    for run in found.runs.values():
-        assert trained_margins(found, run).min() <= 1 + 1e-8
+    result = study_result()
+    for run in result.runs.values():
+        assert trained_margins(result, run).min() <= 1 + 1e-8
 
 
 def test_held_out_rows_are_those_of_largest_and_smallest_outcome() -> None:
-    shown = excerpts(told(), told().runs["W"])
-    titles = [one.title for one in shown]
+    extracts = excerpts(study_result(), study_result().runs["W"])
+    titles = [one.title for one in extracts]
     assert "Held out, the text most clearly right" in titles
-    right = next(one for one in shown if one.title.endswith("right"))
-    named = right.notes[0].removeprefix("Labelled ").split(": ")[0].split(", predicted ")
-    assert named[0] == named[1]
-    for one in shown:
+    right = next(one for one in extracts if one.title.endswith("right"))
+    label = right.notes[0].removeprefix("Labelled ").split(": ")[0].split(", predicted ")
+    assert label[0] == label[1]
+    for one in extracts:
         if one.title.endswith("wrong"):
-            said = one.notes[0].removeprefix("Labelled ").split(": ")[0].split(", predicted ")
-            assert said[0] != said[1]
+            label = one.notes[0].removeprefix("Labelled ").split(": ")[0].split(", predicted ")
+            assert label[0] != label[1]
 
 
 def test_frequent_selections_are_counted_by_class() -> None:
-    found = told()
-    counts = frequent(found.setup.train, found.runs["W"].selected)
+    result = study_result()
+    counts = frequent(result.setup.train, result.runs["W"].selected)
     assert set(counts) == {"good", "bad"}
-    passages, labels = found.setup.train.passages, found.setup.train.tokens.labels
+    passages, labels = result.setup.train.passages, result.setup.train.tokens.labels
     assert passages is not None
     text, number = counts["good"][0]
-    read = [passages.name(i, int(run)).lower() for i, run in enumerate(found.runs["W"].selected) if labels[i] > 0]
-    assert read.count(text) == number == max(map(read.count, read))
+    names = [passages.name(i, int(run)).lower() for i, run in enumerate(result.runs["W"].selected) if labels[i] > 0]
+    assert names.count(text) == number == max(map(names.count, names))
 
 
 def test_the_page_marks_words_by_more_than_colour_and_escapes_them() -> None:
-    page = render(told(), "attsvm study told.csv", {})
+    page = render(study_result(), "attsvm study told.csv", {})
     assert 'class="token selected"' in page
     assert "is selected with" in page
     assert "texts held out" in page
-    setup = told().setup
+    setup = study_result().setup
     passages = setup.train.passages
     assert passages is not None
     markup = Passages(tuple(("<b>", *pieces[1:]) for pieces in passages.pieces), passages.tokens, prose=True)
-    found = replace(told(), setup=replace(setup, train=replace(setup.train, passages=markup)))
-    section = render(found, "", {}).split('id="passages"')[1].split("</section>")[0]
+    result = replace(study_result(), setup=replace(setup, train=replace(setup.train, passages=markup)))
+    section = render(result, "", {}).split('id="passages"')[1].split("</section>")[0]
     assert "<b>" not in section
     assert "&lt;b&gt;" in section
 
 
 def test_formulas_of_the_pages_are_stored() -> None:
     assert {term for term, _ in glossary(TERMS)} == set(TERMS)
-    for name in DISPLAYED:
+    for name in DISPLAY:
         assert formula(name).startswith("<math")
-    stored = " ".join(str(meaning) for _, meaning in glossary(TERMS))
-    assert "$" not in stored
-    assert len(tex_of_pages()) > len(DISPLAYED)
+    formulas = " ".join(str(meaning) for _, meaning in glossary(TERMS))
+    assert "$" not in formulas
+    assert len(tex_of_pages()) > len(DISPLAY)
 
 
 def arrays(n: int = 4, T: int = 3) -> dict[str, np.ndarray]:
@@ -147,7 +147,7 @@ def arrays(n: int = 4, T: int = 3) -> dict[str, np.ndarray]:
     return {"tokens": rng.standard_normal((n, T, 2)), "queries": rng.standard_normal((n, 2)), "labels": labels}
 
 
-def saved(path: Path, **more: np.ndarray) -> Path:
+def save(path: Path, **more: np.ndarray) -> Path:
     np.savez(path / "data.npz", **arrays() | more)
     return path / "data.npz"
 
@@ -156,19 +156,19 @@ def test_names_of_tokens_are_read(tmp_path: Path) -> None:
     mask = np.ones((4, 3), bool)
     mask[1, 0] = False
     names = np.array(["age", "blood pressure", "größe"])
-    data = read_dataset(saved(tmp_path, names=names, mask=mask, classes=np.array(["ill", "well"])))
+    data = read_dataset(save(tmp_path, names=names, mask=mask, classes=np.array(["ill", "well"])))
     assert data.classes == ("ill", "well")
     assert data.passages is not None
     assert "".join(data.passages.pieces[0]) == "age · blood pressure · größe"
     assert "".join(data.passages.pieces[1]) == "blood pressure · größe"
     assert data.passages.tokens[1] == (1, BETWEEN, 2)
-    own = read_dataset(saved(tmp_path, names=np.array([[f"{i}{t}" for t in range(3)] for i in range(4)])))
+    own = read_dataset(save(tmp_path, names=np.array([[f"{i}{t}" for t in range(3)] for i in range(4)])))
     assert own.passages is not None
     assert own.passages.name(2, 1) == "21"
 
 
 @pytest.mark.parametrize(
-    ("shape", "stored"),
+    ("shape", "stored_shape"),
     [
         ((4, 3, 9), (4, 3, 9)),
         ((4, 3, 9, 1), (4, 3, 9)),
@@ -177,12 +177,12 @@ def test_names_of_tokens_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_images_of_any_size_and_number_of_channels(
-    shape: tuple[int, ...], stored: tuple[int, ...], tmp_path: Path
+    shape: tuple[int, ...], stored_shape: tuple[int, ...], tmp_path: Path
 ) -> None:
     rng = np.random.default_rng(0)
-    data = read_dataset(saved(tmp_path, images=rng.integers(0, 256, size=shape, dtype=np.uint8)))
+    data = read_dataset(save(tmp_path, images=rng.integers(0, 256, size=shape, dtype=np.uint8)))
     assert data.patches is not None
-    assert data.patches.images.shape == stored
+    assert data.patches.images.shape == stored_shape
     assert data.patches.boxes.tolist() == [[0, 0, 3, 3], [0, 3, 3, 3], [0, 6, 3, 3]]
     assert 0 <= data.patches.shown(data.patches.images).min() < data.patches.shown(data.patches.images).max() <= 1
 
@@ -194,14 +194,14 @@ def test_other_numbers_of_channels_are_shown_by_their_mean() -> None:
 
 def test_boxes_may_overlap_and_a_token_may_have_no_place(tmp_path: Path) -> None:
     boxes = np.array([[0, 0, 0, 0], [0, 0, 5, 2], [1, 1, 4, 6]])
-    data = read_dataset(saved(tmp_path, images=np.linspace(-1, 3, 140).reshape(4, 5, 7), boxes=boxes))
+    data = read_dataset(save(tmp_path, images=np.linspace(-1, 3, 140).reshape(4, 5, 7), boxes=boxes))
     assert data.patches is not None
     assert (data.patches.low, data.patches.high) == (-1.0, 3.0)
-    found = study(data, Settings(train=3, steps=30, max_steps=30, shuffles=0, time_limit=2.0))
-    run = found.runs["W"]
+    result = study(data, Settings(train=3, steps=30, max_steps=30, shuffles=0, time_limit=2.0))
+    run = result.runs["W"]
     for width in (7.6, 3.7):
-        assert isinstance(selection_figure(found.setup.train, found.runs, width), Figure)
-        assert isinstance(support_figure(found.setup, run, width), Figure)
+        assert isinstance(selection_figure(result.setup.train, result.runs, width), Figure)
+        assert isinstance(support_figure(result.setup, run, width), Figure)
 
 
 @pytest.mark.parametrize(
@@ -222,23 +222,23 @@ def test_boxes_may_overlap_and_a_token_may_have_no_place(tmp_path: Path) -> None
 )
 def test_what_does_not_fit_is_named(more: dict[str, np.ndarray], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=sentence):
-        read_dataset(saved(tmp_path, **more))
+        read_dataset(save(tmp_path, **more))
 
 
 def test_a_grid_is_found_for_any_aspect() -> None:
     for height, width, side in ((32, 32, 8), (24, 40, 8), (7, 49, 7), (224, 224, 16)):
         T = height * width // side**2
         boxes = read_patches(np.zeros((2, height, width)), None, 2, T).boxes
-        covered = np.zeros((height, width), int)
+        coverage = np.zeros((height, width), int)
         for row, column, tall, wide in boxes:
-            covered[row : row + tall, column : column + wide] += 1
-        assert (covered == 1).all()
+            coverage[row : row + tall, column : column + wide] += 1
+        assert (coverage == 1).all()
         assert (boxes[:, 2:] == side).all()
 
 
 def test_images_split_with_their_rows() -> None:
     images = np.arange(4 * 3 * 9, dtype=float).reshape(4, 3, 9)
     data = Dataset("d", TokenData(**arrays()), patches=read_patches(images, None, 4, 3))
-    taken = data.take(np.array([2, 0]))
-    assert taken.patches is not None
-    np.testing.assert_array_equal(taken.patches.images, images[[2, 0]])
+    subset = data.take(np.array([2, 0]))
+    assert subset.patches is not None
+    np.testing.assert_array_equal(subset.patches.images, images[[2, 0]])

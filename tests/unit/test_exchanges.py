@@ -67,7 +67,7 @@ def test_exchanges_end_at_full_sets_whatever_the_rounding(seed: int, monkeypatch
     monkeypatch.setattr(portfolio, "FEW_SUPPORTS", 0)
     monkeypatch.setattr(portfolio, "FEW_HELD", 0)
     others = []
-    monkeypatch.setattr(exchanges, "newton", lambda *given, **named: others.append(given) or iter(()))
+    monkeypatch.setattr(exchanges, "newton", lambda *arguments, **options: others.append(arguments) or iter(()))
     rng = np.random.default_rng([12, seed])
     problem = FAMILIES["planted"].make(rng, 3000, 8, 10)
     objectives = []

@@ -17,14 +17,22 @@ from tiny_experiment import EXPERIMENT, Config
 
 def test_cells_that_become_equal_count_once() -> None:
     assert len(cells(EXPERIMENT, "quick")) == 6
-    found = cells(EXPERIMENT, "quick", {"d": "4", "trials": "2"})
-    assert found == (Config(4, "exact", trials=2), Config(4, "published", trials=2))
+    cell_list = cells(EXPERIMENT, "quick", {"d": "4", "trials": "2"})
+    assert cell_list == (Config(4, "exact", trials=2), Config(4, "published", trials=2))
 
 
 def test_values_are_read_as_the_type_of_their_field() -> None:
-    read = cells(EXPERIMENT, "quick", {"scale": "2", "strict": "yes", "numerics": "published", "log": "x", "d": 4})[0]
-    assert (read.scale, read.strict, read.numerics, read.log, read.d) == (2.0, True, "published", "x", 4)
-    assert isinstance(read.scale, float)
+    cell_list = cells(
+        EXPERIMENT, "quick", {"scale": "2", "strict": "yes", "numerics": "published", "log": "x", "d": 4}
+    )[0]
+    assert (cell_list.scale, cell_list.strict, cell_list.numerics, cell_list.log, cell_list.d) == (
+        2.0,
+        True,
+        "published",
+        "x",
+        4,
+    )
+    assert isinstance(cell_list.scale, float)
 
 
 @pytest.mark.parametrize(
@@ -77,9 +85,9 @@ def test_every_registered_experiment_keeps_the_contract(name: str) -> None:
     assert one.name == name
     assert one.claim.endswith((".", "?"))
     for effort in ("quick", "full"):
-        made = cells(one, effort)
-        assert made
-        assert all(isinstance(config, one.config) and isinstance(hash(config), int) for config in made)
+        cell_list = cells(one, effort)
+        assert cell_list
+        assert all(isinstance(config, one.config) and isinstance(hash(config), int) for config in cell_list)
         assert one.minutes[effort] > 0
 
 
@@ -103,10 +111,10 @@ ROWS = [
 @pytest.mark.parametrize("cuts", [[4], [1, 4], [2, 3, 4], [1, 2, 3, 4]])
 def test_the_table_does_not_depend_on_the_cuts(cuts: list[int]) -> None:
     whole = tables.table_of(ROWS)
-    merged = tables.merge([tables.table_of(ROWS[a:b]) for a, b in zip([0, *cuts], cuts, strict=False)])
-    assert merged.schema == whole.schema
-    assert merged.schema.types == [pa.float64(), pa.float64(), pa.list_(pa.float64()), pa.bool_(), pa.string()]
-    assert repr(merged.to_pylist()) == repr(whole.to_pylist())
+    union = tables.merge([tables.table_of(ROWS[a:b]) for a, b in zip([0, *cuts], cuts, strict=False)])
+    assert union.schema == whole.schema
+    assert union.schema.types == [pa.float64(), pa.float64(), pa.list_(pa.float64()), pa.bool_(), pa.string()]
+    assert repr(union.to_pylist()) == repr(whole.to_pylist())
 
 
 @pytest.mark.parametrize("values", [[1, "x"], [True, 1], [[[1]], None], [{"a": 1}], [[1], 2]])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attsvm.experiments import registry
-from attsvm.report.errata import ERRATA, HEAD, KINDS, WITHDRAWN, page
+from attsvm.report.errata import ERRATA, HEAD, KINDS, WITHDRAWALS, page
 
 ROOT = Path(__file__).parents[2]
 IN_PYTHON = {shlex.split(one.command)[2]: one for one in ERRATA if one.command.startswith("python -c")}
@@ -34,7 +34,7 @@ def test_version_3_is_said_to_be_unexamined_at_the_head() -> None:
     assert "has not been examined" in HEAD
 
 
-@pytest.mark.parametrize("record", ERRATA + WITHDRAWN, ids=lambda record: record.title)
+@pytest.mark.parametrize("record", ERRATA + WITHDRAWALS, ids=lambda record: record.title)
 def test_a_test_asserts_it(record) -> None:
     path, _, function = record.test.partition("::")
     assert function in functions(path)
@@ -63,21 +63,21 @@ def test_the_page_is_written_from_the_records() -> None:
     assert (ROOT / "docs" / "errata.md").read_text(encoding="utf-8") == page()
 
 
-def printed(word: str, capsys: pytest.CaptureFixture[str]) -> str:
+def output_of(word: str, capsys: pytest.CaptureFixture[str]) -> str:
     (code,) = (code for code in IN_PYTHON if word in code)
     exec(compile(code, word, "exec"), {})
     return capsys.readouterr().out
 
 
 def test_the_saturated_gradient_does_not_sum_to_zero(capsys: pytest.CaptureFixture[str]) -> None:
-    others, selected = map(float, printed("backward", capsys).split())
+    others, selected = map(float, output_of("backward", capsys).split())
     # The exact value, from probabilities of exp(-38) and exp(-37) that score 2 and 1 less.
     assert others == pytest.approx(-(2 * math.exp(-38) + math.exp(-37)), rel=1e-6, abs=0)
     assert selected != pytest.approx(-others, rel=0.5, abs=0)
 
 
 def test_d_is_stronger_than_what_it_is_there_for(capsys: pytest.CaptureFixture[str]) -> None:
-    holds, single = map(int, printed("condition_d", capsys).split())
+    holds, single = map(int, output_of("condition_d", capsys).split())
     (text,) = (one.holds for one in ERRATA if one.title.startswith("Condition D"))
     assert holds == 0
     assert f" {single} of them" in text

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from attsvm.experiments.joint import LEVEL, joint_test
-from attsvm.experiments.points import FEWEST, Point, by_key, curve_points, notches, swapped
-from attsvm.experiments.published.ledger import Printed, curve
+from attsvm.experiments.points import FEWEST, Point, by_key, curve_points, notches, swap
+from attsvm.experiments.published.ledger import LedgerNumber, curve
 
 
 def walks(rng: np.random.Generator, trials: int, length: int = 8) -> np.ndarray:
@@ -19,11 +19,11 @@ def walks(rng: np.random.Generator, trials: int, length: int = 8) -> np.ndarray:
 
 
 def points_of(
-    ours: np.ndarray, printed: np.ndarray, trials: int = 100, margin: float = 0.5, **more: Any
+    ours: np.ndarray, reference: np.ndarray, trials: int = 100, margin: float = 0.5, **more: Any
 ) -> list[Point]:
     return [
-        Point(Printed(f"p @ {i}", y, trials, 0.0), dict(enumerate(column)), margin, place=("p", i), **more)
-        for i, (column, y) in enumerate(zip(ours.T.tolist(), printed.tolist(), strict=True))
+        Point(LedgerNumber(f"p @ {i}", y, trials, 0.0), dict(enumerate(column)), margin, place=("p", i), **more)
+        for i, (column, y) in enumerate(zip(ours.T.tolist(), reference.tolist(), strict=True))
     ]
 
 
@@ -55,17 +55,17 @@ def test_shares_are_rejected_no_oftener_than_stated(monkeypatch: pytest.MonkeyPa
 
 def test_independent_seeds_are_told_from_shared_ones() -> None:
     rng = np.random.default_rng(1)
-    ours, printed = walks(rng, 100), walks(rng, 100).mean(0)
-    shared = points_of(ours, printed)
-    apart = [
+    ours, output = walks(rng, 100), walks(rng, 100).mean(0)
+    shared = points_of(ours, output)
+    separate_points = [
         Point(one.published, {100 * i + seed: v for seed, v in one.values.items()}, one.margin)
         for i, one in enumerate(shared)
     ]
-    together, alone = joint_test("e", "f", shared), joint_test("e", "f", apart)
+    together, single = joint_test("e", "f", shared), joint_test("e", "f", separate_points)
     assert together is not None
-    assert alone is not None
-    assert together.statistic == pytest.approx(alone.statistic)
-    assert alone.freedom == pytest.approx(8)
+    assert single is not None
+    assert together.statistic == pytest.approx(single.statistic)
+    assert single.freedom == pytest.approx(8)
     # Walks of eight steps: R_ij = sqrt(min/max), for which 64 over the sum of squares is 1.7.
     i = np.arange(1, 9)
     expected = 64 / np.sum(np.minimum.outer(i, i) / np.maximum.outer(i, i))
@@ -86,8 +86,8 @@ def test_what_differs_is_called_so_and_the_power_says_how_surely() -> None:
     assert mutant.verdict == "differs"
     # The stated power is the share of figures printed from the alternative that are rejected.
     shift = np.array([ahead[one.published.key].mean - one.mean for one in right])
-    noticed = [joint_test("e", "f", points_of(walks(rng, 100), shift + walks(rng, 100).mean(0))) for _ in range(60)]
-    share = np.mean([one is not None and one.p < LEVEL for one in noticed])
+    tests = [joint_test("e", "f", points_of(walks(rng, 100), shift + walks(rng, 100).mean(0))) for _ in range(60)]
+    share = np.mean([one is not None and one.p < LEVEL for one in tests])
     assert abs(share - power.power) < 4 * math.sqrt(0.25 / 60)
 
 
@@ -101,8 +101,8 @@ def test_few_trials_are_too_weak_to_tell() -> None:
 
 def ragged(rng: np.random.Generator, counts: tuple[int, ...], shift: float = 0.0) -> list[Point]:
     """Points of so many trials each, over the same seeds, as where the other instances have no solution."""
-    ours, printed = walks(rng, max(counts), len(counts)), shift + walks(rng, 100, len(counts)).mean(0)
-    points = points_of(ours, printed)
+    ours, output = walks(rng, max(counts), len(counts)), shift + walks(rng, 100, len(counts)).mean(0)
+    points = points_of(ours, output)
     return [
         Point(one.published, {seed: v for seed, v in one.values.items() if seed < count}, one.margin, place=one.place)
         for one, count in zip(points, counts, strict=True)
@@ -124,10 +124,15 @@ def test_two_trials_do_not_decide_the_degrees_of_freedom() -> None:
     """Ranks of 100 instances a point, all far from the printed ones, and one point where two are feasible."""
     rng = np.random.default_rng(7)
     far = [
-        Point(Printed(f"p @ {i}", 9.5, 100, 0.0), dict(enumerate(rng.integers(3, 5, 100).astype(float))), 0.5, "count")
+        Point(
+            LedgerNumber(f"p @ {i}", 9.5, 100, 0.0),
+            dict(enumerate(rng.integers(3, 5, 100).astype(float))),
+            0.5,
+            "count",
+        )
         for i in range(5)
     ]
-    two = Point(Printed("q", 1.0, 100, 0.0), {0: 3.0, 1: 3.0}, 0.5, "count")
+    two = Point(LedgerNumber("q", 1.0, 100, 0.0), {0: 3.0, 1: 3.0}, 0.5, "count")
     test, without = joint_test("e", "f", [*far, two]), joint_test("e", "f", far)
     assert test is not None
     assert without is not None
@@ -138,28 +143,28 @@ def test_two_trials_do_not_decide_the_degrees_of_freedom() -> None:
 def test_power_is_right_where_some_points_have_few_trials() -> None:
     rng = np.random.default_rng(8)
     counts = (100,) * 6 + (12, 12)
-    told = []
+    powers = []
     for _ in range(10):
         right = ragged(rng, counts)
-        moved = {
+        alternatives = {
             one.published.key: Point(one.published, {s: v + 0.25 for s, v in one.values.items()}, one.margin)
             for one in right
         }
-        test = joint_test("e", "f", right, {"moved": moved})
+        test = joint_test("e", "f", right, {"moved": alternatives})
         assert test is not None
-        told.append(test.powers[0].power)
+        powers.append(test.powers[0].power)
     share = np.mean(
         [(test := joint_test("e", "f", ragged(rng, counts, 0.25))) is not None and test.p < LEVEL for _ in range(100)]
     )
     # Three standard errors of either, where neither 0 nor 1 is told.
     assert 0.2 < share < 0.98
-    assert abs(share - np.mean(told)) < 3 * math.sqrt(0.25 / 100) + 3 * float(np.std(told)) / math.sqrt(10)
+    assert abs(share - np.mean(powers)) < 3 * math.sqrt(0.25 / 100) + 3 * float(np.std(powers)) / math.sqrt(10)
 
 
 def test_no_variance_is_no_certainty() -> None:
     """All of ours are 5, theirs have mean 5.02: two integers of a hundred differ from the rest."""
-    five = Point(Printed("p", 5.02, 100, 0.0), dict.fromkeys(range(100), 5.0), 0.5, "count")
-    all_global = Point(Printed("q", 0.998, 500, 0.0), dict.fromkeys(range(500), 1.0), 0.1, "share")
+    five = Point(LedgerNumber("p", 5.02, 100, 0.0), dict.fromkeys(range(100), 5.0), 0.5, "count")
+    all_global = Point(LedgerNumber("q", 0.998, 500, 0.0), dict.fromkeys(range(500), 1.0), 0.1, "share")
     for one in (five, all_global):
         test = joint_test("e", "f", [one])
         assert test is not None
@@ -179,9 +184,9 @@ def test_skewed_distances_are_compared_as_logarithms_with_their_tail() -> None:
     ])  # fmt: skip
     # Three standard errors of a share of 5 % in 40.
     assert share <= 0.16
-    doubled = joint_test("e", "f", points_of(3 * sample(400), sample(400).mean(0), 400, kind="log"))
-    assert doubled is not None
-    assert doubled.verdict == "differs"
+    doubling = joint_test("e", "f", points_of(3 * sample(400), sample(400).mean(0), 400, kind="log"))
+    assert doubling is not None
+    assert doubling.verdict == "differs"
 
 
 def test_a_number_that_two_panels_show_counts_once() -> None:
@@ -200,26 +205,26 @@ def test_a_number_that_two_panels_show_counts_once() -> None:
 def test_alternatives_move_and_exchange_curves() -> None:
     a = points_of(np.tile([0.0, 1.0, 2.0], (3, 1)), np.zeros(3))
     assert [one.mean for one in notches(a).values()] == [1, 2, 2]
-    b = [Point(Printed(f"b @ {i}", 0.0, 9, 0.0), {0: 7.0, 1: 7.0}, 1.0, place=("b", i)) for i in range(3)]
-    assert [one.mean for one in swapped([*a, *b], {"p": "b"}).values()] == [7] * 6
+    b = [Point(LedgerNumber(f"b @ {i}", 0.0, 9, 0.0), {0: 7.0, 1: 7.0}, 1.0, place=("b", i)) for i in range(3)]
+    assert [one.mean for one in swap([*a, *b], {"p": "b"}).values()] == [7] * 6
 
 
 def test_sampling_error_of_an_alternative_is_no_power() -> None:
     """Runs of the same protocol with other seeds differ by their errors, which no test would notice in the paper."""
     rng = np.random.default_rng(5)
-    told = []
+    powers = []
     for _ in range(40):
         right = points_of(walks(rng, 100), walks(rng, 100).mean(0))
-        again = points_of(walks(rng, 25), np.zeros(8))
-        again = [
+        second = points_of(walks(rng, 25), np.zeros(8))
+        second = [
             Point(one.published, {1000 + seed: v for seed, v in other.values.items()}, 1.0)
-            for one, other in zip(right, again, strict=True)
+            for one, other in zip(right, second, strict=True)
         ]
-        test = joint_test("e", "f", right, {"none": by_key(again)})
+        test = joint_test("e", "f", right, {"none": by_key(second)})
         assert test is not None
-        told.append(test.powers[0].power)
+        powers.append(test.powers[0].power)
     # A quarter of the trials has four times the variance: taken at its word such a mean would be noticed often.
-    assert np.median(told) < 0.05
+    assert np.median(powers) < 0.05
 
 
 def test_an_alternative_on_the_same_instances_is_known_as_well_as_its_difference() -> None:
@@ -228,8 +233,8 @@ def test_an_alternative_on_the_same_instances_is_known_as_well_as_its_difference
     ours = 10 * walks(rng, 30)
     right = points_of(ours, ours.mean(0))
     higher = points_of(ours + 3.0, ours.mean(0))
-    apart = [Point(one.published, {99 + seed: v for seed, v in one.values.items()}, 1.0) for one in higher]
-    tests = [joint_test("e", "f", right, {"higher": by_key(points)}) for points in (higher, apart)]
+    difference = [Point(one.published, {99 + seed: v for seed, v in one.values.items()}, 1.0) for one in higher]
+    tests = [joint_test("e", "f", right, {"higher": by_key(points)}) for points in (higher, difference)]
     same, other = (test.powers[0].power for test in tests if test is not None)
     assert same > other
 
@@ -237,4 +242,4 @@ def test_an_alternative_on_the_same_instances_is_known_as_well_as_its_difference
 @pytest.mark.parametrize("margin", [0.0, -1.0, math.nan])
 def test_a_margin_is_stated(margin: float) -> None:
     with pytest.raises(ValueError, match="margin"):
-        Point(Printed("p", 1.0, 9, 0.0), {}, margin)
+        Point(LedgerNumber("p", 1.0, 9, 0.0), {}, margin)

@@ -12,7 +12,7 @@ import pytest
 
 from attsvm.experiments import registry
 from attsvm.experiments.comparison import COMPARISONS
-from attsvm.experiments.published.ledger import Printed, curve, ledger, of_ledger
+from attsvm.experiments.published.ledger import LedgerNumber, curve, ledger, of_ledger
 
 ROOT = Path(__file__).parents[2]
 COPY = ROOT / "tests" / "data" / "v1-figures.json"
@@ -20,8 +20,8 @@ ORIGINAL = ROOT.parent / "shared" / "published" / "v1-figures.json"
 
 
 def readings(path: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
-    told = json.loads(path.read_text(encoding="utf-8"))["curves"]
-    return {(row["figure"], row["panel"], row["curve"]): row for row in told}
+    curves = json.loads(path.read_text(encoding="utf-8"))["curves"]
+    return {(row["figure"], row["panel"], row["curve"]): row for row in curves}
 
 
 def by_curve() -> dict[tuple[str, str, str], Any]:
@@ -89,10 +89,10 @@ def test_panels_that_show_the_same_numbers_agree_and_count_once() -> None:
 def test_lines_pass_through_the_numbers() -> None:
     for one in ledger():
         if one.line is not None:
-            drawn = dict(zip(one.line["x"], one.line["y"], strict=True))
+            line = dict(zip(one.line["x"], one.line["y"], strict=True))
             for x, y in zip(one.x, one.y, strict=True):
-                if x in drawn:
-                    assert drawn[x] == pytest.approx(y, abs=one.absolute + 1e-4, rel=one.relative), (one.key, x)
+                if x in line:
+                    assert line[x] == pytest.approx(y, abs=one.absolute + 1e-4, rel=one.relative), (one.key, x)
 
 
 def test_the_scatter_gives_its_own_shares_and_the_means_of_another_figure() -> None:
@@ -119,7 +119,7 @@ def test_untagged_numbers_are_refused(number: Any) -> None:
         of_ledger(number)
     assert of_ledger(None) is None
     with pytest.raises(ValueError, match="finite"):
-        of_ledger(Printed("somewhere", math.nan, None, 0.0))
+        of_ledger(LedgerNumber("somewhere", math.nan, None, 0.0))
 
 
 def test_a_curve_that_is_not_there_is_named() -> None:
@@ -135,7 +135,7 @@ def test_no_experiment_makes_a_published_number_itself() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-                assert name != "Printed" or path.name == "ledger.py", path
+                assert name != "LedgerNumber" or path.name == "ledger.py", path
                 for keyword in node.keywords:
                     if keyword.arg == "published" and isinstance(keyword.value, ast.Constant):
                         assert keyword.value.value is None, (path, node.lineno)

@@ -13,7 +13,7 @@ import pytest
 from attsvm.core.meter import Meter, duration
 from attsvm.experiments import runner
 from attsvm.experiments.compute import compute, cut, task_of
-from attsvm.experiments.runner import Stopped, prepare, run
+from attsvm.experiments.runner import Interruption, prepare, run
 from attsvm.experiments.seeds import trial_seeds
 from tiny_experiment import EXPERIMENT, Config
 
@@ -37,23 +37,23 @@ def test_an_interrupted_run_continues_to_the_same_bytes(tmp_path: Path, monkeypa
     log = tmp_path / "log"
     settings = {"log": str(log)}
     whole = run(EXPERIMENT, "quick", tmp_path / "whole", overrides=settings)
-    asked = len(log.read_text().splitlines())
+    count = len(log.read_text().splitlines())
     log.unlink()
 
     monkeypatch.setattr(runner, "SHARD_SECONDS", 0.0)  # a batch is a shard
     stops = 0
     for patience in (1, 4, 7, 100):
-        told: list[str] = []
+        messages: list[str] = []
         try:
             rows = run(
                 EXPERIMENT, "quick", tmp_path / "parts", overrides=settings,
-                progress=lambda text, share, told=told, patience=patience: told.append(text) or len(told) > patience,
+                progress=lambda text, share, log=messages, most=patience: log.append(text) or len(log) > most,
             )  # fmt: skip
-        except Stopped:
+        except Interruption:
             stops += 1
     assert stops == 3
     assert rows == whole
-    assert len(log.read_text().splitlines()) == asked  # nothing was computed twice
+    assert len(log.read_text().splitlines()) == count  # nothing was computed twice
     files = [tmp_path / name / "rows.parquet" for name in ("whole", "parts")]
     assert files[0].read_bytes() == files[1].read_bytes()
 
@@ -69,14 +69,14 @@ def test_a_finished_run_is_read_and_not_repeated(tmp_path: Path) -> None:
 def test_a_hole_between_shards_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "SHARD_SECONDS", 0.0)
     whole = run(EXPERIMENT, "quick")
-    prepared = prepare(EXPERIMENT, "quick", tmp_path / "tiny")
-    batches = cut(prepared.cells, EXPERIMENT.batch)
-    with prepared.store.opened():
+    preparation = prepare(EXPERIMENT, "quick", tmp_path / "tiny")
+    batches = cut(preparation.cells, EXPERIMENT.batch)
+    with preparation.store.lock():
         for start in (0, 5, 6):
             result = compute(task_of(EXPERIMENT, 0, batches[start : start + 1]), 0.0)
-            prepared.store.add(start, start + 1, result.rows, result.seconds)
+            preparation.store.add(start, start + 1, result.rows, result.seconds)
         (tmp_path / "tiny" / "shards" / ".00000001-00000002.parquet.1.partial").write_bytes(b"half")
-        assert prepared.store.missing(len(batches)) == [(1, 5), (7, len(batches))]
+        assert preparation.store.missing(len(batches)) == [(1, 5), (7, len(batches))]
     assert run(EXPERIMENT, "quick", tmp_path / "tiny") == whole
 
 
@@ -100,11 +100,11 @@ def test_a_subset_of_the_cells_gives_a_subset_of_the_rows() -> None:
 def test_another_run_is_refused(tmp_path: Path, change: dict, words: str) -> None:
     run(EXPERIMENT, "quick", tmp_path)
     before = (tmp_path / "rows.parquet").read_bytes()
-    given = {"experiment": EXPERIMENT, "effort": "quick", "out": tmp_path} | change
+    inputs = {"experiment": EXPERIMENT, "effort": "quick", "out": tmp_path} | change
     with pytest.raises(ValueError, match=rf"holds another run: its {words}.*--fresh\.$"):
-        prepare(**given)
+        prepare(**inputs)
     assert (tmp_path / "rows.parquet").read_bytes() == before
-    prepare(**given, fresh=True)
+    prepare(**inputs, fresh=True)
     assert (tmp_path / "rows.parquet").read_bytes() == before  # discarded only once the run begins
 
 
@@ -125,7 +125,7 @@ def test_what_is_no_run_is_refused_and_fresh_starts_over(tmp_path: Path) -> None
 
 
 def test_two_runs_cannot_share_a_directory(tmp_path: Path) -> None:
-    with prepare(EXPERIMENT, "quick", tmp_path).store.opened(), pytest.raises(OSError, match="in use by another run"):
+    with prepare(EXPERIMENT, "quick", tmp_path).store.lock(), pytest.raises(OSError, match="in use by another run"):
         run(EXPERIMENT, "quick", tmp_path)
 
 
@@ -139,9 +139,9 @@ def test_two_runs_cannot_share_a_directory(tmp_path: Path) -> None:
     ],
 )
 def test_rows_that_break_the_contract_are_named(rows, words: str) -> None:
-    broken = replace(EXPERIMENT, trials=lambda config, seeds: rows(seeds))
+    experiment = replace(EXPERIMENT, trials=lambda config, seeds: rows(seeds))
     with pytest.raises(ValueError, match=words):
-        run(broken, "quick")
+        run(experiment, "quick")
 
 
 def test_batches_are_cut_at_the_same_places_and_may_come_in_any_order() -> None:
@@ -154,12 +154,12 @@ def test_batches_are_cut_at_the_same_places_and_may_come_in_any_order() -> None:
 def test_progress_tells_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(np.arange(0, 100, 10.0))
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    told: deque[tuple[str, float]] = deque()
-    meter = Meter("tiny", 1000, 200, lambda text, share: told.append((text, share)), interval=5.0)
+    messages: deque[tuple[str, float]] = deque()
+    meter = Meter("tiny", 1000, 200, lambda text, share: messages.append((text, share)), interval=5.0)
     for trials in (100, 0, 0, 200):
         meter.add(trials)
-    assert told.popleft() == ("tiny: 200 of 1,000 trials", 0.2)
-    assert told.popleft() == ("tiny: 300 of 1,000 trials, 10 a second, 70 s left", 0.3)
+    assert messages.popleft() == ("tiny: 200 of 1,000 trials", 0.2)
+    assert messages.popleft() == ("tiny: 300 of 1,000 trials, 10 a second, 70 s left", 0.3)
     # The rate is of the last 30 s: 200 trials since the 10th second, at the 40th.
-    assert told.pop() == ("tiny: 500 of 1,000 trials, 6.67 a second, 75 s left", 0.5)
+    assert messages.pop() == ("tiny: 500 of 1,000 trials, 6.67 a second, 75 s left", 0.5)
     assert [duration(seconds) for seconds in (3.4, 500, 7500)] == ["3 s", "8 min", "2 h 5 min"]

@@ -11,7 +11,7 @@ from scipy import stats
 
 from attsvm.experiments.comparison import (
     LEVEL,
-    corrected,
+    correction,
     count_deviation,
     mean_verdict,
     share_tolerance,
@@ -19,7 +19,7 @@ from attsvm.experiments.comparison import (
     value_verdict,
 )
 from attsvm.experiments.experiment import Verdict
-from attsvm.experiments.published.ledger import Printed
+from attsvm.experiments.published.ledger import LedgerNumber
 from attsvm.experiments.statistics import bootstrap_interval, mean_interval, wilson_interval
 
 
@@ -48,9 +48,9 @@ def test_wilson_covers_on_average_what_it_promises() -> None:
     # The same by simulation: of 4,000 intervals the number that covers is binomial; five standard deviations.
     rng = np.random.default_rng(0)
     counts = rng.binomial(100, 0.3, size=4000)
-    covered = np.mean([low <= 0.3 <= high for low, high in (wilson_interval(int(k), 100) for k in counts)])
+    mean_coverage = np.mean([low <= 0.3 <= high for low, high in (wilson_interval(int(k), 100) for k in counts)])
     expected = exact_coverage(0.3, 100)
-    assert abs(covered - expected) < 5 * math.sqrt(expected * (1 - expected) / 4000)
+    assert abs(mean_coverage - expected) < 5 * math.sqrt(expected * (1 - expected) / 4000)
 
 
 @pytest.mark.parametrize("interval", [mean_interval, lambda x: bootstrap_interval(x, resamples=300)])
@@ -66,7 +66,7 @@ def test_little_data_has_wide_intervals() -> None:
     assert mean_interval([1.0]) == (-math.inf, math.inf)
     assert bootstrap_interval([1.0]) == (-math.inf, math.inf)
     assert (
-        value_verdict("e", "q", 1.0, -math.inf, math.inf, published=printed(2.0), tolerance=math.inf).verdict
+        value_verdict("e", "q", 1.0, -math.inf, math.inf, published=ledger_number(2.0), tolerance=math.inf).verdict
         == "measured"
     )
     assert bootstrap_interval(np.arange(9.0), np.median) == bootstrap_interval(np.arange(9.0), np.median)
@@ -76,14 +76,14 @@ def test_little_data_has_wide_intervals() -> None:
 @pytest.mark.parametrize("shape", [(7,), (300,), (40, 3)])
 def test_resamples_taken_together_are_those_taken_one_by_one(statistic, shape: tuple[int, ...]) -> None:
     def one_by_one(sample, axis: int):
-        picked = statistic(sample, axis=axis)
-        return picked if picked.ndim == 0 else picked[0]
+        values = statistic(sample, axis=axis)
+        return values if values.ndim == 0 else values[0]
 
     sample = np.random.default_rng(3).lognormal(size=shape)
-    alone = bootstrap_interval(sample, one_by_one)
+    single = bootstrap_interval(sample, one_by_one)
     together = bootstrap_interval(sample[:, 0] if sample.ndim > 1 else sample, statistic)
     # Sums in another order: a few roundings.
-    np.testing.assert_allclose(together, alone, rtol=1e-14)
+    np.testing.assert_allclose(together, single, rtol=1e-14)
 
 
 def test_counts_vary_at_least_as_integers_of_their_mean_must() -> None:
@@ -101,7 +101,7 @@ def test_true_shares_are_called_different_no_oftener_than_promised(p: float, our
     for j in m[stats.binom.pmf(m, theirs, p) > 1e-9]:
         for i in k[stats.binom.pmf(k, ours, p) > 1e-9]:
             differs[i, j] = (
-                share_verdict("e", "q", int(i), ours, published=printed(j / theirs, theirs)).verdict == "differs"
+                share_verdict("e", "q", int(i), ours, published=ledger_number(j / theirs, theirs)).verdict == "differs"
             )
     assert weights[differs].sum() < 10 * LEVEL
 
@@ -114,26 +114,29 @@ def test_the_tolerance_of_a_share_is_the_edge_of_the_two_sample_score_test() -> 
         assert score == pytest.approx(stats.norm.isf(LEVEL / 2), rel=1e-9)
 
 
-def printed(value: float, trials: int | None = None, error: float = 0.0) -> Printed:
-    return Printed(f"test: {value}", value, trials, error)
+def ledger_number(value: float, trials: int | None = None, error: float = 0.0) -> LedgerNumber:
+    return LedgerNumber(f"test: {value}", value, trials, error)
 
 
 def test_real_differences_are_found() -> None:
-    assert share_verdict("e", "q", 70, 100, published=printed(0.3, 500)).verdict == "differs"
+    assert share_verdict("e", "q", 70, 100, published=ledger_number(0.3, 500)).verdict == "differs"
     rng = np.random.default_rng(0)
     for value, verdict in ((4.0, "differs"), (3.1, "agrees")):
-        found = mean_verdict("e", "q", rng.normal(3, 1, 100), published=printed(value, 100), margin=0.6)
-        assert found.verdict == verdict
-        assert found.key == f"test: {value}"
+        document = mean_verdict("e", "q", rng.normal(3, 1, 100), published=ledger_number(value, 100), margin=0.6)
+        assert document.verdict == verdict
+        assert document.key == f"test: {value}"
 
 
 def test_few_trials_are_too_weak_to_agree() -> None:
     """What is not rejected has not been shown to be the same: at 12 trials a share of a half could be anything."""
-    few = share_verdict("e", "q", 6, 12, published=printed(0.5, 500))
-    many = share_verdict("e", "q", 600, 1200, published=printed(0.5, 5000))
+    few = share_verdict("e", "q", 6, 12, published=ledger_number(0.5, 500))
+    many = share_verdict("e", "q", 600, 1200, published=ledger_number(0.5, 5000))
     assert (few.verdict, many.verdict) == ("too weak to tell", "agrees")
     assert few.power < 0.01 < 0.9 < many.power
-    assert share_verdict("e", "q", 600, 1200, published=printed(0.5, 5000), margin=0.02).verdict == "too weak to tell"
+    assert (
+        share_verdict("e", "q", 600, 1200, published=ledger_number(0.5, 5000), margin=0.02).verdict
+        == "too weak to tell"
+    )
 
 
 @pytest.mark.parametrize("p", [0.3, 0.9])
@@ -143,7 +146,8 @@ def test_a_share_at_the_margin_agrees_no_oftener_than_five_in_a_hundred(p: float
     weights = stats.binom.pmf(k, ours, p)
     # Theirs is at the edge of the margin exactly: the error of ours alone is tested, on top of what theirs is allowed.
     agrees = [
-        share_verdict("e", "q", int(i), ours, published=printed(p - margin, theirs), margin=margin).verdict == "agrees"
+        share_verdict("e", "q", int(i), ours, published=ledger_number(p - margin, theirs), margin=margin).verdict
+        == "agrees"
         for i in k
     ]
     assert weights[np.array(agrees)].sum() <= 0.05
@@ -153,60 +157,67 @@ def test_power_is_the_chance_of_noticing_the_margin() -> None:
     rng = np.random.default_rng(1)
     m, n, margin, repeats = 120, 200, 0.45, 400
     theirs = margin + rng.standard_normal(repeats) / math.sqrt(n)
-    found = [
-        mean_verdict("e", "q", rng.normal(0, 1, m), published=printed(value, n), margin=margin) for value in theirs
+    result = [
+        mean_verdict("e", "q", rng.normal(0, 1, m), published=ledger_number(value, n), margin=margin)
+        for value in theirs
     ]
-    noticed, claimed = np.mean([one.verdict == "differs" for one in found]), np.mean([one.power for one in found])
+    power, claims = np.mean([one.verdict == "differs" for one in result]), np.mean([one.power for one in result])
     # Four standard errors of a share.
-    assert abs(noticed - claimed) < 4 * math.sqrt(0.25 / repeats)
+    assert abs(power - claims) < 4 * math.sqrt(0.25 / repeats)
 
 
 def test_the_tolerance_shrinks_with_trials_and_takes_the_reading_error() -> None:
-    few, many = (share_verdict("e", "q", k, 2 * k, published=printed(0.5, 500)).tolerance for k in (20, 2000))
-    assert few > many > share_verdict("e", "q", 2000, 4000, published=printed(0.5)).tolerance
-    wide, exact = (mean_verdict("e", "q", [1, 2, 3], published=printed(2, 9, e), margin=1).tolerance for e in (0.25, 0))
+    few, many = (share_verdict("e", "q", k, 2 * k, published=ledger_number(0.5, 500)).tolerance for k in (20, 2000))
+    assert few > many > share_verdict("e", "q", 2000, 4000, published=ledger_number(0.5)).tolerance
+    wide, exact = (
+        mean_verdict("e", "q", [1, 2, 3], published=ledger_number(2, 9, e), margin=1).tolerance for e in (0.25, 0)
+    )
     assert wide - exact == pytest.approx(0.25)
-    assert value_verdict("e", "q", 1.4, 1, 2, published=printed(1.0), tolerance=0.5, margin=1.0).verdict == "agrees"
-    assert value_verdict("e", "q", 1.6, 1, 2, published=printed(1.0), tolerance=0.5, margin=1.0).verdict == "differs"
+    assert (
+        value_verdict("e", "q", 1.4, 1, 2, published=ledger_number(1.0), tolerance=0.5, margin=1.0).verdict == "agrees"
+    )
+    assert (
+        value_verdict("e", "q", 1.6, 1, 2, published=ledger_number(1.0), tolerance=0.5, margin=1.0).verdict == "differs"
+    )
 
 
 def test_corrected_is_earned_by_two_tests() -> None:
     def mean(value: float) -> Verdict:
         sample = value + np.linspace(-1, 1, 200)
-        return mean_verdict("e", "q", sample, published=printed(2.0, 100), margin=0.5)
+        return mean_verdict("e", "q", sample, published=ledger_number(2.0, 100), margin=0.5)
 
-    truth, again, other = mean(1.0), mean(2.0), mean(3.0)
-    assert [one.verdict for one in (truth, again, other)] == ["differs", "agrees", "differs"]
-    found = corrected(truth, again, "It counts noise.")
-    assert (found.verdict, found.measured) == ("corrected", pytest.approx(1.0))
-    assert "It counts noise. With that put back 2" in found.note
+    truth, restoration, other = mean(1.0), mean(2.0), mean(3.0)
+    assert [one.verdict for one in (truth, restoration, other)] == ["differs", "agrees", "differs"]
+    result = correction(truth, restoration, "It counts noise.")
+    assert (result.verdict, result.measured) == ("corrected", pytest.approx(1.0))
+    assert "It counts noise. With that put back 2" in result.note
     # An artefact that does not give the printed number explains nothing, and what does not differ needs none.
-    assert corrected(truth, other, "It counts noise.").verdict == "differs"
-    assert corrected(again, other, "It counts noise.") == again
+    assert correction(truth, other, "It counts noise.").verdict == "differs"
+    assert correction(restoration, other, "It counts noise.") == restoration
 
 
 def test_measured_and_empty() -> None:
     measured = share_verdict("e", "q", 3, 10, discarded=2, infeasible=1)
     assert (measured.verdict, measured.trials, measured.published, measured.key) == ("measured", 12, None, "")
-    empty = share_verdict("e", "q", 0, 0, published=printed(0.5, 100), trials=40, discarded=40)
+    empty = share_verdict("e", "q", 0, 0, published=ledger_number(0.5, 100), trials=40, discarded=40)
     assert (empty.verdict, empty.trials) == ("measured", 40)
     assert math.isnan(empty.measured)
-    assert mean_verdict("e", "q", [1.0], published=printed(1.0), margin=1.0).verdict == "measured"
-    assert mean_verdict("e", "q", [], published=printed(1.0), margin=1.0, trials=3).trials == 3
+    assert mean_verdict("e", "q", [1.0], published=ledger_number(1.0), margin=1.0).verdict == "measured"
+    assert mean_verdict("e", "q", [], published=ledger_number(1.0), margin=1.0, trials=3).trials == 3
 
 
 @pytest.mark.parametrize(
-    ("call", "named"),
+    ("call", "word"),
     [
         (lambda: wilson_interval(3, 2), "hits"),
-        (lambda: share_verdict("e", "q", 1, 2, published=printed(40.0)), "published"),
+        (lambda: share_verdict("e", "q", 1, 2, published=ledger_number(40.0)), "published"),
         (lambda: share_verdict("e", "q", 1, 2, published=cast(Any, 0.4)), "of the ledger"),
         (lambda: mean_verdict("e", "q", [1, 2], published=cast(Any, 0.4), margin=1.0), "of the ledger"),
         (lambda: value_verdict("e", "q", 1, 1, 1, published=cast(Any, 0.4)), "of the ledger"),
-        (lambda: mean_verdict("e", "q", [1, 2], published=printed(0.4)), "margin"),
+        (lambda: mean_verdict("e", "q", [1, 2], published=ledger_number(0.4)), "margin"),
         (lambda: mean_verdict("e", "q", [1.0, math.nan]), "values"),
     ],
 )
-def test_bad_numbers_are_named(call, named: str) -> None:
-    with pytest.raises(ValueError, match=named):
+def test_bad_numbers_are_named(call, word: str) -> None:
+    with pytest.raises(ValueError, match=word):
         call()

@@ -118,10 +118,10 @@ def test_a_face_along_which_the_objective_hardly_falls_is_left() -> None:
 
 
 @pytest.mark.parametrize("norm", [1, "max"])
-@pytest.mark.parametrize("apart", [1e-7, 1e-9])
-def test_nearly_equal_coordinates(norm: float | str, apart: float) -> None:
+@pytest.mark.parametrize("separation", [1e-7, 1e-9])
+def test_nearly_equal_coordinates(norm: float | str, separation: float) -> None:
     """Two axes that differ by little: l_1 takes the longer one, the largest entry both."""
-    delta = np.array([1.0, 1.0 - apart, 0.5])
+    delta = np.array([1.0, 1.0 - separation, 0.5])
     problem = SelectionProblem([[delta, 0 * delta]], [[1.0]], [0])
     solution = solve(problem, norm, tol=1e-11)
     assert solution.status is Status.OPTIMAL

@@ -21,13 +21,13 @@ def test_a_file_appears_whole_with_the_usual_permissions(tmp_path: Path) -> None
 def test_an_error_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("old")
 
-    def interrupted() -> None:
+    def interruption() -> None:
         with replacing_file(tmp_path / "a.txt") as beside:
             beside.write_text("half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
+        interruption()
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
     assert (tmp_path / "a.txt").read_text() == "old"
 
@@ -41,8 +41,8 @@ def test_a_directory_takes_the_new_files_and_keeps_the_others(tmp_path: Path) ->
         (beside / "figures").mkdir()
         (beside / "figures" / "a.png").write_text("picture")
         (beside / "report.html").write_text("new")
-    made = {str(p.relative_to(target)): p.read_text() for p in target.rglob("*") if p.is_file()}
-    assert made == {"notes.txt": "the user's", "report.html": "new", "figures/a.png": "picture"}
+    contents = {str(p.relative_to(target)): p.read_text() for p in target.rglob("*") if p.is_file()}
+    assert contents == {"notes.txt": "the user's", "report.html": "new", "figures/a.png": "picture"}
 
 
 def test_an_error_leaves_the_old_directory(tmp_path: Path) -> None:

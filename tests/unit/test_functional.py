@@ -111,10 +111,10 @@ def test_chunks_are_used_for_long_sequences_and_change_nothing(monkeypatch):
     q, k, v = draw(2, 9, 4), draw(2, 9, 4, seed=1), draw(2, 9, 4, seed=2)
     whole = exact_attention(q, k, v, is_causal=True)
     monkeypatch.setattr(attention, "CHUNK_ENTRIES", 40)
-    chunked = exact_attention(q, k, v, is_causal=True)
-    assert chunked.grad_fn is not None
-    assert "Chunked" in type(chunked.grad_fn).__name__
-    torch.testing.assert_close(chunked, whole, rtol=0, atol=1e-15)
+    by_chunks = exact_attention(q, k, v, is_causal=True)
+    assert by_chunks.grad_fn is not None
+    assert "Chunked" in type(by_chunks.grad_fn).__name__
+    torch.testing.assert_close(by_chunks, whole, rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("chunk", [None, 2])
@@ -213,17 +213,17 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux only")
 def test_long_sequences_never_hold_the_scores() -> None:
-    done = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, check=True)
+    process = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, check=True)
     scores = 4 * 4096**2 * 4
     # About ten chunks of a million entries, 4 MB each, and a handful of tensors like q, 4 MB each, live at a time.
-    assert int(done.stdout) * 1024 < scores / 2
+    assert int(process.stdout) * 1024 < scores / 2
 
 
 def test_a_row_that_an_additive_mask_hides_whole_gives_zeros():
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, 3, 4, generator=generator, dtype=torch.float64) for _ in range(3))
     visible = torch.tensor([[True, True, False], [False, False, False], [True, False, True]])
-    added = torch.zeros(3, 3, dtype=torch.float64).masked_fill(~visible, -torch.inf)
-    out = exact_attention(query, key, value, attn_mask=added)
+    additive_mask = torch.zeros(3, 3, dtype=torch.float64).masked_fill(~visible, -torch.inf)
+    out = exact_attention(query, key, value, attn_mask=additive_mask)
     assert (out[:, 1] == 0).all()
     torch.testing.assert_close(out, exact_attention(query, key, value, attn_mask=visible))

@@ -160,14 +160,14 @@ def test_several_heads_add_up_to_one_output(linear):
     loss, plain = as_loss("logistic"), logits.detach().clone()
     if linear:
         gamma = (labels[..., None] * head(values)).unsqueeze(1)
-        found = linear_logit_gradient(plain, gamma, loss)
+        result = linear_logit_gradient(plain, gamma, loss)
     else:
-        found = head_logit_gradient(plain, values.unsqueeze(1), labels, head, loss)
-    weights = found.weights * found.log_scale.exp()[:, None, None, None]
+        result = head_logit_gradient(plain, values.unsqueeze(1), labels, head, loss)
+    weights = result.weights * result.log_scale.exp()[:, None, None, None]
     # Float64 sums of a dozen terms of order one.
     torch.testing.assert_close(weights, expected, rtol=0, atol=1e-13)
-    assert found.margin.shape == (B, N)
-    torch.testing.assert_close(found.margin, margin.detach(), rtol=1e-13, atol=1e-13)
+    assert result.margin.shape == (B, N)
+    torch.testing.assert_close(result.margin, margin.detach(), rtol=1e-13, atol=1e-13)
 
 
 def test_margins_have_one_row_a_trial():
@@ -188,8 +188,8 @@ def test_tokens_of_equal_score_under_a_curved_head(spread):
     def head(x):
         return torch.tanh(x).sum(-1)
 
-    found = head_logit_gradient(logits.clone(), values, labels, head, as_loss("logistic"))
-    weights = found.weights * found.log_scale.exp()[:, None, None]
+    result = head_logit_gradient(logits.clone(), values, labels, head, as_loss("logistic"))
+    weights = result.weights * result.log_scale.exp()[:, None, None]
     s = logits.softmax(-1)
     output = (s.unsqueeze(-2) @ values).squeeze(-2)
     slope = 1 - torch.tanh(output) ** 2

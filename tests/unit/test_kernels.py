@@ -43,8 +43,12 @@ DOUBLE = """
 
 def _environment(**changes: str) -> dict[str, str]:
     """An environment in which neither numba's cache nor a home may be found."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
-    return kept | {"HOME": "/proc/none", "PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"} | changes
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
+    return (
+        environment
+        | {"HOME": "/proc/none", "PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+        | changes
+    )
 
 
 def _run(script: str, path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -71,11 +75,11 @@ def test_solves_from_a_read_only_installation_without_a_home(tmp_path: Path) -> 
         print(solution.status.name, len(sweeps.overloads), type(sweeps._cache).__name__)
     """
     try:
-        done = _run(script, tmp_path, PYTHONPATH=str(tmp_path), ATTSVM_PATIENCE="0")
+        process = _run(script, tmp_path, PYTHONPATH=str(tmp_path), ATTSVM_PATIENCE="0")
     finally:
         for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
             folder.chmod(0o755)
-    assert (done.stdout, done.stderr) == ("OPTIMAL 1 _NoCache\n", "")
+    assert (process.stdout, process.stderr) == ("OPTIMAL 1 _NoCache\n", "")
 
 
 def test_compiling_is_not_on_the_clock_and_says_nothing_in_a_log(tmp_path: Path) -> None:
@@ -88,12 +92,12 @@ def test_compiling_is_not_on_the_clock_and_says_nothing_in_a_log(tmp_path: Path)
     print(time.perf_counter() - start, watch.seconds)
     """
     )
-    done = _run(script, tmp_path)
-    assert done.stderr == ""
-    passed, counted = map(float, done.stdout.split())
+    process = _run(script, tmp_path)
+    assert process.stderr == ""
+    seconds, total = map(float, process.stdout.split())
     # Compiling two functions takes longer than a tenth of a second anywhere, calling them microseconds.
-    assert passed > 0.1
-    assert counted < 0.1 * passed
+    assert seconds > 0.1
+    assert total < 0.1 * seconds
 
 
 def test_a_terminal_shows_one_line_while_it_compiles_and_then_none(tmp_path: Path) -> None:
@@ -104,14 +108,14 @@ def test_a_terminal_shows_one_line_while_it_compiles_and_then_none(tmp_path: Pat
     terminal, child = pty.openpty()
     try:
         command = [sys.executable, str(tmp_path / "script.py")]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=child, timeout=120, env=_environment())
+        process = subprocess.run(command, stdout=subprocess.PIPE, stderr=child, timeout=120, env=_environment())
         os.close(child)
-        shown = os.read(terminal, 10_000).decode()
+        display = os.read(terminal, 10_000).decode()
     finally:
         os.close(terminal)
-    assert done.returncode == 0
-    assert done.stdout == b""
-    line, erase, rest = shown.partition(kernels.ERASE_LINE)
+    assert process.returncode == 0
+    assert process.stdout == b""
+    line, erase, rest = display.partition(kernels.ERASE_LINE)
     assert line == kernels.NOTICE.format(name="__main__")
     assert erase
     assert not rest
@@ -139,28 +143,28 @@ def test_a_changed_callee_renews_its_caller(tmp_path: Path) -> None:
             return x + {shift}
     """
     (tmp_path / "script.py").write_text(textwrap.dedent(caller), encoding="utf-8")
-    printed = []
+    programs = []
     for factor, shift in ((1.0, 1.0), (3.0, 1.0), (3.0, 5.0), (3.0, 5.0)):
         (tmp_path / "callee.py").write_text(
             textwrap.dedent(callee).format(factor=factor, shift=shift), encoding="utf-8"
         )
         command = [sys.executable, str(tmp_path / "script.py")]
         environment = _environment(NUMBA_CACHE_DIR=str(tmp_path / "cache"))
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=True)
-        printed.append(done.stdout.split())
-    assert printed == [["3.0", "0"], ["9.0", "0"], ["21.0", "0"], ["21.0", "1"]]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=True)
+        programs.append(process.stdout.split())
+    assert programs == [["3.0", "0"], ["9.0", "0"], ["21.0", "0"], ["21.0", "1"]]
 
 
 def test_an_unreadable_cache_is_no_error(tmp_path: Path) -> None:
     environment = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     script = DOUBLE + "    print(double(1.5))\n"
     assert _run(script, tmp_path, **environment).stdout == "3.0\n"
-    spoiled = list((tmp_path / "cache").rglob("*.nb?"))
-    assert spoiled
-    for path in spoiled:
+    cache_files = list((tmp_path / "cache").rglob("*.nb?"))
+    assert cache_files
+    for path in cache_files:
         path.write_bytes(b"")
-    done = _run(script, tmp_path, **environment)
-    assert (done.stdout, done.stderr) == ("3.0\n", "")
+    process = _run(script, tmp_path, **environment)
+    assert (process.stdout, process.stderr) == ("3.0\n", "")
 
 
 def _instance(n: int, T: int, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -200,8 +204,8 @@ def test_first_order_steps_in_numpy_are_the_compiled_ones() -> None:
     answers = []
     for first, onward in ((begin, advance), (kernels.interpreted(begin), kernels.interpreted(advance))):
         memory = first(constraints, *start, 1.0)
-        made = onward(constraints, memory, 1e-12, 3 * LOOK)
-        assert made == 3 * LOOK == memory.state[STEPS]
+        results = onward(constraints, memory, 1e-12, 3 * LOOK)
+        assert results == 3 * LOOK == memory.state[STEPS]
         answers.append(memory.pairs)
     # Rotations leave cosines of 1e-9 between singular vectors, a step each.
     _agree(*answers, 3 * LOOK * 1e-9)
@@ -223,8 +227,8 @@ def test_small_problems_are_solved_before_anything_compiles(tmp_path: Path) -> N
         statuses |= {status.name for status in solve_batch(problems).status}
         print(statuses, sum(len(function.overloads) for function in _DECLARED), time.thread_time() - start < 2.0)
     """
-    done = _run(script, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
-    assert (done.stdout, done.stderr) == ("{'OPTIMAL'} 0 True\n", "")
+    kernel = _run(script, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert (kernel.stdout, kernel.stderr) == ("{'OPTIMAL'} 0 True\n", "")
 
 
 def test_first_problems_of_every_size_are_solved_before_anything_compiles(tmp_path: Path) -> None:
@@ -245,8 +249,8 @@ def test_first_problems_of_every_size_are_solved_before_anything_compiles(tmp_pa
         print(sum(len(function.overloads) for function in _DECLARED))
     """
     folder = str(Path(__file__).parents[1])
-    done = _run(script.replace("sys.argv[1]", repr(folder)), tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
-    assert (done.stdout, done.stderr) == ("0\n", "")
+    process = _run(script.replace("sys.argv[1]", repr(folder)), tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert (process.stdout, process.stderr) == ("0\n", "")
 
 
 def test_a_kernel_is_spared_until_doing_without_costs_what_compiling_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,9 +270,9 @@ def test_a_kernel_is_spared_until_doing_without_costs_what_compiling_does(monkey
 
 def test_machine_code_is_kept_whatever_the_patience() -> None:
     # What is in a kernel's own module is part of its stamp.
-    for declared in kernels._DECLARED:
-        names = {name for name, value in declared.py_func.__globals__.items() if value is kernels.PATIENCE}
-        assert not names, declared.py_func.__module__
+    for kernel in kernels._REPLACEMENTS:
+        names = {name for name, value in kernel.py_func.__globals__.items() if value is kernels.PATIENCE}
+        assert not names, kernel.py_func.__module__
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,18 +289,18 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_seconds_of_a_solution_leave_compiling_out(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = SelectionProblem(*_instance(3, 3, 4)[:3])
-    waited = 0.2
+    pause = 0.2
 
     def slow(*arguments: object) -> tuple[bool, np.ndarray, np.ndarray, np.ndarray]:
         kernels._COMPILING.on_start(None)
-        time.sleep(waited)
+        time.sleep(pause)
         kernels._COMPILING.on_end(None)
         return False, np.zeros((4, 4)), np.zeros((4, 4)), np.zeros((3, 3)), np.zeros((3, 3))
 
     monkeypatch.setattr("attsvm.solvers.solving.solve_compiled", slow)
     start = time.perf_counter()
     solution = solve(problem)
-    assert solution.seconds < time.perf_counter() - start - waited + 1e-3
+    assert solution.seconds < time.perf_counter() - start - pause + 1e-3
 
 
 def test_kernels_without_a_wrapper_are_called_by_kernels_only() -> None:
@@ -308,12 +312,12 @@ def test_kernels_without_a_wrapper_are_called_by_kernels_only() -> None:
         if "kernel" not in source and "solvers" not in source:
             continue
         tree = ast.parse(source)
-        declared = [
+        kernels_of_module = [
             node
             for node in ast.walk(tree)
             if isinstance(node, ast.FunctionDef) and any("kernel(" in ast.unparse(d) for d in node.decorator_list)
         ]
-        compiled = {id(node) for function in declared for node in ast.walk(function)}
+        compiled = {id(node) for function in kernels_of_module for node in ast.walk(function)}
         names = {
             node.func.id
             for node in ast.walk(tree)

@@ -124,12 +124,12 @@ def test_a_batch_is_a_loop(norm: str) -> None:
 
 def test_ties_have_multipliers_of_either_sign() -> None:
     tokens, queries, _ = planted((2, 4, 4, 3), 5)
-    chosen = torch.tensor([[True, True, False, False], [False, False, False, True]])
+    choice = torch.tensor([[True, True, False, False], [False, False, False, True]])
     tokens.requires_grad_()
-    max_margin(tokens, queries, chosen).backward()
+    max_margin(tokens, queries, choice).backward()
     move = torch.randn(tokens.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     with torch.no_grad():
-        slope = difference(lambda step: max_margin(tokens + step * move, queries, chosen))
+        slope = difference(lambda step: max_margin(tokens + step * move, queries, choice))
     # As in the first test; the Frobenius solution is one of linear equations.
     assert float((tokens.grad * move).sum()) == pytest.approx(slope, rel=1e-8)
 
@@ -169,9 +169,9 @@ def test_copies_of_a_support_token_share_its_multiplier() -> None:
     assert value.item() == pytest.approx(5)
     with pytest.raises(ValueError, match="multipliers of the 2 constraints of margin one are not unique"):
         value.backward()
-    apart, queries, selected = single([[3.0, 4.0], [30.0, 40.0], [30.0, 40.0]])
-    max_margin(apart, queries, selected).backward()
-    assert apart.grad[0, 0].tolist() == pytest.approx([0.6, 0.8])
+    separate, queries, selected = single([[3.0, 4.0], [30.0, 40.0], [30.0, 40.0]])
+    max_margin(separate, queries, selected).backward()
+    assert separate.grad[0, 0].tolist() == pytest.approx([0.6, 0.8])
 
 
 @pytest.mark.parametrize("norm", [norms.Sum("nuclear", 1), norms.Largest("spectral", 1)], ids=str)
@@ -297,11 +297,11 @@ def test_unsolvable_and_other_norms_are_refused() -> None:
     ],
 )
 def test_bad_input_is_named(change: dict, message: str) -> None:
-    given = {"tokens": torch.ones(2, 3, 4), "queries": torch.ones(2, 5), "selected": torch.tensor([0, 1])} | change
+    inputs = {"tokens": torch.ones(2, 3, 4), "queries": torch.ones(2, 5), "selected": torch.tensor([0, 1])} | change
     with pytest.raises(ValueError, match=message):
-        max_margin(**given)
+        max_margin(**inputs)
     with pytest.raises(ValueError, match=message):
-        margin(**given, W=torch.ones(4, 5))
+        margin(**inputs, W=torch.ones(4, 5))
 
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear", "spectral", "max", 1.5])
@@ -321,8 +321,8 @@ def test_margin_of_a_given_matrix(norm) -> None:
     solutions = [
         solve(SelectionProblem(x, z, s), norm) for x, z, s in zip(tokens.detach(), queries, selected, strict=True)
     ]
-    reached = margin(tokens, queries, selected, torch.stack([solution.W for solution in solutions]), norm)
-    torch.testing.assert_close(reached, best, rtol=1e-9, atol=0)  # solve's gap
+    margins = margin(tokens, queries, selected, torch.stack([solution.W for solution in solutions]), norm)
+    torch.testing.assert_close(margins, best, rtol=1e-9, atol=0)  # solve's gap
 
 
 @pytest.mark.parametrize("norm", [*NORMS, norms.Sum("nuclear", 1), norms.Largest("max", norms.KyFan(2))], ids=str)
@@ -336,7 +336,7 @@ def test_margin_of_a_given_matrix_in_every_norm(norm) -> None:
     assert torch.autograd.gradcheck(lambda w: margin(tokens, queries, selected, w, norm), W)
 
 
-class Doubled(norms.Norm):
+class DoubleNorm(norms.Norm):
     """Twice the Frobenius norm: a norm of one's own, in one class."""
 
     name, smooth = "doubled", True
@@ -358,16 +358,16 @@ class Doubled(norms.Norm):
 def test_a_norm_of_ones_own_brings_its_form_in_torch() -> None:
     tokens, queries, selected = planted((3, 4, 3, 3), 8)
     W = torch.ones(3, 3, dtype=torch.float64)
-    half = margin(tokens, queries, selected, W, Doubled()).item()
+    half = margin(tokens, queries, selected, W, DoubleNorm()).item()
     assert half == pytest.approx(0.5 * margin(tokens, queries, selected, W).item(), rel=1e-12)
-    best, plain = (max_margin(tokens, queries, selected, norm) for norm in (Doubled(), "frobenius"))
+    best, plain = (max_margin(tokens, queries, selected, norm) for norm in (DoubleNorm(), "frobenius"))
     assert best.item() == pytest.approx(0.5 * plain.item(), rel=1e-8)  # both gaps
 
 
 def test_margin_counts_the_lowest_of_several_selected_tokens() -> None:
     tokens = torch.tensor([[[4.0], [3.0], [1.0]]])
-    chosen = torch.tensor([[True, True, False]])
-    assert margin(tokens, torch.ones(1, 1), chosen, torch.tensor([[2.0]])).item() == 2.0
+    choice = torch.tensor([[True, True, False]])
+    assert margin(tokens, torch.ones(1, 1), choice, torch.tensor([[2.0]])).item() == 2.0
 
 
 def test_influence_is_a_table_of_the_gradient() -> None:
@@ -399,8 +399,8 @@ def test_tokens_that_queries_share_add_up() -> None:
     move = np.random.default_rng(1).standard_normal((1, 3, 3))
 
     def along(step: float) -> float:
-        moved = SelectionProblem(np.eye(3) + step * move, X, problem.selected, sequence=np.zeros(6, dtype=int))
-        return 1.0 / solve(moved, tol=1e-12).objective
+        shift = SelectionProblem(np.eye(3) + step * move, X, problem.selected, sequence=np.zeros(6, dtype=int))
+        return 1.0 / solve(shift, tol=1e-12).objective
 
     assert float((gradient * move).sum()) == pytest.approx(difference(along), rel=1e-8)  # as above
 

@@ -30,11 +30,11 @@ def test_sparsemax_maximises_the_lambda_head(lam):
     head = LambdaHead(gamma, lam)
     point = torch.as_tensor(best).requires_grad_()
     (slope,) = torch.autograd.grad(head(point), point)
-    kept = best > 0
-    assert np.ptp(slope.numpy()[kept]) < 1e-10
-    assert (slope.numpy()[~kept] <= slope.numpy()[kept].min() + 1e-10).all()
+    subset = best > 0
+    assert np.ptp(slope.numpy()[subset]) < 1e-10
+    assert (slope.numpy()[~subset] <= slope.numpy()[subset].min() + 1e-10).all()
     assert best.sum() == pytest.approx(1, abs=1e-12)
-    assert (kept.sum() >= 2) == (2 * lam > np.sort(gamma)[-1] - np.sort(gamma)[-2])
+    assert (subset.sum() >= 2) == (2 * lam > np.sort(gamma)[-1] - np.sort(gamma)[-2])
 
 
 def test_sparsemax_in_batches_and_along_any_dimension():
@@ -90,10 +90,10 @@ def test_training_goes_to_sparsemax(lam):
 def test_a_convex_head_keeps_one_token_for_positive_labels_and_several_for_negative():
     data, _ = random_data(30, 1, 5, 6, seed=2)
     V = np.random.default_rng(1).standard_normal((6, 8))
-    kept = {}
+    counts = {}
     for label in (1.0, -1.0):
         labelled = TokenData(data.tokens, data.queries, np.full((30, 1), label))
         trace = train(labelled, ReLUHead(V), steps=1500)
-        kept[label] = (trace.attention[:, -1] > 1e-3).sum(-1)
-    assert (kept[1.0] == 1).mean() > 0.9
-    assert (kept[-1.0] > 1).any()
+        counts[label] = (trace.attention[:, -1] > 1e-3).sum(-1)
+    assert (counts[1.0] == 1).mean() > 0.9
+    assert (counts[-1.0] > 1).any()

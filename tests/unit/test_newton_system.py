@@ -23,10 +23,10 @@ def test_solution_is_as_accurate_as_a_double_factor_would_make_it(smallest: floa
     matrix = gram(size, smallest)
     exact = np.random.default_rng(1).normal(size=size)
     right = matrix @ exact
-    found = newton.proximal_solve(matrix, right)
+    solution = newton.proximal_solve(matrix, right)
     # Backward stability: a residual of size * eps * |K| |x|; 1e-13 of the right-hand side is what is asked for instead.
     bound = size * np.finfo(float).eps * np.linalg.norm(exact) + newton.SOLVED * np.linalg.norm(right)
-    assert np.linalg.norm(matrix @ found - right) <= bound
+    assert np.linalg.norm(matrix @ solution - right) <= bound
 
 
 def test_a_well_conditioned_system_needs_no_double_factor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +43,6 @@ def test_a_singular_system_falls_back_and_still_solves_what_is_consistent() -> N
     half = random.normal(size=(size, size // 2))
     matrix = half @ half.T
     right = matrix @ random.normal(size=size)
-    found = newton.proximal_solve(matrix, right)
+    solution = newton.proximal_solve(matrix, right)
     # The ridge shifts by its own size at most, three proximal steps divide that by 1e13 / condition each.
-    assert np.linalg.norm(matrix @ found - right) <= 1e-9 * np.linalg.norm(right)
+    assert np.linalg.norm(matrix @ solution - right) <= 1e-9 * np.linalg.norm(right)

@@ -73,9 +73,9 @@ def dense_newton_step(
     """Newton on MQ = K, M^T K = Q, a_j(KQ^T) = c_j with every entry of K and Q an unknown, the shortest step."""
     (p, k), r, active = K.shape, len(Q), len(cost)
     rows = []
-    for unknown in np.eye((p + r) * k + active):
-        dK, dQ = unknown[: p * k].reshape(p, k), unknown[p * k : (p + r) * k].reshape(r, k)
-        dM = delta.T @ (unknown[(p + r) * k :, None] * queries)
+    for unit in np.eye((p + r) * k + active):
+        dK, dQ = unit[: p * k].reshape(p, k), unit[p * k : (p + r) * k].reshape(r, k)
+        dM = delta.T @ (unit[(p + r) * k :, None] * queries)
         margins = np.einsum("jp,pr,jr->j", delta, dK @ Q.T + K @ dQ.T, queries)
         rows.append(np.concatenate([(dK - M @ dQ - dM @ Q).ravel(), (dQ - M.T @ dK - dM.T @ K).ravel(), margins]))
     lacking = cost - np.einsum("jp,pr,jr->j", delta, K @ Q.T, queries)
@@ -108,8 +108,8 @@ def test_a_newton_step_is_that_of_the_dense_system(p: int, r: int, k: int, activ
         singular,
         np.zeros((k, k)),
     )
-    solved, W, change = interpreted(newton_step)(delta, of, queries, cost, lam, np.zeros(active), face, 1e-13)
-    assert solved
+    has_step, W, change = interpreted(newton_step)(delta, of, queries, cost, lam, np.zeros(active), face, 1e-13)
+    assert has_step
     # Both solve the same well-conditioned system of at most fifty unknowns.
     np.testing.assert_allclose(change, expected[1], rtol=1e-8, atol=1e-10 * np.abs(expected[1]).max())
     np.testing.assert_allclose(W, expected[0], rtol=1e-8, atol=1e-10 * np.abs(expected[0]).max())
@@ -136,11 +136,11 @@ def test_answers_are_polished_and_their_rank_is_clean(size: tuple[int, int, int]
 def test_known_answers() -> None:
     compiled = 0
     for name, make in NAMED.items():
-        known = make()
-        solution = solve_batch([known.problem], "nuclear")[0]
-        assert (solution.status is Status.OPTIMAL) == known.feasible, name
-        if known.nuclear is not None:
-            assert solution.objective == pytest.approx(known.nuclear, rel=2e-9), name
+        instance = make()
+        solution = solve_batch([instance.problem], "nuclear")[0]
+        assert (solution.status is Status.OPTIMAL) == instance.feasible, name
+        if instance.nuclear is not None:
+            assert solution.objective == pytest.approx(instance.nuclear, rel=2e-9), name
             compiled += solution.method == COMPILED
     assert compiled > 20
 
@@ -153,34 +153,34 @@ def test_tokens_and_queries_of_other_dimensions(n: int, T: int, d: int, dz: int)
     selected = np.einsum("bntd,bde,bne->bnt", tokens, reference, queries).argmax(axis=2)
     batch = ProblemBatch(tokens, queries, selected)
     for problem, together in zip(batch, solve_batch(batch, "nuclear"), strict=True):
-        alone = solve(problem, "nuclear")
-        assert together.status is alone.status is Status.OPTIMAL
-        assert together.objective == pytest.approx(alone.objective, rel=2e-9)
+        solution = solve(problem, "nuclear")
+        assert together.status is solution.status is Status.OPTIMAL
+        assert together.objective == pytest.approx(solution.objective, rel=2e-9)
 
 
 def test_scale_changes_nothing() -> None:
     problems = planted(4, (6, 8, 10))
     batch = solve_batch(problems, "nuclear")
-    shrunk = solve_batch(
+    scaled_batch = solve_batch(
         [SelectionProblem(p.tokens * 2.0**-300, p.queries * 2.0**40, p.selected) for p in problems], "nuclear"
     )
-    np.testing.assert_array_equal(shrunk.W, batch.W * 2.0**260)
-    np.testing.assert_array_equal(shrunk.gap, batch.gap)
+    np.testing.assert_array_equal(scaled_batch.W, batch.W * 2.0**260)
+    np.testing.assert_array_equal(scaled_batch.gap, batch.gap)
 
 
 def test_repeated_tokens_and_sequences_are_merged() -> None:
     problems = planted(4, (6, 8, 10))
     twice = np.r_[0:6, 0:6]
-    doubled = []
+    doubling = []
     for p in problems:
         unselected = np.zeros((6, 1), dtype=bool)
         last = np.where(p.selected[:, -1:], p.tokens.shape[1] - 2, p.tokens.shape[1] - 1)
-        again = np.take_along_axis(p.tokens, last[:, :, None], axis=1)
-        tokens, selected = np.concatenate([p.tokens, again], axis=1), np.hstack([p.selected, unselected])
-        doubled.append(SelectionProblem(tokens[twice], p.queries[twice], selected[twice]))
-    for alone, together in zip(solve_batch(problems, "nuclear"), solve_batch(doubled, "nuclear"), strict=True):
+        repeats = np.take_along_axis(p.tokens, last[:, :, None], axis=1)
+        tokens, selected = np.concatenate([p.tokens, repeats], axis=1), np.hstack([p.selected, unselected])
+        doubling.append(SelectionProblem(tokens[twice], p.queries[twice], selected[twice]))
+    for solutions, together in zip(solve_batch(problems, "nuclear"), solve_batch(doubling, "nuclear"), strict=True):
         assert together.method == COMPILED
-        assert together.objective == pytest.approx(alone.objective, rel=2e-9)
+        assert together.objective == pytest.approx(solutions.objective, rel=2e-9)
 
 
 def test_large_instances_go_to_the_general_solver() -> None:

@@ -43,8 +43,8 @@ def certified_gap(reduced: Reduced, method: FirstOrder) -> float:
 def test_steps_approach_the_optimum_with_the_gap_they_say(family: str, size: tuple[int, int, int]) -> None:
     problem = draw(family, size, 3)
     reduced, method = begin(problem)
-    made = method.advance(1e-5, 20_000)
-    assert made < 20_000
+    results = method.advance(1e-5, 20_000)
+    assert results < 20_000
     # Both evaluate the same sums in another order; at this gap they agree to far more than rounding needs.
     assert certified_gap(reduced, method) == pytest.approx(method.gap, rel=1e-6, abs=1e-12)
     assert method.gap < 1e-5
@@ -109,13 +109,13 @@ def test_newton_gives_up_far_from_the_face() -> None:
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "auto"])
 def test_every_method_can_be_forced_and_says_so(method: str) -> None:
     problem = draw("planted", (12, 6, 6), 13)
-    forced = solve(problem, "nuclear", method=method)
-    assert forced.status is Status.OPTIMAL
-    assert forced.gap <= 1e-9
+    solution = solve(problem, "nuclear", method=method)
+    assert solution.status is Status.OPTIMAL
+    assert solution.gap <= 1e-9
     other = "interior point" if method == "first_order" else "first order"
-    assert other not in forced.method
+    assert other not in solution.method
     # Two certified values of one optimum differ by the sum of their gaps at most.
-    assert forced.objective == pytest.approx(solve(problem, "nuclear").objective, rel=2e-9)
+    assert solution.objective == pytest.approx(solve(problem, "nuclear").objective, rel=2e-9)
 
 
 def test_unknown_method_is_one_sentence() -> None:
@@ -172,8 +172,8 @@ def test_doubled_queries_change_nothing() -> None:
     """An ill-conditioned instance that, doubled, once ended undecided at a gap of 7e-3."""
     problem = draw("several", (4, 6, 4), 552)
     twice = np.r_[0:4, 0:4]
-    doubled = SelectionProblem(problem.tokens[twice], problem.queries[twice], problem.selected[twice])
-    single, double = solve(problem, "nuclear"), solve(doubled, "nuclear")
+    repetition = SelectionProblem(problem.tokens[twice], problem.queries[twice], problem.selected[twice])
+    single, double = solve(problem, "nuclear"), solve(repetition, "nuclear")
     assert single.status is double.status is Status.OPTIMAL
     assert double.objective == pytest.approx(single.objective, rel=2e-9)
     assert NUCLEAR.value(double.W) == pytest.approx(NUCLEAR.value(single.W), rel=4e-9)

@@ -43,8 +43,8 @@ def loop(update, steps=STEPS):
 
 def fourth_root(matrix):
     values, vectors = torch.linalg.eigh(matrix)
-    kept = values > 5 * torch.finfo(values.dtype).eps * values[-1]
-    return (vectors[:, kept] * values[kept] ** -0.25) @ vectors[:, kept].T
+    usable = values > 5 * torch.finfo(values.dtype).eps * values[-1]
+    return (vectors[:, usable] * values[usable] ** -0.25) @ vectors[:, usable].T
 
 
 def plain_lion():
@@ -170,8 +170,8 @@ def test_any_torch_optimiser_lowers_the_risk(make):
     trace = train(DATA, V, optimizer=lambda params: make(params, lr=0.05), steps=STEPS)
     assert (trace.loss[:, -1] < trace.loss[:, 0]).all()
     assert trace.optimizer == make.__name__
-    alone = train(DATA[1], V[1], optimizer=lambda params: make(params, lr=0.05), steps=STEPS)
-    np.testing.assert_allclose(trace.W[1], alone.W, **CLOSE)
+    other_trace = train(DATA[1], V[1], optimizer=lambda params: make(params, lr=0.05), steps=STEPS)
+    np.testing.assert_allclose(trace.W[1], other_trace.W, **CLOSE)
 
 
 def test_a_squared_gradient_that_underflows_ends_the_trial_in_a_sentence():
@@ -190,8 +190,8 @@ def test_a_squared_gradient_that_underflows_ends_the_trial_in_a_sentence():
     assert "the steps of SGD no longer change the parameters in float32" in plain.notice
     assert plain.last_step == 0
     assert "ended early" in repr(plain)
-    lost = train(data, [1.0], optimizer=lambda p: torch.optim.SGD(p, lr=0.05), steps=5, dtype="float32", init=[[120.0]])
-    assert "the gradient underflows in float32" in lost.notice
+    end = train(data, [1.0], optimizer=lambda p: torch.optim.SGD(p, lr=0.05), steps=5, dtype="float32", init=[[120.0]])
+    assert "the gradient underflows in float32" in end.notice
 
 
 @pytest.mark.parametrize("backend", ["torch", "compiled"])
@@ -281,10 +281,10 @@ def test_compositional_muon_moves_the_product_like_spectral_descent():
     eta = 1e-5
     rule = CompositionalMuon(eta, "constant", momentum=0.0)
     trace = train(ONE, HEAD, optimizer=rule, parameterization="KQ", init=(K, Q), steps=1)
-    moved = (trace.W[-1] - trace.W[0]) / -eta
+    step = (trace.W[-1] - trace.W[0]) / -eta
     # Factors of full rank whiten each other: the product moves by the polar factor, up to second order in eta and the
     # damping of 1e-8 relative to Gram eigenvalues above 0.1.
-    np.testing.assert_allclose(moved, polar_factor(gradient(K @ Q.T)[None])[0].numpy(), atol=1e-3)
+    np.testing.assert_allclose(step, polar_factor(gradient(K @ Q.T)[None])[0].numpy(), atol=1e-3)
 
 
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name not in ("gd", "normalized_gd")])
@@ -294,9 +294,9 @@ def test_a_batch_equals_a_loop_in_every_rule(name):
             options = {"optimizer": name, "parameterization": parameterization, "steps": STEPS}
             batch = train(DATA, V, seed=[4, 5], **options)
             for j in range(2):
-                alone = train(DATA[j], V[j], seed=4 + j, **options)
+                trace = train(DATA[j], V[j], seed=4 + j, **options)
                 # Entries below the floor of SOAP's quotient are rounding, amplified up to 1e8 times.
-                np.testing.assert_allclose(batch.W[j], alone.W, rtol=0, atol=1e-5 if name == "soap" else 1e-9)
+                np.testing.assert_allclose(batch.W[j], trace.W, rtol=0, atol=1e-5 if name == "soap" else 1e-9)
 
 
 def test_gradient_flow_keeps_the_balance_and_the_risk_falls_like_one_over_time():
@@ -327,8 +327,8 @@ def test_gradient_flow_cuts_its_steps_where_tokens_change_late():
     # 150 steps of at most ten parts each, whose error is 1e-7 of norms of about ten.
     assert np.abs(trace.imbalance[:, 1] - trace.imbalance[:, 0]).max() < 1e-3
     # A trial's parts are its own.
-    alone = train(data[5], v[5], steps=150, **options)
-    np.testing.assert_allclose(alone.W[-1], trace.W[5, -1], rtol=0, atol=1e-6)
+    other_trace = train(data[5], v[5], steps=150, **options)
+    np.testing.assert_allclose(other_trace.W[-1], trace.W[5, -1], rtol=0, atol=1e-6)
 
 
 def test_decay_shrinks_the_imbalance_at_its_rate():
@@ -354,15 +354,15 @@ def test_decay_shrinks_the_imbalance_at_its_rate():
 def test_weights_are_repetitions(optimizer):
     counts = np.array([1, 3, 2, 1])
     index = np.repeat(np.arange(4), counts)
-    repeated = TokenData(ONE.tokens[index], ONE.queries[index], ONE.labels[index])
+    repetition = TokenData(ONE.tokens[index], ONE.queries[index], ONE.labels[index])
     options = {"optimizer": optimizer, "steps": 30, "backend": "torch", "record_every": 10}
     weighted = train(ONE, HEAD, sample_weight=counts, **options)
-    plain = train(repeated, HEAD, **options)
+    plain = train(repetition, HEAD, **options)
     np.testing.assert_allclose(weighted.W, plain.W, **CLOSE)
     np.testing.assert_allclose(weighted.loss, plain.loss, **CLOSE)
     zero = train(ONE, HEAD, sample_weight=[1.0, 0, 1, 0], **options)
-    kept = train(TokenData(ONE.tokens[::2], ONE.queries[::2], ONE.labels[::2]), HEAD, **options)
-    np.testing.assert_allclose(zero.W, kept.W, **CLOSE)
+    subset = train(TokenData(ONE.tokens[::2], ONE.queries[::2], ONE.labels[::2]), HEAD, **options)
+    np.testing.assert_allclose(zero.W, subset.W, **CLOSE)
 
 
 def test_batch_gradients_average_to_the_full_gradient():
@@ -390,9 +390,9 @@ def test_mini_batches_run_through_every_query_and_depend_on_the_seed():
     assert epoch.sort(-1).values.tolist() == [[0, 1, 2, 3, 4]] * 2
     assert [batches.at(k).shape[1] for k in range(6)] == [2, 2, 1] * 2
     assert torch.equal(Batches(5, 2, False, [(2,)]).at(4)[0], batches.at(4)[1])
-    drawn = torch.cat([Batches(5, 2, True, entropy).at(k) for k in range(500)], 1)
+    order = torch.cat([Batches(5, 2, True, entropy).at(k) for k in range(500)], 1)
     # 1000 draws of 5: a count has standard deviation 12.6.
-    assert (np.abs(np.bincount(drawn[0].numpy()) - 200) < 5 * 12.6).all()
+    assert (np.abs(np.bincount(order[0].numpy()) - 200) < 5 * 12.6).all()
     whole = train(DATA, V, steps=STEPS, batch_size=4, backend="torch")
     np.testing.assert_allclose(whole.W, train(DATA, V, steps=STEPS).W, **CLOSE)
     for replacement in (False, True):
@@ -462,8 +462,8 @@ def test_embeddings_follow_the_gradient_of_the_whole_model():
         v,
         **{**options, "vocabulary": Vocabulary(np.stack([table, 2 * table]), tokens, tokens[:, 0])},
     )
-    alone = train(words.data(labels), v, **options)
-    np.testing.assert_allclose(batch.embeddings[0], alone.embeddings, **CLOSE)
+    other_trace = train(words.data(labels), v, **options)
+    np.testing.assert_allclose(batch.embeddings[0], other_trace.embeddings, **CLOSE)
 
 
 def test_a_value_matrix_is_trained_and_its_head_is_not():

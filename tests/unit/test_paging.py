@@ -24,8 +24,8 @@ solve(SelectionProblem(small, small[:, 0], np.zeros(20, dtype=int)), method="str
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 tokens = np.load(folder + "/tokens.npy", mmap_mode="r")
 problem = SelectionProblem(tokens, np.load(folder + "/queries.npy"), np.load(folder + "/selected.npy"))
-found = solve(problem, method="streamed", tol=1e-6)
-assert found.gap <= 1e-6, found
+solution = solve(problem, method="streamed", tol=1e-6)
+assert solution.gap <= 1e-6, solution
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / tokens.nbytes)
 """
 

@@ -9,7 +9,7 @@ import pytest
 
 from attsvm import SelectionProblem, solve
 from attsvm.playground.picture import answer
-from attsvm.playground.plane import DRAFT_STEPS, Memory, Superseded
+from attsvm.playground.plane import DRAFT_STEPS, Memory, Supersession
 from attsvm.playground.presets import PRESETS, plane_state
 from attsvm.playground.state import read_state
 
@@ -19,11 +19,11 @@ CLASSES = PRESETS["classes"]["state"]
 
 
 def picture_of(state: dict, **options) -> dict:
-    found = answer({"seq": 7, "state": state, **options}, Memory())
-    assert found["seq"] == 7
-    assert "error" not in found, found
-    json.dumps(found, allow_nan=False)  # the page's parser knows no NaN
-    return found
+    picture = answer({"seq": 7, "state": state, **options}, Memory())
+    assert picture["seq"] == 7
+    assert "error" not in picture, picture
+    json.dumps(picture, allow_nan=False)  # the page's parser knows no NaN
+    return picture
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def picture_of(state: dict, **options) -> dict:
     ],
 )
 def test_a_state_that_does_not_fit_gets_a_sentence(change: dict, sentence: str) -> None:
-    found = answer({"seq": 3, "state": {**FIVE, **change}}, Memory())
-    assert found["seq"] == 3
-    assert found["error"].startswith(sentence)
+    picture = answer({"seq": 3, "state": {**FIVE, **change}}, Memory())
+    assert picture["seq"] == 3
+    assert picture["error"].startswith(sentence)
 
 
 @pytest.mark.parametrize(
@@ -71,26 +71,26 @@ def test_the_best_tokens_are_a_global_optimum() -> None:
 
 
 def test_a_local_optimum_says_which_token_is_kept_and_why() -> None:
-    found = picture_of(COUNTEREXAMPLE)
-    assert found["verdict"]["word"] == "Locally optimal"
-    assert "Sequence 2 keeps token 2 although token 1 scores higher, because none" in found["verdict"]["sentence"]
+    picture = picture_of(COUNTEREXAMPLE)
+    assert picture["verdict"]["word"] == "Locally optimal"
+    assert "Sequence 2 keeps token 2 although token 1 scores higher, because none" in picture["verdict"]["sentence"]
     # The proof on the counterexample's page: W turns into (1, 0), where the second margin is two.
-    np.testing.assert_allclose(np.array(found["runs"]["W"]["W"])[:, 0], [1.0, 0.0], atol=1e-9)
-    assert found["runs"]["W"]["margins"][1][0] == pytest.approx(2.0)
+    np.testing.assert_allclose(np.array(picture["runs"]["W"]["W"])[:, 0], [1.0, 0.0], atol=1e-9)
+    assert picture["runs"]["W"]["margins"][1][0] == pytest.approx(2.0)
 
 
 def test_the_basins_of_the_counterexample_have_a_border_between_its_two_starts() -> None:
     memory = Memory()
-    found = answer({"state": COUNTEREXAMPLE}, memory)["basins"]
-    cells = np.array(found["cells"]).reshape(found["side"], found["side"])
-    side = np.linspace(-found["reach"], found["reach"], found["side"])
-    to_local, to_best = (found["directions"].index(tokens) for tokens in ([0, 1], [0, 0]))
+    basins = answer({"state": COUNTEREXAMPLE}, memory)["basins"]
+    cells = np.array(basins["cells"]).reshape(basins["side"], basins["side"])
+    side = np.linspace(-basins["reach"], basins["reach"], basins["side"])
+    to_local, to_best = (basins["directions"].index(tokens) for tokens in ([0, 1], [0, 0]))
     row = np.abs(side).argmin()
     assert cells[row, np.abs(side - 4).argmin()] == to_local
     assert cells[row, row] == to_best
-    moved = answer({"state": {**COUNTEREXAMPLE, "start": [0.0, 1.0]}}, memory)
-    assert moved["basins"] is found  # a start moves within the same basins
-    assert moved["verdict"]["word"] == "Globally optimal"
+    other_start = answer({"state": {**COUNTEREXAMPLE, "start": [0.0, 1.0]}}, memory)
+    assert other_start["basins"] is basins  # a start moves within the same basins
+    assert other_start["verdict"]["word"] == "Globally optimal"
 
 
 @pytest.mark.parametrize("name", [name for name, one in PRESETS.items() if one["state"]["scene"] == "plane"])
@@ -104,10 +104,10 @@ def test_the_score_direction_can_be_taken_hold_of(name: str) -> None:
 
 def test_a_token_inside_the_hull_is_infeasible_and_outside_it_is_not() -> None:
     inside = PRESETS["infeasible"]["state"]
-    found = picture_of(inside)
-    assert found["verdict"]["word"] == "Infeasible"
-    assert "token 1 of sequence 1: it lies inside the hull" in found["verdict"]["sentence"]
-    assert found["runs"]["W"]["objective"] is None
+    picture = picture_of(inside)
+    assert picture["verdict"]["word"] == "Infeasible"
+    assert "token 1 of sequence 1: it lies inside the hull" in picture["verdict"]["sentence"]
+    assert picture["runs"]["W"]["objective"] is None
     outside = {**inside, "tokens": [[[1.5, 1.5], *inside["tokens"][0][1:]], inside["tokens"][1]]}
     assert picture_of(outside)["runs"]["W"]["status"] == "OPTIMAL"
 
@@ -115,8 +115,10 @@ def test_a_token_inside_the_hull_is_infeasible_and_outside_it_is_not() -> None:
 def test_sequences_that_contradict_each_other_are_named() -> None:
     # One query for both: the first asks for w_1 >= 1, the second for w_1 <= -1.
     state = plane_state([[[1, 0], [0, 0]], [[-1, 0], [0, 0]]], [[1.0], [1.0]], [1.0, 0.0], keep=[0, 0])
-    found = picture_of(state)
-    assert found["verdict"]["sentence"].startswith("No single W keeps token 1 of sequence 1 and token 1 of sequence 2")
+    picture = picture_of(state)
+    assert picture["verdict"]["sentence"].startswith(
+        "No single W keeps token 1 of sequence 1 and token 1 of sequence 2"
+    )
 
 
 def test_unfinished_training_is_under_way() -> None:
@@ -126,9 +128,9 @@ def test_unfinished_training_is_under_way() -> None:
 
 
 def test_scores_that_are_all_equal_move_nothing() -> None:
-    found = picture_of({**FIVE, "v": [0.0, 0.0]})
-    assert found["verdict"]["word"] == "Under way"
-    assert not np.any(found["runs"]["W"]["path"])
+    picture = picture_of({**FIVE, "v": [0.0, 0.0]})
+    assert picture["verdict"]["word"] == "Under way"
+    assert not np.any(picture["runs"]["W"]["path"])
 
 
 def test_other_tokens_than_those_asked_for_are_told() -> None:
@@ -139,16 +141,16 @@ def test_other_tokens_than_those_asked_for_are_told() -> None:
 
 def test_float32_loses_the_direction_and_a_short_run_does_not() -> None:
     assert picture_of({**FIVE, "numerics": "float32", "steps": 100})["verdict"]["sentence"].endswith("lost yet.")
-    lost = picture_of({**FIVE, "numerics": "float32", "steps": 1000})
-    assert lost["verdict"]["word"] == "Direction lost"
-    assert lost["runs"]["exact"]["correlation"][-1] > lost["runs"]["W"]["correlation"][-1] + 1e-3
+    picture = picture_of({**FIVE, "numerics": "float32", "steps": 1000})
+    assert picture["verdict"]["word"] == "Direction lost"
+    assert picture["runs"]["exact"]["correlation"][-1] > picture["runs"]["W"]["correlation"][-1] + 1e-3
 
 
 def test_a_relu_head_composes_where_a_linear_one_selects() -> None:
     state = PRESETS["composition"]["state"]
-    found = picture_of(state)
-    assert found["verdict"]["word"] == "Composition"
-    assert found["runs"]["W"]["selected"][0] == [True, True, False]
+    picture = picture_of(state)
+    assert picture["verdict"]["word"] == "Composition"
+    assert picture["runs"]["W"]["selected"][0] == [True, True, False]
     assert picture_of({**state, "head": "linear"})["verdict"]["word"] != "Composition"
     # Token 1 draws the output into the quadrant where h(x) = x_1^+ + x_2^+ is flat, and there it stays.
     flat = plane_state([[[-1, -0.5], [1.4, 0.3], [0.4, 1]]], [[1.0]], [1, 1], labels=[-1], head="relu", steps=200)
@@ -183,7 +185,7 @@ def test_a_draft_of_slow_training_is_short() -> None:
 
 
 def test_a_newer_state_ends_a_training_but_no_draft() -> None:
-    with pytest.raises(Superseded):
+    with pytest.raises(Supersession):
         answer({"state": FIVE}, Memory(), lambda: True)
     assert "runs" in answer({"draft": True, "state": FIVE}, Memory(), lambda: True)
 
@@ -198,8 +200,8 @@ def test_presets_of_the_figure_are_its_instances() -> None:
 
     for name, T in (("three-tokens", 3), ("five-tokens", 5)):
         data, v = instance(T)
-        for key, drawn in (("tokens", data.tokens), ("queries", data.queries), ("v", v)):
-            np.testing.assert_allclose(PRESETS[name]["state"][key], drawn, atol=5.01e-4)
+        for key, values in (("tokens", data.tokens), ("queries", data.queries), ("v", v)):
+            np.testing.assert_allclose(PRESETS[name]["state"][key], values, atol=5.01e-4)
 
 
 def test_the_notebook_shows_the_module_that_the_server_sends() -> None:

@@ -15,7 +15,7 @@ from attsvm.pretrained.ablation import ComponentChange, check, flips, logits_wit
 from attsvm.pretrained.activations.image import origin
 from attsvm.pretrained.activations.maps import Place
 from attsvm.pretrained.activations.tape import Tape
-from attsvm.pretrained.rotary import turned
+from attsvm.pretrained.rotary import rotate
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
 FAMILIES = ["gpt2", "gpt2-scales", "opt", "vit", "bert", "distilbert", "llama", "mistral", "qwen2", "cohere", "phi",
@@ -35,11 +35,11 @@ def _split(family: str, model: Any = None, **options: Any) -> Attribution:
 def _size(split: Attribution) -> float:
     """What is summed, without cancellation."""
     source = split.source
-    query, chosen, rival = (
+    query, best, rival = (
         np.linalg.norm(one.vectors(split.components) @ one.factor, axis=1).sum()
         for one in (source.query, source.chosen, source.rival)
     )
-    return float(query * (chosen + rival))
+    return float(query * (best + rival))
 
 
 @pytest.mark.parametrize("family", FAMILIES + NORMED)
@@ -67,7 +67,7 @@ def test_sums_are_the_models_own_margin(family: str) -> None:
     assert sum(one.kind == "mlp" for one in split.components) == 1
     assert any(one.kind == "embedding" for one in split.components)
     # ALBERT adds positions before a projection, behind which they are no summand of the stream.
-    learned = family in (
+    has_positions = family in (
         "gpt2",
         "gpt2-scales",
         "opt",
@@ -76,7 +76,7 @@ def test_sums_are_the_models_own_margin(family: str) -> None:
         "distilbert",
         "bart",
     )  # ALBERT adds before a projection
-    assert sum(one.kind == "position" for one in split.components) == learned
+    assert sum(one.kind == "position" for one in split.components) == has_positions
 
 
 def test_parts_of_gpt2_by_hand() -> None:
@@ -91,8 +91,8 @@ def test_parts_of_gpt2_by_hand() -> None:
         hidden = torch.full((9, 9), -torch.inf, dtype=torch.float64).triu(1)
         mix = torch.softmax(q @ k.mT / 8**0.5 + hidden, dim=-1)  # (4, 9, 9)
         weight = first.attn.c_proj.weight.view(4, 8, 32)
-        brought = torch.einsum("hts,hsc,hcd->htsd", mix, v, weight)  # by head, place, place read
-        middle = token + place + brought.sum(dim=(0, 2)) + first.attn.c_proj.bias
+        contributions = torch.einsum("hts,hsc,hcd->htsd", mix, v, weight)  # by head, place, place read
+        middle = token + place + contributions.sum(dim=(0, 2)) + first.attn.c_proj.bias
         mlp = first.mlp(first.ln_2(middle))
         stream = middle + mlp
         sigma = (stream.var(dim=-1, unbiased=False) + second.ln_1.eps).sqrt()
@@ -104,7 +104,7 @@ def test_parts_of_gpt2_by_hand() -> None:
         Q, K = second.attn.c_attn.weight[:, :32][:, own], second.attn.c_attn.weight[:, 32:64][:, own]
         query = second.attn.c_attn(second.ln_1(stream))[7, own] / 8**0.5
         keys = second.ln_1(stream) @ K
-        parts = {"wte": token, "wpe": place, "h.0.mlp": mlp, "h.0.attn[1]": brought[1].sum(dim=1)}
+        parts = {"wte": token, "wpe": place, "h.0.mlp": mlp, "h.0.attn[1]": contributions[1].sum(dim=1)}
         for name, part in parts.items():
             c = next(c for c, one in enumerate(split.components) if one.name == name)
             lifted = through(part)
@@ -116,7 +116,7 @@ def test_parts_of_gpt2_by_hand() -> None:
         c = next(c for c, one in enumerate(split.components) if one.name == "h.0.attn[1]")
         for s in range(9):
             part = torch.zeros_like(stream)
-            part[7] = brought[1, 7, s]
+            part[7] = contributions[1, 7, s]
             by_place = (through(part)[7] @ Q) @ (keys[3] - keys[5]) / 8**0.5
             assert split.queries[c, s] == pytest.approx(float(by_place), rel=1e-9, abs=1e-12)
         assert np.flatnonzero(split.queries[0]).tolist() == [7]
@@ -169,18 +169,18 @@ def test_flips_by_hand() -> None:
 def test_the_top_token_flips_where_predicted(family: str, side: Any) -> None:
     """In the model with norms frozen, every component: 1e-3 of a lead is a thousand roundings of the logits here."""
     split = _split(family, query=5)
-    found = split.check(side)
-    assert len(found.components) >= 5
-    assert found.flipped["frozen"]["attribution"].all()
-    assert found.left["frozen"]["attribution"].max() < 1e-3
-    assert found.flipped["frozen"]["random"].mean() <= 0.2
-    for c, component in enumerate(found.components):
+    checks = split.check(side)
+    assert len(checks.components) >= 5
+    assert checks.flipped["frozen"]["attribution"].all()
+    assert checks.left["frozen"]["attribution"].max() < 1e-3
+    assert checks.flipped["frozen"]["random"].mean() <= 0.2
+    for c, component in enumerate(checks.components):
         factor, token = split.flip(split.components.index(component), side)
-        assert factor == pytest.approx(found.factors["attribution"][c])
+        assert factor == pytest.approx(checks.factors["attribution"][c])
         assert token != split.chosen
     if family in ("llama", "t5", "qwen3", "gemma3", "llama4") and side == "query":
         # An RMS norm only scales the query, and with it all logits alike: level stays level.
-        assert found.flipped["live"]["attribution"].mean() >= (0.8 if family == "t5" else 1.0)
+        assert checks.flipped["live"]["attribution"].mean() >= (0.8 if family == "t5" else 1.0)
 
 
 def test_gradient_times_input_can_win() -> None:
@@ -190,8 +190,8 @@ def test_gradient_times_input_can_win() -> None:
     """
     split = attribute(tiny("gpt2"), 1, 1, batch("gpt2"), query=8)
     assert split.margin < 0.2 * np.abs(split.keys.sum(axis=1)).max()
-    found = split.check("keys")
-    live, frozen = found.flipped["live"], found.flipped["frozen"]
+    checks = split.check("keys")
+    live, frozen = checks.flipped["live"], checks.flipped["frozen"]
     assert live["gradient"].mean() >= 0.75 > 0.5 >= live["attribution"].mean()
     assert frozen["attribution"].all()
     assert frozen["gradient"].mean() <= 0.5
@@ -203,10 +203,12 @@ def test_the_model_is_left_as_it_was() -> None:
     implementation = model.config._attn_implementation
     split = _split("gpt2", model)
     many = [0, 1, 2] * 12  # more than run at once
-    found = check(split.source, split.scores, split.chosen, [split.components[c] for c in many], "query", tolerance=0.1)
-    np.testing.assert_allclose(found.factors["attribution"][:3], found.factors["attribution"][-3:])
-    left = found.left["live"]["attribution"]
-    np.testing.assert_allclose(left[:3], left[-3:], atol=1e-4)  # float32 logits over their lead
+    checks = check(
+        split.source, split.scores, split.chosen, [split.components[c] for c in many], "query", tolerance=0.1
+    )
+    np.testing.assert_allclose(checks.factors["attribution"][:3], checks.factors["attribution"][-3:])
+    remainder = checks.left["live"]["attribution"]
+    np.testing.assert_allclose(remainder[:3], remainder[-3:], atol=1e-4)  # float32 logits over their lead
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.config._attn_implementation == implementation
     assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
@@ -222,10 +224,10 @@ def test_a_real_model_and_what_it_shows() -> None:
     table = split.to_frame()
     assert len(table) == len(split.components) > 60
     assert table["keys"].sum() == pytest.approx(split.margin, abs=ROUNDING * _size(split))
-    found = split.check(most=12)
-    assert found.flipped["frozen"]["attribution"].all()
-    assert "with norms frozen attribution 100 %" in found.sentence
-    assert len(found.to_frame()) == 12 * 3 * 2
+    checks = split.check(most=12)
+    assert checks.flipped["frozen"]["attribution"].all()
+    assert "with norms frozen attribution 100 %" in checks.sentence
+    assert len(checks.to_frame()) == 12 * 3 * 2
     axes = split.plot("keys", most=6)
     assert axes.get_yticklabels()[-1].get_text() == f"{len(split.components) - 5} others"
     widths = [bar.get_width() for bar in axes.containers[0]]
@@ -270,8 +272,8 @@ def test_parts_of_a_query_with_a_norm_by_hand() -> None:
         inner = (query.square().mean() + 1e-6).sqrt()
         part = (embedding / length * gain @ W)[7] / inner * layer.self_attn.q_norm.weight
     assert head.turns is not None
-    key = turned(head.tokens[0] @ head.K, head.turns.pairs, head.turns.tokens[0])
-    part = turned(part.numpy() * head.scale, head.turns.pairs, head.turns.tokens[0, 7])
+    key = rotate(head.tokens[0] @ head.K, head.turns.pairs, head.turns.tokens[0])
+    part = rotate(part.numpy() * head.scale, head.turns.pairs, head.turns.tokens[0, 7])
     c = [one.name for one in split.components].index("embed_tokens")
     assert split.queries[c].sum() == pytest.approx(float(part @ (key[3] - key[5])), abs=1e-6 * _size(split))
 
@@ -303,8 +305,8 @@ def test_models_in_half_precision(family: str) -> None:
     split = attribute(model, 1, 2, inputs, sequence=0)
     for part in (split.keys, split.queries, split.pairs):
         assert part.sum() == pytest.approx(split.margin, abs=2**-8 * _size(split))
-    found = split.check(tolerance=0.2)
-    assert found.flipped["frozen"]["attribution"].all()
+    checks = split.check(tolerance=0.2)
+    assert checks.flipped["frozen"]["attribution"].all()
     precise = extract_head(tiny(family, 2.0), 1, 2, inputs)
     assert [place.path for place in extract_head(model, 1, 2, inputs).places] == [one.path for one in precise.places]
 
@@ -329,8 +331,8 @@ def test_cross_attention(family: str) -> None:
         other = np.setdiff1d(np.arange(len(part)), [*own, [one.name for one in split.components].index("shared")])
         assert np.abs(part[own]).max() > 0
         assert not part[other].any()
-    found = {side: split.check(side) for side in ("query", "keys")}
-    for one in found.values():
+    checks = {side: split.check(side) for side in ("query", "keys")}
+    for one in checks.values():
         assert one.flipped["frozen"]["attribution"].all()
         assert one.flipped["frozen"]["random"].mean() <= 0.2
 

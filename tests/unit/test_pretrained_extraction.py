@@ -14,20 +14,20 @@ from attsvm.pretrained import AttentionHead, extract_head, extract_heads, head_t
 from attsvm.pretrained.activations.tracing import tracing
 from pretrained_models import CONFIGURATIONS, SENTENCES, batch, minilm, tiny
 
-SUPPORTED = [family for family in CONFIGURATIONS if family != "resnet"]
+FAMILIES_WITH_HEADS = [family for family in CONFIGURATIONS if family != "resnet"]
 ROTARY = {
     "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "olmo2", "cohere", "phi", "gpt-neox", "gpt-oss", "gptj",
     "falcon", "falcon-groups", "deepseek-v2", "deepseek-v3", "persimmon",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("family", SUPPORTED)
+@pytest.mark.parametrize("family", FAMILIES_WITH_HEADS)
 def test_heads_agree_with_the_model(family: str) -> None:
     model, inputs = tiny(family), batch(family)
     own = _eager_attentions(model, inputs)
-    found = list(extract_heads(model, inputs))
-    assert len(found) == sum(layer.shape[1] for layer in own)
-    for head in found:
+    result = list(extract_heads(model, inputs))
+    assert len(result) == sum(layer.shape[1] for layer in own)
+    for head in result:
         assert head.error <= 1e-5
         assert head.rotary == (family in ROTARY)
         assert head.self_attention == ("EncDec" not in head.name and "encoder_attn" not in head.name)
@@ -44,9 +44,9 @@ def test_heads_agree_with_the_model(family: str) -> None:
 
 def _assert_same_up_to_a_shift(scores: Any, head: AttentionHead) -> None:
     """Scores of a problem are the head's, additive terms included, but for one number a query and rounding."""
-    wanted = head.scores()
-    difference = np.where(head.mask, np.where(head.mask, scores, 0.0) - np.where(head.mask, wanted, 0.0), np.nan)
-    size = 1.0 + np.abs(wanted[head.mask]).max()
+    head_scores = head.scores()
+    difference = np.where(head.mask, np.where(head.mask, scores, 0.0) - np.where(head.mask, head_scores, 0.0), np.nan)
+    size = 1.0 + np.abs(head_scores[head.mask]).max()
     assert (np.nanmax(difference, axis=1) - np.nanmin(difference, axis=1)).max() <= 1e-12 * size
 
 
@@ -75,16 +75,16 @@ def test_padding_changes_nothing(family: str) -> None:
         alone_inputs = {
             name: value[1:2] if name == "decoder_input_ids" else value[1:2, :6] for name, value in inputs.items()
         }
-        alone = extract_head(model, head.layer, 1, alone_inputs)
+        single = extract_head(model, head.layer, 1, alone_inputs)
         length = 5 if decoder else 6
-        assert alone.mask.shape == (length, length)
+        assert single.mask.shape == (length, length)
         assert row.sum() == length
         padded = head.take(row)
         assert not padded.mask[:, length:].any()
         # Float32 sums in another order: a few roundings of activations of size 10 to 100.
-        np.testing.assert_allclose(padded.tokens[0, :length], alone.tokens[0], rtol=1e-4, atol=1e-3)
-        np.testing.assert_array_equal(padded.mask[:, :length], alone.mask)
-        np.testing.assert_allclose(padded.probabilities[:, :length], alone.probabilities, atol=1e-4)
+        np.testing.assert_allclose(padded.tokens[0, :length], single.tokens[0], rtol=1e-4, atol=1e-3)
+        np.testing.assert_array_equal(padded.mask[:, :length], single.mask)
+        np.testing.assert_allclose(padded.probabilities[:, :length], single.probabilities, atol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
@@ -188,11 +188,11 @@ def test_a_traced_model_computes_what_it_always_does(family: str) -> None:
     with torch.no_grad():
         own = model(**inputs).last_hidden_state
         with tracing(model, lambda index, path: True) as recorder:
-            traced = model(**inputs).last_hidden_state
+            trace_output = model(**inputs).last_hidden_state
     assert len(recorder.calls) == 2
     visible = inputs["attention_mask"].bool()
     # A fused kernel sums in another order: some roundings of states of size 10.
-    torch.testing.assert_close(traced[visible], own[visible], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(trace_output[visible], own[visible], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["deepseek-v2", "deepseek-v3"])
@@ -203,13 +203,13 @@ def test_latent_attention_has_the_absorbed_matrix(family: str) -> None:
     attention = model.layers[1].self_attn
     up = attention.kv_b_proj.weight.detach().double().reshape(4, 14, 10)[:, :6]  # (heads, nope, latent)
     projection = attention.q_b_proj if family == "deepseek-v2" else attention.q_proj
-    asked = projection.weight.detach().double().reshape(4, 10, -1)[:, :6]  # (heads, nope, d)
+    query_map = projection.weight.detach().double().reshape(4, 10, -1)[:, :6]  # (heads, nope, d)
     for head in heads:
         assert head.self_attention
         assert head.tokens.shape[2] == 10 + 32
-        absorbed = up[head.head].T @ asked[head.head] * attention.scaling
+        absorption = up[head.head].T @ query_map[head.head] * attention.scaling
         W = head.K @ head.Q.T - head.K[:, 6:] @ head.Q[:, 6:].T
-        np.testing.assert_allclose(W[:10], absorbed.numpy(), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(W[:10], absorption.numpy(), rtol=1e-6, atol=1e-9)
         assert head.turns is not None
         assert set(head.turns.pairs.ravel().tolist()) == {6, 7, 8, 9}
         np.testing.assert_array_equal(head.K[10:, 6:], heads[0].K[10:, 6:])
@@ -316,7 +316,7 @@ def test_texts_need_a_tokenizer() -> None:
         extract_head(tiny("bert"), 0, 0, ["one", "two"])
 
 
-class Broken(Exception):
+class BrokenModelError(Exception):
     pass
 
 
@@ -328,10 +328,10 @@ def test_everything_is_put_back_when_the_model_raises() -> None:
     names, implementation = set(ALL_ATTENTION_FUNCTIONS.keys()), model.config._attn_implementation
 
     def fail(*arguments: object) -> None:
-        raise Broken
+        raise BrokenModelError
 
     handle = model.encoder.layer[1].attention.self.register_forward_pre_hook(fail)
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenModelError):
         extract_head(model, 0, 0, batch("bert"))
     handle.remove()
     assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())

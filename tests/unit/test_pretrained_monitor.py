@@ -43,9 +43,9 @@ def test_numbers_are_those_of_the_heads(family: str, implementation: str) -> Non
     for head in extract_heads(model, inputs):
         row, scores = rows[head.layer, head.head], head.scores()
         choosing = head.mask.sum(axis=1) > 1
-        ordered = np.sort(scores[choosing], axis=1)
+        order_statistics = np.sort(scores[choosing], axis=1)
         assert row["max_logit"] == pytest.approx(float(scores[head.mask].max()), rel=1e-4, abs=1e-4)
-        margins, step = ordered[:, -1] - ordered[:, -2], 1 / len(ordered)
+        margins, step = order_statistics[:, -1] - order_statistics[:, -2], 1 / len(order_statistics)
         low, high = np.quantile(margins, [0.5 - step, 0.5 + step])
         assert low - 1e-4 <= row["margin"] <= high + 1e-4  # torch takes the lower of two medians
         p = head.attention()[choosing]
@@ -82,12 +82,12 @@ def test_nothing_is_left_behind_and_gradients_are_the_same() -> None:
     ids = torch.randint(0, 30, (3, 12), generator=torch.Generator().manual_seed(0))
     names, implementation = set(ALL_ATTENTION_FUNCTIONS.keys()), model.config._attn_implementation
     gradients = []
-    for monitored in (False, True):
+    for with_monitor in (False, True):
         model.zero_grad()
-        monitor = AttentionMonitor(model, every=1 if monitored else 7)
+        monitor = AttentionMonitor(model, every=1 if with_monitor else 7)
         with monitor.step(1):
             model(input_ids=ids, labels=ids).loss.backward()
-        assert len(monitor.records) == monitored
+        assert len(monitor.records) == with_monitor
         gradients.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
         assert model.training
         assert model.config._attn_implementation == implementation
@@ -103,8 +103,8 @@ def test_nothing_is_left_behind_and_gradients_are_the_same() -> None:
 def test_events_of_trainer_and_reports(tmp_path: Path) -> None:
     """Trainer's own handler calls the monitor; step numbers are those of the steps, and reporters get flat numbers."""
     model = _language_model()
-    reported: list[dict[str, float]] = []
-    monitor = AttentionMonitor(every=2, path=tmp_path / "attention.jsonl", report=reported.append)
+    reports: list[dict[str, float]] = []
+    monitor = AttentionMonitor(every=2, path=tmp_path / "attention.jsonl", report=reports.append)
     handler = CallbackHandler([DefaultFlowCallback(), monitor], model, None, None, None)
     args = SimpleNamespace(logging_first_step=False, logging_strategy="no", eval_strategy="no", save_strategy="no")
     state, control = TrainerState(max_steps=4), TrainerControl()
@@ -120,8 +120,8 @@ def test_events_of_trainer_and_reports(tmp_path: Path) -> None:
     assert lines == monitor.to_json_lines()
     assert [json.loads(line) for line in lines.splitlines()] == json.loads(json.dumps(monitor.to_dict()))["records"]
     heads = monitor.records[1]["heads"]
-    assert reported[1]["attention/L1H0/entropy"] == heads[2]["entropy"]
-    assert reported[1]["attention/max_logit"] == max(head["max_logit"] for head in heads)
+    assert reports[1]["attention/L1H0/entropy"] == heads[2]["entropy"]
+    assert reports[1]["attention/max_logit"] == max(head["max_logit"] for head in heads)
 
 
 def test_a_logit_explosion_is_caught() -> None:

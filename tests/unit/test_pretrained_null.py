@@ -27,13 +27,13 @@ def test_draws_keep_spectra_and_norms(family: str) -> None:
     (_, rotated), (_, permuted) = redrawn(head, 2, np.random.default_rng(0))
     bias = (head.tokens[..., -1] == 1).all(), (head.queries[:, -1] == 1).all()
     for name, last in zip("KQ", bias, strict=True):
-        own, turned, mixed = (getattr(one, name) for one in (head, rotated, permuted))
+        own, rotation, mixed = (getattr(one, name) for one in (head, rotated, permuted))
         if last:
-            np.testing.assert_allclose(np.linalg.norm(turned[-1]), np.linalg.norm(own[-1]), rtol=1e-12)
+            np.testing.assert_allclose(np.linalg.norm(rotation[-1]), np.linalg.norm(own[-1]), rtol=1e-12)
             np.testing.assert_array_equal(np.sort(mixed[-1]), np.sort(own[-1]))
-            own, turned, mixed = own[:-1], turned[:-1], mixed[:-1]
-        np.testing.assert_allclose(turned.T @ turned, own.T @ own, atol=1e-12 * np.square(own).sum())
-        assert np.abs(turned - own).max() > 0.1 * np.abs(own).max()
+            own, rotation, mixed = own[:-1], rotation[:-1], mixed[:-1]
+        np.testing.assert_allclose(rotation.T @ rotation, own.T @ own, atol=1e-12 * np.square(own).sum())
+        assert np.abs(rotation - own).max() > 0.1 * np.abs(own).max()
         np.testing.assert_array_equal(np.sort(mixed.ravel()), np.sort(own.ravel()))
     assert rotated.tokens is head.tokens
     assert (rotated.selected != head.selected).any()

@@ -52,9 +52,9 @@ def test_left_padding_moves_no_place(family: str) -> None:
 def test_places_survive_taking_queries() -> None:
     head = extract_head(tiny("gpt2"), 0, 1, _padded("left"))
     rows = np.flatnonzero(head.query_place == 3)
-    taken = head.take(rows)
-    assert (taken.query_place == 3).all()
-    np.testing.assert_array_equal(taken.selected_place, head.selected_place[rows])
+    subset = head.take(rows)
+    assert (subset.query_place == 3).all()
+    np.testing.assert_array_equal(subset.selected_place, head.selected_place[rows])
 
 
 @pytest.mark.parametrize("family", ["bart", "t5"])
@@ -140,9 +140,9 @@ def test_a_shared_prefix_is_in_one_half_only() -> None:
     ids[:, :5] = ids[0, :5]
     ids[:, 5] = np.arange(3, 15)  # texts differ from here on
     head = extract_head(tiny("gpt2"), 1, 0, {"input_ids": torch.from_numpy(ids)})
-    kept = distinct_contexts(head, np.arange(len(head.mask)))
-    assert len(kept) == 5 + 12 * 5
-    assert (head.sequence[kept][head.query_place[kept] < 5] == 0).all()
+    subset = distinct_contexts(head, np.arange(len(head.mask)))
+    assert len(subset) == 5 + 12 * 5
+    assert (head.sequence[subset][head.query_place[subset] < 5] == 0).all()
     # Without ids, vectors tell contexts apart; those of the prefix are equal up to rounding.
     assert len(distinct_contexts(replace(head, ids=None), np.arange(len(head.mask)))) == 5 + 12 * 5
     assert fit_selection(head, queries=30).repeated == 11 * 4  # the first token sees itself only and is left out before
@@ -198,9 +198,9 @@ def test_one_bad_head_does_not_end_the_others() -> None:
     query = model.encoder.layer[0].attention.self.query
 
     def bend(module: torch.nn.Module, arguments: object, output: torch.Tensor) -> torch.Tensor:
-        bent = output.clone()
-        bent[..., 16:24] = torch.tanh(bent[..., 16:24])
-        return bent
+        perturbation = output.clone()
+        perturbation[..., 16:24] = torch.tanh(perturbation[..., 16:24])
+        return perturbation
 
     query.register_forward_hook(bend)
     results = list(examine_heads(model, batch("bert")))

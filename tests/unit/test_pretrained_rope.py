@@ -27,8 +27,10 @@ def test_lifted_scores_are_the_heads_scores(family: str) -> None:
     head = _head(family)
     lifted = rope_lift(head)
     scores = np.einsum("ntf,fz,nz->nt", lifted.tokens, lifted.W, head.asking_vectors())
-    wanted = np.where(head.mask, head.scores(), 0.0)
-    np.testing.assert_allclose(np.where(head.mask, scores, 0.0), wanted, atol=1e-11 * max(1.0, np.abs(wanted).max()))
+    head_scores = np.where(head.mask, head.scores(), 0.0)
+    np.testing.assert_allclose(
+        np.where(head.mask, scores, 0.0), head_scores, atol=1e-11 * max(1.0, np.abs(head_scores).max())
+    )
 
 
 def test_lifted_scores_by_hand() -> None:
@@ -36,13 +38,13 @@ def test_lifted_scores_by_hand() -> None:
     head = _head("llama", 0, 3)
     theta = 10000.0 ** (-np.arange(4) / 4)
     keys = head.tokens[head.sequence] @ head.K  # (n, T, 8)
-    asked = head.queries @ head.Q
+    query_rows = head.queries @ head.Q
     by_hand = np.zeros(head.mask.shape)
     for t in range(head.mask.shape[1]):
         for p in range(4):
             angle = theta[p] * (head.position - t)
             k = keys[:, t, p] + 1j * keys[:, t, p + 4]
-            q = asked[:, p] + 1j * asked[:, p + 4]
+            q = query_rows[:, p] + 1j * query_rows[:, p + 4]
             by_hand[:, t] += (k.conj() * q * np.exp(1j * angle)).real
     # The rotation is read off float32 vectors, whose angles are good to a few 1e-7.
     np.testing.assert_allclose(by_hand[head.mask], head.scores()[head.mask], rtol=1e-5, atol=1e-4)
@@ -55,8 +57,8 @@ def test_kernel_of_positions() -> None:
     rows = np.flatnonzero(head.sequence == 0)
     distance = head.position[rows, None] - np.arange(head.mask.shape[1])
     theta = 10000.0 ** (-np.arange(4) / 4)
-    wanted = np.cos(theta * (distance[..., None, None] - distance)[..., None]).sum(axis=-1)
-    np.testing.assert_allclose(np.einsum("itf,jsf->itjs", rho[rows], rho[rows]), wanted, atol=1e-5)
+    kernel = np.cos(theta * (distance[..., None, None] - distance)[..., None]).sum(axis=-1)
+    np.testing.assert_allclose(np.einsum("itf,jsf->itjs", rho[rows], rho[rows]), kernel, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "phi", "bert", "t5", "gpt-oss", "deberta"])
@@ -64,26 +66,26 @@ def test_kernel_solution_is_the_lifted_svm(family: str) -> None:
     head = _head(family, 0, 2)
     lifted = rope_lift(head)
     explicit = solve(lifted.problem(), tol=1e-10)
-    found = solve_kernel(head, tol=1e-10)
-    assert explicit.status is found.status is Status.OPTIMAL
-    assert found.objective == pytest.approx(explicit.objective, rel=1e-9)
-    assert found.lower_bound == pytest.approx(explicit.objective, rel=1e-9)
-    W = lifted.problem().adjoint(found.dual)
+    result = solve_kernel(head, tol=1e-10)
+    assert explicit.status is result.status is Status.OPTIMAL
+    assert result.objective == pytest.approx(explicit.objective, rel=1e-9)
+    assert result.lower_bound == pytest.approx(explicit.objective, rel=1e-9)
+    W = lifted.problem().adjoint(result.dual)
     assert correlation(W, explicit.W) > 1 - 1e-8  # a direction is off by up to sqrt(2 gap)
-    np.testing.assert_allclose(found.margins[head.mask], lifted.problem().margins(W)[head.mask], atol=1e-7)
-    assert found.norm == pytest.approx(np.linalg.norm(W), rel=1e-8)
-    assert found.product_with_trained() == pytest.approx(float((W * lifted.W).sum()), rel=1e-6)
+    np.testing.assert_allclose(result.margins[head.mask], lifted.problem().margins(W)[head.mask], atol=1e-7)
+    assert result.norm == pytest.approx(np.linalg.norm(W), rel=1e-8)
+    assert result.product_with_trained() == pytest.approx(float((W * lifted.W).sum()), rel=1e-6)
     scores = np.einsum("ntf,fz,nz->nt", lifted.tokens, W, head.asking_vectors())
-    np.testing.assert_allclose(found.scores(head)[head.mask], scores[head.mask], atol=1e-7)
+    np.testing.assert_allclose(result.scores(head)[head.mask], scores[head.mask], atol=1e-7)
 
 
 def test_constraints_hold_the_offset() -> None:
     """Margins of the trained matrix are (x_s - x_t)^T W z + c_s - c_t, and the SVM differs from the one without c."""
     head = _head("mpnet", 0, 1)
     assert head.bias is not None
-    problem, chosen = head.problem(), head.selected[:, None]
+    problem, choices = head.problem(), head.selected[:, None]
     plain = np.einsum("ntd,nd->nt", head.tokens[head.sequence], head.queries @ (head.K @ head.Q.T).T)
-    by_hand = (np.take_along_axis(plain, chosen, 1) - plain) + np.take_along_axis(head.bias, chosen, 1) - head.bias
+    by_hand = (np.take_along_axis(plain, choices, 1) - plain) + np.take_along_axis(head.bias, choices, 1) - head.bias
     np.testing.assert_allclose(problem.margins(head.W)[head.mask], by_hand[head.mask], atol=1e-11)
     without = replace(head, bias=None).problem(head.selected)
     assert solve(problem).objective <= solve(without).objective * (1 + 1e-9)  # it may use one more coordinate

@@ -24,7 +24,7 @@ from attsvm.pretrained.span import span
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
 
-def _built(W: np.ndarray, *, b: int = 12, T: int = 6, seed: int = 0) -> AttentionHead:
+def _synthetic_head(W: np.ndarray, *, b: int = 12, T: int = 6, seed: int = 0) -> AttentionHead:
     """A self-attention head with random tokens of dimension len(W) and the given W."""
     rng = np.random.default_rng(seed)
     d = len(W)
@@ -50,7 +50,7 @@ def _built(W: np.ndarray, *, b: int = 12, T: int = 6, seed: int = 0) -> Attentio
 
 
 def test_report_of_a_head_that_looks_at_the_token_before() -> None:
-    head = _built(np.eye(5))
+    head = _synthetic_head(np.eye(5))
     before = np.maximum(head.position - 1, 0)
     probabilities = np.full(head.mask.shape, 0.01)
     probabilities[np.arange(len(before)), before] = 0.95
@@ -64,7 +64,7 @@ def test_report_of_a_head_that_looks_at_the_token_before() -> None:
 
 
 def test_report_of_uniform_attention_and_special_tokens() -> None:
-    head = _built(np.eye(5))
+    head = _synthetic_head(np.eye(5))
     special = np.zeros((12, 6), dtype=bool)
     special[:, [0, 5]] = True
     report = selection_report(replace(head, probabilities=np.full(head.mask.shape, 1 / 6), special=special))
@@ -77,15 +77,15 @@ def test_report_of_uniform_attention_and_special_tokens() -> None:
 def test_queries_that_see_one_token_say_nothing() -> None:
     head = extract_head(tiny("gpt2"), 0, 0, batch("gpt2"))
     assert selection_report(head).queries == 22 - 3
-    alone = head.take(head.mask.sum(axis=1) == 1)
+    subset = head.take(head.mask.sum(axis=1) == 1)
     with pytest.raises(ValueError, match="3 queries that see one token each"):
-        selection_report(alone)
+        selection_report(subset)
 
 
 def test_audit_of_a_head_that_is_its_svm() -> None:
     """The SVM of a selection, put in place of W, has all of the margin and cosine one; the controls do not."""
     W = np.random.default_rng(3).standard_normal((8, 8))
-    head = _built(W, b=6)
+    head = _synthetic_head(W, b=6)
     solution = solve(head.problem())
     U, sigma, Vt = np.linalg.svd(np.asarray(solution.W))
     ideal = replace(head, K=U * sigma, Q=Vt.T)
@@ -100,7 +100,7 @@ def test_audit_of_a_head_that_is_its_svm() -> None:
 
 def test_audit_of_a_w_that_has_nothing_to_do_with_the_selection() -> None:
     rng = np.random.default_rng(4)
-    head = _built(rng.standard_normal((8, 8)), b=6)
+    head = _synthetic_head(rng.standard_normal((8, 8)), b=6)
     foreign = replace(head, probabilities=softmax(rng.standard_normal(head.mask.shape), axis=1))
     audit = margin_audit(foreign, queries=60, norms=())
     assert not audit.better_than_null
@@ -109,7 +109,7 @@ def test_audit_of_a_w_that_has_nothing_to_do_with_the_selection() -> None:
 
 def test_a_negative_margin_is_said_in_words() -> None:
     """One query attends most to a token that W ranks second, as rounding of a near tie may have it."""
-    head = _built(np.random.default_rng(8).standard_normal((12, 12)), b=4)
+    head = _synthetic_head(np.random.default_rng(8).standard_normal((12, 12)), b=4)
     probabilities = head.probabilities.copy()
     first, second = np.argsort(-probabilities[3])[:2]
     probabilities[3, [first, second]] = probabilities[3, [second, first]]
@@ -121,7 +121,7 @@ def test_a_negative_margin_is_said_in_words() -> None:
 
 
 def test_a_bias_that_makes_the_selection_is_part_of_the_margins() -> None:
-    head = _built(np.random.default_rng(8).standard_normal((12, 12)), b=4)
+    head = _synthetic_head(np.random.default_rng(8).standard_normal((12, 12)), b=4)
     bias = np.zeros(head.mask.shape)
     bias[:, 2] = 50.0
     biased = replace(head, bias=bias)
@@ -131,18 +131,18 @@ def test_a_bias_that_makes_the_selection_is_part_of_the_margins() -> None:
 
 
 def test_long_contexts_are_thinned_without_regard_to_attention() -> None:
-    head = _built(np.random.default_rng(9).standard_normal((6, 6)), b=3, T=80)
+    head = _synthetic_head(np.random.default_rng(9).standard_normal((6, 6)), b=3, T=80)
     audit = margin_audit(head, queries=60, norms=(), draws=2)
     assert audit.among == 1024 // 60 + 1
     assert len(audit.null["top1"].draws) == 2
 
 
 def test_gen_svm_ties_the_tokens_that_keep_attention() -> None:
-    head = _built(np.random.default_rng(5).standard_normal((8, 8)), b=3)
-    held = holding(head, 0.9)
-    mass = (head.probabilities * held).sum(axis=1)
+    head = _synthetic_head(np.random.default_rng(5).standard_normal((8, 8)), b=3)
+    ties = holding(head, 0.9)
+    mass = (head.probabilities * ties).sum(axis=1)
     assert (mass >= 0.9 - 1e-12).all()
-    least = np.where(held, head.probabilities, np.inf).min(axis=1)
+    least = np.where(ties, head.probabilities, np.inf).min(axis=1)
     assert (mass - least < 0.9).all()  # none could be left out
     assert margin_audit(head, queries=18, norms=("gen",), draws=0).directions["gen"].objective > 0
 
@@ -154,17 +154,19 @@ def test_rotary_audit_is_that_of_the_lifted_matrices(family: str) -> None:
     lifted = rope_lift(head)
     problem = lifted.problem()
     # Inside the span, up to the ridge: a direction of extent s counts by s^2 / (s^2 + 1e-10 s_1^2).
-    differences = [tokens[seen] - tokens[seen.argmax()] for tokens, seen in zip(lifted.tokens, head.mask, strict=True)]
+    differences = [
+        tokens[visible] - tokens[visible.argmax()] for tokens, visible in zip(lifted.tokens, head.mask, strict=True)
+    ]
     _, sigma, basis = np.linalg.svd(np.concatenate(differences), full_matrices=False)
     counts = np.sqrt(sigma**2 / (sigma**2 + 1e-10 * sigma[0] ** 2))
     _, sigma, right = np.linalg.svd(head.queries, full_matrices=False)
     norm = np.linalg.norm((counts[:, None] * (basis @ lifted.W)) @ right[sigma > 1e-10 * sigma[0]].T)
     solution = solve(problem, tol=1e-10)
     space = span(head)
-    found = space.svm(head.selected, "frobenius", None)
+    svm = space.svm(head.selected, "frobenius", None)
     # Directions within gap 1e-6 of the SVM differ by 1e-3 at most.
     cosine = (lifted.W * solution.W).sum() / (norm * np.linalg.norm(solution.W))
-    assert found.cosine == pytest.approx(float(cosine), abs=2e-3)
+    assert svm.cosine == pytest.approx(float(cosine), abs=2e-3)
     margin = problem.apply(lifted.W)[problem.rejected].min() / norm
     assert space.trained_margin() == pytest.approx(float(margin), rel=1e-3)
     hebbian = problem.adjoint(problem.rejected / np.maximum(problem.rejected.sum(axis=1, keepdims=True), 1))
@@ -177,7 +179,7 @@ def test_probe_learns_a_content_rule(method: str) -> None:
     """Low-rank W, many queries: held-out sequences are predicted well above every control."""
     rng = np.random.default_rng(6)
     W = 4 * rng.standard_normal((6, 2)) @ rng.standard_normal((2, 6))
-    probe = fit_selection(_built(W, b=60), method=method, queries=250)  # type: ignore[arg-type]
+    probe = fit_selection(_synthetic_head(W, b=60), method=method, queries=250)  # type: ignore[arg-type]
     assert probe.agreement > 0.8
     assert probe.better_than_rule
     assert probe.shuffled < 0.4
@@ -185,7 +187,7 @@ def test_probe_learns_a_content_rule(method: str) -> None:
 
 
 def test_probe_of_a_rule_of_place_says_so() -> None:
-    head = _built(np.eye(6), b=30)
+    head = _synthetic_head(np.eye(6), b=30)
     probabilities = np.full(head.mask.shape, 0.02)
     probabilities[:, 0] = 0.9
     probe = fit_selection(replace(head, probabilities=probabilities), queries=80)
@@ -207,9 +209,9 @@ def test_rotary_probe_finds_a_head_that_looks_two_back() -> None:
     two_back = head.turns.tokens[0, 0] * head.turns.tokens[0, 2].conj()
     K[d, head.turns.pairs[:, 0]] = 5.0
     Q[d, head.turns.pairs[:, 0]], Q[d, head.turns.pairs[:, 1]] = two_back.real, two_back.imag
-    built = replace(head, tokens=tokens, queries=queries, K=K, Q=Q)
-    built = replace(built, probabilities=built.attention())
-    later = built.take(built.position >= 2)
+    head_two_back = replace(head, tokens=tokens, queries=queries, K=K, Q=Q)
+    head_two_back = replace(head_two_back, probabilities=head_two_back.attention())
+    later = head_two_back.take(head_two_back.position >= 2)
     assert (later.selected == later.position - 2).all()
     assert fit_selection(later, queries=60).agreement > 0.9
     assert fit_selection(replace(later, turns=None), queries=60).agreement < 0.5
@@ -237,17 +239,17 @@ def test_minilm_audit_with_other_heads() -> None:
     assert audit.efficiency is not None
     assert 0 < audit.efficiency <= 1
     with pytest.raises(ValueError, match="the queries of layer 3"):
-        margin_audit(heads[0], others=[_built(np.eye(5))])
+        margin_audit(heads[0], others=[_synthetic_head(np.eye(5))])
 
 
 def test_options_out_of_range() -> None:
-    head = _built(np.eye(5))
+    head = _synthetic_head(np.eye(5))
     with pytest.raises(ValueError, match="norms has"):
         margin_audit(head, norms=("max",))
     with pytest.raises(ValueError, match="method is"):
         fit_selection(head, method="tree")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="one to test on"):
-        fit_selection(_built(np.eye(5), b=1))
+        fit_selection(_synthetic_head(np.eye(5), b=1))
     rotary = extract_head(tiny("llama"), 0, 1, batch("llama"))
     with pytest.raises(ValueError, match="'svm' was expected for a rotary head"):
         fit_selection(rotary, method="logistic")

@@ -28,13 +28,13 @@ from attsvm.pretrained.activations.layers import layer_numbers
 from attsvm.pretrained.activations.repetition import in_float64
 from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.extract import examine_calls
-from attsvm.pretrained.inner_products import Factored, Formed
+from attsvm.pretrained.inner_products import Factored, TokenProducts
 from attsvm.pretrained.inputs import model_inputs
 from attsvm.pretrained.inspection import inspect_model
 from attsvm.pretrained.kernel import solve_selection
 from attsvm.pretrained.survey import Survey
-from attsvm.pretrained.thinning import drawn_tokens, thinned
-from attsvm.pretrained.unfinished import HEADS, Unfinished
+from attsvm.pretrained.thinning import drawn_tokens, thin
+from attsvm.pretrained.unfinished import HEADS, ResumeFile
 from attsvm.report.inspection import numbers
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
@@ -64,11 +64,11 @@ def _gpt_oss() -> Any:
 
 
 @pytest.mark.parametrize(
-    "made", [_model, lambda: _model("Llama"), _t5, _gpt_oss], ids=["bert", "llama", "t5", "gpt-oss"]
+    "family", [_model, lambda: _model("Llama"), _t5, _gpt_oss], ids=["bert", "llama", "t5", "gpt-oss"]
 )
-def test_texts_that_are_read_once_count_as_those_that_are_kept(made: Any) -> None:
+def test_texts_that_are_read_once_count_as_those_that_are_kept(family: Any) -> None:
     """Fewer queries than are noted at most: the reports are those of the whole, but for float32 noted of float64."""
-    model, (_, tokenizer) = made(), minilm()
+    model, (_, tokenizer) = family(), minilm()
     whole = list(extract_heads(model, model_inputs(model, SENTENCES, tokenizer), tokenizer=tokenizer))
     paths = record(model, model_inputs(model, SENTENCES[:1], tokenizer)).paths
 
@@ -77,7 +77,7 @@ def test_texts_that_are_read_once_count_as_those_that_are_kept(made: Any) -> Non
 
     survey = Survey(model, tokenizer, layer_numbers(paths), inputs, seed=0)
     batches = [range(5), range(5, 8), range(8, len(SENTENCES))]
-    assert survey.run(batches, range(len(paths)), Unfinished(None, ""), None, 1.0)
+    assert survey.run(batches, range(len(paths)), ResumeFile(None, ""), None, 1.0)
     for head in whole:
         first, *others = survey.numbers_of(head.layer, head.head)
         streamed, report = first.with_others(others).report(), selection_report(head)
@@ -102,7 +102,7 @@ def test_texts_that_are_read_once_in_a_short_dtype_keep_the_places_of_queries(ki
     survey = Survey(
         model, tokenizer, calls, lambda which: model_inputs(model, [SENTENCES[i] for i in which], tokenizer), seed=0
     )
-    assert survey.run([range(5), range(5, len(SENTENCES))], calls, Unfinished(None, ""), None, 1.0)
+    assert survey.run([range(5), range(5, len(SENTENCES))], calls, ResumeFile(None, ""), None, 1.0)
     for head in whole:
         first, *others = survey.numbers_of(head.layer, head.head)
         streamed, report = first.with_others(others).report(), selection_report(head)
@@ -117,26 +117,26 @@ def test_texts_that_are_read_once_in_a_short_dtype_keep_the_places_of_queries(ki
 def test_a_layer_is_repeated_within_the_pass_without_a_copy_of_the_model() -> None:
     """The hooks of the pass lead from each module to all others."""
 
-    class Uncopied:
+    class NoCopy:
         def __deepcopy__(self, memo: dict[int, Any]) -> Any:
             raise AssertionError("the whole model was copied")
 
     model = tiny("llama").bfloat16()
-    model.mark = Uncopied()
-    repeated: list[torch.dtype] = []
-    record(model, batch("llama"), keep=lambda call: repeated.extend(one.query.dtype for one in in_float64(call)))
-    assert set(repeated) == {torch.float64}
+    model.mark = NoCopy()
+    dtypes: list[torch.dtype] = []
+    record(model, batch("llama"), keep=lambda call: dtypes.extend(one.query.dtype for one in in_float64(call)))
+    assert set(dtypes) == {torch.float64}
 
 
 def test_layers_in_turns_are_those_of_one_pass() -> None:
     """And the pass of a layer's turn ends there."""
     model, inputs = tiny("llama"), batch("llama")
     whole = list(extract_heads(model, inputs))
-    called: list[int] = []
+    layers: list[int] = []
     for number, layer in enumerate(model.layers):
-        layer.register_forward_hook(lambda module, arguments, output, number=number: called.append(number))
+        layer.register_forward_hook(lambda module, arguments, output, number=number: layers.append(number))
     turns = [head for index in (0, 1) for head in examine_calls(model, inputs, [0, 1], [index], None)]
-    assert called == [0]  # the second layer's turn ends inside it, the first's before its end
+    assert layers == [0]  # the second layer's turn ends inside it, the first's before its end
     for one, other in zip(whole, turns, strict=True):
         assert (one.layer, one.head) == (other.layer, other.head)
         np.testing.assert_array_equal(one.probabilities, other.probabilities)
@@ -156,11 +156,11 @@ def test_a_stopped_inspection_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     options: dict[str, Any] = {"queries": 6, "memory": memory, "interval": 0.0}
     at_once = inspect_model(model, tokenizer, SENTENCES, **options)
     assert at_once.kept < len(SENTENCES) == at_once.texts
-    told: list[str] = []
+    messages: list[str] = []
 
     def stopping(beginning: str) -> Any:
         def progress(sentence: str, share: float) -> bool:
-            told.append(sentence)
+            messages.append(sentence)
             return sentence.startswith(beginning)
 
         return progress
@@ -175,13 +175,13 @@ def test_a_stopped_inspection_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     assert 2 <= len(partly.heads) < 4
     with (folder / HEADS).open("a") as lines:
         lines.write('{"of": "finding.HeadF')  # the end of a line that was being written when the power went
-    told.clear()
+    messages.clear()
     rest = inspect_model(model, tokenizer, SENTENCES, progress=stopping("never"), **options)
     assert rest.complete
     assert _plain(rest) == _plain(at_once)
-    assert told[-1].startswith("Inspecting heads: 4 of 4 heads")
-    assert any(" a second, " in sentence and sentence.endswith(" left") for sentence in told)
-    assert not any(sentence.startswith("Inspecting heads: 1 of") for sentence in told)
+    assert messages[-1].startswith("Inspecting heads: 4 of 4 heads")
+    assert any(" a second, " in sentence and sentence.endswith(" left") for sentence in messages)
+    assert not any(sentence.startswith("Inspecting heads: 1 of") for sentence in messages)
     other = inspect_model(model, tokenizer, SENTENCES[:8], progress=stopping("Reading texts: 0"), **options)
     assert other.heads == ()  # other texts: nothing of the folder counts
 
@@ -229,24 +229,24 @@ def test_formed_and_factored_products_solve_the_same_problem(family: str) -> Non
     head = extract_head(tiny(family), 0, 1, batch(family))
     head = head.take(head.mask.sum(axis=1) > 1)
     signed = np.where(head.mask, np.random.default_rng(0).standard_normal(head.mask.shape), 0.0)
-    factored, formed = Factored(head), Formed(head)
+    factored, dense = Factored(head), TokenProducts(head)
     lifted = rope_lift(head)
     W = np.einsum("it,itd,iz->dz", signed, lifted.tokens, head.asking_vectors())
     direct = np.where(head.mask, np.einsum("itd,dz,iz->it", lifted.tokens, W, head.asking_vectors()), 0.0)
     size = np.abs(direct).max()  # sums of some hundred products, each a few roundings off
     np.testing.assert_allclose(factored.scores(signed), direct, atol=1e-11 * size)
-    np.testing.assert_allclose(formed.scores(signed), direct, atol=1e-11 * size)
-    one, other = (solve_selection(head, head.selected, kernel, None, 1e-8, None) for kernel in (factored, formed))
+    np.testing.assert_allclose(dense.scores(signed), direct, atol=1e-11 * size)
+    one, other = (solve_selection(head, head.selected, kernel, None, 1e-8, None) for kernel in (factored, dense))
     assert one.objective == pytest.approx(other.objective, rel=1e-7)
 
 
 def test_a_probe_is_the_same_whether_its_products_are_formed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     head = extract_head(tiny("llama"), 0, 1, batch("llama"))
-    formed = fit_selection(head)
+    dense_probe = fit_selection(head)
     monkeypatch.setattr(probe, "MOST_FORMED", 0)
     factored = fit_selection(head)
-    assert vars(replace(formed, support=())) == vars(replace(factored, support=()))
-    for one, other in zip(formed.support, factored.support, strict=True):
+    assert vars(replace(dense_probe, support=())) == vars(replace(factored, support=()))
+    for one, other in zip(dense_probe.support, factored.support, strict=True):
         assert one.multiplier == pytest.approx(other.multiplier, rel=1e-9)  # sums in another order, well conditioned
 
 
@@ -254,7 +254,7 @@ def test_thinned_heads_keep_scores_and_places() -> None:
     head = extract_head(tiny("qwen2"), 1, 2, batch("qwen2"))
     head = head.take(head.mask.sum(axis=1) > 4)
     columns = drawn_tokens(head.mask, 4, np.random.default_rng(0), certain=(head.selected,))
-    few = thinned(head, columns)
+    few = thin(head, columns)
     assert (columns == head.selected[:, None]).any(axis=1).all()
     assert (np.diff(columns, axis=1) > 0).all()
     np.testing.assert_allclose(few.scores()[:, :4], np.take_along_axis(head.scores(), columns, axis=1), rtol=1e-12)

@@ -67,12 +67,12 @@ def test_every_reporter_gets_the_numbers(run: tuple[Path, AttentionMonitor, Repo
     """Two batches are accumulated a step, of which the first is measured; Trainer counts a step when it ends."""
     folder, monitor, reporter = run
     assert [record["step"] for record in monitor.records] == [0, 2, 4]
-    reported = {step: logs for step, logs in reporter.logs if "attention/max_logit" in logs}
-    assert sorted(reported) == [1, 3, 5]
+    reports = {step: logs for step, logs in reporter.logs if "attention/max_logit" in logs}
+    assert sorted(reports) == [1, 3, 5]
     for record in monitor.records:
         numbers = flat(record)
         assert len(numbers) == 5 * 9  # nine numbers of four heads and of all together
-        assert numbers.items() <= reported[record["step"] + 1].items()
+        assert numbers.items() <= reports[record["step"] + 1].items()
     lines = (folder / "attention.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == monitor.records
 

@@ -54,10 +54,10 @@ def test_a_model_trained_to_induction_shows_its_heads() -> None:
     """A uniform guess among 40 words has loss 3.7; at 0.35 something copies, and it is the second layer."""
     model, ids = _induction_model()
     types = {(head.layer, head.head): head_types(head) for head in extract_heads(model, {"input_ids": ids})}
-    named = {place: one.name for place, one in types.items()}
-    assert "induction" in [named[1, head] for head in range(4)]
-    assert "previous" in [named[0, head] for head in range(4)]
-    assert "induction" not in [named[0, head] for head in range(4)]
+    names = {place: one.name for place, one in types.items()}
+    assert "induction" in [names[1, head] for head in range(4)]
+    assert "previous" in [names[0, head] for head in range(4)]
+    assert "induction" not in [names[0, head] for head in range(4)]
     for head in range(4):  # docs/pretrained.md quotes these
         one = types[1, head].scores["induction"]
         redrawn = one.standing.draws.max()
@@ -79,11 +79,11 @@ def test_redrawing_the_weights_of_an_induction_head_ends_it() -> None:
 
 def _attending(head: AttentionHead, tokens: np.ndarray, share: float = 0.9) -> AttentionHead:
     """The head with a share of its attention spread on a set of tokens, where there are any, and the rest anywhere."""
-    marked = tokens & head.mask
+    marks = tokens & head.mask
     uniform = head.mask / head.mask.sum(axis=1, keepdims=True)
-    on = marked / np.maximum(marked.sum(axis=1, keepdims=True), 1)
+    on = marks / np.maximum(marks.sum(axis=1, keepdims=True), 1)
     return replace(
-        head, probabilities=np.where(marked.any(axis=1)[:, None], share * on + (1 - share) * uniform, uniform)
+        head, probabilities=np.where(marks.any(axis=1)[:, None], share * on + (1 - share) * uniform, uniform)
     )
 
 
@@ -113,8 +113,8 @@ def test_each_type_is_named(name: str) -> None:
     texts = [f"{text} {text}" for text in SENTENCES[:6]]
     head = extract_head(model, 0, 5, texts, tokenizer=tokenizer)
     tokens = _sets(head)[name]
-    built = _attending(head, tokens)
-    types = head_types(built, queries=10_000, draws=8)
+    example = _attending(head, tokens)
+    types = head_types(example, queries=10_000, draws=8)
     assert types.name == name
     assert types.offset == 2 if name == "offset" else True
     own = types.scores[name]
@@ -124,8 +124,8 @@ def test_each_type_is_named(name: str) -> None:
     uniform = (tokens & head.mask).sum(axis=1)[has] / head.mask.sum(axis=1)[has]
     assert own.uniform == pytest.approx(uniform.mean(), rel=0.05 if name == "offset" else 1e-9)
     assert own.score == pytest.approx(0.9 + 0.1 * uniform.mean(), rel=1e-6)
-    shown = built.probabilities[types.shows] * tokens[types.shows]
-    assert (shown.sum(axis=1) > 0.9).all()
+    mass = example.probabilities[types.shows] * tokens[types.shows]
+    assert (mass.sum(axis=1) > 0.9).all()
 
 
 def test_a_head_of_content() -> None:

@@ -45,8 +45,8 @@ class HookedAttention(nn.Module):
     def _turn(self, x: torch.Tensor) -> torch.Tensor:
         angles = torch.arange(T)[:, None] / 10.0 ** torch.arange(2)  # (T, pairs)
         pairs = torch.view_as_complex(x[..., :4].unflatten(-1, (2, 2)).contiguous())
-        turned = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)[:, None]).flatten(-2)
-        return torch.cat([turned, x[..., 4:]], dim=-1)
+        rotation = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)[:, None]).flatten(-2)
+        return torch.cat([rotation, x[..., 4:]], dim=-1)
 
     def forward(self, query_input: torch.Tensor, key_input: torch.Tensor, value_input: torch.Tensor) -> torch.Tensor:
         q = self.hook_q(torch.einsum("btd,hdw->bthw", query_input, self.W_Q) + self.b_Q)
@@ -106,5 +106,5 @@ def test_heads_by_the_tensors_of_a_module(groups: int, rotary: bool) -> None:
 
 def test_an_object_that_holds_a_model() -> None:
     model = tiny("gpt2")
-    wrapped = SimpleNamespace(_model=model)
-    assert extract_head(wrapped, 1, 2, batch("gpt2")).error == extract_head(model, 1, 2, batch("gpt2")).error
+    wrapper = SimpleNamespace(_model=model)
+    assert extract_head(wrapper, 1, 2, batch("gpt2")).error == extract_head(model, 1, 2, batch("gpt2")).error

@@ -16,8 +16,8 @@ from problems import FAMILIES, NAMED
 
 
 def instances() -> list[SelectionProblem]:
-    drawn = [next(family.instances())[1] for family in FAMILIES.values()]
-    return drawn + [make().problem for make in NAMED.values()]
+    random_problems = [next(family.instances())[1] for family in FAMILIES.values()]
+    return random_problems + [make().problem for make in NAMED.values()]
 
 
 def test_the_map_its_adjoint_and_the_lengths() -> None:
@@ -30,15 +30,15 @@ def test_the_map_its_adjoint_and_the_lengths() -> None:
         margins[full.where] = np.einsum("md,de,me->m", full.left, W, full.right)
         size = max(float(full.lengths.max(initial=0.0)), 1e-300) * np.linalg.norm(W)
         np.testing.assert_allclose(np.where(problem.constrained, problem.apply(W), 0.0), margins, atol=1e-14 * size)
-        kept = np.where(problem.constrained, dual, 0.0)
-        expected = np.einsum("m,md,me->de", kept[full.where], full.left, full.right)
+        constraint_dual = np.where(problem.constrained, dual, 0.0)
+        expected = np.einsum("m,md,me->de", constraint_dual[full.where], full.left, full.right)
         np.testing.assert_allclose(
-            problem.adjoint(kept), expected, rtol=0, atol=1e-14 * np.abs(full.rows).sum() + 1e-300
+            problem.adjoint(constraint_dual), expected, rtol=0, atol=1e-14 * np.abs(full.rows).sum() + 1e-300
         )
-        both = problem.evaluate(W, kept)
+        both = problem.evaluate(W, constraint_dual)
         np.testing.assert_allclose(both[0], problem.apply(W), rtol=0, atol=1e-14 * size)
         np.testing.assert_allclose(
-            both[1], problem.adjoint(kept), rtol=0, atol=1e-14 * np.abs(full.rows).sum() + 1e-300
+            both[1], problem.adjoint(constraint_dual), rtol=0, atol=1e-14 * np.abs(full.rows).sum() + 1e-300
         )
         empty, nothing = problem.evaluate(None, None)
         assert empty.size == 0
@@ -52,11 +52,11 @@ def test_the_map_its_adjoint_and_the_lengths() -> None:
 def test_what_is_rejected_and_tied() -> None:
     for problem in instances():
         for i in range(len(problem.queries)):
-            chosen = np.flatnonzero(problem.selected[i])
-            assert problem.reference[i] == chosen[0]
+            choice = np.flatnonzero(problem.selected[i])
+            assert problem.reference[i] == choice[0]
             for t in range(problem.shape[1]):
                 assert problem.rejected[i, t] == (problem.mask[i, t] and not problem.selected[i, t])
-                assert problem.tied[i, t] == (problem.selected[i, t] and t != chosen[0])
+                assert problem.tied[i, t] == (problem.selected[i, t] and t != choice[0])
                 assert problem.constrained[i, t] == (problem.rejected[i, t] or problem.tied[i, t])
         assert problem.has_rejected == problem.rejected.any()
         assert problem.has_ties == problem.tied.any()
@@ -89,16 +89,16 @@ def test_chunks_of_queries_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
         whole = problem.apply(W), problem.adjoint(dual), problem.scores(W), problem.lengths
         for step in (1, 3):
             monkeypatch.setattr(module, "rows_in_chunk", lambda size, step=step: step)
-            again = SelectionProblem(
+            variant = SelectionProblem(
                 problem.tokens, problem.queries, problem.selected, mask=problem.mask, sequence=problem.sequence
             )
-            parts = again.apply(W), again.adjoint(dual), again.scores(W), again.lengths
+            parts = variant.apply(W), variant.adjoint(dual), variant.scores(W), variant.lengths
             for one, other in zip(whole, parts, strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-13, atol=1e-14)
-            assert [len(delta) for _, delta in again.differences()] == [step] * (7 // step) + [7 % step] * (
+            assert [len(delta) for _, delta in variant.differences()] == [step] * (7 // step) + [7 % step] * (
                 7 % step > 0
             )
-            both = again.evaluate(W, dual)
+            both = variant.evaluate(W, dual)
             np.testing.assert_allclose(both[0], whole[0], rtol=1e-13, atol=1e-14)
             monkeypatch.undo()
 
@@ -106,8 +106,10 @@ def test_chunks_of_queries_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 def test_lengths_that_squares_would_lose() -> None:
     """Tokens near 1e-200 and 1e200: lengths by the largest entry, from above, whichever way they are asked for."""
     for scale in (1e-200, 1e200):
-        given = FAMILIES["planted"].make(np.random.default_rng(4), 3, 4, 3)
-        problem, other = (SelectionProblem(scale * given.tokens, 3 * given.queries, given.reference) for _ in range(2))
+        source = FAMILIES["planted"].make(np.random.default_rng(4), 3, 4, 3)
+        problem, other = (
+            SelectionProblem(scale * source.tokens, 3 * source.queries, source.reference) for _ in range(2)
+        )
         with np.errstate(over="ignore", under="ignore"):
             other.evaluate(np.ones((3, 3)), np.ones((3, 4)))
         for lengths in (problem.lengths, other.lengths):
@@ -116,7 +118,7 @@ def test_lengths_that_squares_would_lose() -> None:
                     x = problem.tokens[i]
                     delta = [
                         Fraction(float(a)) - Fraction(float(b))
-                        for a, b in zip(x[given.reference[i]], x[t], strict=True)
+                        for a, b in zip(x[source.reference[i]], x[t], strict=True)
                     ]
                     square = sum(a * a for a in delta) * sum(Fraction(float(a)) ** 2 for a in problem.queries[i])
                     assert Fraction(float(lengths[i, t])) ** 2 >= square
@@ -135,16 +137,16 @@ def test_every_position_of_a_sequence_asks(causal: bool, lengths: list[int] | No
     selected = np.array([[rng.integers(0, (k if causal else size[b] - 1) + 1) for k in range(4)] for b in range(3)])
     selected = np.minimum(selected, np.array(size)[:, None] - 1)
     queries = rng.standard_normal((3, 4, 3))
-    for given in (None, queries):
-        problem = SelectionProblem.from_sequences(tokens, selected, causal=causal, queries=given, lengths=lengths)
-        asked = [(b, k) for b in range(3) for k in range(size[b])]
-        assert problem.shape[0] == len(asked)
-        for row, (b, k) in enumerate(asked):
-            np.testing.assert_array_equal(problem.queries[row], (tokens if given is None else queries)[b, k])
+    for query_rows in (None, queries):
+        problem = SelectionProblem.from_sequences(tokens, selected, causal=causal, queries=query_rows, lengths=lengths)
+        pairs = [(b, k) for b in range(3) for k in range(size[b])]
+        assert problem.shape[0] == len(pairs)
+        for row, (b, k) in enumerate(pairs):
+            np.testing.assert_array_equal(problem.queries[row], (tokens if query_rows is None else queries)[b, k])
             assert problem.sequence[row] == b
             assert problem.reference[row] == selected[b, k]
-            seen = [t < size[b] and (not causal or t <= k) for t in range(4)]
-            np.testing.assert_array_equal(problem.mask[row], seen)
+            visible = [t < size[b] and (not causal or t <= k) for t in range(4)]
+            np.testing.assert_array_equal(problem.mask[row], visible)
     table = np.zeros((3, 4, 4), dtype=bool)
     table[np.arange(3)[:, None], np.arange(4), selected] = True
     by_table = SelectionProblem.from_sequences(tokens, table, causal=causal, lengths=lengths)
@@ -183,10 +185,10 @@ def test_ragged_sequences_are_padded_and_hidden() -> None:
 
 
 def test_lengths_are_measured_on_the_way_where_both_sides_are_asked_for() -> None:
-    given = FAMILIES["planted"].make(np.random.default_rng(4), 3, 4, 3)
+    source = FAMILIES["planted"].make(np.random.default_rng(4), 3, 4, 3)
     dual = np.ones((3, 4))
     for arguments, measured in (((np.eye(3), dual), True), ((np.eye(3), None), False), ((None, dual), False)):
-        problem = SelectionProblem(given.tokens, given.queries, given.reference)
+        problem = SelectionProblem(source.tokens, source.queries, source.reference)
         margins, adjoint = problem.evaluate(*arguments)
         assert ("lengths" in vars(problem)) == measured
         assert margins.shape == ((3, 4) if arguments[0] is not None else (0, 4))

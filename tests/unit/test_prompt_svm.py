@@ -11,8 +11,8 @@ from attsvm.theory.prompt import joint_svm, p_svm, v_svm
 
 def published(height: float) -> tuple[np.ndarray, np.ndarray]:
     """The inputs {(0,0),(1,1)}, {(0,0),(1,-1)}, {(0,0),(1/2,height)} of arXiv 2306.13596, labels 1, -1, 1."""
-    chosen = np.array([[1.0, 1.0], [1.0, -1.0], [0.5, height]])
-    return np.stack([np.zeros_like(chosen), chosen], axis=1), np.array([1.0, -1.0, 1.0])
+    candidates = np.array([[1.0, 1.0], [1.0, -1.0], [0.5, height]])
+    return np.stack([np.zeros_like(candidates), candidates], axis=1), np.array([1.0, -1.0, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -20,11 +20,11 @@ def published(height: float) -> tuple[np.ndarray, np.ndarray]:
 )
 def test_the_published_joint_directions(height: float, p: tuple[float, float], support: list[bool]) -> None:
     tokens, labels = published(height)
-    found = joint_svm(tokens, tokens, labels, np.ones(3, dtype=int))
-    assert np.allclose(found.v, (0.0, 1.0), atol=1e-7)
-    assert found.support.tolist() == support
-    assert np.allclose(found.p, p, atol=1e-9)
-    assert abs(found.gap) < 1e-12
+    svm = joint_svm(tokens, tokens, labels, np.ones(3, dtype=int))
+    assert np.allclose(svm.v, (0.0, 1.0), atol=1e-7)
+    assert svm.support.tolist() == support
+    assert np.allclose(svm.p, p, atol=1e-9)
+    assert abs(svm.gap) < 1e-12
 
 
 def test_without_relaxation_both_instances_ask_for_the_tight_prompt() -> None:
@@ -35,59 +35,59 @@ def test_without_relaxation_both_instances_ask_for_the_tight_prompt() -> None:
 
 def test_the_prompt_svm_of_two_inputs() -> None:
     keys = np.array([[[2.0, 0.0], [0.0, 5.0]], [[1.0, 3.0], [0.0, 3.0]]])
-    found = p_svm(keys, [0, 0])
+    svm = p_svm(keys, [0, 0])
     # (2, -5).p >= 1 and (1, 0).p >= 1: (1, 0) meets the second tightly and the first with room.
-    assert np.allclose(found.W[:, 0], (1.0, 0.0), atol=1e-7)
-    assert np.asarray(found.support).sum() == 1
+    assert np.allclose(svm.W[:, 0], (1.0, 0.0), atol=1e-7)
+    assert np.asarray(svm.support).sum() == 1
 
 
 def test_labels_that_no_line_separates_are_proved_so() -> None:
-    found = v_svm([[1.0, 1.0], [2.0, 2.0]], [1.0, -1.0])
-    assert found.status is Status.INFEASIBLE
+    svm = v_svm([[1.0, 1.0], [2.0, 2.0]], [1.0, -1.0])
+    assert svm.status is Status.INFEASIBLE
 
 
 def test_a_prompt_that_does_not_exist_is_nan() -> None:
     tokens = np.array([[[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0]]])
-    found = joint_svm(tokens, tokens + 1.0, [1.0], [0])
-    assert np.isnan(found.p).all()
-    assert found.gap == np.inf
+    svm = joint_svm(tokens, tokens + 1.0, [1.0], [0])
+    assert np.isnan(svm.p).all()
+    assert svm.gap == np.inf
 
 
 def test_without_support_vectors_nothing_is_asked_of_p() -> None:
     """Labels that no line separates leave no support vector: every constraint on p relaxes to zero, and p = 0."""
     tokens = np.array([[[1.0, 1.0], [0.0, 1.0]], [[1.0, 1.0], [0.0, 2.0]]])
-    found = joint_svm(tokens, tokens, [1.0, -1.0], [0, 0])
-    assert np.isnan(found.v).all()
-    assert not found.support.any()
-    assert found.p.tolist() == [0.0, 0.0]
-    assert found.gap == 0.0
+    svm = joint_svm(tokens, tokens, [1.0, -1.0], [0, 0])
+    assert np.isnan(svm.v).all()
+    assert not svm.support.any()
+    assert svm.p.tolist() == [0.0, 0.0]
+    assert svm.gap == 0.0
 
 
 def test_relaxed_constraints_against_a_dense_program() -> None:
     import cvxpy as cp
 
-    rng, relaxed = np.random.default_rng(0), 0
+    rng, count = np.random.default_rng(0), 0
     for _ in range(20):
         tokens, v = rng.standard_normal((4, 3, 5)), rng.standard_normal(5)
         selected = rng.integers(3, size=4)
         labels = np.sign(tokens[np.arange(4), selected] @ v)
-        found = joint_svm(tokens, tokens, labels, selected)
+        svm = joint_svm(tokens, tokens, labels, selected)
         p, constraints = cp.Variable(5), []
         for i in range(4):
             for t in range(3):
                 if t != selected[i]:
-                    constraints.append((tokens[i, selected[i]] - tokens[i, t]) @ p >= float(found.support[i]))
+                    constraints.append((tokens[i, selected[i]] - tokens[i, t]) @ p >= float(svm.support[i]))
         program = cp.Problem(cp.Minimize(cp.sum_squares(p)), constraints)
         program.solve(solver=cp.CLARABEL, tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
         if program.status != "optimal":
-            assert np.isnan(found.p).all()
+            assert np.isnan(svm.p).all()
             continue
         assert p.value is not None
-        relaxed += int((~found.support).any())
-        assert abs(found.gap) < 1e-10
+        count += int((~svm.support).any())
+        assert abs(svm.gap) < 1e-10
         # sqrt(2 * 1e-10) of the length, the reference's direction error.
-        assert np.allclose(found.p, p.value, atol=3e-5 * np.linalg.norm(p.value))
-    assert relaxed > 3
+        assert np.allclose(svm.p, p.value, atol=3e-5 * np.linalg.norm(p.value))
+    assert count > 3
 
 
 @pytest.mark.parametrize(

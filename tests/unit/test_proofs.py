@@ -47,21 +47,21 @@ def test_the_gap_of_a_proof() -> None:
 
 def test_only_what_is_proven_is_true() -> None:
     assert Proof(True, 1.0, 1.0, "", "")
-    failed = unproven("the sky fell.", "by hand", low=1.0)
-    assert not failed
-    assert failed.statement.startswith("Not proven: the sky fell.")
-    assert failed.low == 1.0
-    assert failed.high == math.inf
+    failure = unproven("the sky fell.", "by hand", low=1.0)
+    assert not failure
+    assert failure.statement.startswith("Not proven: the sky fell.")
+    assert failure.low == 1.0
+    assert failure.high == math.inf
     assert unproven("it rained.", "by hand").low == 0
 
 
 def test_an_interval_is_said_with_the_digits_that_tell_its_ends_apart() -> None:
     for value in (Fraction(1, 3), Fraction(1, 10), Fraction(2, 3), Fraction(10**20 + 1), Fraction(5, 4)):
-        said = interval_statement("nuclear", value, value)
-        low, high = (Fraction(part) for part in said[said.index("[") + 1 : said.index("]")].split(", "))
+        text = interval_statement("nuclear", value, value)
+        low, high = (Fraction(part) for part in text[text.index("[") + 1 : text.index("]")].split(", "))
         assert low <= value <= high
         assert high - low <= value * Fraction(1, 2**51)
-        assert "smallest nuclear norm" in said
+        assert "smallest nuclear norm" in text
     assert interval_statement("max", 1.25, math.inf).endswith("has a max norm of at least 1.25.")
 
 
@@ -81,8 +81,8 @@ def test_numbers_may_differ_by_rounding_and_no_more(norm: str | float, check) ->
             assert bool(check(replace(honest, certified=replace(pair, **{field: value * factor})))) == fine, field
         wrong = 1 - 1e-10 if field == "upper_bound" else 1 + 1e-10
         for status in (Status.OPTIMAL, Status.UNDECIDED):
-            said = replace(honest, status=status, certified=replace(pair, **{field: value * wrong}))
-            assert not check(said), field
+            statement = replace(honest, status=status, certified=replace(pair, **{field: value * wrong}))
+            assert not check(statement), field
     assert not check(replace(honest, certified=replace(pair, objective=pair.objective * (1 - 1e-10))))
     # Claiming less than what is proved is no fault.
     if norm != "frobenius":  # whose bound is a scale that multipliers may have, too
@@ -99,9 +99,9 @@ def test_the_gap_is_held_to_the_tolerance(check) -> None:
     pair = certify(problem, FROBENIUS, W, dual, sharp=True)
     gap = float(np.linalg.norm(W)) / math.sqrt(10.0) - 1
     for tol, fine in ((1.01 * gap, True), (0.99 * gap, False)):
-        said = Claim(problem, FROBENIUS, Status.OPTIMAL, pair, None, tol)
-        assert bool(check(said)) == fine
-        assert check(replace(said, status=Status.UNDECIDED))
+        statement = Claim(problem, FROBENIUS, Status.OPTIMAL, pair, None, tol)
+        assert bool(check(statement)) == fine
+        assert check(replace(statement, status=Status.UNDECIDED))
     # What is said of the gap counts as well as what is proved.
     wide = Claim(problem, FROBENIUS, Status.OPTIMAL, replace(claim().certified, upper_bound=4.0), None, 1e-9)
     assert not check(wide)
@@ -115,9 +115,9 @@ def test_margins_are_those_of_w_and_the_smallest_is_one(check) -> None:
     margins = honest.certified.margins
     for entry in ((0, 1), (1, 1)):
         for change, fine in ((1e-15, True), (1e-9, False), (-1e-9, False)):
-            moved = margins.copy()
-            moved[entry] += change
-            assert bool(check(replace(honest, certified=replace(honest.certified, margins=moved)))) == fine
+            shifted_margins = margins.copy()
+            shifted_margins[entry] += change
+            assert bool(check(replace(honest, certified=replace(honest.certified, margins=shifted_margins)))) == fine
     # What is said of the selected tokens says nothing.
     free = margins.copy()
     free[:, 0] = 5.0
@@ -127,9 +127,9 @@ def test_margins_are_those_of_w_and_the_smallest_is_one(check) -> None:
     twice = replace(
         honest.certified, W=2 * honest.certified.W, margins=2 * margins, objective=2 * honest.certified.objective,
     )  # fmt: skip
-    found = check(replace(honest, certified=twice, status=Status.UNDECIDED))
-    assert not found
-    assert "promises one" in found.statement
+    checks = check(replace(honest, certified=twice, status=Status.UNDECIDED))
+    assert not checks
+    assert "promises one" in checks.statement
 
 
 def test_margins_may_miss_those_of_w_by_what_both_sums_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,10 +143,10 @@ def test_margins_may_miss_those_of_w_by_what_both_sums_round(monkeypatch: pytest
     entry = tuple(np.argwhere(problem.rejected)[0])
     size = float(np.linalg.norm(solution.certified.W) * problem.lengths[entry])
     for count, fine in ((2 * 24, True), (2 * (24 + 12), False)):
-        moved = np.array(solution.certified.margins)
-        moved[entry] += count * unit * size  # upwards: other margins are one as well
-        said = replace(honest, certified=replace(solution.certified, margins=moved))
-        assert (said._margins_fault() is None) == fine
+        shifted_margins = np.array(solution.certified.margins)
+        shifted_margins[entry] += count * unit * size  # upwards: other margins are one as well
+        claim = replace(honest, certified=replace(solution.certified, margins=shifted_margins))
+        assert (claim._margins_fault() is None) == fine
 
 
 @pytest.mark.parametrize("check", [recheck, prove])
@@ -155,8 +155,8 @@ def test_multipliers_have_one_of_the_scales_of_the_convention(norm: str, check) 
     honest = claim(norm)
     dual = honest.certified.dual
     for factor, fine in ((1.0, True), (1 + 1e-9, False), (0.5, False)):
-        said = replace(honest, certified=replace(honest.certified, dual=factor * dual))
-        assert bool(check(said)) == fine
+        statement = replace(honest, certified=replace(honest.certified, dual=factor * dual))
+        assert bool(check(statement)) == fine
     if norm == "frobenius":
         # Frobenius multipliers may be scaled to dual norm one instead.
         unit = dual / float(np.linalg.norm(honest.problem.adjoint(dual)))
@@ -166,15 +166,15 @@ def test_multipliers_have_one_of_the_scales_of_the_convention(norm: str, check) 
 def test_what_is_infeasible_or_empty_is_claimed_with_what_belongs_to_it() -> None:
     problem = NAMED["midpoint"]().problem
     solution = solve(problem)
-    said = Claim(problem, FROBENIUS, Status.INFEASIBLE, solution.certified, solution.certificate, 1e-9)
+    claim = Claim(problem, FROBENIUS, Status.INFEASIBLE, solution.certified, solution.certificate, 1e-9)
     for check in (recheck, prove):
-        proof = check(said)
+        proof = check(claim)
         assert proof
         assert proof.low == proof.high == math.inf
-        assert not check(replace(said, certificate=None))
-        assert not check(replace(said, status=Status.OPTIMAL))
-        broken = FarkasCertificate(problem, np.array([[0.0, 1.0, 0.0, 0.0]]))
-        assert not check(replace(said, certificate=broken))
+        assert not check(replace(claim, certificate=None))
+        assert not check(replace(claim, status=Status.OPTIMAL))
+        certificate = FarkasCertificate(problem, np.array([[0.0, 1.0, 0.0, 0.0]]))
+        assert not check(replace(claim, certificate=certificate))
     for name in ("one_token", "everything_selected"):
         nothing = solve(NAMED[name]().problem)
         empty = Claim(nothing.problem, FROBENIUS, Status.OPTIMAL, nothing.certified, None, 1e-9)
@@ -191,8 +191,8 @@ def test_multipliers_or_a_w_that_prove_nothing_leave_an_open_interval(check) -> 
     pair = honest.certified
     for dual in (0 * pair.dual, -pair.dual, np.full_like(pair.dual, np.nan)):
         for lower in (0.0, pair.lower_bound):
-            said = replace(pair, dual=dual, lower_bound=lower)
-            proof = check(replace(honest, certified=said, status=Status.UNDECIDED))
+            pair_of_dual = replace(pair, dual=dual, lower_bound=lower)
+            proof = check(replace(honest, certified=pair_of_dual, status=Status.UNDECIDED))
             assert not proof
             assert proof.low == 0
             assert float(proof.high) == pytest.approx(math.sqrt(10.0))
@@ -206,9 +206,9 @@ def test_multipliers_or_a_w_that_prove_nothing_leave_an_open_interval(check) -> 
 
 def test_only_hard_margins_have_proofs_of_this_kind() -> None:
     soft = solve(FAMILIES["planted"].make(np.random.default_rng(0), 4, 4, 4), C=1.0)
-    said = Claim(soft.problem, FROBENIUS, Status.OPTIMAL, soft.certified, None, 1e-9)
+    claim = Claim(soft.problem, FROBENIUS, Status.OPTIMAL, soft.certified, None, 1e-9)
     for check in (recheck, prove):
-        assert "hard margins" in check(said).statement
+        assert "hard margins" in check(claim).statement
 
 
 def test_shapes_and_residuals_are_looked_at() -> None:
@@ -235,12 +235,12 @@ def test_a_residual_of_ties_is_said_and_may_be_half_of_what_is_found(monkeypatch
     monkeypatch.setattr(certified, "onto_ties", lambda problem, W, margins: W)
     pair = certify(problem, FROBENIUS, W, dual, sharp=True)
     assert pair.tie_residual == pytest.approx(1e-10, rel=1e-3)
-    said = Claim(problem, FROBENIUS, Status.OPTIMAL, pair, None, 1e-9)
-    proof = recheck(said)
+    claim = Claim(problem, FROBENIUS, Status.OPTIMAL, pair, None, 1e-9)
+    proof = recheck(claim)
     assert proof, proof.statement
     assert "Scores of tied tokens may differ by 1e-10 of the margin in it." in proof.statement
     for share, fine in ((0.6, True), (0.4, False)):
-        less = replace(said, certified=replace(pair, tie_residual=share * pair.tie_residual))
+        less = replace(claim, certified=replace(pair, tie_residual=share * pair.tie_residual))
         assert bool(recheck(less)) == fine
 
 
@@ -324,8 +324,8 @@ def test_inverse_roots_are_not_taken_to_be_exact() -> None:
     total = Fraction(0)
     for m in M.tolist():
         for column in range(3):
-            swapped = [[Fraction(m[i]) if j == column else root[j][i] for j in range(3)] for i in range(3)]
-            total += abs(determinant(swapped) / determinant([[root[j][i] for j in range(3)] for i in range(3)]))
+            permutation = [[Fraction(m[i]) if j == column else root[j][i] for j in range(3)] for i in range(3)]
+            total += abs(determinant(permutation) / determinant([[root[j][i] for j in range(3)] for i in range(3)]))
     assert total <= dual_norm_above(norm, Dyadic.of(M)) <= total * (1 + Fraction(1, 10**13))
 
 

@@ -17,12 +17,12 @@ CLOSE = 1e-12
 
 
 def instances() -> list[SelectionProblem]:
-    drawn = [next(family.instances())[1] for family in FAMILIES.values()]
-    made = [make().problem for make in NAMED.values()]
-    return [problem for problem in drawn + made if problem.constrained.any()]
+    random_problems = [next(family.instances())[1] for family in FAMILIES.values()]
+    special = [make().problem for make in NAMED.values()]
+    return [problem for problem in random_problems + special if problem.constrained.any()]
 
 
-def scattered(problem: SelectionProblem, reduced: Reduced, values: np.ndarray) -> np.ndarray:
+def scatter(problem: SelectionProblem, reduced: Reduced, values: np.ndarray) -> np.ndarray:
     """Put values of the rows of `reduced` where rows and columns say, one by one."""
     out = np.zeros(problem.mask.shape)
     for k, i in enumerate(reduced.rows):
@@ -56,7 +56,7 @@ def test_margins_adjoint_and_norms_are_those_of_the_problem(rotate: bool) -> Non
         whole = np.zeros(problem.mask.shape)
         whole[expected.where] = np.einsum("md,de,me->m", expected.left, lifted, expected.right)
         # A span that was cut off at rounding level leaves margins of that size in the original coordinates.
-        assert np.abs(scattered(problem, reduced, reduced.apply(W)) - whole).max() <= CLOSE * size
+        assert np.abs(scatter(problem, reduced, reduced.apply(W)) - whole).max() <= CLOSE * size
         assert np.linalg.norm(W) == pytest.approx(reduced.scale * np.linalg.norm(lifted), rel=CLOSE)
         assert np.linalg.norm(W, "nuc") == pytest.approx(reduced.scale * np.linalg.norm(lifted, "nuc"), rel=CLOSE)
         np.testing.assert_allclose(reduced.lower(lifted), W, rtol=0, atol=CLOSE * np.linalg.norm(W))
@@ -66,7 +66,7 @@ def test_margins_adjoint_and_norms_are_those_of_the_problem(rotate: bool) -> Non
             across, abs=CLOSE * float((reduced.lengths * np.abs(dual)).sum()) * np.linalg.norm(W) + 1e-300
         )
         whole_dual = reduced.lift_dual(dual)
-        np.testing.assert_array_equal(whole_dual, scattered(problem, reduced, dual))
+        np.testing.assert_array_equal(whole_dual, scatter(problem, reduced, dual))
         np.testing.assert_array_equal(reduced.gather(whole_dual), dual)
 
 
@@ -74,7 +74,7 @@ def test_rows_and_columns_list_every_constraint_once() -> None:
     for problem in instances():
         reduced = reduce(problem)
         everywhere = np.ones(reduced.rejected.shape)
-        np.testing.assert_array_equal(scattered(problem, reduced, everywhere) != 0, problem.constrained)
+        np.testing.assert_array_equal(scatter(problem, reduced, everywhere) != 0, problem.constrained)
         np.testing.assert_array_equal(reduced.gather(problem.rejected.astype(float)) != 0, reduced.rejected)
         np.testing.assert_array_equal(reduced.gather(problem.tied.astype(float)) != 0, reduced.tied)
         np.testing.assert_array_equal(reduced.rows, np.flatnonzero(problem.constrained.any(axis=1)))
@@ -111,10 +111,10 @@ def test_without_rotation_only_powers_of_two_change() -> None:
 
 @pytest.mark.parametrize("exponents", [(10, 0), (0, -7), (-300, 40)])
 def test_scaling_data_by_powers_of_two_changes_no_digit(exponents: tuple[int, int]) -> None:
-    given = FAMILIES["planted"].make(np.random.default_rng(1), 4, 5, 3)
+    source = FAMILIES["planted"].make(np.random.default_rng(1), 4, 5, 3)
     factors = 2.0 ** np.array(exponents)
-    scaled = SelectionProblem(factors[0] * given.tokens, factors[1] * given.queries, given.reference)
-    one, other = reduce(given), reduce(scaled)
+    scaled = SelectionProblem(factors[0] * source.tokens, factors[1] * source.queries, source.reference)
+    one, other = reduce(source), reduce(scaled)
     np.testing.assert_array_equal(one.delta, other.delta)
     np.testing.assert_array_equal(one.queries, other.queries)
     assert other.scale == one.scale * factors[0] * factors[1]
@@ -122,8 +122,8 @@ def test_scaling_data_by_powers_of_two_changes_no_digit(exponents: tuple[int, in
 
 @pytest.mark.parametrize("scale", [1e-300, 1e300])
 def test_the_scale_stays_in_the_range_of_floats(scale: float) -> None:
-    given = FAMILIES["planted"].make(np.random.default_rng(1), 3, 4, 3)
-    reduced = reduce(SelectionProblem(scale * given.tokens, scale * given.queries, given.reference))
+    source = FAMILIES["planted"].make(np.random.default_rng(1), 3, 4, 3)
+    reduced = reduce(SelectionProblem(scale * source.tokens, scale * source.queries, source.reference))
     assert 0 < reduced.scale < np.inf
     assert (reduced.scale < 1e-300) if scale < 1 else (reduced.scale > 1e300)
 
@@ -150,8 +150,8 @@ def test_coordinates_of_another_norm(rotate: bool) -> None:
         X = rng.standard_normal(reduced.shape)
         W = reduced.lift(X)
         size = float(problem.lengths.max() * np.linalg.norm(W))
-        apart = scattered(problem, reduced, reduced.apply(X)) - problem.apply(W)
-        assert np.abs(apart).max() <= CLOSE * size * np.linalg.cond(L) * np.linalg.cond(R)
+        difference = scatter(problem, reduced, reduced.apply(X)) - problem.apply(W)
+        assert np.abs(difference).max() <= CLOSE * size * np.linalg.cond(L) * np.linalg.cond(R)
         back = reduced.lower(W)
         # Solving with L and R loses their condition numbers.
         assert np.abs(back - X).max() <= CLOSE * np.linalg.cond(L) * np.linalg.cond(R) * np.abs(X).max()

@@ -133,7 +133,7 @@ def test_growth_bounds_every_matrix_and_is_attained(norm: str | float, shape: tu
 # --- norms from above ---
 
 
-def drawn(seed: int) -> np.ndarray:
+def random_matrix(seed: int) -> np.ndarray:
     """Matrices of small and full rank, with singular values that repeat and ones far apart."""
     rng = np.random.default_rng(seed)
     M = rng.standard_normal((6, 4))
@@ -152,7 +152,7 @@ def drawn(seed: int) -> np.ndarray:
 def test_norms_in_floats_against_exact_ones(norm: str | float, sharp: bool, dual: bool) -> None:
     measure = get_norm(norm)
     for seed in range(8):
-        M = drawn(seed)
+        M = random_matrix(seed)
         value = measure.dual(M) if dual else measure.value(M)
         exact = (dual_norm_above if dual else exact_norm_above)(measure, Dyadic.of(M))
         above = norm_above(measure, M, value, dual=dual, sharp=sharp)
@@ -176,7 +176,7 @@ def test_singular_values_of_what_is_not_finite_bound_nothing(norm: str) -> None:
 
 
 def test_the_largest_entry_carries_no_rounding() -> None:
-    M = drawn(0)
+    M = random_matrix(0)
     assert norm_above(get_norm("max"), M, float(np.abs(M).max())) == np.abs(M).max()
     assert norm_above(get_norm(1), M, float(np.abs(M).max()), dual=True) == np.abs(M).max()
 
@@ -195,7 +195,7 @@ def test_frobenius_norms_at_the_ends_of_the_range(size: float) -> None:
 
 def test_a_norm_in_other_coordinates_allows_for_their_condition() -> None:
     """|L^-1 M|_F computed by LAPACK is off by the condition number of L."""
-    M = drawn(0)
+    M = random_matrix(0)
     for spread in (1.0, 1e6):
         shape = np.diag([spread, 1.0, 1.0, 1.0, 1.0, 1.0])
         measure = Mahalanobis(shape, np.eye(4))
@@ -288,8 +288,8 @@ def test_a_product_of_factors_is_off_by_its_terms() -> None:
         assert r + 1 <= plain <= (r + 2.1) * (1 + (0.5 * 10 * r + 30) * COARSE)
         assert rounding._miss_above(K @ Q, K, Q, sharp=True) <= 1e-14 * size
         M = K @ Q + rng.standard_normal((6, 4))
-        apart = float(np.linalg.norm(M - K @ Q))
-        assert 0.5 * 24 + 3 <= units(rounding._miss_above(M, K, Q, sharp=True), apart) <= 0.5 * 24 + 13
+        difference = float(np.linalg.norm(M - K @ Q))
+        assert 0.5 * 24 + 3 <= units(rounding._miss_above(M, K, Q, sharp=True), difference) <= 0.5 * 24 + 13
 
 
 @pytest.mark.usefixtures("coarse")
@@ -343,5 +343,5 @@ def test_sums_in_twice_the_precision_are_for_small_factors(monkeypatch: pytest.M
 def test_a_sum_from_below_counts_the_additions() -> None:
     for size in (1, 5, 100, 200, 1000):
         values = np.random.default_rng(size).random(size)
-        lost = -units(sum_below(values), float(values.sum()))
-        assert min(size, 200) <= lost <= min(size, 200) + 2
+        shortfall = -units(sum_below(values), float(values.sum()))
+        assert min(size, 200) <= shortfall <= min(size, 200) + 2

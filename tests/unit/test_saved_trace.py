@@ -39,13 +39,13 @@ RUNS: dict[str, tuple[TokenData, Any, dict[str, Any]]] = {
     "embeddings": (WORDS.data(LABELS[0]), V, {"vocabulary": WORDS, "embedding_lr": 0.1}),
     "plain numerics": (ONE, V, {"numerics": "autograd", "optimizer": "adam"}),
 }
-STORED = ("step", "W", "K", "Q", "embeddings", "flipped", "last_step")
-COMPUTED = ("loss", "accuracy", "attention", "norm", "selected", "stationary")
+FILE_FIELDS = ("step", "W", "K", "Q", "embeddings", "flipped", "last_step")
+DERIVED_FIELDS = ("loss", "accuracy", "attention", "norm", "selected", "stationary")
 
 
-def _again(trace: Trace, path: Path, **given: Any) -> Trace:
+def _reload(trace: Trace, path: Path, **options: Any) -> Trace:
     trace.save(path / "trace.npz")
-    return Trace.load(path / "trace.npz", **given)
+    return Trace.load(path / "trace.npz", **options)
 
 
 def _alike(one: Any, two: Any) -> bool:
@@ -58,37 +58,37 @@ def _alike(one: Any, two: Any) -> bool:
 def test_everything_comes_back(name: str, tmp_path: Path) -> None:
     data, head, options = RUNS[name]
     trace = train(data, head, steps=12, record_every=5, **options)
-    again = _again(trace, tmp_path)
-    for attribute in (*STORED, *COMPUTED):
-        assert _alike(getattr(trace, attribute), getattr(again, attribute)), attribute
-    assert trace.head.keys() == again.head.keys()
-    assert all(_alike(rows, again.head[part]) for part, rows in trace.head.items())
+    copy = _reload(trace, tmp_path)
+    for attribute in (*FILE_FIELDS, *DERIVED_FIELDS):
+        assert _alike(getattr(trace, attribute), getattr(copy, attribute)), attribute
+    assert trace.head.keys() == copy.head.keys()
+    assert all(_alike(rows, copy.head[part]) for part, rows in trace.head.items())
     if "held_out" in options:
-        assert _alike(trace.held_out_loss, again.held_out_loss)
-    assert repr(again) == repr(trace)
+        assert _alike(trace.held_out_loss, copy.held_out_loss)
+    assert repr(copy) == repr(trace)
 
 
 def test_a_trace_that_was_read_is_continued(tmp_path: Path) -> None:
     first = train(ONE, V, steps=10)
     later = train(ONE, V, steps=10, init=first.W[-1])
-    joined = _again(first, tmp_path).followed_by(later)
-    assert np.array_equal(joined.loss, first.followed_by(later).loss)
+    whole = _reload(first, tmp_path).followed_by(later)
+    assert np.array_equal(whole.loss, first.followed_by(later).loss)
 
 
 def test_a_head_and_loss_of_ones_own_are_asked_for(tmp_path: Path) -> None:
     head, loss = torch.nn.Linear(5, 1, dtype=torch.float64), lambda u: torch.exp(-u)
     trace = train(ONE, head, loss=loss, head_lr=0.1, steps=5)
     with pytest.raises(ValueError, match="head of train"):
-        _again(trace, tmp_path)
+        _reload(trace, tmp_path)
     with pytest.raises(ValueError, match="loss of train"):
-        _again(trace, tmp_path, head=head)
-    assert np.array_equal(_again(trace, tmp_path, head=head, loss=loss).loss, trace.loss)
+        _reload(trace, tmp_path, head=head)
+    assert np.array_equal(_reload(trace, tmp_path, head=head, loss=loss).loss, trace.loss)
 
 
 def test_tensors_come_back_as_arrays(tmp_path: Path) -> None:
     data = TokenData(*(torch.as_tensor(a) for a in (TOKENS[0], QUERIES[0], LABELS[0])))
     trace = train(data, V, steps=5)
-    assert np.array_equal(_again(trace, tmp_path).W, trace.W.numpy())
+    assert np.array_equal(_reload(trace, tmp_path).W, trace.W.numpy())
 
 
 @pytest.mark.parametrize(

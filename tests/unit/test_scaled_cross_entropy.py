@@ -28,8 +28,8 @@ def test_loss_and_gradient_are_right_at_every_margin(dtype, reduction, lead):
     assert abs(float(loss.detach()) * scale / value - 1) < tolerance
     for row, odds, grad in zip(rows, sums, logits.grad, strict=True):
         others = [weight * mp.exp(mp.mpf(a) - row[0]) / (1 + odds) for a in row[1:]]
-        for true, got in zip([-mp.fsum(others), *others], grad.tolist(), strict=True):
-            assert abs(got * scale / true - 1) < tolerance
+        for true, approximation in zip([-mp.fsum(others), *others], grad.tolist(), strict=True):
+            assert abs(approximation * scale / true - 1) < tolerance
 
 
 def test_rows_have_exponents_of_their_own_and_agree_with_the_plain_loss():

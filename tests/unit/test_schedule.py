@@ -121,8 +121,13 @@ def rounds_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_working_sets_find_is_the_answer(norm: str | float, options: dict[str, Any]) -> None:
     """The pair of the outer loop, brought to the coordinates of the whole problem, ends the run there."""
     problem = problems.several(np.random.default_rng([3, 8, 8, 6]), 8, 8, 6)
-    given = dict(options, prior=np.full(problem.shape[2:], options["prior"])) if "prior" in options else options
-    solution, other = solve(problem, norm, **given), solve(problem, norm, **given, method="streamed")
+    options_of_problem = (
+        dict(options, prior=np.full(problem.shape[2:], options["prior"])) if "prior" in options else options
+    )
+    solution, other = (
+        solve(problem, norm, **options_of_problem),
+        solve(problem, norm, **options_of_problem, method="streamed"),
+    )
     assert solution.status is other.status is Status.OPTIMAL
     assert solution.method == "working sets"
     assert solution.objective == pytest.approx(other.objective, rel=1e-4)
@@ -166,40 +171,40 @@ def working(total: float, log: list[float], answer: np.ndarray | None = None) ->
     return answer
 
 
-def schedule_bound(turns: list[Turn], k: int, needed: float) -> float:
+def schedule_bound(turns: list[Turn], k: int, budget: float) -> float:
     """F_k + c_k x of the schedule's docstring, and a step of each."""
     before, after, waits = turns[:k], turns[k + 1 :], turns[k].delay
     first = sum(turn.budget * GROWTH**waits for turn in before if turn.delay <= waits)
     first += sum(turn.budget * GROWTH ** (waits - 1) for turn in after if turn.delay < waits)
     others = GROWTH * sum(turn.budget for turn in before) + sum(turn.budget for turn in after)
-    return first + (1.0 + others / turns[k].budget) * needed + STEP * len(turns)
+    return first + (1.0 + others / turns[k].budget) * budget + STEP * len(turns)
 
 
-@pytest.mark.parametrize("needed", [0.02, 0.2, 0.5, 1.0, 1.3, 6.0, 45.0])
+@pytest.mark.parametrize("least_work", [0.02, 0.2, 0.5, 1.0, 1.3, 6.0, 45.0])
 @pytest.mark.parametrize("best", range(3))
 @pytest.mark.parametrize(
     "shares", [(SECOND, INTERIOR, FIRST), ((0.2, 0), (0.2, 0), (0.2, 0)), ((1.0, 2), (0.1, 0), (0.3, 1))]
 )
 def test_all_work_together_is_bounded_by_the_work_of_the_best_method(
-    shares: tuple[tuple[float, int], ...], best: int, needed: float
+    shares: tuple[tuple[float, int], ...], best: int, least_work: float
 ) -> None:
     answer, log = np.ones((1, 1)), []
     turns = [
-        Turn(str(k), working(needed, log, answer) if k == best else working(1e6, log), budget, waits)
+        Turn(str(k), working(least_work, log, answer) if k == best else working(1e6, log), budget, waits)
         for k, (budget, waits) in enumerate(shares)
     ]
-    limit = schedule_bound(turns, best, needed)
+    limit = schedule_bound(turns, best, least_work)
     assert finish(take_turns(turns, Control(1e-9))) is answer
-    assert needed - STEP < sum(log) <= limit + 1e-9
+    assert least_work - STEP < sum(log) <= limit + 1e-9
 
 
-@pytest.mark.parametrize("needed", [0.75, 1.0, 1.45])
-def test_where_the_interior_point_is_the_best_method_the_others_cost_little_more_than_itself(needed: float) -> None:
+@pytest.mark.parametrize("budget", [0.75, 1.0, 1.45])
+def test_where_the_interior_point_is_the_best_method_the_others_cost_little_more_than_itself(budget: float) -> None:
     """In units of its expected work, which it needs .75 to 1.5 times: the others have had .4 and .6 before it."""
     answer, log = np.ones((1, 1)), []
-    turns = [Turn("second", working(1e6, log), *SECOND), Turn("interior", working(needed, log, answer), *INTERIOR)]
+    turns = [Turn("second", working(1e6, log), *SECOND), Turn("interior", working(budget, log, answer), *INTERIOR)]
     assert finish(take_turns([*turns, Turn("first", working(1e6, log), *FIRST)], Control(1e-9))) is answer
-    assert sum(log) <= 2.4 * needed + 3 * STEP
+    assert sum(log) <= 2.4 * budget + 3 * STEP
 
 
 def test_a_method_that_ends_leaves_its_turn_to_the_others_and_the_clock_binds() -> None:

@@ -30,10 +30,10 @@ def test_sequence_risk_is_the_formula_and_causal_hides_the_future():
         risk = 0.0
         for x, y in zip(X, Y, strict=True):
             for k in range(3):
-                seen = x[: k + 1] if causal else x
-                a = seen @ W @ x[k]
+                prefix = x[: k + 1] if causal else x
+                a = prefix @ W @ x[k]
                 s = np.exp(a) / np.exp(a).sum()
-                risk += np.log1p(np.exp(-y[k] * (s @ seen @ v))) / 6
+                risk += np.log1p(np.exp(-y[k] * (s @ prefix @ v))) / 6
         trace = train(data, v, init=W, steps=0)
         assert trace.loss[0] == pytest.approx(risk, rel=1e-13)
         if causal:
@@ -161,15 +161,15 @@ def test_polyak_steps_serve_several_heads():
 @pytest.mark.parametrize("head", ["linear", "relu", "lambda", "module"])
 def test_the_head_moves_along_its_gradient(head):
     data, v = random_data(None if head == "module" else 2, 3, 4, 5, seed=3)
-    made = {
+    heads = {
         "linear": lambda: LinearHead(v),
         "relu": lambda: ReLUHead(RNG.standard_normal((5, 3)), RNG.standard_normal(3)),
         "lambda": lambda: LambdaHead(RNG.standard_normal(5), 0.2),
         "module": lambda: torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).double(),
     }[head]()
     init = np.ones((5, 5))
-    trace = train(data, made, optimizer="gd", steps=1, head_lr=0.5, init=init)
-    objective = Objective.from_data(data, made, train_head=True)
+    trace = train(data, heads, optimizer="gd", steps=1, head_lr=0.5, init=init)
+    objective = Objective.from_data(data, heads, train_head=True)
     names, parameters = zip(*objective.head.named_parameters(), strict=True)  # pyright: ignore
     output = objective.output(torch.as_tensor(init).expand(len(objective.labels), 5, 5))
     margin = objective.labels * objective.head(output).view_as(objective.labels)
@@ -198,9 +198,9 @@ def test_recorded_losses_use_the_recorded_head():
     data, v = random_data(3, 4, 5, 6, seed=1)
     trace = train(data, v, head_lr=0.1, steps=30, record_every=10)
     for record, step in enumerate(trace.step):
-        again = train(data, v, head_lr=0.1, steps=int(step))
-        np.testing.assert_allclose(trace.loss[:, record], again.loss[:, -1], rtol=1e-12)
-        np.testing.assert_allclose(trace.head["v"][:, record], again.head["v"][:, -1], atol=1e-13)
+        other_trace = train(data, v, head_lr=0.1, steps=int(step))
+        np.testing.assert_allclose(trace.loss[:, record], other_trace.loss[:, -1], rtol=1e-12)
+        np.testing.assert_allclose(trace.head["v"][:, record], other_trace.head["v"][:, -1], atol=1e-13)
 
 
 def test_stationary_tells_a_dead_gradient_from_a_live_one():

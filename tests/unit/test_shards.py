@@ -48,8 +48,8 @@ def noisy(n: int, T: int, d: int) -> SelectionProblem:
     rng = np.random.default_rng([1, n, T, d])
     tokens, queries = rng.standard_normal((n, T, d)), rng.standard_normal((n, d))
     selected = np.matmul(tokens, (queries @ rng.standard_normal((d, d)))[:, :, None])[..., 0].argmax(axis=1)
-    astray = rng.random(n) < 0.2
-    selected[astray] = rng.integers(T, size=int(astray.sum()))
+    is_noisy = rng.random(n) < 0.2
+    selected[is_noisy] = rng.integers(T, size=int(is_noisy.sum()))
     return SelectionProblem(tokens, queries, selected)
 
 
@@ -93,16 +93,16 @@ def test_shards_agree_with_the_problem_in_memory(kind: str, norm: str | float) -
 
 @pytest.mark.parametrize("name", sorted(NAMED))
 def test_named_problems_have_their_answers_in_pieces(name: str) -> None:
-    named = NAMED[name]()
-    solution = solve(cut(named.problem, 1))
+    instance = NAMED[name]()
+    solution = solve(cut(instance.problem, 1))
     assert solution.verify()
-    if not named.feasible:
+    if not instance.feasible:
         assert solution.status is Status.INFEASIBLE
         assert solution.certificate is not None
         assert solution.certificate.verify()
-    elif named.frobenius is not None:
+    elif instance.frobenius is not None:
         assert solution.status is Status.OPTIMAL
-        assert solution.objective == pytest.approx(named.frobenius, rel=2 * TOL)
+        assert solution.objective == pytest.approx(instance.frobenius, rel=2 * TOL)
 
 
 @pytest.mark.parametrize(("norm", "C"), [("frobenius", 1.0), ("nuclear", 1.0)])
@@ -154,9 +154,9 @@ def test_margins_of_shared_words_agree_with_those_of_copies() -> None:
     rng = np.random.default_rng(0)
     contexts, words = rng.standard_normal((40, 5)), rng.standard_normal((30, 4))
     supports = np.array([rng.permutation(30)[:2] for _ in range(40)])
-    chosen = np.zeros((40, 30), dtype=bool)
-    np.put_along_axis(chosen, supports, True, axis=1)
-    problem = SelectionProblem.from_contexts(contexts, chosen, embeddings=words)
+    choice = np.zeros((40, 30), dtype=bool)
+    np.put_along_axis(choice, supports, True, axis=1)
+    problem = SelectionProblem.from_contexts(contexts, choice, embeddings=words)
     pieces = ShardedProblem.from_vocabulary(contexts, supports, words, chunk=11)
     W = rng.standard_normal((4, 5))
     margins = np.concatenate([b.margins[0] for s in pieces.shards for b in blocks(s.open(), W[None])])
@@ -219,8 +219,8 @@ def test_other_claims_that_are_not_so_are_refuted() -> None:
     assert infeasible.status is Status.INFEASIBLE
     assert infeasible.verify()
     places = np.roll(infeasible.supports.token, 1)
-    moved = replace(infeasible, supports=replace(infeasible.supports, token=places))
-    assert not moved.verify()
+    other_places = replace(infeasible, supports=replace(infeasible.supports, token=places))
+    assert not other_places.verify()
 
 
 @pytest.mark.parametrize("exchanges", [False, True])
@@ -230,9 +230,9 @@ def test_the_method_of_multipliers_ends_on_the_answer(exchanges: bool, monkeypat
         monkeypatch.setattr(portfolio, "FEW_SUPPORTS", 0)
         monkeypatch.setattr(portfolio, "FEW_HELD", 0)
         monkeypatch.setattr(portfolio, "NEARLY_SQUARE", 0.0)
-    contradicted = solve(cut(FAMILIES["contradicted"].make(np.random.default_rng(1), 40, 8, 4), 10))
-    assert contradicted.status is Status.INFEASIBLE
-    assert contradicted.verify()
+    contradiction = solve(cut(FAMILIES["contradicted"].make(np.random.default_rng(1), 40, 8, 4), 10))
+    assert contradiction.status is Status.INFEASIBLE
+    assert contradiction.verify()
     for name in ("planted", "several"):
         problem = make(name, 60, 8, 6)
         prior = 0.3 * np.random.default_rng(1).standard_normal(problem.shape[2:])
@@ -319,9 +319,9 @@ def test_large_files_are_cut_and_mapped(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(shards_module, "PIECE_BYTES", problem.tokens[0].nbytes * 6)
     pieces = ShardedProblem.from_folder(tmp_path)
     assert [(s.start, s.stop) for s in pieces.shards] == [(0, 6), (6, 12), (12, 18), (18, 20)]
-    opened = [s.open() for s in pieces.shards]
-    assert all(isinstance(s.tokens, np.memmap) for s in opened)
-    np.testing.assert_array_equal(np.concatenate([s.tokens for s in opened]), problem.tokens)
+    shard_arrays = [s.open() for s in pieces.shards]
+    assert all(isinstance(s.tokens, np.memmap) for s in shard_arrays)
+    np.testing.assert_array_equal(np.concatenate([s.tokens for s in shard_arrays]), problem.tokens)
 
 
 def test_a_folder_whose_shards_share_words(tmp_path: Path) -> None:
@@ -332,8 +332,8 @@ def test_a_folder_whose_shards_share_words(tmp_path: Path) -> None:
     for k in range(3):
         rows = slice(10 * k, 10 * k + 10)
         write(tmp_path, f"part-{k}", "npz", {"queries": contexts[rows], "selected": selected[rows]})
-    chosen = np.eye(12, dtype=bool)[selected]
-    expected = solve(SelectionProblem.from_contexts(contexts, chosen, embeddings=words))
+    choice = np.eye(12, dtype=bool)[selected]
+    expected = solve(SelectionProblem.from_contexts(contexts, choice, embeddings=words))
     assert solve(tmp_path).objective == pytest.approx(expected.objective, rel=2 * TOL)
 
 
@@ -374,11 +374,13 @@ def test_bad_shards_are_one_sentence(change: dict[str, np.ndarray], sentence: st
 
 
 def solved_on(problem: ShardedProblem, client: Client, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
-    monkeypatch.setattr("attsvm.solvers.solving.pool_of", lambda *given: _entered(OnCluster(client, given[0].shards)))
+    monkeypatch.setattr(
+        "attsvm.solvers.solving.pool_of", lambda *arguments: FakePool(OnCluster(client, arguments[0].shards))
+    )
     return solve(problem, **options)
 
 
-class _entered:
+class FakePool:
     def __init__(self, pool: OnCluster) -> None:
         self.pool = pool
 
@@ -391,14 +393,14 @@ class _entered:
 
 def test_dask_arrays_and_workers_give_the_same(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make("planted", 60, 8, 5)
-    alone = solve(cut(problem, 10))
+    answer = solve(cut(problem, 10))
     array = dask.array.from_array(problem.tokens, chunks=(10, 8, 5))
     blocks = ShardedProblem.from_arrays(array, problem.queries, problem.reference)
     assert len(blocks.shards) == 6
     for pieces in (cut(problem, 10), blocks):
         solution = solved_on(pieces, client, monkeypatch)
-        assert solution.objective == pytest.approx(alone.objective, rel=1e-9)
-        assert len(solution.rounds) == len(alone.rounds)
+        assert solution.objective == pytest.approx(answer.objective, rel=1e-9)
+        assert len(solution.rounds) == len(answer.rounds)
 
 
 def test_a_round_exchanges_w_and_the_new_constraints(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,11 +466,11 @@ def test_a_run_goes_on_from_its_checkpoint(
     whole = solve(problem, **options)
     file, after = tmp_path / "run.npz", len(whole.rounds) - 2
     assert after > 0
-    seen: list[int] = []
+    round_numbers: list[int] = []
 
     def stop(state: Any) -> bool:
-        seen.append(state.iteration)
-        return len(seen) == after
+        round_numbers.append(state.iteration)
+        return len(round_numbers) == after
 
     first = solve(problem, checkpoint=file, callback=stop, **options)
     assert first.status is Status.CANCELLED
@@ -489,9 +491,9 @@ def test_a_checkpoint_of_another_problem_is_refused(tmp_path: Path, monkeypatch:
     with pytest.raises(ValueError, match=r"is the checkpoint of another problem, norm, C, loss or prior"):
         solve(problem, "nuclear", checkpoint=file)
     other = cut(make("planted", 60, 8, 5), 10)
-    moved = [type(s)(s.tokens + 1e-3, s.queries, s.selected, s.mask) for s in other.shards]
+    shifted_shards = [type(s)(s.tokens + 1e-3, s.queries, s.selected, s.mask) for s in other.shards]
     with pytest.raises(ValueError, match=r"was written for other data in the same places"):
-        solve(ShardedProblem(moved, other.shape), checkpoint=file)
+        solve(ShardedProblem(shifted_shards, other.shape), checkpoint=file)
     file.write_bytes(b"no")
     with pytest.raises(ValueError, match=r"is damaged or no checkpoint; remove it to begin anew\.$"):
         solve(problem, checkpoint=file)
@@ -507,8 +509,8 @@ def test_the_command_on_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[s
     out = tmp_path / "out.npz"
     assert main(["solve", str(tmp_path / "shards"), "--out", str(out)]) == 0
     assert "1 shard" in capsys.readouterr().out
-    with np.load(out) as saved:
-        assert float(saved["objective"]) == pytest.approx(solve(problem).objective, rel=2 * TOL)
+    with np.load(out) as archive:
+        assert float(archive["objective"]) == pytest.approx(solve(problem).objective, rel=2 * TOL)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out.npz", "shards"]
     assert main(["solve", str(tmp_path / "shards"), "--max-iter", "1", "--tol", "1e-12"]) in (0, 4)
     assert main(["solve", str(out), "--workers", "2"]) == 2
@@ -533,11 +535,11 @@ def test_a_killed_worker_costs_its_pass(tmp_path: Path) -> None:
         arrays = {"tokens": problem.tokens[rows], "queries": problem.queries[rows], "selected": problem.reference[rows]}
         write(tmp_path / "shards", f"part-{k}", "npz", arrays)
     pieces = ShardedProblem.from_folder(tmp_path / "shards")
-    alone = solve(pieces)
+    answer = solve(pieces)
     first, *rest = pieces.shards
     deadly = ShardedProblem([_Deadly(first.path, first.start, first.stop), *rest], pieces.shape)
     solution = solve(deadly, workers=2)
     assert isinstance(solution, ShardedSolution)
     assert Path(first.path).with_suffix(".killed").exists()
-    assert solution.objective == pytest.approx(alone.objective, rel=1e-9)
-    assert len(solution.rounds) == len(alone.rounds)
+    assert solution.objective == pytest.approx(answer.objective, rel=1e-9)
+    assert len(solution.rounds) == len(answer.rounds)

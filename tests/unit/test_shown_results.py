@@ -36,7 +36,7 @@ from pretrained_models import batch, tiny
 
 LARGEST_CARD = 20_000
 # Public classes that are no results: what is given to solve and train, estimators and layers, and single values.
-GIVEN = {
+INSTANCES = {
     "Status", "UnsolvedError", "AttentionSVM", "MarginClassifier", "Attention", "Entrywise", "Weighted", "Schatten",
     "KyFan", "Mixed", "Mahalanobis", "Sum", "Largest", "Norm", "Smooth", "PredictionHead", "LinearHead", "ReLUHead",
     "ShardedProblem", "LambdaHead", "Loss", "Outcome", "Playground", "AttentionMonitor",
@@ -94,7 +94,7 @@ def results() -> dict[str, Any]:
 
 
 RESULTS = sorted(
-    {c.__name__ for c in public_callables().values() if inspect.isclass(c) and c.__name__ not in GIVEN}
+    {c.__name__ for c in public_callables().values() if inspect.isclass(c) and c.__name__ not in INSTANCES}
     | {"JointSVM", "Equivalence", "Influence"}
 )
 
@@ -122,11 +122,11 @@ def test_one_of_a_thing_is_called_so() -> None:
     pieces = ShardedProblem.from_arrays(np.array(near), np.ones((1, 1)), np.zeros(1, int))
     trace = train(TokenData(near, [[2.0]], labels=[1.0]), [1.0, 0.0], steps=1)
     solution = solve(problem)
-    shown = (
+    texts = (
         problem, solution, replace(solution, iterations=1), solve(problem, C=1.0), solve(impossible),
         solve(impossible).verify(exact=True), pieces, solve(pieces), trace, solution.verify(exact=True),
     )  # fmt: skip
-    for result in shown:
+    for result in texts:
         text = repr(result) + getattr(result, "_repr_html_", str)()
         plural = re.search(r"(?<![\d.,])1 (iteration|record|step|constraint|shard|round|multiplier|bit)s", text)
         assert plural is None, text

@@ -225,8 +225,8 @@ def test_hidden_tokens_cost_nothing() -> None:
     problem = overlapping()
     mask = np.random.default_rng(0).random(problem.mask.shape) < 0.6
     mask[np.arange(len(mask)), problem.reference] = True
-    seen = SelectionProblem(problem.tokens, problem.queries, problem.reference, mask=mask)
-    solution = soft(seen, C=1.0)
+    masked_problem = SelectionProblem(problem.tokens, problem.queries, problem.reference, mask=mask)
+    solution = soft(masked_problem, C=1.0)
     assert (solution.slack[~mask] == 0).all()
     assert (solution.dual[~mask] == 0).all()
     assert np.isposinf(solution.margins[~mask]).all()
@@ -241,9 +241,9 @@ def test_scaling_the_data_scales_the_answer(norm: str | float, loss: str, factor
     C = 2.0
     scaled = SelectionProblem(problem.tokens * factor, problem.queries / 4, problem.reference)
     by = factor / 4
-    shrunk = C / by**2 if norm == "frobenius" else C / by
+    C_small = C / by**2 if norm == "frobenius" else C / by
     one = soft(problem, norm, C=C, loss=loss, prior=prior)
-    other = soft(scaled, norm, C=shrunk, loss=loss, prior=prior / by)
+    other = soft(scaled, norm, C=C_small, loss=loss, prior=prior / by)
     assert one.status is other.status is Status.OPTIMAL
     # Reduction scales by the same powers of two, so the runs are identical but for their last roundings.
     assert other.objective * by == pytest.approx(one.objective, rel=1e-9)
@@ -387,10 +387,10 @@ def test_torch_in_torch_out() -> None:
 
 def test_limits_and_callback() -> None:
     problem = overlapping()
-    stopped = soft(problem, C=10.0, max_iter=1, tol=1e-12)
-    assert stopped.status is Status.MAX_ITERATIONS
-    assert np.isfinite(stopped.primal)
-    assert 0 < stopped.gap < np.inf
+    solution = soft(problem, C=10.0, max_iter=1, tol=1e-12)
+    assert solution.status is Status.MAX_ITERATIONS
+    assert np.isfinite(solution.primal)
+    assert 0 < solution.gap < np.inf
     assert soft(problem, "nuclear", C=10.0, callback=lambda state: True, tol=1e-12).status is Status.CANCELLED
     assert soft(problem, "nuclear", C=10.0, time_limit=1e-9, tol=1e-12).status is Status.TIME_LIMIT
 
@@ -414,12 +414,12 @@ def test_path_agrees_with_single_runs_and_saves_iterations(loss: str) -> None:
     problem = published(np.random.default_rng(0), 60, 6, 6)
     Cs = np.geomspace(0.1, 10.0, 30)
     path = soft_margin_path(problem, Cs, loss=loss)
-    alone = [soft(problem, C=float(C), loss=loss) for C in Cs]
-    for one, other in zip(path, alone, strict=True):
+    solo = [soft(problem, C=float(C), loss=loss) for C in Cs]
+    for one, other in zip(path, solo, strict=True):
         assert one.status is Status.OPTIMAL
         assert one.primal == pytest.approx(other.primal, rel=2e-9)
     # A tenth of the first mu costs the interior point one step in ten; Newton alone finishes where few supports change.
-    assert sum(s.iterations for s in path) <= 0.7 * sum(s.iterations for s in alone)
+    assert sum(s.iterations for s in path) <= 0.7 * sum(s.iterations for s in solo)
     # The optimal value is concave and increasing in C.
     values = np.array([s.primal for s in path])
     assert (np.diff(values) >= -1e-9 * values[1:]).all()
@@ -429,10 +429,10 @@ def test_refit_from_the_answer_ends_at_once() -> None:
     problem = overlapping()
     for norm in ("frobenius", "nuclear", "spectral", "max", 1, 1.75, 3):
         first = soft(problem, norm, C=1.0)
-        again = soft(problem, norm, C=1.0, warm_start=first)
-        assert again.status is Status.OPTIMAL
-        assert again.iterations <= 2
-        assert again.primal == pytest.approx(first.primal, rel=2e-9)
+        solution = soft(problem, norm, C=1.0, warm_start=first)
+        assert solution.status is Status.OPTIMAL
+        assert solution.iterations <= 2
+        assert solution.primal == pytest.approx(first.primal, rel=2e-9)
 
 
 def test_path_over_another_norm() -> None:

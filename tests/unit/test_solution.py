@@ -19,15 +19,17 @@ from attsvm.study.spectrum import certified_rank
 from problems import FAMILIES, NAMED, single
 
 
-def made(problem: SelectionProblem, W: np.ndarray, dual: np.ndarray, status: Status = Status.OPTIMAL, norm=FROBENIUS):
+def solution_of(
+    problem: SelectionProblem, W: np.ndarray, dual: np.ndarray, status: Status = Status.OPTIMAL, norm=FROBENIUS
+):
     """A solution from given W and multipliers, whatever they are worth."""
     return Solution(problem, norm, status, certify(problem, norm, W, dual), 3, 0.5, "by hand")
 
 
 def counterexample(status: Status = Status.OPTIMAL) -> Solution:
-    known = NAMED["counterexample"]()
-    assert known.W is not None
-    return made(known.problem, known.W, np.array([[0.0, 7.0], [0.0, 3.0]]), status)
+    instance = NAMED["counterexample"]()
+    assert instance.W is not None
+    return solution_of(instance.problem, instance.W, np.array([[0.0, 7.0], [0.0, 3.0]]), status)
 
 
 # --- margins, support, tolerance ---
@@ -62,12 +64,12 @@ def test_the_tolerance_bounds_how_far_margins_are_from_those_of_the_solution(nor
             W = best.certified.W * (1 + size * rng.standard_normal(best.certified.W.shape))
             if problem.apply(W).min(where=problem.rejected, initial=1.0) <= 0.1:
                 continue
-            near = made(problem, W, best.certified.dual, norm=best.norm)
-            apart = np.abs(near.certified.margins - best.certified.margins)[problem.rejected]
+            near = solution_of(problem, W, best.certified.dual, norm=best.norm)
+            differences = np.abs(near.certified.margins - best.certified.margins)[problem.rejected]
             tolerance = near.margin_tolerance[problem.rejected]
-            assert (apart <= tolerance).all()
+            assert (differences <= tolerance).all()
             # Not idle: the largest change is a visible share of what is allowed, where that is a root of the gap.
-            assert norm == 3 or apart.max() >= 1e-3 * tolerance.min()
+            assert norm == 3 or differences.max() >= 1e-3 * tolerance.min()
             everywhere = near.support[problem.rejected]
             np.testing.assert_array_equal(everywhere, near.certified.margins[problem.rejected] <= 1 + tolerance)
 
@@ -75,7 +77,7 @@ def test_the_tolerance_bounds_how_far_margins_are_from_those_of_the_solution(nor
 def test_the_tolerance_of_the_frobenius_norm_is_the_formula() -> None:
     """sqrt(2 gap) |W| |delta| |z|, with the gap no smaller than four roundings."""
     problem = NAMED["counterexample"]().problem
-    rough = made(problem, np.array([[1.1, 0.0], [3.5, 0.0]]), np.array([[0.0, 7.0], [0.0, 3.0]]))
+    rough = solution_of(problem, np.array([[1.1, 0.0], [3.5, 0.0]]), np.array([[0.0, 7.0], [0.0, 3.0]]))
     lengths = np.array([[0.0, 1.0], [0.0, np.sqrt(5.0)]])
     assert rough.gap > 0.01
     np.testing.assert_allclose(
@@ -112,28 +114,28 @@ def test_the_rank_counts_singular_values_beyond_what_the_gap_allows(scale: float
     problem = SelectionProblem(scale * eye[None], eye, np.arange(4), sequence=[0] * 4)
     W = (eye - 0.25) / scale
     dual = np.where(problem.rejected, 0.25, 0.0)
-    solution = made(problem, W, dual)
+    solution = solution_of(problem, W, dual)
     assert solution.rank == 3
-    assert made(problem, W, dual, Status.MAX_ITERATIONS).rank == 3
+    assert solution_of(problem, W, dual, Status.MAX_ITERATIONS).rank == 3
     for size, rank in ((1e-3, 4), (1e-15, 3)):
         # What is added in the fourth direction lowers every margin alike to second order only.
-        bent = made(problem, W + size / scale * np.ones((4, 4)) / 4, dual)
-        reach = np.sqrt(2 * max(bent.gap, 4 * EPS)) * np.linalg.norm(bent.certified.W)
-        sigma = np.linalg.svd(bent.certified.W, compute_uv=False)
-        assert bent.rank == int((sigma > reach).sum())
+        inexact = solution_of(problem, W + size / scale * np.ones((4, 4)) / 4, dual)
+        reach = np.sqrt(2 * max(inexact.gap, 4 * EPS)) * np.linalg.norm(inexact.certified.W)
+        sigma = np.linalg.svd(inexact.certified.W, compute_uv=False)
+        assert inexact.rank == int((sigma > reach).sum())
         if rank == 3:
-            assert bent.rank == 3
+            assert inexact.rank == 3
 
 
 def test_without_an_optimum_the_rank_is_that_of_the_w_there_is() -> None:
     problem = SelectionProblem(np.eye(4)[None], np.eye(4), np.arange(4), sequence=[0] * 4)
     poor = np.where(problem.rejected, 0.25, 0.0) * np.arange(1, 5)[:, None] ** 4
     W = np.eye(4) - 0.25 + 1e-6 * np.ones((4, 4))
-    stopped = made(problem, W, poor, Status.MAX_ITERATIONS)
-    assert stopped.gap > 0.1
-    assert stopped.rank == 4
-    assert made(problem, W, poor).rank < 3  # an optimum of this gap tells few singular values from zero
-    small = made(problem, np.eye(4) - 0.25 + 1e-16 * np.ones((4, 4)), poor, Status.MAX_ITERATIONS)
+    cutoff = solution_of(problem, W, poor, Status.MAX_ITERATIONS)
+    assert cutoff.gap > 0.1
+    assert cutoff.rank == 4
+    assert solution_of(problem, W, poor).rank < 3  # an optimum of this gap tells few singular values from zero
+    small = solution_of(problem, np.eye(4) - 0.25 + 1e-16 * np.ones((4, 4)), poor, Status.MAX_ITERATIONS)
     assert small.rank == 3
     assert solve(NAMED["midpoint"]().problem).rank == 0
     assert solve(NAMED["one_token"]().problem).rank == 0
@@ -162,20 +164,20 @@ def test_the_rank_is_cut_at_the_distance_that_the_gap_leaves() -> None:
 # --- factors ---
 
 
-@pytest.mark.parametrize("kept", [None, 0, 1, 3])
-def test_factors_are_balanced_and_give_the_best_matrix_of_their_rank(kept: int | None) -> None:
+@pytest.mark.parametrize("number", [None, 0, 1, 3])
+def test_factors_are_balanced_and_give_the_best_matrix_of_their_rank(number: int | None) -> None:
     problem = FAMILIES["rectangular"].make(np.random.default_rng(3), 6, 4, 5)
     solution = solve(problem)
     W = np.asarray(solution.W)
     U, sigma, Vt = np.linalg.svd(W, full_matrices=False)
-    rank = solution.rank if kept is None else kept
-    K, Q = solution.factors(kept)
+    rank = solution.rank if number is None else number
+    K, Q = solution.factors(number)
     assert K.shape == (W.shape[0], rank)
     assert Q.shape == (W.shape[1], rank)
     np.testing.assert_allclose(K @ Q.T, (U[:, :rank] * sigma[:rank]) @ Vt[:rank], atol=1e-12 * sigma[0])
     assert np.linalg.norm(K) ** 2 == pytest.approx(sigma[:rank].sum(), rel=1e-12)
     assert np.linalg.norm(Q) ** 2 == pytest.approx(sigma[:rank].sum(), rel=1e-12)
-    if kept is None:
+    if number is None:
         np.testing.assert_allclose(K @ Q.T, W, atol=1e-7 * sigma[0])
 
 
@@ -185,9 +187,9 @@ def test_factors_of_a_rank_there_is_not() -> None:
     for rank in (-1, 3):
         with pytest.raises(ValueError, match=rf"^rank is {rank}; a number from 0 to 2 was expected\.$"):
             solution.factors(rank)
-    with pytest.raises(UnsolvedError) as caught:
+    with pytest.raises(UnsolvedError) as error:
         solve(NAMED["midpoint"]().problem).factors()
-    assert caught.value.solution.status is Status.INFEASIBLE
+    assert error.value.solution.status is Status.INFEASIBLE
 
 
 # --- status and words ---
@@ -199,9 +201,9 @@ def test_what_an_infeasible_problem_leaves() -> None:
     assert np.isnan(solution.W).all()
     assert solution.objective == solution.lower_bound == np.inf
     assert not solution.support.any()
-    with pytest.raises(UnsolvedError, match=r"\.") as caught:
+    with pytest.raises(UnsolvedError, match=r"\.") as error:
         solution.raise_for_status()
-    assert str(caught.value) == solution.sentence
+    assert str(error.value) == solution.sentence
     # Infinite whatever the multipliers of the last iterate bounded.
     assert replace(solution, status=Status.UNDECIDED).lower_bound == solution.certified.lower_bound
 
@@ -223,7 +225,7 @@ def test_a_limit_says_between_what_the_norm_lies() -> None:
         assert "3.16227766016" in sentence
         with pytest.raises(UnsolvedError):
             counterexample(status).raise_for_status()
-    short = made(single([[4.0, 0.0]]), np.array([[0.25], [0.0]]), np.array([[0.0, 1.0]]), Status.TIME_LIMIT)
+    short = solution_of(single([[4.0, 0.0]]), np.array([[0.25], [0.0]]), np.array([[0.0, 1.0]]), Status.TIME_LIMIT)
     assert "0.25" in short.sentence
     nothing = counterexample(Status.MAX_ITERATIONS)
     nothing = replace(nothing, certified=replace(nothing.certified, lower_bound=0.0))

@@ -144,8 +144,8 @@ def test_the_simplex_by_hand() -> None:
 
 
 def test_the_problem_of_a_solution_is_left_alone() -> None:
-    given = FAMILIES["planted"].make(np.random.default_rng(5), 3, 3, 3)
-    solution = solve(SelectionProblem(given.tokens, given.queries, given.reference), "nuclear")
+    source = FAMILIES["planted"].make(np.random.default_rng(5), 3, 3, 3)
+    solution = solve(SelectionProblem(source.tokens, source.queries, source.reference), "nuclear")
     W = solution.certified.W + 1.0
     before = W.copy()
     distance_to_solutions(W, solution)

@@ -30,11 +30,11 @@ def compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("method", ["active_set", "coordinate_newton", "interior_point", "streamed"])
 def test_every_method_reaches_the_same_optimum(method: str) -> None:
     problem = planted(8, 6, 5)
-    automatic, forced = solve(problem), solve(problem, method=method)
-    assert forced.status is Status.OPTIMAL
-    assert forced.gap <= 1e-9
-    assert forced.objective == pytest.approx(automatic.objective, rel=2e-9)
-    assert method.split("_")[0] in forced.method.replace("working sets", "streamed")
+    automatic, solution = solve(problem), solve(problem, method=method)
+    assert solution.status is Status.OPTIMAL
+    assert solution.gap <= 1e-9
+    assert solution.objective == pytest.approx(automatic.objective, rel=2e-9)
+    assert method.split("_")[0] in solution.method.replace("working sets", "streamed")
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e-60, 1.0, 1e60, 1e150])
@@ -43,21 +43,21 @@ def test_small_problems_take_one_compiled_call_unless_watched_or_at_the_ends_of_
 ) -> None:
     problem = planted(8, 6, 5)
     scaled = SelectionProblem(scale * problem.tokens, problem.queries, problem.selected)
-    found, watched = solve(scaled), solve(scaled, callback=lambda state: False)
-    assert (found.method == "one-call active set") == (1e-100 < scale**2 < 1e100)
-    assert watched.method != "one-call active set"
-    assert found.status is watched.status is Status.OPTIMAL
-    assert found.objective == pytest.approx(watched.objective, rel=2e-9)
+    solution, answer = solve(scaled), solve(scaled, callback=lambda state: False)
+    assert (solution.method == "one-call active set") == (1e-100 < scale**2 < 1e100)
+    assert answer.method != "one-call active set"
+    assert solution.status is answer.status is Status.OPTIMAL
+    assert solution.objective == pytest.approx(answer.objective, rel=2e-9)
 
 
 @pytest.mark.parametrize("method", ["active_set", "coordinate_newton", "interior_point", "streamed"])
 def test_every_method_proves_infeasibility(method: str) -> None:
     random = np.random.default_rng(3)
     problem = SelectionProblem(random.normal(size=(12, 6, 2)), random.normal(size=(12, 2)), random.integers(0, 6, 12))
-    found = solve(problem, method=method)
-    assert found.status is Status.INFEASIBLE
-    assert found.certificate is not None
-    assert found.certificate.verify()
+    solution = solve(problem, method=method)
+    assert solution.status is Status.INFEASIBLE
+    assert solution.certificate is not None
+    assert solution.certificate.verify()
 
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear", "spectral", "max", 1, 1.5, 3])
@@ -65,33 +65,33 @@ def test_every_method_proves_infeasibility(method: str) -> None:
 def test_refit_from_the_answer_ends_within_two_iterations(norm: str | float, n: int, T: int, d: int) -> None:
     problem = planted(n, T, d)
     first = solve(problem, norm)
-    again = solve(problem, norm, warm_start=first)
-    assert again.status is Status.OPTIMAL
-    assert again.iterations <= 2
+    solution = solve(problem, norm, warm_start=first)
+    assert solution.status is Status.OPTIMAL
+    assert solution.iterations <= 2
 
 
 @pytest.mark.parametrize(("norm", "n", "T", "d"), [("frobenius", 100, 32, 24), ("nuclear", 60, 20, 16)])
 def test_warm_start_saves_iterations_on_a_path(norm: str, n: int, T: int, d: int, compiled_at_once: None) -> None:
     first = solve(planted(n, T, d), norm)
-    moved = planted(n, T, d, drift=1e-5)
-    warm, cold = solve(moved, norm, warm_start=first), solve(moved, norm)
+    sequence = planted(n, T, d, drift=1e-5)
+    warm, cold = solve(sequence, norm, warm_start=first), solve(sequence, norm)
     assert warm.objective == pytest.approx(cold.objective, rel=2e-9)
     assert 3 * warm.iterations <= cold.iterations
 
 
 def test_callback_sees_the_run_and_stops_it() -> None:
-    seen = []
+    states = []
 
     def watch(state) -> bool:
-        seen.append(state)
-        return len(seen) == 3
+        states.append(state)
+        return len(states) == 3
 
-    found = solve(planted(60, 20, 16), "nuclear", callback=watch)
-    assert found.status is Status.CANCELLED
-    assert len(seen) == 3
-    assert seen[-1].seconds >= seen[0].seconds >= 0
-    assert np.isfinite(found.objective)  # the best iterate is kept
-    assert found.gap > 1e-9
+    solution = solve(planted(60, 20, 16), "nuclear", callback=watch)
+    assert solution.status is Status.CANCELLED
+    assert len(states) == 3
+    assert states[-1].seconds >= states[0].seconds >= 0
+    assert np.isfinite(solution.objective)  # the best iterate is kept
+    assert solution.gap > 1e-9
 
 
 def test_limits_are_kept() -> None:
@@ -101,10 +101,10 @@ def test_limits_are_kept() -> None:
 
 
 def test_verbose_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    found = solve(planted(60, 20, 16), verbose=True)
+    solution = solve(planted(60, 20, 16), verbose=True)
     header, *rows = capsys.readouterr().out.splitlines()
     assert header.split() == ["iteration", "objective", "lower", "bound", "gap", "seconds", "method"]
-    assert float(rows[-1].split()[1]) == pytest.approx(found.objective, rel=1e-6)
+    assert float(rows[-1].split()[1]) == pytest.approx(solution.objective, rel=1e-6)
 
 
 def test_unknown_method_gets_one_sentence() -> None:
@@ -137,17 +137,17 @@ def test_many_queries_of_low_dimension_on_working_sets(tol: float) -> None:
 def test_float32_input_is_solved_in_float64() -> None:
     problem = planted(8, 6, 5)
     single = SelectionProblem(problem.tokens.astype("f4"), problem.queries.astype("f4"), problem.selected)
-    found = solve(single)
-    assert found.gap <= 1e-9
-    assert found.W.dtype == np.float32
-    assert found.objective == pytest.approx(solve(problem).objective, rel=1e-4)  # the data moved by 6e-8
+    solution = solve(single)
+    assert solution.gap <= 1e-9
+    assert solution.W.dtype == np.float32
+    assert solution.objective == pytest.approx(solve(problem).objective, rel=1e-4)  # the data moved by 6e-8
 
 
 @pytest.mark.parametrize("d", [256, 512])
 def test_wide_tokens_with_few_queries_work_through_the_reduction(d: int) -> None:
-    found = solve(planted(6, 8, d), "nuclear")
-    assert found.status is Status.OPTIMAL
-    assert found.W.shape == (d, d)
+    solution = solve(planted(6, 8, d), "nuclear")
+    assert solution.status is Status.OPTIMAL
+    assert solution.W.shape == (d, d)
 
 
 def test_tighter_tolerance_is_reachable() -> None:
@@ -157,17 +157,17 @@ def test_tighter_tolerance_is_reachable() -> None:
 
 def test_factors_multiply_to_w_and_nuclear_ranks_are_clean() -> None:
     for n, T, d in [(6, 8, 10), (15, 15, 20), (15, 5, 15)]:
-        found = solve(planted(n, T, d), "nuclear")
-        K, Q = found.factors()
-        assert K.shape == Q.shape == (d, found.rank)
-        sigma = np.linalg.svd(found.W, compute_uv=False)
-        assert found.rank < min(n, d)
+        solution = solve(planted(n, T, d), "nuclear")
+        K, Q = solution.factors()
+        assert K.shape == Q.shape == (d, solution.rank)
+        sigma = np.linalg.svd(solution.W, compute_uv=False)
+        assert solution.rank < min(n, d)
         # The face gives W as a product of `rank` columns, so what is left is rounding.
-        assert sigma[found.rank] <= 1e-12 * sigma[0]
-        np.testing.assert_allclose(K @ Q.T, found.W, atol=1e-12 * sigma[0])
-        assert (K**2).sum() + (Q**2).sum() == pytest.approx(2 * found.objective, rel=1e-9)
+        assert sigma[solution.rank] <= 1e-12 * sigma[0]
+        np.testing.assert_allclose(K @ Q.T, solution.W, atol=1e-12 * sigma[0])
+        assert (K**2).sum() + (Q**2).sum() == pytest.approx(2 * solution.objective, rel=1e-9)
     with pytest.raises(ValueError, match="a number from 0 to 15"):
-        found.factors(16)
+        solution.factors(16)
 
 
 def test_streaming_never_copies_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,8 +177,8 @@ def test_streaming_never_copies_the_data(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("attsvm.core.paging.CHUNK_BYTES", 1 << 18)
     solve(planted(20, 6, 16))  # what is imported and compiled on first use is no memory of the solver's
     tracemalloc.start()
-    found = solve(problem, tol=1e-2)
+    solution = solve(problem, tol=1e-2)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert found.status is Status.OPTIMAL
+    assert solution.status is Status.OPTIMAL
     assert peak < problem.tokens.nbytes

@@ -29,23 +29,23 @@ from attsvm.study.numbers import row_digest
 @pytest.mark.parametrize(("p", "q", "n", "m"), [(0.5, 0.5, 20, 20), (0.9, 0.7, 30, 20), (0.8, 0.95, 40, 25)])
 def test_coverage_of_differences_of_different_rows(p: float, q: float, n: int, m: int) -> None:
     """Exactly, by summing over all outcomes; Agresti and Caffo report coverage about the level at such sizes."""
-    covered = 0.0
+    coverage = 0.0
     first, second = binom.pmf(np.arange(n + 1), n, p), binom.pmf(np.arange(m + 1), m, q)
     for a, b in product(range(n + 1), range(m + 1)):
         low, high = difference_interval((a, b), (n, m))
-        covered += first[a] * second[b] * (low <= q - p <= high)
-    assert 0.93 <= covered <= 0.99
+        coverage += first[a] * second[b] * (low <= q - p <= high)
+    assert 0.93 <= coverage <= 0.99
 
 
 @pytest.mark.parametrize("cells", [(0.1, 0.1), (0.2, 0.05), (0.02, 0.15)])
 def test_coverage_of_differences_of_the_same_rows(cells: tuple[float, float]) -> None:
-    n, covered = 40, 0.0
+    n, coverage = 40, 0.0
     law = multinomial(n, [*cells, 1 - sum(cells)])
-    for gained in range(n + 1):
-        for lost in range(n + 1 - gained):
-            low, high = paired_interval(gained, lost, n)
-            covered += law.pmf([gained, lost, n - gained - lost]) * (low <= cells[0] - cells[1] <= high)
-    assert 0.93 <= covered <= 0.995
+    for gains in range(n + 1):
+        for loss in range(n + 1 - gains):
+            low, high = paired_interval(gains, loss, n)
+            coverage += law.pmf([gains, loss, n - gains - loss]) * (low <= cells[0] - cells[1] <= high)
+    assert 0.93 <= coverage <= 0.995
 
 
 def test_pairing_is_what_makes_an_interval_short() -> None:
@@ -73,17 +73,17 @@ def content(seed: int = 0, steps: int = 60, n: int = 12, name: str = "data", tra
     return json.loads(json.dumps(verdict(study(data, settings), f"attsvm study {name}"), allow_nan=False))
 
 
-def written(folder: Path, made: dict[str, Any]) -> Path:
+def write_study(folder: Path, content: dict[str, Any]) -> Path:
     folder.mkdir()
-    (folder / "verdict.json").write_text(json.dumps(made), encoding="utf-8")
+    (folder / "verdict.json").write_text(json.dumps(content), encoding="utf-8")
     return folder
 
 
 def test_a_study_does_not_differ_from_itself() -> None:
-    found = compare(Record("a", content()), Record("b", content()))
-    assert found.settings == []
-    assert not any(claim.changed for claim in found.claims)
-    rows = [row for rows in found.tables.values() for row in rows]
+    comparison = compare(Record("a", content()), Record("b", content()))
+    assert comparison.settings == []
+    assert not any(claim.changed for claim in comparison.claims)
+    rows = [row for rows in comparison.tables.values() for row in rows]
     assert len(rows) > 15
     for row in rows:
         assert row.first == row.second
@@ -92,16 +92,16 @@ def test_a_study_does_not_differ_from_itself() -> None:
 
 
 def test_settings_and_numbers_that_differ_are_told() -> None:
-    found = compare(Record("a", content()), Record("b", content(steps=400)))
-    assert found.settings == [("steps", 60, 400), ("max_steps", 60, 400)]
-    assert "The rows held out are the same" in found.cautions[0]
-    angles = {row.label: row for row in found.tables["Correlation, as an angle"]}
+    comparison = compare(Record("a", content()), Record("b", content(steps=400)))
+    assert comparison.settings == [("steps", 60, 400), ("max_steps", 60, 400)]
+    assert "The rows held out are the same" in comparison.cautions[0]
+    angles = {row.label: row for row in comparison.tables["Correlation, as an angle"]}
     row = angles["W with its Frobenius SVM"]
-    values = [record.value("correlation_W_frobenius") for record in (found.first, found.second)]
+    values = [record.value("correlation_W_frobenius") for record in (comparison.first, comparison.second)]
     shift = np.degrees(np.arccos(values[1])) - np.degrees(np.arccos(values[0]))
     assert row.difference == f"{shift:+.1f}°".replace("-", "−")
     assert row.differs is None
-    claims = {claim.key: claim for claim in found.claims}
+    claims = {claim.key: claim for claim in comparison.claims}
     one = {claim["key"]: claim["holds"] for claim in content()["claims"]}
     two = {claim["key"]: claim["holds"] for claim in content(steps=400)["claims"]}
     assert {key for key, claim in claims.items() if claim.changed} == {key for key in one if one[key] is not two[key]}
@@ -137,12 +137,12 @@ def test_rows_are_known_by_their_texts_or_images_whatever_their_vectors() -> Non
 
 def test_a_clear_difference_is_marked() -> None:
     """Of 100 rows 30 are won and none lost: zero lies outside any sensible interval."""
-    made = []
+    claims = []
     for hits in ("0" * 30 + "1" * 70, "1" * 100):
-        changed = json.loads(json.dumps(content()))
-        changed["series"]["held_out"] = {"digest": "same", "rows": 100, "right": {"W": hits, "uniform": "01" * 50}}
-        made.append(Record("study", changed))
-    rows = {row.label: row for row in compare(made[0], made[1]).tables["Right on rows held out"]}
+        other = json.loads(json.dumps(content()))
+        other["series"]["held_out"] = {"digest": "same", "rows": 100, "right": {"W": hits, "uniform": "01" * 50}}
+        claims.append(Record("study", other))
+    rows = {row.label: row for row in compare(claims[0], claims[1]).tables["Right on rows held out"]}
     assert rows["trained W"].differs
     assert rows["trained W"].difference.startswith("+30.0 points")
     assert not rows["uniform attention"].differs
@@ -150,25 +150,25 @@ def test_a_clear_difference_is_marked() -> None:
 
 def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    written(tmp_path / "one", content())
-    written(tmp_path / "two", content(steps=400, name="<b>"))
+    write_study(tmp_path / "one", content())
+    write_study(tmp_path / "two", content(steps=400, name="<b>"))
     assert main(["compare", "one", "two", "--out", "out"]) == 0
-    said = capsys.readouterr().out
-    assert "steps: 60 against 400" in said
-    assert f"Page: {Path('out') / 'compare.html'}" in said
+    output = capsys.readouterr().out
+    assert "steps: 60 against 400" in output
+    assert f"Page: {Path('out') / 'compare.html'}" in output
     page = (tmp_path / "out" / "compare.html").read_text(encoding="utf-8")
     assert "<b>" not in page.split('class="caution"')[1].split("</p>")[0]
     assert "one and two" in page
-    kept = json.loads((tmp_path / "out" / "compare.json").read_text(encoding="utf-8"))
-    assert kept["first"]["name"] == "one"
-    assert kept["tables"]["Right on rows held out"][0]["label"] == "uniform attention"
+    record = json.loads((tmp_path / "out" / "compare.json").read_text(encoding="utf-8"))
+    assert record["first"]["name"] == "one"
+    assert record["tables"]["Right on rows held out"][0]["label"] == "uniform attention"
     assert main(["compare", "two", "one", "--out", "out"]) == 0
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
 def test_every_part_of_a_table_names_its_role(tmp_path: Path) -> None:
-    found = compare(Record("a", content()), Record("b", content(steps=400)))
-    page = write_comparison(found, tmp_path, "attsvm compare a b").read_text(encoding="utf-8")
+    comparison = compare(Record("a", content()), Record("b", content(steps=400)))
+    page = write_comparison(comparison, tmp_path, "attsvm compare a b").read_text(encoding="utf-8")
     for tag, roles in (
         ("tr", {"row"}),
         ("td", {"cell"}),
@@ -182,10 +182,10 @@ def test_every_part_of_a_table_names_its_role(tmp_path: Path) -> None:
 
 
 def test_studies_of_equal_names_are_called_by_letters(tmp_path: Path) -> None:
-    found = compare(Record("same", content()), Record("same", content(steps=400)))
-    page = write_comparison(found, tmp_path, "attsvm compare x/same y/same").read_text(encoding="utf-8")
+    comparison = compare(Record("same", content()), Record("same", content(steps=400)))
+    page = write_comparison(comparison, tmp_path, "attsvm compare x/same y/same").read_text(encoding="utf-8")
     assert "A and B" in page
-    assert numbers(found, "")["second"]["name"] == "same"
+    assert numbers(comparison, "")["second"]["name"] == "same"
 
 
 @pytest.mark.parametrize(
@@ -215,6 +215,6 @@ def test_what_cannot_be_compared_is_refused(files: dict[str, str] | None, senten
 
 
 def test_a_study_is_not_compared_with_itself(tmp_path: Path, capsys) -> None:
-    folder = written(tmp_path / "one", content())
+    folder = write_study(tmp_path / "one", content())
     assert main(["compare", str(folder), str(folder / ".")]) == 2
     assert "are one directory; two studies were expected." in " ".join(capsys.readouterr().err.split())

@@ -61,8 +61,8 @@ def test_no_other_penalty_has_a_smaller_leave_one_out_error() -> None:
 
 def test_a_given_head_is_only_scaled_and_a_zero_head_is_refused() -> None:
     data = data_set()
-    given = Dataset("data", data.tokens, head=np.arange(5.0))
-    np.testing.assert_allclose(fit_head(given).v, np.arange(5.0) / np.sqrt(30))
+    source = Dataset("data", data.tokens, head=np.arange(5.0))
+    np.testing.assert_allclose(fit_head(source).v, np.arange(5.0) / np.sqrt(30))
     centred = data.tokens.tokens - data.tokens.tokens.mean(axis=1, keepdims=True)
     blank = TokenData(centred - centred.mean(axis=1, keepdims=True), data.tokens.queries, data.tokens.labels)
     zero = Dataset("data", TokenData(np.zeros_like(blank.tokens), blank.queries, blank.labels))
@@ -188,9 +188,9 @@ def test_a_power_law_climbs_and_tells_its_steps(power: float) -> None:
     step = np.array(record_steps(1000))
     curve = 1 - 0.3 * (step / 1000.0) ** -power * 0.5
     assert climbing(step, curve)
-    needed = 1000 * (0.15 / 0.02) ** (1 / power)
-    wanted = steps_to(step, curve, 0.98)
-    assert max(needed, 2000) * (1 - 1e-9) <= wanted <= 2.5 * max(needed, 2000)
+    steps = 1000 * (0.15 / 0.02) ** (1 / power)
+    prediction = steps_to(step, curve, 0.98)
+    assert max(steps, 2000) * (1 - 1e-9) <= prediction <= 2.5 * max(steps, 2000)
 
 
 def test_a_flat_or_falling_curve_does_not_climb() -> None:
@@ -214,14 +214,14 @@ def test_two_draws_have_no_spread_to_speak_of() -> None:
 
 
 def test_watch_counts_stages_by_their_share_and_remembers_a_stop() -> None:
-    seen: list[tuple[str, float]] = []
-    watch = Watch(lambda stage, share: seen.append((stage, share)) or stage == "b", {"a": 1.0, "b": 3.0, "c": 4.0})
+    reports: list[tuple[str, float]] = []
+    watch = Watch(lambda stage, share: reports.append((stage, share)) or stage == "b", {"a": 1.0, "b": 3.0, "c": 4.0})
     assert watch.enter("a")
     assert not watch.inside(0.5)
     assert not watch.enter("b")
-    assert watch.asked(None)
+    assert watch.poll(None)
     assert not watch.enter("c")
-    assert seen == [("a", 0.0), ("a", 0.0625), ("b", 0.125), ("c", 0.5)]
+    assert reports == [("a", 0.0), ("a", 0.0625), ("b", 0.125), ("c", 0.5)]
 
 
 @pytest.mark.parametrize(

@@ -37,12 +37,12 @@ def easy() -> Study:
     return study(data_set(8, 4, 12, 8), Settings(train=6, steps=600, shuffles=3))
 
 
-def held(found: Study) -> dict[str, bool | None]:
-    return {claim.key: claim.holds for claim in claims(found)}
+def claims_of(result: Study) -> dict[str, bool | None]:
+    return {claim.key: claim.holds for claim in claims(result)}
 
 
 def test_an_easy_problem_confirms_the_theory() -> None:
-    holds = held(easy())
+    holds = claims_of(easy())
     for key in ("feasible", "selects_W", "direction_W", "local_W", "selects_KQ", "direction_KQ", "local_KQ"):
         assert holds[key] is True, key
     assert headline(easy()).startswith("Trained attention became the max-margin token selector. ")
@@ -55,63 +55,63 @@ def test_an_easy_problem_confirms_the_theory() -> None:
 
 
 def test_a_study_repeats_itself() -> None:
-    again = study(data_set(8, 4, 12, 8), Settings(train=6, steps=600, shuffles=3))
-    assert quantities(again) == quantities(easy())
+    result = study(data_set(8, 4, 12, 8), Settings(train=6, steps=600, shuffles=3))
+    assert quantities(result) == quantities(easy())
     other = study(data_set(8, 4, 12, 8), Settings(train=6, steps=600, shuffles=3, seed=1))
     assert quantities(other) != quantities(easy())
 
 
 def test_an_infeasible_problem_is_called_that() -> None:
-    found = study(data_set(6, 3, 4, 3, duplicate=True), Settings(train=6, steps=50))
-    assert np.isin(found.setup.optimal, (0, 1)).any()
-    sentence = {claim.key: claim.sentence for claim in claims(found)}
-    assert held(found)["feasible"] is False
+    result = study(data_set(6, 3, 4, 3, duplicate=True), Settings(train=6, steps=50))
+    assert np.isin(result.setup.optimal, (0, 1)).any()
+    sentence = {claim.key: claim.sentence for claim in claims(result)}
+    assert claims_of(result)["feasible"] is False
     assert "certificate" in sentence["feasible"]
-    assert found.optimal is not None
-    assert found.optimal.certificate is not None
-    assert found.optimal.certificate.verify()
-    if "frobenius" not in found.runs["W"].curves:
-        assert held(found)["direction_W"] is None
-        assert "became" not in headline(found)
-        assert found.precision == ()
+    assert result.optimal is not None
+    assert result.optimal.certificate is not None
+    assert result.optimal.certificate.verify()
+    if "frobenius" not in result.runs["W"].curves:
+        assert claims_of(result)["direction_W"] is None
+        assert "became" not in headline(result)
+        assert result.precision == ()
 
 
 def test_one_token_leaves_nothing_to_select() -> None:
-    found = study(data_set(4, 1, 3, 2), Settings(steps=20))
-    assert headline(found) == "There is nothing to select: no sequence shows more than one token."
-    assert held(found)["direction_W"] is None
+    result = study(data_set(4, 1, 3, 2), Settings(steps=20))
+    assert headline(result) == "There is nothing to select: no sequence shows more than one token."
+    assert claims_of(result)["direction_W"] is None
 
 
 def test_a_control_as_close_as_the_svm_refutes_the_claim() -> None:
-    found = easy()
-    run = found.runs["W"]
+    result = easy()
+    run = result.runs["W"]
     close = replace(run.controls[0], curves=np.ones_like(run.controls[0].curves))
     refuted = replace(run, controls=(close,))
-    holds = {claim.key: claim.holds for claim in claims(Study(found.settings, found.setup, runs={"W": refuted}))}
+    holds = {claim.key: claim.holds for claim in claims(Study(result.settings, result.setup, runs={"W": refuted}))}
     assert holds["direction_W"] is False
     coinciding = replace(run, controls=(replace(close, coincides=True),))
-    holds = {claim.key: claim.holds for claim in claims(Study(found.settings, found.setup, runs={"W": coinciding}))}
+    holds = {claim.key: claim.holds for claim in claims(Study(result.settings, result.setup, runs={"W": coinciding}))}
     assert holds["direction_W"] is True
 
 
 def test_a_correlation_below_the_threshold_refutes_the_claim() -> None:
-    found = easy()
-    run = found.runs["W"]
+    result = easy()
+    run = result.runs["W"]
     low = replace(run, curves={norm: curve * 0.97 for norm, curve in run.curves.items()}, controls=())
-    short = Study(found.settings, found.setup, runs={"W": low}, complete=True)
-    assert held(short)["direction_W"] is False
+    short = Study(result.settings, result.setup, runs={"W": low}, complete=True)
+    assert claims_of(short)["direction_W"] is False
     assert headline(short).startswith("Training did not arrive at the max-margin token selector. 1 of ")
     remedies = {claim.key: claim.remedy for claim in claims(short)}
     assert "--lr" in remedies["direction_W"]
 
 
 def test_a_better_neighbour_refutes_local_optimality() -> None:
-    found = easy()
-    run = found.runs["W"]
+    result = easy()
+    run = result.runs["W"]
     assert run.locality is not None
     worse = replace(run.locality, violations=run.locality.neighbours)
-    short = Study(found.settings, found.setup, runs={"W": replace(run, locality=worse)})
-    assert held(short)["local_W"] is False
+    short = Study(result.settings, result.setup, runs={"W": replace(run, locality=worse)})
+    assert claims_of(short)["local_W"] is False
     sentence = next(claim.sentence for claim in claims(short) if claim.key == "local_W")
     assert "not locally optimal" in sentence
     short.complete = True
@@ -123,38 +123,38 @@ def test_a_better_neighbour_refutes_local_optimality() -> None:
     [((0.9, 0.1), (0.5, 1.0), True), ((0.5, 0.9), (0.5, 1.0), None), ((0.9, 0.1), (1.0, 0.5), False)],
 )
 def test_precision(plain: tuple[float, float], exact: tuple[float, float], holds: bool | None) -> None:
-    found = easy()
+    result = easy()
     runs = tuple(
         PrecisionRun(dtype, numerics, np.array([1, 10]), np.array(curve), 0.0)
         for dtype, numerics, curve in (("float32", "exact", exact), ("float32", "autograd", plain))
     )
-    short = Study(found.settings, found.setup, precision=runs)
-    assert held(short)["precision"] is holds
+    short = Study(result.settings, result.setup, precision=runs)
+    assert claims_of(short)["precision"] is holds
 
 
 def test_stopping_keeps_what_is_done() -> None:
     for stop_at in ("Asking", "Training W with", "Training K and Q", "Training W again in float64"):
-        found = study(
+        result = study(
             data_set(8, 4, 12, 8),
             Settings(train=6, steps=200, shuffles=1),
             lambda stage, share, stop_at=stop_at: stage.startswith(stop_at),
         )
-        assert not found.complete
-        assert ("W" in found.runs) == (stop_at not in ("Asking", "Training W with"))
-        assert len(found.precision) == (1 if "float64" in stop_at else 0)
-        made = json.loads(json.dumps(verdict(found, "command"), allow_nan=False))
-        assert made["stopped_in"].startswith(stop_at)
-        assert headline(found).startswith(f"Interrupted while {stop_at[0].lower()}{stop_at[1:]}")
-        assert "became" not in headline(found)
+        assert not result.complete
+        assert ("W" in result.runs) == (stop_at not in ("Asking", "Training W with"))
+        assert len(result.precision) == (1 if "float64" in stop_at else 0)
+        content = json.loads(json.dumps(verdict(result, "command"), allow_nan=False))
+        assert content["stopped_in"].startswith(stop_at)
+        assert headline(result).startswith(f"Interrupted while {stop_at[0].lower()}{stop_at[1:]}")
+        assert "became" not in headline(result)
 
 
 def test_stopping_in_the_middle_of_training_compares_what_was_trained() -> None:
-    found = study(
+    result = study(
         data_set(8, 4, 12, 8),
         Settings(train=6, steps=200, shuffles=1),
         lambda stage, share: stage.startswith("Training W") and share > 0.1,
     )
-    run = found.runs["W"]
+    run = result.runs["W"]
     assert 0 < run.trace.step[-1] < 200
     assert run.correlation is not None
     assert run.controls == ()
@@ -166,18 +166,18 @@ def test_a_second_interruption_loses_no_finished_training() -> None:
             raise KeyboardInterrupt
         return False
 
-    found = study(data_set(8, 4, 12, 8), Settings(train=6, steps=200, shuffles=1), insist)
-    assert not found.complete
-    assert found.stopped_in.startswith("Training K and Q")
-    assert found.runs["W"].correlation is not None
-    assert found.accuracies
+    result = study(data_set(8, 4, 12, 8), Settings(train=6, steps=200, shuffles=1), insist)
+    assert not result.complete
+    assert result.stopped_in.startswith("Training K and Q")
+    assert result.runs["W"].correlation is not None
+    assert result.accuracies
 
 
 def test_the_json_holds_version_seed_parameters_and_every_number() -> None:
-    made = verdict(easy(), "attsvm study data")
-    text = json.dumps(made, allow_nan=False)
+    document = verdict(easy(), "attsvm study data")
+    text = json.dumps(document, allow_nan=False)
     assert {"attsvm", "seed", "parameters", "claims", "quantities", "complete", "versions"} <= set(json.loads(text))
-    assert made["parameters"]["train"] == 6
+    assert document["parameters"]["train"] == 6
     for name in (
         "correlation_W_frobenius",
         "correlation_KQ_nuclear",
@@ -185,7 +185,7 @@ def test_the_json_holds_version_seed_parameters_and_every_number() -> None:
         "optimal_gap",
         "rank_W_nuclear",
     ):
-        assert isinstance(made["quantities"][name]["value"], (int, float)), name
+        assert isinstance(document["quantities"][name]["value"], (int, float)), name
 
 
 def random_data(n: int, d: int, seed: int) -> Dataset:
@@ -197,13 +197,13 @@ def random_data(n: int, d: int, seed: int) -> Dataset:
 @pytest.mark.parametrize("seed", range(3))
 def test_random_data_in_two_dimensions_get_no_success(seed: int) -> None:
     """Four weights: controls come near by chance, the best tokens cannot be selected, and nothing can be predicted."""
-    found = study(random_data(80, 2, seed), Settings(steps=500, max_steps=500))
-    said, holds = headline(found), held(found)
-    assert not said.startswith("Trained attention became")
-    assert f"{sum(value is False for value in holds.values())} of {len(holds)} claims do not hold." in said
+    result = study(random_data(80, 2, seed), Settings(steps=500, max_steps=500))
+    text, holds = headline(result), claims_of(result)
+    assert not text.startswith("Trained attention became")
+    assert f"{sum(value is False for value in holds.values())} of {len(holds)} claims do not hold." in text
     assert holds["feasible"] is False
     assert holds["predicts_W"] is not True
-    for claim in claims(found):
+    for claim in claims(result):
         assert claim.holds is not False or claim.remedy, claim.key
 
 
@@ -218,17 +218,17 @@ def planted(seed: int) -> Dataset:
 
 def test_labels_are_told_from_random_labels_by_rows_held_out() -> None:
     settings = Settings(train=60, steps=300, max_steps=300, shuffles=6)
-    learnt = planted(0)
-    random = replace(learnt, tokens=replace_labels(learnt.tokens, np.random.default_rng(1)))
-    real, null = study(learnt, settings), study(random, settings)
-    assert held(real)["predicts_W"] is True
+    with_pattern = planted(0)
+    random = replace(with_pattern, tokens=replace_labels(with_pattern.tokens, np.random.default_rng(1)))
+    real, null = study(with_pattern, settings), study(random, settings)
+    assert claims_of(real)["predicts_W"] is True
     assert "On held-out rows it is right in" in headline(real)
-    assert held(null)["predicts_W"] is False
+    assert claims_of(null)["predicts_W"] is False
     assert "predicts held-out rows no better than chance" in headline(null)
-    for found in (real, null):
-        assert "uniform attention" in headline(found)
-        assert "shuffled labels" in headline(found)
-        assert len(found.shuffled_labels["W"].test) == 6
+    for result in (real, null):
+        assert "uniform attention" in headline(result)
+        assert "shuffled labels" in headline(result)
+        assert len(result.shuffled_labels["W"].test) == 6
 
 
 def replace_labels(data: TokenData, rng: np.random.Generator) -> TokenData:
@@ -236,15 +236,15 @@ def replace_labels(data: TokenData, rng: np.random.Generator) -> TokenData:
 
 
 def test_a_control_that_comes_near_leaves_the_direction_open() -> None:
-    found = easy()
-    run = found.runs["W"]
+    result = easy()
+    run = result.runs["W"]
     assert run.correlation is not None
     # Twice the angle of W to its own SVM: nearer than three times, so the two cannot be told apart.
     near = np.cos(2 * np.arccos(run.correlation))
     control = replace(run.controls[-1], curves=np.full_like(run.controls[-1].curves[:1], near), coincides=False)
     assert control.final < run.correlation
-    unclear = Study(found.settings, found.setup, runs={"W": replace(run, controls=(control,))}, complete=True)
-    assert held(unclear)["direction_W"] is None
+    unclear = Study(result.settings, result.setup, runs={"W": replace(run, controls=(control,))}, complete=True)
+    assert claims_of(unclear)["direction_W"] is None
     assert "too near" in headline(unclear)
 
 
@@ -276,15 +276,15 @@ def test_training_that_climbs_goes_on_by_itself_or_says_how_long() -> None:
     assert short.runs["W"].trace.step[-1] == 60
     assert "still approaching" in headline(short)
     advice = next(claim.remedy for claim in claims(short) if claim.key == "direction_W")
-    wanted = int(advice.split("--steps ")[1].rstrip("."))
-    assert wanted >= 120
+    steps = int(advice.split("--steps ")[1].rstrip("."))
+    assert steps >= 120
     assert "did not" not in headline(short)
     long = study(data, replace(settings, max_steps=4000))
     assert outcomes(long)["W"] == "arrives"
     assert 60 < long.runs["W"].trace.step[-1] <= 4000
     # What the short run advised is of the size of what was needed.
     first = int(long.runs["W"].trace.step[np.argmax(long.runs["W"].curves["frobenius"] >= 0.98)])
-    assert first / 4 < wanted < 20 * first
+    assert first / 4 < steps < 20 * first
 
 
 def test_a_table_of_texts_that_still_climbs_is_no_refutation(tmp_path: Path) -> None:
@@ -314,8 +314,8 @@ def test_going_on_is_the_same_as_training_on() -> None:
     data = random_data(10, 6, 0)
     rounds = study(data, Settings(train=8, steps=50, shuffles=0, max_steps=200))
     for run in rounds.runs.values():
-        made = int(run.trace.step[-1])
-        straight = study(data, Settings(train=8, steps=made, shuffles=0, max_steps=made)).runs[run.parameterization]
+        steps = int(run.trace.step[-1])
+        straight = study(data, Settings(train=8, steps=steps, shuffles=0, max_steps=steps)).runs[run.parameterization]
         # The same steps in the same order; only the compiled loop's rescaling may round differently.
         np.testing.assert_allclose(run.trace.W[-1], straight.trace.W[-1], rtol=1e-9, atol=1e-9)
         assert (np.diff(run.trace.step) > 0).all()
@@ -324,8 +324,8 @@ def test_going_on_is_the_same_as_training_on() -> None:
 
 
 def test_few_rows_carry_a_caution() -> None:
-    said = " ".join(cautions(easy()))
-    assert "Only 6 sequences were trained on" in said
-    assert "Only 2 sequences are held out" in said
-    assert held(easy())["predicts_W"] is None
+    text = " ".join(cautions(easy()))
+    assert "Only 6 sequences were trained on" in text
+    assert "Only 2 sequences are held out" in text
+    assert claims_of(easy())["predicts_W"] is None
     assert cautions(study(random_data(80, 2, 0), Settings(train=40, steps=5, max_steps=5, shuffles=0))) == []

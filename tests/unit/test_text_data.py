@@ -33,10 +33,10 @@ def _file(tmp_path: Path, content: str) -> Path:
 
 def test_texts_and_labels_are_read(tmp_path: Path) -> None:
     path = _file(tmp_path, '\ufeffid,what,kind\n1,"One, two",a\n2,Three,b\n3,  ,a\n4,"Four\nfive",b\n')
-    read = read_texts(path, "what", "kind")
-    assert read.texts == ("One, two", "Three", "Four\nfive")
-    assert read.labels.tolist() == [-1.0, 1.0, 1.0]
-    assert read.classes == ("b", "a")
+    corpus = read_texts(path, "what", "kind")
+    assert corpus.texts == ("One, two", "Three", "Four\nfive")
+    assert corpus.labels.tolist() == [-1.0, 1.0, 1.0]
+    assert corpus.classes == ("b", "a")
 
 
 @pytest.mark.parametrize(
@@ -74,28 +74,28 @@ def test_what_cannot_be_read_is_said(content: str, sentence: str, tmp_path: Path
 def test_files_as_people_have_them(name: str, raw: bytes, note: str | None, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(raw)
-    read = read_texts(path, "what", "kind")
-    assert read.texts == ("café, au lait", "thé")
-    assert read.labels.tolist() == [-1.0, 1.0]
-    assert note is None or note in " ".join(read.notes)
+    corpus = read_texts(path, "what", "kind")
+    assert corpus.texts == ("café, au lait", "thé")
+    assert corpus.labels.tolist() == [-1.0, 1.0]
+    assert note is None or note in " ".join(corpus.notes)
 
 
 def test_gaps_and_repeats_are_said(tmp_path: Path) -> None:
     path = _file(tmp_path, "what,kind\nx,a\ny,b\nx,a\ny,a\n,a\nz,\nw,NA\nv,b\n")
-    read = read_texts(path, "what", "kind")
-    assert read.texts == ("x", "y", "x", "y", "v")
-    said = " ".join(read.notes)
-    assert "without a text are left out, 1 in all" in said
-    assert "without a label are left out, 2 in all" in said
-    assert "2 of 5 rows repeat the text of another; 1 of these texts have both labels" in said
+    corpus = read_texts(path, "what", "kind")
+    assert corpus.texts == ("x", "y", "x", "y", "v")
+    text = " ".join(corpus.notes)
+    assert "without a text are left out, 1 in all" in text
+    assert "without a label are left out, 2 in all" in text
+    assert "2 of 5 rows repeat the text of another; 1 of these texts have both labels" in text
 
 
 def test_two_of_three_classes(tmp_path: Path) -> None:
     path = _file(tmp_path, "what,kind\nx,good\ny,bad\nz,neither\nw,good\n")
-    read = read_texts(path, "what", "kind", ("good", "bad"))
-    assert read.texts == ("x", "y", "w")
-    assert read.classes == ("good", "bad")
-    assert read.notes == ("Rows with another label are left out, 1 in all.",)
+    corpus = read_texts(path, "what", "kind", ("good", "bad"))
+    assert corpus.texts == ("x", "y", "w")
+    assert corpus.classes == ("good", "bad")
+    assert corpus.notes == ("Rows with another label are left out, 1 in all.",)
     with pytest.raises(ValueError, match="--classes is good,worse; two of the labels in 'kind'"):
         read_texts(path, "what", "kind", ("good", "worse"))
 
@@ -104,19 +104,19 @@ def test_long_files_are_drawn_from_and_the_rest_is_said() -> None:
     """Vectors come from all rows, the data set holds some; what is not trained on is named."""
     rng = np.random.default_rng(0)
     texts = tuple(" ".join(f"w{word}" for word in rng.integers(0, 9, size=6)) for _ in range(900))
-    read = LabelledTexts("long.csv", texts, np.where(np.arange(900) % 50, 1.0, -1.0), ("yes", "no"))
-    data = word_dataset(read, most=600)
+    corpus = LabelledTexts("long.csv", texts, np.where(np.arange(900) % 50, 1.0, -1.0), ("yes", "no"))
+    data = word_dataset(corpus, most=600)
     assert data.tokens.n == 600
     assert any("Of 900 texts 600 were drawn at random" in note for note in data.notes)
-    full = word_dataset(read)
+    full = word_dataset(corpus)
     assert full.tokens.n == 900
     # Three quarters fit: 900 rows of 6 tokens and 8 coordinates are 43,200 entries.
     assert default_train(full) == 675
     result = study(full, Settings(train=120, steps=20, shuffles=0, max_steps=20))
-    said = " ".join(cautions(result))
-    assert "98 % of the" in said
-    assert "'yes'" in said
-    assert "--train takes more" not in said
+    text = " ".join(cautions(result))
+    assert "98 % of the" in text
+    assert "'yes'" in text
+    assert "--train takes more" not in text
 
 
 def test_the_default_trains_on_what_the_time_allows() -> None:
@@ -136,9 +136,9 @@ def test_vectors_of_words_in_the_same_company_are_close() -> None:
     cosines = vectors @ vectors.T
     assert cosines[:5, :5].min() > 0.99
     assert np.abs(cosines[:5, 5:]).max() < 0.01
-    again = fit_vectors([text.tolist() for text in texts], 10, 2)
+    second = fit_vectors([text.tolist() for text in texts], 10, 2)
     # The two groups have equal singular values, so the vectors are fixed up to a rotation: their cosines are one set.
-    np.testing.assert_allclose(again @ again.T, cosines, atol=1e-12)
+    np.testing.assert_allclose(second @ second.T, cosines, atol=1e-12)
 
 
 def _sentences(n: int) -> LabelledTexts:
@@ -151,15 +151,17 @@ def _sentences(n: int) -> LabelledTexts:
 
 
 def test_a_text_is_its_different_words() -> None:
-    read = LabelledTexts("f.csv", ("A b a c", "b c a", "b c once", "!!"), np.array([1.0, -1.0, 1.0, -1.0]), ("p", "q"))
-    data = word_dataset(read)
+    corpus = LabelledTexts(
+        "f.csv", ("A b a c", "b c a", "b c once", "!!"), np.array([1.0, -1.0, 1.0, -1.0]), ("p", "q")
+    )
+    data = word_dataset(corpus)
     assert data.mask.sum(axis=1).tolist() == [3, 3, 2]
     assert any("without a token are left out, 1 in all" in note for note in data.notes)
     np.testing.assert_allclose(np.linalg.norm(data.tokens.tokens[data.mask], axis=1), 1.0)
     with pytest.raises(ValueError, match="2 words that occur twice"):
         word_dataset(LabelledTexts("f.csv", ("a b", "b a"), np.array([1.0, -1.0]), ("p", "q")))
     with pytest.raises(ValueError, match="all have one label"):
-        from_vectors(read, [np.ones((1, 2)), np.ones((0, 2)), np.ones((2, 2)), np.ones((0, 2))], ())
+        from_vectors(corpus, [np.ones((1, 2)), np.ones((0, 2)), np.ones((2, 2)), np.ones((0, 2))], ())
 
 
 def test_principal_components() -> None:
@@ -175,22 +177,22 @@ def test_principal_components() -> None:
 
 
 def test_training_on_texts_reaches_their_svm() -> None:
-    found = study(word_dataset(_sentences(60)), Settings(train=40, steps=4000, shuffles=0))
-    run = found.runs["W"]
+    result = study(word_dataset(_sentences(60)), Settings(train=40, steps=4000, shuffles=0))
+    run = result.runs["W"]
     assert run.correlation is not None
     # W's correlation approaches one as 1/k^2 once the selection is final; autograd in float32 stops on the way.
     assert run.correlation > 0.99
-    plain = next(p for p in found.precision if (p.dtype, p.numerics) == ("float32", "autograd"))
+    plain = next(p for p in result.precision if (p.dtype, p.numerics) == ("float32", "autograd"))
     assert plain.curve[-1] < run.correlation - 0.05
 
 
 def test_docstrings_are_prose_of_two_libraries() -> None:
-    found = docstrings("numpy-scipy")
-    assert found.classes == ("scipy", "numpy")
-    assert min((found.labels > 0).sum(), (found.labels < 0).sum()) > 100
-    assert len(set(found.texts)) == len(found.texts) == len(found.labels)
-    assert min(len(WORD.findall(text)) for text in found.texts) >= LEAST_WORDS
-    for text in found.texts:
+    result = docstrings("numpy-scipy")
+    assert result.classes == ("scipy", "numpy")
+    assert min((result.labels > 0).sum(), (result.labels < 0).sum()) > 100
+    assert len(set(result.texts)) == len(result.texts) == len(result.labels)
+    assert min(len(WORD.findall(text)) for text in result.texts) >= LEAST_WORDS
+    for text in result.texts:
         assert "Parameters -----" not in text
         assert ">>>" not in text
     with pytest.raises(ValueError, match="classes is 'numpy-torch'; two of numpy, scipy"):

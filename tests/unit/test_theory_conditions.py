@@ -32,12 +32,12 @@ def test_strict_and_slack_b1_differ_as_measured() -> None:
     """At d = 20, n = T = 5 strict B.1 holds in about 3 % of instances, the slack test in all."""
     trials = 150
     data, v = random_data(trials, 5, 5, 20, gap=0.1, seed=11)
-    found = [theory.condition_b1(theory.Trial.of(data[j], v[j])) for j in range(trials)]
-    strict, slack = (sum(bool(pair[k].holds) for pair in found) for k in (0, 1))
+    condition = [theory.condition_b1(theory.Trial.of(data[j], v[j])) for j in range(trials)]
+    strict, slack = (sum(bool(pair[k].holds) for pair in condition) for k in (0, 1))
     assert slack == trials
     # A binomial count with p = 0.03 exceeds 15 of 150 with probability below 1e-4, and 0 has probability 0.01.
     assert 0 <= strict <= 15
-    assert all(not pair[0].holds or pair[1].holds for pair in found)
+    assert all(not pair[0].holds or pair[1].holds for pair in condition)
 
 
 def test_the_gradient_at_zero_is_the_gradient() -> None:
@@ -67,7 +67,7 @@ def test_condition_c_says_whether_every_margin_grows() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_condition_d_and_the_local_directions_by_brute_force(seed: int) -> None:
     trial = trial_of(seed, 3, 3, 3)
-    blocked, local = {}, set()
+    blocks, local = {}, set()
     for selected in product(range(3), repeat=3):
         W, cons, where = cp.Variable((3, 3)), [], []
         for i, t in product(range(3), range(3)):
@@ -86,13 +86,13 @@ def test_condition_d_and_the_local_directions_by_brute_force(seed: int) -> None:
         near = {key for key, margin in margins.items() if margin < 1 + 1e-5}
         opt = {(i, int(trial.optimal[i])) for i in range(3) if selected[i] != trial.optimal[i]}
         if opt:
-            blocked[selected] = bool(near & opt)
+            blocks[selected] = bool(near & opt)
         if all(trial.gamma[key] < trial.gamma[key[0], selected[key[0]]] for key in near):
             local.add(selected)
-    found = theory.explore(trial)
-    assert theory.condition_d(found).holds == all(blocked.values())
-    assert {tuple(direction.selected.tolist()) for direction in found.directions} == local
-    assert int(found.feasible.sum()) == len(blocked) + int(found.feasible[0])
+    landscape = theory.explore(trial)
+    assert theory.condition_d(landscape).holds == all(blocks.values())
+    assert {tuple(direction.selected.tolist()) for direction in landscape.directions} == local
+    assert int(landscape.feasible.sum()) == len(blocks) + int(landscape.feasible[0])
 
 
 @pytest.mark.parametrize(("n", "T", "d", "seed"), [(2, 2, 2, 0), (2, 3, 4, 2), (3, 2, 3, 4)])
@@ -161,9 +161,9 @@ def test_conditions_say_their_numbers() -> None:
 def test_a_sampled_landscape_proves_nothing_and_repeats() -> None:
     trial = trial_of(1, 4, 4, 10)
     sampled = theory.explore(trial, limit=10, samples=40, seed=5)
-    again = theory.explore(trial, limit=10, samples=40, seed=5)
+    landscape = theory.explore(trial, limit=10, samples=40, seed=5)
     assert not sampled.exhaustive
-    assert np.array_equal(sampled.selections, again.selections)
+    assert np.array_equal(sampled.selections, landscape.selections)
     assert len({tuple(row) for row in sampled.selections.tolist()}) == len(sampled.selections)
     assert (sampled.selections[0] == trial.optimal).all()
     condition = theory.condition_d(sampled)
@@ -175,17 +175,17 @@ def test_b2_asks_for_equal_scores() -> None:
     tokens = np.array([[[2.0, 0.0], [1.0, 0.3], [1.0, -0.7]]])
     data = TokenData(tokens, [[1.0, 0.0]], [1.0])
     assert theory.condition_b2(theory.Trial.of(data, [1.0, 0.0])).holds
-    found = theory.condition_b2(theory.Trial.of(data, [1.0, 0.5]))
-    assert not found.holds
-    assert found.value == pytest.approx(0.5)
+    condition = theory.condition_b2(theory.Trial.of(data, [1.0, 0.5]))
+    assert not condition.holds
+    assert condition.value == pytest.approx(0.5)
 
 
 def test_b2_looks_at_the_worst_sequence_and_not_at_hidden_tokens() -> None:
     tokens = np.array([[[2.0, 0.0], [1.0, 0.3], [1.0, -0.7]], [[2.0, 0.0], [1.0, 0.3], [0.5, 0.3]]])
     mask = np.ones((2, 3), dtype=bool)
-    uneven = theory.condition_b2(theory.Trial.of(TokenData(tokens, np.eye(2), [1.0, 1.0], mask=mask), [1.0, 0.0]))
-    assert not uneven.holds
-    assert uneven.value == pytest.approx(0.5)
+    condition = theory.condition_b2(theory.Trial.of(TokenData(tokens, np.eye(2), [1.0, 1.0], mask=mask), [1.0, 0.0]))
+    assert not condition.holds
+    assert condition.value == pytest.approx(0.5)
     mask[1, 2] = False
     assert theory.condition_b2(theory.Trial.of(TokenData(tokens, np.eye(2), [1.0, 1.0], mask=mask), [1.0, 0.0])).holds
 
@@ -195,8 +195,8 @@ def test_b1_fails_without_an_svm_and_holds_without_a_second_token() -> None:
     for condition in theory.condition_b1(theory.Trial.of(middle, [1.0])):
         assert condition.holds is False
         assert "no SVM" in condition.detail
-    alone = theory.Trial.of(TokenData(np.ones((2, 1, 2)), np.eye(2), [1.0, 1.0]), [1.0, 0.0])
-    assert all(condition.holds for condition in (*theory.condition_b1(alone), theory.condition_c(alone)))
+    variant = theory.Trial.of(TokenData(np.ones((2, 1, 2)), np.eye(2), [1.0, 1.0]), [1.0, 0.0])
+    assert all(condition.holds for condition in (*theory.condition_b1(variant), theory.condition_c(variant)))
 
 
 def test_b1_counts_margins_and_averages_them() -> None:
@@ -231,10 +231,10 @@ def test_e_is_the_score_gap_for_linear_heads_and_fails_for_heads_that_mix() -> N
     # h = v.x - lam |x|^2 on orthonormal tokens: moving a share e from token 0 to token 1 gains 2 lam e - 0.1 e, so the
     # order survives exactly when 2 lam < 0.1 (Lemma 6).
     assert theory.condition_e(theory.Trial.of(data, LambdaHead(v, 0.03))).holds is None
-    broken = theory.condition_e(theory.Trial.of(data, LambdaHead(v, 0.2)))
-    assert broken.holds is False
+    condition = theory.condition_e(theory.Trial.of(data, LambdaHead(v, 0.2)))
+    assert condition.holds is False
     # As e goes to zero the ratio tends to 0.1 - 2 lam = -0.3; the smallest e sampled is 1e-3.
-    assert broken.value == pytest.approx(-0.3, abs=2e-3)
+    assert condition.value == pytest.approx(-0.3, abs=2e-3)
 
 
 def test_a_linear_head_is_recognised_in_every_form() -> None:
@@ -275,10 +275,10 @@ def test_the_published_constant_of_k_is_too_small_for_large_q() -> None:
 
 def test_loss_constants_of_a_callable_match_the_closed_form() -> None:
     # The logistic loss in disguise: |l''| <= 1/4, |l'| <= 1/(1 + e^-2) on [-2, 2].
-    found = theory.loss_constants(lambda u: torch.log1p(torch.exp(-u)), 2.0)
-    assert found.how == "sampled"
-    assert abs(found.M0 - 0.25) < 1e-3
-    assert abs(found.M1 - 1 / (1 + np.exp(-2.0))) < 1e-12
+    result = theory.loss_constants(lambda u: torch.log1p(torch.exp(-u)), 2.0)
+    assert result.how == "sampled"
+    assert abs(result.M0 - 0.25) < 1e-3
+    assert abs(result.M1 - 1 / (1 + np.exp(-2.0))) < 1e-12
     assert theory.condition_a(trial_of(0, 2, 2, 2), lambda u: (u - 0.1) ** 2).holds is False
 
 
@@ -307,6 +307,6 @@ def test_cones_and_relative_margin() -> None:
     ],
 )
 def test_bad_input_gets_one_sentence(call, word: str) -> None:
-    with pytest.raises(ValueError, match=rf"^{word}.*\.$") as caught:
+    with pytest.raises(ValueError, match=rf"^{word}.*\.$") as error:
         call()
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)

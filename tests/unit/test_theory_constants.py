@@ -41,8 +41,8 @@ class Constraints:
     def __init__(self, trial: theory.Trial, direction: theory.LocalOptimality) -> None:
         self.trial, self.selected = trial, direction.selected
         self.rows, self.columns = np.nonzero(direction.solution.problem.rejected)
-        chosen = trial.tokens[self.rows, self.selected[self.rows]]
-        delta = chosen - trial.tokens[self.rows, self.columns]
+        scores_of_selection = trial.tokens[self.rows, self.selected[self.rows]]
+        delta = scores_of_selection - trial.tokens[self.rows, self.columns]
         self.matrices = delta[:, :, None] * trial.queries[self.rows][:, None, :]  # (J, d, dz)
         self.near = direction.neighbours[self.rows, self.columns]
         self.unit = direction.W / np.linalg.norm(direction.W)
@@ -50,7 +50,7 @@ class Constraints:
     def margins(self, W: np.ndarray) -> np.ndarray:
         return np.tensordot(self.matrices, W, axes=2)
 
-    def aside(self, rng: np.random.Generator) -> np.ndarray:
+    def direction_beside(self, rng: np.random.Generator) -> np.ndarray:
         """A unit matrix orthogonal to the direction, in the span of the constraints."""
         weights = rng.choice([-1.0, 1.0], len(self.rows)) * rng.random(len(self.rows)) ** 3
         P = np.tensordot(weights, self.matrices, axes=1)
@@ -81,15 +81,15 @@ class Constraints:
 
 def cases(count: int, sizes: tuple[tuple[int, int, int], ...]) -> list[tuple[theory.Trial, theory.LocalOptimality]]:
     """Locally optimal directions of random instances, not only those of the optimal tokens; lengths of all sizes."""
-    kept = []
+    instances = []
     for seed, (n, T, d) in product(range(count), sizes):
         data, v = random_data(None, n, T, d, seed=seed)
         rng = np.random.default_rng(seed)
         tokens = data.tokens * rng.uniform(0.7, 1.5, (n, T, 1))
         queries = data.queries * rng.uniform(0.5, 2.0, (n, 1))
         trial = theory.Trial.of(TokenData(tokens, queries, data.labels), 1.7 * v)
-        kept += [(trial, direction) for direction in theory.explore(trial).directions]
-    return kept
+        instances += [(trial, direction) for direction in theory.explore(trial).directions]
+    return instances
 
 
 @cache
@@ -168,9 +168,9 @@ def test_the_range_of_slopes(loss: str) -> None:
 
 def test_the_range_of_slopes_of_a_callable_covers_that_of_its_closed_form() -> None:
     smallest, largest = slope_range(lambda u: torch.log1p(torch.exp(-u)), -0.5, 2.0)
-    known = slope_range("logistic", -0.5, 2.0)
-    assert smallest <= known[0] * (1 + 1e-12)
-    assert largest >= known[1] * (1 - 1e-12)
+    instance = slope_range("logistic", -0.5, 2.0)
+    assert smallest <= instance[0] * (1 + 1e-12)
+    assert largest >= instance[1] * (1 - 1e-12)
 
 
 def test_loss_constants_bound_slope_and_curvature() -> None:
@@ -247,7 +247,7 @@ def test_the_radius_contains_what_its_proof_asks_for() -> None:
 
 def test_the_constants_bound_what_they_are_said_to_bound() -> None:
     rng = np.random.default_rng(3)
-    far_seen = 0
+    far_count = 0
     for trial, direction in directions():
         constants, rows = theory.local_constants(trial, direction), Constraints(trial, direction)
         W = direction.W
@@ -262,7 +262,7 @@ def test_the_constants_bound_what_they_are_said_to_bound() -> None:
         assert constants.gap == leads[rows.near].min() > 0
         margins = rows.margins(W)
         if (~rows.near).any():
-            far_seen += 1
+            far_count += 1
             assert margins[~rows.near].min() == pytest.approx(1 + 2 * constants.delta, rel=1e-9)
         else:
             assert constants.delta == np.inf
@@ -270,8 +270,8 @@ def test_the_constants_bound_what_they_are_said_to_bound() -> None:
         unit /= np.linalg.norm(unit, axis=(1, 2), keepdims=True)
         logits = np.einsum("itd,kde,ie->kit", trial.tokens, unit, trial.queries) / constants.Theta
         assert np.abs(logits).max() <= constants.A
-    assert far_seen > 20
-    assert len(directions()) - far_seen > 5
+    assert far_count > 20
+    assert len(directions()) - far_count > 5
 
 
 def test_margins_inside_the_cone_are_those_of_lemma_13() -> None:
@@ -281,7 +281,7 @@ def test_margins_inside_the_cone_are_those_of_lemma_13() -> None:
         constants, rows = theory.local_constants(trial, direction), Constraints(trial, direction)
         cosine = 1 - constants.mu
         for _ in range(50):
-            V = (cosine * rows.unit + np.sqrt(1 - cosine**2) * rows.aside(rng)) / constants.Theta
+            V = (cosine * rows.unit + np.sqrt(1 - cosine**2) * rows.direction_beside(rng)) / constants.Theta
             margins = rows.margins(V)
             slack = 1e-9 * np.abs(margins).max()
             assert (np.abs(margins[rows.near] - 1) <= min(0.5, constants.delta) + slack).all()
@@ -290,7 +290,7 @@ def test_margins_inside_the_cone_are_those_of_lemma_13() -> None:
 
 def test_no_stationary_point_beyond_r_where_every_sequence_has_a_neighbour() -> None:
     """(75): sums of (1 - s_alpha) |l'| times leads enclose -<grad L(W), V>, for W in C_{mu,R} and V in the cone."""
-    rng, seen = np.random.default_rng(5), 0
+    rng, count = np.random.default_rng(5), 0
     for trial, direction in directions():
         if not direction.neighbours.any(axis=1).all():
             continue
@@ -301,7 +301,7 @@ def test_no_stationary_point_beyond_r_where_every_sequence_has_a_neighbour() -> 
         largest = np.max(leads, axis=1, where=direction.neighbours, initial=-np.inf)
         cosine = 1 - constants.mu
         for _ in range(20):
-            W, V = (cosine * rows.unit + np.sqrt(1 - cosine**2) * rows.aside(rng) for _ in range(2))
+            W, V = (cosine * rows.unit + np.sqrt(1 - cosine**2) * rows.direction_beside(rng) for _ in range(2))
             log_s, below = rows.shares(constants.R * W)
             log_s = log_s - log_s.max()
             mean = (attention(trial, constants.R * W) * trial.gamma).sum(axis=1)
@@ -309,8 +309,8 @@ def test_no_stationary_point_beyond_r_where_every_sequence_has_a_neighbour() -> 
             q = np.bincount(rows.rows, np.exp(log_s), n)  # 1 - s_alpha, up to a factor common to all
             along = (slope[rows.rows] * np.exp(log_s) * below * rows.margins(V / constants.Theta)).sum()
             assert (slope * q * smallest).sum() / 8 <= along <= 2 * (slope * q * largest).sum()
-        seen += 1
-    assert seen > 20
+        count += 1
+    assert count > 20
 
 
 def test_the_pull_is_the_gradient() -> None:
@@ -340,7 +340,7 @@ def test_beyond_the_radius_the_gradient_turns_to_the_direction_and_grows_the_nor
         J, K = len(rows.rows), 4 * constants.Gamma * slopes[1] / (constants.gap * slopes[0])
         for sine in edge * np.array([0.5, 0.75, 1.0]):
             for _ in range(10):
-                W = constants.radius * (np.sqrt(1 - sine**2) * rows.unit + sine * rows.aside(rng))
+                W = constants.radius * (np.sqrt(1 - sine**2) * rows.unit + sine * rows.direction_beside(rng))
                 # G_Q >= sin(theta) ||G|| / (2 H) with H = 2 J K A
                 assert turn(rows, W) >= sine / (4 * J * K * constants.A)
                 assert (rows.pull(W) * W).sum() > 0
@@ -348,19 +348,19 @@ def test_beyond_the_radius_the_gradient_turns_to_the_direction_and_grows_the_nor
 
 def test_from_the_radius_of_lemma_13_the_gradient_may_turn_away() -> None:
     """Every sequence has a neighbour here, so the published constants apply; they do not keep descent in the cone."""
-    rng, leaving, seen = np.random.default_rng(8), 0, 0
+    rng, leaving, count = np.random.default_rng(8), 0, 0
     for trial, direction in directions():
         if not direction.neighbours.any(axis=1).all():
             continue
         constants, rows = theory.local_constants(trial, direction), Constraints(trial, direction)
         cosine = 1 - constants.mu
-        asides = [rows.aside(rng) for _ in range(100)]
-        seen += 1
+        asides = [rows.direction_beside(rng) for _ in range(100)]
+        count += 1
         leaving += any(
             turn(rows, constants.R * (cosine * rows.unit + np.sqrt(1 - cosine**2) * P)) < -1e-6 for P in asides
         )
-    print(f"the gradient turns away on the edge of {leaving} of {seen} cones")
-    assert leaving >= seen / 5
+    print(f"the gradient turns away on the edge of {leaving} of {count} cones")
+    assert leaving >= count / 5
 
 
 def test_a_start_between_the_two_radii_is_promised_nothing() -> None:
@@ -368,19 +368,19 @@ def test_a_start_between_the_two_radii_is_promised_nothing() -> None:
         constants = theory.local_constants(trial, direction)
         assert constants.radius > constants.R
         unit = direction.W / np.linalg.norm(direction.W)
-        found = theory.explore(trial)
-        within = theory.predict(trial, init=1.01 * constants.radius * unit, landscape=found)
+        landscape = theory.explore(trial)
+        within = theory.predict(trial, init=1.01 * constants.radius * unit, landscape=landscape)
         assert (within.directions[0].selected == direction.selected).all()
         assert "Theorem 7" in within.rests_on
-        between = theory.predict(trial, init=0.99 * constants.radius * unit, landscape=found)
+        between = theory.predict(trial, init=0.99 * constants.radius * unit, landscape=landscape)
         assert between.outcome is theory.Outcome.NO_GUARANTEE
 
 
 def test_a_loss_that_is_looked_at_on_a_grid_proves_nothing() -> None:
     trial, direction = directions()[0]
-    disguised = lambda u: torch.log1p(torch.exp(-u))  # noqa: E731
-    condition = theory.condition_a(trial, disguised)
+    log_loss = lambda u: torch.log1p(torch.exp(-u))  # noqa: E731
+    condition = theory.condition_a(trial, log_loss)
     assert condition.holds is None
     assert condition.how == "sampled"
     start = 10 * theory.local_constants(trial, direction).radius * direction.W
-    assert theory.predict(trial, init=start, loss=disguised).outcome is theory.Outcome.NO_GUARANTEE
+    assert theory.predict(trial, init=start, loss=log_loss).outcome is theory.Outcome.NO_GUARANTEE

@@ -17,7 +17,7 @@ from attsvm.theory.conditions import initial_gradient
 from attsvm.theory.diagnosis import Signature
 
 SCORES = np.array([1.0, 3.5])  # token scores (1, 0) and (1.5, 0)
-CAUGHT = np.array([[4.0, 0.0], [0.0, 0.0]])
+TRAP = np.array([[4.0, 0.0], [0.0, 0.0]])
 
 
 @pytest.fixture(scope="module")
@@ -37,32 +37,32 @@ def landscape(trial: theory.Trial) -> theory.Landscape:
 
 
 def test_the_hypotheses_of_the_false_theorems_hold(trial, landscape) -> None:
-    found = theory.check_conditions(trial, landscape=landscape)
+    conditions = theory.check_conditions(trial, landscape=landscape)
     assert np.array_equal(trial.gamma, [[1.0, 0.0], [1.5, 0.0]])
-    assert found["B.1"].holds
-    assert found["B.2"].holds
-    assert found["A"].holds
-    assert found["D"].holds is False
+    assert conditions["B.1"].holds
+    assert conditions["B.2"].holds
+    assert conditions["A"].holds
+    assert conditions["D"].holds is False
 
 
 def test_the_local_directions_are_those_derived_by_hand(landscape) -> None:
     assert landscape.exhaustive
     assert landscape.feasible.all()
-    found = {tuple(direction.selected.tolist()): direction for direction in landscape.directions}
-    assert set(found) == {(0, 0), (0, 1)}
+    result = {tuple(direction.selected.tolist()): direction for direction in landscape.directions}
+    assert set(result) == {(0, 0), (0, 1)}
     # Solutions are certified to a gap of a few eps, directions to its root.
-    assert np.allclose(found[0, 0].W, [[1, 0], [3, 0]], atol=1e-7)
-    assert np.allclose(found[0, 1].W, [[1, 0], [0, 0]], atol=1e-7)
-    assert not found[0, 1].neighbours[1].any()
+    assert np.allclose(result[0, 0].W, [[1, 0], [3, 0]], atol=1e-7)
+    assert np.allclose(result[0, 1].W, [[1, 0], [0, 0]], atol=1e-7)
+    assert not result[0, 1].neighbours[1].any()
 
 
 def test_descent_from_zero_finds_the_global_direction_and_from_elsewhere_never_does(data, trial, landscape) -> None:
-    for start, outcome, selected in ((np.zeros((2, 2)), Outcome.GLOBAL, [0, 0]), (CAUGHT, Outcome.LOCAL, [0, 1])):
+    for start, outcome, selected in ((np.zeros((2, 2)), Outcome.GLOBAL, [0, 0]), (TRAP, Outcome.LOCAL, [0, 1])):
         trace = train(data, SCORES, optimizer="gd", lr=1.0, steps=20_000, init=start)
-        seen = theory.observe(trial, trace.W[-1])
-        assert seen.outcome is outcome
-        assert seen.selected.tolist() == selected
-        assert landscape.index(seen.selected) >= 0
+        observation = theory.observe(trial, trace.W[-1])
+        assert observation.outcome is outcome
+        assert observation.selected.tolist() == selected
+        assert landscape.index(observation.selected) >= 0
     # cos((1, 0), (1, 3)) = 1/sqrt(10) = 0.316; the W that was caught sits at (w_1, 0).
     assert float(correlation(trace.W[-1], trial.optimal_solution.W)) == pytest.approx(1 / np.sqrt(10), abs=0.01)
 
@@ -86,17 +86,17 @@ def test_the_weights_of_the_proof_are_those_of_the_gradient(trial) -> None:
 
 def test_the_inequalities_of_the_proof_hold_in_the_region() -> None:
     """c_2 <= 0.06 c_1 wherever w_1 >= 4 and w_1 - w_2 >= 4, so that every step of any size stays there."""
-    w1, apart = np.meshgrid(np.linspace(4, 300, 600), np.linspace(4, 300, 600))
-    c1, c2 = weights(w1, w1 - apart)
+    w1, w2 = np.meshgrid(np.linspace(4, 300, 600), np.linspace(4, 300, 600))
+    c1, c2 = weights(w1, w1 - w2)
     assert (c1 >= 0.12 * np.exp(-w1)).all()
     assert (c2 <= 0.007 * np.exp(-w1)).all()
-    assert (c2 <= 3.2 * np.exp(-apart) * c1).all()
+    assert (c2 <= 3.2 * np.exp(-w2) * c1).all()
     assert (c1 <= 1.3 * (c1 - 3 * c2)).all()
 
 
 def test_any_step_keeps_to_the_region(data) -> None:
     for lr in (0.1, 1.0, 100.0):
-        W = train(data, SCORES, optimizer="gd", lr=lr, steps=500, init=CAUGHT, record_every=20).W[..., 0]
+        W = train(data, SCORES, optimizer="gd", lr=lr, steps=500, init=TRAP, record_every=20).W[..., 0]
         assert (np.diff(W[:, 0]) > 0).all()
         assert (np.diff(W[:, 1]) >= 0).all()
         assert (np.diff(W[:, 0] - W[:, 1]) > 0).all()
@@ -104,7 +104,7 @@ def test_any_step_keeps_to_the_region(data) -> None:
 
 
 def test_nothing_is_promised_and_two_directions_are_expected(trial, landscape) -> None:
-    for start in (None, CAUGHT):
+    for start in (None, TRAP):
         prediction = theory.predict(trial, init=start, landscape=landscape)
         assert prediction.outcome is Outcome.NO_GUARANTEE
         assert prediction.expected is Outcome.LOCAL
@@ -125,10 +125,10 @@ def test_a_start_in_the_cone_of_the_wrong_direction_is_promised_to_stay(trial, l
 
 
 def test_diagnose_names_the_trap(data) -> None:
-    trace = train(data, SCORES, optimizer="gd", lr=0.1, steps=5000, init=CAUGHT)
-    found = diagnose(data, SCORES, trace)
-    assert found.agrees is None
-    trap = found.finding(Signature.LOCAL)
+    trace = train(data, SCORES, optimizer="gd", lr=0.1, steps=5000, init=TRAP)
+    diagnosis = diagnose(data, SCORES, trace)
+    assert diagnosis.agrees is None
+    trap = diagnosis.finding(Signature.LOCAL)
     assert trap is not None
     assert trap.certain
     assert "C fails" in trap.detail

@@ -19,31 +19,31 @@ def instance(seed: int = 37) -> theory.Trial:
 def test_the_direction_that_training_ends_in_is_known() -> None:
     trial = instance()
     rng = np.random.default_rng(0)
-    drawn = rng.integers(0, 6, (100, 8))
-    assert not any(local_optimality(trial, selected).holds for selected in drawn)
-    found = theory.explore(trial)
-    assert not found.exhaustive
-    (first, second) = found.ends
+    choices = rng.integers(0, 6, (100, 8))
+    assert not any(local_optimality(trial, selected).holds for selected in choices)
+    landscape = theory.explore(trial)
+    assert not landscape.exhaustive
+    (first, second) = landscape.ends
     assert (first.count, first.swaps) == (25, 0)
     assert (second.count, second.swaps) == (5, 1)
     assert second.share == pytest.approx(1 / 6)
     assert second.locality.holds
-    assert found.index(second.selected) >= 0
+    assert landscape.index(second.selected) >= 0
     assert second.correlation > 0.99
-    assert "16.7 %  1 swap from the optimal tokens, locally optimal" in found.table()
+    assert "16.7 %  1 swap from the optimal tokens, locally optimal" in landscape.table()
 
 
 @pytest.mark.parametrize("how", ["swaps", "realised"])
 def test_it_is_known_without_training_too(how: str) -> None:
     trial = instance()
-    astray = theory.explore(trial).ends[1].selected
+    other_end = theory.explore(trial).ends[1].selected
     if how == "swaps":
-        found = theory.explore(trial, starts=0)
+        landscape = theory.explore(trial, starts=0)
     else:
-        found = theory.explore(trial, starts=0, samples=1, realised=astray)
-        assert len(found.selections) == 2
-    assert found.index(astray) >= 0
-    assert found.ends == ()
+        landscape = theory.explore(trial, starts=0, samples=1, realised=other_end)
+        assert len(landscape.selections) == 2
+    assert landscape.index(other_end) >= 0
+    assert landscape.ends == ()
 
 
 def test_a_number_of_directions_says_of_how_many() -> None:
@@ -59,10 +59,10 @@ def test_a_number_of_directions_says_of_how_many() -> None:
 def test_a_diagnosis_looks_where_training_went_and_shows_the_ends() -> None:
     data, v = random_data(None, 8, 6, 10, seed=37)
     trial = theory.Trial.of(data, v)
-    astray = theory.explore(trial).ends[1].selected
-    trace = train(data, v, init=2 * local_optimality(trial, astray).W, steps=300)
-    found = diagnose(data, v, trace, samples=20, starts=0)
-    assert found.landscape.index(np.asarray(trace.selected)) >= 0
+    other_end = theory.explore(trial).ends[1].selected
+    trace = train(data, v, init=2 * local_optimality(trial, other_end).W, steps=300)
+    diagnosis = diagnose(data, v, trace, samples=20, starts=0)
+    assert diagnosis.landscape.index(np.asarray(trace.selected)) >= 0
     text = str(diagnose(data, v, trace))
     assert "Ends of training from 30 starts" in text
     assert "16.7 %" in text
@@ -72,13 +72,13 @@ def test_a_diagnosis_looks_where_training_went_and_shows_the_ends() -> None:
 def test_swaps_change_one_token_nearest_to_the_margin_first() -> None:
     trial = instance()
     optimum = local_optimality(trial, trial.optimal)
-    made = list(swaps(optimum))
-    assert len(made) == len(set(made)) == 8 * 5
-    changed = np.array(made) != trial.optimal
-    assert (changed.sum(axis=1) == 1).all()
+    exchanges = list(swaps(optimum))
+    assert len(exchanges) == len(set(exchanges)) == 8 * 5
+    differences = np.array(exchanges) != trial.optimal
+    assert (differences.sum(axis=1) == 1).all()
     margins = np.asarray(optimum.solution.margins)
-    rows = changed.argmax(axis=1)
-    order = margins[rows, np.array(made)[np.arange(40), rows]]
+    rows = differences.argmax(axis=1)
+    order = margins[rows, np.array(exchanges)[np.arange(40), rows]]
     assert (np.diff(order) >= 0).all()
 
 
@@ -88,12 +88,12 @@ def test_shares_are_those_of_training_one_by_one() -> None:
     assert not starts[0].any()
     together = train_starts(trial, starts, 400)
     for start, selected in zip(starts, together.selected, strict=True):
-        alone = train(trial.data, trial.v, init=start, steps=400)
-        assert (np.asarray(alone.selected) == selected).all()
+        trace = train(trial.data, trial.v, init=start, steps=400)
+        assert (np.asarray(trace.selected) == selected).all()
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("options", "word"),
     [
         ({"starts": -1}, "starts"),
         ({"starts": True}, "starts"),
@@ -102,8 +102,8 @@ def test_shares_are_those_of_training_one_by_one() -> None:
         ({"realised": np.zeros(8)}, "realised"),
     ],
 )
-def test_bad_arguments_are_named(options: dict[str, object], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
+def test_bad_arguments_are_named(options: dict[str, object], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
         theory.explore(instance(), **options)  # type: ignore[arg-type]
 
 

@@ -17,19 +17,19 @@ def trial_of(seed: int, n: int, T: int, d: int) -> theory.Trial:
 @pytest.mark.parametrize(("n", "T", "d"), [(2, 3, 2), (3, 3, 3), (2, 4, 2), (2, 4, 3), (1, 3, 1), (3, 2, 2)])
 def test_independence_is_the_dimension_condition_on_random_data(n: int, T: int, d: int) -> None:
     trial = trial_of(n + T + d, n, T, d)
-    proved = theory.check_separability(trial)
-    assert proved.dimension == (d >= max(T - 1, n))
-    assert proved.independent_queries == (d >= n)
-    assert proved.independent_tokens == (d >= T - 1)
-    assert proved.every is (True if d >= max(T - 1, n) else None)
-    assert proved.optimal is trial.optimal_solution.status
-    found = theory.explore(trial)
-    counted = theory.check_separability(trial, found)
-    assert counted.every is bool(found.feasible.all())
-    if proved.every is None:
-        assert "enumerated" in counted.how
-    if counted.every is False:
-        assert counted.how.startswith(f"{int(found.infeasible.sum())} proved infeasible")
+    separability = theory.check_separability(trial)
+    assert separability.dimension == (d >= max(T - 1, n))
+    assert separability.independent_queries == (d >= n)
+    assert separability.independent_tokens == (d >= T - 1)
+    assert separability.every is (True if d >= max(T - 1, n) else None)
+    assert separability.optimal is trial.optimal_solution.status
+    landscape = theory.explore(trial)
+    verdict = theory.check_separability(trial, landscape)
+    assert verdict.every is bool(landscape.feasible.all())
+    if separability.every is None:
+        assert "enumerated" in verdict.how
+    if verdict.every is False:
+        assert verdict.how.startswith(f"{int(landscape.infeasible.sum())} proved infeasible")
 
 
 def test_a_sample_can_disprove_and_not_prove() -> None:
@@ -39,9 +39,9 @@ def test_a_sample_can_disprove_and_not_prove() -> None:
         rng = np.random.default_rng(seed)
         trial = theory.Trial.of(TokenData(rng.standard_normal((2, 4, 2)), np.eye(2), [1.0, 1.0]), [1.0, 0.5])
         for count in (1, 16):
-            found = theory.explore(trial, limit=1, samples=count)
-            verdict = theory.check_separability(trial, found).every
-            assert verdict is not True or found.exhaustive
+            landscape = theory.explore(trial, limit=1, samples=count)
+            verdict = theory.check_separability(trial, landscape).every
+            assert verdict is not True or landscape.exhaustive
             verdicts.add(verdict)
     assert False in verdicts
     assert None in verdicts
@@ -49,8 +49,8 @@ def test_a_sample_can_disprove_and_not_prove() -> None:
 
 def test_dependent_queries_and_tokens_prove_nothing() -> None:
     tokens = np.random.default_rng(0).standard_normal((2, 3, 4))
-    repeated = TokenData(tokens, [[1.0, 0.0], [2.0, 0.0]], [1.0, 1.0])
-    same = theory.check_separability(theory.Trial.of(repeated, np.ones(4)))
+    variant = TokenData(tokens, [[1.0, 0.0], [2.0, 0.0]], [1.0, 1.0])
+    same = theory.check_separability(theory.Trial.of(variant, np.ones(4)))
     assert not same.independent_queries
     assert same.independent_tokens
     assert same.every is None
@@ -70,16 +70,16 @@ def test_dependent_queries_and_tokens_prove_nothing() -> None:
 def test_hidden_tokens_do_not_count() -> None:
     tokens = np.random.default_rng(1).standard_normal((1, 4, 2))
     mask = np.array([[True, True, True, False]])
-    found = theory.check_separability(theory.Trial.of(TokenData(tokens, [[1.0]], [1.0], mask=mask), np.ones(2)))
-    assert found.dimension
-    assert found.independent_tokens
+    separability = theory.check_separability(theory.Trial.of(TokenData(tokens, [[1.0]], [1.0], mask=mask), np.ones(2)))
+    assert separability.dimension
+    assert separability.independent_tokens
     # The longest visible sequence counts: three differences in the plane are too many, in one sequence of two.
-    pair, uneven = np.concatenate([tokens, tokens]), np.array([[True, True, True, True], [True, True, False, False]])
+    pair, pair_mask = np.concatenate([tokens, tokens]), np.array([[True, True, True, True], [True, True, False, False]])
     assert not theory.check_separability(
-        theory.Trial.of(TokenData(pair, np.eye(2), [1.0, 1.0], mask=uneven), np.ones(2))
+        theory.Trial.of(TokenData(pair, np.eye(2), [1.0, 1.0], mask=pair_mask), np.ones(2))
     ).dimension
-    alone = TokenData(tokens, [[1.0]], [1.0], mask=np.array([[True, False, False, False]]))
-    assert theory.check_separability(theory.Trial.of(alone, np.ones(2))).every
+    single = TokenData(tokens, [[1.0]], [1.0], mask=np.array([[True, False, False, False]]))
+    assert theory.check_separability(theory.Trial.of(single, np.ones(2))).every
 
 
 def test_the_middle_of_two_tokens_cannot_be_selected() -> None:

@@ -27,8 +27,8 @@ def test_scores_are_off_by_less_than_their_error() -> None:
         for i in range(n):
             for t in range(T):
                 exact = sum(Fraction(a) * Fraction(b) for a, b in zip(values[i, t].tolist(), v.tolist(), strict=True))
-                apart = abs(Fraction(float(trial.gamma[i, t])) - int(data.labels[i]) * exact)
-                assert apart <= Fraction(trial.score_error) / 2
+                difference = abs(Fraction(float(trial.gamma[i, t])) - int(data.labels[i]) * exact)
+                assert difference <= Fraction(trial.score_error) / 2
 
 
 def test_scores_of_a_head_are_its_predictions() -> None:
@@ -66,35 +66,35 @@ def test_a_unique_best_token_leads_by_more_than_rounding() -> None:
         values = np.array([[[1.0], [1.0 - lead], [0.0]], [[0.0], [2.0], [1.0]]])
         data = TokenData(np.random.default_rng(0).standard_normal((2, 3, 2)), np.eye(2), [1.0, 1.0], values=values)
         assert theory.Trial.of(data, [1.0]).unique == unique
-    alone = TokenData(np.ones((1, 1, 2)), [[1.0]], [1.0])
-    assert theory.Trial.of(alone, [1.0, 0.0]).unique
-    assert theory.Trial.of(alone, [1.0, 0.0]).score_gap.tolist() == [np.inf]
+    variant = TokenData(np.ones((1, 1, 2)), [[1.0]], [1.0])
+    assert theory.Trial.of(variant, [1.0, 0.0]).unique
+    assert theory.Trial.of(variant, [1.0, 0.0]).score_gap.tolist() == [np.inf]
 
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_neighbours_and_violations_by_brute_force(norm: str) -> None:
-    seen = set()
+    selections = set()
     for seed in range(6):
         trial = theory.Trial.of(*random_data(None, 3, 4, 4, seed=seed))
         for selected in (trial.optimal, (trial.optimal + 1) % 4):
-            found = local_optimality(trial, selected, norm)
-            assert found.solution.norm.name == norm
-            if not found.feasible:
-                assert not found.holds
-                assert np.isnan(found.W).all()
+            locality = local_optimality(trial, selected, norm)
+            assert locality.solution.norm.name == norm
+            if not locality.feasible:
+                assert not locality.holds
+                assert np.isnan(locality.W).all()
                 continue
             violated = False
             for i in range(3):
                 for t in range(4):
-                    margin = (trial.tokens[i, selected[i]] - trial.tokens[i, t]) @ found.W @ trial.queries[i]
+                    margin = (trial.tokens[i, selected[i]] - trial.tokens[i, t]) @ locality.W @ trial.queries[i]
                     near = t != selected[i] and margin <= 1 + 1e-4
-                    assert found.neighbours[i, t] == near
+                    assert locality.neighbours[i, t] == near
                     better = trial.gamma[i, t] >= trial.gamma[i, selected[i]]
-                    assert found.violations[i, t] == (near and better)
+                    assert locality.violations[i, t] == (near and better)
                     violated |= near and better
-            assert found.holds == (not violated)
-            seen.add(found.holds)
-    assert seen == {True, False}
+            assert locality.holds == (not violated)
+            selections.add(locality.holds)
+    assert selections == {True, False}
 
 
 def test_a_neighbour_of_equal_score_is_a_violation() -> None:

@@ -13,7 +13,7 @@ from attsvm.nn.heads import LambdaHead
 from attsvm.theory import Outcome
 from attsvm.theory.conditions import initial_gradient
 from attsvm.theory.diagnosis import Signature
-from attsvm.theory.divergence import nowhere_favoured, order_problem
+from attsvm.theory.divergence import has_no_favourite, order_problem
 
 
 def test_one_sequence_with_equal_losers_is_global_from_any_start() -> None:
@@ -27,11 +27,11 @@ def test_one_sequence_with_equal_losers_is_global_from_any_start() -> None:
         prediction = theory.predict(trial, init=start)
         assert prediction.outcome is Outcome.GLOBAL
         trace = train(data, [1.0], init=start, steps=20_000)
-        seen = theory.observe(trial, trace.W[-1])
-        assert theory.agrees(prediction, seen) is True
+        observation = theory.observe(trial, trace.W[-1])
+        assert theory.agrees(prediction, observation) is True
         # Three constraints of equal weight at margin m: the soft minimum leaves 1 - cos <= (log 3 + 1) / m.
         margins = np.delete(trial.logits(trace.W[-1])[0, 0] - trial.logits(trace.W[-1])[0], 0)
-        assert 1 - seen.correlation <= (np.log(3) + 1) / margins.min()
+        assert 1 - observation.correlation <= (np.log(3) + 1) / margins.min()
 
 
 def test_two_sequences_get_no_such_promise() -> None:
@@ -52,10 +52,10 @@ def test_a_norm_that_stays_finite_is_predicted_and_seen() -> None:
     trace = train(data, [1.0], optimizer="gd", lr=0.5, steps=3000, init=start)
     # By symmetry the risk is even in W, and W = 0 its minimum.
     assert abs(trace.W[-1, 0, 0]) < 1e-10
-    found = diagnose(data, [1.0], trace)
-    assert found.agrees is True
-    assert {finding.signature for finding in found.findings} == {Signature.INFEASIBLE, Signature.NOT_SPARSE}
-    assert all(finding.certain for finding in found.findings)
+    diagnosis = diagnose(data, [1.0], trace)
+    assert diagnosis.agrees is True
+    assert {finding.signature for finding in diagnosis.findings} == {Signature.INFEASIBLE, Signature.NOT_SPARSE}
+    assert all(finding.certain for finding in diagnosis.findings)
 
 
 def test_no_bound_is_certified_where_the_norm_diverges() -> None:
@@ -90,10 +90,10 @@ def test_equal_scores_are_ordered_as_groups() -> None:
 
 def test_nowhere_favoured_needs_positive_multipliers_everywhere() -> None:
     inside = TokenData(np.array([[[0.0], [1.0], [-1.0]]]), [[1.0]], [1.0])
-    assert nowhere_favoured(theory.Trial.of(inside, [1.0]).problem([0]))
+    assert has_no_favourite(theory.Trial.of(inside, [1.0]).problem([0]))
     # The middle of two tokens, and a third off the line: V may still favour the middle over the third.
     flat = TokenData(np.array([[[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]]), [[1.0]], [1.0])
-    assert not nowhere_favoured(theory.Trial.of(flat, [1.0, 0.0]).problem([0]))
+    assert not has_no_favourite(theory.Trial.of(flat, [1.0, 0.0]).problem([0]))
 
 
 @pytest.mark.parametrize("seed", [0, 4])
@@ -106,11 +106,11 @@ def test_descent_from_the_cone_of_a_local_direction_stays_and_converges(seed: in
     for direction in landscape.directions:
         constants = theory.local_constants(trial, direction)
         unit = direction.W / np.linalg.norm(direction.W)
-        aside = rng.standard_normal(unit.shape)
-        aside -= (aside * unit).sum() * unit
-        aside /= np.linalg.norm(aside)
+        perpendicular = rng.standard_normal(unit.shape)
+        perpendicular -= (perpendicular * unit).sum() * unit
+        perpendicular /= np.linalg.norm(perpendicular)
         cosine = 1 - 0.99 * constants.mu
-        start = 1.01 * constants.radius * (cosine * unit + np.sqrt(1 - cosine**2) * aside)
+        start = 1.01 * constants.radius * (cosine * unit + np.sqrt(1 - cosine**2) * perpendicular)
         prediction = theory.predict(trial, init=start, landscape=landscape)
         assert (prediction.directions[0].selected == direction.selected).all()
         trace = train(data, v, init=start, steps=3000, lr=0.002 * constants.radius, record_every=300)
@@ -125,8 +125,8 @@ def test_a_head_that_mixes_is_named() -> None:
     v = np.array([1.0, 0.9, 0.2, 0.1])
     data = TokenData(np.eye(4)[None], [[1.0]], [1.0])
     trace = train(data, LambdaHead(v, 0.5), loss="correlation", steps=2000, lr=0.01, optimizer="gd")
-    found = diagnose(data, LambdaHead(v, 0.5), trace, loss="correlation")
-    order, shared = found.finding(Signature.ORDER), found.finding(Signature.NOT_SPARSE)
+    diagnosis = diagnose(data, LambdaHead(v, 0.5), trace, loss="correlation")
+    order, shared = diagnosis.finding(Signature.ORDER), diagnosis.finding(Signature.NOT_SPARSE)
     assert order is not None
     assert order.certain
     assert "svm_equivalent" in order.remedy
@@ -136,10 +136,10 @@ def test_a_head_that_mixes_is_named() -> None:
 def test_plain_gradients_past_saturation_are_named() -> None:
     data, v = random_data(None, 3, 3, 6, seed=0)
     W = 1e3 * theory.Trial.of(data, v).optimal_solution.W
-    seen = diagnose(data, v, W).finding(Signature.PRECISION)
-    assert seen is not None
-    assert not seen.certain
-    assert "36.0" in seen.detail  # -log(2.2e-16)
+    diagnosis = diagnose(data, v, W).finding(Signature.PRECISION)
+    assert diagnosis is not None
+    assert not diagnosis.certain
+    assert "36.0" in diagnosis.detail  # -log(2.2e-16)
     rough = diagnose(data, v, (1e6 * W).astype(np.float32)).finding(Signature.PRECISION)
     assert rough is not None
     assert rough.certain
@@ -150,13 +150,13 @@ def test_plain_gradients_past_saturation_are_named() -> None:
 def test_too_few_dimensions_are_named_with_a_proof() -> None:
     for seed in range(20):
         data, v = random_data(None, 8, 4, 2, seed=seed)
-        found = diagnose(data, v, samples=5, limit=5)
-        finding = found.finding(Signature.INFEASIBLE)
+        diagnosis = diagnose(data, v, samples=5, limit=5)
+        finding = diagnosis.finding(Signature.INFEASIBLE)
         if finding is not None:
             assert finding.certain
-            assert not found.separability.dimension
-            assert found.trial.optimal_solution.certificate is not None
-            assert str(found).count("\n") > 5
+            assert not diagnosis.separability.dimension
+            assert diagnosis.trial.optimal_solution.certificate is not None
+            assert str(diagnosis).count("\n") > 5
             break
     else:
         pytest.fail("none of 20 instances in the plane was infeasible")
@@ -172,9 +172,9 @@ def test_theorem_3_asks_every_sequence_for_b1_or_b2() -> None:
     )
     trial = theory.Trial.of(both, [1.0])
     # W^mm = (1, 1): margins 1 and 1 in the first sequence, whose scores differ, 1 and 2 in the second, of equal scores.
-    found = theory.norm_diverges(trial)
-    assert found.holds is True
-    assert "Theorem 3" in found.detail
+    condition = theory.norm_diverges(trial)
+    assert condition.holds is True
+    assert "Theorem 3" in condition.detail
     values = np.array([[[2.0], [1.0], [0.0]], [[2.0], [1.0], [0.5]]])
     neither = theory.Trial.of(TokenData(both.tokens, both.queries, both.labels, values=values), [1.0])
     assert "Theorem 3" not in theory.norm_diverges(neither).detail
@@ -182,16 +182,16 @@ def test_theorem_3_asks_every_sequence_for_b1_or_b2() -> None:
 
 def test_no_divergence_is_claimed_without_a_preferred_token() -> None:
     level = TokenData(np.array([[[1.0, 0.0], [1.0, 1.0]]]), [[1.0]], [1.0])
-    found = theory.norm_diverges(theory.Trial.of(level, [1.0, 0.0]))
-    assert found.holds is None
-    assert "prefers" in found.detail
-    alone = TokenData(np.ones((1, 1, 2)), [[1.0]], [1.0])
-    assert "prefers" in theory.norm_diverges(theory.Trial.of(alone, [1.0, 0.0])).detail
+    condition = theory.norm_diverges(theory.Trial.of(level, [1.0, 0.0]))
+    assert condition.holds is None
+    assert "prefers" in condition.detail
+    single = TokenData(np.ones((1, 1, 2)), [[1.0]], [1.0])
+    assert "prefers" in theory.norm_diverges(theory.Trial.of(single, [1.0, 0.0])).detail
 
 
 def test_a_token_that_stands_twice_is_no_division_by_zero() -> None:
     twice = TokenData(np.array([[[0.0], [1.0], [-1.0], [0.0]]]), [[1.0]], [1.0])
-    assert nowhere_favoured(theory.Trial.of(twice, [1.0]).problem([0]))
+    assert has_no_favourite(theory.Trial.of(twice, [1.0]).problem([0]))
 
 
 def test_the_sublevel_set_is_that_of_the_start() -> None:
@@ -220,13 +220,13 @@ def counterexample() -> theory.Trial:
 
 def test_every_outcome_has_an_example() -> None:
     trial = counterexample()
-    top, aside = np.array([[1.0, 0.0], [3.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 0.0]])
-    reached = theory.observe(trial, 10 * top)
-    assert reached.outcome is Outcome.GLOBAL
-    assert reached.selected.tolist() == [0, 0]
-    assert reached.correlation == pytest.approx(1.0)
-    assert reached.least_attention == pytest.approx(1 / (1 + np.exp(-10.0)))
-    local = theory.observe(trial, 10 * aside)
+    top, detour = np.array([[1.0, 0.0], [3.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 0.0]])
+    observation = theory.observe(trial, 10 * top)
+    assert observation.outcome is Outcome.GLOBAL
+    assert observation.selected.tolist() == [0, 0]
+    assert observation.correlation == pytest.approx(1.0)
+    assert observation.least_attention == pytest.approx(1 / (1 + np.exp(-10.0)))
+    local = theory.observe(trial, 10 * detour)
     assert local.outcome is Outcome.LOCAL
     assert local.selected.tolist() == [0, 1]
     # Both tokens that score nothing: each has a better one beside it at margin one.
@@ -251,28 +251,28 @@ def middle() -> theory.Trial:
 def test_what_is_observed_agrees_with_what_was_predicted_or_says_nothing() -> None:
     trial = counterexample()
     landscape = theory.explore(trial)
-    top, aside = np.array([[1.0, 0.0], [3.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 0.0]])
-    proved = theory.predict(trial, init=1e5 * top, landscape=landscape)
-    assert proved.outcome is Outcome.GLOBAL
-    near = theory.predict(trial, init=1e5 * aside, landscape=landscape)
+    top, detour = np.array([[1.0, 0.0], [3.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 0.0]])
+    forecast = theory.predict(trial, init=1e5 * top, landscape=landscape)
+    assert forecast.outcome is Outcome.GLOBAL
+    near = theory.predict(trial, init=1e5 * detour, landscape=landscape)
     assert near.outcome is Outcome.LOCAL
     nothing = theory.predict(trial, landscape=landscape)
     assert nothing.outcome is Outcome.NO_GUARANTEE
-    seen = {name: theory.observe(trial, W) for name, W in
-            (("top", 10 * top), ("aside", 10 * aside), ("shared", 0.1 * top))}  # fmt: skip
-    assert theory.agrees(proved, seen["top"]) is True
-    assert theory.agrees(proved, seen["aside"]) is False
-    assert theory.agrees(near, seen["aside"]) is True
-    assert theory.agrees(near, seen["top"]) is False
-    for prediction in (proved, near, nothing):
-        assert theory.agrees(prediction, seen["shared"]) is None
-    assert theory.agrees(nothing, seen["top"]) is None
+    observations = {name: theory.observe(trial, W) for name, W in
+            (("top", 10 * top), ("aside", 10 * detour), ("shared", 0.1 * top))}  # fmt: skip
+    assert theory.agrees(forecast, observations["top"]) is True
+    assert theory.agrees(forecast, observations["aside"]) is False
+    assert theory.agrees(near, observations["aside"]) is True
+    assert theory.agrees(near, observations["top"]) is False
+    for prediction in (forecast, near, nothing):
+        assert theory.agrees(prediction, observations["shared"]) is None
+    assert theory.agrees(nothing, observations["top"]) is None
     either = replace(near, directions=landscape.directions)
     assert len(either.directions) == 2
-    assert theory.agrees(either, seen["top"]) is True
-    finite = replace(proved, outcome=Outcome.FINITE)
-    assert theory.agrees(finite, seen["shared"]) is True
-    assert theory.agrees(finite, seen["top"]) is None
+    assert theory.agrees(either, observations["top"]) is True
+    finite = replace(forecast, outcome=Outcome.FINITE)
+    assert theory.agrees(finite, observations["shared"]) is True
+    assert theory.agrees(finite, observations["top"]) is None
 
 
 def test_a_prediction_says_what_is_proved_and_what_is_not() -> None:
@@ -284,21 +284,21 @@ def test_a_prediction_says_what_is_proved_and_what_is_not() -> None:
     words = str(expected)
     assert words.startswith("no guarantee: no theorem covers this data and start\nexpected, not proved: one of these")
     assert all(f"\n  {condition}" in words for condition in expected.hypotheses.values())
-    proved = theory.predict(trial, init=1e5 * np.array([[1.0, 0.0], [3.0, 0.0]]), landscape=landscape)
-    assert "not proved" not in str(proved)
-    assert proved.conjecture == ""
+    prediction = theory.predict(trial, init=1e5 * np.array([[1.0, 0.0], [3.0, 0.0]]), landscape=landscape)
+    assert "not proved" not in str(prediction)
+    assert prediction.conjecture == ""
     one = theory.predict(trial, landscape=replace(landscape, exhaustive=False, directions=landscape.directions[:1]))
     assert one.conjecture.endswith("1 direction is locally optimal of those searched")
 
 
 def test_a_start_that_is_not_given_is_zero() -> None:
     trial = counterexample()
-    found = theory.predict(trial).hypotheses
-    assert found["norm bounded"].value == theory.norm_bounded(trial, np.zeros((2, 2))).value
-    assert found["norm bounded"].value != theory.norm_bounded(trial, np.ones((2, 2))).value
+    hypotheses = theory.predict(trial).hypotheses
+    assert hypotheses["norm bounded"].value == theory.norm_bounded(trial, np.zeros((2, 2))).value
+    assert hypotheses["norm bounded"].value != theory.norm_bounded(trial, np.ones((2, 2))).value
     # Leads of 1 and 1.5.
-    assert found["unique optimum"].value == pytest.approx(1.0)
-    assert found["unique optimum"].detail == "smallest lead 1"
+    assert hypotheses["unique optimum"].value == pytest.approx(1.0)
+    assert hypotheses["unique optimum"].detail == "smallest lead 1"
 
 
 def test_one_sequence_that_prefers_a_token_is_enough_to_diverge() -> None:
@@ -306,19 +306,19 @@ def test_one_sequence_that_prefers_a_token_is_enough_to_diverge() -> None:
     tokens = np.array([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]])
     trial = theory.Trial.of(TokenData(tokens, np.eye(2), [1.0, 1.0], values=values), [1.0])
     assert theory.norm_diverges(trial).holds is True
-    alone = theory.Trial.of(TokenData(np.ones((1, 1, 2)), [[1.0]], [1.0]), [1.0, 0.0])
-    assert nowhere_favoured(alone.problem([0]))
+    variant = theory.Trial.of(TokenData(np.ones((1, 1, 2)), [[1.0]], [1.0]), [1.0, 0.0])
+    assert has_no_favourite(variant.problem([0]))
 
 
 def test_no_cone_holds_zero_nor_a_head_that_is_not_linear() -> None:
     trial = counterexample()
     assert not theory.predict(trial, landscape=theory.explore(trial)).hypotheses["start in a cone"].holds
-    bent = theory.Trial.of(trial.data, LambdaHead(np.array([1.0, 3.5]), 1e-3))
+    bent_trial = theory.Trial.of(trial.data, LambdaHead(np.array([1.0, 3.5]), 1e-3))
     start = 1e6 * np.array([[1.0, 0.0], [3.0, 0.0]])
-    found = theory.predict(bent, init=start, landscape=theory.explore(bent))
-    assert found.hypotheses["start in a cone"].holds is False
+    landscape = theory.predict(bent_trial, init=start, landscape=theory.explore(bent_trial))
+    assert landscape.hypotheses["start in a cone"].holds is False
     # One token a sequence: nothing is rejected, there is no direction to converge to.
-    alone = theory.Trial.of(TokenData(np.ones((1, 1, 2)), [[1.0]], [1.0]), [1.0, 0.0])
-    assert not theory.predict(alone, init=np.ones((2, 1))).hypotheses["start in a cone"].holds
+    variant = theory.Trial.of(TokenData(np.ones((1, 1, 2)), [[1.0]], [1.0]), [1.0, 0.0])
+    assert not theory.predict(variant, init=np.ones((2, 1))).hypotheses["start in a cone"].holds
     with pytest.raises(ValueError, match=r"^init has shape \(1, 1\)"):
         theory.predict(trial, init=np.ones((1, 1)))

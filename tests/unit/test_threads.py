@@ -32,13 +32,13 @@ def test_small_problems_are_solved_on_one_thread(
     two_threads: set[int], monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr(solving, "ONE_THREAD", limit)
-    noted: list[set[int]] = []
+    notes: list[set[int]] = []
 
     def note(state: IterationState) -> None:
-        noted.append(_threads())
+        notes.append(_threads())
 
     problem = problems.planted(np.random.default_rng(0), 10, 5, 4)
     solve(problem, "spectral", callback=note)
-    assert noted
-    assert all(threads == ({1} if limit else two_threads) for threads in noted)
+    assert notes
+    assert all(threads == ({1} if limit else two_threads) for threads in notes)
     assert _threads() == two_threads

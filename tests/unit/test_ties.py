@@ -46,12 +46,12 @@ def product(row: Row, values: Row) -> Fraction:
 
 def eliminate(rows: list[Row], right: Row) -> tuple[list[Row], Row, bool]:
     """Gauss over the rationals: independent rows, their right sides, and whether the others agree with them."""
-    kept: list[tuple[int, Row, Fraction]] = []
+    remaining_rows: list[tuple[int, Row, Fraction]] = []
     consistent = True
     basis_rows, basis_right = [], []
     for row, value in zip(rows, right, strict=True):
         rest, rhs = list(row), value
-        for pivot, other, other_rhs in kept:
+        for pivot, other, other_rhs in remaining_rows:
             factor = rest[pivot]
             if factor:
                 rest = [a - factor * b for a, b in zip(rest, other, strict=True)]
@@ -61,7 +61,7 @@ def eliminate(rows: list[Row], right: Row) -> tuple[list[Row], Row, bool]:
             consistent = consistent and rhs == 0
             continue
         lead = rest[pivot]
-        kept.append((pivot, [a / lead for a in rest], rhs / lead))
+        remaining_rows.append((pivot, [a / lead for a in rest], rhs / lead))
         basis_rows.append(row)
         basis_right.append(value)
     return basis_rows, basis_right, consistent
@@ -96,7 +96,7 @@ def tied_problem(seed: int, n: int = 3, T: int = 4, d: int = 3) -> SelectionProb
     return SelectionProblem(rng.standard_normal((n, T, d)), rng.standard_normal((n, 2)), selected)
 
 
-def repeated(problem: SelectionProblem) -> SelectionProblem:
+def with_repeats(problem: SelectionProblem) -> SelectionProblem:
     """Every query twice, the second time doubled: half of the equations depend on the others."""
     n = len(problem.queries)
     return SelectionProblem(
@@ -117,7 +117,7 @@ def test_the_move_bounds_the_shortest_change(size: float, dependent: bool) -> No
     rng = np.random.default_rng(0)
     for seed in range(6):
         problem = tied_problem(seed, n=2)
-        problem = repeated(problem) if dependent else problem
+        problem = with_repeats(problem) if dependent else problem
         W = problem_solution(problem) + size * rng.standard_normal(problem.shape[2:])
         bound = tie_move(problem, W, float(np.linalg.norm(W)))
         true = nearest(problem, W)
@@ -203,16 +203,16 @@ def test_allowances_are_those_of_the_roundings_counted(monkeypatch: pytest.Monke
     monkeypatch.setattr(ties, "gamma", lambda count: count * unit)
     coarse = ties._smallest_square(rows)
     # Entries of the Gram matrix: a difference, d and dz products, lengths; Cholesky: k + 1 roundings of the trace.
-    lost = (floor - coarse) / unit
-    assert k * 2 * (d + dz) + (k + 1) * k <= lost <= k * (2 * (d + dz) + 16) + (k + 4) * k + 1e-3
+    shortfall = (floor - coarse) / unit
+    assert k * 2 * (d + dz) + (k + 1) * k <= shortfall <= k * (2 * (d + dz) + 16) + (k + 4) * k + 1e-3
     stretch = (tie_move(problem, W, 1.0) / length / math.sqrt(floor / coarse) - 1) / unit
     # The norm of k residuals, their quotients by lengths of d + dz roundings.
     assert k + d + dz + 4 <= stretch <= k + d + dz + 40
     # Four times the rounding is where the bound is given up.
-    for share, shown in ((4.1, True), (3.9, False)):
+    for share, is_shown in ((4.1, True), (3.9, False)):
         gram_unit = 2 * floor / share / (k * (2 * (d + dz) + 16) + (k + 4) * k)
         monkeypatch.setattr(ties, "gamma", lambda count, size=gram_unit: count * size)
-        assert (ties._smallest_square(rows) > 0) == shown
+        assert (ties._smallest_square(rows) > 0) == is_shown
 
 
 def test_what_sums_may_miss_counts_beside_the_margins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,8 +221,8 @@ def test_what_sums_may_miss_counts_beside_the_margins(monkeypatch: pytest.Monkey
     from attsvm.core.error_free import Pair
 
     problem = SelectionProblem([[[0.0, 0.0], [-1.0, 0.0], [5.0, 1.0]]], [[1.0]], [[True, True, False]])
-    given = Rows.of(problem, *ties._distinct_ties(problem))
-    unit = given.lengths[0]  # scaled by powers of two
+    inputs = Rows.of(problem, *ties._distinct_ties(problem))
+    unit = inputs.lengths[0]  # scaled by powers of two
     for margin in (3.0, -3.0, 0.0):
         answer = Pair(np.array([margin * unit]), np.zeros(1)), 2.0
         monkeypatch.setattr(Rows, "margins", lambda *arguments, answer=answer, **options: answer)
@@ -251,10 +251,10 @@ def test_an_equation_that_says_nothing_or_stands_twice_is_left_out() -> None:
 def test_moving_onto_the_ties_is_the_orthogonal_projection(seed: int) -> None:
     problem = tied_problem(seed, d=4)
     W = np.random.default_rng(seed).standard_normal(problem.shape[2:])
-    moved = onto_ties(problem, W, problem.apply(W))
+    shift = onto_ties(problem, W, problem.apply(W))
     rows = np.array([[float(a) for a in row] for row in tie_rows(problem)])
     expected = W.ravel() - np.linalg.pinv(rows) @ (rows @ W.ravel())
-    np.testing.assert_allclose(moved.ravel(), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(shift.ravel(), expected, rtol=0, atol=1e-12)
 
 
 def test_more_ties_than_are_treated_leave_w_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +292,7 @@ def test_the_smallest_singular_value_is_bounded_from_below() -> None:
         sigma = float(np.linalg.svd(dense, compute_uv=False)[-1]) ** 2
         assert 0.4 * sigma <= floor <= 0.6 * sigma
     # Twice the same equation: no bound.
-    twice = repeated(tied_problem(0, n=1))
+    twice = with_repeats(tied_problem(0, n=1))
     rows, columns = ties._distinct_ties(twice)
     assert ties._smallest_square(Rows.of(twice, rows, columns)) == 0.0
     # More equations than W has entries, in general position.
@@ -318,7 +318,7 @@ def equations(problem: SelectionProblem, W: np.ndarray) -> TieEquations:
     return TieEquations(common(left), common(right), common(margins))
 
 
-def moved(W: np.ndarray, move: Move) -> Row:
+def move_exactly(W: np.ndarray, move: Move) -> Row:
     assert move.change is not None
     change = [a / move.denominator for a in move.change.fractions()]
     return [a + b for a, b in zip(rational(W), change, strict=True)]
@@ -327,11 +327,11 @@ def moved(W: np.ndarray, move: Move) -> Row:
 @pytest.mark.parametrize("dependent", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_an_exact_move_ties_exactly(seed: int, dependent: bool) -> None:
-    problem = repeated(tied_problem(seed, n=2)) if dependent else tied_problem(seed, n=2)
+    problem = with_repeats(tied_problem(seed, n=2)) if dependent else tied_problem(seed, n=2)
     W = np.random.default_rng(seed).standard_normal(problem.shape[2:])
     move = exact_move(equations(problem, W))
     assert move is not None
-    values = moved(W, move)
+    values = move_exactly(W, move)
     assert all(product(row, values) == 0 for row in tie_rows(problem))
     change = [a - b for a, b in zip(values, rational(W), strict=True)]
     assert move.above(Entrywise(1)) == sum(abs(a) for a in change)
@@ -359,7 +359,7 @@ def test_a_bounded_move_reaches_a_w_that_ties(seed: int, size: float) -> None:
     move = bounded_move(equations(problem, W))
     assert move is not None
     assert move.change is not None
-    values = moved(W, move)
+    values = move_exactly(W, move)
     rows = tie_rows(problem)
     left_over = [product(row, values) for row in rows]
     scale = max(abs(a) for a in left_over)
@@ -387,7 +387,7 @@ def test_duplicates_that_differ_exactly_are_no_duplicates() -> None:
     assert bounded_move(equations(problem, W)) is None  # two different equations on one unknown
     move = bounded_move(equations(twin, W))
     assert move is not None
-    assert moved(W, move)[0] <= move.reach
+    assert move_exactly(W, move)[0] <= move.reach
     near = np.array([[[1.0], [2.0**-60], [0.0]], [[1.0], [2.0**-61], [0.0]]])
     alike = SelectionProblem(near, [[1.0], [1.0]], selected)
     assert bounded_move(equations(alike, W)) is None
@@ -402,7 +402,7 @@ def test_differences_with_zeros_and_ties_of_twins_are_moved_onto_as_well() -> No
     W = np.random.default_rng(0).standard_normal((4, 2))
     move = bounded_move(equations(problem, W))
     assert move is not None
-    left_over = max(abs(product(row, moved(W, move))) for row in tie_rows(problem))
+    left_over = max(abs(product(row, move_exactly(W, move))) for row in tie_rows(problem))
     assert left_over <= move.reach * 2
     # The tie of twins alone leaves nothing to solve.
     twins = SelectionProblem(tokens[1:], [[1.0, 0.0]], [[True, True, False, False]])
@@ -438,31 +438,31 @@ def test_the_defect_of_a_right_inverse_holds_in_exact_arithmetic() -> None:
     rng = np.random.default_rng(0)
     for shape in ((1, 1), (3, 5), (6, 6)):
         M = rng.standard_normal(shape) * 10.0 ** rng.integers(-8, 9, (shape[0], 1))
-        found = right_inverse(M, 3)
-        assert found is not None
-        np.testing.assert_array_equal(found.M, M * found.scale[:, None])
-        assert (np.frexp(found.scale)[0] == 0.5).all()
-        assert (np.abs(found.M).max(axis=1) <= math.sqrt(2)).all()
-        assert (np.abs(found.M).max(axis=1) >= 1 / math.sqrt(2)).all()
+        inverse = right_inverse(M, 3)
+        assert inverse is not None
+        np.testing.assert_array_equal(inverse.M, M * inverse.scale[:, None])
+        assert (np.frexp(inverse.scale)[0] == 0.5).all()
+        assert (np.abs(inverse.M).max(axis=1) <= math.sqrt(2)).all()
+        assert (np.abs(inverse.M).max(axis=1) >= 1 / math.sqrt(2)).all()
         # Entries of M are within three units of the exact ones: the worst of such matrices.
         units = Fraction(3) / 2**53
         worst = Fraction(0)
         for i in range(shape[0]):
             total = Fraction(0)
             for j in range(shape[0]):
-                terms = [Fraction(a) * Fraction(b) for a, b in zip(found.M[i], found.Y[:, j], strict=True)]
+                terms = [Fraction(a) * Fraction(b) for a, b in zip(inverse.M[i], inverse.Y[:, j], strict=True)]
                 total += abs(int(i == j) - sum(terms)) + units * sum(abs(a) for a in terms)
             worst = max(worst, total)
-        assert worst <= Fraction(found.defect) <= 40 * worst
+        assert worst <= Fraction(inverse.defect) <= 40 * worst
         # c solves (M Y) c = b: |c| <= |b| / (1 - defect).
-        assert found.multiplier(2.0) >= 2.0 / (1 - found.defect)
-        assert found.multiplier(2.0) <= 2.0 / (1 - found.defect) * (1 + 1e-14)
+        assert inverse.multiplier(2.0) >= 2.0 / (1 - inverse.defect)
+        assert inverse.multiplier(2.0) <= 2.0 / (1 - inverse.defect) * (1 + 1e-14)
         v = rng.standard_normal(shape[1])
-        for row, value in zip(found.M, found.M @ v, strict=True):
+        for row, value in zip(inverse.M, inverse.M @ v, strict=True):
             exact = sum(Fraction(a) * Fraction(b) for a, b in zip(row, v, strict=True))
             room = sum(abs(Fraction(a) * Fraction(b)) for a, b in zip(row, v, strict=True))
-            assert abs(Fraction(float(value)) - exact) + units * room <= Fraction(found.error) * room
-        assert found.error <= (shape[1] + 10) * UNIT
+            assert abs(Fraction(float(value)) - exact) + units * room <= Fraction(inverse.error) * room
+        assert inverse.error <= (shape[1] + 10) * UNIT
 
 
 def test_the_allowances_of_a_right_inverse(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -473,15 +473,17 @@ def test_the_allowances_of_a_right_inverse(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(surjective, "UNIT", unit)
     monkeypatch.setattr(surjective, "gamma", lambda k: k * unit)
     monkeypatch.setattr(np.linalg, "pinv", lambda M: inverse)
-    found = right_inverse(M, 3)
-    assert found is not None
+    result = right_inverse(M, 3)
+    assert result is not None
     # k products and sums, three roundings of an entry and that of its scaling.
-    assert (count + 3) * unit <= found.error <= (count + 3 + 3) * unit
+    assert (count + 3) * unit <= result.error <= (count + 3 + 3) * unit
     size = (np.abs(M) @ np.abs(inverse)).sum(axis=1)
-    least = 0.01 * (1 + unit) + found.error * size + count * unit
-    assert least.max() * (1 + (count - 1) * unit) <= found.defect
-    assert found.defect <= (0.01 * (1 + 3 * unit) + found.error * size + count * unit).max() * (1 + (count + 1) * unit)
-    reach = found.multiplier(1.0) * (1 - found.defect)
+    least = 0.01 * (1 + unit) + result.error * size + count * unit
+    assert least.max() * (1 + (count - 1) * unit) <= result.defect
+    assert result.defect <= (0.01 * (1 + 3 * unit) + result.error * size + count * unit).max() * (
+        1 + (count + 1) * unit
+    )
+    reach = result.multiplier(1.0) * (1 - result.defect)
     assert 1 + 2 * unit <= reach <= 1 + 10 * unit
     monkeypatch.setattr(np.linalg, "pinv", lambda M: np.where(np.eye(count) > 0, np.inf, inverse))
     assert right_inverse(M, 3) is None
@@ -504,22 +506,22 @@ def test_what_maps_onto_less_has_no_right_inverse() -> None:
 
 def test_upper_bounds_with_ties_hold_for_a_w_that_ties_exactly() -> None:
     """The bound in floats against the exact one, for W whose ties were broken a little."""
-    rng, seen = np.random.default_rng(1), 0
+    rng, count = np.random.default_rng(1), 0
     for seed in range(12):
         problem = FAMILIES["several"].make(np.random.default_rng([seed, 4]), 4, 4, 4)
         solution = solve(problem)
         if not np.isfinite(solution.objective) or not problem.tied.any():
             continue
         W = solution.certified.W + 1e-7 * rng.standard_normal(problem.shape[2:])
-        found = certify(problem, FROBENIUS, W, solution.certified.dual)
+        pair = certify(problem, FROBENIUS, W, solution.certified.dual)
         # Certification moves W onto the ties first; then the remaining miss is rounding.
-        assert found.tie_residual == 0.0
-        exact, reason = upper_bound(problem, FROBENIUS, found.W)
+        assert pair.tie_residual == 0.0
+        exact, reason = upper_bound(problem, FROBENIUS, pair.W)
         assert exact is not None, reason
-        assert found.upper_bound >= solution.certified.lower_bound
-        assert found.upper_bound <= solution.objective * (1 + 1e-4)
-        seen += 1
-    assert seen > 4
+        assert pair.upper_bound >= solution.certified.lower_bound
+        assert pair.upper_bound <= solution.objective * (1 + 1e-4)
+        count += 1
+    assert count > 4
 
 
 def test_integers_that_solve_a_system_exactly() -> None:

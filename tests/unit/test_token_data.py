@@ -34,8 +34,8 @@ def test_trials_can_be_selected():
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_sequences_of_different_lengths_are_padded_and_trained_as_they_are(kind):
     rows = [RNG.standard_normal((length, 5)) for length in (4, 2, 3)]
-    given = rows if kind == "numpy" else [torch.as_tensor(row) for row in rows]
-    data = TokenData.padded(given, QUERIES, LABELS)
+    inputs = rows if kind == "numpy" else [torch.as_tensor(row) for row in rows]
+    data = TokenData.padded(inputs, QUERIES, LABELS)
     assert (data.n, data.T) == (3, 4)
     np.testing.assert_array_equal(np.asarray(data.mask), [[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]])
     v, W = RNG.standard_normal(5), RNG.standard_normal((5, 2))

@@ -127,34 +127,34 @@ def test_factors_multiply_to_W():
 
 
 def test_starts():
-    given = np.random.default_rng(0).standard_normal((3, 6, 6))
-    np.testing.assert_array_equal(train(DATA, V, steps=0, init=given).W[:, 0], given)
-    np.testing.assert_array_equal(train(DATA, V, steps=0, init=given[1]).W[2, 0], given[1])
+    inputs = np.random.default_rng(0).standard_normal((3, 6, 6))
+    np.testing.assert_array_equal(train(DATA, V, steps=0, init=inputs).W[:, 0], inputs)
+    np.testing.assert_array_equal(train(DATA, V, steps=0, init=inputs[1]).W[2, 0], inputs[1])
     uniform = train(DATA, V, steps=0, init="torch", seed=5).W[:, 0]
     assert 0.3 < np.abs(uniform).max() <= 6**-0.5
-    again = train(DATA, V, steps=0, init="torch", seed=5, backend="torch").W[:, 0]
-    np.testing.assert_array_equal(uniform, again)
+    other_trace = train(DATA, V, steps=0, init="torch", seed=5, backend="torch").W[:, 0]
+    np.testing.assert_array_equal(uniform, other_trace)
     one_by_one = train(DATA, V, steps=0, init="torch", seed=[7, 8, 9]).W[:, 0]
     np.testing.assert_array_equal(one_by_one[2], train(DATA[2], V[2], steps=0, init="torch", seed=[9]).W[0])
-    K, Q = given, -given
+    K, Q = inputs, -inputs
     trace = train(DATA, V, steps=0, init=(K, Q), parameterization="KQ")
     np.testing.assert_array_equal(trace.K[:, 0], K)
     np.testing.assert_array_equal(trace.Q[:, 0], Q)
 
 
 def test_a_start_is_not_changed():
-    given = np.ones((3, 6, 6))
+    start = np.ones((3, 6, 6))
     for backend in ("torch", "compiled"):
-        train(DATA, V, steps=5, init=given, backend=backend)
-        assert (given == 1).all()
+        train(DATA, V, steps=5, init=start, backend=backend)
+        assert (start == 1).all()
 
 
 def test_callback_sees_progress_and_can_stop():
-    seen = []
-    trace = train(DATA, V, steps=500, callback=lambda step, steps: seen.append((step, steps)))
-    assert seen[0] == (0, 500)
-    assert seen[-1] == (500, 500)
-    assert len(seen) == 101
+    calls = []
+    trace = train(DATA, V, steps=500, callback=lambda step, steps: calls.append((step, steps)))
+    assert calls[0] == (0, 500)
+    assert calls[-1] == (500, 500)
+    assert len(calls) == 101
     assert not trace.stopped
     trace = train(DATA, V, steps=500, record_every=100, callback=lambda step, steps: step >= 250)
     assert trace.stopped

@@ -15,7 +15,7 @@ STEPS = 4
 AGREE = 2.5e-9
 
 
-def moved(problem: SelectionProblem, change: float, seed: int = 9) -> SelectionProblem:
+def shift(problem: SelectionProblem, change: float, seed: int = 9) -> SelectionProblem:
     """The same problem with every entry of its tokens changed a little."""
     tokens = np.asarray(problem.tokens)
     tokens = tokens * (1.0 + change * np.random.default_rng(seed).standard_normal(tokens.shape))
@@ -29,10 +29,10 @@ def moved(problem: SelectionProblem, change: float, seed: int = 9) -> SelectionP
 def test_a_refit_is_judged_and_not_solved(norm: str | float, sizes: tuple[int, int, int]) -> None:
     problem = FAMILIES["planted"].make(np.random.default_rng([1, *sizes]), *sizes)
     before = solve(problem, norm)
-    again = solve(problem, norm, warm_start=before)
-    assert again.status is Status.OPTIMAL
-    assert again.method == "warm start"
-    assert again.iterations <= 2
+    solution = solve(problem, norm, warm_start=before)
+    assert solution.status is Status.OPTIMAL
+    assert solution.method == "warm start"
+    assert solution.iterations <= 2
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -43,7 +43,7 @@ def test_a_path_of_changed_tokens_starts_from_the_earlier_answer(norm: str | flo
     problem = FAMILIES["planted"].make(np.random.default_rng([1, *sizes]), *sizes)
     before = solve(problem, norm)
     for step in range(2):
-        problem = moved(problem, change, step)
+        problem = shift(problem, change, step)
         cold, warm = solve(problem, norm), solve(problem, norm, warm_start=before)
         assert warm.status is Status.OPTIMAL
         assert warm.method.startswith("warm")
@@ -58,7 +58,7 @@ def test_every_family_ends_where_it_does_without_a_start(name: str, norm: str | 
     """Degenerate, tied, badly scaled: the start may be of no use, but the answer is the same."""
     sizes = FAMILIES[name].sizes[-1]
     problem = FAMILIES[name].make(np.random.default_rng([0, *sizes]), *sizes)
-    other = moved(problem, change)
+    other = shift(problem, change)
     cold = solve(other, norm)
     warm = solve(other, norm, warm_start=solve(problem, norm))
     assert warm.status is cold.status
@@ -70,7 +70,7 @@ def test_every_family_ends_where_it_does_without_a_start(name: str, norm: str | 
 def test_equal_scores_survive_a_warm_start(norm: str | float) -> None:
     """Moved tokens break the ties of the earlier W, which the first step restores."""
     problem = FAMILIES["several"].make(np.random.default_rng([1, 5, 6, 6]), 5, 6, 6)
-    other = moved(problem, 1e-4)
+    other = shift(problem, 1e-4)
     warm = solve(other, norm, warm_start=solve(problem, norm))
     assert warm.status is Status.OPTIMAL
     assert warm.certified.tie_residual <= 1e-9
@@ -89,7 +89,7 @@ def test_an_unrelated_start_costs_little(norm: str | float) -> None:
 def test_a_limit_holds_during_the_warm_start() -> None:
     problem = FAMILIES["planted"].make(np.random.default_rng([1, 60, 20, 16]), 60, 20, 16)
     before = solve(problem, 1.5)
-    limited = solve(moved(problem, 1e-3), 1.5, warm_start=before, max_iter=2)
-    assert limited.status is Status.MAX_ITERATIONS
-    assert limited.iterations == 2
-    assert np.isfinite(limited.gap)
+    solution = solve(shift(problem, 1e-3), 1.5, warm_start=before, max_iter=2)
+    assert solution.status is Status.MAX_ITERATIONS
+    assert solution.iterations == 2
+    assert np.isfinite(solution.gap)

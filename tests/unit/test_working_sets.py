@@ -37,16 +37,18 @@ def test_streamed_soft_margins_and_priors_agree_with_those_in_memory(
     kind: str, norm: str | float, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Not separable, but for the hard margin; two selected tokens a query, whose scores tie.
-    made = (
+    call_arguments = (
         make("several", 8, 8, 6) if "C" not in OPTIONS[kind] or norm in (1, "spectral") else make("published", 25, 8, 4)
     )
     options = dict(OPTIONS[kind])
     if "prior" in options:
-        options["prior"] = 0.3 * np.random.default_rng(1).standard_normal(made.shape[2:])
-    direct = solve(made, norm, tol=TOL, **options)
-    np.save(tmp_path / "tokens.npy", made.tokens)
+        options["prior"] = 0.3 * np.random.default_rng(1).standard_normal(call_arguments.shape[2:])
+    direct = solve(call_arguments, norm, tol=TOL, **options)
+    np.save(tmp_path / "tokens.npy", call_arguments.tokens)
     monkeypatch.setattr(solving, "STREAM_BYTES", 1 << 10)
-    mapped = SelectionProblem(np.load(tmp_path / "tokens.npy", mmap_mode="r"), made.queries, made.selected)
+    mapped = SelectionProblem(
+        np.load(tmp_path / "tokens.npy", mmap_mode="r"), call_arguments.queries, call_arguments.selected
+    )
     streamed = solve(mapped, norm, tol=TOL, **options)
     assert streamed.status is direct.status
     if direct.status is Status.OPTIMAL:
@@ -83,17 +85,17 @@ def test_restrictions_stay_small_where_nearly_every_token_has_a_loss(
 def test_a_warm_start_is_taken_over() -> None:
     problem = make("published", 40, 10, 5)
     before = solve(problem, C=1.0, method="streamed")
-    again = solve(problem, C=1.0, method="streamed", warm_start=before)
-    assert again.status is Status.OPTIMAL
-    assert again.iterations < before.iterations
+    solution = solve(problem, C=1.0, method="streamed", warm_start=before)
+    assert solution.status is Status.OPTIMAL
+    assert solution.iterations < before.iterations
 
 
 def test_a_warm_start_of_a_hard_margin_begins_at_its_smallest_margins() -> None:
     problem = make("planted", 300, 10, 5)
     before = solve(problem, method="streamed")
-    again = solve(problem, method="streamed", warm_start=before)
-    assert again.status is Status.OPTIMAL
-    assert again.iterations < before.iterations
+    solution = solve(problem, method="streamed", warm_start=before)
+    assert solution.status is Status.OPTIMAL
+    assert solution.iterations < before.iterations
 
 
 @pytest.mark.parametrize("norm", ["nuclear", "spectral", "max", 1])
@@ -107,8 +109,8 @@ def test_idle_rows_of_a_soft_margin_leave_nothing_undecided(norm: str | float, C
 
 @pytest.mark.parametrize("options", [{}, {"C": 1.0}])
 def test_lengths_beyond_the_range_of_floats_are_undecided(options: dict[str, Any]) -> None:
-    given = make("planted", 20, 5, 4)
-    problem = SelectionProblem(1e200 * given.tokens, 1e200 * given.queries, given.reference)
+    inputs = make("planted", 20, 5, 4)
+    problem = SelectionProblem(1e200 * inputs.tokens, 1e200 * inputs.queries, inputs.reference)
     assert solve(problem, method="streamed", **options).status is Status.UNDECIDED
 
 

@@ -30,7 +30,7 @@ def check(file: Path, data: Path | None = None, /) -> int:
     """
     with refusing():
         problem = None if data is None else read_problem(data)
-        content = _read(file)
+        content = _read_json(file)
     try:
         claims = checker.check(content)
         if problem is not None and data_content(problem) != content["data"]:
@@ -43,7 +43,7 @@ def check(file: Path, data: Path | None = None, /) -> int:
     return Exit.DONE
 
 
-def _read(file: Path) -> Any:
+def _read_json(file: Path) -> Any:
     """Read JSON.
 
     Raises

@@ -45,8 +45,8 @@ def compare(first: Path, second: Path, /, *, out: Path = Path("attsvm-compare"))
         for row in rows:
             if row.differs:
                 print(f"  {row.label}: {row.first} against {row.second}; difference {row.difference}")
-    changed = sum(claim.changed for claim in comparison.claims)
-    print(f"  {changed} of {len(comparison.claims)} claims are answered differently.")
+    changes = sum(claim.changed for claim in comparison.claims)
+    print(f"  {changes} of {len(comparison.claims)} claims are answered differently.")
     print(f"Page: {page}")
     return Exit.DONE
 

@@ -60,8 +60,8 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     for place, character in enumerate(error.object[error.start : end], error.start):
         digit = character.translate(_SUPERSCRIPTS)
         if digit != character:
-            raised = place > 0 and error.object[place - 1].translate(_SUPERSCRIPTS) != error.object[place - 1]
-            plain += digit if raised else f"^{digit}"
+            is_raised = place > 0 and error.object[place - 1].translate(_SUPERSCRIPTS) != error.object[place - 1]
+            plain += digit if is_raised else f"^{digit}"
         else:
             plain += PLAIN.get(character, "?")
     return plain, end
@@ -182,15 +182,15 @@ class Progress:
 
     Parameters
     ----------
-    kept : str, optional
+    outcome : str, optional
         What a second Ctrl-C leaves, a sentence. Default: nothing is.
     """
 
-    def __init__(self, kept: str = "nothing was written.") -> None:
+    def __init__(self, outcome: str = "nothing was written.") -> None:
         self.interrupted = False
-        self._kept = kept
+        self._outcome = outcome
         self._terminal = sys.stderr.isatty()
-        self._began = time.perf_counter()
+        self._start = time.perf_counter()
         self._stage = ""
         self._before = signal.SIG_DFL
         self._bar = None
@@ -228,12 +228,12 @@ class Progress:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=stage, completed=share)
         elif stage != self._stage:
-            tell(f"[{time.perf_counter() - self._began:4.0f} s] {stage}", sys.stderr)
+            tell(f"[{time.perf_counter() - self._start:4.0f} s] {stage}", sys.stderr)
         self._stage = stage
         return self.interrupted
 
     def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.interrupted:
-            raise KeyboardInterrupt(f"Interrupted; {self._kept}")
+            raise KeyboardInterrupt(f"Interrupted; {self._outcome}")
         self.interrupted = True
         tell("Stopping: what is done will be kept. Ctrl-C again quits at once.", sys.stderr)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 # Finished heads, in the report's directory while there are others.
-UNFINISHED = "unfinished"
+RESUME = "unfinished"
 
 
 def inspect(
@@ -85,12 +85,12 @@ def inspect(
         from attsvm.pretrained.media import read_media
 
         with refusing():
-            loaded, tokenizer = load(model, reads, dtype=dtype, device=device)
-            media = None if reads is None else read_media(folder, reads, loaded, model, texts)
+            network, tokenizer = load(model, reads, dtype=dtype, device=device)
+            media = None if reads is None else read_media(folder, reads, network, model, texts)
     except MissingExtra as error:
         raise BadInput(str(error)) from error
-    unfinished = out / UNFINISHED
-    with Progress(f"the heads that are done are in {unfinished}.") as progress, refusing():
+    resumption = out / RESUME
+    with Progress(f"the heads that are done are in {resumption}.") as progress, refusing():
         options: dict[str, Any] = {
             "media": media,
             "name": short_name(model),
@@ -98,22 +98,22 @@ def inspect(
             "queries": queries,
             "seed": seed,
             "memory": int(memory * 2**30),
-            "resume": unfinished,
+            "resume": resumption,
             "interval": progress.interval,
         }
-        inspection = inspect_model(loaded, tokenizer, lines, progress=progress, **options)
-        stopped = progress.interrupted
+        inspection = inspect_model(network, tokenizer, lines, progress=progress, **options)
+        is_stopped = progress.interrupted
         progress("Writing the pages", 1.0)
         from attsvm.report.inspection import headline, write_inspection
 
         page = write_inspection(inspection, out, shlex.join(["attsvm", *sys.argv[1:]]))
     if inspection.complete:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(resumption, ignore_errors=True)
     else:
         print("Stopped; the same command goes on with the heads that are left.", file=sys.stderr)
     print(headline(inspection))
     print(f"Report: {page}")
-    return Exit.INTERRUPTED if stopped else Exit.DONE
+    return Exit.INTERRUPTED if is_stopped else Exit.DONE
 
 
 def _only_one(text: Path | None, images: Path | None, audio: Path | None) -> tuple[Path, MediaKind | None]:
@@ -165,10 +165,10 @@ def read_layers(text: str) -> list[int]:
     ValueError
         If it is anything else.
     """
-    layers_read: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and (not last.isdigit() or int(last) < int(first))):
             raise ValueError(f"--layers is {text!r}; numbers and rising ranges such as 0-2,5 were expected.")
-        layers_read += range(int(first), int(last if dash else first) + 1)
-    return list(dict.fromkeys(layers_read))
+        numbers += range(int(first), int(last if dash else first) + 1)
+    return list(dict.fromkeys(numbers))

@@ -23,18 +23,18 @@ def play(*, port: int | None = None, no_browser: bool = False) -> int:
 
     if port is not None and not 0 < port < 1 << 16:
         raise BadInput(f"--port is {port}; a number from 1 to {(1 << 16) - 1} was expected.")
-    chosen = PORT if port is None else port
-    address = f"http://{ADDRESS}:{chosen}/"
+    own_port = PORT if port is None else port
+    address = f"http://{ADDRESS}:{own_port}/"
 
-    def started() -> None:
+    def announce() -> None:
         print(f"The playground is at {address} (Ctrl-C ends it).", flush=True)
         if not no_browser:
             webbrowser.open(address)
 
     try:
-        serve(chosen, started)
+        serve(own_port, announce)
     except OSError as error:
-        raise BadInput(f"port {chosen} cannot be used: {error.strerror or error}; --port chooses another.") from error
+        raise BadInput(f"port {own_port} cannot be used: {error.strerror or error}; --port chooses another.") from error
     except KeyboardInterrupt:
         pass
     return Exit.DONE

@@ -18,7 +18,7 @@ from attsvm.core.summary import counted
 from attsvm.experiments import registry
 from attsvm.experiments.cells import parse_settings
 from attsvm.experiments.experiment import Effort
-from attsvm.experiments.runner import Crew, Prepared, Stopped, finish, prepare
+from attsvm.experiments.runner import Crew, Interruption, Preparation, finish, prepare
 
 INSTALL = "install them with `pip install 'attsvm[experiments]'`"
 
@@ -69,7 +69,7 @@ def reproduce(
         raise BadInput("--workers and --scheduler exclude each other.")
     if workers is not None and workers < 1:
         raise BadInput(f"--workers is {workers}; an integer of at least 1 was expected.")
-    _check_installed(workers is not None or scheduler is not None)
+    _check_extras(workers is not None or scheduler is not None)
     if explain:
         if set_ or full or fresh or workers is not None or scheduler is not None:
             raise BadInput("--explain runs cells of its own; names, --out and --seed alone were expected with it.")
@@ -82,13 +82,13 @@ def reproduce(
     check_writable(out, directory=True)
     command = shlex.join(["attsvm", *sys.argv[1:]])
     with Progress("trials that were stored are kept, and the same command continues there.") as progress:
-        undone = _work(runs, workers, scheduler, progress)
-        unfinished = [run.experiment.name for run in undone]
-        page, complaints = _report(out, unfinished, command, progress)
+        pending = _work(runs, workers, scheduler, progress)
+        missing = [run.experiment.name for run in pending]
+        page, complaints = _report(out, missing, command, progress)
     if page is not None:
         print(f"Report: {page}")
-    if unfinished:
-        print(f"Not finished: {', '.join(unfinished)}; the same command continues there.", file=sys.stderr)
+    if missing:
+        print(f"Not finished: {', '.join(missing)}; the same command continues there.", file=sys.stderr)
         return Exit.INTERRUPTED
     return refuse(" ".join(complaints)) if complaints else Exit.DONE
 
@@ -100,9 +100,11 @@ def _explain(names: tuple[str, ...], out: Path, seed: int) -> int:
 
     with refusing():
         experiments = [registry.get(name) for name in dict.fromkeys(names or registry.FIGURES)]
-        closed = [one.name for one in experiments if one.readings is None]
-        if names and closed:
-            raise BadInput(f"{closed[0]} has no readings to search; one of {_open()} was expected with --explain.")
+        fixed_protocols = [one.name for one in experiments if one.readings is None]
+        if names and fixed_protocols:
+            raise BadInput(
+                f"{fixed_protocols[0]} has no readings to search; one of {_open()} was expected with --explain."
+            )
     check_writable(out, directory=True)
     with Progress() as progress:
         for one in experiments:
@@ -110,7 +112,7 @@ def _explain(names: tuple[str, ...], out: Path, seed: int) -> int:
                 continue
             with refusing():
                 path = write_explanation(search(one, seed, progress), out / one.name)
-                tell("\n".join([*_told(read_explanation(path.parent), path), f"Written: {path}"]))
+                tell("\n".join([*_lines(read_explanation(path.parent), path), f"Written: {path}"]))
         page, complaints = _report(out, [], shlex.join(["attsvm", *sys.argv[1:]]), progress)
     if page is not None:
         print(f"Report: {page}")
@@ -121,23 +123,23 @@ def _open() -> str:
     return ", ".join(name for name in registry.FIGURES if registry.get(name).readings is not None)
 
 
-def _told(explained: Sequence[Mapping[str, Any]], path: Path) -> list[str]:
+def _lines(explanation: Sequence[Mapping[str, Any]], path: Path) -> list[str]:
     """Say which readings explain each figure: what follows, and the likeliest one by one."""
-    from attsvm.report.tally import READINGS_SHOWN, by_figure, conclusion, likelihood, number
+    from attsvm.report.tally import MOST_READINGS, by_figure, conclusion, likelihood, number
 
     lines = []
-    for figure, readings in by_figure(explained).items():
+    for figure, readings in by_figure(explanation).items():
         lines += ["", f"{figure}, {len(readings)} readings of its protocol. {conclusion(readings)}"]
         rows = [["likelihood", "p", "numbers", "verdict", *readings[0]["factors"]]]
-        for one in readings[:READINGS_SHOWN]:
-            tested = ["-", "no trials"] if one["p"] is None else [number(one["p"]), one["verdict"]]
+        for one in readings[:MOST_READINGS]:
+            result = ["-", "no trials"] if one["p"] is None else [number(one["p"]), one["verdict"]]
             points = f"{one['points']} of {one['asked']}"
             rows.append(
                 [
                     likelihood(one["weight"]),
-                    tested[0],
+                    result[0],
                     points,
-                    tested[1],
+                    result[1],
                     *(one["factors"].get(name, "") for name in rows[0][4:]),
                 ]
             )
@@ -146,23 +148,23 @@ def _told(explained: Sequence[Mapping[str, Any]], path: Path) -> list[str]:
             "  " + "  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
             for row in rows
         ]
-        left = len(readings) - READINGS_SHOWN
-        if left > 0:
-            lines.append(f"  {left} less likely ones are in {path}.")
+        rest = len(readings) - MOST_READINGS
+        if rest > 0:
+            lines.append(f"  {rest} less likely ones are in {path}.")
     return lines[1:]
 
 
-def _check_installed(distributed: bool) -> None:
-    needed = ["pyarrow", "distributed"] if distributed else ["pyarrow"]
-    missing = [package for package in needed if find_spec(package) is None]
+def _check_extras(distributed: bool) -> None:
+    modules = ["pyarrow", "distributed"] if distributed else ["pyarrow"]
+    missing = [package for package in modules if find_spec(package) is None]
     if missing:
         raise BadInput(f"reproduce needs {' and '.join(missing)}; {INSTALL}.")
 
 
-def _work(runs: list[Prepared], workers: int | None, scheduler: str | None, progress: Progress) -> list[Prepared]:
+def _work(runs: list[Preparation], workers: int | None, scheduler: str | None, progress: Progress) -> list[Preparation]:
     """Compute the runs one after the other; return those that Ctrl-C left undone."""
     weights = [run.experiment.minutes[run.effort] for run in runs]
-    read = 0
+    total_rows = 0
     with _crew(workers, scheduler) as crew:
         for k, run in enumerate(runs):
             before, own, total = sum(weights[:k]), weights[k], sum(weights) or 1.0
@@ -170,7 +172,7 @@ def _work(runs: list[Prepared], workers: int | None, scheduler: str | None, prog
             try:
                 with refusing(values=False):
                     finish(run, crew, _part(progress, before / total, own / total), progress.interval)
-            except Stopped:
+            except Interruption:
                 return runs[k:]
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                 # Parameters that the user chose may be wrong in ways that only the experiment knows.
@@ -179,14 +181,14 @@ def _work(runs: list[Prepared], workers: int | None, scheduler: str | None, prog
                 raise BadInput(f"{run.experiment.name} cannot be run with these --set: {error}") from error
             did = f"{run.experiment.name}: {counted(run.trials, 'trial')}, {duration(run.store.seconds)}"
             tell(did if earlier is None else f"{did}; read from the run of {earlier:%Y-%m-%d %H:%M}")
-            read += earlier is not None
-    if read:
+            total_rows += earlier is not None
+    if total_rows:
         tell("What was read was not computed again; --fresh discards it and runs anew.")
     return []
 
 
 def _part(progress: Progress, begins: float, share: float) -> Callable[[str, float], bool]:
-    return lambda sentence, done: progress(sentence, begins + done * share)
+    return lambda sentence, part: progress(sentence, begins + part * share)
 
 
 @contextmanager
@@ -206,14 +208,14 @@ def _crew(workers: int | None, scheduler: str | None) -> Iterator[Crew | None]:
         raise BadInput(str(error)) from error
 
 
-def _report(out: Path, unfinished: list[str], command: str, progress: Progress) -> tuple[Path | None, list[str]]:
+def _report(out: Path, missing: list[str], command: str, progress: Progress) -> tuple[Path | None, list[str]]:
     """Write the report of every experiment that is finished in the directory; say which of them cannot be shown."""
     from attsvm.core.threads import one_thread
     from attsvm.report.finished import finished_in
     from attsvm.report.reproduction import write_reproduction
 
     with refusing(values=False), one_thread():
-        shown, complaints = [], []
+        pages, complaints = [], []
         for one in finished_in(out):
             progress("Drawing the report", 1.0)
             try:
@@ -223,5 +225,5 @@ def _report(out: Path, unfinished: list[str], command: str, progress: Progress) 
                     raise
                 complaints.append(str(error))
             else:
-                shown.append(one)
-        return write_reproduction(shown, out, command, unfinished) if shown else None, complaints
+                pages.append(one)
+        return write_reproduction(pages, out, command, missing) if pages else None, complaints

@@ -145,7 +145,7 @@ def solve(
     try:  # files first: a reader of the output may leave; the output still comes where a disk is full
         if out is not None:
             with refusing():
-                write_arrays(out, saved(solution))
+                write_arrays(out, solution_arrays(solution))
             lines.append(f"written to {out}")
         certified = certificate is None or _save(solution, certificate)
         if certificate is not None and certified:
@@ -195,7 +195,7 @@ def numbers(solution: Solution, proof: Proof | None = None) -> dict[str, Any]:
         return float(value) if np.isfinite(value) else None
 
     n, T, d, dz = solution.problem.shape
-    solved = solution.status is Status.OPTIMAL
+    has_optimum = solution.status is Status.OPTIMAL
     return {
         "attsvm": __version__,
         "shape": {"n": n, "T": T, "d": d, "dz": dz},
@@ -206,8 +206,8 @@ def numbers(solution: Solution, proof: Proof | None = None) -> dict[str, Any]:
         "primal": finite(solution.primal if isinstance(solution, RegularisedSolution) else solution.objective),
         "lower_bound": finite(solution.lower_bound),
         "gap": finite(solution.gap),
-        "rank": certified_rank(solution) if solved else None,
-        "support": int(np.sum(solution.support)) if solved else None,
+        "rank": certified_rank(solution) if has_optimum else None,
+        "support": int(np.sum(solution.support)) if has_optimum else None,
         "method": solution.method,
         "iterations": int(solution.iterations),
         "seconds": float(solution.seconds),
@@ -229,20 +229,20 @@ def summary(solution: Solution, objective: str = "norm") -> str:
         support = counted(int(np.sum(solution.support)), "token")
         lines += [
             (objective, f"{solution.objective:.10g} ({solution.norm.name}), gap {small_text(max(solution.gap, 0.0))}"),
-            *_priced(solution),
+            *_pricing_lines(solution),
             ("rank", f"{least}{certified_rank(solution)}"),
             ("support", f"{most}{support} at margin one"),
         ]
     elif solution.certificate is not None:
-        used = int((solution.certificate.dual > 0).sum())
-        lines.append(("proof", f"{counted(used, 'multiplier')}, residual {solution.certificate.residual:.0e}"))
+        support_size = int((solution.certificate.dual > 0).sum())
+        lines.append(("proof", f"{counted(support_size, 'multiplier')}, residual {solution.certificate.residual:.0e}"))
     else:
         lines.append(("bound", f"every W must have norm above {solution.lower_bound:.6g}"))
     lines.append(("method", f"{solution.method}, {iterations}, {solution.seconds:.3g} s"))
     return "\n".join(f"{name:8} {text}" for name, text in lines)
 
 
-def _priced(solution: Solution) -> list[tuple[str, str]]:
+def _pricing_lines(solution: Solution) -> list[tuple[str, str]]:
     """Say what a soft margin minimises, which is not the norm alone."""
     if not isinstance(solution, RegularisedSolution) or solution.regularisation.C is None:
         return []
@@ -250,7 +250,7 @@ def _priced(solution: Solution) -> list[tuple[str, str]]:
     return [("primal", f"{solution.primal:.10g}, {size} plus C times the losses")]
 
 
-def saved(solution: Solution) -> dict[str, np.ndarray]:
+def solution_arrays(solution: Solution) -> dict[str, np.ndarray]:
     """Collect what the output file holds."""
     arrays = {
         "W": solution.W,

@@ -76,7 +76,7 @@ def solve_folder(
     try:  # the file first: a reader of the output may leave; the output still comes where a disk is full
         if out is not None:
             with refusing():
-                write_arrays(out, saved(solution))
+                write_arrays(out, solution_arrays(solution))
             lines.append(f"written to {out}")
     finally:
         print("\n".join(lines[:1] if json else lines))
@@ -123,17 +123,17 @@ def summary(solution: ShardedSolution) -> str:
     if np.isfinite(solution.objective):
         lines.append(("norm", f"{solution.objective:.10g} ({solution.norm.name}), gap {small_text(solution.gap)}"))
     elif solution.certificate is not None:
-        used = int((solution.certificate.dual > 0).sum())
-        lines.append(("proof", counted(used, "multiplier")))
+        support_size = int((solution.certificate.dual > 0).sum())
+        lines.append(("proof", counted(support_size, "multiplier")))
     else:
         lines.append(("bound", f"the objective of every W is above {solution.lower_bound:.6g}"))
-    sent, received = sum(one.sent for one in solution.rounds), sum(one.received for one in solution.rounds)
+    upload, download = sum(one.sent for one in solution.rounds), sum(one.received for one in solution.rounds)
     lines.append(("method", f"{solution.method}, {counted(len(solution.rounds), 'round')}"))
-    lines.append(("traffic", f"{sent:,} bytes out, {received:,} back, {solution.seconds:.3g} s"))
+    lines.append(("traffic", f"{upload:,} bytes out, {download:,} back, {solution.seconds:.3g} s"))
     return "\n".join(f"{name:8} {text}" for name, text in lines)
 
 
-def saved(solution: ShardedSolution) -> dict[str, np.ndarray]:
+def solution_arrays(solution: ShardedSolution) -> dict[str, np.ndarray]:
     """Collect what the output file holds: multipliers are those of the constraints listed beside them."""
     supports = solution.supports
     return {

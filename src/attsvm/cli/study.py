@@ -91,7 +91,7 @@ def study(
     options = {"classes": classes, "query": query, "patch": patch, "positions": positions}
     with refusing():
         settings = Settings(train, steps, lr, seed, shuffles, time_limit, max_steps)
-        dataset = _read(data, options, columns, train)
+        dataset = _read_data(data, options, columns, train)
         directory = _choose_directory(out, overwrite)
     with refusing():
         # Before training: a Ctrl-C in the middle of an import would leave nothing to write the result with.
@@ -103,7 +103,7 @@ def study(
     command = shlex.join(["attsvm", *sys.argv[1:]])
     with Progress() as progress:
         result = run(setup, settings, progress)
-        stopped = progress.interrupted
+        is_stopped = progress.interrupted
         try:
             progress("Drawing the report", 1.0)
             with one_thread():
@@ -121,7 +121,7 @@ def study(
             return Exit.INTERRUPTED
     _say(result)
     print(f"Report: {page}")
-    return Exit.INTERRUPTED if stopped else Exit.DONE
+    return Exit.INTERRUPTED if is_stopped else Exit.DONE
 
 
 def _choose_directory(out: Path | None, overwrite: bool) -> Path:
@@ -134,10 +134,10 @@ def _choose_directory(out: Path | None, overwrite: bool) -> Path:
     return next(path for i in count(2) if not holds_study(path := Path(f"{DEFAULT}-{i}")))
 
 
-def _read(data: str, options: dict[str, str | int], columns: dict[str, str | None], train: int | None) -> Dataset:
+def _read_data(data: str, options: dict[str, str | int], columns: dict[str, str | None], train: int | None) -> Dataset:
     if Path(data).suffix.lower() in TABLES:
-        named = options | {"classes": DIGITS["classes"]}
-        _refuse_foreign(named)
+        options_of = options | {"classes": DIGITS["classes"]}
+        _refuse_foreign(options_of)
         classes = None if options["classes"] == DIGITS["classes"] else str(options["classes"])
         return _read_table(data, classes, train, **columns)
     flags = [f"--{name}" for name, value in columns.items() if value is not None]
@@ -175,11 +175,11 @@ def _read_table(
                 f"--classes is {classes!r}; two labels with a comma between, such as good,bad, were expected."
             )
         pair = first.strip(), second.strip()
-    read = read_texts(data, text, label, pair)
+    texts = read_texts(data, text, label, pair)
     most = MOST_ROWS if train is None else max(MOST_ROWS, 2 * train)
     if model is None:
-        return word_dataset(read, most=most)
-    _, read = read.drawn(most)
+        return word_dataset(texts, most=most)
+    _, texts = texts.drawn(most)
     from attsvm.pretrained.activations.backend import MissingExtra
 
     try:
@@ -187,8 +187,8 @@ def _read_table(
         from attsvm.pretrained.loading import load
 
         transformer, tokenizer = load(model)
-        sequences = hidden_states(transformer, tokenizer, read.texts)
-        spans = hidden_spans(tokenizer, read.texts)
+        sequences = hidden_states(transformer, tokenizer, texts.texts)
+        spans = hidden_spans(tokenizer, texts.texts)
     except MissingExtra as error:
         raise BadInput(str(error)) from error
     name = Path(model).expanduser().resolve().name if Path(model).expanduser().is_dir() else model
@@ -197,7 +197,7 @@ def _read_table(
         f"Tokens are the last hidden states of {name}, frozen, without its special tokens, in their first "
         f"{reduced[0].shape[1]} principal components ({100 * share:.0f} % of their variance)."
     )
-    return from_vectors(read, reduced, (note,), spans)
+    return from_vectors(texts, reduced, (note,), spans)
 
 
 def _say(result: Study) -> None:

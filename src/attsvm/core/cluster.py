@@ -132,22 +132,24 @@ def gathered(client: Any, futures: Sequence[Any], tasks: Sequence[Any]) -> list[
     distributed = _distributed()
     watch = Watch(client)
     try:
-        left = set(futures)
+        pending = set(futures)
         with losses_told(), client.as_current():
-            while left:
+            while pending:
                 try:
-                    left = set(distributed.wait(left, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED").not_done)
+                    pending = set(
+                        distributed.wait(pending, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED").not_done
+                    )
                 except TimeoutError:
                     watch.look()
-            return [fetched(future, watch) for future in futures]
+            return [wait_for_result(future, watch) for future in futures]
     except BaseException:
         # Without a scheduler nothing runs, and a closed client would raise over what is being told.
-        with quiet(), suppress(_closed()):
+        with quiet(), suppress(_comm_error()):
             client.cancel(list(tasks))
         raise
 
 
-def fetched(future: Any, watch: Watch) -> Any:
+def wait_for_result(future: Any, watch: Watch) -> Any:
     """Return a future's result; one that went with its worker is waited for as long as there are others.
 
     Raises
@@ -169,18 +171,23 @@ def losses_told() -> Iterator[None]:
     """Turn what dask raises when the cluster goes away into :class:`ClusterLost`, a sentence."""
     distributed = _distributed()
     client = import_module("distributed.client")
-    gone = (client.FutureCancelledError, client.FuturesCancelledError, _closed(), distributed.comm.CommClosedError)
+    errors = (
+        client.FutureCancelledError,
+        client.FuturesCancelledError,
+        _comm_error(),
+        distributed.comm.CommClosedError,
+    )
     try:
         yield
     except distributed.KilledWorker as error:
         raise ClusterLost(
             "the same task killed several workers, perhaps for want of memory; what is done is kept."
         ) from error
-    except gone as error:
+    except errors as error:
         raise ClusterLost(GONE) from error
 
 
-def _closed() -> type[Exception]:
+def _comm_error() -> type[Exception]:
     """Name what a client raises that has lost its scheduler."""
     return import_module("distributed.client").ClosedClientError
 

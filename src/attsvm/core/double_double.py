@@ -49,7 +49,7 @@ class Rows:
         _, group = np.unique(number, return_inverse=True)
         return cls(Pair(delta.high / scale[0], delta.low / scale[0]), queries / scale[1], group, scale)
 
-    def _asked(self) -> np.ndarray:
+    def _unique_queries(self) -> np.ndarray:
         """Gather the queries (g, dz), each once."""
         directions = np.empty((int(self.group.max(initial=-1)) + 1, self.queries.shape[1]))
         directions[self.group] = self.queries
@@ -72,7 +72,7 @@ class Rows:
         d, dz = W.high.shape
         unit = _power_of_two(W.high)
         W = Pair(W.high[None] / unit, W.low[None] / unit)
-        directions = self._asked()
+        directions = self._unique_queries()
         image = Pair(np.empty((len(directions), d)), np.empty((len(directions), d)))
         step = max(1, BLOCK_ENTRIES // (d * dz))
         for start in range(0, len(directions), step):
@@ -95,7 +95,7 @@ class Rows:
         """
         k, d = self.delta.high.shape
         dz = self.queries.shape[1]
-        directions = self._asked()
+        directions = self._unique_queries()
         heavy = multiply(self.delta, weights[:, None])
         # The share of each query, (g, d): its first constraint, then its second, and so on.
         share = Pair(np.zeros((len(directions), d)), np.zeros((len(directions), d)))

@@ -37,7 +37,7 @@ NOTICE = "attsvm: compiling {name} for its first use (kept for the next run) ...
 ERASE_LINE = "\r\x1b[2K"
 
 # What reading a cache file that is not whole raises.
-SPOILED = (OSError, EOFError, pickle.UnpicklingError)
+READ_ERRORS = (OSError, EOFError, pickle.UnpicklingError)
 # Seconds that doing without a kernel may take, in this process, before it is compiled (0: at once); and multiplications
 # and additions that the interpreter does in a second (2 to 5 million on the kernels of this package).
 PATIENCE, RATE = read_patience(), 3e6
@@ -71,7 +71,7 @@ def kernel(
 
     def declare(function: Callable[..., Any]) -> Any:
         dispatcher: Any = njit(**settings)(function)
-        _DECLARED[dispatcher] = plain
+        _REPLACEMENTS[dispatcher] = plain
         try:
             dispatcher._cache = _Cache(function)
         except (RuntimeError, OSError):
@@ -98,14 +98,14 @@ def call(function: Any, operations: float, *arguments: Any, patience: float = 1.
     """
     if compiles(function, operations, patience):
         return function(*arguments)
-    _WITHOUT[function] += _alone(operations)
+    _WITHOUT[function] += _interpreter_seconds(operations)
     with np.errstate(all="ignore"):
         return interpreted(function)(*arguments)
 
 
 def compiles(function: Any, operations: float, patience: float = 1.0) -> bool:
     """Tell whether a call is to use machine code, compiled now if need be: it is at hand, or patience is at its end."""
-    return _at_hand(function) or _WITHOUT[function] + _alone(operations) > patience * PATIENCE
+    return _at_hand(function) or _WITHOUT[function] + _interpreter_seconds(operations) > patience * PATIENCE
 
 
 def spares(function: Any, operations: float, seconds: float, patience: float = 1.0) -> bool:
@@ -113,13 +113,17 @@ def spares(function: Any, operations: float, seconds: float, patience: float = 1
 
     It is while there is no machine code, the interpreter would be slower, and patience lasts; the seconds are counted.
     """
-    if _at_hand(function) or seconds >= _alone(operations) or _WITHOUT[function] + seconds > patience * PATIENCE:
+    if (
+        _at_hand(function)
+        or seconds >= _interpreter_seconds(operations)
+        or _WITHOUT[function] + seconds > patience * PATIENCE
+    ):
         return False
     _WITHOUT[function] += seconds
     return True
 
 
-def _alone(operations: float) -> float:
+def _interpreter_seconds(operations: float) -> float:
     """Seconds that a call takes the interpreter."""
     return max(operations, LEAST) / RATE
 
@@ -130,14 +134,14 @@ def _at_hand(function: Any) -> bool:
 
 def interpreted(function: Any) -> Callable[..., Any]:
     """Plain Python function of a kernel, in which the kernels it calls are plain functions too."""
-    if (replacement := _DECLARED[function]) is not None:
+    if (replacement := _REPLACEMENTS[function]) is not None:
         return replacement
     plain = function.py_func
     names = _NAMES.get(plain.__module__)
     if names is None:
         names = _NAMES[plain.__module__] = dict(plain.__globals__)
         for name, value in plain.__globals__.items():
-            if isinstance(value, Dispatcher) and value in _DECLARED:
+            if isinstance(value, Dispatcher) and value in _REPLACEMENTS:
                 names[name] = interpreted(value)
     return FunctionType(plain.__code__, names, plain.__name__, plain.__defaults__)
 
@@ -181,7 +185,7 @@ class _Notice(event.Listener):
         self._depth = 0  # compilations are serialised by numba's lock
 
     def on_start(self, event: Any) -> None:
-        if event.data["dispatcher"] not in _DECLARED:
+        if event.data["dispatcher"] not in _REPLACEMENTS:
             return
         if self._depth == 0 and _terminal():
             name = event.data["dispatcher"].py_func.__module__.removeprefix("attsvm.")
@@ -189,7 +193,7 @@ class _Notice(event.Listener):
         self._depth += 1
 
     def on_end(self, event: Any) -> None:
-        if event.data["dispatcher"] not in _DECLARED:
+        if event.data["dispatcher"] not in _REPLACEMENTS:
             return
         self._depth -= 1
         if self._depth == 0 and _terminal():
@@ -208,7 +212,7 @@ class _Cache(FunctionCache):
         """Whether it may hold machine code of the kernel as it is now."""
         try:
             return bool(self._cache_file._load_index())
-        except SPOILED:
+        except READ_ERRORS:
             return False
 
     def __init__(self, function: Any) -> None:
@@ -218,7 +222,7 @@ class _Cache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
-        except SPOILED:
+        except READ_ERRORS:
             with contextlib.suppress(OSError):
                 self.flush()
             return None
@@ -251,7 +255,7 @@ def _terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-_DECLARED: dict[Any, Callable[..., Any] | None] = {}
+_REPLACEMENTS: dict[Any, Callable[..., Any] | None] = {}
 _WITHOUT: defaultdict[Any, float] = defaultdict(float)  # estimated seconds that doing without a kernel has taken
 _NAMES: dict[str, dict[str, Any]] = {}  # that interpreted kernels of a module see
 _COMPILING = _Compiling()

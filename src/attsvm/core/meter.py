@@ -35,42 +35,42 @@ class Meter:
         self.stopped = False
         self._name, self._total, self._before = name, total, before
         self._progress, self._interval, self._unit = progress, interval, unit
-        self._done = 0
-        self._told = time.perf_counter()
-        self._past = deque([(self._told, 0)])
+        self._trials = 0
+        self._last_report = time.perf_counter()
+        self._past = deque([(self._last_report, 0)])
         self._text = f"{name}: {before:,} of {total:,} {unit}"
         self._tell()
 
     def add(self, trials: int) -> bool:
         """Count what is done; tell whether to stop."""
-        self._done += trials
+        self._trials += trials
         return self.show(0)
 
     def show(self, under_way: int = 0) -> bool:
         """Show trials that are done but not yet counted as well; tell whether to stop."""
         now = time.perf_counter()
-        if now - self._told >= self._interval:
-            self._told = now
-            self._text = self._sentence(self._done + under_way, now)
+        if now - self._last_report >= self._interval:
+            self._last_report = now
+            self._text = self._sentence(self._trials + under_way, now)
         return self._tell(under_way)
 
     def _tell(self, under_way: int = 0) -> bool:
         if self._progress is not None:
-            share = (self._before + self._done + under_way) / self._total
+            share = (self._before + self._trials + under_way) / self._total
             self.stopped = bool(self._progress(self._text, share)) or self.stopped
         return self.stopped
 
-    def _sentence(self, done: int, now: float) -> str:
+    def _sentence(self, trials: int, now: float) -> str:
         while len(self._past) > 1 and self._past[1][0] <= now - RECENT_SECONDS:
             self._past.popleft()
         then, before = self._past[0]
-        self._past.append((now, done))
-        counted = f"{self._name}: {self._before + done:,} of {self._total:,} {self._unit}"
-        if done == before:
-            return counted
-        rate = (done - before) / (now - then)
-        left = (self._total - self._before - done) / rate
-        return f"{counted}, {rate:.3g} a second, {duration(left)} left"
+        self._past.append((now, trials))
+        progress = f"{self._name}: {self._before + trials:,} of {self._total:,} {self._unit}"
+        if trials == before:
+            return progress
+        rate = (trials - before) / (now - then)
+        remaining = (self._total - self._before - trials) / rate
+        return f"{progress}, {rate:.3g} a second, {duration(remaining)} left"
 
 
 def duration(seconds: float) -> str:

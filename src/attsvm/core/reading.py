@@ -26,7 +26,7 @@ def read_tokens(tokens: Any) -> tuple[np.ndarray, np.ndarray | None]:
     array = to_numpy("tokens", tokens)
     if array.ndim != 3 or 0 in array.shape:
         raise ValueError(f"tokens has shape {array.shape}; (b, T, d) with no empty axis was expected.")
-    array = array.astype(np.float64) if array.dtype.kind != "f" else _owned(array)
+    array = array.astype(np.float64) if array.dtype.kind != "f" else _own_array(array)
     step = rows_in_chunk(array.itemsize * array.shape[1] * array.shape[2])
     pages = Pages(array)
     for start in range(0, len(array), step):
@@ -35,14 +35,14 @@ def read_tokens(tokens: Any) -> tuple[np.ndarray, np.ndarray | None]:
     return array, None
 
 
-def _owned(array: np.ndarray) -> np.ndarray:
+def _own_array(array: np.ndarray) -> np.ndarray:
     """Copy an array that someone may still write to, unless a file holds it; what comes back may be frozen."""
     source: Any = array
-    frozen = True
+    immutable = True
     while isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
-        frozen = frozen and not source.flags.writeable
+        immutable = immutable and not source.flags.writeable
         source = source.base
-    return array.view() if isinstance(source, np.memmap) or (frozen and source is None) else np.array(array)
+    return array.view() if isinstance(source, np.memmap) or (immutable and source is None) else np.array(array)
 
 
 def read_matrix(name: str, value: Any) -> np.ndarray:

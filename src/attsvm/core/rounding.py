@@ -174,8 +174,8 @@ def _miss_above(M: np.ndarray, K: np.ndarray, Q: np.ndarray, *, sharp: bool) -> 
     size = _frobenius_above(K) * _frobenius_above(Q)
     if sharp and K.size * Q.shape[1] <= SHARP_ENTRIES:
         total = sum_pairs(Pair(*two_product(K[:, :, None], Q[None, :, :])), 1)
-        apart = (M - total.high) - total.low
-        return _frobenius_above(apart) * (1 + FEW) + error_of(r, 4) * size
+        difference = (M - total.high) - total.low
+        return _frobenius_above(difference) * (1 + FEW) + error_of(r, 4) * size
     # An entry of the product is off by r roundings of the sum of |K||Q|, whose Frobenius norm is at most |K|_F |Q|_F.
     return _frobenius_above(M - K @ Q) * (1 + FEW) + gamma(r + 2) * size * (1 + FEW)
 

@@ -99,7 +99,7 @@ class Listed(Summarised):
 
     def _summary(self) -> Summary:
         values = [(entry.name, getattr(self, entry.name)) for entry in fields(self) if entry.repr]
-        facts = [(name, text) for name, value in values if (text := _shown(value))]
+        facts = [(name, text) for name, value in values if (text := _display_text(value))]
         return Summary(type(self).__name__, colour=MARKED, facts=facts)
 
 
@@ -156,7 +156,7 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def _shown(value: Any) -> str:
+def _display_text(value: Any) -> str:
     """Show a number, word, array or collection in a few characters; nothing of other objects."""
     if isinstance(value, Enum):
         return value.name
@@ -170,14 +170,14 @@ def _shown(value: Any) -> str:
     return str(tuple(shape)) if isinstance(shape, tuple) else ""
 
 
-def histogram(values: np.ndarray, marked: np.ndarray) -> str:
+def histogram(values: np.ndarray, highlights: np.ndarray) -> str:
     """Draw how positive values are distributed, on a logarithmic axis, some of them marked.
 
     Parameters
     ----------
     values : ndarray, shape (m,)
         What is not positive and finite is left out.
-    marked : ndarray of bool, shape (m,)
+    highlights : ndarray of bool, shape (m,)
 
     Returns
     -------
@@ -187,10 +187,10 @@ def histogram(values: np.ndarray, marked: np.ndarray) -> str:
     usable = np.isfinite(values) & (values > 0)
     if not usable.any():
         return ""
-    logs, marked = np.log10(values[usable]), marked[usable]
+    logs, highlights = np.log10(values[usable]), highlights[usable]
     low, high = float(logs.min()), float(logs.max())
     edges = np.linspace(low, max(high, low + 1e-3), BINS + 1)
-    every, some = np.histogram(logs, edges)[0], np.histogram(logs[marked], edges)[0]
+    every, some = np.histogram(logs, edges)[0], np.histogram(logs[highlights], edges)[0]
     wide = WIDTH / BINS
     shapes = []
     for k, (total, part) in enumerate(zip(every, some, strict=True)):
@@ -233,7 +233,7 @@ def line(x: np.ndarray, y: np.ndarray) -> str:
     return _svg(path, f"{first:,g}", f"{last:,g}")
 
 
-def bars(labels: Sequence[str], shares: Sequence[float], marked: int) -> str:
+def bars(labels: Sequence[str], shares: Sequence[float], highlight: int) -> str:
     """Draw shares between zero and one as labelled bars, one of them marked.
 
     Parameters
@@ -241,7 +241,7 @@ def bars(labels: Sequence[str], shares: Sequence[float], marked: int) -> str:
     labels : sequence of str
     shares : sequence of float
         What is not a number is drawn as nothing.
-    marked : int
+    highlight : int
         Its index.
 
     Returns
@@ -253,7 +253,7 @@ def bars(labels: Sequence[str], shares: Sequence[float], marked: int) -> str:
     shapes = []
     for k, (label, share) in enumerate(zip(labels, shares, strict=True)):
         wide = (WIDTH - left - 48) * min(max(share, 0.0), 1.0) if np.isfinite(share) else 0.0
-        colour, opacity = (MARKED, 1) if k == marked else (PLAIN, 0.35)
+        colour, opacity = (MARKED, 1) if k == highlight else (PLAIN, 0.35)
         shapes.append(
             f'<text x="0" y="{k * row + 12}" font-size="11" fill="currentColor">{escape(label)}</text>'
             f'<rect x="{left}" y="{k * row + 3}" width="{wide:.1f}" height="{row - 6}" fill="{colour}" '

@@ -98,9 +98,9 @@ def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, posit
     ValueError
         If an option has no such value.
     """
-    for name, value, known in (("query", query, get_args(Query)), ("positions", positions, get_args(Positions))):
-        if value not in known:
-            raise ValueError(f"{name} is {value!r}; one of {', '.join(map(repr, known))} was expected.")
+    for name, value, choices in (("query", query, get_args(Query)), ("positions", positions, get_args(Positions))):
+        if value not in choices:
+            raise ValueError(f"{name} is {value!r}; one of {', '.join(map(repr, choices))} was expected.")
     positive, negative = _read_classes(classes)
     from sklearn.datasets import load_digits
 
@@ -117,11 +117,11 @@ def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, posit
         else "Tokens are the four grey values (0 to 1) of a 2x2-pixel patch, with a one-hot position appended."
     )
     corners = [(PATCH * (t // GRID), PATCH * (t % GRID), PATCH, PATCH) for t in range(TOKENS)]
-    named = ("odd", "even") if classes == "odd-even" else (str(positive[0]), str(negative[0]))
+    names = ("odd", "even") if classes == "odd-even" else (str(positive[0]), str(negative[0]))
     return Dataset(
-        name=f"digits {named[0]} against {named[1]}" if classes != "odd-even" else "digits, odd against even",
+        name=f"digits {names[0]} against {names[1]}" if classes != "odd-even" else "digits, odd against even",
         tokens=TokenData(tokens, queries, labels),
-        classes=named,
+        classes=names,
         notes=(description, query_text),
         patches=Patches(images, np.array(corners), ink=True),
         centre=query == "mean",

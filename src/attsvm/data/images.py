@@ -75,7 +75,7 @@ def read_patches(images: np.ndarray, boxes: np.ndarray | None, n: int, T: int) -
     low, high = (0.0, 255.0) if flat.dtype == np.uint8 else (0.0, 1.0)
     if flat.min() < low or flat.max() > high:
         low, high = float(flat.min()), float(flat.max())
-    return Patches(flat, _grid(height, width, T) if boxes is None else _checked(boxes, height, width, T), low, high)
+    return Patches(flat, _grid(height, width, T) if boxes is None else _check_boxes(boxes, height, width, T), low, high)
 
 
 def _channels_last(images: np.ndarray) -> np.ndarray:
@@ -101,7 +101,7 @@ def _grid(height: int, width: int, T: int) -> np.ndarray:
     return np.array(corners)
 
 
-def _checked(boxes: np.ndarray, height: int, width: int, T: int) -> np.ndarray:
+def _check_boxes(boxes: np.ndarray, height: int, width: int, T: int) -> np.ndarray:
     if boxes.shape != (T, 4) or boxes.dtype.kind not in "iu":
         raise ValueError(
             f"boxes has shape {boxes.shape} and dtype {boxes.dtype}; integers of shape ({T}, 4), the row, column, "

@@ -88,19 +88,19 @@ def check_size(archive: zipfile.ZipFile, name: str, path: Path) -> None:
     try:
         with archive.open(member) as stream:
             first = np.lib.format.read_magic(stream) == (1, 0)
-            read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(stream)
+            read_header = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read_header(stream)
     except ValueError as error:
         raise ValueError(f"{name} in {path} cannot be read; a plain array of numbers was expected.") from error
-    declared = prod(shape) * dtype.itemsize
-    if not dtype.hasobject and declared > member.file_size:
-        raise ValueError(f"{name} in {path} declares {declared:,} bytes and holds {member.file_size:,}; it is damaged.")
+    size = prod(shape) * dtype.itemsize
+    if not dtype.hasobject and size > member.file_size:
+        raise ValueError(f"{name} in {path} declares {size:,} bytes and holds {member.file_size:,}; it is damaged.")
     if not hasattr(os, "sysconf"):  # Windows does not say how much memory there is
         return
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if declared > memory // SHARE_OF_MEMORY:
+    if size > memory // SHARE_OF_MEMORY:
         raise ValueError(
-            f"{name} in {path} has shape {shape}, {declared / 1e9:,.1f} GB; at most "
+            f"{name} in {path} has shape {shape}, {size / 1e9:,.1f} GB; at most "
             f"{memory / SHARE_OF_MEMORY / 1e9:.1f} GB, a quarter of this machine's memory, was expected."
         )
 
@@ -179,7 +179,7 @@ def read_dataset(path: str | os.PathLike[str]) -> Dataset:
         tokens=data,
         classes=_classes(arrays.get("classes")),
         patches=_patches(arrays, data),
-        passages=_named(arrays.get("names"), data),
+        passages=_passages(arrays.get("names"), data),
         notes=(f"Tokens, queries and labels were read from {Path(path).name}.",),
         head=None if head is None else head.astype(float),
     )
@@ -201,7 +201,7 @@ def _patches(arrays: dict[str, np.ndarray], data: TokenData) -> Patches | None:
     return None
 
 
-def _named(names: np.ndarray | None, data: TokenData) -> Passages | None:
+def _passages(names: np.ndarray | None, data: TokenData) -> Passages | None:
     if names is None:
         return None
     if names.shape not in ((data.T,), (data.n, data.T)):

@@ -43,9 +43,9 @@ class Passages:
         """Put the names (n, T) of the visible tokens side by side, a dot between."""
         pieces, tokens = [], []
         for row, visible in zip(names.tolist(), mask, strict=True):
-            shown = np.flatnonzero(visible).tolist()
-            pieces.append(tuple(part for t in shown for part in (" · ", row[t]))[1:])
-            tokens.append(tuple(part for t in shown for part in (BETWEEN, t))[1:])
+            visible_places = np.flatnonzero(visible).tolist()
+            pieces.append(tuple(part for t in visible_places for part in (" · ", row[t]))[1:])
+            tokens.append(tuple(part for t in visible_places for part in (BETWEEN, t))[1:])
         return cls(tuple(pieces), tuple(tokens), prose=False)
 
     def take(self, rows: np.ndarray) -> Passages:
@@ -55,7 +55,7 @@ class Passages:
 
     def name(self, row: int, token: int) -> str:
         """Return what the first piece of a token reads; empty where no piece shows it."""
-        places = (place for place, shown in enumerate(self.tokens[row]) if shown == token)
+        places = (place for place, content in enumerate(self.tokens[row]) if content == token)
         place = next(places, None)
         return "" if place is None else self.pieces[row][place]
 

@@ -68,8 +68,8 @@ def _open_npz(path: Path) -> dict[str, Any]:
 
 def _map_npy(path: Path, stream: Any) -> np.ndarray:
     first = np.lib.format.read_magic(stream) == (1, 0)
-    read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(stream)
+    read_header = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read_header(stream)
     if dtype.hasobject:
         raise ValueError(f"{path} holds Python objects; plain arrays of numbers were expected.")
     if not np.prod(shape):

@@ -49,11 +49,11 @@ class Shard:
 
     def selection(self, rows: slice) -> np.ndarray:
         """Mark the selected tokens of some queries, bool (rows, T)."""
-        chosen = np.asarray(self.selected[rows])
-        if chosen.dtype == bool:
-            return chosen
-        columns = chosen.reshape(len(chosen), -1)
-        marks = np.zeros((len(chosen), self.tokens.shape[1]), dtype=bool)
+        entries = np.asarray(self.selected[rows])
+        if entries.dtype == bool:
+            return entries
+        columns = entries.reshape(len(entries), -1)
+        marks = np.zeros((len(entries), self.tokens.shape[1]), dtype=bool)
         row, place = np.nonzero(columns != ABSENT)
         marks[row, columns[row, place]] = True
         return marks
@@ -239,22 +239,24 @@ class ShardedProblem:
         >>> len(ShardedProblem.from_arrays(tokens, queries, np.zeros(6, int), chunk=2).shards)
         3
         """
-        asked = to_numpy("queries", _computed(queries)).astype(np.float64)
-        chosen = to_numpy("selected", _computed(selected))
-        visible = None if mask is None else to_numpy("mask", _computed(mask))
+        query_array = to_numpy("queries", _in_memory(queries)).astype(np.float64)
+        selection = to_numpy("selected", _in_memory(selected))
+        visible = None if mask is None else to_numpy("mask", _in_memory(mask))
         shape = getattr(tokens, "shape", None) or np.shape(tokens)
-        if len(shape) != 3 or asked.ndim != 2 or len(asked) != shape[0] or len(chosen) != shape[0]:
+        if len(shape) != 3 or query_array.ndim != 2 or len(query_array) != shape[0] or len(selection) != shape[0]:
             raise ValueError(
-                f"tokens has shape {tuple(shape)}, queries {asked.shape}, selected {chosen.shape}; (n, T, d), (n, dz) "
-                "and (n,) were expected."
+                f"tokens has shape {tuple(shape)}, queries {query_array.shape}, selected {selection.shape}; "
+                "(n, T, d), (n, dz) and (n,) were expected."
             )
         shards = []
         start = 0
         for block, count in _blocks(tokens, chunk or int(shape[0])):
             rows = slice(start, start + count)
-            shards.append(ShardArrays(block, asked[rows], chosen[rows], None if visible is None else visible[rows]))
+            shards.append(
+                ShardArrays(block, query_array[rows], selection[rows], None if visible is None else visible[rows])
+            )
             start += count
-        return cls(shards, (int(shape[0]), int(shape[1]), int(shape[2]), asked.shape[1]))
+        return cls(shards, (int(shape[0]), int(shape[1]), int(shape[2]), query_array.shape[1]))
 
     @classmethod
     def from_vocabulary(cls, contexts: Any, selected: Any, words: Any, *, chunk: int | None = None) -> ShardedProblem:
@@ -282,19 +284,24 @@ class ShardedProblem:
         >>> ShardedProblem.from_vocabulary(contexts, np.arange(6), words, chunk=2).shape
         (6, 10, 4, 8)
         """
-        asked = to_numpy("contexts", contexts).astype(np.float64)
-        chosen, vectors = to_numpy("selected", selected), to_numpy("words", words)
-        if asked.ndim != 2 or vectors.ndim != 2 or len(chosen) != len(asked):
+        query_array = to_numpy("contexts", contexts).astype(np.float64)
+        selection, vectors = to_numpy("selected", selected), to_numpy("words", words)
+        if query_array.ndim != 2 or vectors.ndim != 2 or len(selection) != len(query_array):
             raise ValueError(
-                f"contexts has shape {asked.shape}, selected {chosen.shape}, words {vectors.shape}; (n, dz), (n,) and "
-                "(V, d) were expected."
+                f"contexts has shape {query_array.shape}, selected {selection.shape}, words {vectors.shape}; "
+                "(n, dz), (n,) and (V, d) were expected."
             )
         step = chunk or max(1, PIECE_BYTES // (8 * len(vectors)))
         shards = [
-            ShardArrays(vectors[None], asked[rows], chosen[rows], sequence=np.zeros(len(asked[rows]), dtype=np.int64))
-            for rows in (slice(start, start + step) for start in range(0, len(asked), step))
+            ShardArrays(
+                vectors[None],
+                query_array[rows],
+                selection[rows],
+                sequence=np.zeros(len(query_array[rows]), dtype=np.int64),
+            )
+            for rows in (slice(start, start + step) for start in range(0, len(query_array), step))
         ]
-        return cls(shards, (len(asked), *vectors.shape, asked.shape[1]))
+        return cls(shards, (len(query_array), *vectors.shape, query_array.shape[1]))
 
     def __repr__(self) -> str:
         n, T, d, dz = self.shape
@@ -359,7 +366,7 @@ def _common(sizes: list[tuple[int, int, int, int]]) -> tuple[int, int, int, int]
     return sum(n for n, _, _, _ in sizes), max(T for _, T, _, _ in sizes), d, dz
 
 
-def _computed(array: Any) -> Any:
+def _in_memory(array: Any) -> Any:
     return array.compute() if hasattr(array, "compute") and hasattr(array, "dask") else array
 
 

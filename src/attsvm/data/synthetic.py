@@ -87,12 +87,12 @@ def gapped_trial(
     labels = rng.choice(np.array([-1.0, 1.0]), n)
     queries = _sphere(rng, n, d)
     tokens = np.empty((n, T, d))
-    left = np.arange(n)
+    pending = np.arange(n)
     for _ in range(_MAX_DRAWS):
-        tokens[left] = _sphere(rng, len(left), T, d)
+        tokens[pending] = _sphere(rng, len(pending), T, d)
         # A float32 normal is exactly zero once in some ten million draws, and its direction is no number: drawn again.
-        left = left[[not score_gap(tokens[i : i + 1], labels[i : i + 1], v) >= gap for i in left]]
-        if not len(left):
+        pending = pending[[not score_gap(tokens[i : i + 1], labels[i : i + 1], v) >= gap for i in pending]]
+        if not len(pending):
             return tokens, queries, labels, v
     raise ValueError(
         f"gap is {gap}; none of {_MAX_DRAWS} draws of a sequence with T={T}, d={d} reached it, a smaller one was "

@@ -47,7 +47,7 @@ def read_texts(path: str | Path, text: str, label: str, classes: tuple[str, str]
     file = Path(path)
     if not file.is_file():
         raise FileNotFoundError(f"{file} does not exist; a .csv or .tsv file was expected.")
-    content, notes = _decoded(file)
+    content, notes = _decode(file)
     pairs = _columns(file, content, text, label, notes)
     texts = [(words.strip(), value.strip()) for words, value in pairs if words.strip()]
     if len(texts) < len(pairs):
@@ -61,7 +61,7 @@ def read_texts(path: str | Path, text: str, label: str, classes: tuple[str, str]
     return LabelledTexts(file.name, tuple(words for words, _ in rows), labels, (values[1], values[0]), tuple(notes))
 
 
-def _decoded(file: Path) -> tuple[str, list[str]]:
+def _decode(file: Path) -> tuple[str, list[str]]:
     raw = file.read_bytes()
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         return raw.decode("utf-16"), []
@@ -76,17 +76,17 @@ def _columns(file: Path, content: str, text: str, label: str, notes: list[str]) 
     """Read the two columns under the delimiter that gives them."""
     header = content.partition("\n")[0]
     usual = "\t" if file.suffix.lower() == ".tsv" else ","
-    tried = sorted(_DELIMITERS, key=lambda delimiter: delimiter != usual)
-    for delimiter in tried:
+    delimiters = sorted(_DELIMITERS, key=lambda delimiter: delimiter != usual)
+    for delimiter in delimiters:
         names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
         if text in names and label in names:
             break
     else:
-        best = max(tried, key=lambda delimiter: len(next(csv.reader([header], delimiter=delimiter), [])))
+        best = max(delimiters, key=lambda delimiter: len(next(csv.reader([header], delimiter=delimiter), [])))
         names = [name for name in next(csv.reader([header], delimiter=best), []) if name]
         column, name = next((c, n) for c, n in (("text", text), ("label", label)) if n not in names)
-        known = ", ".join(names) if len(content.splitlines()) > 1 else "no rows"
-        raise ValueError(f"{file} has no column {name!r} for --{column}; it has {known}.")
+        columns = ", ".join(names) if len(content.splitlines()) > 1 else "no rows"
+        raise ValueError(f"{file} has no column {name!r} for --{column}; it has {columns}.")
     if delimiter != usual:
         notes.append(f"Fields of {file.name} are separated by {_DELIMITERS[delimiter]}.")
     places = names.index(text), names.index(label)

@@ -75,12 +75,12 @@ class LabelledTexts:
         return rows, replace(self.take(rows), notes=(*self.notes, note))
 
 
-def word_dataset(read: LabelledTexts, dimensions: int = DIMENSIONS, most: int = MOST_ROWS) -> Dataset:
+def word_dataset(texts: LabelledTexts, dimensions: int = DIMENSIONS, most: int = MOST_ROWS) -> Dataset:
     """Turn texts into sequences of word vectors fitted on them.
 
     Parameters
     ----------
-    read : LabelledTexts
+    texts : LabelledTexts
     dimensions : int
         Of the vectors, if there are as many words.
     most : int
@@ -91,27 +91,27 @@ def word_dataset(read: LabelledTexts, dimensions: int = DIMENSIONS, most: int = 
     ValueError
         If the texts share too few words to say anything of their company.
     """
-    words = [[sys.intern(match.group().lower()) for match in WORD.finditer(text)] for text in read.texts]
+    words = [[sys.intern(match.group().lower()) for match in WORD.finditer(text)] for text in texts.texts]
     counts = Counter(word for text in words for word in text)
     vocabulary = sorted(word for word, count in counts.items() if count >= LEAST_COUNT)
     if len(vocabulary) < 3:
         raise ValueError(
-            f"the texts of {read.name} have {len(vocabulary)} words that occur twice; 3 or more are needed."
+            f"the texts of {texts.name} have {len(vocabulary)} words that occur twice; 3 or more are needed."
         )
     number = {word: i for i, word in enumerate(vocabulary)}
-    known = [[number[word] for word in text if word in number] for text in words]
-    vectors = fit_vectors(known, len(vocabulary), dimensions)
-    rows, kept = read.drawn(most)
-    different = [list(dict.fromkeys(known[i])) for i in rows]
+    numbers = [[number[word] for word in text if word in number] for text in words]
+    vectors = fit_vectors(numbers, len(vocabulary), dimensions)
+    rows, text_rows = texts.drawn(most)
+    different = [list(dict.fromkeys(numbers[i])) for i in rows]
     sequences = [vectors[text] for text in different]
     places = [{word: t for t, word in enumerate(text)} for text in different]
-    spans = [_word_spans(text, number, place) for text, place in zip(kept.texts, places, strict=True)]
+    spans = [_word_spans(text, number, place) for text, place in zip(text_rows.texts, places, strict=True)]
     notes = (
         f"Tokens are the different words of a text, as {vectors.shape[1]}-dimensional vectors of length one fitted on "
         f"the file (positive pointwise mutual information within {WINDOW} words, truncated SVD); words that occur once "
         "are left out.",
     )
-    return from_vectors(kept, sequences, notes, spans)
+    return from_vectors(text_rows, sequences, notes, spans)
 
 
 def _word_spans(text: str, number: dict[str, int], place: dict[int, int]) -> list[Span]:
@@ -139,9 +139,9 @@ def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> 
 
     flat = np.array([word for text in texts for word in text], dtype=np.int32)
     owner = np.repeat(np.arange(len(texts), dtype=np.int32), [len(text) for text in texts])
-    apart = [(flat[:-k], flat[k:], owner[:-k] == owner[k:]) for k in range(1, WINDOW + 1)]
-    first = np.concatenate([before[same] for before, _, same in apart])
-    second = np.concatenate([after[same] for _, after, same in apart])
+    neighbours = [(flat[:-k], flat[k:], owner[:-k] == owner[k:]) for k in range(1, WINDOW + 1)]
+    first = np.concatenate([before[same] for before, _, same in neighbours])
+    second = np.concatenate([after[same] for _, after, same in neighbours])
     ones = np.ones(2 * len(first))
     pairs = (np.concatenate([first, second]), np.concatenate([second, first]))
     table = coo_array((ones, pairs), shape=(words, words)).tocsr().tocoo()
@@ -183,7 +183,7 @@ def principal_components(sequences: Sequence[np.ndarray], dimensions: int) -> tu
 
 
 def from_vectors(
-    read: LabelledTexts,
+    texts: LabelledTexts,
     sequences: Sequence[np.ndarray],
     notes: Sequence[str],
     spans: Sequence[Sequence[Span]] | None = None,
@@ -192,7 +192,7 @@ def from_vectors(
 
     Parameters
     ----------
-    read : LabelledTexts
+    texts : LabelledTexts
     sequences : sequence of ndarray, shape (T_i, d)
     notes : sequence of str
         How the vectors were made.
@@ -206,9 +206,9 @@ def from_vectors(
     """
     cut = [sequence[:MOST_TOKENS] for sequence in sequences]
     rows = [i for i, sequence in enumerate(cut) if len(sequence)]
-    labels = read.labels[rows]
+    labels = texts.labels[rows]
     if len(set(labels.tolist())) < 2:
-        raise ValueError(f"the texts of {read.name} that have tokens all have one label; two were expected.")
+        raise ValueError(f"the texts of {texts.name} that have tokens all have one label; two were expected.")
     longest = max(len(cut[i]) for i in rows)
     tokens = np.zeros((len(rows), longest, cut[rows[0]].shape[1]))
     mask = np.zeros(tokens.shape[:2], dtype=bool)
@@ -218,18 +218,18 @@ def from_vectors(
     queries = tokens.sum(axis=1) / mask.sum(axis=1, keepdims=True)
     passages = None
     if spans is not None:
-        shown = [[span for span in spans[i] if span[2] < MOST_TOKENS] for i in rows]
-        passages = Passages.of_texts((read.texts[i] for i in rows), shown)
+        places = [[span for span in spans[i] if span[2] < MOST_TOKENS] for i in rows]
+        passages = Passages.of_texts((texts.texts[i] for i in rows), places)
     remarks = ["The query of a text is its mean token."]
     if len(rows) < len(sequences):
         remarks.append(f"Texts without a token are left out, {len(sequences) - len(rows)} in all.")
     if max(map(len, sequences)) > MOST_TOKENS:
         remarks.append(f"Texts are cut after {MOST_TOKENS} tokens.")
     return Dataset(
-        name=f"{read.name}, {read.classes[0]} against {read.classes[1]}",
+        name=f"{texts.name}, {texts.classes[0]} against {texts.classes[1]}",
         tokens=TokenData(tokens, queries, labels, mask),
-        classes=read.classes,
-        notes=(*notes, *remarks, *read.notes),
+        classes=texts.classes,
+        notes=(*notes, *remarks, *texts.notes),
         passages=passages,
         centre=True,
     )

@@ -32,12 +32,12 @@ def cells(experiment: Experiment, effort: Effort, overrides: Mapping[str, Any] |
     if effort not in ("quick", "full"):
         raise ValueError(f"effort is {effort!r}; 'quick' or 'full' was expected.")
     hints = get_type_hints(experiment.config)
-    known = [field.name for field in fields(experiment.config)]
+    names = [field.name for field in fields(experiment.config)]
     values: dict[str, Any] = {}
     for name, value in (overrides or {}).items():
-        if name not in known:
-            raise ValueError(f"{name!r} is no parameter of {experiment.name}; one of {', '.join(known)} was expected.")
-        values[name] = _read(experiment.name, name, value, hints[name])
+        if name not in names:
+            raise ValueError(f"{name!r} is no parameter of {experiment.name}; one of {', '.join(names)} was expected.")
+        values[name] = _value(experiment.name, name, value, hints[name])
     try:
         configurations = tuple(dict.fromkeys(replace(config, **values) for config in experiment.sweep(effort)))
     except ValueError as error:
@@ -74,13 +74,13 @@ def parse_settings(texts: list[str]) -> dict[str, str]:
     return settings
 
 
-def _read(experiment: str, name: str, value: Any, hint: Any) -> Any:
-    allowed = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    for kind in allowed:
-        read = _as(kind, value)
-        if read is not _NO:
-            return read
-    expected = " or ".join(_describe(kind) for kind in allowed)
+def _value(experiment: str, name: str, value: Any, hint: Any) -> Any:
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    for kind in kinds:
+        candidate = _as(kind, value)
+        if candidate is not _NO:
+            return candidate
+    expected = " or ".join(_describe(kind) for kind in kinds)
     raise ValueError(f"{name} of {experiment} is {value!r}; {expected} was expected.")
 
 

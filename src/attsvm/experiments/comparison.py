@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from attsvm.experiments.experiment import Kind, Verdict
-from attsvm.experiments.published.ledger import Printed, of_ledger
+from attsvm.experiments.published.ledger import LedgerNumber, of_ledger
 from attsvm.experiments.statistics import (
     bootstrap_interval,
     check_share,
@@ -50,14 +50,14 @@ SHARE_MARGIN = 0.1
 _SLACK = 1e-12  # of subtracting two decimal numbers
 
 
-def share_tolerance(published: float, counted: int, published_trials: int | None, above: bool) -> float:
+def share_tolerance(published: float, sample_size: int, published_trials: int | None, above: bool) -> float:
     """Return how far our share may lie above, or below, the published one by sampling error.
 
     Parameters
     ----------
     published : float
         In [0, 1].
-    counted, published_trials : int
+    sample_size, published_trials : int
         Trials of ours and of theirs; None for a published share that is exact.
     above : bool
         On which side of the published share ours lies.
@@ -66,16 +66,16 @@ def share_tolerance(published: float, counted: int, published_trials: int | None
     -------
     float
     """
-    return _share_bound(published, counted, published_trials, above, normal_quantile(1 - LEVEL))
+    return _share_bound(published, sample_size, published_trials, above, normal_quantile(1 - LEVEL))
 
 
-def _share_bound(published: float, counted: int, published_trials: int | None, above: bool, z: float) -> float:
+def _share_bound(published: float, sample_size: int, published_trials: int | None, above: bool, z: float) -> float:
     z2 = z**2
     spread = published * (1 - published)
     if published_trials is None:
-        return math.sqrt(z2 * spread / counted)
-    a = counted / (counted + published_trials)
-    c = z2 * (1 / counted + 1 / published_trials)
+        return math.sqrt(z2 * spread / sample_size)
+    a = sample_size / (sample_size + published_trials)
+    c = z2 * (1 / sample_size + 1 / published_trials)
     slope = c * a * (1 - 2 * published)
     root = math.sqrt(slope**2 + 4 * (1 + c * a**2) * c * spread)
     return abs(slope + (root if above else -root)) / (2 * (1 + c * a**2))
@@ -85,9 +85,9 @@ def share_verdict(
     experiment: str,
     quantity: str,
     hits: int,
-    counted: int,
+    sample_size: int,
     *,
-    published: Printed | None = None,
+    published: LedgerNumber | None = None,
     margin: float = SHARE_MARGIN,
     trials: int | None = None,
     discarded: int = 0,
@@ -99,7 +99,7 @@ def share_verdict(
     Parameters
     ----------
     experiment, quantity : str
-    hits, counted : int
+    hits, sample_size : int
         Successes among the trials that count.
     published : Printed, optional
         A share in [0, 1] of the ledger. Without it the verdict is "measured". Where the paper states no trials, it
@@ -120,22 +120,22 @@ def share_verdict(
     ValueError
         If `published` does not come from the ledger, or is no share.
     """
-    check_share(hits, counted)
-    low, high = wilson_interval(hits, counted)
-    measured = hits / counted if counted else math.nan
+    check_share(hits, sample_size)
+    low, high = wilson_interval(hits, sample_size)
+    measured = hits / sample_size if sample_size else math.nan
     tolerance = spread = math.nan
-    if of_ledger(published) is not None and published is not None and counted:
+    if of_ledger(published) is not None and published is not None and sample_size:
         value, theirs = published.value, published.trials
         if not 0 <= value <= 1:
             raise ValueError(f"published is {value!r} for {quantity!r}; a share in [0, 1] was expected.")
         sides = [True, False] if measured == value else [measured > value]
-        tolerance = published.error + max(share_tolerance(value, counted, theirs, side) for side in sides)
+        tolerance = published.error + max(share_tolerance(value, sample_size, theirs, side) for side in sides)
         # Half a success more in each sample: the error of 0 of m is not zero.
-        pooled = (hits + 0.5 + value * (theirs or 0)) / (counted + 1 + (theirs or 0))
-        spread = math.sqrt(pooled * (1 - pooled) * (1 / counted + (1 / theirs if theirs else 0.0)))
+        pooled = (hits + 0.5 + value * (theirs or 0)) / (sample_size + 1 + (theirs or 0))
+        spread = math.sqrt(pooled * (1 - pooled) * (1 / sample_size + (1 / theirs if theirs else 0.0)))
     return value_verdict(
         experiment, quantity, measured, low, high, published=published, tolerance=tolerance, spread=spread,
-        margin=margin, trials=counted + discarded if trials is None else trials, discarded=discarded,
+        margin=margin, trials=sample_size + discarded if trials is None else trials, discarded=discarded,
         infeasible=infeasible, note=note,
     )  # fmt: skip
 
@@ -145,7 +145,7 @@ def mean_verdict(
     quantity: str,
     values: Any,
     *,
-    published: Printed | None = None,
+    published: LedgerNumber | None = None,
     margin: float = math.nan,
     published_deviation: float | None = None,
     assumed_trials: int | None = None,
@@ -231,7 +231,7 @@ def value_verdict(
     low: float,
     high: float,
     *,
-    published: Printed | None = None,
+    published: LedgerNumber | None = None,
     tolerance: float = 0.0,
     spread: float = 0.0,
     margin: float = math.nan,
@@ -266,34 +266,34 @@ def value_verdict(
     ValueError
         If `published` does not come from the ledger.
     """
-    printed = of_ledger(published)
+    theirs = of_ledger(published)
     verdict: Kind = "measured"
     power = math.nan
-    if printed is None:
+    if theirs is None:
         tolerance = margin = math.nan
     elif not math.isnan(measured) and math.isfinite(tolerance):
-        away = abs(measured - printed.value)
-        if away > tolerance + _SLACK:
+        distance = abs(measured - theirs.value)
+        if distance > tolerance + _SLACK:
             verdict = "differs"
-        elif away + normal_quantile(0.9) * spread + printed.error <= margin + _SLACK:
+        elif distance + normal_quantile(0.9) * spread + theirs.error <= margin + _SLACK:
             verdict = "agrees"
         else:
             verdict = "too weak to tell"
         power = _exceeds((margin - tolerance) / spread) if spread > 0 else float(margin > tolerance)
     return Verdict(
-        experiment=experiment, quantity=quantity, published=None if printed is None else printed.value,
+        experiment=experiment, quantity=quantity, published=None if theirs is None else theirs.value,
         measured=measured, low=low, high=high, trials=int(trials), tolerance=tolerance, verdict=verdict,
-        discarded=int(discarded), infeasible=int(infeasible), note=note, key="" if printed is None else printed.key,
+        discarded=int(discarded), infeasible=int(infeasible), note=note, key="" if theirs is None else theirs.key,
         margin=margin, power=power,
     )  # fmt: skip
 
 
-def corrected(truth: Verdict, restored: Verdict, artefact: str) -> Verdict:
+def correction(truth: Verdict, restoration: Verdict, artefact: str) -> Verdict:
     """Say of a published number whether it is an artefact: by two tests, or not at all.
 
     Parameters
     ----------
-    truth, restored : Verdict
+    truth, restoration : Verdict
         Of the same published number: the certified value, and the value with the artefact put back.
     artefact : str
         What it is, in a sentence.
@@ -301,15 +301,15 @@ def corrected(truth: Verdict, restored: Verdict, artefact: str) -> Verdict:
     Returns
     -------
     Verdict
-        That of `truth`; "corrected" when it differs and `restored` agrees. When it differs and `restored` does not
-        agree, the cause is not shown, and it stays "differs". When it does not differ, nothing is to be corrected.
+        That of `truth`; "corrected" when it differs and `restoration` agrees. When it differs and `restoration` does
+        not agree, the cause is not shown, and it stays "differs". When it does not differ, nothing is to be corrected.
     """
-    again = f"With that put back {restored.measured:.4g}: {restored.verdict}."
-    if truth.verdict == "differs" and restored.verdict == "agrees":
-        return replace(truth, verdict="corrected", note=" ".join(filter(None, (artefact, again, truth.note))))
+    result = f"With that put back {restoration.measured:.4g}: {restoration.verdict}."
+    if truth.verdict == "differs" and restoration.verdict == "agrees":
+        return replace(truth, verdict="corrected", note=" ".join(filter(None, (artefact, result, truth.note))))
     if truth.verdict == "differs":
-        begins = "Not explained by this:" if restored.verdict == "differs" else "Not shown to be this:"
-        return replace(truth, note=" ".join(filter(None, (begins, artefact, again, truth.note))))
+        begins = "Not explained by this:" if restoration.verdict == "differs" else "Not shown to be this:"
+        return replace(truth, note=" ".join(filter(None, (begins, artefact, result, truth.note))))
     return truth
 
 

@@ -81,18 +81,18 @@ def compute(task: Task, budget: float, stop: Callable[[int], object] | None = No
     from attsvm.core.threads import one_thread
 
     rows: list[Row] = []
-    done = trials = 0
+    batches = trials = 0
     with one_thread():
-        began, spent = time.perf_counter(), time.process_time()
+        wall_start, process_start = time.perf_counter(), time.process_time()
         for batch in task.batches:
             rows += _rows(task, batch)
-            done += 1
+            batches += 1
             trials += batch.stop - batch.start
-            if (stop is not None and stop(trials)) or time.perf_counter() - began >= budget:
+            if (stop is not None and stop(trials)) or time.perf_counter() - wall_start >= budget:
                 break
         # Of the processor: a busy machine changes the time on the clock.
-        seconds = time.process_time() - spent
-    return Result(rows, done, seconds)
+        seconds = time.process_time() - process_start
+    return Result(rows, batches, seconds)
 
 
 def _rows(task: Task, batch: Batch) -> list[Row]:
@@ -105,9 +105,9 @@ def _rows(task: Task, batch: Batch) -> list[Row]:
         seed = row.get("seed")
         if seed is None or int(seed) not in trial_of:
             raise ValueError(f"a row of {task.experiment} has the seed {seed!r}; one of those given was expected.")
-        taken = sorted(name for name in row if name in parameters or name == "trial")
-        if taken:
-            raise ValueError(f"a row of {task.experiment} has the keys {taken}; they belong to the config.")
+        conflicts = sorted(name for name in row if name in parameters or name == "trial")
+        if conflicts:
+            raise ValueError(f"a row of {task.experiment} has the keys {conflicts}; they belong to the config.")
         table.append({**parameters, "trial": trial_of[int(seed)], **row, "seed": int(seed)})
     if len({row["trial"] for row in table}) < len(trial_of):
         raise ValueError(f"{task.experiment} gave no row for some of its seeds; at least one a seed was expected.")

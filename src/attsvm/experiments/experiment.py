@@ -128,7 +128,7 @@ class Experiment:
     readings: Callable[[], list[Reading]] | None = None
 
     def __post_init__(self) -> None:
-        known = {field.name for field in fields(self.config)}
-        unknown = sorted(set(self.instance) - known)
-        if unknown:
-            raise ValueError(f"instance names {unknown} of {self.name}; fields of its config were expected: {known}.")
+        names = {field.name for field in fields(self.config)}
+        strangers = sorted(set(self.instance) - names)
+        if strangers:
+            raise ValueError(f"instance names {strangers} of {self.name}; fields of its config were expected: {names}.")

@@ -51,22 +51,20 @@ def digest(source: str, *names: str) -> str:
         Hexadecimal; of the whole source if a name is not defined in it.
     """
     texts: dict[str, list[str]] = {}
-    mentioned: dict[str, set[str]] = {}
+    uses: dict[str, set[str]] = {}
     for statement in ast.parse(source).body:
         for name, text in _definitions(statement, source):
             texts.setdefault(name, []).append(text)
-            mentioned.setdefault(name, set()).update(
-                node.id for node in ast.walk(statement) if isinstance(node, ast.Name)
-            )
+            uses.setdefault(name, set()).update(node.id for node in ast.walk(statement) if isinstance(node, ast.Name))
     if not texts.keys() >= set(names):
         return hashlib.sha256(source.encode()).hexdigest()
-    reached, left = set[str](), list(names)
-    while left:
-        name = left.pop()
-        if name in texts and name not in reached:
-            reached.add(name)
-            left += mentioned[name]
-    whole = "\n".join(f"{name}\n" + "\n".join(texts[name]) for name in sorted(reached))
+    closure, queue = set[str](), list(names)
+    while queue:
+        name = queue.pop()
+        if name in texts and name not in closure:
+            closure.add(name)
+            queue += uses[name]
+    whole = "\n".join(f"{name}\n" + "\n".join(texts[name]) for name in sorted(closure))
     return hashlib.sha256(whole.encode()).hexdigest()
 
 

@@ -40,8 +40,8 @@ Panels = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
 def panels_of(rows: Sequence[Row], panels: Panels) -> Panels:
     """Return the panels that show every size (n, T) of the rows: those given, or one for sizes that they lack."""
     sizes = tuple(by(rows, "n", "T"))
-    shown = {size for _, part in panels for size in part}
-    return panels if shown.issuperset(sizes) else ((", ".join(f"n = {n}, T = {T}" for n, T in sizes[:2]), sizes),)
+    panel_sizes = {size for _, part in panels for size in part}
+    return panels if panel_sizes.issuperset(sizes) else ((", ".join(f"n = {n}, T = {T}" for n, T in sizes[:2]), sizes),)
 
 
 def column(rows: Sequence[Row], name: str) -> np.ndarray:

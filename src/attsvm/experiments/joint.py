@@ -114,39 +114,39 @@ def joint_test(
         None where no point is determined by our trials.
     """
     distinct = {one.published.key: one for one in reversed(points)}
-    known = [one for one in reversed(distinct.values()) if one.determined]
-    if not known:
+    main = [one for one in reversed(distinct.values()) if one.is_determinate]
+    if not main:
         return None
-    law = null_law(known)
-    difference = np.array([one.mean - one.printed for one in known])
+    law = null_law(main)
+    difference = np.array([one.mean - one.reference for one in main])
     statistic = float(law.statistic(difference))
-    margins = np.array([one.margin for one in known])
+    margins = np.array([one.margin for one in main])
     rng = np.random.default_rng(seed)
-    noise = rng.multivariate_normal(np.zeros(len(known)), law.covariance, DRAWS, check_valid="ignore", method="eigh")
+    noise = rng.multivariate_normal(np.zeros(len(main)), law.covariance, DRAWS, check_valid="ignore", method="eigh")
     powers = []
     for name, points_of in (alternatives or {}).items():
         others = {key: one for key, one in points_of.items() if len(one.values) > 1}
-        if not others.keys() & {one.published.key for one in known}:
+        if not others.keys() & {one.published.key for one in main}:
             continue  # not run
-        away = _away(known, others, np.diag(law.covariance))
-        powers.append(Power(name, float(np.mean(law.statistic(away + noise) > law.critical(LEVEL)))))
+        shifts = _shifts(main, others, np.diag(law.covariance))
+        powers.append(Power(name, float(np.mean(law.statistic(shifts + noise) > law.critical(LEVEL)))))
     distance = float(np.sqrt(np.mean((difference / margins) ** 2)))
     bound = float(np.quantile(np.sqrt(np.mean(((difference + noise) / margins) ** 2, axis=1)), 0.95))
     p = law.tail(statistic)
     verdict: Kind = "differs" if p < LEVEL else "agrees" if bound < 1 else "too weak to tell"
     return JointTest(
-        experiment, figure, reading, len(known), len(distinct) - len(known), statistic, law.freedom, p, LEVEL,
+        experiment, figure, reading, len(main), len(distinct) - len(main), statistic, law.freedom, p, LEVEL,
         distance, bound, tuple(powers), _log_likelihood(law.covariance, difference), verdict, note,
     )  # fmt: skip
 
 
-def _away(points: Sequence[Point], others: Mapping[str, Point], scale: np.ndarray) -> np.ndarray:
+def _shifts(points: Sequence[Point], others: Mapping[str, Point], scale: np.ndarray) -> np.ndarray:
     """Return by how much another protocol differs, (k,), in the mean square as large as without sampling error."""
     pairs = [(one, others.get(one.published.key, one)) for one in points]
-    away = np.array([one.mean - other.mean for one, other in pairs])
-    size = float(np.mean(away**2 / scale))
+    shifts = np.array([one.mean - other.mean for one, other in pairs])
+    size = float(np.mean(shifts**2 / scale))
     error = float(np.mean([_variance(*pair) for pair in pairs] / scale))
-    return away * math.sqrt(max(1 - error / size, 0.0)) if size > 0 else away
+    return shifts * math.sqrt(max(1 - error / size, 0.0)) if size > 0 else shifts
 
 
 def _variance(one: Point, other: Point) -> float:
@@ -160,6 +160,6 @@ def _variance(one: Point, other: Point) -> float:
 def _log_likelihood(covariance: np.ndarray, difference: np.ndarray) -> float:
     """Gaussian, with correlations shrunk: directions in which a curve hardly varies are not known that well."""
     own = np.diag(np.diag(covariance))
-    shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * own
-    _, size = np.linalg.slogdet(2 * np.pi * shrunk)
-    return -0.5 * (float(difference @ np.linalg.solve(shrunk, difference)) + float(size))
+    regularised = (1 - SHRINKAGE) * covariance + SHRINKAGE * own
+    _, size = np.linalg.slogdet(2 * np.pi * regularised)
+    return -0.5 * (float(difference @ np.linalg.solve(regularised, difference)) + float(size))

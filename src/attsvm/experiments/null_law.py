@@ -131,9 +131,9 @@ def _stretch(points: Sequence[Point], table: np.ndarray, law: NullLaw) -> float:
 def _covariance(points: Sequence[Point], table: np.ndarray) -> np.ndarray:
     """Return the covariance of the differences of a block from what each trial adds to each mean, (seeds, k)."""
     there = np.isfinite(table)
-    filled = np.where(there, table, 0.0)
+    table_or_zero = np.where(there, table, 0.0)
     shared = there.T.astype(float) @ there  # trials that count at both
-    moments = filled.T @ filled / np.maximum(shared - 1, 1)
+    moments = table_or_zero.T @ table_or_zero / np.maximum(shared - 1, 1)
     own = np.diag(moments).copy()
     least = np.array([one.floor for one in points])
     scale = np.sqrt(np.maximum(own, least) / np.maximum(own, np.finfo(float).tiny))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from attsvm.experiments.experiment import Row
-from attsvm.experiments.published.ledger import Printed, PrintedCurve, of_ledger
+from attsvm.experiments.published.ledger import LedgerNumber, PrintedCurve, of_ledger
 
 FEWEST = 10
 """Trials of ours from which they determine the variance of a mean."""
@@ -40,7 +40,7 @@ class Point:
         Standard deviation of a trial of theirs, where it is known; for kind "log".
     """
 
-    published: Printed
+    published: LedgerNumber
     values: Mapping[int, float]
     margin: float
     kind: Literal["share", "count", "mean", "log"] = "mean"
@@ -66,7 +66,7 @@ class Point:
         return math.log(max(mean, np.finfo(float).tiny)) if self.kind == "log" else mean
 
     @property
-    def printed(self) -> float:
+    def reference(self) -> float:
         """Theirs, in the same unit."""
         return math.log(self.published.value) if self.kind == "log" else self.published.value
 
@@ -83,7 +83,7 @@ class Point:
         return dict(zip(self.values, ((values - values.mean()) / scale).tolist(), strict=True))
 
     @property
-    def determined(self) -> bool:
+    def is_determinate(self) -> bool:
         """Whether our trials determine mean and variance: :data:`FEWEST`, and for logarithms :data:`LARGEST_ERROR`."""
         count = len(self.values)
         if count < FEWEST or self.kind != "log":
@@ -105,8 +105,8 @@ class Point:
             # A few dozen skewed distances may lack the one in a hundred that makes the variance; of both samples
             # under the null there are more.
             own = float(np.var(list(self.deviations.values())))
-            printed = (self.deviation / self.published.value) ** 2
-            return (count * own + self.theirs * printed) / (count + self.theirs)
+            spread = (self.deviation / self.published.value) ** 2
+            return (count * own + self.theirs * spread) / (count + self.theirs)
         return 0.0
 
 
@@ -136,11 +136,11 @@ def curve_points(
     list of Point
     """
     points = []
-    for at, (x, printed) in enumerate(curve.points.items()):
+    for at, (x, number) in enumerate(curve.points.items()):
         if x in cells:
-            values = {row["seed"]: known for row in cells[x] if (known := value(row)) is not None}
-            plain = {seed: float(known) for seed, known in values.items()}
-            points.append(Point(printed, plain, margin, kind, (curve.key, at), trials, deviation))
+            values = {row["seed"]: ours for row in cells[x] if (ours := value(row)) is not None}
+            plain = {seed: float(number) for seed, number in values.items()}
+            points.append(Point(number, plain, margin, kind, (curve.key, at), trials, deviation))
     return points
 
 
@@ -151,11 +151,13 @@ def by_key(points: Iterable[Point]) -> dict[str, Point]:
 
 def notches(points: Iterable[Point], by: int = 1) -> dict[str, Point]:
     """Return for every point, by key, the one that lies `by` places further on its curve; ends keep their own."""
-    placed = {one.place: one for one in points}
-    return {one.published.key: placed.get((curve, at + by), one) for (curve, at), one in placed.items()}
+    by_place = {one.place: one for one in points}
+    return {one.published.key: by_place.get((curve, at + by), one) for (curve, at), one in by_place.items()}
 
 
-def swapped(points: Iterable[Point], partner: Mapping[str, str]) -> dict[str, Point]:
+def swap(points: Iterable[Point], partner: Mapping[str, str]) -> dict[str, Point]:
     """Return the points that each curve has when the named curves are taken for one another, by key."""
-    placed = {one.place: one for one in points}
-    return {one.published.key: placed.get((partner.get(curve, curve), at), one) for (curve, at), one in placed.items()}
+    by_place = {one.place: one for one in points}
+    return {
+        one.published.key: by_place.get((partner.get(curve, curve), at), one) for (curve, at), one in by_place.items()
+    }

@@ -49,7 +49,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Explained:
+class Explanation:
     """A reading with its test.
 
     Attributes
@@ -58,7 +58,7 @@ class Explained:
     factors : mapping of str to str
     points : int
         Printed numbers that this reading gives a value for, of how many.
-    asked : int
+    total : int
     test : JointTest or None
     weight : float
         Likelihood over the sum of all readings of the figure, each as likely before; 0 for readings that leave points
@@ -68,12 +68,12 @@ class Explained:
     figure: str
     factors: Mapping[str, str]
     points: int
-    asked: int
+    total: int
     test: JointTest | None
     weight: float
 
 
-def explain(experiment: Experiment, seed: int = 0, progress: Progress | None = None) -> list[Explained]:
+def explain(experiment: Experiment, seed: int = 0, progress: Progress | None = None) -> list[Explanation]:
     """Hold every reading of an experiment's protocol against the printed figure.
 
     Parameters
@@ -108,15 +108,15 @@ def explain(experiment: Experiment, seed: int = 0, progress: Progress | None = N
     for figure in dict.fromkeys(reading.figure for reading in readings):
         own = [entry for entry in results if entry[0].figure == figure]
         heights = [
-            test.log_likelihood if test is not None and there == asked else -math.inf for _, there, asked, test in own
+            test.log_likelihood if test is not None and there == count else -math.inf for _, there, count, test in own
         ]
         top = max(heights)
         parts = [math.exp(height - top) if math.isfinite(height) else 0.0 for height in heights]
         total = sum(parts) or 1.0
-        ranked = sorted(zip(own, heights, parts, strict=True), key=lambda entry: -entry[1])
+        ranking = sorted(zip(own, heights, parts, strict=True), key=lambda entry: -entry[1])
         fits += [
-            Explained(reading.figure, reading.factors, there, asked, test, part / total)
-            for (reading, there, asked, test), _, part in ranked
+            Explanation(reading.figure, reading.factors, there, count, test, part / total)
+            for (reading, there, count, test), _, part in ranking
         ]
     return fits
 

@@ -63,6 +63,6 @@ def get(name: str) -> Experiment:
     modules = FIGURES | BEYOND
     if name not in modules:
         close = difflib.get_close_matches(name, modules, n=3, cutoff=0.5)
-        offered = f"; did you mean {' or '.join(close)}?" if close else "; see `attsvm list`."
-        raise ValueError(f"{name!r} is no experiment{offered}")
+        suggestion = f"; did you mean {' or '.join(close)}?" if close else "; see `attsvm list`."
+        raise ValueError(f"{name!r} is no experiment{suggestion}")
     return import_module(modules[name]).EXPERIMENT

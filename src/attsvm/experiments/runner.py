@@ -26,7 +26,7 @@ Ranges = deque[tuple[int, int]]
 Keep = Callable[[int, int, Result], object]
 
 
-class Stopped(Exception):
+class Interruption(Exception):
     """The run was asked to stop; what is done is kept, and the same run continues there."""
 
 
@@ -34,25 +34,25 @@ class Crew(Protocol):
     """Whoever computes the batches."""
 
     def work(
-        self, experiment: Experiment, seed: int, batches: Sequence[Batch], left: Ranges, keep: Keep, meter: Meter
+        self, experiment: Experiment, seed: int, batches: Sequence[Batch], ranges: Ranges, keep: Keep, meter: Meter
     ) -> None:
-        """Compute all ranges of batches in `left`, handing results to ``keep(start, stop, result)``, until stopped."""
+        """Compute the batches of all `ranges`, handing results to ``keep(start, stop, result)``, until stopped."""
         ...
 
 
-class Alone:
+class SerialCrew:
     """The process that asks."""
 
     def work(
-        self, experiment: Experiment, seed: int, batches: Sequence[Batch], left: Ranges, keep: Keep, meter: Meter
+        self, experiment: Experiment, seed: int, batches: Sequence[Batch], ranges: Ranges, keep: Keep, meter: Meter
     ) -> None:
         """Compute one shard after the other."""
-        while left and not meter.stopped:
-            start, stop = left.popleft()
+        while ranges and not meter.stopped:
+            start, stop = ranges.popleft()
             result = compute(task_of(experiment, seed, batches[start:stop]), SHARD_SECONDS, meter.show)
             end = start + result.batches
             if end < stop:
-                left.appendleft((end, stop))
+                ranges.appendleft((end, stop))
             keep(start, end, result)
 
 
@@ -107,7 +107,7 @@ def run(
     return finish(prepare(experiment, effort, out, seed, overrides), crew, progress, interval)
 
 
-class Prepared:
+class Preparation:
     """A run that was found to be possible: its cells are known, and its directory is free or holds the same run."""
 
     def __init__(
@@ -148,31 +148,31 @@ def prepare(
     seed: int = 0,
     overrides: Mapping[str, Any] | None = None,
     fresh: bool = False,
-) -> Prepared:
+) -> Preparation:
     """Check everything about a run that can be checked before it starts; parameters and errors as for :func:`run`.
 
     With `fresh` the run will discard what `out` holds, whatever run that is.
     """
-    return Prepared(experiment, effort, Path(out), seed, overrides, fresh)
+    return Preparation(experiment, effort, Path(out), seed, overrides, fresh)
 
 
 def finish(
-    prepared: Prepared, crew: Crew | None = None, progress: Progress | None = None, interval: float = 1.0
+    preparation: Preparation, crew: Crew | None = None, progress: Progress | None = None, interval: float = 1.0
 ) -> list[Row]:
     """Compute what is missing of a prepared run and return its rows; parameters and errors as for :func:`run`."""
-    experiment, store = prepared.experiment, prepared.store
-    batches = cut(prepared.cells, experiment.batch)
-    with store.opened():
+    experiment, store = preparation.experiment, preparation.store
+    batches = cut(preparation.cells, experiment.batch)
+    with store.lock():
         if not store.rows_file.exists():
-            left: Ranges = deque(store.missing(len(batches)))
-            todo = sum(batch.stop - batch.start for first, last in left for batch in batches[first:last])
-            meter = Meter(experiment.name, prepared.trials, prepared.trials - todo, progress, interval)
+            ranges: Ranges = deque(store.missing(len(batches)))
+            todo = sum(batch.stop - batch.start for first, last in ranges for batch in batches[first:last])
+            meter = Meter(experiment.name, preparation.trials, preparation.trials - todo, progress, interval)
 
             def keep(start: int, stop: int, result: Result) -> None:
                 store.add(start, stop, result.rows, result.seconds)
                 meter.add(sum(batch.stop - batch.start for batch in batches[start:stop]))
 
-            (crew or Alone()).work(experiment, prepared.seed, batches, left, keep, meter)
+            (crew or SerialCrew()).work(experiment, preparation.seed, batches, ranges, keep, meter)
             if store.missing(len(batches)):
-                raise Stopped(experiment.name)
+                raise Interruption(experiment.name)
         return store.finish()

@@ -16,12 +16,12 @@ import numpy as np
 _AT_ONCE = 1 << 16  # numbers resampled in one call
 
 
-def wilson_interval(hits: int, counted: int, level: float = 0.95) -> tuple[float, float]:
+def wilson_interval(hits: int, sample_size: int, level: float = 0.95) -> tuple[float, float]:
     """Wilson's interval for a share.
 
     Parameters
     ----------
-    hits, counted : int
+    hits, sample_size : int
         Successes among trials counted; without trials nothing is known and the interval is [0, 1].
     level : float
 
@@ -29,14 +29,14 @@ def wilson_interval(hits: int, counted: int, level: float = 0.95) -> tuple[float
     -------
     tuple of float
     """
-    check_share(hits, counted)
-    if counted == 0:
+    check_share(hits, sample_size)
+    if sample_size == 0:
         return 0.0, 1.0
     z2 = normal_quantile(level) ** 2
-    centre = (hits + z2 / 2) / (counted + z2)
-    half = math.sqrt(z2 * (hits * (counted - hits) / counted + z2 / 4)) / (counted + z2)
+    centre = (hits + z2 / 2) / (sample_size + z2)
+    half = math.sqrt(z2 * (hits * (sample_size - hits) / sample_size + z2 / 4)) / (sample_size + z2)
     # At the ends the exact bound is 0 or 1; rounding would leave 1e-17.
-    return 0.0 if hits == 0 else max(centre - half, 0.0), 1.0 if hits == counted else min(centre + half, 1.0)
+    return 0.0 if hits == 0 else max(centre - half, 0.0), 1.0 if hits == sample_size else min(centre + half, 1.0)
 
 
 def mean_interval(values: Any, level: float = 0.95) -> tuple[float, float]:
@@ -89,7 +89,7 @@ def bootstrap_interval(
     if statistic in (np.mean, np.median):
         # Many resamples in one call: (trials, resamples, ...), as many as stay small in memory.
         at_once = max(1, _AT_ONCE // sample.size)
-        sizes = [min(at_once, resamples - done) for done in range(0, resamples, at_once)]
+        sizes = [min(at_once, resamples - size) for size in range(0, resamples, at_once)]
         picks = (rng.integers(len(sample), size=(size, len(sample))).T for size in sizes)
         draws = np.concatenate([statistic(sample[pick], axis=0) for pick in picks])
     else:
@@ -126,12 +126,12 @@ def vector(values: Any) -> np.ndarray:
     return sample
 
 
-def check_share(hits: int, counted: int) -> None:
+def check_share(hits: int, sample_size: int) -> None:
     """Refuse successes that are no part of the trials counted.
 
     Raises
     ------
     ValueError
     """
-    if not 0 <= hits <= counted:
-        raise ValueError(f"hits is {hits} of {counted}; a number of successes among trials was expected.")
+    if not 0 <= hits <= sample_size:
+        raise ValueError(f"hits is {hits} of {sample_size}; a number of successes among trials was expected.")

@@ -91,7 +91,7 @@ class Store:
         return datetime.fromtimestamp(self.rows_file.stat().st_mtime)
 
     @contextmanager
-    def opened(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Make the directory and keep other runs out of it.
 
         Raises
@@ -100,20 +100,20 @@ class Store:
             If another process is writing there, or it cannot be written.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        with _locked(self.directory):
+        with _lock(self.directory):
             if self._fresh:
                 discard(self.directory)
             if not self.rows_file.exists():
                 self._save_manifest()
                 self._shards.mkdir(exist_ok=True)
-                for left in self._shards.glob(".*.partial"):
-                    left.unlink()
+                for partial in self._shards.glob(".*.partial"):
+                    partial.unlink()
             yield
 
     def missing(self, batches: int) -> list[tuple[int, int]]:
         """List the ranges of batches that no shard covers."""
         gaps, end = [], 0
-        for start, stop, _ in self._found():
+        for start, stop, _ in self._shard_paths():
             if start > end:
                 gaps.append((end, start))
             end = stop
@@ -132,16 +132,16 @@ class Store:
         from attsvm.experiments import tables
 
         if not self.rows_file.exists():
-            shards = [tables.read(path) for *_, path in self._found()]
+            shards = [tables.read_table(path) for *_, path in self._shard_paths()]
             seconds = sum(float((shard.schema.metadata or {})[b"seconds"]) for shard in shards)
             self._manifest |= {"seconds": round(seconds, 3)}
             self._save_manifest()
             with replacing_file(self.rows_file) as beside:
                 tables.write(tables.merge([shard.replace_schema_metadata() for shard in shards]), beside)
         shutil.rmtree(self._shards, ignore_errors=True)
-        return tables.read(self.rows_file).to_pylist()
+        return tables.read_table(self.rows_file).to_pylist()
 
-    def _found(self) -> list[tuple[int, int, Path]]:
+    def _shard_paths(self) -> list[tuple[int, int, Path]]:
         names = sorted(self._shards.glob("????????-????????.parquet"))
         return [(int(path.stem[:8]), int(path.stem[9:]), path) for path in names]
 
@@ -178,7 +178,7 @@ def discard(directory: Path) -> None:
 
 
 @contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def _lock(directory: Path) -> Iterator[None]:
     """Hold the directory for this process; the system lets go of it when the process ends, however it ends."""
     try:
         import fcntl

@@ -55,7 +55,7 @@ def write(table: pa.Table, path: Path) -> None:
     pq.write_table(table, path, compression="zstd", row_group_size=_ROW_GROUP)
 
 
-def read(path: Path) -> pa.Table:
+def read_table(path: Path) -> pa.Table:
     """Read a Parquet file.
 
     Raises

@@ -16,7 +16,7 @@ from typing import Any
 
 from distributed import Client, Future
 
-from attsvm.core.cluster import POLL_SECONDS, Watch, fetched, local_client, losses_told, quiet, remote_client
+from attsvm.core.cluster import POLL_SECONDS, Watch, local_client, losses_told, quiet, remote_client, wait_for_result
 from attsvm.core.meter import Meter
 from attsvm.experiments.compute import Batch, Result, compute, task_of
 from attsvm.experiments.experiment import Experiment
@@ -37,39 +37,39 @@ class DaskCrew:
         self._client = client
 
     def work(
-        self, experiment: Experiment, seed: int, batches: Sequence[Batch], left: Ranges, keep: Keep, meter: Meter
+        self, experiment: Experiment, seed: int, batches: Sequence[Batch], ranges: Ranges, keep: Keep, meter: Meter
     ) -> None:
-        """Compute all ranges of batches in `left`, handing results to ``keep(start, stop, result)``, until stopped.
+        """Compute the batches of all `ranges`, handing results to ``keep(start, stop, result)``, until stopped.
 
         Raises
         ------
         ClusterLost
             If the cluster or its last worker is gone, or one range killed several workers.
         """
-        done: queue.SimpleQueue[Future] = queue.SimpleQueue()
+        results: queue.SimpleQueue[Future] = queue.SimpleQueue()
         under_way: dict[Future, tuple[int, int]] = {}
         share, watch = _Share(), Watch(self._client)
         try:
-            while (left or under_way) and not meter.show():
+            while (ranges or under_way) and not meter.show():
                 slots = 2 * max(self._threads(), 1)  # one under way and one waiting for each
-                while left and len(under_way) < slots:
-                    start, stop = _take(left, share.size(sum(b - a for a, b in left), slots))
+                while ranges and len(under_way) < slots:
+                    start, stop = _take(ranges, share.size(sum(b - a for a, b in ranges), slots))
                     task = task_of(experiment, seed, batches[start:stop])
                     future = self._client.submit(compute, task, 2 * SHARD_SECONDS, pure=False)
                     under_way[future] = start, stop
-                    future.add_done_callback(done.put)
+                    future.add_done_callback(results.put)
                 try:
-                    future = done.get(timeout=POLL_SECONDS)
+                    future = results.get(timeout=POLL_SECONDS)
                 except queue.Empty:
                     watch.look()
                     continue
                 start, stop = under_way.pop(future)
                 with losses_told():
-                    result: Result = fetched(future, watch)
+                    result: Result = wait_for_result(future, watch)
                 share.learn(result)
                 end = start + result.batches
                 if end < stop:
-                    left.appendleft((end, stop))
+                    ranges.appendleft((end, stop))
                 keep(start, end, result)
         finally:
             with quiet():
@@ -91,15 +91,15 @@ class _Share:
         self._seconds = max(result.seconds / result.batches, 1e-6)
         self._size = max(1, min(2 * self._size, math.ceil(SHARD_SECONDS / self._seconds)))
 
-    def size(self, left: int, slots: int) -> int:
+    def size(self, batches: int, slots: int) -> int:
         least = math.ceil(LEAST_SECONDS / self._seconds) if self._seconds < math.inf else 1
-        return max(min(self._size, math.ceil(left / slots)), min(least, self._size))
+        return max(min(self._size, math.ceil(batches / slots)), min(least, self._size))
 
 
-def _take(left: Ranges, size: int) -> tuple[int, int]:
-    start, stop = left.popleft()
+def _take(ranges: Ranges, size: int) -> tuple[int, int]:
+    start, stop = ranges.popleft()
     if start + size < stop:
-        left.appendleft((start + size, stop))
+        ranges.appendleft((start + size, stop))
     return start, min(start + size, stop)
 
 

@@ -45,7 +45,7 @@ def _mask_rows(mask: Tensor | None, first: int, count: int) -> Tensor | None:
     return mask[..., first : first + count, :]
 
 
-def _put(whole: Tensor | None, rows: Tensor, first: int, length: int) -> Tensor:
+def _insert(whole: Tensor | None, rows: Tensor, first: int, length: int) -> Tensor:
     """Write rows (..., l, m) into their place in a tensor (..., length, m), made from the first of them.
 
     Small tensors kept from every chunk would sit in the holes that the large ones leave, and the heap would grow by a
@@ -71,7 +71,7 @@ class _ChunkedAttention(Function):
             part = query[..., first : first + chunk, :]
             rows = _mask_rows(mask, first, chunk)
             scores, blind = _masked_scores(part, key, rows, causal, scale, first)
-            output = _put(output, _probabilities(torch.softmax, scores, blind) @ value, first, query.shape[-2])
+            output = _insert(output, _probabilities(torch.softmax, scores, blind) @ value, first, query.shape[-2])
         assert output is not None
         return output
 
@@ -98,11 +98,11 @@ class _ChunkedAttention(Function):
             scores, blind = _masked_scores(part, key, rows, ctx.causal, ctx.scale, first)
             probabilities = _probabilities(torch.softmax, scores, blind)  # (..., chunk, S)
             d_scores = centred_product(probabilities, out @ value.mT, -1)
-            grad_query = _put(grad_query, (d_scores @ key) * ctx.scale, first, length)
+            grad_query = _insert(grad_query, (d_scores @ key) * ctx.scale, first, length)
             grad_key += d_scores.mT @ (part * ctx.scale)
             grad_value += probabilities.mT @ out
             if wants_mask:
-                grad_mask = _put(grad_mask, d_scores, first, length)
+                grad_mask = _insert(grad_mask, d_scores, first, length)
         d_mask = None
         if wants_mask:
             assert mask is not None

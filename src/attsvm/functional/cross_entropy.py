@@ -122,5 +122,5 @@ def _log_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     if logits.shape[-1] < 2:
         raise ValueError(f"logits has shape {tuple(logits.shape)}; two classes or more were expected with scaled=True.")
     odds = logits.scatter(-1, target, -torch.inf).logsumexp(-1) - logits.gather(-1, target).squeeze(-1)
-    settled = odds < math.log(torch.finfo(logits.dtype).eps)
-    return torch.where(settled, odds, torch.nn.functional.softplus(odds.masked_fill(settled, 0.0)).log())
+    is_one = odds < math.log(torch.finfo(logits.dtype).eps)
+    return torch.where(is_one, odds, torch.nn.functional.softplus(odds.masked_fill(is_one, 0.0)).log())

@@ -122,11 +122,11 @@ def sparsemax(scores: Tensor, dim: int = -1) -> Tensor:
     >>> sparsemax(torch.tensor([1.0, 0.5, -1.0])).tolist()
     [0.75, 0.25, 0.0]
     """
-    ordered = scores.sort(dim, descending=True).values
+    order_statistics = scores.sort(dim, descending=True).values
     shape = [1] * scores.ndim
     shape[dim] = -1
     count = torch.arange(1, scores.shape[dim] + 1, dtype=scores.dtype, device=scores.device).view(shape)
-    total = ordered.cumsum(dim) - 1
-    size = (count * ordered > total).sum(dim, keepdim=True)
+    total = order_statistics.cumsum(dim) - 1
+    size = (count * order_statistics > total).sum(dim, keepdim=True)
     tau = total.gather(dim, size - 1) / size
     return (scores - tau).clamp(min=0.0)

@@ -140,7 +140,7 @@ class CallableLoss:
         return slope.abs().log(), slope.sign()
 
 
-_NAMED: dict[str, Callable[[], Loss]] = {
+_BY_NAME: dict[str, Callable[[], Loss]] = {
     "logistic": Logistic,
     "exponential": Exponential,
     "correlation": Correlation,
@@ -157,9 +157,9 @@ def as_loss(loss: str | Loss | Callable[[Tensor], Tensor]) -> Loss:
         If the name is unknown or the object is none of these.
     """
     if isinstance(loss, str):
-        if loss not in _NAMED:
-            raise ValueError(f"loss is {loss!r}; one of {', '.join(map(repr, _NAMED))} or a callable was expected.")
-        return _NAMED[loss]()
+        if loss not in _BY_NAME:
+            raise ValueError(f"loss is {loss!r}; one of {', '.join(map(repr, _BY_NAME))} or a callable was expected.")
+        return _BY_NAME[loss]()
     if hasattr(loss, "value") and hasattr(loss, "log_slope"):
         return loss  # pyright: ignore[reportReturnType]
     if callable(loss):

@@ -16,7 +16,7 @@ from attsvm.core.correlation import correlation
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.types import NormName, OptimizerName
 from attsvm.data.token_data import TokenData
-from attsvm.playground.plane import DRAFT_STEPS, Memory, Superseded, interruptible, plain
+from attsvm.playground.plane import DRAFT_STEPS, Memory, Supersession, interruptible, plain
 from attsvm.playground.state import CLASSES, Classes
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
@@ -66,7 +66,7 @@ def classes_picture(
 
     Raises
     ------
-    Superseded
+    Supersession
         If `stale` said yes.
     """
     memory = Memory() if memory is None else memory
@@ -82,7 +82,7 @@ def classes_picture(
         options = interruptible(draft, stale)
         trace = train(data, [1.0], loss="correlation", optimizer=optimizer, steps=steps, **options)
         if trace.stopped:
-            raise Superseded
+            raise Supersession
         races.append(_race(optimizer, norm, np.asarray(trace.W)[-1], problem, solutions))
     feasible = all(np.isfinite(solution.objective) for solution in solutions.values())
     return {

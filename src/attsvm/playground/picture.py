@@ -31,7 +31,7 @@ def answer(message: Any, memory: Memory, stale: Callable[[], bool] = lambda: Fal
 
     Raises
     ------
-    Superseded
+    Supersession
         If `stale` said yes.
     """
     fields = message if isinstance(message, dict) else {}

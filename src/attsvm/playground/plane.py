@@ -36,7 +36,7 @@ BASIN_REACH = 6.0
 BASIN_STEPS = 600
 
 
-class Superseded(Exception):
+class Supersession(Exception):
     """A newer state came in; nobody waits for this picture."""
 
 
@@ -55,7 +55,7 @@ class Memory:
         fits = last.problem.mask.shape == problem.mask.shape and last.problem.queries.shape == problem.queries.shape
         return last if fits else None
 
-    def painted(self, trial: Trial, state: Plane) -> dict[str, Any] | None:
+    def basins_of(self, trial: Trial, state: Plane) -> dict[str, Any] | None:
         """Return the basins, which do not depend on the start."""
         parts = (trial.tokens, trial.queries, trial.gamma)
         key = b"".join(part.tobytes() for part in parts) + state.optimizer.encode()
@@ -123,7 +123,7 @@ def plane_picture(
 
     Raises
     ------
-    Superseded
+    Supersession
         If `stale` said yes.
     """
     memory = Memory() if memory is None else memory
@@ -138,7 +138,7 @@ def plane_picture(
             **interruptible(draft, stale), **options,
         )  # fmt: skip
         if trace.stopped:
-            raise Superseded
+            raise Supersession
         return trace
 
     own = numerics_of(state)
@@ -155,8 +155,8 @@ def plane_picture(
         "draft": draft,
         "scores": trial.gamma.tolist(),
         "best": trial.optimal.tolist(),
-        "runs": {name: _drawn(trial, run) for name, run in runs.items()},
-        "basins": memory.painted(trial, state) if state.basins and not draft else None,
+        "runs": {name: _picture(trial, run) for name, run in runs.items()},
+        "basins": memory.basins_of(trial, state) if state.basins and not draft else None,
     }
     return picture | {"verdict": plane_verdict(state, trial, main, runs.get("exact"))}
 
@@ -199,7 +199,7 @@ def _risk(trial: Trial, state_head: Any, attention: np.ndarray) -> np.ndarray:
     return np.logaddexp(0.0, -margin).mean(axis=1)
 
 
-def _drawn(trial: Trial, run: Run) -> dict[str, Any]:
+def _picture(trial: Trial, run: Run) -> dict[str, Any]:
     """Put a run into numbers to draw."""
     W = np.asarray(run.trace.W, dtype=np.float64)
     attention = attention_of(trial, W)
@@ -231,9 +231,9 @@ def plain(values: Any) -> Any:
     array = np.asarray(values, dtype=np.float64)
     if np.isfinite(array).all():
         return array.tolist()
-    shown = array.astype(object)
-    shown[~np.isfinite(array)] = None
-    return shown.tolist()
+    table = array.astype(object)
+    table[~np.isfinite(array)] = None
+    return table.tolist()
 
 
 def _basins(trial: Trial, state: Plane) -> dict[str, Any] | None:

@@ -41,9 +41,9 @@ def correlations(trace: Trace, target: np.ndarray) -> np.ndarray:
     """Correlate each record with the target; NaN at W = 0 and without a target."""
     W = np.asarray(trace.W, dtype=np.float64)
     result = np.full(len(W), np.nan)
-    moved = W.reshape(len(W), -1).any(axis=1)
-    if moved.any() and np.isfinite(target).all() and target.any():
-        result[moved] = correlation(W[moved], target)
+    moving = W.reshape(len(W), -1).any(axis=1)
+    if moving.any() and np.isfinite(target).all() and target.any():
+        result[moving] = correlation(W[moving], target)
     return result
 
 

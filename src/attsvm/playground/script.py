@@ -18,7 +18,7 @@ data = TokenData(tokens, queries, labels=np.array({labels}))
 W = train(data, head, optimizer={optimizer!r}, steps={steps}{init}{numerics})
 {factors}"""
 
-_SOLVED = """\
+_SOLVE_LINES = """\
 for name, trace, norm in {runs}:
     selected = {selected}
     solution = solve(SelectionProblem(tokens, queries, selected), norm)
@@ -110,7 +110,7 @@ def _plane_script(state: Plane) -> str:
         return body + _EQUIVALENT.format(runs=runs)
     selected = {"trained": "trace.selected", "best": "np.argmax(data.labels[:, None] * (tokens @ head), axis=1)"}
     keep = selected[state.keep] if isinstance(state.keep, str) else f"np.array({list(state.keep)})"
-    return body + _SOLVED.format(runs=runs, selected=keep)
+    return body + _SOLVE_LINES.format(runs=runs, selected=keep)
 
 
 def _classes_script(state: Classes) -> str:

@@ -30,12 +30,12 @@ _POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 
 _TOO_LARGE = 1 << 20
 
 
-def application(started: Callable[[], None] = lambda: None) -> Starlette:
+def application(announce: Callable[[], None] = lambda: None) -> Starlette:
     """Return the ASGI application.
 
     Parameters
     ----------
-    started : callable
+    announce : callable
         Called once it accepts connections.
     """
 
@@ -43,7 +43,7 @@ def application(started: Callable[[], None] = lambda: None) -> Starlette:
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         # Compiling and importing torch take seconds, once; a page that comes earlier waits for them, Ctrl-C does not.
         threading.Thread(target=warm_up, daemon=True).start()
-        started()
+        announce()
         yield
 
     routes = [
@@ -86,37 +86,37 @@ def _file(kind: str, content: Callable[[], str]) -> Callable[[Request], Response
 async def _converse(socket: WebSocket) -> None:
     """Answer the newest message of one page, again and again, until it leaves."""
     from attsvm.playground.picture import answer
-    from attsvm.playground.plane import Memory, Superseded
+    from attsvm.playground.plane import Memory, Supersession
 
     if not is_local(socket.headers):
         await socket.close(code=1008)
         return
     await socket.accept()
     newest: list[Any] = []  # one message at most
-    arrived = asyncio.Event()
+    arrival = asyncio.Event()
 
     async def listen() -> None:
         while True:
             text = await socket.receive_text()
-            newest[:] = [_decoded(text)]
-            arrived.set()
+            newest[:] = [_decode(text)]
+            arrival.set()
 
     async def compute() -> None:
         memory = Memory()
         while True:
-            await arrived.wait()
-            arrived.clear()
+            await arrival.wait()
+            arrival.clear()
             message = newest.pop()
             try:
                 picture = await asyncio.to_thread(answer, message, memory, lambda: bool(newest))
-            except Superseded:
+            except Supersession:
                 continue
             await socket.send_text(json.dumps(picture, allow_nan=False))
 
     tasks = [asyncio.create_task(listen()), asyncio.create_task(compute())]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
+        completions, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in completions:
             task.result()
     except WebSocketDisconnect:
         return
@@ -126,7 +126,7 @@ async def _converse(socket: WebSocket) -> None:
             task.cancel()
 
 
-def _decoded(text: str) -> Any:
+def _decode(text: str) -> Any:
     """Return the JSON, or None, which is answered as a state that does not fit."""
     try:
         return json.loads(text) if len(text) <= _TOO_LARGE else None
@@ -134,13 +134,13 @@ def _decoded(text: str) -> Any:
         return None
 
 
-def serve(port: int, started: Callable[[], None] = lambda: None) -> None:
+def serve(port: int, announce: Callable[[], None] = lambda: None) -> None:
     """Serve the page on 127.0.0.1 until interrupted.
 
     Parameters
     ----------
     port : int
-    started : callable
+    announce : callable
         Called once pages can be asked for.
 
     Raises
@@ -156,7 +156,7 @@ def serve(port: int, started: Callable[[], None] = lambda: None) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((ADDRESS, port))
         config = uvicorn.Config(
-            application(started), log_level="error", ws="websockets-sansio", lifespan="on", access_log=False,
+            application(announce), log_level="error", ws="websockets-sansio", lifespan="on", access_log=False,
             timeout_graceful_shutdown=1, ws_max_size=_TOO_LARGE,
         )  # fmt: skip
         uvicorn.Server(config).run(sockets=[listener])

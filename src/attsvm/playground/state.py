@@ -175,16 +175,16 @@ def _array(raw: Mapping[str, Any], name: str, shape: tuple[int | None, ...]) -> 
     try:
         array = np.array(raw.get(name), dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} is no array of numbers; shape {_said(shape)} was expected.") from None
+        raise ValueError(f"{name} is no array of numbers; shape {_shape_text(shape)} was expected.") from None
     fits = array.ndim == len(shape) and all(
-        asked in (None, size) for asked, size in zip(shape, array.shape, strict=True)
+        length in (None, size) for length, size in zip(shape, array.shape, strict=True)
     )
     if not fits:
-        raise ValueError(f"{name} has shape {array.shape}; {_said(shape)} was expected.")
+        raise ValueError(f"{name} has shape {array.shape}; {_shape_text(shape)} was expected.")
     if not (np.abs(array) <= FARTHEST).all():  # also false for NaN
         raise ValueError(f"{name} of shape {array.shape} leaves the plane; numbers up to {FARTHEST:g} were expected.")
     return array
 
 
-def _said(shape: tuple[int | None, ...]) -> str:
+def _shape_text(shape: tuple[int | None, ...]) -> str:
     return f"({', '.join('any' if size is None else str(size) for size in shape)})"

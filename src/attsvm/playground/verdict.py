@@ -32,11 +32,11 @@ def plane_verdict(state: Plane, trial: Trial, run: Run, exact: Run | None) -> di
     dict
         `tone` ("good", "unsure" or "bad"), `word` and `sentence`.
     """
-    tone, word, sentence = _composed(run) if state.head == "relu" else _selected(trial, run)
+    tone, word, sentence = _composition(run) if state.head == "relu" else _selected(trial, run)
     if exact is not None:
-        lost = _lost(run, exact)
+        loss_text = _precision_loss(run, exact)
         tone, word, sentence = (
-            (BAD, "Direction lost", lost) if lost else (tone, word, f"{sentence} Nothing is lost yet.")
+            (BAD, "Direction lost", loss_text) if loss_text else (tone, word, f"{sentence} Nothing is lost yet.")
         )
     if run.trace.notice:
         sentence = f"{sentence} {run.trace.notice}"
@@ -106,15 +106,15 @@ def _contradiction(run: Run) -> str:
     """Say why no W keeps the tokens: which sequences the multipliers of the proof name."""
     certificate = run.solution.certificate
     weight = np.zeros(len(run.selected)) if certificate is None else np.asarray(certificate.dual).sum(axis=1)
-    named = np.flatnonzero(weight > 1e-9 * max(weight.max(initial=0.0), 1e-300))
-    if len(named) == 1:
-        i = int(named[0])
+    rows = np.flatnonzero(weight > 1e-9 * max(weight.max(initial=0.0), 1e-300))
+    if len(rows) == 1:
+        i = int(rows[0])
         return (
             f"No W keeps token {run.selected[i] + 1} of sequence {i + 1}: it lies inside the hull of the others, so "
             "whatever the direction, one of them gets as much attention or more (Farkas multipliers prove it)."
         )
     return (
-        f"No single W keeps {_tokens(run.selected)}: what {_sequences(named.tolist())} ask for adds up to 0 ≥ 1 "
+        f"No single W keeps {_tokens(run.selected)}: what {_sequences(rows.tolist())} ask for adds up to 0 ≥ 1 "
         "(Farkas multipliers prove it)."
     )
 
@@ -126,7 +126,7 @@ def _instead(shared: list[int], attention: np.ndarray, run: Run) -> str:
     return f"Training ends on {_tokens(attention.argmax(axis=1))}."
 
 
-def _composed(run: Run) -> tuple[str, str, str]:
+def _composition(run: Run) -> tuple[str, str, str]:
     """Judge the sets of tokens that a nonlinear head keeps."""
     equivalence = run.equivalence
     assert equivalence is not None
@@ -142,21 +142,21 @@ def _composed(run: Run) -> tuple[str, str, str]:
         return UNSURE, "Under way", "Every token still holds attention; there is nothing to separate yet."
     attention = np.asarray(run.trace.attention)[-1]
     parts = [
-        f"sequence {i + 1} mixes tokens {_listed([str(t + 1) for t in kept])} "
-        f"({_listed([f'{attention[i, t]:.0%}' for t in kept])})"
-        if len(kept) > 1
-        else f"sequence {i + 1} keeps token {kept[0] + 1}"
-        for i, kept in enumerate(sets)
+        f"sequence {i + 1} mixes tokens {_listed([str(t + 1) for t in tokens])} "
+        f"({_listed([f'{attention[i, t]:.0%}' for t in tokens])})"
+        if len(tokens) > 1
+        else f"sequence {i + 1} keeps token {tokens[0] + 1}"
+        for i, tokens in enumerate(sets)
     ]
     sentence = _listed(parts)
-    word = "Composition" if any(len(kept) > 1 for kept in sets) else "Selection"
+    word = "Composition" if any(len(tokens) > 1 for tokens in sets) else "Selection"
     return GOOD, word, (
         f"{sentence[0].upper()}{sentence[1:]}: W approaches a finite part, which sets the shares, plus the SVM "
         f"that ties the kept tokens. {_angle(run, 'that SVM equivalent')}"
     )  # fmt: skip
 
 
-def _lost(run: Run, exact: Run) -> str:
+def _precision_loss(run: Run, exact: Run) -> str:
     """Say what single precision lost against exact arithmetic; empty for nothing that can be seen."""
     ours, theirs = run.correlation[-1], exact.correlation[-1]
     if not (run.selected == exact.selected).all():

@@ -127,11 +127,11 @@ def compared_figure(names: tuple[str, str], curves: tuple[dict[str, Any], dict[s
         For "W" and "KQ" the steps, and the correlation with the "frobenius" and the "nuclear" SVM, where there is one.
     width : float
     """
-    shown = [name for name in TITLES if any(set(NORM_TITLES) & set(one.get(name, ())) for one in curves)]
+    quantities = [name for name in TITLES if any(set(NORM_TITLES) & set(one.get(name, ())) for one in curves)]
     looks = (("-", FIRST), ("--", SECOND))
     with house_style():
-        figure, axes = panels(width, 3.2, len(shown))
-        for ax, name in zip(axes, shown, strict=True):
+        figure, axes = panels(width, 3.2, len(quantities))
+        for ax, name in zip(axes, quantities, strict=True):
             values, last = [1.0], 1
             for study, one, (style, color) in zip(names, curves, looks, strict=True):
                 run = one.get(name, {"step": [1]})

@@ -75,11 +75,11 @@ def draw_curve(
         The published curve instead of `curve.published` where it has a band: x, y, and the band's lower and upper edge.
     """
     color, marker = SERIES[curve.look]
-    printed = curve.published if line is None else line[:2]
-    if printed is not None:
-        x, y = printed
-        shown = {"marker": marker, "ms": 5.5, "mfc": "white"} if len(x) < MANY else {}
-        ax.plot(x, y, "--", color=color, lw=0.9 if shown else 1.3, zorder=2, **shown)
+    reference = curve.published if line is None else line[:2]
+    if reference is not None:
+        x, y = reference
+        markers = {"marker": marker, "ms": 5.5, "mfc": "white"} if len(x) < MANY else {}
+        ax.plot(x, y, "--", color=color, lw=0.9 if markers else 1.3, zorder=2, **markers)
     if line is not None:
         ax.fill_between(line[0], *line[2], color=color, alpha=0.1, lw=0, zorder=1)
     x = np.asarray(curve.x, dtype=float) * (1 + shift)

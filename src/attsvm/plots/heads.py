@@ -134,18 +134,20 @@ def attribution(attribution: Attribution, side: Side = "query", ax: Axes | None 
     """
     totals = (attribution.queries if side == "query" else attribution.keys).sum(axis=1)
     order = np.argsort(-np.abs(totals), kind="stable")
-    shown = order if len(order) <= most else order[: most - 1]
-    names = [attribution.components[c].name for c in shown]
-    values = totals[shown].tolist()
-    if len(shown) < len(order):
-        names.append(f"{len(order) - len(shown)} others")
+    bars = order if len(order) <= most else order[: most - 1]
+    names = [attribution.components[c].name for c in bars]
+    values = totals[bars].tolist()
+    if len(bars) < len(order):
+        names.append(f"{len(order) - len(bars)} others")
         values.append(float(totals[order[most - 1 :]].sum()))
     ax = axes_or_new(ax)
     ax.barh(range(len(names)), values, color=[FIRST if value > 0 else "0.6" for value in values])
     ax.set_yticks(range(len(names)), names)
     ax.axvline(0.0, color="0.4", lw=0.8)
-    chosen, rival = attribution.texts[1:] or (f"token {attribution.chosen}", f"token {attribution.rival}")
+    selection_text, rival = attribution.texts[1:] or (f"token {attribution.chosen}", f"token {attribution.rival}")
     of_bias = f" (with {attribution.bias:.3g} of an additive bias)" if attribution.bias else ""
-    ax.set(xlabel=f"part of the margin {attribution.margin:.3g}{of_bias}", title=f"{chosen} rather than {rival}")
+    ax.set(
+        xlabel=f"part of the margin {attribution.margin:.3g}{of_bias}", title=f"{selection_text} rather than {rival}"
+    )
     ax.invert_yaxis()
     return ax

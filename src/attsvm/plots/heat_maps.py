@@ -52,9 +52,11 @@ def draw_line(
     """Draw y = line(x) across such a map, between the squares in the logarithms of the values."""
     places = np.arange(len(xs), dtype=float)
     heights = np.log([max(line(x), 1e-300) for x in xs])
-    known = np.log(np.asarray(ys, dtype=float))
+    logarithms = np.log(np.asarray(ys, dtype=float))
     inside = (
-        np.interp(heights, known, np.arange(len(ys)), left=np.nan, right=np.nan) if len(ys) > 1 else heights * np.nan
+        np.interp(heights, logarithms, np.arange(len(ys)), left=np.nan, right=np.nan)
+        if len(ys) > 1
+        else heights * np.nan
     )
     for color, width in (("white", 2.6), (INK, 1.3)):
         ax.plot(places, inside, style, color=color, lw=width, label=label if color == INK else None, zorder=3)

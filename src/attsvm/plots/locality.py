@@ -16,13 +16,13 @@ _TICKS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000)
 
 def _draw(ax: Axes, run: Run, gamma: np.ndarray, words: Nouns) -> None:
     assert run.locality is not None
-    solution, near, beaten = run.solutions[run.own], run.locality.neighbours, ~run.locality.violations
+    solution, near, losers = run.solutions[run.own], run.locality.neighbours, ~run.locality.violations
     gap = gamma[np.arange(len(gamma)), run.selected, None] - np.where(np.isfinite(gamma), gamma, np.nan)
     margins = np.asarray(solution.margins)
     far = solution.problem.rejected & ~near
     # A cloud of points would make the SVG ten times larger than a picture of it.
     ax.plot(margins[far], gap[far], ".", color=QUIET, ms=2.5, alpha=0.5, label=f"other {words.tokens}", rasterized=True)
-    looks = ((beaten, FIRST, "neighbours that score lower"), (~beaten, SECOND, "neighbours that do not"))
+    looks = ((losers, FIRST, "neighbours that score lower"), (~losers, SECOND, "neighbours that do not"))
     for group, color, label in looks:
         points = near & group
         if points.any():

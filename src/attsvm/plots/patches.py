@@ -18,7 +18,7 @@ FULL_PATCH, HAIR = 0.3, 0.2
 # An image that is flatter or taller than this is stretched to it: its patches would be too small to see.
 FLATTEST, TALLEST = 0.3, 2.0
 # With more places than this, the number of images is written on the most frequent ones alone.
-NUMBERED, MOST_FREQUENT = 40, 5
+MOST_NUMBERS, MOST_FREQUENT = 40, 5
 
 
 def _cell_aspect(patches: Patches) -> float:
@@ -27,18 +27,18 @@ def _cell_aspect(patches: Patches) -> float:
 
 def _weight(patches: Patches, width: float) -> float:
     """Return how heavy lines may be on an image that is drawn `width` inches wide."""
-    placed = patches.boxes[patches.boxes[:, 2] > 0]
-    smallest = float(placed[:, 2:].min(initial=patches.images.shape[1]))
+    boxes = patches.boxes[patches.boxes[:, 2] > 0]
+    smallest = float(boxes[:, 2:].min(initial=patches.images.shape[1]))
     inches = smallest * width / patches.images.shape[2]
     return min(1.0, max(HAIR, inches / FULL_PATCH))
 
 
 def _image(ax: Axes, patches: Patches, image: np.ndarray) -> None:
-    stretched = "equal" if _cell_aspect(patches) == patches.aspect else "auto"
+    aspect = "equal" if _cell_aspect(patches) == patches.aspect else "auto"
     if patches.ink:
         ax.imshow(image, cmap="gray_r", vmin=0, vmax=max(float(image.max()), 1e-9) * 1.25, interpolation="nearest")
     else:
-        ax.imshow(patches.shown(image), cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect=stretched)
+        ax.imshow(patches.shown(image), cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect=aspect)
     ax.set_xticks([])
     ax.set_yticks([])
     for spine in ax.spines.values():
@@ -96,18 +96,18 @@ def _mean_with_counts(
     _image(ax, patches, patches.images[rows].mean(axis=0))
     counts = np.bincount(selected[rows], minlength=len(patches.boxes))
     weight = _weight(patches, inches)
-    placed = [int(t) for t in np.argsort(-counts, kind="stable") if counts[t] and patches.boxes[t, 2] > 0]
-    for place, t in enumerate(placed):
+    places = [int(t) for t in np.argsort(-counts, kind="stable") if counts[t] and patches.boxes[t, 2] > 0]
+    for place, t in enumerate(places):
         row, column, height, width = patches.boxes[t]
         _box(ax, patches.boxes[t], 0.06, lw=2.0 * weight, ec=FIRST)
-        if len(patches.boxes) > NUMBERED and place >= MOST_FREQUENT:
+        if len(patches.boxes) > MOST_NUMBERS and place >= MOST_FREQUENT:
             continue
         middle = (column - 0.5 + width / 2, row - 0.5 + height / 2)
         ax.text(
             *middle, str(counts[t]), ha="center", va="center", color=FIRST, weight="bold", fontsize=4 + 6 * weight,
             bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.85},
         )  # fmt: skip
-    elsewhere = int(counts.sum() - counts[placed].sum())
+    elsewhere = int(counts.sum() - counts[places].sum())
     ax.set_title(f"{title}, {elsewhere} outside" if elsewhere else title)
 
 

@@ -156,9 +156,9 @@ def path(trace: Trace, solution: Solution | None = None, ax: Axes | None = None)
         curve, label = to_numpy("norm", trace.norm), "norm of W"
     else:
         W = to_numpy("W", trace.W)
-        started = np.array([bool(record.any()) for record in W])
+        nonzero = np.array([bool(record.any()) for record in W])
         curve = np.full(len(W), np.nan)
-        curve[started] = correlation(W[started], solution.certified.W)
+        curve[nonzero] = correlation(W[nonzero], solution.certified.W)
         label = f"correlation with the {solution.norm.name} SVM"
     ax.plot(np.maximum(trace.step, 0.5), curve, color=FIRST)
     ax.set_xscale("log")

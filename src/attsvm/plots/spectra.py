@@ -13,11 +13,11 @@ from attsvm.study.results import Run
 from attsvm.study.spectrum import certified_rank, singular_values
 
 FLOOR = 1e-6
-SHOWN = 30
+MOST_VALUES = 30
 
 
 def _draw(ax: Axes, W: np.ndarray, marker: str, color: str, size: float, label: str) -> tuple[int, float]:
-    values = singular_values(W)[:SHOWN]
+    values = singular_values(W)[:MOST_VALUES]
     values = values[values > FLOOR]
     face = "none" if marker == "o" else color
     ax.plot(np.arange(1, len(values) + 1), values, marker, color=color, ms=size, mfc=face, label=label)

@@ -118,13 +118,13 @@ class AttributionCheck(Worded):
         return frame("AttributionCheck.to_frame", dict(zip(names, zip(*rows, strict=True), strict=True)))
 
 
-def flips(scores: np.ndarray, effect: np.ndarray, chosen: int) -> tuple[float, int]:
+def flips(scores: np.ndarray, effect: np.ndarray, choice: int) -> tuple[float, int]:
     """Return the factor nearest to 1 of a part `effect` of the scores at which another token is level with the chosen.
 
     Parameters
     ----------
     scores, effect : ndarray, shape (T,)
-    chosen : int
+    choice : int
 
     Returns
     -------
@@ -133,7 +133,7 @@ def flips(scores: np.ndarray, effect: np.ndarray, chosen: int) -> tuple[float, i
     token : int
         -1 then.
     """
-    relative, lead = effect[chosen] - effect, scores[chosen] - scores
+    relative, lead = effect[choice] - effect, scores[choice] - scores
     possible = np.isfinite(scores) & (relative != 0)
     if not possible.any():
         return np.inf, -1
@@ -164,8 +164,8 @@ def check(
         name: np.array([flips(scores, effect, chosen)[0] for effect in of_method])
         for name, of_method in effects.items()
     }
-    flipped: dict[str, dict[str, np.ndarray]] = {"frozen": {}, "live": {}}
-    left: dict[str, dict[str, np.ndarray]] = {"frozen": {}, "live": {}}
+    flip_counts: dict[str, dict[str, np.ndarray]] = {"frozen": {}, "live": {}}
+    remainders: dict[str, dict[str, np.ndarray]] = {"frozen": {}, "live": {}}
     others = np.delete(np.arange(len(scores)), chosen)
     lead = scores[chosen] - scores[others].max()
     for norms in ("frozen", "live"):
@@ -173,12 +173,12 @@ def check(
             change = np.where(np.isfinite(values), values - 1.0, 0.0)
             ahead = []
             for size in (1.0 - tolerance, 1.0, 1.0 + tolerance):
-                changed = logits_with(source, parts, size * change, side, norms)
-                ahead.append(changed[:, chosen] - changed[:, others].max(axis=1))
+                outcome = logits_with(source, parts, size * change, side, norms)
+                ahead.append(outcome[:, chosen] - outcome[:, others].max(axis=1))
             before, level, after = ahead
-            flipped[norms][method] = np.isfinite(values) & (before > 0) & (after < 0)
-            left[norms][method] = np.where(np.isfinite(values), np.abs(level) / lead, 1.0)
-    return AttributionCheck(side, tuple(components), tolerance, factors, flipped, left)
+            flip_counts[norms][method] = np.isfinite(values) & (before > 0) & (after < 0)
+            remainders[norms][method] = np.where(np.isfinite(values), np.abs(level) / lead, 1.0)
+    return AttributionCheck(side, tuple(components), tolerance, factors, flip_counts, remainders)
 
 
 class ComponentChange:
@@ -229,16 +229,16 @@ def logits_with(
         rows = {
             source.question.own_row(side, one.reading.row): of[chunk] for one, of in zip(parts, changes, strict=True)
         }
-        out.append(_changed(source, rows, side, norms))
+        out.append(_logits_after(source, rows, side, norms))
     return np.concatenate(out)[:, source.places]
 
 
-def _changed(source: Source, changes: Mapping[int, np.ndarray], side: Side, norms: Norms) -> np.ndarray:
+def _logits_after(source: Source, changes: Mapping[int, np.ndarray], side: Side, norms: Norms) -> np.ndarray:
     """Run copies of the text with states of the head changed, at rows, by vectors (R, d) each: logits (R, T)."""
     question, origin = source.question, source.origins[side]
     count, d = len(next(iter(changes.values()))), origin.states.shape[-1]
 
-    def changed(states: torch.Tensor) -> torch.Tensor:
+    def change(states: torch.Tensor) -> torch.Tensor:
         states = states.clone()
         for row, vectors in changes.items():
             if row >= 0:  # a null token has no state
@@ -251,10 +251,10 @@ def _changed(source: Source, changes: Mapping[int, np.ndarray], side: Side, norm
         for name, value in source.inputs.items()
     }
     denominators = {
-        module: {n: given[copies] for n, given in calls.items()}
+        module: {n: values[copies] for n, values in calls.items()}
         for module, calls in (origin.norms if norms == "frozen" else {}).items()
     }
-    call = _call(source, inputs, lambda: (rereading(origin.readers, changed), holding(denominators)))
+    call = _call(source, inputs, lambda: (rereading(origin.readers, change), holding(denominators)))
     if side == "query":  # the tokens' keys, that of the query's own token among them, stay as they are
         return np.array([question.logits(question.query(call, r), source.keys) for r in range(count)])
     keys = np.array([source.keys] * count)

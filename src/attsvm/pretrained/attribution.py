@@ -251,13 +251,13 @@ class Attribution(Summarised):
 
     def _summary(self) -> Summary:
         texts = self.texts or ("", "", "")
-        query, chosen, rival = (
+        query, best, rival = (
             f"{place} {text!r}" if text else f"{place}" for place, text in zip(self._places, texts, strict=True)
         )
         facts = [
             ("head", f"{self.head} of layer {self.layer}"),
             ("query", query),
-            ("chosen", chosen),
+            ("chosen", best),
             ("rival", rival),
             ("margin", f"{self.margin:.4g}"),
             ("most of keys", self._largest(self.keys)),

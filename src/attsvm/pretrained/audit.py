@@ -20,9 +20,9 @@ from attsvm.core.extras import drawing, frame
 from attsvm.core.summary import Worded
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.null import Standing, redrawn
-from attsvm.pretrained.selectivity import MASS, several_seen
+from attsvm.pretrained.selectivity import MASS, has_choice
 from attsvm.pretrained.span import Direction, Space, span
-from attsvm.pretrained.thinning import choices, drawn_tokens, thinned
+from attsvm.pretrained.thinning import choices, drawn_tokens, thin
 
 NORMS = ("frobenius", "nuclear", "gen")
 # Constraints of one SVM. Where the queries drawn see more tokens than the first, each chooses among some of them, so
@@ -91,28 +91,28 @@ class MarginAudit(Worded):
         """Say it in a sentence or two."""
         own = self.directions["frobenius"]
         if own.soft:
-            begun = "No one W makes this selection for all queries (or none was found in time). "
+            opening = "No one W makes this selection for all queries (or none was found in time). "
         else:
             assert self.efficiency is not None
-            begun = (
+            opening = (
                 f"The trained W has {_percent(self.efficiency)} of the largest margin of its norm. "
                 if self.efficiency > 0
                 else "The trained W does not make this selection: in a near tie another token wins. "
             )
         standing = self.null["cosine"]
         if len(standing.draws) < 2:
-            return f"{begun}Its cosine with the SVM of its selection is {own.cosine:.3f}; no null was drawn."
+            return f"{opening}Its cosine with the SVM of its selection is {own.cosine:.3f}; no null was drawn."
         draws = f"{len(standing.draws)} heads with re-drawn weights"
         hebbian = "nearer" if self.hebbian > own.cosine else "less near"
         if not self.better_than_null:
             return (
-                f"{begun}It points to the SVM of its selection no more than an untrained head does: cosine "
+                f"{opening}It points to the SVM of its selection no more than an untrained head does: cosine "
                 f"{own.cosine:.3f}, and {standing.median:.3f} (median) for {draws}."
             )
         return (
-            f"{begun}It points to the SVM of its selection more than an untrained head does: cosine {own.cosine:.3f}, "
-            f"above all {draws}; training added {standing.added:.3f} to their median. The Hebbian direction is "
-            f"{hebbian}, {self.hebbian:.3f}."
+            f"{opening}It points to the SVM of its selection more than an untrained head does: cosine "
+            f"{own.cosine:.3f}, above all {draws}; training added {standing.added:.3f} to their median. "
+            f"The Hebbian direction is {hebbian}, {self.hebbian:.3f}."
         )
 
     def to_frame(self) -> Any:
@@ -235,19 +235,19 @@ def margin_audit(
     >>> audit.queries, sorted(audit.directions)
     (8, ['frobenius'])
     """
-    unknown = set(norms) - set(NORMS)
-    if unknown:
+    strangers = set(norms) - set(NORMS)
+    if strangers:
         raise ValueError(
-            f"norms has {', '.join(map(repr, sorted(unknown)))}; names among {', '.join(NORMS)} were expected."
+            f"norms has {', '.join(map(repr, sorted(strangers)))}; names among {', '.join(NORMS)} were expected."
         )
     rng = np.random.default_rng(seed)
-    several = several_seen(head)
+    several = has_choice(head)
     rows = np.sort(rng.choice(several, min(queries, len(several)), replace=False))
     sample = head.take(rows)
     among = choices(sample.mask, MOST_CONSTRAINTS, DRAWN_CONSTRAINTS)
     few = None if among is None else drawn_tokens(sample.mask, among, rng)
     if few is not None:
-        sample = thinned(sample, few)
+        sample = thin(sample, few)
     space = span(sample)
     directions = {"frobenius": space.svm(sample.selected, "frobenius", time_limit)}
     if not head.rotary:
@@ -263,8 +263,8 @@ def margin_audit(
                 f"{head.layer}, mask {head.mask.shape}, were expected."
             )
         if other.head != head.head:
-            taken = other.take(rows) if few is None else thinned(other.take(rows), few)
-            foreign.append(space.svm(taken.selected, "frobenius", time_limit))
+            part = other.take(rows) if few is None else thin(other.take(rows), few)
+            foreign.append(space.svm(part.selected, "frobenius", time_limit))
     own = _numbers(space, directions["frobenius"])
     null = _null(space, own, draws, rng, time_limit)
     efficiency = None if directions["frobenius"].soft else own["efficiency"]
@@ -291,7 +291,7 @@ def _null(
         fresh = space.redrawn(head)
         numbers[kind].append(_numbers(fresh, fresh.svm(head.selected, "frobenius", time_limit)))
     return {
-        name: Standing(trained[name], *(np.array([one[name] for one in drawn]) for drawn in numbers.values()))
+        name: Standing(trained[name], *(np.array([one[name] for one in draw]) for draw in numbers.values()))
         for name in NUMBERS
     }
 

@@ -15,7 +15,7 @@ import torch
 from attsvm.pretrained.activations.layers import layer_numbers
 from attsvm.pretrained.activations.recording import AttentionCall, recording
 from attsvm.pretrained.activations.residual import KINDS, Component
-from attsvm.pretrained.activations.tape import Tape, taped
+from attsvm.pretrained.activations.tape import Tape, record_tape
 from attsvm.pretrained.activations.tracing import tracing
 from attsvm.pretrained.attribution import Attribution
 from attsvm.pretrained.extract import extract_head
@@ -125,13 +125,13 @@ def attribute(
         reader.origins,
     )
     bias = 0.0 if own.bias is None else float(own.bias[number, j] - own.bias[number, k])
-    return _assembled(source, logits, bias, rounding(call.query.dtype))
+    return _attribution(source, logits, bias, rounding(call.query.dtype))
 
 
 def _pass(model: Any, batch: dict[str, Any], head: AttentionHead) -> tuple[AttentionCall, Tape]:
     """Run the model with its operations on tape, and record the attention of a head's layer."""
     for way in (recording, tracing):
-        with way(model, lambda index, path: path == head.name) as recorder, taped(model) as tape, torch.no_grad():
+        with way(model, lambda index, path: path == head.name) as recorder, record_tape(model) as tape, torch.no_grad():
             model(**batch)
         for call in recorder.calls:
             if layer_numbers(recorder.paths)[call.index] == head.layer:
@@ -149,20 +149,20 @@ def _row(rows: np.ndarray, place: int, name: str, first: int = 0) -> int:
     return int(rows[place])
 
 
-def _assembled(source: Source, logits: np.ndarray, bias: float, tolerance: float) -> Attribution:
+def _attribution(source: Source, logits: np.ndarray, bias: float, tolerance: float) -> Attribution:
     """Put the parts of the three states side by side."""
     question, rows = source.question, source.places
     head, sequence = question.head, question.sequence
     readings = source.query, source.chosen, source.rival
     components = tuple(sorted(dict.fromkeys(one for reading in readings for one in reading.parts), key=_order))
-    query, chosen, rival = (reading.vectors(components) @ reading.factor for reading in readings)  # (C, dh) each
-    pairs = (chosen - rival) @ query.T
+    query, best, rival = (reading.vectors(components) @ reading.factor for reading in readings)  # (C, dh) each
+    pairs = (best - rival) @ query.T
     j, k = source.chosen.row, source.rival.row
     margin = float(logits[j] - logits[k])
     queries = source.query.places(components)[:, source.asking]
     keys = (source.chosen.places(components) - source.rival.places(components))[:, rows]
     error = max(abs(float(one.sum()) - (margin - bias)) for one in (keys, queries, pairs))
-    norms = [np.linalg.norm(one, axis=1).sum() for one in (query, chosen, rival)]
+    norms = [np.linalg.norm(one, axis=1).sum() for one in (query, best, rival)]
     if not error <= tolerance * norms[0] * (norms[1] + norms[2]):
         raise ValueError(
             f"the parts of the margin of layer {head.layer}, head {head.head} add up to something else than the "

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from attsvm.pretrained.activations.layers import absent_layers, layer_numbers, own_number, spelled
+from attsvm.pretrained.activations.layers import absent_layers, layer_numbers, own_number, run_lengths
 from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.inputs import on_device, tokenize
@@ -177,7 +177,7 @@ def _examine(reader: HeadReader, heads: list[int] | None) -> Iterator[AttentionH
             continue
         except ValueError as error:
             reason = str(error)
-        yield _first_read(_repetitions(precise, further), h, reader, reason)
+        yield _first_head(_repetitions(precise, further), h, reader, reason)
 
 
 def _repetitions(readers: list[HeadReader], further: Iterator[HeadReader]) -> Iterator[HeadReader]:
@@ -188,7 +188,7 @@ def _repetitions(readers: list[HeadReader], further: Iterator[HeadReader]) -> It
         yield reader
 
 
-def _first_read(precise: Iterator[HeadReader], h: int, own: HeadReader, reason: str) -> AttentionHead | RefusedHead:
+def _first_head(precise: Iterator[HeadReader], h: int, own: HeadReader, reason: str) -> AttentionHead | RefusedHead:
     """Read a head by the first repetition that explains it."""
     for reader in precise:
         try:
@@ -250,6 +250,6 @@ def chosen_calls(paths: list[str], layers: list[int | str] | None, model: Any) -
         if number not in numbers:
             absent = {one.number: one.kind for one in absent_layers(model, paths)}
             why = f", whose layer {layer} computes no attention ({absent[layer]})" if layer in absent else ""
-            raise ValueError(f"layer is {layer}; {spelled(numbers)} was expected for this {kind}{why}.")
+            raise ValueError(f"layer is {layer}; {run_lengths(numbers)} was expected for this {kind}{why}.")
         indices.append(numbers.index(number))
     return indices

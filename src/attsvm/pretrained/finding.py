@@ -13,7 +13,7 @@ from attsvm.pretrained.head import AttentionHead, text_of
 from attsvm.pretrained.media import Media, Parts
 from attsvm.pretrained.probe import SelectionProbe, fit_selection
 from attsvm.pretrained.rank import HeadRank, Roots
-from attsvm.pretrained.selectivity import QueryNumbers, SelectionReport, query_numbers, several_seen
+from attsvm.pretrained.selectivity import QueryNumbers, SelectionReport, has_choice, query_numbers
 from attsvm.pretrained.types import HeadTypes, head_types
 
 EXAMPLES = 6
@@ -104,7 +104,7 @@ class Reports:
     def _finding(self, head: AttentionHead, elsewhere: Sequence[QueryNumbers]) -> HeadFinding:
         queries, seed = self.queries, self.seed
         probe = None
-        if len(np.unique(head.sequence[several_seen(head)])) > 1:
+        if len(np.unique(head.sequence[has_choice(head)])) > 1:
             probe = fit_selection(head, queries=2 * queries, seed=seed, time_limit=TIME_LIMIT)
         types = head_types(head, seed=seed)
         return HeadFinding(
@@ -118,11 +118,11 @@ class Reports:
             probe=probe,
             rank=self.roots.rank(head),
             shows=_examples(head, types.shows),
-            examples=_examples(head, _drawn(head, seed)),
+            examples=_examples(head, _null_weights(head, seed)),
         )
 
 
-def _drawn(head: AttentionHead, seed: int) -> np.ndarray:
+def _null_weights(head: AttentionHead, seed: int) -> np.ndarray:
     """Draw queries of different sequences, special tokens apart where there are others."""
     asking = head.mask.sum(axis=1) > 1
     if head.special is not None and head.self_attention:

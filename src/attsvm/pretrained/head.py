@@ -42,7 +42,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.summary import MARKED, Summarised, Summary, counted
 from attsvm.pretrained.activations.maps import Place
 from attsvm.pretrained.activations.relative import RelativeForm
-from attsvm.pretrained.rotary import Turns, turned
+from attsvm.pretrained.rotary import Turns, rotate
 
 # Tokens that each query has for itself are refused above this size: the kernel form needs none.
 MOST_BYTES = 1 << 31
@@ -210,8 +210,8 @@ class AttentionHead(Summarised):
         keys = self.tokens @ self.K  # (b, T, dh)
         keys_of_queries = self.queries @ self.Q  # (n, dh)
         if self.turns is not None:
-            keys = turned(keys, self.turns.pairs, self.turns.tokens)
-            keys_of_queries = turned(keys_of_queries, self.turns.pairs, self.turns.queries)
+            keys = rotate(keys, self.turns.pairs, self.turns.tokens)
+            keys_of_queries = rotate(keys_of_queries, self.turns.pairs, self.turns.queries)
         out = np.empty(self.mask.shape)
         for j, rows in by_sequence(self.sequence):
             out[rows] = keys_of_queries[rows] @ keys[j].T

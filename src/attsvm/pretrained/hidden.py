@@ -63,10 +63,10 @@ def hidden_spans(tokenizer: Any, texts: Sequence[str]) -> list[list[Span]] | Non
         encoding = tokenizer(text, truncation=True, max_length=longest, return_offsets_mapping=True)
         pairs = zip(encoding["input_ids"], encoding["offset_mapping"], strict=True)
         own = [place for token, place in pairs if token not in special]
-        spans_of_texts.append([(*_stripped(text, *place), row) for row, place in enumerate(own)])
+        spans_of_texts.append([(*_without_spaces(text, *place), row) for row, place in enumerate(own)])
     return spans_of_texts
 
 
-def _stripped(text: str, first: int, end: int) -> tuple[int, int]:
+def _without_spaces(text: str, first: int, end: int) -> tuple[int, int]:
     inside = text[first:end]
     return end - len(inside.lstrip()), first + len(inside.rstrip())

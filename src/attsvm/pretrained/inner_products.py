@@ -3,7 +3,7 @@ r"""Inner products of lifted tokens, and the scores they give, without the lifte
 The scores that W gives are summed query by query, :math:`\sum_j \langle z_i,z_j\rangle\langle\phi_{it},v_j\rangle`
 with :math:`v_j` the part of W that query j holds: n^2 F d + n T F d multiplications for n queries that see T tokens of
 width d with F positional features, however many constraints support W. Where many selections of the same few tokens are
-solved for, :class:`Formed` holds all inner products, and scores cost one product with a matrix.
+solved for, :class:`TokenProducts` holds all inner products, and scores cost one product with a matrix.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Factored:
         return scores_under(self._head, self._head, signed)
 
 
-class Formed:
+class TokenProducts:
     """All inner products of the M tokens that the queries see, for problems small enough; they depend on no weights.
 
     Parameters
@@ -175,7 +175,7 @@ def scores_under(head: AttentionHead, source: AttentionHead, signed: np.ndarray)
     size = position_features(source, np.zeros(1, int), np.zeros(1, int)).shape[1] * source.tokens.shape[2]
     step, most = max(1, CHUNK_ENTRIES // size), max(1, HELD_ENTRIES // size)
     chunks = [holders[start : start + most] for start in range(0, len(holders), most)]
-    first = _held(source, signed, chunks[0])
+    first = _part_of(source, signed, chunks[0])
     products = head.asking_vectors() @ source.asking_vectors().T
     if head.bias is not None and source.bias is not None:
         out += head.bias * (products @ (signed * source.bias).sum(axis=1))[:, None]
@@ -183,16 +183,16 @@ def scores_under(head: AttentionHead, source: AttentionHead, signed: np.ndarray)
         rows = slice(start, start + step)
         W = products[rows, chunks[0]] @ first.reshape(len(first), -1)
         for chunk in chunks[1:]:
-            W += products[rows, chunk] @ _held(source, signed, chunk).reshape(len(chunk), -1)
+            W += products[rows, chunk] @ _part_of(source, signed, chunk).reshape(len(chunk), -1)
         for i, map_of_query in enumerate(W.reshape(len(W), *first.shape[1:]), start):
-            seen = np.flatnonzero(head.mask[i])
-            rho = position_features(head, np.full(len(seen), i), seen)
-            keys = head.tokens[head.sequence[i], seen] @ map_of_query.T  # (seen, F)
-            out[i, seen] += np.einsum("tf,tf->t", rho, keys)
+            visible = np.flatnonzero(head.mask[i])
+            rho = position_features(head, np.full(len(visible), i), visible)
+            keys = head.tokens[head.sequence[i], visible] @ map_of_query.T  # (seen, F)
+            out[i, visible] += np.einsum("tf,tf->t", rho, keys)
     return out
 
 
-def _held(source: AttentionHead, signed: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _part_of(source: AttentionHead, signed: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the part of W that each of some queries holds, sum_t signed rho x^T, (rows, F, d)."""
     width = position_features(source, np.zeros(1, int), np.zeros(1, int)).shape[1]
     out = np.empty((len(rows), width, source.tokens.shape[2]))

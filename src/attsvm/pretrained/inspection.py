@@ -42,7 +42,7 @@ from attsvm.pretrained.inputs import longest, model_inputs, on_device
 from attsvm.pretrained.media import Media
 from attsvm.pretrained.rank import Roots
 from attsvm.pretrained.survey import Survey
-from attsvm.pretrained.unfinished import Unfinished, fingerprint
+from attsvm.pretrained.unfinished import ResumeFile, fingerprint
 
 Progress = Callable[[str, float], object]
 # Bytes of attention patterns, and of their copies while they are computed.
@@ -152,68 +152,68 @@ def inspect_model(
     -------
     Inspection
     """
-    began = time.perf_counter()
+    wall_start = time.perf_counter()
     tell = progress or (lambda sentence, share: False)
     tell("Reading the model", 0.0)
-    read = _Read(model, tokenizer, texts, media)
-    calls = read.calls()
+    source = _Inputs(model, tokenizer, texts, media)
+    calls = source.calls()
     indices = chosen_calls(calls.paths, None if layers is None else list(layers), model)
-    room = memory // calls.bytes_of(read.length(calls))
-    kept, others = _kept(read.count, room, seed)
-    media = None if media is None else media.take(kept)
-    unfinished = Unfinished(resume, fingerprint(model, read.names, (queries, seed, memory, *indices)))
-    survey = Survey(model, tokenizer, calls.numbers, read.inputs, media, seed=seed)
-    done = unfinished.heads()
+    room = memory // calls.bytes_of(source.length(calls))
+    own, others = _partition(source.count, room, seed)
+    media = None if media is None else media.take(own)
+    resumption = ResumeFile(resume, fingerprint(model, source.names, (queries, seed, memory, *indices)))
+    survey = Survey(model, tokenizer, calls.numbers, source.inputs, media, seed=seed)
+    results = resumption.heads()
     complete = True
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
             if others:
                 step = max(1, room)
                 batches = [others[start : start + step] for start in range(0, len(others), step)]
-                complete = survey.run(batches, indices, unfinished, progress, interval)
+                complete = survey.run(batches, indices, resumption, progress, interval)
             if complete:
-                before = {(one.layer, one.head) for one in done}
+                before = {(one.layer, one.head) for one in results}
                 total = sum(calls.heads[i] for i in indices)
-                meter = Meter("Inspecting heads", total, len(done), progress, interval, "heads")
-                batch = read.inputs(kept)
-                together = max(1, room // len(kept))
+                meter = Meter("Inspecting heads", total, len(results), progress, interval, "heads")
+                batch = source.inputs(own)
+                together = max(1, room // len(own))
                 pending = [
                     i for i in indices if any((calls.numbers[i], h) not in before for h in range(calls.heads[i]))
                 ]
                 heads = _heads(model, batch, calls, pending, together, tokenizer)
                 reports = Reports(queries, seed, Roots(), media)
                 fresh = (head for head in heads if (head.layer, head.head) not in before)
-                wanted = takewhile(lambda head: not meter.stopped, fresh)
+                heads_in_time = takewhile(lambda head: not meter.stopped, fresh)
                 # The BLAS of several heads at once would fight over the cores; a thread and a head for each does not.
                 with threadpool_limits(1, user_api="blas"):
-                    for result in _inspected(pool, wanted, reports, survey):
-                        done.append(result)
-                        unfinished.add(result)
+                    for result in _inspect(pool, heads_in_time, reports, survey):
+                        results.append(result)
+                        resumption.add(result)
                         meter.add(1)
-                complete = len(done) == total
+                complete = len(results) == total
         except KeyboardInterrupt:  # a second Ctrl-C gives up the heads under way and not those before them
             complete = False
             pool.shutdown(wait=False, cancel_futures=True)
-    done.sort(key=lambda one: (one.layer, one.head))
+    results.sort(key=lambda one: (one.layer, one.head))
     absent = absent_layers(model, calls.paths) if layers is None and complete else ()
     kind = type(model).__name__
     return Inspection(
         model=name or kind,
         kind=kind,
-        texts=read.count,
-        kept=len(kept),
-        heads=tuple(one for one in done if isinstance(one, HeadFinding)),
-        refused=tuple(one for one in done if isinstance(one, RefusedHead)),
+        texts=source.count,
+        kept=len(own),
+        heads=tuple(one for one in results if isinstance(one, HeadFinding)),
+        refused=tuple(one for one in results if isinstance(one, RefusedHead)),
         absent=absent,
         queries=queries,
         seed=seed,
         complete=complete,
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - wall_start,
         media=media,
     )
 
 
-class _Read:
+class _Inputs:
     """What a model reads: texts, or images or sounds."""
 
     def __init__(self, model: Any, tokenizer: Any, texts: Sequence[str], media: Media | None) -> None:
@@ -259,7 +259,7 @@ class _Read:
         return max(len(one) for one in ids)
 
 
-def _kept(count: int, most: int, seed: int) -> tuple[list[int], list[int]]:
+def _partition(count: int, most: int, seed: int) -> tuple[list[int], list[int]]:
     """Divide texts into those whose attention is kept, and the others."""
     if count <= max(2, most):
         return list(range(count)), []
@@ -275,7 +275,7 @@ def _heads(
         yield from examine_calls(model, batch, calls.numbers, indices[start : start + together], tokenizer)
 
 
-def _inspected(
+def _inspect(
     pool: ThreadPoolExecutor, heads: Iterable[AttentionHead | RefusedHead], reports: Reports, survey: Survey
 ) -> Iterator[HeadFinding | RefusedHead]:
     """Inspect heads on every core, in order; no more are extracted than are under way."""

@@ -203,7 +203,7 @@ def solve_selection(
     head: AttentionHead, selection: np.ndarray, kernel: Kernel, C: float | None, tol: float, time_limit: float | None
 ) -> KernelSolution:
     """Solve as :func:`solve_kernel`, with inner products that may be shared by several selections."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     n, T = head.mask.shape
     rejected = head.mask.copy()
     rejected[np.arange(n), selection] = False
@@ -225,7 +225,7 @@ def solve_selection(
         margins = np.where(head.mask, scores[np.arange(n), selection][:, None] - scores, np.inf)
         objective, bound = _measure(dual, margins, rejected, C)
         status = Status.OPTIMAL if objective <= (1 + tol) * bound else Status.UNDECIDED
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         best = KernelSolution(head, selection, dual, margins, objective, bound, status, C, seconds)
         if status is Status.OPTIMAL:
             return best

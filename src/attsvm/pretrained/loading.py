@@ -47,14 +47,14 @@ def load(
     if local and not (folder / "config.json").is_file():
         raise ValueError(f"{name} holds no config.json; a folder that save_pretrained wrote was expected.")
     source = str(folder) if local else name
-    damaged = import_module("safetensors").SafetensorError
+    damage = import_module("safetensors").SafetensorError
     try:
         _refuse_other_inputs(tf.AutoConfig.from_pretrained(source), name, reads)
         tokenizer = tf.AutoTokenizer.from_pretrained(source) if reads is None else None
         model = tf.AutoModel.from_pretrained(source, dtype=dtype)
     except _NoText:
         raise
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError, EOFError, UnpicklingError, damaged) as error:
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError, EOFError, UnpicklingError, damage) as error:
         reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
         if local:
             raise ValueError(f"the model in {name} could not be loaded: {reason}.") from error
@@ -86,6 +86,6 @@ def _refuse_other_inputs(config: Any, name: str, reads: MediaKind | None) -> Non
     own = media_kind(kind)
     if own == reads or (reads == "images" and hasattr(config, "vision_config")):
         return
-    needed = getattr(kind, "main_input_name", "input_ids")
+    input_name = getattr(kind, "main_input_name", "input_ids")
     remedy = "a text file (--text)" if own is None else f"a folder of {own} (--{own})"
-    raise _NoText(f"{name} is a {getattr(kind, '__name__', 'model')}, which reads {needed}; {remedy} was expected.")
+    raise _NoText(f"{name} is a {getattr(kind, '__name__', 'model')}, which reads {input_name}; {remedy} was expected.")

@@ -39,24 +39,24 @@ def measure(
         places = torch.arange(k.shape[2], device=query.device)
         scores = scores.masked_fill(places > rows[:, None] + (k.shape[2] - length), -torch.inf)
     scores = scores.transpose(0, 1).flatten(1, 2)  # (H, rows, Tk)
-    counted = torch.isfinite(scores).sum(dim=-1) > 1  # rows that choose
+    has_choice = torch.isfinite(scores).sum(dim=-1) > 1  # rows that choose
     top = scores.topk(min(2, scores.shape[-1]), dim=-1)
     highest = top.values[..., :1]
     others = (scores - highest).exp().scatter(-1, top.indices[..., :1], 0.0).sum(dim=-1)
-    others = torch.where(counted, others, 0.0)
+    others = torch.where(has_choice, others, 0.0)
     p = 1.0 / (1.0 + others)
     rounded = p.to(query.dtype)
-    exact, computed = p * (others * p), (rounded * (1.0 - rounded)).float()
-    probability = torch.softmax(scores.masked_fill(~counted[..., None], 0.0), dim=-1)
-    total = counted.sum(dim=-1).clamp_min(1)
-    lost = ((exact - computed).abs() / exact.clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(1.0)
-    margin = torch.where(counted, top.values[..., 0] - top.values[..., -1], torch.nan)
+    exact, single = p * (others * p), (rounded * (1.0 - rounded)).float()
+    probability = torch.softmax(scores.masked_fill(~has_choice[..., None], 0.0), dim=-1)
+    total = has_choice.sum(dim=-1).clamp_min(1)
+    loss = ((exact - single).abs() / exact.clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(1.0)
+    margin = torch.where(has_choice, top.values[..., 0] - top.values[..., -1], torch.nan)
     return {
         "max_logit": torch.where(torch.isfinite(scores), scores, -torch.inf).amax(dim=(1, 2)),
         "margin": margin.nanmedian(dim=-1).values,
-        "entropy": torch.where(counted, torch.special.entr(probability).sum(dim=-1), 0.0).sum(dim=-1) / total,
-        "saturated": (counted & (rounded == 1)).sum(dim=-1) / total,
-        "lost": torch.where(counted & (exact > 0), lost, 0.0).sum(dim=-1) / total,
+        "entropy": torch.where(has_choice, torch.special.entr(probability).sum(dim=-1), 0.0).sum(dim=-1) / total,
+        "saturated": (has_choice & (rounded == 1)).sum(dim=-1) / total,
+        "lost": torch.where(has_choice & (exact > 0), loss, 0.0).sum(dim=-1) / total,
     }
 
 

@@ -175,36 +175,36 @@ def _images(paths: Sequence[Path], model: Any, source: str) -> Media:
     settings = _settings(source)
     mean, spread = (np.array(settings.get(name, [0.5] * channels)) for name in ("image_mean", "image_std"))
 
-    def opened(path: Path) -> Any:
+    def open_image(path: Path) -> Any:
         try:
             return image_module.open(path).convert("RGB" if channels == 3 else "L").resize((width, height))
         except OSError as error:
             raise ValueError(f"{path} could not be read as an image.") from error
 
-    def read(which: Sequence[int]) -> dict[str, Any]:
+    def read_images(which: Sequence[int]) -> dict[str, Any]:
         pixels = []
         for i in which:
-            own = np.asarray(opened(paths[i]), dtype=np.float64).reshape(height, width, channels) / 255.0
+            own = np.asarray(open_image(paths[i]), dtype=np.float64).reshape(height, width, channels) / 255.0
             pixels.append(((own - mean) / spread).transpose(2, 0, 1))
         return {"pixel_values": torch.from_numpy(np.stack(pixels)).float()}
 
     items = []
     for path in paths:
-        small, file = opened(path), io.BytesIO()
+        small, file = open_image(path), io.BytesIO()
         small.thumbnail((THUMBNAIL, THUMBNAIL))
         small.save(file, format="PNG")
         items.append(Medium(path.name, picture=file.getvalue(), digest=_digest(path)))
-    return Media("images", tuple(items), (height // down, width // across), read)
+    return Media("images", tuple(items), (height // down, width // across), read_images)
 
 
 def _sounds(paths: Sequence[Path], model: Any, source: str) -> Media:
     """Bring sounds to 16,000 samples a second and to equal length; make features of them where the model reads any."""
     longest = max(len(_wave(path)) for path in paths)
-    featured = getattr(model, "main_input_name", "") == "input_features"
-    extractor = _extractor(source, model) if featured else None
+    has_features = getattr(model, "main_input_name", "") == "input_features"
+    extractor = _extractor(source, model) if has_features else None
     seconds = float(getattr(extractor, "n_samples", longest)) / RATE
 
-    def read(which: Sequence[int]) -> dict[str, Any]:
+    def read_sounds(which: Sequence[int]) -> dict[str, Any]:
         waves = [_wave(paths[i]) for i in which]
         return _padded(waves, longest) if extractor is None else _features(waves, extractor, model)
 
@@ -213,7 +213,7 @@ def _sounds(paths: Sequence[Path], model: Any, source: str) -> Media:
         Medium(path.name, envelope=_envelope(_wave(path), whole), seconds=seconds, digest=_digest(path))
         for path in paths
     )
-    return Media("audio", items, None, read)
+    return Media("audio", items, None, read_sounds)
 
 
 def _features(waves: Sequence[np.ndarray], extractor: Any, model: Any) -> dict[str, Any]:

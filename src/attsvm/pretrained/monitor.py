@@ -280,10 +280,10 @@ class AttentionMonitor:
         self._places_known = bool(self._numbers)
         numbers = dict(zip(self._numbers, layer_numbers(list(self._numbers)), strict=True))
         heads = []
-        for path, measured in self._numbers.items():
+        for path, layer in self._numbers.items():
             with torch.no_grad():
-                measured |= weights(self.model, self._factors.get(path, []))
-            columns = {name: values.tolist() for name, values in measured.items()}
+                layer |= weights(self.model, self._factors.get(path, []))
+            columns = {name: values.tolist() for name, values in layer.items()}
             for head in range(len(columns["max_logit"])):
                 row = {name: values[head] for name, values in columns.items()}
                 row["clip_factor"] = min(1.0, self.clip / row["max_logit"]) if row["max_logit"] > 0 else 1.0
@@ -308,14 +308,14 @@ class AttentionMonitor:
 
 def flat(record: dict[str, Any]) -> dict[str, float]:
     """Name every number of a record for a reporter, and add the largest (of logits, norms) or mean over heads."""
-    named: dict[str, float] = {}
+    result: dict[str, float] = {}
     totals: dict[str, list[float]] = {}
     for row in record["heads"]:
         for name, value in row.items():
             if name not in ("layer", "head", "name") and value is not None and math.isfinite(value):
-                named[f"attention/L{row['layer']}H{row['head']}/{name}"] = value
+                result[f"attention/L{row['layer']}H{row['head']}/{name}"] = value
                 totals.setdefault(name, []).append(value)
     for name, values in totals.items():
         total = max(values) if name in ("max_logit", "norm", "imbalance") else sum(values) / len(values)
-        named[f"attention/{name}"] = total
-    return named
+        result[f"attention/{name}"] = total
+    return result

@@ -23,12 +23,12 @@ from scipy.special import softmax
 
 from attsvm.core.summary import Worded
 from attsvm.pretrained.head import AttentionHead, by_sequence
-from attsvm.pretrained.inner_products import Factored, Formed, Kernel, hebbian_scores
+from attsvm.pretrained.inner_products import Factored, Kernel, TokenProducts, hebbian_scores
 from attsvm.pretrained.kernel import solve_selection
 from attsvm.pretrained.rope import position_features
-from attsvm.pretrained.selectivity import several_seen
+from attsvm.pretrained.selectivity import has_choice
 from attsvm.pretrained.support_tokens import SupportToken, support_tokens
-from attsvm.pretrained.thinning import choices, drawn_tokens, thinned
+from attsvm.pretrained.thinning import choices, drawn_tokens, thin
 from attsvm.solvers.solving import solve
 from attsvm.study.controls import PRICE, hebbian, shuffle
 
@@ -41,7 +41,7 @@ FIT = 1e-3  # relative gap of a fit; a probe's agreement does not see more
 # many that they are about the second together.
 MOST_REJECTED, DRAWN_REJECTED = 8192, 4096
 # Tokens all of whose inner products are formed, once for all selections of a rotary head: 170 MB.
-MOST_FORMED = 4608
+MOST_TOKENS = 4608
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,7 +184,7 @@ def fit_selection(
     if not 0 < held_out < 1:
         raise ValueError(f"held_out is {held_out!r}; a number between 0 and 1 was expected.")
     rng = np.random.default_rng(seed)
-    several = several_seen(head)
+    several = has_choice(head)
     rows = distinct_contexts(head, several)
     sequences = rng.permutation(np.unique(head.sequence[rows]))
     if len(sequences) < 2:
@@ -208,7 +208,7 @@ def fit_selection(
         by_distance = _svm(_distance(fitted), own, time_limit)[0]
         content = _agreement(by_content(_content(test)), test.selected)
         distance = _agreement(by_distance(_distance(test)), test.selected)
-        if isinstance(products, Formed) and head.bias is None:
+        if isinstance(products, TokenProducts) and head.bias is None:
             products.turn(fitted)
         else:
             products = _products(fitted)
@@ -296,11 +296,11 @@ def _fitted(train: AttentionHead, permuted: np.ndarray, rng: np.random.Generator
     if among is None:
         return train, np.broadcast_to(np.arange(train.mask.shape[1]), train.mask.shape)
     columns = drawn_tokens(train.mask, among, rng, certain=(train.selected, permuted))
-    return thinned(train, columns), columns
+    return thin(train, columns), columns
 
 
 def _products(train: AttentionHead) -> Kernel:
-    return Formed(train, unweighted=False) if train.mask.sum() <= MOST_FORMED else Factored(train)
+    return TokenProducts(train, unweighted=False) if train.mask.sum() <= MOST_TOKENS else Factored(train)
 
 
 def _svm(
@@ -365,17 +365,17 @@ def _length(head: AttentionHead, selected: np.ndarray) -> float:
 
 def _rule(train: AttentionHead, test: AttentionHead) -> tuple[str, float]:
     """Best rule of place on the training queries, and its held-out agreement."""
-    chosen, selected = train.selected_place, test.selected_place
-    places, counts = np.unique(chosen, return_counts=True)
+    winners, selected = train.selected_place, test.selected_place
+    places, counts = np.unique(winners, return_counts=True)
     place = int(places[counts.argmax()])
     where = "the null token" if place < train.first_place else f"place {place - train.first_place} of the text"
     best, name, prediction = counts.max(), where, np.full(len(selected), place)
     if train.self_attention:
-        offsets, counts = np.unique(chosen - train.query_place, return_counts=True)
+        offsets, counts = np.unique(winners - train.query_place, return_counts=True)
         if counts.max() > best:
             offset = int(offsets[counts.argmax()])
             best, name, prediction = counts.max(), f"offset {offset:+d} from the query", test.query_place + offset
-    from_end, counts = np.unique(_last(train) - chosen, return_counts=True)
+    from_end, counts = np.unique(_last(train) - winners, return_counts=True)
     if counts.max() > best:
         back = int(from_end[counts.argmax()])
         name, prediction = f"place {back} before the end", _last(test) - back

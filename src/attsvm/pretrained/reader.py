@@ -146,19 +146,19 @@ def _tolerance(call: AttentionCall, h: int) -> float:
 
 
 def _refuse_extras(call: AttentionCall) -> None:
-    unknown = [name for name in call.extras if name not in (_SOFT_CAP, SINKS)]
-    if unknown:
+    strangers = [name for name in call.extras if name not in (_SOFT_CAP, SINKS)]
+    if strangers:
         raise OutsideForm(
-            f"{call.path} ({type(call.module).__name__}) computes attention with an argument {unknown[0]!r}, which is "
-            "outside the bilinear form x^T W z that an attention SVM speaks of."
+            f"{call.path} ({type(call.module).__name__}) computes attention with an argument {strangers[0]!r}, which "
+            "is outside the bilinear form x^T W z that an attention SVM speaks of."
         )
 
 
 def with_relative_forms(head: AttentionHead, forms: tuple[RelativeForm, ...]) -> AttentionHead:
     """Add forms of content and relative position to the additive term."""
     keys, queries = head.tokens @ head.K, head.queries @ head.Q
-    added = sum(form.scores(keys, queries, head.sequence) for form in forms)
-    bias = np.where(head.mask, added, 0.0) + (0.0 if head.bias is None else head.bias)
+    relative = sum(form.scores(keys, queries, head.sequence) for form in forms)
+    bias = np.where(head.mask, relative, 0.0) + (0.0 if head.bias is None else head.bias)
     return replace(head, bias=bias, relative=forms)
 
 

@@ -15,7 +15,7 @@ from attsvm.pretrained.activations.recording import AttentionCall
 from attsvm.pretrained.activations.residual import Component, Part, parts
 from attsvm.pretrained.activations.tape import Row, Tape
 from attsvm.pretrained.head import AttentionHead
-from attsvm.pretrained.rotary import turned
+from attsvm.pretrained.rotary import rotate
 
 # A sum of n numbers is wrong by less than n roundings of their absolute sum, and a stream of 100 layers has 300 or so.
 ROUNDINGS = 300.0
@@ -278,7 +278,7 @@ class Reader:
                 state = np.append(state, 1.0)
             if head.turns is not None:
                 turns = head.turns.tokens[sequence, row + head.first_place]
-                factor = turned(factor, head.turns.pairs, turns)
+                factor = rotate(factor, head.turns.pairs, turns)
             return state, factor, factor
         start, place = self.origins[side], (sequence, row)
         factor, offset = image(start, call, head.head, place, frozen=True)

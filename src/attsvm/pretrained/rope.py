@@ -157,12 +157,12 @@ def lifted_matrix(head: AttentionHead) -> np.ndarray:
     K, Q = head.K[:, pairs], head.Q[:, pairs]  # (d, P, 2), (dz, P, 2)
     quarter_turn = np.stack([-Q[..., 1], Q[..., 0]], axis=-1)  # J Q^T, read column by column
     blocks = [np.einsum("dpi,zpi->pdz", K, Q), np.einsum("dpi,zpi->pdz", K, quarter_turn)]
-    rest = _unturned(head)
+    rest = _before_rotation(head)
     if len(rest):
         blocks.append((head.K[:, rest] @ head.Q[:, rest].T)[None])
     return np.concatenate(blocks).reshape(-1, head.queries.shape[1])
 
 
-def _unturned(head: AttentionHead) -> np.ndarray:
+def _before_rotation(head: AttentionHead) -> np.ndarray:
     assert head.turns is not None
     return np.setdiff1d(np.arange(head.K.shape[1]), head.turns.pairs)

@@ -26,7 +26,7 @@ class Turns:
     queries: np.ndarray
 
 
-def turned(vectors: np.ndarray, pairs: np.ndarray, turns: np.ndarray) -> np.ndarray:
+def rotate(vectors: np.ndarray, pairs: np.ndarray, turns: np.ndarray) -> np.ndarray:
     """Turn pairs of coordinates of vectors (..., dh) by unit numbers (..., P)."""
     out = vectors.copy()
     rotation = (vectors[..., pairs[:, 0]] + 1j * vectors[..., pairs[:, 1]]) * turns

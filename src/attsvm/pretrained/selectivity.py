@@ -108,8 +108,8 @@ class SelectionReport(Worded):
         if self.special is not None and self.special >= MOSTLY:
             return f"{100 * self.special:.0f} % of the attention lies on special tokens"
         if self.place_share >= MOSTLY:
-            named = {0: "the first token of the text", -1: "the null token before the text"}
-            where = named.get(self.place, f"place {self.place} of the text")
+            titles = {0: "the first token of the text", -1: "the null token before the text"}
+            where = titles.get(self.place, f"place {self.place} of the text")
             return f"{100 * self.place_share:.0f} % of queries attend most to {where}"
         return "no rule of place covers most queries"
 
@@ -208,7 +208,7 @@ def query_numbers(head: AttentionHead) -> QueryNumbers:
     ValueError
         If there is none.
     """
-    rows = several_seen(head)
+    rows = has_choice(head)
     sequence = head.sequence[rows]
     special = None if head.special is None else head.special[sequence]
     own = head.query_place[rows] - head.first_place if head.self_attention else None
@@ -239,15 +239,15 @@ def numbers_of(
     set99 = (falling < MASS * falling[:, -1:]).sum(axis=1) + 1
     selected = np.where(mask, probabilities, -1.0).argmax(axis=1)
     place = places[np.arange(len(places)), selected]
-    paid = uniform = np.zeros(0)
+    shares = uniform = np.zeros(0)
     if special is not None:
         special = special & mask
-        paid, uniform = (probability * special).sum(axis=1), special.sum(axis=1) / visible
+        shares, uniform = (probability * special).sum(axis=1), special.sum(axis=1) / visible
     offset = np.zeros(0, dtype=int) if own is None else place - own
-    return QueryNumbers(probability.max(axis=1), set99, visible, place, offset, paid, uniform)
+    return QueryNumbers(probability.max(axis=1), set99, visible, place, offset, shares, uniform)
 
 
-def several_seen(head: AttentionHead) -> np.ndarray:
+def has_choice(head: AttentionHead) -> np.ndarray:
     """Return the queries that see at least two tokens, int (m,).
 
     Raises

@@ -23,9 +23,9 @@ from attsvm.core.reduction import reduce
 from attsvm.core.status import Status
 from attsvm.core.types import FactorNorm
 from attsvm.pretrained.head import AttentionHead
-from attsvm.pretrained.inner_products import Formed
+from attsvm.pretrained.inner_products import TokenProducts
 from attsvm.pretrained.kernel import solve_selection
-from attsvm.pretrained.rotary import turned
+from attsvm.pretrained.rotary import rotate
 from attsvm.solvers.solving import solve
 from attsvm.study.controls import PRICE, hebbian
 
@@ -146,7 +146,7 @@ class KernelSpace:
         head, choices = self.head, self._choices
         assert head.turns is not None
         relative = head.turns.queries[:, None] * head.turns.tokens[head.sequence].conj()  # (n, T, P)
-        keys = turned((head.tokens @ head.K)[head.sequence], head.turns.pairs, relative.conj())  # (n, T, dh)
+        keys = rotate((head.tokens @ head.K)[head.sequence], head.turns.pairs, relative.conj())  # (n, T, dh)
         rows, columns, first = choices.rows, choices.columns, choices.first
         factor = head.Q.T
         if head.bias is not None:  # one more coordinate of keys and queries
@@ -197,7 +197,7 @@ class _Choices:
 
     Attributes
     ----------
-    products : Formed
+    products : TokenProducts
     rows, columns : ndarray of int, shape (m,)
         The query, and the token less the first.
     first : ndarray of int, shape (n,)
@@ -208,7 +208,7 @@ class _Choices:
     """
 
     def __init__(self, head: AttentionHead) -> None:
-        self.products = Formed(head)
+        self.products = TokenProducts(head)
         self.first = head.mask.argmax(axis=1)
         others = head.mask.copy()
         others[np.arange(len(others)), self.first] = False

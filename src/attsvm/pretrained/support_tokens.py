@@ -9,7 +9,7 @@ import numpy as np
 from attsvm.pretrained.head import AttentionHead, text_of
 
 # Support tokens that are named, and tokens before and after the query that are shown with each.
-SHOWN, AROUND = 20, 4
+MOST_LINES, AROUND = 20, 4
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def support_tokens(
     """Name the rejected tokens with the largest multipliers (k, T) of a fit on ``train``, rows (k,) of the head."""
     total = float(dual.sum()) or 1.0
     tokens = []
-    for flat in np.argsort(-dual.ravel(), kind="stable")[:SHOWN]:
+    for flat in np.argsort(-dual.ravel(), kind="stable")[:MOST_LINES]:
         i, t = np.unravel_index(flat, dual.shape)
         if dual[i, t] <= 0:
             break

@@ -19,11 +19,11 @@ from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.media import Media
 from attsvm.pretrained.reader import SINKS
 from attsvm.pretrained.selectivity import QueryNumbers, numbers_of
-from attsvm.pretrained.unfinished import Unfinished
+from attsvm.pretrained.unfinished import ResumeFile
 
 # Queries noted of each head. Two standard deviations of a share of as many are 1.1 %; a median is that of the true rank
 # 49 to 51 %.
-NOTED = 8192
+MOST_POSITIONS = 8192
 
 
 class Survey:
@@ -64,7 +64,7 @@ class Survey:
         self,
         batches: Sequence[Sequence[int]],
         indices: Sequence[int],
-        unfinished: Unfinished,
+        resumption: ResumeFile,
         progress: Callable[[str, float], object] | None,
         interval: float,
     ) -> bool:
@@ -75,24 +75,28 @@ class Survey:
         batches : sequence of sequence of int
         indices : sequence of int
             Attention calls to note.
-        unfinished : Unfinished
+        resumption : Unfinished
         progress, interval
             As of :func:`attsvm.pretrained.inspection.inspect_model`.
         """
         total = sum(len(batch) for batch in batches)
-        read = self._read_back(unfinished)
-        meter = Meter("Reading texts", total, sum(len(batch) for batch in batches[:read]), progress, interval, "texts")
-        stopped = meter.stopped
+        position = self._read_back(resumption)
+        meter = Meter(
+            "Reading texts", total, sum(len(batch) for batch in batches[:position]), progress, interval, "texts"
+        )
+        is_stopped = meter.stopped
         try:
-            while read < len(batches) and not stopped:
-                self._read(batches[read], indices, NOTED / total, np.random.default_rng((self._seed, 4, read)))
-                stopped = meter.add(len(batches[read]))
-                read += 1
+            while position < len(batches) and not is_stopped:
+                self._read_batch(
+                    batches[position], indices, MOST_POSITIONS / total, np.random.default_rng((self._seed, 4, position))
+                )
+                is_stopped = meter.add(len(batches[position]))
+                position += 1
         finally:
-            unfinished.write_survey(self._arrays(read))
-        return read == len(batches)
+            resumption.write_survey(self._arrays(position))
+        return position == len(batches)
 
-    def _read(self, which: Sequence[int], indices: Sequence[int], share: float, rng: np.random.Generator) -> None:
+    def _read_batch(self, which: Sequence[int], indices: Sequence[int], share: float, rng: np.random.Generator) -> None:
         batch = self._inputs(which)
         streams: list[Stream] = []
         # Of each text as many queries as of any other, whatever the batch.
@@ -107,18 +111,18 @@ class Survey:
     def _reads_itself(self, call: AttentionCall) -> bool:
         """Tell whether a call is self-attention, from the first of its heads that can be explained."""
         if call.index not in self._self_attention:
-            self._self_attention[call.index] = next((query.reads_like(key) for query, key in _explained(call)), False)
+            self._self_attention[call.index] = next((query.reads_like(key) for query, key in _maps(call)), False)
         return self._self_attention[call.index]
 
-    def _special(self, ids: np.ndarray | None, shape: tuple[int, int], read: int) -> np.ndarray | None:
+    def _special(self, ids: np.ndarray | None, shape: tuple[int, int], texts: int) -> np.ndarray | None:
         """Mark the tokens that a tokenizer adds, or that are no part of an image or a sound, (B, T)."""
         if ids is not None:
             return None if self._tokenizer is None else np.isin(ids, list(self._tokenizer.all_special_ids))
-        parts = None if self._media is None or shape[0] != read else self._media.parts(shape[1])
+        parts = None if self._media is None or shape[0] != texts else self._media.parts(shape[1])
         return None if parts is None else np.broadcast_to([box is None for box in parts.boxes], shape)
 
     def _note(
-        self, call: AttentionCall, streams: list[Stream], read: int, count: int, rng: np.random.Generator
+        self, call: AttentionCall, streams: list[Stream], texts: int, count: int, rng: np.random.Generator
     ) -> None:
         visible, _ = tokens.read_mask(call)
         own = self._reads_itself(call)
@@ -126,7 +130,7 @@ class Survey:
         stream = tokens.key_stream(call, streams, self_attention=own)
         places = tokens.text_places(visible, asking, stream)
         shape = call.key.shape[0], call.key.shape[2]
-        special = self._special(tokens.identifiers(stream, shape), shape, read)
+        special = self._special(tokens.identifiers(stream, shape), shape, texts)
         null = call.extras.get(SINKS) is not None
         several = np.stack(np.nonzero(asking & (visible.sum(axis=3) + null > 1).all(axis=1)))
         where = several[:, np.sort(rng.permutation(several.shape[1])[:count])]
@@ -147,16 +151,16 @@ class Survey:
             )
             self._numbers.setdefault((self._layers[call.index], h), []).append(_short(numbers))
 
-    def _arrays(self, read: int) -> dict[str, np.ndarray]:
-        arrays: dict[str, np.ndarray] = {"read": np.array(read)}
+    def _arrays(self, position: int) -> dict[str, np.ndarray]:
+        arrays: dict[str, np.ndarray] = {"read": np.array(position)}
         for (layer, head), parts in self._numbers.items():
-            joined = parts[0].with_others(parts[1:])
-            self._numbers[layer, head] = [joined]
-            arrays |= {f"{layer}.{head}.{field.name}": getattr(joined, field.name) for field in fields(joined)}
+            streams = parts[0].with_others(parts[1:])
+            self._numbers[layer, head] = [streams]
+            arrays |= {f"{layer}.{head}.{field.name}": getattr(streams, field.name) for field in fields(streams)}
         return arrays
 
-    def _read_back(self, unfinished: Unfinished) -> int:
-        arrays = unfinished.survey()
+    def _read_back(self, resumption: ResumeFile) -> int:
+        arrays = resumption.survey()
         places = {tuple(int(part) for part in name.split(".")[:2]) for name in arrays if "." in name}
         for layer, head in places:
             self._numbers[layer, head] = [
@@ -165,7 +169,7 @@ class Survey:
         return int(arrays.get("read", 0))
 
 
-def _explained(call: AttentionCall) -> Iterator[tuple[AffineMap, AffineMap]]:
+def _maps(call: AttentionCall) -> Iterator[tuple[AffineMap, AffineMap]]:
     """Explain queries and keys of the heads of a call; in float64 where its own dtype is too coarse to."""
     for one in in_float64(call) if too_coarse(call) else (call,):
         for h in range(one.query.shape[1]):

@@ -10,7 +10,7 @@ import numpy as np
 from attsvm.pretrained.head import AttentionHead
 
 
-def choices(mask: np.ndarray, most: int, drawn: int) -> int | None:
+def choices(mask: np.ndarray, most: int, sample: int) -> int | None:
     """Return among how many tokens each query may choose so that the constraints stay few; None when all may stay.
 
     Parameters
@@ -18,10 +18,10 @@ def choices(mask: np.ndarray, most: int, drawn: int) -> int | None:
     mask : ndarray of bool, shape (n, T)
     most : int
         Constraints that are few enough as they are.
-    drawn : int
+    sample : int
         About how many are drawn where there are more.
     """
-    return None if int(mask.sum()) - len(mask) <= most else max(2, drawn // len(mask) + 1)
+    return None if int(mask.sum()) - len(mask) <= most else max(2, sample // len(mask) + 1)
 
 
 def drawn_tokens(
@@ -45,12 +45,12 @@ def drawn_tokens(
     rank = np.where(mask, rng.random(mask.shape), np.inf)
     for tokens in certain:
         rank[np.arange(len(mask)), tokens] = -1.0
-    chosen = np.zeros_like(mask)
-    np.put_along_axis(chosen, rank.argsort(axis=1)[:, :count], values=True, axis=1)
-    return np.argsort(~(chosen & mask), axis=1, kind="stable")[:, :count]
+    keep = np.zeros_like(mask)
+    np.put_along_axis(keep, rank.argsort(axis=1)[:, :count], values=True, axis=1)
+    return np.argsort(~(keep & mask), axis=1, kind="stable")[:, :count]
 
 
-def thinned(head: AttentionHead, columns: np.ndarray) -> AttentionHead:
+def thin(head: AttentionHead, columns: np.ndarray) -> AttentionHead:
     """Leave each query a few of its tokens, as a sequence of its own, and the share of attention it pays them.
 
     Parameters
@@ -67,10 +67,10 @@ def thinned(head: AttentionHead, columns: np.ndarray) -> AttentionHead:
         position = np.full(len(mask), mask.shape[1] - 1)
     where = head.sequence[:, None], columns
 
-    def chosen(values: np.ndarray) -> np.ndarray:
+    def select(values: np.ndarray) -> np.ndarray:
         return np.where(mask, np.take_along_axis(values, columns, axis=1), 0.0)
 
-    probability = chosen(head.probabilities)
+    probability = select(head.probabilities)
     total = np.maximum(probability.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     turns = head.turns
     return replace(
@@ -81,7 +81,7 @@ def thinned(head: AttentionHead, columns: np.ndarray) -> AttentionHead:
         text_place=head.text_place[where],
         mask=mask,
         turns=None if turns is None else replace(turns, tokens=turns.tokens[where]),
-        bias=None if head.bias is None else chosen(head.bias),
+        bias=None if head.bias is None else select(head.bias),
         relative=tuple(replace(form, index=np.take_along_axis(form.index, columns, axis=1)) for form in head.relative),
         probabilities=probability / total,
         ids=None if head.ids is None else head.ids[where],

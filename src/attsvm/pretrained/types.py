@@ -23,14 +23,14 @@ import numpy as np
 from attsvm.core.summary import Listed, Worded, counted
 from attsvm.pretrained.head import AttentionHead, by_sequence
 from attsvm.pretrained.null import Standing, redrawn
-from attsvm.pretrained.selectivity import several_seen
+from attsvm.pretrained.selectivity import has_choice
 
 TYPES = ("previous", "offset", "duplicate", "induction", "first", "delimiter", "null", "content")
 # Share of attention below which a set names no head.
-NAMED = 0.3
+NAME_SHARE = 0.3
 # Offsets tried for the positional type.
 REACH = 8
-SHOWN = 6
+MOST_TYPES = 6
 # Queries drawn times tokens of a text: long texts are scored on fewer queries, a quarter of those asked for at least.
 # The standard error of a mean share over q queries is at most 1 / (2 sqrt q).
 MOST_ENTRIES = 1 << 19
@@ -192,7 +192,7 @@ def head_types(head: AttentionHead, *, draws: int = 30, queries: int = 1000, see
     if draws < 2:
         raise ValueError(f"draws is {draws}; at least 2 were expected.")
     rng = np.random.default_rng((seed, 2))
-    rows = _sample(head, several_seen(head), queries, rng)
+    rows = _sample(head, has_choice(head), queries, rng)
     sample = head.take(rows)
     sets, offsets = _sets(sample), _offsets(sample)
     trained, offset = _scores(sample, sets, offsets)
@@ -303,7 +303,7 @@ def _content(head: AttentionHead, attention: np.ndarray) -> float:
 
 def _name(scores: dict[str, TypeScore]) -> str | None:
     """Name the type with the most beyond its null, among those that stand out."""
-    standing_out = {name: one for name, one in scores.items() if one.standing.outstanding and one.score >= NAMED}
+    standing_out = {name: one for name, one in scores.items() if one.standing.outstanding and one.score >= NAME_SHARE}
     rules = {name: one.excess for name, one in standing_out.items() if name != "content" and one.excess > 0}
     if rules:
         return max(rules, key=lambda name: rules[name])
@@ -321,4 +321,4 @@ def _showing(head: AttentionHead, sets: dict[str, np.ndarray], name: str | None,
         there = head.text_place[head.sequence] == head.query_place[:, None] + offset if name == "offset" else sets[name]
         mass = (attention * there).sum(axis=1)
     best = [rows[mass[rows].argmax()] for _, rows in by_sequence(head.sequence)]
-    return np.array(sorted(best, key=lambda i: -mass[i])[:SHOWN])
+    return np.array(sorted(best, key=lambda i: -mass[i])[:MOST_TYPES])

@@ -39,7 +39,7 @@ def fingerprint(model: Any, texts: Sequence[str], settings: tuple[int, ...]) -> 
     return digest.hexdigest()
 
 
-class Unfinished:
+class ResumeFile:
     """What of an inspection is on disk.
 
     Parameters
@@ -56,10 +56,10 @@ class Unfinished:
             return
         try:
             with (folder / HEADS).open(encoding="utf-8") as lines:
-                known = json.loads(next(lines, "null")) == {"key": key}
+                matches = json.loads(next(lines, "null")) == {"key": key}
         except (OSError, ValueError):
-            known = False
-        if not known:
+            matches = False
+        if not matches:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             (folder / HEADS).write_text(json.dumps({"key": key}) + "\n", encoding="utf-8")
@@ -72,13 +72,13 @@ class Unfinished:
         whole = [line for line in lines if line.endswith("\n")]
         if len(whole) < len(lines):
             (self._folder / HEADS).write_text("".join(whole), encoding="utf-8")
-        return [_decoded(json.loads(line)) for line in whole[1:]]
+        return [_decode(json.loads(line)) for line in whole[1:]]
 
     def add(self, head: HeadFinding | RefusedHead) -> None:
         """Write a head down."""
         if self._folder is not None:
             with (self._folder / HEADS).open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(_encoded(head)) + "\n")
+                lines.write(json.dumps(_encode(head)) + "\n")
 
     def survey(self) -> dict[str, np.ndarray]:
         """Read what :meth:`write_survey` wrote; empty where nothing is."""
@@ -94,24 +94,24 @@ class Unfinished:
                 np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
-def _encoded(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     """Turn results into what JSON holds, with the types that it lacks by name."""
     if is_dataclass(value) and not isinstance(value, type):
         kind = type(value)
-        held = {field.name: _encoded(getattr(value, field.name)) for field in fields(value)}
-        return {"of": f"{kind.__module__.removeprefix(_PACKAGE)}.{kind.__name__}", "fields": held}
+        content = {field.name: _encode(getattr(value, field.name)) for field in fields(value)}
+        return {"of": f"{kind.__module__.removeprefix(_PACKAGE)}.{kind.__name__}", "fields": content}
     if isinstance(value, np.ndarray):
         return {"array": value.tolist(), "dtype": str(value.dtype)}
     if isinstance(value, Enum):
         return {"status": value.name}
     if isinstance(value, tuple):
-        return {"tuple": [_encoded(one) for one in value]}
+        return {"tuple": [_encode(one) for one in value]}
     if isinstance(value, dict):
-        return {"map": {name: _encoded(one) for name, one in value.items()}}
+        return {"map": {name: _encode(one) for name, one in value.items()}}
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _decoded(value: Any) -> Any:
+def _decode(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if "array" in value:
@@ -119,9 +119,9 @@ def _decoded(value: Any) -> Any:
     if "status" in value:
         return Status[value["status"]]
     if "tuple" in value:
-        return tuple(_decoded(one) for one in value["tuple"])
+        return tuple(_decode(one) for one in value["tuple"])
     if "map" in value:
-        return {name: _decoded(one) for name, one in value["map"].items()}
+        return {name: _decode(one) for name, one in value["map"].items()}
     module, _, kind = value["of"].rpartition(".")
-    held = {name: _decoded(one) for name, one in value["fields"].items()}
-    return getattr(importlib.import_module(_PACKAGE + module), kind)(**held)
+    content = {name: _decode(one) for name, one in value["fields"].items()}
+    return getattr(importlib.import_module(_PACKAGE + module), kind)(**content)

@@ -41,8 +41,8 @@ def numbers(comparison: Comparison, command: str) -> dict[str, Any]:
     """Collect what compare.json holds."""
 
     def study(record: Record) -> dict[str, Any]:
-        kept = ("command", "data", "seed", "headline", "attsvm")
-        return {"name": record.name} | {key: record.content.get(key) for key in kept}
+        keys = ("command", "data", "seed", "headline", "attsvm")
+        return {"name": record.name} | {key: record.content.get(key) for key in keys}
 
     return {
         "attsvm": versions()["attsvm"],

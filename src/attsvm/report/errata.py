@@ -60,7 +60,7 @@ class Erratum:
 
 
 @dataclass(frozen=True)
-class Withdrawn:
+class Withdrawal:
     """An erratum that earlier pages of this project listed and that does not stand; a test holds the reason."""
 
     title: str
@@ -75,7 +75,7 @@ def _one_line(record: dict[str, str]) -> dict[str, str]:
 _RECORDS = tomllib.loads(files("attsvm.report").joinpath("errata.toml").read_text(encoding="utf-8"))
 HEAD: str = " ".join(_RECORDS["head"].split())
 ERRATA = tuple(Erratum(**_one_line(record)) for record in _RECORDS["erratum"])
-WITHDRAWN = tuple(Withdrawn(**_one_line(record)) for record in _RECORDS["withdrawn"])
+WITHDRAWALS = tuple(Withdrawal(**_one_line(record)) for record in _RECORDS["withdrawn"])
 
 
 def page() -> str:
@@ -100,7 +100,7 @@ def page() -> str:
                 lines += ["", f"*For the reader*: {one.changes}", "", "```sh", one.command, "```", ""]
                 lines += [f"{one.shows} Asserted by `{one.test}`."]
     lines += ["", "## Withdrawn", "", "Listed by earlier versions of this page:", ""]
-    lines += [f"* **{one.title}.** {one.why} (`{one.test}`)" for one in WITHDRAWN]
+    lines += [f"* **{one.title}.** {one.why} (`{one.test}`)" for one in WITHDRAWALS]
     return "\n".join(lines) + "\n"
 
 

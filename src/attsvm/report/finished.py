@@ -18,7 +18,7 @@ from attsvm.core.meter import duration
 from attsvm.experiments import registry, tables
 from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
 from attsvm.experiments.joint import JointTest
-from attsvm.experiments.readings import Explained
+from attsvm.experiments.readings import Explanation
 from attsvm.experiments.runner import prepare
 from attsvm.experiments.store import read_manifest
 from attsvm.plots.style import house_style
@@ -30,7 +30,7 @@ EXPLANATION = "explanation.json"
 
 
 @dataclass(frozen=True, eq=False)
-class Finished:
+class FinishedRun:
     """An experiment whose rows are complete.
 
     Attributes
@@ -139,7 +139,7 @@ class Finished:
         return parts
 
 
-def finished_in(directory: Path) -> list[Finished]:
+def finished_in(directory: Path) -> list[FinishedRun]:
     """Collect the experiments that are finished in a directory; rows of another version or code are left out."""
     results = []
     for name in registry.names():
@@ -151,15 +151,15 @@ def finished_in(directory: Path) -> list[Finished]:
             run = prepare(registry.get(name), effort, directory / name, seed, overrides)
         except (ValueError, KeyError):
             continue
-        rows = tables.read(run.store.rows_file).to_pylist()
-        explained = read_explanation(directory / name)
+        rows = tables.read_table(run.store.rows_file).to_pylist()
+        explanation = read_explanation(directory / name)
         results.append(
-            Finished(run.experiment, rows, run.effort, run.seed, run.overrides, run.store.seconds, explained)
+            FinishedRun(run.experiment, rows, run.effort, run.seed, run.overrides, run.store.seconds, explanation)
         )
     return results
 
 
-def write_explanation(explanations: Sequence[Explained], directory: Path) -> Path:
+def write_explanation(explanations: Sequence[Explanation], directory: Path) -> Path:
     """Write the readings of an experiment's protocol beside its rows, as explanation.json.
 
     Raises
@@ -173,7 +173,7 @@ def write_explanation(explanations: Sequence[Explained], directory: Path) -> Pat
             "figure": one.figure,
             "factors": dict(one.factors),
             "points": one.points,
-            "asked": one.asked,
+            "asked": one.total,
             "weight": one.weight,
             "p": None if one.test is None else one.test.p,
             "log_likelihood": None if one.test is None else one.test.log_likelihood,

@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 STORE, GLOSSARY, FONT = "formulas.json", "glossary.md", "font/stix-two-math.woff2"
 
 # Formulas that stand on lines of their own, by the name that templates know.
-DISPLAYED = {
+DISPLAY = {
     "layer": r"f(X_i)=v^\top X_i^\top\,\mathrm{softmax}(X_iWz_i)",
     "svm": r"\min_W\ \|W\|\ \text{ where }\ (x_{i\alpha_i}-x_{it})^\top Wz_i\ge1",
 }
@@ -29,7 +29,7 @@ _MARKUP = re.compile(r"\$(?P<tex>[^$]+)\$|\*(?P<emphasis>[^*]+)\*|`(?P<code>[^`]
 
 def formula(name: str) -> Markup:
     """Return the MathML of a displayed formula."""
-    return Markup(_store()[DISPLAYED[name]])
+    return Markup(_store()[DISPLAY[name]])
 
 
 @cache
@@ -54,20 +54,20 @@ def glossary(terms: Iterable[str]) -> list[tuple[str, Markup]]:
 def tex_of_pages() -> dict[str, bool]:
     """List all TeX that pages may need, and whether it is displayed."""
     inline = (match["tex"] for text in _terms().values() for match in _MARKUP.finditer(text) if match["tex"])
-    return dict.fromkeys(inline, False) | dict.fromkeys(DISPLAYED.values(), True)
+    return dict.fromkeys(inline, False) | dict.fromkeys(DISPLAY.values(), True)
 
 
 @cache
 def _store() -> dict[str, str]:
-    return json.loads(_read(STORE))
+    return json.loads(_read_file(STORE))
 
 
 @cache
 def _terms() -> dict[str, str]:
-    return {match["term"]: " ".join(match["text"].split()) for match in _TERM.finditer(_read(GLOSSARY))}
+    return {match["term"]: " ".join(match["text"].split()) for match in _TERM.finditer(_read_file(GLOSSARY))}
 
 
-def _read(name: str) -> str:
+def _read_file(name: str) -> str:
     return files("attsvm.report").joinpath(name).read_text(encoding="utf-8")
 
 

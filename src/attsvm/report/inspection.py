@@ -16,7 +16,7 @@ from attsvm.pretrained.extract import RefusedHead
 from attsvm.pretrained.finding import HeadFinding
 from attsvm.pretrained.inspection import Inspection
 from attsvm.pretrained.null import Standing
-from attsvm.report.media import drawn, write_pictures
+from attsvm.report.media import draw, write_pictures
 from attsvm.report.page import environment, versions
 
 
@@ -61,7 +61,7 @@ NOUNS = {
     "audio": ("a sound", "sound", "stretch"),
 }  # fmt: skip
 # Heads of a layer whose numbers two maps side by side have room for; maps of more take the width of the page each.
-NUMBERED = 16
+MOST_NUMBERS = 16
 # What the page explains, as the documentation's glossary does.
 TERMS = ("Attention SVM", "Selection", "Margin", "Neighbour, support token", "Correlation", "Query")
 # Three letters and a colour for each named type, in the map of types.
@@ -162,9 +162,9 @@ def headline(inspection: Inspection) -> str:
         if hard
         else f"No head of {total} selects hard"
     )
-    named = Counter(head.types.name for head in inspection.heads if head.types.name is not None)
-    types = ", ".join(f"{count} {name}" for name, count in named.most_common(3))
-    of_type = sum(named.values())
+    counts = Counter(head.types.name for head in inspection.heads if head.types.name is not None)
+    types = ", ".join(f"{count} {name}" for name, count in counts.most_common(3))
+    of_type = sum(counts.values())
     above = sum(head.audit.better_than_null for head in inspection.heads)
     return (
         f"{kinds}; {of_type} {'has' if of_type == 1 else 'have'} a named type{f' ({types})' if types else ''}; {above} "
@@ -236,14 +236,14 @@ def _numbers(head: HeadFinding) -> dict[str, Any]:
 
 def _standing(standing: Standing) -> dict[str, Any]:
     """Numbers of a standing, None for what is not defined."""
-    shown = {
+    measures_of = {
         "trained": standing.trained,
         "null_median": standing.median,
         "null_highest": float(standing.draws.max()) if len(standing.draws) else float("nan"),
         "share_below": standing.share_below,
         "added": standing.added,
     }
-    numbers = {name: float(value) if math.isfinite(value) else None for name, value in shown.items()}
+    numbers = {name: float(value) if math.isfinite(value) else None for name, value in measures_of.items()}
     return {**numbers, "draws": len(standing.draws), "outstanding": standing.outstanding}
 
 
@@ -261,7 +261,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
         If the directory cannot be made or written.
     """
     record = numbers(inspection, command)
-    shown = measures(inspection)
+    table = measures(inspection)
     grid = _grid(inspection)
     noun = NOUNS[None if inspection.media is None else inspection.media.kind]
     with replacing_files_in(directory) as beside:
@@ -270,10 +270,10 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
             write_pictures(inspection.media, beside)
         pages = environment()
         index = pages.get_template("inspection.html.j2").render(
-            found=inspection, record=record, measures=shown, page_name=page_name, percent=percent,
+            found=inspection, record=record, measures=table, page_name=page_name, percent=percent,
             version=record["attsvm"], grid=grid, refusals=refusals(inspection), short=SHORT, hues=HUES,
             noun=noun, terms=TERMS,
-            many=any(len(heads) > NUMBERED for heads in grid.values()),
+            many=any(len(heads) > MOST_NUMBERS for heads in grid.values()),
         )  # fmt: skip
         (beside / "index.html").write_text(index, encoding="utf-8")
         template = pages.get_template("head.html.j2")
@@ -282,7 +282,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
             after = page_name(inspection.heads[place + 1]) if place + 1 < len(inspection.heads) else None
             page = template.render(
                 found=inspection, head=head, before=before, after=after, percent=percent, version=record["attsvm"],
-                offsets=_offsets(head), word=_word, drawn=drawn, noun=noun,
+                offsets=_offsets(head), word=_word, drawn=draw, noun=noun,
             )  # fmt: skip
             (beside / "heads" / page_name(head)).write_text(page, encoding="utf-8")
         (beside / "inspect.json").write_text(

@@ -23,7 +23,7 @@ def write_pictures(media: Media, directory: Path) -> None:
             (directory / "media" / f"{number:04d}.png").write_bytes(item.picture)
 
 
-def drawn(media: Media, parts: Parts, example: Example) -> Markup:
+def draw(media: Media, parts: Parts, example: Example) -> Markup:
     """Draw one query as an SVG: the more attention a part gets, the stronger its blue; the query framed in orange."""
     item = media.items[example.sequence]
     width, height = SIDE, SOUND_HEIGHT

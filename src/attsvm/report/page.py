@@ -89,12 +89,12 @@ def with_roles(html: str) -> Markup:
     tell screen readers that it is a table; the roles stay.
     """
 
-    def named(match: re.Match[str]) -> str:
+    def with_name(match: re.Match[str]) -> str:
         tag, rest = match[1], match["rest"]
         head = "rowheader" if 'scope="row"' in rest else "columnheader"
         return f'<{tag} role="{_ROLES.get(tag, head)}"{rest}'
 
-    return Markup(_TABLE_TAG.sub(named, html))
+    return Markup(_TABLE_TAG.sub(with_name, html))
 
 
 @cache

@@ -15,8 +15,8 @@ def pictures(study: Study) -> dict[str, Picture]:
     """List the figures that what was found allows, by name."""
     runs, words = study.runs, nouns(study.setup.train)
     figures: list[Picture] = []
-    compared = {name: run for name, run in runs.items() if run.curves}
-    if compared:
+    curves = {name: run for name, run in runs.items() if run.curves}
+    if curves:
         figures += [_correlation(study), _spectrum(study)]
     if any(run.locality is not None for run in runs.values()):
         figures.append(
@@ -45,10 +45,10 @@ def pictures(study: Study) -> dict[str, Picture]:
 
 
 def _correlation(study: Study) -> Picture:
-    compared = {name: run for name, run in study.runs.items() if run.curves}
+    runs = {name: run for name, run in study.runs.items() if run.curves}
     return Picture(
         "correlation",
-        lambda width: correlation_figure(compared, width),
+        lambda width: correlation_figure(runs, width),
         "Correlation of the trained matrix with the two SVMs and with three controls, over training steps.",
         "Correlation of the trained matrix with each direction; the axis counts nines. The theory pairs W with the "
         "Frobenius SVM and K, Q with the nuclear one (heavy lines): they should climb once the selection is final, "
@@ -57,10 +57,10 @@ def _correlation(study: Study) -> Picture:
 
 
 def _spectrum(study: Study) -> Picture:
-    compared = {name: run for name, run in study.runs.items() if run.curves}
+    runs = {name: run for name, run in study.runs.items() if run.curves}
     return Picture(
         "spectrum",
-        lambda width: spectrum_figure(compared, width),
+        lambda width: spectrum_figure(runs, width),
         "Singular values of the trained matrix and of the two SVM solutions.",
         "Training W should reproduce the spectrum of the Frobenius SVM, training K and Q the short one of the nuclear "
         "SVM. Circles far below the last square or diamond are what training has not yet forgotten.",

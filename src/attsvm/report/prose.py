@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attsvm.core.summary import counted
-from attsvm.study.results import ARRIVED, Accuracy, Study
+from attsvm.study.results import ARRIVAL, Accuracy, Study
 from attsvm.study.verdict import NEARER, NORM_NAMES
 from attsvm.study.words import correlation_text, nouns, share_text
 
@@ -76,10 +76,10 @@ def accuracy_sentence(study: Study) -> str:
     if "W" not in rows:
         return ""
     held_out = rows["W"].test is not None
-    alone, trained = (rows[key].test if held_out else rows[key].train for key in ("uniform", "W"))
+    uniform, trained = (rows[key].test if held_out else rows[key].train for key in ("uniform", "W"))
     return (
         f"On {'held-out' if held_out else 'training'} {words.rows} the head alone, averaging all {words.tokens}, is "
-        f"right in {share_text(alone)}; trained attention in "
+        f"right in {share_text(uniform)}; trained attention in "
         f"{share_text(trained)}. Training tends to a margin, not to accuracy: neither number is claimed to be the "
         f"larger.{_shuffled_labels(study)}"
     )
@@ -102,7 +102,7 @@ def method(study: Study) -> list[tuple[str, str]]:
     setup, settings, words = study.setup, study.settings, nouns(study.setup.train)
     tokens = setup.train.tokens
     held_out = "nothing is held out" if setup.test is None else f"{setup.test.tokens.n:,} are held out"
-    moved = (
+    sources = (
         " The mean training query is subtracted from every query, the result scaled to mean length one, and a constant "
         "coordinate appended: that widens the margin and with it the speed of training."
         if setup.centred
@@ -122,7 +122,7 @@ def method(study: Study) -> list[tuple[str, str]]:
             "Data",
             " ".join(setup.train.notes)
             + f" {tokens.n:,} {words.rows} are drawn at random for training and {held_out}; {tokens.T} {words.tokens} "
-            f"each, tokens of dimension {tokens.d}, queries of dimension {tokens.dz}.{moved} Tokens and queries are "
+            f"each, tokens of dimension {tokens.d}, queries of dimension {tokens.dz}.{sources} Tokens and queries are "
             "divided by their mean training length, so that the step length means the same for any data; the SVM's "
             "direction does not depend on it.",
         ),
@@ -148,6 +148,6 @@ def method(study: Study) -> list[tuple[str, str]]:
             "counts is the limit that 39 in 40 further ones would stay below); the Hebbian direction, the sum over "
             f"{words.rows} of (selected {words.token} − mean of the others) times query; the SVM of the {words.tokens} "
             "with the best scores. Each in the norm of the run it is held against. Arrival asks a correlation of "
-            f"{ARRIVED}, and an angle to the SVM {NEARER:.0f} times smaller than to any of these.",
+            f"{ARRIVAL}, and an angle to the SVM {NEARER:.0f} times smaller than to any of these.",
         ),
     ]

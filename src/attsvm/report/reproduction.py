@@ -15,13 +15,13 @@ from attsvm.experiments.joint import TESTS
 from attsvm.experiments.points import FEWEST
 from attsvm.experiments.published.ledger import PrintedCurve, ledger
 from attsvm.report.errata import ERRATA, HEAD
-from attsvm.report.finished import Finished
+from attsvm.report.finished import FinishedRun
 from attsvm.report.page import environment, versions
 from attsvm.report.prose import Tile
 from attsvm.report.tally import (
     CLASSES,
     KINDS,
-    READINGS_SHOWN,
+    MOST_READINGS,
     as_json,
     by_figure,
     conclusion,
@@ -29,20 +29,20 @@ from attsvm.report.tally import (
     deviation,
     headline,
     likelihood,
-    noticed,
     number,
     percent,
+    power_text,
 )
 
 
-def as_document(finished: Sequence[Finished], command: str, unfinished: Sequence[str]) -> dict[str, Any]:
+def as_document(runs: Sequence[FinishedRun], command: str, missing: Sequence[str]) -> dict[str, Any]:
     """Collect what verdicts.json holds."""
     return {
         "attsvm": versions()["attsvm"],
         "command": command,
-        "complete": not unfinished,
-        "unfinished": list(unfinished),
-        "counts": count(verdict for one in finished for verdict in one.verdicts),
+        "complete": not missing,
+        "unfinished": list(missing),
+        "counts": count(verdict for one in runs for verdict in one.verdicts),
         "experiments": [
             {
                 "name": one.experiment.name,
@@ -57,17 +57,17 @@ def as_document(finished: Sequence[Finished], command: str, unfinished: Sequence
                 "seconds": one.seconds,
                 "counts": count(one.verdicts),
             }
-            for one in finished
+            for one in runs
         ],
-        "verdicts": [as_json(verdict) for one in finished for verdict in one.verdicts],
-        "joint": [as_json(test) for one in finished for test in one.joint],
+        "verdicts": [as_json(verdict) for one in runs for verdict in one.verdicts],
+        "joint": [as_json(test) for one in runs for test in one.joint],
         "versions": versions(),
     }
 
 
-def render(finished: Sequence[Finished], command: str, unfinished: Sequence[str]) -> str:
+def render(runs: Sequence[FinishedRun], command: str, missing: Sequence[str]) -> str:
     """Return the report as one HTML document that needs no other file; its links to the experiments' own pages do."""
-    verdicts = [verdict for one in finished for verdict in one.verdicts]
+    verdicts = [verdict for one in runs for verdict in one.verdicts]
     return (
         environment()
         .get_template("reproduction.html.j2")
@@ -75,11 +75,11 @@ def render(finished: Sequence[Finished], command: str, unfinished: Sequence[str]
             _shared(),
             versions=versions(),
             headline=headline(verdicts),
-            lede=_lede(finished, unfinished),
+            lede=_lede(runs, missing),
             tiles=_tiles(verdicts),
             command=command,
-            published=[one for one in finished if one.published],
-            beyond=[one for one in finished if not one.published],
+            published=[one for one in runs if one.published],
+            beyond=[one for one in runs if not one.published],
             errata=ERRATA,
             errata_head=HEAD.replace("*", ""),
             kinds=KINDS,
@@ -87,13 +87,13 @@ def render(finished: Sequence[Finished], command: str, unfinished: Sequence[str]
             family=TESTS,
             fewest=FEWEST,
             ledger=ledger(),
-            provenance=provenance(finished),
+            provenance=provenance(runs),
             count=count,
         )
     )
 
 
-def render_experiment(one: Finished) -> str:
+def render_experiment(one: FinishedRun) -> str:
     """Return the page of one experiment: its figure, every number with its verdict, and the setting."""
     return environment().get_template("experiment.html.j2").render(_shared(), one=one)
 
@@ -103,33 +103,33 @@ def _shared() -> dict[str, Any]:
     return {
         "version": versions()["attsvm"],
         "classes": CLASSES,
-        "noticed": noticed,
+        "noticed": power_text,
         "percent": percent,
         "number": number,
         "deviation": deviation,
         "by_figure": by_figure,
         "conclusion": conclusion,
         "likelihood": likelihood,
-        "readings_shown": READINGS_SHOWN,
+        "readings_shown": MOST_READINGS,
     }
 
 
 def write_reproduction(
-    finished: Sequence[Finished],
+    runs: Sequence[FinishedRun],
     directory: str | os.PathLike[str],
     command: str,
-    unfinished: Sequence[str] = (),
+    missing: Sequence[str] = (),
 ) -> Path:
     """Write the report beside the directory's old content, then move it into place.
 
     Parameters
     ----------
-    finished : sequence of Finished
+    runs : sequence of Finished
         In the order of the report.
     directory : path
     command : str
         The command that made the report, for the record.
-    unfinished : sequence of str
+    missing : sequence of str
         Names of experiments that were begun but interrupted.
 
     Returns
@@ -143,28 +143,27 @@ def write_reproduction(
         If the directory cannot be made or written.
     """
     with replacing_files_in(directory) as beside:
-        for one in finished:
+        for one in runs:
             place = beside / one.experiment.name
             place.mkdir()
             one.picture.save(place, "figure")
             (place / "index.html").write_text(render_experiment(one), encoding="utf-8")
         (beside / "verdicts.json").write_text(
-            json.dumps(as_document(finished, command, unfinished), indent=1, ensure_ascii=False, allow_nan=False)
-            + "\n",
+            json.dumps(as_document(runs, command, missing), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
             encoding="utf-8",
         )
-        (beside / "index.html").write_text(render(finished, command, unfinished), encoding="utf-8")
+        (beside / "index.html").write_text(render(runs, command, missing), encoding="utf-8")
     return Path(directory) / "index.html"
 
 
-def _lede(finished: Sequence[Finished], unfinished: Sequence[str]) -> str:
+def _lede(runs: Sequence[FinishedRun], missing: Sequence[str]) -> str:
     text = (
         "The published experiments of attention as a support vector machine, run again from certified solutions and "
         "exact gradients. A number agrees when it is shown to lie within a stated margin of the printed one, and "
         "differs when sampling and reading errors, ours and theirs, do not explain the difference."
     )
-    if unfinished:
-        text += f" Interrupted before their end, and not shown: {', '.join(unfinished)}."
+    if missing:
+        text += f" Interrupted before their end, and not shown: {', '.join(missing)}."
     return text
 
 
@@ -179,8 +178,8 @@ def _tiles(verdicts: Sequence[Verdict]) -> list[Tile]:
     ]
 
 
-def provenance(finished: Sequence[Finished]) -> list[tuple[PrintedCurve, int]]:
+def provenance(runs: Sequence[FinishedRun]) -> list[tuple[PrintedCurve, int]]:
     """List the printed curves that something on the page is held against, each with how many of its numbers."""
-    used = {verdict.key for one in finished for verdict in one.verdicts if verdict.key}
-    counted = [(curve, sum(point.key in used for point in curve.points.values())) for curve in ledger()]
-    return [(curve, numbers) for curve, numbers in counted if numbers]
+    keys = {verdict.key for one in runs for verdict in one.verdicts if verdict.key}
+    curves = [(curve, sum(point.key in keys for point in curve.points.values())) for curve in ledger()]
+    return [(curve, numbers) for curve, numbers in curves if numbers]

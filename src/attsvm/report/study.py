@@ -57,7 +57,7 @@ TERMS = (
 )  # fmt: skip
 
 
-def render(study: Study, command: str, shown: dict[str, Picture]) -> str:
+def render(study: Study, command: str, charts: dict[str, Picture]) -> str:
     """Return the report as one HTML document that needs no other file."""
     passages, train = study.setup.train.passages, study.setup.train
     run = next(iter(study.runs.values()), None) if passages is not None else None
@@ -73,7 +73,7 @@ def render(study: Study, command: str, shown: dict[str, Picture]) -> str:
             cautions=cautions(study),
             tiles=tiles(study),
             claims=claims(study),
-            pictures=shown,
+            pictures=charts,
             excerpts=[] if run is None else excerpts(study, run),
             frequent={} if run is None else frequent(train, run.selected),
             trained="" if run is None else TRAINED[run.parameterization][0],
@@ -111,13 +111,13 @@ def write_study(study: Study, directory: str | os.PathLike[str], command: str) -
     """
     with replacing_files_in(directory) as beside:
         (beside / FIGURES).mkdir()
-        shown = pictures(study)
-        for picture in shown.values():
+        charts = pictures(study)
+        for picture in charts.values():
             picture.save(beside / FIGURES)
         (beside / NUMBERS).write_text(_numbers(study, command), encoding="utf-8")
-        (beside / PAGE).write_text(render(study, command, shown), encoding="utf-8")
-        written = {path.relative_to(beside) for path in beside.rglob("*")}
-    _remove_earlier(Path(directory), written)
+        (beside / PAGE).write_text(render(study, command, charts), encoding="utf-8")
+        paths = {path.relative_to(beside) for path in beside.rglob("*")}
+    _remove_earlier(Path(directory), paths)
     return Path(directory) / PAGE
 
 
@@ -133,8 +133,8 @@ def _numbers(study: Study, command: str) -> str:
     return json.dumps(verdict(study, command), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _remove_earlier(directory: Path, written: set[Path]) -> None:
+def _remove_earlier(directory: Path, paths: set[Path]) -> None:
     """Remove what only an earlier study wrote, such as a figure that this one does not draw."""
     for path in files_of_study(directory):
-        if path.relative_to(directory) not in written:
+        if path.relative_to(directory) not in paths:
             path.unlink()

@@ -60,7 +60,7 @@ def percent(share: float) -> str:
     return "< 1 %" if share < 0.01 else f"{100 * share:.0f} %"
 
 
-def noticed(test: JointTest) -> str:
+def power_text(test: JointTest) -> str:
     """Say what a joint test would have noticed, and how likely."""
     return "; ".join(f"{one.alternative}: {percent(one.power)}" for one in test.powers)
 
@@ -68,13 +68,13 @@ def noticed(test: JointTest) -> str:
 SURE = 0.95
 """Likelihood from which a choice of a protocol is said to fit; below it, others are named beside it."""
 
-READINGS_SHOWN = 8
+MOST_READINGS = 8
 
 
-def by_figure(explained: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+def by_figure(explanation: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
     """Group readings, as explanation.json has them, by the figure that they read, the likeliest first."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for entry in explained:
+    for entry in explanation:
         groups.setdefault(entry["figure"], []).append(entry)
     return groups
 

@@ -171,10 +171,10 @@ def _witness(problem: SelectionProblem, norm: Norm, asked: Regularisation, certi
     """Write W and multipliers, and the singular vectors that bound their norms."""
     top = asked.C if asked.C is not None and asked.hinge else math.inf
     dual = admissible(certified.dual, problem.rejected, problem.tied, top)
-    solved = bool(np.isfinite(certified.objective) and np.isfinite(certified.W).all())
-    W = _on_ties(problem, certified.W) if solved else None
+    has_solution = bool(np.isfinite(certified.objective) and np.isfinite(certified.W).all())
+    W = _on_ties(problem, certified.W) if has_solution else None
     vectors: dict[str, Any] = {"V": None, "W": None, "adjoint": norm_proof(norm, problem.adjoint(dual), dual=True)}
-    if solved:
+    if has_solution:
         vectors["W"] = singular_vectors(certified.W)
         vectors["V"] = norm_proof(norm, certified.W if asked.prior is None else certified.W - asked.prior)
     exact = None if W is None else [[str(x) for x in row] for row in W]

@@ -46,27 +46,27 @@ def norm_words(norm: Norm) -> list[Any]:
     ValueError
         If it does not know the norm.
     """
-    return _written(norm.words())
+    return _words_of(norm.words())
 
 
 def norm_proof(norm: Norm, M: np.ndarray, *, dual: bool = False) -> Any:
     """Write what bounds the norm, or the dual norm, of a matrix (d, dz) near M; None for nothing."""
-    return _written(norm.evidence(M, dual=dual))
+    return _words_of(norm.evidence(M, dual=dual))
 
 
 def singular_vectors(M: np.ndarray) -> list[list[list[str]]]:
     """Write the singular vectors of M (d, dz), rounded, as two matrices (d, d) and (dz, dz) of columns."""
-    return _written(SPECTRAL.evidence(M))
+    return _words_of(SPECTRAL.evidence(M))
 
 
-def _written(part: Any) -> Any:
+def _words_of(part: Any) -> Any:
     """Write a norm, what it consists of, or what bounds it: numbers as fractions, arrays as tables of these."""
     if isinstance(part, Norm):
         return norm_words(part)
     if isinstance(part, np.ndarray):
         return table(part)
     if isinstance(part, list):
-        return [_written(one) for one in part]
+        return [_words_of(one) for one in part]
     if part is None or isinstance(part, str):
         return part
     return "inf" if math.isinf(part) else str(Fraction(part))
@@ -74,10 +74,10 @@ def _written(part: Any) -> Any:
 
 def read_norm(words: list[Any]) -> Norm:
     """Read what :func:`norm_words` wrote."""
-    return _read(words).canonical
+    return _norm_of(words).canonical
 
 
-def _read(words: list[Any]) -> Norm:
+def _norm_of(words: list[Any]) -> Norm:
     name, *parts = words
     return WORDS[name](*map(_read_part, parts))
 
@@ -85,10 +85,10 @@ def _read(words: list[Any]) -> Norm:
 def _read_part(part: Any) -> Any:
     if isinstance(part, str):
         return math.inf if part == "inf" else float(Fraction(part))
-    return _read(part) if isinstance(part[0], str) else read_table(part)
+    return _norm_of(part) if isinstance(part[0], str) else read_table(part)
 
 
-def _from_left(root: np.ndarray, inner: Norm) -> Norm:
+def _with_left_root(root: np.ndarray, inner: Norm) -> Norm:
     if isinstance(inner, Mahalanobis) and inner.roots[0] is None:
         return Mahalanobis.from_roots(root, inner.roots[1], inner.inner)
     return Mahalanobis.from_roots(root, None, inner.canonical)
@@ -104,6 +104,6 @@ WORDS: dict[str, Callable[..., Norm]] = {
     "columns": lambda p, q: Mixed(p, q, "columns"),
     "sum": Sum,
     "largest": Largest,
-    "left": _from_left,
+    "left": _with_left_root,
     "right": lambda root, inner: Mahalanobis.from_roots(None, root, inner.canonical),
 }

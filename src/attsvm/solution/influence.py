@@ -56,7 +56,7 @@ SURELY_INDEPENDENT = 1e-10
 SMALLEST_GAP = 400 * EPS
 # Entries of the largest array that the tests may hold.
 LARGEST = 1 << 26
-SHOWN = 12
+MOST_TOKENS = 12
 
 
 class InfluenceRow(NamedTuple):
@@ -119,11 +119,11 @@ class Influence(Summarised):
             f"Influence: largest margin {self.margin:.6g} in the {self.norm} norm",
             "  kind   place     influence  multiplier",
         ]
-        for row in self.rows[:SHOWN]:
+        for row in self.rows[:MOST_TOKENS]:
             place = f"{row.sequence}" if row.position is None else f"{row.sequence}, {row.position}"
             lines.append(f"  {row.kind:<6} {place:<9} {row.influence:>9.4g}  {row.multiplier:>10.4g}")
-        if len(self.rows) > SHOWN:
-            lines.append(f"  ... {len(self.rows) - SHOWN} more")
+        if len(self.rows) > MOST_TOKENS:
+            lines.append(f"  ... {len(self.rows) - MOST_TOKENS} more")
         return "\n".join(lines)
 
     def to_frame(self) -> Any:
@@ -143,7 +143,7 @@ class Influence(Summarised):
         return frame("Influence.to_frame", columns)
 
     def _summary(self) -> Summary:
-        first = self.rows[:SHOWN]
+        first = self.rows[:MOST_TOKENS]
         names = [f"{row.kind} {row.sequence}" + ("" if row.position is None else f", {row.position}") for row in first]
         largest = first[0].influence or 1.0
         facts = [("largest margin", f"{self.margin:.6g} in the {self.norm} norm"), ("most influential", names[0])]
@@ -242,7 +242,7 @@ def _refuse_several(solution: Solution, W: np.ndarray, dual: np.ndarray, for_tok
     adjoint = problem.adjoint(dual)
     shifts = norm.face(W, tolerance, dual=True)
     free = constraints - (constraints @ shifts.T) @ shifts
-    if not _determined(free, supports, norm.smooth):
+    if not _is_unique(free, supports, norm.smooth):
         raise ValueError(
             f"the multipliers of the {len(rows)} constraints of margin one are not unique, so the largest margin has "
             "no derivative here; tokens in general position (no copies of a support token) were expected."
@@ -257,8 +257,8 @@ def _refuse_several(solution: Solution, W: np.ndarray, dual: np.ndarray, for_tok
     pulls = _pulls(problem, dual)[queries]
     lengths = np.linalg.norm(pulls, axis=1)
     pulls = np.matmul(pulls, moves) / np.where(lengths > 0, lengths, 1.0)[:, None]
-    for wanted, name, part in ((for_tokens, "token", images), (for_queries, "query", pulls)):
-        if wanted and np.abs(part).max(initial=0.0) > tolerance:
+    for indices, name, part in ((for_tokens, "token", images), (for_queries, "query", pulls)):
+        if indices and np.abs(part).max(initial=0.0) > tolerance:
             raise ValueError(
                 f"the W of the largest margin in the {norm.name} norm is not unique where it meets the data, so the "
                 f"margin has no derivative in every {name}; a strictly convex norm or other data were expected."
@@ -276,7 +276,7 @@ def _constraints(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarra
     return constraint_rows(scaled, queries)
 
 
-def _determined(rows: np.ndarray, supports: np.ndarray, smooth: bool) -> bool:
+def _is_unique(rows: np.ndarray, supports: np.ndarray, smooth: bool) -> bool:
     """Tell whether multipliers of rows (k, m), free on supports and nonnegative elsewhere, are unique."""
     if _independent(rows):
         return True

@@ -75,9 +75,9 @@ def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLAC
         return -float(0.5 * ((X - unit) ** 2).sum() + multipliers @ missing), -missing
 
     bounds = [(0.0, None) if rejected else (None, None) for rejected in problem.rejected[active]]
-    found = minimize(
+    outcome = minimize(
         negative, np.zeros(len(target)), jac=True, method="L-BFGS-B", bounds=bounds,
         options={"maxiter": 5000, "maxfun": 20000, "ftol": 0.0, "gtol": 1e-12, "maxcor": 30},
     )  # fmt: skip
     # Any multipliers bound the distance from below: what is returned is never more than the distance.
-    return math.sqrt(2 * max(-float(found.fun), 0.0))
+    return math.sqrt(2 * max(-float(outcome.fun), 0.0))

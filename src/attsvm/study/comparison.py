@@ -32,7 +32,7 @@ CORRELATIONS = {
 }
 CONTROLS = {"shuffled": "shuffled selections", "hebbian": "Hebbian direction", "optimal": "SVM of the optimal tokens"}
 # Parameters that follow from the data rather than from what was asked.
-DERIVED = {"train", "token_scale", "query_scale", "ridge_penalty", "centred"}
+CONSEQUENCES = {"train", "token_scale", "query_scale", "ridge_penalty", "centred"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,14 +138,16 @@ def read_record(directory: str | os.PathLike[str]) -> Record:
         raise ValueError(f"{folder} {what}; a directory that attsvm study has written was expected.")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        complete, stopped = content["complete"], content.get("stopped_in")
-        known = all(key in content for key in ("quantities", "claims", "parameters", "headline", "command", "data"))
+        complete, last_stage = content["complete"], content.get("stopped_in")
+        has_record = all(
+            key in content for key in ("quantities", "claims", "parameters", "headline", "command", "data")
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged or of something else; the numbers of a study were expected.") from error
     if not complete:
-        stage = f", in the stage “{stopped}”" if stopped else ""
+        stage = f", in the stage “{last_stage}”" if last_stage else ""
         raise ValueError(f"{folder} holds a study that was interrupted{stage}; a finished one was expected.")
-    if not known or "series" not in content:
+    if not has_record or "series" not in content:
         version = content.get("attsvm", "of another version")
         raise ValueError(f"{folder} was written by attsvm {version}, which kept no curves; run the study again.")
     name = folder.name or folder.resolve().name
@@ -182,7 +184,7 @@ def compare(first: Record, second: Record) -> Comparison:
 def _settings(first: Record, second: Record) -> list[tuple[str, Any, Any]]:
     one, two = ({"data": record.content["data"]} | record.content["parameters"] for record in (first, second))
     versions = [record.content["versions"] for record in (first, second)]
-    settings = [(key, one.get(key), two.get(key)) for key in dict.fromkeys([*one, *two]) if key not in DERIVED]
+    settings = [(key, one.get(key), two.get(key)) for key in dict.fromkeys([*one, *two]) if key not in CONSEQUENCES]
     settings.insert(1, ("training rows", one["train"], two["train"]))
     settings += [(f"version of {key}", versions[0].get(key), versions[1].get(key)) for key in versions[0] | versions[1]]
     return [setting for setting in settings if setting[1] != setting[2]]
@@ -244,19 +246,19 @@ def _accuracies(first: Record, second: Record) -> list[Row]:
         if None in texts:
             continue
         hits = [np.frombuffer(text.encode(), np.uint8) == ord("1") for text in texts]
-        right, counted = [int(one.sum()) for one in hits], [len(one) for one in hits]
+        right, total = [int(one.sum()) for one in hits], [len(one) for one in hits]
         if paired:
-            gained, lost = int((hits[1] & ~hits[0]).sum()), int((hits[0] & ~hits[1]).sum())
-            low, high = paired_interval(gained, lost, counted[0])
+            gains, losses = int((hits[1] & ~hits[0]).sum()), int((hits[0] & ~hits[1]).sum())
+            low, high = paired_interval(gains, losses, total[0])
         else:
-            low, high = difference_interval((right[0], right[1]), (counted[0], counted[1]))
-        shown = []
-        for k, n in zip(right, counted, strict=True):
+            low, high = difference_interval((right[0], right[1]), (total[0], total[1]))
+        cells = []
+        for k, n in zip(right, total, strict=True):
             ends = share_interval(k, n)
-            shown.append(f"{share_text(k / n)} ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})")
-        difference = 100 * (right[1] / counted[1] - right[0] / counted[0])
+            cells.append(f"{share_text(k / n)} ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})")
+        difference = 100 * (right[1] / total[1] - right[0] / total[0])
         text = f"{_signed(difference, ' points')} ({_points(low, high)})"
-        rows.append(Row(label, shown[0], shown[1], text, not low <= 0 <= high))
+        rows.append(Row(label, cells[0], cells[1], text, not low <= 0 <= high))
     return rows + _shuffles(first, second)
 
 
@@ -270,9 +272,9 @@ def _shuffles(first: Record, second: Record) -> list[Row]:
         text = _signed(100 * float(draws[1].mean() - draws[0].mean()), " points")
         if interval is not None:
             text += f" ({_points(*interval)})"
-        shown = [f"{share_text(float(one.mean()))} ({counted(len(one), 'draw')})" for one in draws]
+        texts = [f"{share_text(float(one.mean()))} ({counted(len(one), 'draw')})" for one in draws]
         differs = None if interval is None else not interval[0] <= 0 <= interval[1]
-        rows.append(Row(label, shown[0], shown[1], text, differs))
+        rows.append(Row(label, texts[0], texts[1], text, differs))
     return rows
 
 
@@ -290,8 +292,8 @@ def _correlations(first: Record, second: Record) -> list[Row]:
         if None in pair:
             continue
         angles = [_angle(value) for value in pair]
-        shown = [f"{correlation_text(value)} ({angle:.1f}°)" for value, angle in zip(pair, angles, strict=True)]
-        rows.append(Row(label, shown[0], shown[1], _signed(angles[1] - angles[0], "°")))
+        texts = [f"{correlation_text(value)} ({angle:.1f}°)" for value, angle in zip(pair, angles, strict=True)]
+        rows.append(Row(label, texts[0], texts[1], _signed(angles[1] - angles[0], "°")))
     return rows
 
 

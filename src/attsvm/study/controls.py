@@ -40,10 +40,10 @@ def direction_of(
     problem: SelectionProblem, norm: FactorNorm, time_limit: float, watch: Watch
 ) -> tuple[np.ndarray, str]:
     """Return the SVM of a selection, or its soft margin with the reason why there is no SVM: (W, reason or "")."""
-    solution = solve(problem, norm, time_limit=time_limit, callback=watch.asked)
+    solution = solve(problem, norm, time_limit=time_limit, callback=watch.poll)
     if np.isfinite(solution.objective):
         return solution.W, ""
-    soft = solve(problem, norm, C=PRICE, loss="squared_hinge", time_limit=time_limit, callback=watch.asked)
+    soft = solve(problem, norm, C=PRICE, loss="squared_hinge", time_limit=time_limit, callback=watch.poll)
     return soft.W, "infeasible" if solution.status is Status.INFEASIBLE else "undecided in time"
 
 
@@ -66,7 +66,7 @@ def _shuffled(
 ) -> tuple[list[np.ndarray], str]:
     rng = np.random.default_rng((seed, 2))
     directions: list[np.ndarray] = []
-    replaced: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for _ in range(count):
         shuffled = shuffle(selected, setup.train.mask, rng)
         if shuffled is None:
@@ -75,8 +75,8 @@ def _shuffled(
         if watch.stopped:
             break
         directions.append(W)
-        replaced[reason] += 1
-    reasons = [f"{number} of {count} {reason}" for reason, number in replaced.items() if reason]
+        counts[reason] += 1
+    reasons = [f"{number} of {count} {reason}" for reason, number in counts.items() if reason]
     note = f"{' and '.join(reasons)}: the soft-margin direction stands for it." if reasons else ""
     return directions, note
 

@@ -97,8 +97,8 @@ def frequent(data: Dataset, selected: np.ndarray) -> dict[str, list[tuple[str, i
     counts = {}
     for name, side in zip(data.classes, (1, -1), strict=True):
         rows = np.flatnonzero(data.tokens.labels == side)
-        read = Counter(passages.name(int(i), int(selected[i])).lower() for i in rows)
-        counts[name] = [(text, number) for text, number in read.most_common(FREQUENT) if text]
+        counter = Counter(passages.name(int(i), int(selected[i])).lower() for i in rows)
+        counts[name] = [(text, number) for text, number in counter.most_common(FREQUENT) if text]
     return counts
 
 
@@ -123,26 +123,26 @@ def _pieces(data: Dataset, i: int, attention: np.ndarray, marks: dict[str, np.nd
     return tuple(pieces)
 
 
-def _quoted(data: Dataset, i: int, tokens: np.ndarray) -> str:
+def _quotation(data: Dataset, i: int, tokens: np.ndarray) -> str:
     return ", ".join(f"“{_passages(data).name(i, int(t))}”" for t in tokens)
 
 
 def _trained_on(study: Study, run: Run, i: int, title: str, margin: float) -> Excerpt:
     setup = study.setup
-    chosen, best = int(run.selected[i]), int(setup.optimal[i])
+    token, best = int(run.selected[i]), int(setup.optimal[i])
     support = np.flatnonzero(np.asarray(run.solutions[run.own].support)[i])
-    marks = {SELECTED: np.array([chosen]), SUPPORT: support}
-    if best != chosen:
+    marks = {SELECTED: np.array([token]), SUPPORT: support}
+    if best != token:
         marks[BEST] = np.array([best])
     attention = np.asarray(run.trace.attention[-1])[i]
     name = setup.train.classes[0 if setup.train.tokens.labels[i] > 0 else 1]
-    caption = f"Labelled {name}; {_quoted(setup.train, i, np.array([chosen]))} is selected with "
-    caption += f"{share_text(attention[chosen])} of the attention"
+    caption = f"Labelled {name}; {_quotation(setup.train, i, np.array([token]))} is selected with "
+    caption += f"{share_text(attention[token])} of the attention"
     notes = [f"{caption} and a margin of {margin:.2f}; the SVM has 1." if run.own in run.curves else f"{caption}."]
     if len(support):
-        notes.append(f"At margin 1 under the SVM: {_quoted(setup.train, i, support)}.")
-    if best != chosen:
-        notes.append(f"Best score: {_quoted(setup.train, i, np.array([best]))}.")
+        notes.append(f"At margin 1 under the SVM: {_quotation(setup.train, i, support)}.")
+    if best != token:
+        notes.append(f"Best score: {_quotation(setup.train, i, np.array([best]))}.")
     return Excerpt(title, _pieces(setup.train, i, attention, marks), tuple(notes))
 
 
@@ -154,7 +154,7 @@ def _held_out(study: Study, run: Run, words: Nouns) -> list[Excerpt]:
     attention = soft_attention(trial, np.asarray(run.trace.W[-1]))
     # gamma holds the label already: positive is right.
     outcome = np.where(trial.mask, attention * np.where(trial.mask, trial.gamma, 0.0), 0.0).sum(axis=1)
-    shown = []
+    quotations = []
     for row, title, fits in (
         (int(outcome.argmax()), f"Held out, the {words.row} most clearly right", outcome.max() > 0),
         (int(outcome.argmin()), f"Held out, the {words.row} most clearly wrong", outcome.min() <= 0),
@@ -165,8 +165,8 @@ def _held_out(study: Study, run: Run, words: Nouns) -> list[Excerpt]:
         label = 0 if test.tokens.labels[row] > 0 else 1
         prediction = test.classes[label if outcome[row] > 0 else 1 - label]
         note = (
-            f"Labelled {test.classes[label]}, predicted {prediction}: {_quoted(test, row, top)} gets "
+            f"Labelled {test.classes[label]}, predicted {prediction}: {_quotation(test, row, top)} gets "
             f"{share_text(attention[row, top[0]])} of the attention."
         )
-        shown.append(Excerpt(title, _pieces(test, row, attention[row], {SELECTED: top}), (note,)))
-    return shown
+        quotations.append(Excerpt(title, _pieces(test, row, attention[row], {SELECTED: top}), (note,)))
+    return quotations

@@ -16,7 +16,7 @@ from attsvm.study.verdict import (
     claims,
     direction_state,
     nearest_control,
-    steps_wanted,
+    needed_steps,
 )
 from attsvm.study.words import nouns, share_text
 
@@ -104,7 +104,7 @@ def _training(study: Study) -> str:
     else:
         sentence = "; ".join(f"training {TRAINED[name][0]} {phrase}" for name, phrase in phrases.items()) + "."
         sentence = sentence[0].upper() + sentence[1:]
-    missing = [steps_wanted(study.runs[name]) for name, state in states.items() if state == CLIMBS]
+    missing = [needed_steps(study.runs[name]) for name, state in states.items() if state == CLIMBS]
     return f"{sentence} Train longer: --steps {max(missing)}." if missing else sentence
 
 

@@ -9,12 +9,12 @@ import numpy as np
 LEVEL = 0.95
 
 
-def share_interval(right: int, counted: int, level: float = LEVEL) -> tuple[float, float]:
+def share_interval(right: int, total: int, level: float = LEVEL) -> tuple[float, float]:
     """Exact interval of a share.
 
     Parameters
     ----------
-    right, counted : int
+    right, total : int
         Successes among the rows counted.
     level : float
 
@@ -27,17 +27,17 @@ def share_interval(right: int, counted: int, level: float = LEVEL) -> tuple[floa
     from scipy.special import betaincinv
 
     tail = (1 - level) / 2
-    low = 0.0 if right == 0 else float(betaincinv(right, counted - right + 1, tail))
-    high = 1.0 if right == counted else float(betaincinv(right + 1, counted - right, 1 - tail))
+    low = 0.0 if right == 0 else float(betaincinv(right, total - right + 1, tail))
+    high = 1.0 if right == total else float(betaincinv(right + 1, total - right, 1 - tail))
     return low, high
 
 
-def difference_interval(right: tuple[int, int], counted: tuple[int, int], level: float = LEVEL) -> tuple[float, float]:
+def difference_interval(right: tuple[int, int], totals: tuple[int, int], level: float = LEVEL) -> tuple[float, float]:
     """Interval of the second share less the first, of different rows.
 
     Parameters
     ----------
-    right, counted : pair of int
+    right, totals : pair of int
         Successes, and rows counted, of the first and of the second.
     level : float
 
@@ -47,17 +47,17 @@ def difference_interval(right: tuple[int, int], counted: tuple[int, int], level:
         Wald's interval after one success and one failure were added to each (Agresti and Caffo, The American
         Statistician 54, 2000).
     """
-    shares = [(k + 1) / (n + 2) for k, n in zip(right, counted, strict=True)]
-    variance = sum(p * (1 - p) / (n + 2) for p, n in zip(shares, counted, strict=True))
+    shares = [(k + 1) / (n + 2) for k, n in zip(right, totals, strict=True)]
+    variance = sum(p * (1 - p) / (n + 2) for p, n in zip(shares, totals, strict=True))
     return _around(shares[1] - shares[0], variance, level)
 
 
-def paired_interval(gained: int, lost: int, counted: int, level: float = LEVEL) -> tuple[float, float]:
+def paired_interval(gains: int, losses: int, total: int, level: float = LEVEL) -> tuple[float, float]:
     """Interval of the second share less the first, of the same rows.
 
     Parameters
     ----------
-    gained, lost, counted : int
+    gains, losses, total : int
         Rows that only the second has right, rows that only the first has, and all rows.
     level : float
 
@@ -67,9 +67,9 @@ def paired_interval(gained: int, lost: int, counted: int, level: float = LEVEL) 
         Wald's interval after half a row was added to each of the four cells (Agresti and Min, Statistics in Medicine
         24, 2005).
     """
-    n = counted + 2
-    share = (gained - lost) / n
-    return _around(share, ((gained + lost + 1) / n - share**2) / n, level)
+    n = total + 2
+    share = (gains - losses) / n
+    return _around(share, ((gains + losses + 1) / n - share**2) / n, level)
 
 
 def _around(share: float, variance: float, level: float) -> tuple[float, float]:

@@ -57,7 +57,7 @@ def shuffled_labels(
     for number in range(settings.shuffles):
         permuted = rng.permutation(labels)
         tokens = TokenData(fitted.tokens, fitted.queries, permuted[: fitted.n], fitted.mask)
-        unseen = TokenData(test.tokens, test.queries, permuted[fitted.n :], test.mask)
+        strangers = TokenData(test.tokens, test.queries, permuted[fitted.n :], test.mask)
         head = fit_head(replace(setup.train, tokens=tokens))
         trace = train(
             tokens,
@@ -68,7 +68,7 @@ def shuffled_labels(
             seed=int(rng.integers(2**31)),
         )
         W = np.asarray(trace.W[-1])
-        for data, shares in ((tokens, training), (unseen, held_out)):
+        for data, shares in ((tokens, training), (strangers, held_out)):
             trial = Trial.of(data, head.v)
             shares.append(share_right(trial, soft_attention(trial, W)))
         if watch.inside((number + 1) / settings.shuffles):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Training approaches the SVM direction like 1/k^2 at best and stops somewhere; 0.98 (11 degrees) is where the project
 # calls it arrived.
-ARRIVED = 0.98
+ARRIVAL = 0.98
 # Attention counts as a selection when it leaves less than a hundredth for all other tokens together.
 SELECTING = 0.99
 

@@ -106,7 +106,7 @@ def train_in(
         record_every=record_steps(steps),
         dtype=dtype,
         numerics=numerics,
-        callback=lambda made, total: watch.inside(made / total),
+        callback=lambda step, total: watch.inside(step / total),
     )
     curve = np.asarray(correlation(trace.W.astype(float), reference.solutions["frobenius"].W))
     return PrecisionRun(dtype, numerics, trace.step, curve, trace.seconds)
@@ -146,42 +146,42 @@ def study(data: Dataset, settings: Settings | None = None, progress: Progress | 
 
 def run(setup: Setup, settings: Settings, progress: Progress | None = None) -> Study:
     """Run the stages on data that :func:`prepare` has made ready; otherwise as :func:`study`."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     watch = Watch(progress, STAGES)
-    found = Study(settings, setup)
+    result = Study(settings, setup)
     with one_thread():
         try:
-            _fill(found, watch)
+            _fill(result, watch)
         except KeyboardInterrupt:  # a second Ctrl-C ends the stage under way at once; those done are kept
             watch.interrupt()
-        found.complete, found.stopped_in = not watch.stopped, watch.stopped_in
+        result.complete, result.stopped_in = not watch.stopped, watch.stopped_in
         with suppress(KeyboardInterrupt):
-            found.accuracies = accuracies(found)
-    found.seconds = time.perf_counter() - began
-    return found
+            result.accuracies = accuracies(result)
+    result.seconds = time.perf_counter() - start
+    return result
 
 
-def _fill(found: Study, watch: Watch) -> None:
-    setup, settings = found.setup, found.settings
+def _fill(result: Study, watch: Watch) -> None:
+    setup, settings = result.setup, result.settings
     if not watch.enter(FEASIBILITY):
         return
     problem = setup.trial.problem(setup.optimal)
-    found.optimal = solve(problem, time_limit=settings.time_limit, callback=watch.asked)
+    result.optimal = solve(problem, time_limit=settings.time_limit, callback=watch.poll)
     for parameterization in ("W", "KQ"):
         if not watch.enter(TRAINING[parameterization]):
             return
-        found.runs[parameterization] = train_and_compare(setup, settings, parameterization, watch)
+        result.runs[parameterization] = train_and_compare(setup, settings, parameterization, watch)
         if not watch.enter(LABELS[parameterization]):
             return
         control = shuffled_labels(setup, settings, parameterization, watch)
         if control is not None:
-            found.shuffled_labels[parameterization] = control
-    if "frobenius" not in found.runs["W"].curves:
+            result.shuffled_labels[parameterization] = control
+    if "frobenius" not in result.runs["W"].curves:
         return
     for (dtype, numerics), stage in PRECISION.items():
         if not watch.enter(stage):
             return
-        run = train_in(setup, settings, dtype, numerics, found.runs["W"], watch)
+        run = train_in(setup, settings, dtype, numerics, result.runs["W"], watch)
         if watch.stopped:
             return
-        found.precision += (run,)
+        result.precision += (run,)

@@ -13,7 +13,7 @@ from attsvm.core.types import FactorNorm, Parameterization
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.study.convergence import climbing
-from attsvm.study.results import ARRIVED, SELECTING, Run, Settings, Setup
+from attsvm.study.results import ARRIVAL, SELECTING, Run, Settings, Setup
 from attsvm.study.watch import Watch
 from attsvm.theory.tokens import compare_with_neighbours
 
@@ -68,18 +68,18 @@ def _round(
         lr=settings.lr if parameterization == "W" else None,
         record_every=record_steps(steps) if before is None else _more_steps(start, steps),
         seed=int(np.random.SeedSequence((settings.seed, 1)).generate_state(1)[0]),
-        callback=lambda done, total: watch.inside(done / total),
+        callback=lambda step, total: watch.inside(step / total),
         **options,
     )
     return trace if before is None else before.followed_by(trace)
 
 
-def _unfinished(trace: Trace, curve: np.ndarray | None) -> bool:
+def _needs_more(trace: Trace, curve: np.ndarray | None) -> bool:
     """Tell whether more steps would say more: attention still gathers, or the direction still climbs."""
     least = np.asarray(trace.attention).max(axis=-1).min(axis=-1)  # (records,)
     if least[-1] < SELECTING and climbing(trace.step, least):
         return True
-    return curve is not None and curve[-1] < ARRIVED and climbing(trace.step, curve)
+    return curve is not None and curve[-1] < ARRIVAL and climbing(trace.step, curve)
 
 
 def train_and_solve(setup: Setup, settings: Settings, parameterization: Parameterization, watch: Watch) -> Run:
@@ -91,36 +91,36 @@ def train_and_solve(setup: Setup, settings: Settings, parameterization: Paramete
     trace = _round(setup, settings, parameterization, None, settings.steps, watch)
     solutions: dict[str, Solution] = {}
     while True:
-        halted, selected = watch.stopped, np.asarray(trace.selected)
-        asked: Callable[[object], bool] | None = None if halted else watch.asked
+        is_stopped, selected = watch.stopped, np.asarray(trace.selected)
+        callback: Callable[[object], bool] | None = None if is_stopped else watch.poll
         problem = setup.trial.problem(selected)
         if own not in solutions or (solutions[own].problem.reference != selected).any():
             watch.enter(SOLVING[parameterization])
-            solutions[own] = _solved(problem, own, settings.time_limit, asked, watch)
+            solutions[own] = _solution(problem, own, settings.time_limit, callback, watch)
         curve = _curve(trace, solutions[own])
         end = int(trace.step[-1])
-        if watch.stopped or end >= settings.budget or not _unfinished(trace, curve):
+        if watch.stopped or end >= settings.budget or not _needs_more(trace, curve):
             break
         watch.enter(LONGER[parameterization])
         trace = _round(setup, settings, parameterization, trace, min(2 * end, settings.budget), watch)
     watch.enter(SOLVING[parameterization])
-    solutions[other] = _solved(problem, other, settings.time_limit, asked, watch)
+    solutions[other] = _solution(problem, other, settings.time_limit, callback, watch)
     both = {norm: _curve(trace, solutions[norm]) for norm in ("frobenius", "nuclear")}
     curves = {norm: curve for norm, curve in both.items() if curve is not None}
     near = compare_with_neighbours(setup.trial, solutions[own]) if own in curves else None
     return Run(parameterization, trace, selected, solutions, curves, near)
 
 
-def _solved(
+def _solution(
     problem: SelectionProblem,
     norm: FactorNorm,
     time_limit: float,
-    asked: Callable[[object], bool] | None,
+    callback: Callable[[object], bool] | None,
     watch: Watch,
 ) -> Solution:
     """Solve; a second Ctrl-C gives the SVM up and not the training before it."""
     try:
-        return solve(problem, norm, time_limit=time_limit, callback=asked)
+        return solve(problem, norm, time_limit=time_limit, callback=callback)
     except KeyboardInterrupt:
         watch.interrupt()
         return solve(problem, norm, max_iter=1, callback=lambda _: True)

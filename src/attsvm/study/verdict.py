@@ -13,7 +13,7 @@ from attsvm.core.summary import counted
 from attsvm.solution.solution import Solution
 from attsvm.study.convergence import climbing, steps_to
 from attsvm.study.intervals import share_interval
-from attsvm.study.results import ARRIVED, SELECTING, Control, PrecisionRun, Run, Study
+from attsvm.study.results import ARRIVAL, SELECTING, Control, PrecisionRun, Run, Study
 from attsvm.study.spectrum import certified_rank
 from attsvm.study.words import Nouns, correlation_text, nouns, share_text, small_text
 from attsvm.theory.diagnosis import REMEDIES, Signature
@@ -108,18 +108,18 @@ def _feasible(study: Study, solution: Solution, words: Nouns) -> Claim:
 def _selects(study: Study, run: Run, words: Nouns) -> Claim:
     name, verb = TRAINED[run.parameterization]
     n = len(run.selected)
-    settled = int((run.concentration >= SELECTING).sum())
+    count = int((run.concentration >= SELECTING).sum())
     best = int((run.selected == study.setup.optimal).sum())
-    where = _all(n, words) if settled == n else f"only {settled} of {n} {words.rows}"
+    where = _all(n, words) if count == n else f"only {count} of {n} {words.rows}"
     sentence = (
         f"Trained {name} {verb('select')}: at least 99 % of the attention lies on one {words.token} in {where}; "
         f"the {words.token} attended to most is the best-scored one in {best} of {n}."
     )
-    if settled < n:
+    if count < n:
         sentence = sentence.replace(f"{verb('select')}:", f"{verb('do')} not quite select:", 1)
     question = f"Does training {name} end in a selection?"
-    remedy = "" if settled == n else f"{_longer(run)} If the attention stays shared, use attsvm.svm_equivalent."
-    return Claim(f"selects_{run.parameterization}", question, settled == n, sentence, remedy)
+    remedy = "" if count == n else f"{_longer(run)} If the attention stays shared, use attsvm.svm_equivalent."
+    return Claim(f"selects_{run.parameterization}", question, count == n, sentence, remedy)
 
 
 def _direction(run: Run, words: Nouns) -> Claim:
@@ -168,7 +168,7 @@ def direction_state(run: Run) -> str:
     value = run.correlation
     if value is None:
         return UNSOLVED
-    if value < ARRIVED:
+    if value < ARRIVAL:
         return CLIMBS if climbing(run.trace.step, run.curves[run.own]) else MISSES
     nearest = nearest_control(run)
     if nearest is None:
@@ -186,16 +186,16 @@ def nearest_control(run: Run) -> Control | None:
     return max(rivals, key=lambda control: control.limit) if rivals else None
 
 
-def steps_wanted(run: Run) -> int:
+def needed_steps(run: Run) -> int:
     """Advise a number of steps: from how fast the direction climbs, or ten times those made where it has arrived."""
     step, value = run.trace.step, run.correlation
-    if value is None or value >= ARRIVED:
+    if value is None or value >= ARRIVAL:
         return 10 * int(step[-1])
-    return steps_to(step, run.curves[run.own], ARRIVED)
+    return steps_to(step, run.curves[run.own], ARRIVAL)
 
 
 def _longer(run: Run) -> str:
-    return f"Train longer: --steps {steps_wanted(run)}."
+    return f"Train longer: --steps {needed_steps(run)}."
 
 
 def _why_unsolved(solution: Solution, words: Nouns) -> str:
@@ -272,12 +272,12 @@ def _rank(run: Run) -> Claim:
 
 
 def _precision(runs: tuple[PrecisionRun, ...]) -> Claim:
-    def drifted(run: PrecisionRun) -> bool:
+    def has_drift(run: PrecisionRun) -> bool:
         return float(run.curve[-1]) < float(run.curve.max()) - DRIFT
 
     def ends(numerics: str) -> str:
-        chosen = [run for run in runs if run.numerics == numerics]
-        return " and ".join(f"{correlation_text(float(run.curve[-1]))} in {run.dtype}" for run in chosen)
+        group = [run for run in runs if run.numerics == numerics]
+        return " and ".join(f"{correlation_text(float(run.curve[-1]))} in {run.dtype}" for run in group)
 
     plain = [run for run in runs if run.numerics == "autograd"]
     exact = [run for run in runs if run.numerics == "exact"]
@@ -286,8 +286,8 @@ def _precision(runs: tuple[PrecisionRun, ...]) -> Claim:
         return Claim(
             "precision", question, None, f"Correlation of W in other arithmetic: {ends('exact') or ends('autograd')}."
         )
-    holds = False if any(map(drifted, exact)) else True if all(map(drifted, plain)) else None
-    verb = "loses" if all(map(drifted, plain)) else "keeps" if not any(map(drifted, plain)) else "partly loses"
+    holds = False if any(map(has_drift, exact)) else True if all(map(has_drift, plain)) else None
+    verb = "loses" if all(map(has_drift, plain)) else "keeps" if not any(map(has_drift, plain)) else "partly loses"
     steps = counted(int(runs[0].step[-1]), "step")
     sentence = (
         f"Plain autograd {verb} the direction: after {steps} its correlation with the SVM is "

@@ -39,8 +39,8 @@ class Watch:
                 if stage == self._stage:
                     break
                 before += share
-            done = (before + fraction * self._shares[self._stage]) / self._total
-            self.stopped = bool(self._progress(self._stage, done)) or self.stopped
+            fraction_of_all = (before + fraction * self._shares[self._stage]) / self._total
+            self.stopped = bool(self._progress(self._stage, fraction_of_all)) or self.stopped
             if self.stopped:
                 self.interrupt()
         return self.stopped
@@ -50,6 +50,6 @@ class Watch:
         self.stopped = True
         self.stopped_in = self.stopped_in or self._stage
 
-    def asked(self, _state: object) -> bool:
+    def poll(self, _state: object) -> bool:
         """Answer a solver, whose share of a stage is unknown."""
         return self.stopped

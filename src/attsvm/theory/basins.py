@@ -21,7 +21,7 @@ from attsvm.theory.search import train_starts
 from attsvm.theory.tokens import SELECTED, Trial
 
 # Directions in a card.
-_SHOWN = 6
+_MOST_LINES = 6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,7 +98,7 @@ class Basins(Summarised):
     def _summary(self) -> Summary:
         shares = self.share
         names = [*(f"direction {k}" for k in range(len(shares) - 1)), "none"]
-        order = [k for k in np.argsort(-shares) if shares[k] > 0][:_SHOWN]
+        order = [k for k in np.argsort(-shares) if shares[k] > 0][:_MOST_LINES]
         picture = bars([names[k] for k in order], [float(shares[k]) for k in order], 0)
         facts = [("starts", f"{len(self.starts):,}"), ("most went to", f"{names[order[0]]}, {shares[order[0]]:.1%}")]
         return Summary("Basins", "", MARKED, facts, picture, "share of the starts, by locally optimal direction")
@@ -144,17 +144,17 @@ def map_basins(
     ((5,), (5, 8, 8))
     """
     shape = (trial.tokens.shape[2], trial.queries.shape[1])
-    given = to_numpy("starts", starts).astype(np.float64)
-    if given.ndim != 3 or given.shape[1:] != shape or len(given) == 0:
-        raise ValueError(f"starts has shape {given.shape}; (B, d, dz) = (B, {shape[0]}, {shape[1]}) was expected.")
-    known = explore(trial) if landscape is None else landscape
-    trained = train_starts(trial, given, steps, **options)
+    points = to_numpy("starts", starts).astype(np.float64)
+    if points.ndim != 3 or points.shape[1:] != shape or len(points) == 0:
+        raise ValueError(f"starts has shape {points.shape}; (B, d, dz) = (B, {shape[0]}, {shape[1]}) was expected.")
+    terrain = explore(trial) if landscape is None else landscape
+    trained = train_starts(trial, points, steps, **options)
     ends, selected = trained.W, trained.selected
-    settled = trained.least_attention >= selected_above
-    destination = np.array([known.index(s) if ok else -1 for s, ok in zip(selected, settled, strict=True)])
-    near = np.full(len(given), np.nan)
-    for index, direction in enumerate(known.directions):
+    has_converged = trained.least_attention >= selected_above
+    destination = np.array([terrain.index(s) if ok else -1 for s, ok in zip(selected, has_converged, strict=True)])
+    near = np.full(len(points), np.nan)
+    for index, direction in enumerate(terrain.directions):
         here = destination == index
         if here.any():
             near[here] = correlation(ends[here], direction.W)
-    return Basins(known, given, ends, selected, destination, near)
+    return Basins(terrain, points, ends, selected, destination, near)

@@ -203,8 +203,8 @@ def local_constants(
     lengths = np.linalg.norm(trial.tokens, axis=2) * np.linalg.norm(trial.queries, axis=1)[:, None]
     A = float(lengths[trial.mask].max()) / Theta
     mu = (min(0.5, delta) / A) ** 2 / 8
-    chosen = trial.gamma[np.arange(n), direction.selected]
-    gap = float(np.min(chosen[:, None] - trial.gamma, where=neighbours, initial=np.inf))
+    selection_scores = trial.gamma[np.arange(n), direction.selected]
+    gap = float(np.min(selection_scores[:, None] - trial.gamma, where=neighbours, initial=np.inf))
     highest = np.max(trial.gamma, axis=1, where=trial.mask, initial=-np.inf)
     lowest = np.min(trial.gamma, axis=1, where=trial.mask, initial=np.inf)
     Gamma = float((highest - lowest).max())

@@ -28,7 +28,7 @@ from attsvm.theory.tokens import Trial
 from attsvm.theory.verdict import Observation, Outcome, Prediction, agrees, observe, predict
 
 # A second token of a query with more attention than this counts as kept (the published threshold of Gen-SVM).
-KEPT = 1e-3
+ATTENTION_FLOOR = 1e-3
 # Logits rounded by this much change attention by as much, relatively.
 LOGIT_ERROR = 0.1
 
@@ -136,7 +136,7 @@ class Diagnosis(Summarised):
         >>> diagnosis.finding(Signature.LOCAL) is None
         True
         """
-        return next((found for found in self.findings if found.signature is signature), None)
+        return next((finding for finding in self.findings if finding.signature is signature), None)
 
     def to_frame(self) -> Any:
         """List the hypotheses.
@@ -250,20 +250,20 @@ def diagnose(
     trial = Trial.of(data, head)
     W, start, numerics = _trained(trained, init)
     realised = None if W is None else trial.logits(W).argmax(axis=1)
-    known = explore(trial, limit=limit, samples=samples, seed=seed, realised=realised, starts=starts)
-    prediction = predict(trial, init=start, loss=loss, landscape=known)
+    terrain = explore(trial, limit=limit, samples=samples, seed=seed, realised=realised, starts=starts)
+    prediction = predict(trial, init=start, loss=loss, landscape=terrain)
     observation = None if W is None else observe(trial, W, norm)
-    separability = check_separability(trial, known)
+    separability = check_separability(trial, terrain)
     candidates = [
         _infeasible(trial, separability),
-        _local(trial, known, prediction, observation),
+        _local(trial, terrain, prediction, observation),
         _order(trial, prediction, observation),
         _not_sparse(trial, prediction, W),
         _precision(trial, W, numerics),
     ]
     return Diagnosis(
         trial,
-        known,
+        terrain,
         separability,
         prediction,
         observation,
@@ -293,7 +293,9 @@ def _infeasible(trial: Trial, separability: Separability) -> Finding | None:
     return Finding(Signature.INFEASIBLE, separability.optimal is Status.INFEASIBLE, detail)
 
 
-def _local(trial: Trial, known: Landscape, prediction: Prediction, observation: Observation | None) -> Finding | None:
+def _local(
+    trial: Trial, landscape: Landscape, prediction: Prediction, observation: Observation | None
+) -> Finding | None:
     gradient = prediction.hypotheses["C"]
     aligned = "The initial gradient points to the optimal tokens (C holds)."
     if not gradient.holds:
@@ -310,27 +312,27 @@ def _local(trial: Trial, known: Landscape, prediction: Prediction, observation: 
             True,
             f"{misses} of {len(observation.selected)} tokens differ; the selection is {kind}. {aligned}",
         )
-    others = [direction for direction in known.directions if (direction.selected != trial.optimal).any()]
+    others = [direction for direction in landscape.directions if (direction.selected != trial.optimal).any()]
     if not others or prediction.outcome in (Outcome.GLOBAL, Outcome.FINITE):
         return None
     return Finding(
         Signature.LOCAL,
         False,
-        f"{known.counted}; {len(others)} {'is' if len(others) == 1 else 'are'} not the optimal one. {aligned}",
+        f"{landscape.counted}; {len(others)} {'is' if len(others) == 1 else 'are'} not the optimal one. {aligned}",
     )
 
 
 def _order(trial: Trial, prediction: Prediction, observation: Observation | None) -> Finding | None:
-    checked = [prediction.hypotheses["E"]]
+    hypotheses = [prediction.hypotheses["E"]]
     if observation is not None and (observation.selected != trial.optimal).any():
-        checked.append(condition_e(trial, observation.selected))
-    broken = [condition for condition in checked if condition.holds is False]
-    if not broken:
+        hypotheses.append(condition_e(trial, observation.selected))
+    violations = [condition for condition in hypotheses if condition.holds is False]
+    if not violations:
         return None
     return Finding(
         Signature.ORDER,
         True,
-        f"A mixture with lower-scored tokens beats the token itself (E fails: {broken[0].detail}).",
+        f"A mixture with lower-scored tokens beats the token itself (E fails: {violations[0].detail}).",
     )
 
 
@@ -344,11 +346,12 @@ def _not_sparse(trial: Trial, prediction: Prediction, W: Any) -> Finding | None:
         return None
     logits = trial.logits(W)
     weight = np.exp(logits - logits.max(axis=1, keepdims=True))
-    support_sizes = (weight / weight.sum(axis=1, keepdims=True) > KEPT).sum(axis=1)
+    support_sizes = (weight / weight.sum(axis=1, keepdims=True) > ATTENTION_FLOOR).sum(axis=1)
     shared = int((support_sizes > 1).sum())
     if shared == 0:
         return None
-    detail = f"{shared} of {len(support_sizes)} queries keep two to {int(support_sizes.max())} tokens above {KEPT:g}."
+    most = int(support_sizes.max())
+    detail = f"{shared} of {len(support_sizes)} queries keep two to {most} tokens above {ATTENTION_FLOOR:g}."
     growing = bool(prediction.hypotheses["norm diverges"].holds)
     if growing:
         detail += " No finite matrix is stationary, so training is unfinished."
@@ -366,8 +369,12 @@ def _precision(trial: Trial, W: Any, numerics: str | None) -> Finding | None:
         return Finding(Signature.PRECISION, True, f"Logits in {W.dtype} at this size are rounded by up to {error:.2g}.")
     if numerics == "exact":
         return None
-    ordered = np.sort(trial.logits(W), axis=1)
-    lead = ordered[:, -1] - ordered[:, -2] if ordered.shape[1] > 1 else np.full(len(ordered), np.inf)
+    order_statistics = np.sort(trial.logits(W), axis=1)
+    lead = (
+        order_statistics[:, -1] - order_statistics[:, -2]
+        if order_statistics.shape[1] > 1
+        else np.full(len(order_statistics), np.inf)
+    )
     blind = int((lead > -np.log(eps)).sum())
     if blind == 0:
         return None

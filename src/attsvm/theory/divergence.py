@@ -108,7 +108,7 @@ def order_problem(trial: Trial) -> SelectionProblem:
     ValueError
         If all tokens of every sequence score the same.
     """
-    rows, chosen, masks = [], [], []
+    rows, selections, masks = [], [], []
     T = trial.mask.shape[1]
     for i, gamma in enumerate(trial.gamma):
         order = np.argsort(-gamma)[: int(trial.mask[i].sum())]
@@ -120,11 +120,13 @@ def order_problem(trial: Trial) -> SelectionProblem:
                 mask = np.zeros(T, dtype=bool)
                 mask[[t, *below]] = True
                 rows.append(i)
-                chosen.append(t)
+                selections.append(t)
                 masks.append(mask)
     if not rows:
         raise ValueError(f"data has scores of shape {trial.gamma.shape} that are all equal; different ones expected.")
-    return SelectionProblem(trial.tokens, trial.queries[rows], np.array(chosen), mask=np.array(masks), sequence=rows)
+    return SelectionProblem(
+        trial.tokens, trial.queries[rows], np.array(selections), mask=np.array(masks), sequence=rows
+    )
 
 
 def norm_bounded(
@@ -165,14 +167,14 @@ def norm_bounded(
     hard = [(float(table[rows, list(beta)].mean()), beta) for beta in product(*choices)]
     low = sorted((value, beta) for value, beta in hard if value <= start)
     for value, beta in low:
-        if not nowhere_favoured(trial.problem(np.array(beta))):
+        if not has_no_favourite(trial.problem(np.array(beta))):
             detail = f"tokens {list(map(int, beta))} can be approached at infinity, loss {value:.4g} <= {start:.4g}"
             return Condition(NAME_BOUNDED, None, detail, start, "enumerated")
     detail = f"none of the {len(low)} selections with loss <= {start:.4g} can be approached at infinity"
     return Condition(NAME_BOUNDED, True, detail, start, "enumerated")
 
 
-def nowhere_favoured(problem: SelectionProblem) -> bool:
+def has_no_favourite(problem: SelectionProblem) -> bool:
     """Certify that every V under which all margins are nonnegative has all margins zero.
 
     Maximises the smallest multiplier of A^T lam = 0; positive multipliers, verified to exist exactly, are the proof.

@@ -181,7 +181,7 @@ def svm_equivalent(
         return give_up(EquivalenceStatus.INCONSISTENT, solution, finite)
     W_mm = solution.certified.W
     c, choice = _coefficient(trained, finite.W, W_mm, coefficient)
-    combined = finite.W + c * W_mm
+    combination = finite.W + c * W_mm
     restore = problem.kind.restore
     return Equivalence(
         EquivalenceStatus.FOUND,
@@ -189,12 +189,12 @@ def svm_equivalent(
         undecided,
         restore(finite.W),
         restore(W_mm),
-        restore(combined),
+        restore(combination),
         c,
         choice,
         solution,
         finite,
-        float(correlation(trained, combined)),
+        float(correlation(trained, combination)),
     )
 
 
@@ -202,8 +202,8 @@ def _probabilities(raw: np.ndarray, mask: np.ndarray) -> np.ndarray:
     if raw.shape != mask.shape or raw.dtype.kind != "f":
         raise ValueError(f"attention has {raw.dtype} of shape {raw.shape}; probabilities {mask.shape} were expected.")
     total = np.where(mask, raw, 0.0).astype(np.float64)
-    allowed = raw.shape[1] * float(np.finfo(raw.dtype).eps)
-    if not np.isfinite(total).all() or (total < 0).any() or (np.abs(total.sum(axis=1) - 1.0) > allowed * 4).any():
+    tolerance = raw.shape[1] * float(np.finfo(raw.dtype).eps)
+    if not np.isfinite(total).all() or (total < 0).any() or (np.abs(total.sum(axis=1) - 1.0) > tolerance * 4).any():
         raise ValueError(
             f"attention of shape {raw.shape} is no distribution; nonnegative rows of sum one were expected."
         )

@@ -195,24 +195,24 @@ def _check(vocabulary: int, sequences: Sequence[Any], labels: Any) -> tuple[list
 
 def _problem(table: np.ndarray, graphs: Sequence[TokenGraph]) -> SelectionProblem:
     """One query for each component that ties tokens or points to another component."""
-    last_tokens, chosen, masks = [], [], []
+    last_tokens, selections, masks = [], [], []
     for graph in graphs:
         above, below = graph.component[graph.edges].T if len(graph.edges) else (np.array([], int),) * 2
         for own in np.unique(graph.component):
             tied = graph.component == own
-            beaten = np.unique(below[(above == own) & (below != own)])
-            if tied.sum() == 1 and not len(beaten):
+            losers = np.unique(below[(above == own) & (below != own)])
+            if tied.sum() == 1 and not len(losers):
                 continue
             mask = tied.copy()
-            mask[[int((graph.component == other).argmax()) for other in beaten]] = True
+            mask[[int((graph.component == other).argmax()) for other in losers]] = True
             last_tokens.append(graph.last)
-            chosen.append(tied)
+            selections.append(tied)
             masks.append(mask)
     if not last_tokens:
         raise ValueError("sequences hold nothing but their labels; some other token in one of them was expected.")
     queries = table[last_tokens]
     sequence = np.zeros(len(last_tokens), dtype=int)
-    return SelectionProblem(table[None], queries, np.array(chosen), mask=np.array(masks), sequence=sequence)
+    return SelectionProblem(table[None], queries, np.array(selections), mask=np.array(masks), sequence=sequence)
 
 
 def _finite_part(table: np.ndarray, graphs: Sequence[TokenGraph], sequences: Sequence[Any], labels: Any) -> np.ndarray:

@@ -30,7 +30,7 @@ ENUMERATE = 4096
 SAMPLES = 512
 
 # Ends of training in a card.
-_SHOWN = 5
+_MOST_LINES = 5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -178,7 +178,7 @@ class Landscape(Summarised):
             ("selections", self.how),
             ("feasible", f"{int(self.feasible.sum()):,} of {len(self.selections):,}"),
         ]
-        return Summary("Landscape", colour=MARKED, facts=facts, notes=[str(end) for end in self.ends[:_SHOWN]])
+        return Summary("Landscape", colour=MARKED, facts=facts, notes=[str(end) for end in self.ends[:_MOST_LINES]])
 
 
 def explore(
@@ -245,7 +245,11 @@ def explore(
             localities[key] = local_optimality(trial, np.array(key))
         return localities[key]
 
-    for selected in (trial.optimal, *_given(trial, realised), *(() if trained is None else trained.selected)):
+    for selected in (
+        trial.optimal,
+        *_extra_selections(trial, realised),
+        *(() if trained is None else trained.selected),
+    ):
         look(selected)
     if exhaustive:
         for selected in product(*choices):
@@ -259,7 +263,7 @@ def explore(
     return _landscape(trial, localities, total, exhaustive or len(localities) == total, ends)
 
 
-def _given(trial: Trial, realised: Any) -> np.ndarray:
+def _extra_selections(trial: Trial, realised: Any) -> np.ndarray:
     """Return the selections to look at in any case, (m, n)."""
     n, T = trial.mask.shape
     if realised is None:
@@ -276,18 +280,18 @@ def _swap(
     localities: dict[tuple[int, ...], LocalOptimality], look: Callable[[tuple[int, ...]], LocalOptimality], most: int
 ) -> None:
     """Look at swaps from every locally optimal selection known, in turns, until `most` are seen or none is left."""
-    known: list[LocalOptimality] = []
+    sources: list[LocalOptimality] = []
     queues: list[Iterator[tuple[int, ...]]] = []
     while len(localities) < most:
-        for locality in list(localities.values())[len(known) :]:
-            known.append(locality)
+        for locality in list(localities.values())[len(sources) :]:
+            sources.append(locality)
             queues.append(swaps(locality) if locality.holds else iter(()))
         before = len(localities)
         for queue in queues:
             if len(localities) >= most:
                 return
-            for swapped in islice((s for s in queue if s not in localities), 1):
-                look(swapped)
+            for swap in islice((s for s in queue if s not in localities), 1):
+                look(swap)
         if len(localities) == before:
             return
 
@@ -316,13 +320,13 @@ def _landscape(
 
 
 def _draw(
-    choices: list[np.ndarray], count: int, seed: int, seen: Mapping[tuple[int, ...], object]
+    choices: list[np.ndarray], count: int, seed: int, directions: Mapping[tuple[int, ...], object]
 ) -> list[tuple[int, ...]]:
     """Draw selections uniformly until `count` different ones are known with those seen before."""
     rng = np.random.default_rng(seed)
     draws: dict[tuple[int, ...], None] = {}
-    while len(seen) + len(draws) < count:
+    while len(directions) + len(draws) < count:
         selected = tuple(int(rng.choice(choice)) for choice in choices)
-        if selected not in seen:
+        if selected not in directions:
             draws[selected] = None
     return list(draws)

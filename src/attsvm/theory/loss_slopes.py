@@ -57,9 +57,9 @@ def loss_constants(loss: str | Callable[..., Any], bound: float) -> LossConstant
     """
     if not 0 <= bound < np.inf:
         raise ValueError(f"bound is {bound!r}; a finite number >= 0 was expected.")
-    known = {"logistic": (0.25, 1.0), "exponential": (np.exp(bound), np.exp(bound)), "correlation": (0.0, 1.0)}
-    if isinstance(loss, str) and loss in known:
-        M0, M1 = known[loss]
+    bounds = {"logistic": (0.25, 1.0), "exponential": (np.exp(bound), np.exp(bound)), "correlation": (0.0, 1.0)}
+    if isinstance(loss, str) and loss in bounds:
+        M0, M1 = bounds[loss]
         return LossConstants(float(M0), float(M1), bound, "exact")
     _, slope = slopes(loss, bound)
     step = 2 * max(bound, EPS) / (_GRID - 1)

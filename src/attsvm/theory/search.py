@@ -69,9 +69,9 @@ class End(Listed):
 
     def __str__(self) -> str:
         kind = "locally optimal" if self.locality.holds else "not locally optimal"
-        away = f"{self.swaps} {'swap' if self.swaps == 1 else 'swaps'} from the optimal tokens, {kind}"
+        distance = f"{self.swaps} {'swap' if self.swaps == 1 else 'swaps'} from the optimal tokens, {kind}"
         open_ = f"; attention still shared in {self.shared} of {self.count}" if self.shared else ""
-        where = away if self.swaps else "the optimal tokens"
+        where = distance if self.swaps else "the optimal tokens"
         return f"{100 * self.share:5.1f} %  {where}, correlation {self.correlation:.4g}{open_}"
 
 
@@ -101,9 +101,9 @@ class TrainedStarts:
             here = np.array([other == row for other in rows])
             locality = localities[row]
             near = float(correlation(self.W[here], locality.W).mean()) if locality.feasible else float("nan")
-            count, away = int(here.sum()), int((locality.selected != optimal).sum())
+            count, distance = int(here.sum()), int((locality.selected != optimal).sum())
             shared = int((self.least_attention[here] < SELECTED).sum())
-            result.append(End(locality, count, count / len(rows), away, shared, near))
+            result.append(End(locality, count, count / len(rows), distance, shared, near))
         return tuple(sorted(result, key=lambda end: (-end.count, end.swaps)))
 
 
@@ -144,12 +144,12 @@ def train_starts(trial: Trial, starts: np.ndarray, steps: int, **options: Any) -
     from attsvm.training import train
 
     head = trial.head if trial.v is None else trial.v
-    trace = train(_repeated(trial, len(starts)), head, init=starts, steps=steps, **options)
+    trace = train(_repeat(trial, len(starts)), head, init=starts, steps=steps, **options)
     attention = np.asarray(trace.attention)[:, -1]
     return TrainedStarts(np.asarray(trace.W)[:, -1], np.asarray(trace.selected), attention.max(axis=-1).min(axis=-1))
 
 
-def _repeated(trial: Trial, count: int) -> TokenData:
+def _repeat(trial: Trial, count: int) -> TokenData:
     """Copy the trial, once for each start."""
 
     def copies(array: np.ndarray) -> np.ndarray:
@@ -174,6 +174,6 @@ def swaps(direction: LocalOptimality) -> Iterator[tuple[int, ...]]:
         i, t = np.unravel_index(flat, margins.shape)
         if not np.isfinite(margins[i, t]):
             return
-        swapped = direction.selected.copy()
-        swapped[i] = t
-        yield tuple(int(token) for token in swapped)
+        exchange = direction.selected.copy()
+        exchange[i] = t
+        yield tuple(int(token) for token in exchange)

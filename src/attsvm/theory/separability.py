@@ -100,7 +100,7 @@ def check_separability(trial: Trial, landscape: Landscape | None = None) -> Sepa
     n, _, d = trial.tokens.shape
     longest = int(trial.mask.sum(axis=1).max())
     queries = _rank(trial.queries) == n
-    tokens = all(_affinely_independent(x[seen]) for x, seen in zip(trial.tokens, trial.mask, strict=True))
+    tokens = all(_affinely_independent(x[visible]) for x, visible in zip(trial.tokens, trial.mask, strict=True))
     every, how = None, "not gone through"
     if queries and tokens:
         every, how = True, "queries linearly independent and tokens affinely independent"

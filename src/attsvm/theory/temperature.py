@@ -131,7 +131,7 @@ def temperature_saving(
     m = int(active.sum())
     best, bound, tau = plain, plain.lower_bound if m == 0 else 0.0, np.ones(problem.shape[0])
     current, cuts = plain, np.empty((0, m))
-    kept, mixture = tau, np.empty(0)
+    mass, mixture = tau, np.empty(0)
     for _ in range(max_iter if m else 0):
         cuts = np.vstack([cuts, _cut(problem, measure, current, tau)[active]])
         mixture = _mix(cuts, np.append(mixture * (1 - 1 / len(cuts)), 1 / len(cuts)))
@@ -146,8 +146,8 @@ def temperature_saving(
         if current.status is not Status.OPTIMAL:
             break
         if current.objective < best.objective:
-            best, kept = current, tau
-    return TemperatureSaving(kept, best, plain, bound)
+            best, mass = current, tau
+    return TemperatureSaving(mass, best, plain, bound)
 
 
 def _scaled(problem: SelectionProblem, tau: np.ndarray) -> SelectionProblem:

@@ -139,8 +139,8 @@ class Trial(Listed):
         """Score of the best token less the second best, (n,); infinite where only one token is visible."""
         if self.gamma.shape[1] == 1:
             return np.full(len(self.gamma), np.inf)
-        ordered = np.sort(self.gamma, axis=1)
-        return ordered[:, -1] - ordered[:, -2]
+        order_statistics = np.sort(self.gamma, axis=1)
+        return order_statistics[:, -1] - order_statistics[:, -2]
 
     @property
     def unique(self) -> bool:
@@ -303,8 +303,8 @@ def compare_with_neighbours(trial: Trial, solution: Solution) -> LocalOptimality
     """
     selected = solution.problem.reference
     neighbours = np.asarray(solution.support)
-    chosen = trial.gamma[np.arange(len(selected)), selected]
-    violations = neighbours & (trial.gamma >= chosen[:, None] - trial.score_error)
+    selection_scores = trial.gamma[np.arange(len(selected)), selected]
+    violations = neighbours & (trial.gamma >= selection_scores[:, None] - trial.score_error)
     return LocalOptimality(selected, solution, neighbours, violations)
 
 

@@ -253,13 +253,13 @@ def predict(
     conditions["start in a cone"] = Condition(
         "start in a cone", bool(cones), f"proved cones of {len(directions)} locally optimal directions looked at"
     )
-    proved = _proved(trial, conditions, cones)
-    if proved is not None:
-        outcome, rests_on, meant = proved
-        return Prediction(outcome, rests_on, outcome, "", conditions, meant)
-    expected, conjecture, meant = _expected(trial, conditions, landscape)
+    proof = _proof(trial, conditions, cones)
+    if proof is not None:
+        outcome, rests_on, targets = proof
+        return Prediction(outcome, rests_on, outcome, "", conditions, targets)
+    expected, conjecture, targets = _expected(trial, conditions, landscape)
     reason = "no theorem covers this data and start"
-    return Prediction(Outcome.NO_GUARANTEE, reason, expected, conjecture, conditions, meant)
+    return Prediction(Outcome.NO_GUARANTEE, reason, expected, conjecture, conditions, targets)
 
 
 def _optimal_direction(trial: Trial) -> tuple[LocalOptimality, ...]:
@@ -276,10 +276,10 @@ def _starts_in_cone(
     return in_cone(start, direction.W, constants.mu, constants.radius)
 
 
-Proved = tuple[Outcome, str, tuple[LocalOptimality, ...]]
+Proof = tuple[Outcome, str, tuple[LocalOptimality, ...]]
 
 
-def _proved(trial: Trial, conditions: dict[str, Condition], cones: list[LocalOptimality]) -> Proved | None:
+def _proof(trial: Trial, conditions: dict[str, Condition], cones: list[LocalOptimality]) -> Proof | None:
     if not conditions["A"].holds:
         return None
     if conditions[NAME_BOUNDED].holds:
@@ -299,7 +299,7 @@ def _proved(trial: Trial, conditions: dict[str, Condition], cones: list[LocalOpt
     return None
 
 
-def _expected(trial: Trial, conditions: dict[str, Condition], landscape: Landscape | None) -> Proved:
+def _expected(trial: Trial, conditions: dict[str, Condition], landscape: Landscape | None) -> Proof:
     if not conditions[NAME_DIVERGES].holds or landscape is None or not landscape.directions:
         return Outcome.NO_GUARANTEE, "", ()
     if landscape.only_optimal and landscape.exhaustive:

@@ -59,7 +59,7 @@ class Batches:
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 1 <= size <= n:
             raise ValueError(f"batch_size is {size!r}; an integer from 1 to n = {n} was expected.")
         self.n, self.size, self.replacement, self.entropy = n, int(size), replacement, entropy
-        self._block, self._drawn = -1, np.empty(0)
+        self._block, self._orders = -1, np.empty(0)
 
     def at(self, step: int) -> Tensor:
         """Return the queries of a step (from 0), integers of shape (B, size)."""
@@ -71,8 +71,8 @@ class Batches:
                 orders = [rng.integers(self.n, size=_BLOCK * self.size) for rng in generators]
             else:
                 orders = [rng.permutation(self.n) for rng in generators]
-            self._block, self._drawn = block, np.stack(orders)
-        return torch.from_numpy(self._drawn[:, place * self.size : (place + 1) * self.size])
+            self._block, self._orders = block, np.stack(orders)
+        return torch.from_numpy(self._orders[:, place * self.size : (place + 1) * self.size])
 
 
 def flips(n: int, share: float, entropy: list[tuple[int, ...]]) -> np.ndarray:

@@ -92,8 +92,8 @@ class Vocabulary(Listed):
         (2, 2, 3)
         """
         tokens = _looked_up(self.table, self.tokens)
-        asked = queries if self.queries is None else _looked_up(self.table, self.queries)
-        return TokenData(tokens, asked, labels, mask)
+        query_vectors = queries if self.queries is None else _looked_up(self.table, self.queries)
+        return TokenData(tokens, query_vectors, labels, mask)
 
 
 def _looked_up(table: Array, index: Array) -> Array:
@@ -149,10 +149,10 @@ class EmbeddingTraining:
         self.queries = None if vocabulary.queries is None else with_trials(vocabulary.queries, 1).long()
         self.averaged = objective.values is objective.tokens
         inputs = [objective.tokens] if self.queries is None else [objective.tokens, objective.queries]
-        known = (
+        replicas = (
             [self._rows(self.tokens)] if self.queries is None else [self._rows(self.tokens), self._rows(self.queries)]
         )
-        if any(one.shape != two.shape or not torch.equal(one, two) for one, two in zip(inputs, known, strict=True)):
+        if any(one.shape != two.shape or not torch.equal(one, two) for one, two in zip(inputs, replicas, strict=True)):
             raise ValueError("vocabulary gives other tokens or queries than data; use data = vocabulary.data(labels).")
 
     def _rows(self, index: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class Engine(Protocol):
         """Return what :meth:`restore` needs to go on from here once more."""
         ...
 
-    def restore(self, saved: Any) -> None:
+    def restore(self, state: Any) -> None:
         """Go back to where something was saved."""
         ...
 
@@ -76,9 +76,9 @@ class TorchEngine:
         state = copy.deepcopy(self.state, {id(self.objective): self.objective})
         return [param.clone() for param in self.params], state, besides
 
-    def restore(self, saved: Any) -> None:
+    def restore(self, state: Any) -> None:
         """Go back to where something was saved."""
-        params, self.state, besides = saved
+        params, self.state, besides = state
         now = [*self.params, *(p for one in self.companions for p in one.parameters().values())]
         for param, value in zip(now, [*params, *besides], strict=True):
             param.copy_(value)
@@ -168,9 +168,9 @@ class CompiledEngine:
         """Copy the parameters and the state of the rule."""
         return [param.clone() for param in self.params], self.state.copy()
 
-    def restore(self, saved: Any) -> None:
+    def restore(self, state: Any) -> None:
         """Go back to where something was saved."""
-        params, self.state[:] = saved
+        params, self.state[:] = state
         for param, value in zip(self.params, params, strict=True):
             param.copy_(value)
 

@@ -67,23 +67,25 @@ class GradientFlow(Optimizer):
     ) -> None:
         """Make one step in place."""
         objective, length = state["objective"], state["length"]
-        left = torch.full_like(length, size)
-        slopes = _slopes(grads, scaled, (k + 1) * size - left)
-        while bool((left > 0).any()):
-            part = torch.minimum(length, left)
-            moved, fourth, fifth = _part(params, slopes, objective, (k + 1) * size - left, part)
+        remaining = torch.full_like(length, size)
+        slopes = _slopes(grads, scaled, (k + 1) * size - remaining)
+        while bool((remaining > 0).any()):
+            part = torch.minimum(length, remaining)
+            endpoint, fourth, fifth = _part(params, slopes, objective, (k + 1) * size - remaining, part)
             error = global_norm([(last - one) / 6 for last, one in zip(fifth, fourth, strict=True)]).flatten()
             share = part * error / (_ERROR * global_norm(params).flatten().clamp(min=1.0))
-            good = (share <= 1) & (left > 0)
-            params_and_slopes = zip([*params, *slopes], [*moved, *fifth], strict=True)
+            good = (share <= 1) & (remaining > 0)
+            params_and_slopes = zip([*params, *slopes], [*endpoint, *fifth], strict=True)
             for old, new in params_and_slopes:
                 old.copy_(torch.where(per_trial(good, old), new, old))
             factor = torch.where(share.isfinite(), 0.9 * share.clamp(min=1e-6) ** -0.25, _SHRINK).clamp(_SHRINK, _GROW)
             # The last part of a step is cut short by its end, which says nothing against longer ones.
             longer = torch.where(good, torch.maximum(length, part * factor), part * factor)
-            length = torch.where(left > 0, longer, length).clamp(max=size)
+            length = torch.where(remaining > 0, longer, length).clamp(max=size)
             # Parameters that are not finite have no error that is: their parts shrink to nothing, and they stay.
-            left = torch.where((good & (part == left)) | (part == 0), 0.0, torch.where(good, left - part, left))
+            remaining = torch.where(
+                (good & (part == remaining)) | (part == 0), 0.0, torch.where(good, remaining - part, remaining)
+            )
         state["length"] = length
 
 
@@ -93,11 +95,11 @@ def _part(
     """Return parameters after a part of the step, and the slopes of its fourth stage and at its end."""
     stages = [slopes]
     for node in _NODES:
-        moved = [p + per_trial(node * part, p) * slope for p, slope in zip(params, stages[-1], strict=True)]
-        stages.append(_slopes(*objective.gradients(moved), tau + node * part))
+        endpoint = [p + per_trial(node * part, p) * slope for p, slope in zip(params, stages[-1], strict=True)]
+        stages.append(_slopes(*objective.gradients(endpoint), tau + node * part))
     sums = [sum(weight * stage[j] for weight, stage in zip(_WEIGHTS, stages, strict=True)) for j in range(len(params))]
-    moved = [p + per_trial(part, p) * slope for p, slope in zip(params, sums, strict=True)]
-    return moved, stages[-1], _slopes(*objective.gradients(moved), tau + part)
+    endpoint = [p + per_trial(part, p) * slope for p, slope in zip(params, sums, strict=True)]
+    return endpoint, stages[-1], _slopes(*objective.gradients(endpoint), tau + part)
 
 
 def _slopes(grads: list[Tensor], scaled: Gradient, tau: Tensor) -> list[Tensor]:

@@ -110,7 +110,7 @@ class ForeignEngine:
     def save(self) -> None:
         """Nothing needs to be rewound: a trial that leaves the range is stopped on the spot."""
 
-    def restore(self, saved: None) -> None:
+    def restore(self, state: None) -> None:
         """Nothing was saved."""
 
     def advance(self, first: int, count: int) -> None:

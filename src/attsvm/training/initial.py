@@ -27,7 +27,7 @@ def _generators(seed: int | Sequence[int] | np.ndarray, trials: int) -> list[np.
     return [np.random.default_rng(entropy) for entropy in entropy_of(seed, trials)]
 
 
-def _given(name: str, array: Any, batch: tuple[int, ...], own: tuple[int | None, ...], like: Tensor) -> Tensor:
+def _checked_array(name: str, array: Any, batch: tuple[int, ...], own: tuple[int | None, ...], like: Tensor) -> Tensor:
     """Return a given start as (B, *own), a copy; the last number of `own` is free if None."""
     tensor = array.detach() if is_tensor(array) else torch.as_tensor(to_numpy(f"init {name}", array).astype(float))
     tensor = tensor.to(device=like.device, dtype=like.dtype)
@@ -90,7 +90,7 @@ def initial_parameters(
         if isinstance(init, str):
             draws = [rng.uniform(-1, 1, (*many, d, dz)) / np.sqrt(dz) for rng in _generators(seed, trials)]
             return [torch.as_tensor(np.stack(draws)).to(like)]
-        return [_given("W", init, batch, (*many, d, dz), like)]
+        return [_checked_array("W", init, batch, (*many, d, dz), like)]
     width = min(d, dz) if rank is None else rank
     if init is None:
         keys = [KEY_SCALE * rng.standard_normal((*many, d, width)) for rng in _generators(seed, trials)]
@@ -110,8 +110,8 @@ def initial_parameters(
         return [torch.as_tensor(np.stack([pair[j] for pair in pairs])).to(like) for j in range(2)]
     if not isinstance(init, (tuple, list)) or len(init) != 2:
         raise ValueError(f"init has type {type(init).__name__}; a pair (K, Q) was expected for parameterization='KQ'.")
-    K = _given("K", init[0], batch, (*many, d, rank), like)
-    Q = _given("Q", init[1], batch, (*many, dz, rank), like)
+    K = _checked_array("K", init[0], batch, (*many, d, rank), like)
+    Q = _checked_array("Q", init[1], batch, (*many, dz, rank), like)
     if K.shape[-1] != Q.shape[-1]:
         raise ValueError(f"init K has width {K.shape[-1]} and Q {Q.shape[-1]}; the same width was expected.")
     return [K, Q]

@@ -41,7 +41,7 @@ def _working_dtype(dtype: Any, data: TokenData) -> tuple[torch.dtype, Any]:
     return work, work if is_tensor(data.tokens) else np.dtype(name)
 
 
-def _flipped(data: TokenData, wrong: np.ndarray) -> TokenData:
+def _with_flips(data: TokenData, wrong: np.ndarray) -> TokenData:
     """Return the data with the labels that are marked, (B, n), turned round."""
     signs = np.where(wrong.reshape(data.labels.shape), -1.0, 1.0)
     labels = data.labels * (torch.as_tensor(signs).to(data.labels) if is_tensor(data.labels) else signs)
@@ -208,7 +208,7 @@ def train(
     work, out = _working_dtype(dtype, data)
     entropy = entropy_of(seed, math.prod(data.batch_shape))
     wrong = flips(data.n, label_noise, entropy)
-    data = _flipped(data, wrong) if wrong.any() else data
+    data = _with_flips(data, wrong) if wrong.any() else data
     if isinstance(optimizer, (str, Optimizer)) or not callable(optimizer):
         rule: Any = make_optimizer(optimizer, parameterization, lr, schedule, weight_decay)
     elif lr is not None or weight_decay is not None:
@@ -247,16 +247,16 @@ def train(
     records, count, cancelled = run(engine, marks, int(steps), callback)
     W = records["K"] @ records["Q"].mT if parameterization == "KQ" else records["W"]
 
-    def shaped(tensor: Tensor) -> Array:
+    def in_shape(tensor: Tensor) -> Array:
         tensor = tensor.reshape(*data.batch_shape, *tensor.shape[1:])
         return tensor.to(out) if is_tensor(data.tokens) else tensor.numpy().astype(out, copy=False)
 
-    arrays = {name: shaped(record) for name, record in records.items()}
+    arrays = {name: in_shape(record) for name, record in records.items()}
     last = np.array([engine.ends[b].step if b in engine.ends else count[-1] for b in range(len(params[0]))])
     return Trace(
         data=data,
         step=count,
-        W=shaped(W),
+        W=in_shape(W),
         K=arrays.get("K"),
         Q=arrays.get("Q"),
         embeddings=arrays.get("embeddings"),

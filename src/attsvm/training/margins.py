@@ -113,8 +113,8 @@ class _MaxMargin(Function):
         pairs = [margin_gradient(solution, **wants) for solution in ctx.solutions]
         inputs = (tokens, queries)
         outputs: list[Tensor | None] = []
-        for wanted, like, parts in zip(wants.values(), inputs, zip(*pairs, strict=True), strict=True):
-            if not wanted:
+        for wants_gradient, like, parts in zip(wants.values(), inputs, zip(*pairs, strict=True), strict=True):
+            if not wants_gradient:
                 outputs.append(None)
                 continue
             gradient = torch.from_numpy(np.stack(parts)).reshape(like.shape).to(like.device)
@@ -227,26 +227,26 @@ def _kind(value: object) -> str:
 def _read_selected(tokens: Tensor, selected: Any, mask: Any) -> tuple[Tensor, Tensor]:
     """Read selected and visible tokens as booleans (..., n, T)."""
     rows = tokens.shape[:-1]
-    chosen = torch.as_tensor(selected, device=tokens.device)
-    if chosen.dtype == torch.bool:
-        fits = chosen.shape == rows
+    selection = torch.as_tensor(selected, device=tokens.device)
+    if selection.dtype == torch.bool:
+        fits = selection.shape == rows
     else:
-        fits = chosen.shape == rows[:-1] and not chosen.is_floating_point()
-        fits = fits and bool(((chosen >= 0) & (chosen < rows[-1])).all())
-        chosen = torch.nn.functional.one_hot(chosen.long(), rows[-1]).bool() if fits else chosen
+        fits = selection.shape == rows[:-1] and not selection.is_floating_point()
+        fits = fits and bool(((selection >= 0) & (selection < rows[-1])).all())
+        selection = torch.nn.functional.one_hot(selection.long(), rows[-1]).bool() if fits else selection
     visible = torch.ones(rows, dtype=torch.bool, device=tokens.device)
     if mask is not None:
         visible = torch.as_tensor(mask, device=tokens.device)
     if not fits or visible.shape != rows or visible.dtype != torch.bool:
         raise ValueError(
-            f"selected has shape {tuple(chosen.shape)} and mask {tuple(visible.shape)}; integers {tuple(rows[:-1])} "
+            f"selected has shape {tuple(selection.shape)} and mask {tuple(visible.shape)}; integers {tuple(rows[:-1])} "
             f"below {rows[-1]} or booleans {tuple(rows)}, and booleans {tuple(rows)}, were expected."
         )
-    if not (visible & ~chosen).flatten(-2).any(-1).all():
+    if not (visible & ~selection).flatten(-2).any(-1).all():
         raise ValueError(
             f"selected of shape {tuple(rows)} leaves no visible token; at least one to reject was expected."
         )
-    return chosen, visible
+    return selection, visible
 
 
 def _solve(tokens: Tensor, queries: Tensor, selected: Any, mask: Any, norm: Norm, tol: float) -> list[Solution]:
@@ -260,11 +260,11 @@ def _solve(tokens: Tensor, queries: Tensor, selected: Any, mask: Any, norm: Norm
     if norm in (FROBENIUS, NUCLEAR):
         solutions = list(solve_batch(batch, norm, tol=tol))
     else:
-        solutions = [_accepted(solve(problem, norm, tol=FINEST), tol) for problem in batch]
+        solutions = [_check_accuracy(solve(problem, norm, tol=FINEST), tol) for problem in batch]
     return [solution.raise_for_status() for solution in solutions]
 
 
-def _accepted(solution: Solution, tol: float) -> Solution:
+def _check_accuracy(solution: Solution, tol: float) -> Solution:
     """Take an answer whose gap is at most tol for the optimum that was asked for."""
     if solution.status is not Status.UNDECIDED:
         return solution

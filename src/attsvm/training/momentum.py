@@ -223,12 +223,12 @@ class CompositionalMuon(Optimizer):
         steps = []
         for grad, mean, partner in zip(grads, state["mean"], params[::-1], strict=True):
             mean.update(self.momentum, 1 - self.momentum, grad, scaled.log_mean)
-            steady, unknown = numbers_only(partner.mT @ partner)
+            steady, nonfinite = numbers_only(partner.mT @ partner)
             values, vectors = torch.linalg.eigh(steady)
             # Along a null direction of the partner the product does not move; whitened, rounding there would.
             null = values <= _NULL * values[..., -1:]
             roots = (values + self.damping).rsqrt().masked_fill(null, 0.0)
-            whitening = (vectors * roots.unsqueeze(-2)) @ vectors.mT + unknown
+            whitening = (vectors * roots.unsqueeze(-2)) @ vectors.mT + nonfinite
             steps.append(polar_factor(mean.mantissa @ whitening) @ whitening)
         length = self._length(params, size)
         for param, step in zip(params, steps, strict=True):

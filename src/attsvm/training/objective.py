@@ -55,7 +55,7 @@ class Gradient:
 
 # Five Gauss nodes integrate the slope over a tenth to 1e-16; over more, the difference of two losses keeps 15 digits.
 _GAUSS = np.polynomial.legendre.leggauss(5)
-_SETTLED = 0.1
+_SETTLING_FACTOR = 0.1
 
 # Below this many multiplications torch forms a product by a plain loop, which is twice as fast along contiguous memory.
 _SMALL_PRODUCT = 400
@@ -210,17 +210,17 @@ class Objective:
         trial = torch.arange(len(index), device=index.device).unsqueeze(-1)
         part = copy.copy(self)
 
-        def gathered(tensor: Tensor, heads: bool) -> Tensor:
+        def gather(tensor: Tensor, heads: bool) -> Tensor:
             # Beside several attention heads there is a dimension of one, or of H for scores, before the queries.
             return tensor.movedim(1, 2)[trial, index].movedim(2, 1) if heads else tensor[trial, index]
 
         many = self.tokens.ndim == 5
-        part.tokens, part.queries = gathered(self.tokens, many), gathered(self.queries, many)
-        part.values = part.tokens if self.values is self.tokens else gathered(self.values, many)
+        part.tokens, part.queries = gather(self.tokens, many), gather(self.queries, many)
+        part.values = part.tokens if self.values is self.tokens else gather(self.values, many)
         part.labels = self.labels[trial, index]
         part.weights = None if self.weights is None else self.weights[trial, index]
-        part.hidden = None if self.hidden is None else gathered(self.hidden, many)
-        part.gamma = None if self.gamma is None else gathered(self.gamma, self.gamma.ndim == 4)
+        part.hidden = None if self.hidden is None else gather(self.hidden, many)
+        part.gamma = None if self.gamma is None else gather(self.gamma, self.gamma.ndim == 4)
         part._flat = (part.tokens.squeeze(1) if many else part.tokens).flatten(0, 1)
         part._rows = part._flat
         return part
@@ -276,10 +276,10 @@ class Objective:
     def pull_back(self, weights: Tensor) -> Tensor:
         """Return sum_it g_it x_it z_i^T, shape (B, d, dz): the adjoint of :meth:`logits`."""
         if weights.ndim == 3:
-            combined = torch.bmm(weights.view(-1, 1, weights.shape[-1]), self._rows).view(*weights.shape[:-1], -1)
+            average = torch.bmm(weights.view(-1, 1, weights.shape[-1]), self._rows).view(*weights.shape[:-1], -1)
         else:
-            combined = (weights.unsqueeze(-2) @ self.tokens).squeeze(-2)  # (B, H, n, d)
-        return combined.mT @ self.queries
+            average = (weights.unsqueeze(-2) @ self.tokens).squeeze(-2)  # (B, H, n, d)
+        return average.mT @ self.queries
 
     def token_scores(self) -> Tensor:
         """Return what each token would score alone, Y_i h(v_it), shape (B, n, T)."""
@@ -346,7 +346,7 @@ class Objective:
             mantissa, best_weight = mantissa * self.weights, self.weights
         else:
             best_weight = 1.0
-        negligible = drop.abs() < _SETTLED
+        negligible = drop.abs() < _SETTLING_FACTOR
         mantissa = torch.where(
             negligible, mantissa * mean_slope, best_weight * (self.loss.value(margin) - self.loss.value(best))
         )

@@ -50,7 +50,7 @@ from attsvm.training.path_result import RegularizationPath
 _LARGEST_GROWTH = 2.0
 # Stationarity above which a point counts as caught where only the free variable is stationary. At a corner of the ball
 # the measure is of first order in the error, whose square is what L-BFGS brings below tol.
-_CAUGHT = 1e-4
+_ANGLE = 1e-4
 _ESCAPES = 8
 
 
@@ -176,11 +176,11 @@ def regularization_path(
         risk = torch.cat([single.value(w[None]) for w in W])
         paths.append((W, risk, like.new_tensor([s for _, s in minimisers])))
 
-    def shaped(parts: list[Tensor]) -> Array:
+    def in_shape(parts: list[Tensor]) -> Array:
         stacked = torch.stack(parts).reshape(*data.batch_shape, *parts[0].shape)
         return stacked.to(data.tokens.dtype) if is_tensor(data.tokens) else stacked.numpy().astype(data.tokens.dtype)
 
-    W, risk, stationarity = (shaped(list(parts)) for parts in zip(*paths, strict=True))
+    W, risk, stationarity = (in_shape(list(parts)) for parts in zip(*paths, strict=True))
     return RegularizationPath(radii, W, risk, stationarity, measure)
 
 
@@ -202,7 +202,7 @@ class _Sphere:
         for _ in range(_ESCAPES):
             end = minimize(lambda variable: self.value(variable, radius), V, tol, max_iter)
             gradient = self._gradient(end, radius)
-            if self.ball.stationarity(self.ball.decode(end, radius), gradient) <= max(tol, _CAUGHT):
+            if self.ball.stationarity(self.ball.decode(end, radius), gradient) <= max(tol, _ANGLE):
                 break
             V = self._inside(self.ball.release(end, gradient), end, radius)
             if V is end:

@@ -47,11 +47,11 @@ def _add(left: ScaledMean, right: ScaledMean, grad: Tensor, log: Tensor, beta: f
 
 def _inverse_fourth_root(mean: ScaledMean) -> Tensor:
     """Return the mantissa's pseudo-inverse to the power 1/4."""
-    steady, unknown = numbers_only(mean.mantissa)
+    steady, nonfinite = numbers_only(mean.mantissa)
     values, vectors = torch.linalg.eigh(steady)
     noise = values[..., -1:] * values.shape[-1] * torch.finfo(values.dtype).eps
     roots = torch.where(values > noise, values, torch.inf).pow(-0.25)
-    return (vectors * roots.unsqueeze(-2)) @ vectors.mT + unknown
+    return (vectors * roots.unsqueeze(-2)) @ vectors.mT + nonfinite
 
 
 @dataclass(frozen=True)
@@ -170,5 +170,5 @@ class SOAP(Optimizer):
 
 
 def _eigenvectors(matrix: Tensor) -> Tensor:
-    steady, unknown = numbers_only(matrix)
-    return torch.linalg.eigh(steady).eigenvectors + unknown
+    steady, nonfinite = numbers_only(matrix)
+    return torch.linalg.eigh(steady).eigenvectors + nonfinite

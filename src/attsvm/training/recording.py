@@ -97,7 +97,7 @@ def run(
     if callback is not None:
         stops.update(np.linspace(0, steps, _PIECES + 1).astype(int).tolist())
     records = {name: p.new_empty((p.shape[0], len(marks), *p.shape[1:])) for name, p in _snapshot(engine).items()}
-    recorded: list[int] = []
+    record_steps: list[int] = []
     watch = Watch(engine)
     count = 0
     for stop in sorted(stops):
@@ -105,10 +105,10 @@ def run(
             watch.advance(count, stop)
             count = stop
         cancel = callback is not None and bool(callback(count, steps))
-        if cancel or count == marks[len(recorded)]:
+        if cancel or count == marks[len(record_steps)]:
             for name, parameter in _snapshot(engine).items():
-                records[name][:, len(recorded)] = parameter
-            recorded.append(count)
+                records[name][:, len(record_steps)] = parameter
+            record_steps.append(count)
         if cancel:
             break
-    return {name: r[:, : len(recorded)] for name, r in records.items()}, np.array(recorded), count < steps
+    return {name: r[:, : len(record_steps)] for name, r in records.items()}, np.array(record_steps), count < steps

@@ -71,17 +71,17 @@ def read_trace(path: str | os.PathLike[str], head: Any, loss: Any) -> Trace:
         raise ValueError(f"meta in {path} is no text of a trace; a file that Trace.save wrote was expected.") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise ValueError(f"{path} is no trace of this version; a file that Trace.save wrote was expected.")
-    stored = read_arrays(path, meta["dtypes"])
-    arrays = {name: array.astype(meta["dtypes"][name]) for name, array in stored.items()}
+    contents = read_arrays(path, meta["dtypes"])
+    arrays = {name: array.astype(meta["dtypes"][name]) for name, array in contents.items()}
     data = TokenData(*(arrays.get(f"data.{name}") for name in _DATA))
     work, batch = getattr(torch, meta["work"]), tuple(meta["batch"])
     records = {
         name.removeprefix("record."): torch.as_tensor(a) for name, a in arrays.items() if name.startswith("record.")
     }
     trained = any(name.startswith("head.") for name in records)
-    built = _head(meta["head"], arrays, batch, head, path)
+    trace_head = _head(meta["head"], arrays, batch, head, path)
     law = _loss(meta["loss"], loss, path)
-    objective = Objective.from_data(data, built, law, work, meta["numerics"], meta["heads"], train_head=trained)
+    objective = Objective.from_data(data, trace_head, law, work, meta["numerics"], meta["heads"], train_head=trained)
     if "weights" in arrays:
         objective.weights = torch.as_tensor(arrays["weights"])
     embedding = None
@@ -96,15 +96,15 @@ def read_trace(path: str | os.PathLike[str], head: Any, loss: Any) -> Trace:
         embedding = EmbeddingTraining(objective, vocabulary, batch, lr, normalized)
     if "K" in records:
         records["W"] = records["K"] @ records["Q"].mT
-    shown = {
+    results = {
         name: tensor.numpy().reshape(*batch, *tensor.shape[1:]).astype(meta["dtype"])
         for name, tensor in records.items()
     }
     return Trace(
         data=data,
         **{name: arrays[name] for name in ("step", "flipped", "last_step")},
-        **{name: shown.get(name) for name in ("W", "K", "Q", "embeddings")},
-        head={name.removeprefix("head."): rows for name, rows in shown.items() if name.startswith("head.")},
+        **{name: results.get(name) for name in ("W", "K", "Q", "embeddings")},
+        head={name.removeprefix("head."): rows for name, rows in results.items() if name.startswith("head.")},
         **{name: meta[name] for name in ("optimizer", "numerics", "backend", "stopped", "seconds", "notice")},
         _objective=objective,
         _records=records,
@@ -130,8 +130,8 @@ def _parts(objective: Objective) -> tuple[Tensor, Tensor, Tensor, Tensor | None,
 def _held_out(arrays: dict[str, np.ndarray], objective: Objective, heads: int) -> Objective | None:
     if "held_out.tokens" not in arrays:
         return None
-    given = {name: arrays.get(f"held_out.{name}") for name in _DATA}
-    tokens, queries, labels, mask, values = (None if a is None else torch.as_tensor(a) for a in given.values())
+    parts = {name: arrays.get(f"held_out.{name}") for name in _DATA}
+    tokens, queries, labels, mask, values = (None if a is None else torch.as_tensor(a) for a in parts.values())
     assert tokens is not None
     assert queries is not None
     assert labels is not None
@@ -144,25 +144,25 @@ def _held_out(arrays: dict[str, np.ndarray], objective: Objective, heads: int) -
 def _name(loss: Loss) -> str | None:
     """Name of a loss of the package; None for one of the user's."""
     try:
-        known = type(as_loss(loss.name)) is type(loss)
+        has_name = type(as_loss(loss.name)) is type(loss)
     except (AttributeError, ValueError):
-        known = False
-    return loss.name if known and not isinstance(loss, CallableLoss) else None
+        has_name = False
+    return loss.name if has_name and not isinstance(loss, CallableLoss) else None
 
 
-def _loss(name: str | None, given: Any, path: object) -> Any:
-    if name is None and given is None:
+def _loss(name: str | None, loss: Any, path: object) -> Any:
+    if name is None and loss is None:
         raise ValueError(f"loss is None and {path} has one that is not of attsvm; the loss of train() was expected.")
-    return given if name is None else name
+    return loss if name is None else name
 
 
-def _head(kind: str | None, arrays: dict[str, np.ndarray], batch: tuple[int, ...], given: Any, path: object) -> Any:
+def _head(kind: str | None, arrays: dict[str, np.ndarray], batch: tuple[int, ...], head: Any, path: object) -> Any:
     if kind is None:
-        if given is None:
+        if head is None:
             raise ValueError(
                 f"head is None and {path} has one that is not of attsvm; the head of train() was expected."
             )
-        return given
+        return head
     if kind not in _HEADS:
         raise ValueError(f"{path} has the head {kind!r}; one of {', '.join(_HEADS)} was expected.")
     parts = _under("head.", arrays)

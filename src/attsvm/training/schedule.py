@@ -18,7 +18,7 @@ Schedule = ScheduleName | Callable[[np.ndarray], np.ndarray]
 # 1 % a step is a factor e^10 in 1000 steps and leaves the float64 range only after 70 000.
 GROWTH = 1.01
 
-_NAMED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+_BY_NAME: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "constant": np.ones_like,
     "sqrt": lambda k: 1 / np.sqrt(k),
     "linear": lambda k: 1 / k,
@@ -42,11 +42,11 @@ def step_sizes(lr: float, schedule: Schedule, first: int, count: int) -> np.ndar
         If the schedule is unknown, or returns another shape, NaN, infinity or a negative number.
     """
     if isinstance(schedule, str):
-        if schedule not in _NAMED:
+        if schedule not in _BY_NAME:
             raise ValueError(
-                f"schedule is {schedule!r}; one of {', '.join(map(repr, _NAMED))} or a callable was expected."
+                f"schedule is {schedule!r}; one of {', '.join(map(repr, _BY_NAME))} or a callable was expected."
             )
-        schedule = _NAMED[schedule]
+        schedule = _BY_NAME[schedule]
     number = np.arange(first + 1, first + count + 1, dtype=float)
     factors = np.asarray(schedule(number), dtype=float)
     if factors.shape != number.shape or not np.isfinite(factors).all() or (factors < 0).any():

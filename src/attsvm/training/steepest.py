@@ -163,10 +163,10 @@ def polar_factor(matrix: Tensor) -> Tensor:
 
     A gradient has rank at most n; singular vectors of rounding noise must not be given unit weight.
     """
-    steady, unknown = numbers_only(matrix)
+    steady, nonfinite = numbers_only(matrix)
     U, S, Vh = torch.linalg.svd(steady, full_matrices=False)
     noise = S[..., :1] * max(matrix.shape[-2:]) * torch.finfo(matrix.dtype).eps
-    return (U * (noise < S).to(matrix.dtype).unsqueeze(-2)) @ Vh + unknown
+    return (U * (noise < S).to(matrix.dtype).unsqueeze(-2)) @ Vh + nonfinite
 
 
 def numbers_only(matrix: Tensor) -> tuple[Tensor, Tensor]:

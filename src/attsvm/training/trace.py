@@ -121,7 +121,7 @@ class Trace(Summarised):
             if end.shape != start.shape or not torch.equal(end, start):
                 raise ValueError(f"later begins at another {name}; the end of the earlier run was expected.")
 
-        def joined(first: Any, second: Any, axis: int) -> Array:
+        def join(first: Any, second: Any, axis: int) -> Array:
             rest = second[(slice(None),) * axis + (slice(1, None),)]
             return torch.cat([first, rest], axis) if is_tensor(first) else np.concatenate([first, rest], axis)
 
@@ -130,14 +130,14 @@ class Trace(Summarised):
         return replace(
             self,
             step=np.concatenate([self.step, self.step[-1] + later.step[1:]]),
-            W=joined(self.W, later.W, axis),
-            head={name: joined(rows, later.head[name], axis) for name, rows in self.head.items()},
+            W=join(self.W, later.W, axis),
+            head={name: join(rows, later.head[name], axis) for name, rows in self.head.items()},
             stopped=later.stopped,
             last_step=self.step[-1] + later.last_step,
             notice=later.notice,
             seconds=self.seconds + later.seconds,
-            _records={name: joined(rows, later._records[name], 1) for name, rows in self._records.items()},
-            **{n: None if rows is None else joined(rows, getattr(later, n), axis) for n, rows in factors.items()},
+            _records={name: join(rows, later._records[name], 1) for name, rows in self._records.items()},
+            **{n: None if rows is None else join(rows, getattr(later, n), axis) for n, rows in factors.items()},
         )
 
     def _each_record(self, function: Callable[[Tensor], Tensor]) -> Array:

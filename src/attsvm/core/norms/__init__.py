@@ -9,16 +9,16 @@ from attsvm.core.norms.composite import Largest, Sum
 from attsvm.core.norms.entrywise import MAX, Entrywise, Weighted, entrywise, entrywise_norm
 from attsvm.core.norms.frobenius import FROBENIUS, frobenius
 from attsvm.core.norms.ky_fan import KyFan
-from attsvm.core.norms.lookup import NAMED, get_norm
+from attsvm.core.norms.lookup import BY_NAME, get_norm
 from attsvm.core.norms.mahalanobis import Mahalanobis
 from attsvm.core.norms.mixed import Mixed
 from attsvm.core.norms.norm import Norm, Smooth
 from attsvm.core.norms.schatten import NUCLEAR, SPECTRAL, Schatten, nuclear, spectral
 
 __all__ = [
+    "BY_NAME",
     "FROBENIUS",
     "MAX",
-    "NAMED",
     "NUCLEAR",
     "SPECTRAL",
     "Entrywise",

@@ -52,16 +52,16 @@ class _Composite(Norm):
     dual_resolution = 1e-11
 
     @abstractmethod
-    def _combined(self, first: Number, second: Number) -> Number:
+    def _combine(self, first: Number, second: Number) -> Number:
         """Combine the parts' values."""
 
     @abstractmethod
-    def _dual_combined(self, first: Number, second: Number) -> Number:
+    def _combine_dual(self, first: Number, second: Number) -> Number:
         """Combine the dual norms of the two parts of a split."""
 
     def value(self, M: np.ndarray) -> float:
         """Evaluate the norm."""
-        return self._combined(self.a.value(M), self.b.value(M))
+        return self._combine(self.a.value(M), self.b.value(M))
 
     def split(self, M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Split M (d, dz) into two matrices that show how small the dual norm is."""
@@ -75,7 +75,7 @@ class _Composite(Norm):
         return part, M - part
 
     def _dual_of(self, first: np.ndarray, second: np.ndarray) -> float:
-        return self._dual_combined(self.a.dual(first), self.b.dual(second))
+        return self._combine_dual(self.a.dual(first), self.b.dual(second))
 
     def dual(self, M: np.ndarray) -> float:
         """Bound the dual norm from above by a split that is optimal but for rounding."""
@@ -88,20 +88,20 @@ class _Composite(Norm):
 
     def dual_after(self, M: np.ndarray, smooth: Smooth, step: np.ndarray) -> float:
         """Split M as the gradient of the smoothing is: a bound that costs next to nothing, and optimal in the limit."""
-        parts = [part + (bent @ step.ravel()).reshape(M.shape) for part, bent in smooth.parts]
+        parts = [part + (curvature @ step.ravel()).reshape(M.shape) for part, curvature in smooth.parts]
         return min(self._dual_of(parts[0], M - parts[0]), self._dual_of(M - parts[1], parts[1]))
 
     def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Combine the parts' bounds; one part alone is a split."""
         first, second = self.a.growth(shape, dual), self.b.growth(shape, dual)
-        return min(first, second) if dual else self._combined(first, second)
+        return min(first, second) if dual else self._combine(first, second)
 
     def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
         """Combine exact bounds of the parts; for the dual those of a split in floats, whose second part is exact."""
         if not dual:
-            return self._combined(exact.norm(self.a, M, False), exact.norm(self.b, M, False))
+            return self._combine(exact.norm(self.a, M, False), exact.norm(self.b, M, False))
         first = fractions(self.split(M.astype(np.float64))[0])
-        return self._dual_combined(exact.norm(self.a, first, True), exact.norm(self.b, M - first, True))
+        return self._combine_dual(exact.norm(self.a, first, True), exact.norm(self.b, M - first, True))
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Add to the larger of the parts' one sum, and for the dual the rounding of the second part of a split."""
@@ -134,9 +134,9 @@ class _Composite(Norm):
         if point is None:
             raise ValueError(f"point is None for norm {self.name!r}; a point of the face was expected.")
         G, V = G * (self.value(point) / float((G * point).sum())), point / self.value(point)
-        alone = self._one_face(G, V, tolerance)
-        if alone is not None:
-            return alone
+        face = self._one_face(G, V, tolerance)
+        if face is not None:
+            return face
         shares = self._shares(G, V, tolerance)
         error = float(np.linalg.norm(G - shares[0] - shares[1]) / np.linalg.norm(G))
         if error > SPLIT:
@@ -166,7 +166,7 @@ class _Composite(Norm):
         scale = self.value(V) / float((G * V).sum())
         first, _ = self._shares(G * scale, V / self.value(V), tolerance)
         sizes = self.a.dual_on_face(first, V, tolerance), self.b.dual_on_face(G * scale - first, V, tolerance)
-        return self._dual_combined(*sizes) / scale
+        return self._combine_dual(*sizes) / scale
 
     def words(self) -> list[Any]:
         """Name the composition and both norms."""
@@ -206,10 +206,10 @@ class Sum(_Composite):
 
     _word = "sum"
 
-    def _combined(self, first: Number, second: Number) -> Number:
+    def _combine(self, first: Number, second: Number) -> Number:
         return first + second
 
-    def _dual_combined(self, first: Number, second: Number) -> Number:
+    def _combine_dual(self, first: Number, second: Number) -> Number:
         return max(first, second)
 
     def of_tensor(self, W: Any) -> Any:
@@ -260,10 +260,10 @@ class Largest(_Composite):
 
     _word = "largest"
 
-    def _combined(self, first: Number, second: Number) -> Number:
+    def _combine(self, first: Number, second: Number) -> Number:
         return max(first, second)
 
-    def _dual_combined(self, first: Number, second: Number) -> Number:
+    def _combine_dual(self, first: Number, second: Number) -> Number:
         return first + second
 
     def of_tensor(self, W: Any) -> Any:

@@ -34,9 +34,9 @@ def _onto_simplex(sizes: np.ndarray) -> np.ndarray:
     """Nearest nonnegative vector whose sum is one at most (Duchi et al. 2008, Figure 1)."""
     if sizes.sum() <= 1:
         return sizes
-    ordered = np.sort(sizes)[::-1]
-    excess = np.cumsum(ordered) - 1.0
-    size = int((ordered * np.arange(1, len(ordered) + 1) > excess).sum())
+    order_statistics = np.sort(sizes)[::-1]
+    excess = np.cumsum(order_statistics) - 1.0
+    size = int((order_statistics * np.arange(1, len(order_statistics) + 1) > excess).sum())
     return np.maximum(sizes - excess[size - 1] / size, 0.0)
 
 

@@ -11,7 +11,7 @@ from attsvm.core.norms.mixed import Mixed
 from attsvm.core.norms.norm import Norm
 from attsvm.core.norms.schatten import NUCLEAR, SPECTRAL, Schatten
 
-NAMED: dict[str, Norm] = {known.name: known for known in (FROBENIUS, NUCLEAR, SPECTRAL, MAX)}
+BY_NAME: dict[str, Norm] = {norm.name: norm for norm in (FROBENIUS, NUCLEAR, SPECTRAL, MAX)}
 # Norms with parameters that are numbers, as text: the family, then the parameters, separated by colons.
 FAMILIES: dict[str, Callable[..., Norm]] = {
     "schatten": lambda p: Schatten(float(p)),
@@ -43,8 +43,8 @@ def get_norm(norm: Norm | str | float) -> Norm:
     if isinstance(norm, Norm):
         return norm.canonical
     if isinstance(norm, str):
-        if norm in NAMED:
-            return NAMED[norm]
+        if norm in BY_NAME:
+            return BY_NAME[norm]
         family, *parameters = norm.split(":")
         if parameters and family in FAMILIES:
             try:
@@ -58,6 +58,6 @@ def get_norm(norm: Norm | str | float) -> Norm:
     except (TypeError, ValueError):
         texts = "'schatten:p', 'ky-fan:k', 'rows:p:q', 'columns:p:q'"
         raise ValueError(
-            f"norm is {norm!r}; one of {', '.join(map(repr, NAMED))}, {texts}, a norm of attsvm.norms, "
+            f"norm is {norm!r}; one of {', '.join(map(repr, BY_NAME))}, {texts}, a norm of attsvm.norms, "
             "or a number p >= 1 was expected."
         ) from None

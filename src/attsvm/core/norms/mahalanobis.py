@@ -131,7 +131,7 @@ class Mahalanobis(Norm):
         right = np.eye(r) if self._right is None else self._right
         inner = self._base.smoothing(left @ V @ right, mu)
         both = np.kron(left, right)
-        parts = tuple((left @ part @ right, both @ bent @ both) for part, bent in inner.parts)
+        parts = tuple((left @ part @ right, both @ curvature @ both) for part, curvature in inner.parts)
         return Smooth(inner.value, left @ inner.gradient @ right, both @ inner.hessian @ both, parts)
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
@@ -147,9 +147,9 @@ class Mahalanobis(Norm):
             if root is not None and inverse is not None
         )
         # Roots and their inverses are rounded as well, to about as much.
-        moved = 4.0 * (sum(shape) + 8) * math.sqrt(max(shape)) * stretch
+        error = 4.0 * (sum(shape) + 8) * math.sqrt(max(shape)) * stretch
         spread = self._base.growth(shape) * self._base.growth(shape, True)
-        return self._base.roundings(shape, dual) + moved * spread
+        return self._base.roundings(shape, dual) + error * spread
 
     def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
         r"""Multiply exactly; L and R are the floats that the roots are.
@@ -176,8 +176,8 @@ class Mahalanobis(Norm):
     def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:
         inner = None if point is None else self.seen(point)
         rows = self._base.face(self.seen(G, dual=not dual), tolerance, dual=dual, point=inner)
-        moved = [self.seen(row.reshape(G.shape), dual=not dual).ravel() for row in rows]
-        return orthonormal(np.array(moved).reshape(-1, G.size))
+        images = [self.seen(row.reshape(G.shape), dual=not dual).ravel() for row in rows]
+        return orthonormal(np.array(images).reshape(-1, G.size))
 
     def dual_on_face(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> float:
         """Bound the base's dual norm."""

@@ -17,7 +17,7 @@ from attsvm.core.norms.entrywise import entrywise, entrywise_norm, power_roundin
 from attsvm.core.norms.exponents import conjugate, exponent, vector_norm
 from attsvm.core.norms.faces import entries_face, orthonormal
 from attsvm.core.norms.norm import Exact, Norm, Smooth
-from attsvm.core.norms.smoothing import composed, entrywise_smoothing, norm_gauge
+from attsvm.core.norms.smoothing import compose, entrywise_smoothing, norm_gauge
 
 AXES = ("rows", "columns")
 
@@ -76,7 +76,7 @@ class Mixed(Norm):
         groups = places if self.axis == "rows" else places.T
         within, flat = norm_gauge(self.p), V.ravel()
         inner = [(group, entrywise_smoothing(within, flat[group][None], mu)) for group in groups]
-        return composed(norm_gauge(self.q), inner, V.shape, mu)
+        return compose(norm_gauge(self.q), inner, V.shape, mu)
 
     def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
         """Bound each row, or column, and then the norm of the bounds."""
@@ -125,12 +125,12 @@ def _rows_face(G: np.ndarray, p: float, q: float, tolerance: float) -> np.ndarra
     # Rows of the largest dual norm share the length one: each has its point of the l_p ball, and these are independent.
     points = np.zeros((np.count_nonzero(full), *G.shape))
     for k, r in enumerate(np.flatnonzero(full)):
-        points[k, r] = _exposed(G[r], p)
+        points[k, r] = _dual_face(G[r], p)
     steps = (points[1:] - points[:1]).reshape(-1, G.size)
     return orthonormal(np.concatenate([out.reshape(-1, G.size), steps])).reshape(-1, *G.shape)
 
 
-def _exposed(g: np.ndarray, p: float) -> np.ndarray:
+def _dual_face(g: np.ndarray, p: float) -> np.ndarray:
     """Return a point of the l_p ball with the largest product with g (m,)."""
     if math.isinf(p):
         return np.sign(g)

@@ -100,18 +100,18 @@ def _of_tensor(W: Any) -> Any:
     return linalg.svdvals(W)
 
 
-class _Named(SingularValueNorm):
+class _NamedNorm(SingularValueNorm):
     """One of the norms that exist once."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _known, (self.name,)
+        return _singular_norm, (self.name,)
 
 
-NUCLEAR = _Named("nuclear", Entrywise(1.0))
-SPECTRAL = _Named("spectral", Entrywise(math.inf))
+NUCLEAR = _NamedNorm("nuclear", Entrywise(1.0))
+SPECTRAL = _NamedNorm("spectral", Entrywise(math.inf))
 
 
-def _known(name: str) -> Norm:
+def _singular_norm(name: str) -> Norm:
     return NUCLEAR if name == NUCLEAR.name else SPECTRAL
 
 

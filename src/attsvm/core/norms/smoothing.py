@@ -26,7 +26,7 @@ import numpy as np
 from attsvm.core.norms.norm import Smooth
 
 EPS = float(np.finfo(float).eps)
-ROOT_STEPS, SETTLED = 200, 64 * EPS
+ROOT_STEPS, TOLERANCE = 200, 64 * EPS
 # Singular values closer than this part of the largest take the limit of a divided difference.
 CLOSE = 1e-7
 
@@ -110,7 +110,7 @@ def top_gauge(k: int) -> Gauge:
             total, short = k + excess, rest - excess
             slope = (1.0 / short**2 + 1.0 / total**2) * float(curvature.sum())
             after = s + excess * (1.0 / (rest * short) + 1.0 / (k * total)) / slope
-            if abs(after - s) <= SETTLED * max(abs(s), mu):
+            if abs(after - s) <= TOLERANCE * max(abs(s), mu):
                 break
             s = after if low < after < high else 0.5 * (low + high)
         positive, weight, _, curvature = smooth_positive(offset - s, mu)
@@ -143,11 +143,11 @@ def entrywise_parts(
 
 def entrywise_smoothing(gauge: Gauge, V: np.ndarray, mu: float, weights: np.ndarray | float = 1.0) -> Smooth:
     """Smooth the same, with the Hessian written out."""
-    value, gradient, diagonal, bent = entrywise_parts(gauge, V, mu, weights)
-    return Smooth(value, gradient, np.diag(diagonal) - np.outer(bent, bent))
+    value, gradient, diagonal, curvature = entrywise_parts(gauge, V, mu, weights)
+    return Smooth(value, gradient, np.diag(diagonal) - np.outer(curvature, curvature))
 
 
-def composed(gauge: Gauge, inner: list[tuple[np.ndarray, Smooth]], shape: tuple[int, int], mu: float) -> Smooth:
+def compose(gauge: Gauge, inner: list[tuple[np.ndarray, Smooth]], shape: tuple[int, int], mu: float) -> Smooth:
     """Smooth the gauge of several smooth norms.
 
     Parameters
@@ -168,8 +168,8 @@ def composed(gauge: Gauge, inner: list[tuple[np.ndarray, Smooth]], shape: tuple[
         hessian[np.ix_(where, where)] += weight * part.hessian
     hessian += (slopes.T * outer.diagonal) @ slopes
     if outer.coefficient:
-        bent = outer.u @ slopes
-        hessian -= outer.coefficient * np.outer(bent, bent)
+        curvature = outer.u @ slopes
+        hessian -= outer.coefficient * np.outer(curvature, curvature)
     return Smooth(outer.value, (outer.weight @ slopes).reshape(shape), hessian)
 
 
@@ -181,8 +181,8 @@ def largest_smoothing(first: Smooth, second: Smooth, mu: float) -> Smooth:
         # The weights sum to one: what one gains the other loses, at the rate c = d_1 d_2 / (d_1 + d_2).
         rate = outer.diagonal[0] * outer.coefficient * outer.diagonal[1]
         slope = inner.gradient.ravel()
-        bent = weight * inner.hessian + rate * np.outer(slope, slope - other.gradient.ravel())
-        parts.append((weight * inner.gradient, bent))
+        curvature = weight * inner.hessian + rate * np.outer(slope, slope - other.gradient.ravel())
+        parts.append((weight * inner.gradient, curvature))
     gradient, hessian = parts[0][0] + parts[1][0], parts[0][1] + parts[1][1]
     return Smooth(outer.value, gradient, 0.5 * (hessian + hessian.T), tuple(parts))
 
@@ -198,11 +198,11 @@ def spectral_smoothing(profile: Callable[[np.ndarray, float], Smooth], V: np.nda
     # what one side has beyond the square by g_i / sigma_i.
     ratio = np.where(sigma > 0, g / np.where(sigma > 0, sigma, 1.0), np.diag(curvature))
     total = sigma[:, None] + sigma
-    apart = sigma[:, None] - sigma
+    differences = sigma[:, None] - sigma
     diagonal = np.diag(curvature)
     limit = 0.5 * (diagonal[:, None] + diagonal) - curvature
-    close = np.abs(apart) <= CLOSE * float(sigma[0])
-    minus = np.where(close, limit, (g[:, None] - g) / np.where(close, 1.0, apart))
+    close = np.abs(differences) <= CLOSE * float(sigma[0])
+    minus = np.where(close, limit, (g[:, None] - g) / np.where(close, 1.0, differences))
     plus = np.where(total > 0, (g[:, None] + g) / np.where(total > 0, total, 1.0), minus)
     square = np.arange(count)
     rows, columns = np.nonzero(~np.eye(count, dtype=bool))

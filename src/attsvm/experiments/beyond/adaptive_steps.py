@@ -64,7 +64,7 @@ def sweep(effort: Effort) -> list[Config]:
     return [Config(setting, rule, steps=steps, trials=count) for setting in SETTINGS for rule in RULES]
 
 
-def drawn(
+def draw_data(
     rng: np.random.Generator, setting: str, n: int, T: int, d: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Draw tokens, queries, labels and head of one trial."""
@@ -87,7 +87,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     from attsvm.experiments.instances import draw_with, start_seeds
     from attsvm.training import train
 
-    instances = draw_with(seeds, lambda rng: drawn(rng, config.setting, config.n, config.T, config.d))
+    instances = draw_with(seeds, lambda rng: draw_data(rng, config.setting, config.n, config.T, config.d))
     d = instances.data.d
     starts = np.stack([np.random.default_rng(int(seed)).standard_normal((d, d)) for seed in start_seeds(seeds)])
     starts /= np.linalg.norm(starts, axis=(-2, -1), keepdims=True)
@@ -95,23 +95,23 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     trace = train(
         instances.data, instances.v, optimizer=RULES[config.rule], steps=marks[-1], record_every=marks, init=starts
     )
-    solved = instances.solve(instances.optimal)
+    solutions = instances.solve(instances.optimal)
     rows: list[Row] = []
     for b, seed in enumerate(seeds):
-        problem, least = solved[b].problem, float(solved[b].objective)
+        problem, least = solutions[b].problem, float(solutions[b].objective)
         row: Row = {"seed": int(seed), "feasible": bool(np.isfinite(least))}
         W = trace.W[b, 1:]
         norms = np.linalg.norm(W, axis=(-2, -1))
         share = np.array([float(problem.apply(one)[problem.rejected].min()) for one in W]) / norms * least
         others = np.arange(config.T) != instances.optimal[b][:, None]
-        left = (trace.attention[b, 1:] * others).sum(-1).max(-1)
+        remainder = (trace.attention[b, 1:] * others).sum(-1).max(-1)
         row["selects"] = bool((np.asarray(trace.selected)[b] == instances.optimal[b]).all())
         row["share"] = float(share[-1]) if row["feasible"] else None
-        known = row["feasible"] and row["selects"]
-        near = known & (share < 1 - FLOOR)
+        comparable = row["feasible"] and row["selects"]
+        near = comparable & (share < 1 - FLOOR)
         row["rate"] = float(np.polyfit(np.log(marks)[near], np.log(1 - share[near]), 1)[0]) if near.sum() > 1 else None
-        usable = known & (left > 0)
-        slope = np.polyfit(norms[usable] / least, np.log(left[usable]), 1)[0] if usable.sum() > 1 else None
+        usable = comparable & (remainder > 0)
+        slope = np.polyfit(norms[usable] / least, np.log(remainder[usable]), 1)[0] if usable.sum() > 1 else None
         row["sparsification"] = None if slope is None else float(slope)
         rows.append(row)
     return rows
@@ -119,7 +119,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report where runs end, and the rates."""
-    from attsvm.experiments.beyond.predictions import judged
+    from attsvm.experiments.beyond.predictions import with_outcome
     from attsvm.experiments.comparison import mean_verdict, share_verdict
     from attsvm.experiments.grouping import by, column
 
@@ -130,7 +130,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         verdict = share_verdict(
             NAME, f"share of random starts that select the optimal tokens, {where}", hits, len(cell)
         )
-        results.append(judged(verdict, "global"))
+        results.append(with_outcome(verdict, "global"))
         for field, what in (
             ("rate", "slope of the margin's log shortfall over log steps"),
             ("sparsification", "slope of the log of attention left over the norm in units of the SVM's"),
@@ -143,7 +143,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     infeasible=sum(not row["feasible"] for row in cell),
                     note=f"Share of the largest margin at the end {share.mean():.4f}.",
                 )  # fmt: skip
-                results.append(judged(verdict, rule if field == "rate" else field))
+                results.append(with_outcome(verdict, rule if field == "rate" else field))
     return results
 
 
@@ -165,15 +165,15 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         for ax, (field, title, label) in zip(axes.ravel(), panels, strict=True):
             for look, setting in enumerate(SETTINGS):
                 cells = by(having(rows, setting=setting), "rule")
-                known = {
+                samples = {
                     rule: column(cells[rule,], field)
                     for rule in RULES
                     if (rule,) in cells and len(column(cells[rule,], field)) > 1
                 }
-                bounds = [bootstrap_interval(values) for values in known.values()]
-                x = [places.index(rule) + 0.16 * (look - 0.5) for rule in known]
-                middle = [float(values.mean()) for values in known.values()]
-                if known:
+                bounds = [bootstrap_interval(values) for values in samples.values()]
+                x = [places.index(rule) + 0.16 * (look - 0.5) for rule in samples]
+                middle = [float(values.mean()) for values in samples.values()]
+                if samples:
                     lows, highs = zip(*bounds, strict=True)
                     draw_curve(ax, Curve(f"{setting} data", x, middle, lows, highs, look, style=" "))
             ax.set_xticks(range(len(places)), places)

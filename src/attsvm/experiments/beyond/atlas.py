@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 NAME = "atlas"
 SIZES = {"attention": (6, 6, 8), "factors": (6, 6, 8), "multiclass": (15, 5, 8), "next-token": (8, 6, 8)}
 # A share whose limit is this near to one counts as one.
-REACHED = 0.99
+LIMIT_FLOOR = 0.99
 # Records to a decade.
 _PER_DECADE = 2
 # Ratio of two gains up to which they are extrapolated; a gain that is none.
-_TRUSTED, _STILL = 0.6, 1e-3
+_RATIO_CAP, _STILL = 0.6, 1e-3
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,13 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     from attsvm.training import train
 
     sizes = Sizes(config.model, config.n, config.T, config.d)
-    made = training_set(seeds, sizes)
+    data = training_set(seeds, sizes)
     marks = horizons(config.steps, _PER_DECADE)
     trace = train(
-        made.data,
-        made.head,
-        loss=made.loss,
-        sample_weight=made.weight,
+        data.data,
+        data.head,
+        loss=data.loss,
+        sample_weight=data.weight,
         optimizer=optimizer_of(config.model, config.optimiser),
         parameterization=parameterization_of(config.model),
         steps=marks[-1],
@@ -119,9 +119,11 @@ def trials(config: Config, seeds: Any) -> list[Row]:
             lead = margin(problem_of(int(seed), sizes, selected), W / size) if size > 0 else 0.0
             for name, norm in NORMS.items():
                 low, high = bounds[name]
-                known = bool(np.isfinite(high)) and size > 0
-                unit = lead / get_norm(norm).value(W / size) if known else 0.0
-                row[f"{name}_low"], row[f"{name}_high"] = sorted((unit * low, unit * high)) if known else (None, None)
+                has_margin = bool(np.isfinite(high)) and size > 0
+                unit = lead / get_norm(norm).value(W / size) if has_margin else 0.0
+                row[f"{name}_low"], row[f"{name}_high"] = (
+                    sorted((unit * low, unit * high)) if has_margin else (None, None)
+                )
             rows.append(row)
     return rows
 
@@ -151,7 +153,7 @@ class Cell:
     @property
     def outcome(self) -> str:
         """Whether the share tends to one: "one", "below" or "undecided"."""
-        return "one" if self.low >= REACHED else "below" if self.high < REACHED else "undecided"
+        return "one" if self.low >= LIMIT_FLOOR else "below" if self.high < LIMIT_FLOOR else "undecided"
 
 
 def limits_of(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -166,10 +168,10 @@ def limits_of(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     first, second, third = shares.T
     gain, last = second - first, third - second
     rising = last > _STILL
-    known = rising & (gain > 0) & (last <= _TRUSTED * gain)
-    aim = third + np.where(known, last**2 / np.where(known, gain - last, 1.0), 0.0)
+    reliable = rising & (gain > 0) & (last <= _RATIO_CAP * gain)
+    aim = third + np.where(reliable, last**2 / np.where(reliable, gain - last, 1.0), 0.0)
     low = np.minimum(aim, np.maximum(third, 1.0))
-    return low, np.where(rising & ~known, np.maximum(third, 1.0), low)
+    return low, np.where(rising & ~reliable, np.maximum(third, 1.0), low)
 
 
 def _cell(records: np.ndarray) -> Cell:
@@ -190,7 +192,7 @@ def cells(rows: Sequence[Row]) -> dict[tuple[str, str, str], Cell]:
     groups: dict[tuple[str, str], dict[int, list[Row]]] = {}
     for row in rows:
         groups.setdefault((row["model"], row["optimiser"]), {}).setdefault(row["seed"], []).append(row)
-    measured = {}
+    result = {}
     for (model, name), instances in groups.items():
         for norm in NORMS:
             table = [
@@ -199,21 +201,21 @@ def cells(rows: Sequence[Row]) -> dict[tuple[str, str, str], Cell]:
                 if all(row[f"{norm}_low"] is not None for row in one)
             ]
             if table:
-                measured[model, name, norm] = _cell(np.array(table))
-    return measured
+                result[model, name, norm] = _cell(np.array(table))
+    return result
 
 
-def judged(rows: Sequence[Row]) -> Iterator[tuple[str, str, str, Cell, str]]:
+def outcomes(rows: Sequence[Row]) -> Iterator[tuple[str, str, str, Cell, str]]:
     """Yield model, optimiser, norm, cell and one of "settled", "slow", "hit", "miss", "undecided" for each."""
     expected = expectations()
     for (model, name, norm), cell in cells(rows).items():
-        known = expected[model, name]
-        if known.settled and norm == known.norm:
-            yield model, name, norm, cell, "slow" if known.slow else "settled"
+        expectation = expected[model, name]
+        if expectation.from_theorem and norm == expectation.norm:
+            yield model, name, norm, cell, "slow" if expectation.slow else "settled"
         elif cell.outcome == "undecided":
             yield model, name, norm, cell, "undecided"
         else:
-            yield model, name, norm, cell, "hit" if (cell.outcome == "one") == (norm == known.norm) else "miss"
+            yield model, name, norm, cell, "hit" if (cell.outcome == "one") == (norm == expectation.norm) else "miss"
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
@@ -221,20 +223,20 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import share_verdict
 
     expected = expectations()
-    table = list(judged(rows))
-    asked = {(row["model"], row["optimiser"]): row["trials"] for row in rows}
+    table = list(outcomes(rows))
+    trial_counts = {(row["model"], row["optimiser"]): row["trials"] for row in rows}
     results = []
     for model, name, norm, cell, kind in table:
         if kind in ("settled", "slow"):
             others = [one for m, o, other, one, _ in table if (m, o) == (model, name) and other != norm]
-            apart = sum(one.interval[1] < 1 for one in others)
+            exclusions = sum(one.interval[1] < 1 for one in others)
             results.append(
                 _limit_verdict(
                     f"limit of the share in the {norm} norm, {name}, {MODELS[model]} (theorem)", cell,
-                    asked[model, name],
+                    trial_counts[model, name],
                     f"{expected[model, name].reason}"
                     + ("; its rate is 1/log k, and no horizon shows the limit. " if kind == "slow" else ". ")
-                    + f"The intervals of {apart} of {len(others)} other norms exclude 1.",
+                    + f"The intervals of {exclusions} of {len(others)} other norms exclude 1.",
                 )
             )  # fmt: skip
     for model in MODELS:
@@ -248,30 +250,30 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     note=f"{open_cells.count('hit')} hits, {open_cells.count('miss')} misses, {vague} undecided.",
                 )
             )  # fmt: skip
-    for model, name in asked:
+    for model, name in trial_counts:
         own = {norm: cell for m, o, norm, cell, _ in table if (m, o) == (model, name)}
         if own:
             best = max(own, key=lambda norm: own[norm].limits.mean())
-            missed = [norm for m, o, norm, _, kind in table if (m, o) == (model, name) and kind == "miss"]
+            misses = [norm for m, o, norm, _, kind in table if (m, o) == (model, name) and kind == "miss"]
             foreseen = expected[model, name]
             results.append(
                 _limit_verdict(
-                    f"largest limit of a share, {name}, {MODELS[model]}", own[best], asked[model, name],
+                    f"largest limit of a share, {name}, {MODELS[model]}", own[best], trial_counts[model, name],
                     f"In the {best} norm. Expected: {foreseen.norm or 'none'}. "
-                    + (f"Missed: {', '.join(missed)}." if missed else "No miss."),
+                    + (f"Missed: {', '.join(misses)}." if misses else "No miss."),
                 )
             )  # fmt: skip
     return results
 
 
-def _limit_verdict(quantity: str, cell: Cell, asked: int, note: str) -> Verdict:
+def _limit_verdict(quantity: str, cell: Cell, trials: int, note: str) -> Verdict:
     """Report the interval of a limit that counts the extrapolation's error, and its middle."""
     from attsvm.experiments.comparison import value_verdict
 
     low, high = cell.interval
     course = ", ".join(f"{share:.4f}" for share in cell.shares.mean(0))
     return value_verdict(
-        NAME, quantity, (low + high) / 2, low, high, trials=asked, infeasible=asked - len(cell.limits),
+        NAME, quantity, (low + high) / 2, low, high, trials=trials, infeasible=trials - len(cell.limits),
         note=f"Shares at the three horizons: {course}; from these alone {cell.low:.4f} to {cell.high:.4f}. {note}",
     )  # fmt: skip
 
@@ -280,7 +282,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the shares at the last horizon, optimisers by norms, a panel a model."""
     from attsvm.experiments.beyond.atlas_figure import draw_atlas
 
-    return draw_atlas(list(judged(rows)), width)
+    return draw_atlas(list(outcomes(rows)), width)
 
 
 EXPERIMENT = Experiment(

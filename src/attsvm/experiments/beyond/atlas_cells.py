@@ -97,7 +97,7 @@ class Expectation:
         The norm whose share tends to 1; empty for none.
     reason : str
         The theorem, or why it was predicted.
-    settled : bool
+    from_theorem : bool
         Whether a theorem says so.
     slow : bool
         Whether its rate, 1/log k, is out of reach of any number of steps.
@@ -105,12 +105,12 @@ class Expectation:
 
     norm: str
     reason: str
-    settled: bool = False
+    from_theorem: bool = False
     slow: bool = False
 
 
 def _theorem(norm: str, reason: str, slow: bool = False) -> Expectation:
-    return Expectation(norm, reason, settled=True, slow=slow)
+    return Expectation(norm, reason, from_theorem=True, slow=slow)
 
 
 _MULTICLASS = "arXiv 2502.04664: normalised steepest descent on linear multiclass models"

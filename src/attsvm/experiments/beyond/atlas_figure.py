@@ -23,10 +23,10 @@ _LOWEST = 0.5
 _CELL = 0.185
 """Height of a cell in inches."""
 
-Judged = tuple[str, str, str, "Cell", str]
+Outcome = tuple[str, str, str, "Cell", str]
 
 
-def draw_atlas(table: Sequence[Judged], width: float) -> Figure:
+def draw_atlas(table: Sequence[Outcome], width: float) -> Figure:
     """Draw the mean share at the last horizon, a panel a model.
 
     A frame marks the norm that a theorem or a prediction names: solid for the former. A dot marks shares whose limit is
@@ -35,7 +35,7 @@ def draw_atlas(table: Sequence[Judged], width: float) -> Figure:
     models = [model for model in MODELS if any(one[0] == model for one in table)]
     columns = 2 if is_wide(width) and len(models) > 1 else 1
     rows = -(-len(models) // columns)
-    most = max((len(_shown(table, model)) for model in models), default=1)
+    most = max((len(_optimisers(table, model)) for model in models), default=1)
     with house_style():
         figure = new_figure(width, rows * (most * _CELL + 0.95) + 0.75)
         axes = figure.subplots(max(rows, 1), columns, squeeze=False).ravel()
@@ -53,17 +53,17 @@ def draw_atlas(table: Sequence[Judged], width: float) -> Figure:
     return figure
 
 
-def _shown(table: Sequence[Judged], model: str) -> list[str]:
+def _optimisers(table: Sequence[Outcome], model: str) -> list[str]:
     """List the optimisers of a panel, in their order."""
     there = {name for where, name, *_ in table if where == model}
     return [name for name in OPTIMISERS[parameterization_of(model)] if name in there]
 
 
-def _panel(ax: Axes, table: Sequence[Judged], model: str) -> None:
+def _panel(ax: Axes, table: Sequence[Outcome], model: str) -> None:
     """Draw one model."""
     from attsvm.experiments.beyond.atlas_cells import expectations
 
-    names, norms = _shown(table, model), list(NORMS)
+    names, norms = _optimisers(table, model), list(NORMS)
     shares = np.full((len(names), len(norms)), np.nan)
     for _, name, norm, cell, _ in table:
         shares[names.index(name), norms.index(norm)] = cell.shares[:, -1].mean()
@@ -79,9 +79,9 @@ def _panel(ax: Axes, table: Sequence[Judged], model: str) -> None:
         mark = "x" if kind == "miss" else "o" if cell.outcome == "one" else ""
         if mark:
             ax.plot(x + 0.34, y, mark, color=color, ms=3.4 if mark == "x" else 2.4, mew=1.0)
-        known = expectations()[model, name]
-        if known.norm == norm:
-            look = {"ec": SECOND, "lw": 1.8} if known.settled else {"ec": color, "lw": 1.1, "ls": ":"}
+        expectation = expectations()[model, name]
+        if expectation.norm == norm:
+            look = {"ec": SECOND, "lw": 1.8} if expectation.from_theorem else {"ec": color, "lw": 1.1, "ls": ":"}
             ax.add_patch(Rectangle((x - 0.47, y - 0.44), 0.94, 0.88, fill=False, **look))
     ax.set_title(MODELS[model])
     ax.set_xticks(range(len(norms)), norms, rotation=40, ha="right", rotation_mode="anchor")

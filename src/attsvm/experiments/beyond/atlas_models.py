@@ -132,10 +132,10 @@ def _smallest_norms(seed: int, sizes: Sizes, selected: bytes) -> dict[str, tuple
 
 def smallest_norms(seed: int, sizes: Sizes, selected: np.ndarray) -> dict[str, tuple[float, float]]:
     """Return certified bounds on the smallest norm of a W with margins of one, in every norm; infinite for none."""
-    chosen = np.ascontiguousarray(selected, dtype=np.int64)
+    selection = np.ascontiguousarray(selected, dtype=np.int64)
     if sizes.model not in ("attention", "factors"):
-        chosen = chosen[:0]  # their problems do not depend on it, and are solved once
-    return _smallest_norms(int(seed), sizes, chosen.tobytes())
+        selection = selection[:0]  # their problems do not depend on it, and are solved once
+    return _smallest_norms(int(seed), sizes, selection.tobytes())
 
 
 def margin(problem: SelectionProblem, W: np.ndarray) -> float:

@@ -49,8 +49,8 @@ class Config:
 def sweep(effort: Effort) -> list[Config]:
     """Every dimension, and pictures at d = 2."""
     full = effort == "full"
-    shown = DIMENSIONS if full else DIMENSIONS[:-1:2] + DIMENSIONS[-1:]
-    cells = [Config(d, starts=48 if full else 16, trials=100 if full else 24) for d in shown]
+    dimensions = DIMENSIONS if full else DIMENSIONS[:-1:2] + DIMENSIONS[-1:]
+    cells = [Config(d, starts=48 if full else 16, trials=100 if full else 24) for d in dimensions]
     # Half of the instances have one direction only, and give no picture.
     return [*cells, Config(2, starts=1, grid=61 if full else 31, trials=8)]
 
@@ -129,7 +129,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     for (d,), cell in by([row for row in rows if not row["grid"]], "d").items():
         infeasible = sum(row["infeasible"] for row in cell)
         local = np.array([row["local"] for row in cell], dtype=float)
-        known = [row for row in cell if row["feasible"]]
+        feasible = [row for row in cell if row["feasible"]]
         counts[d] = float(local.mean())
         realisable = np.mean([row["realisable"] for row in cell])
         results.append(
@@ -139,10 +139,10 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 f"reached {np.mean([row['reached'] for row in cell]):.2f} directions.",
             )
         )  # fmt: skip
-        if not known:
+        if not feasible:
             continue
-        table = np.array([row["to_global"] for row in known])
-        none = np.array([row["to_none"] for row in known])
+        table = np.array([row["to_global"] for row in feasible])
+        none = np.array([row["to_none"] for row in feasible])
         shares[d] = table.mean(0)
         for at, scale in enumerate(SCALES):
             results.append(
@@ -154,17 +154,17 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             )  # fmt: skip
         results.append(
             share_verdict(
-                NAME, f"zero start reaches the global direction, d={d}", sum(row["zero_global"] for row in known),
-                len(known), trials=len(cell), infeasible=infeasible,
+                NAME, f"zero start reaches the global direction, d={d}", sum(row["zero_global"] for row in feasible),
+                len(feasible), trials=len(cell), infeasible=infeasible,
             )
         )  # fmt: skip
     if len(shares) > 1:
         low, high = min(shares), max(shares)
-        known = [row for row in rows if not row["grid"] and row["d"] == high]
-        single = sum(row["local"] == 1 for row in known)
+        feasible = [row for row in rows if not row["grid"] and row["d"] == high]
+        single = sum(row["local"] == 1 for row in feasible)
         results.append(
             share_verdict(
-                NAME, f"instances with one locally optimal direction only, d={high}", single, len(known),
+                NAME, f"instances with one locally optimal direction only, d={high}", single, len(feasible),
                 note=f"From d = {low} to {high} the mean number of local directions goes from {counts[low]:.2f} to "
                 f"{counts[high]:.2f}, and the share of starts at distance {SCALES[0]:g} / {SCALES[-1]:g} that reach "
                 f"the global one from {shares[low][0]:.2f} / {shares[low][-1]:.2f} to {shares[high][0]:.2f} / "
@@ -189,7 +189,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     def curve(values: list[np.ndarray], label: str, look: int) -> Curve:
         low, high = zip(*(bootstrap_interval(v) for v in values), strict=True)
         mean = [float(v.mean()) for v in values]
-        return Curve(label, list(known), mean, np.maximum(low, 0).tolist(), np.minimum(high, 1e6).tolist(), look)
+        return Curve(label, list(sample), mean, np.maximum(low, 0).tolist(), np.minimum(high, 1e6).tolist(), look)
 
     with house_style():
         blocks = (3 if cells else 0) + len(pictures)
@@ -199,17 +199,17 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         places = list(axes.ravel())
         lines = []
         if cells:
-            known = cells
-            values = [np.array([row["local"] for row in cell], dtype=float) for cell in known.values()]
+            sample = cells
+            values = [np.array([row["local"] for row in cell], dtype=float) for cell in sample.values()]
             draw_curve(places[0], curve(values, "mean over instances", 0))
             places[0].set_title("locally optimal directions")
-            known = {d: ok for d, cell in cells.items() if (ok := [row for row in cell if row["feasible"]])}
-            for at, scale in enumerate(SCALES if known else ()):
-                values = [np.array([row["to_global"][at] for row in cell]) for cell in known.values()]
+            sample = {d: ok for d, cell in cells.items() if (ok := [row for row in cell if row["feasible"]])}
+            for at, scale in enumerate(SCALES if sample else ()):
+                values = [np.array([row["to_global"][at] for row in cell]) for cell in sample.values()]
                 draw_curve(places[1], curve(values, f"starts at |W(0)| = {scale:g}", at + 1), 0.02 * (at - 1))
             places[1].set_title("share that ends globally")
-            known = cells
-            values = [np.array([row["realisable"] / row["selections"] for row in cell]) for cell in known.values()]
+            sample = cells
+            values = [np.array([row["realisable"] / row["selections"] for row in cell]) for cell in sample.values()]
             draw_curve(places[2], curve(values, "mean over instances", 0))
             places[2].set_title("share realisable")
             for ax in places[:3]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NAME = "benign-overfitting"
 FIELDS = ("train", "held_out", "interpolator", "feasible")
 WEAK = 0.1
-FLIPPED = 0.2
+FLIP_RATE = 0.2
 FRESH = 400
 RATIOS = (0.05, 0.1, 0.2, 0.4, 0.8)
 SIZES = (10, 20, 40, 80)
@@ -71,18 +71,18 @@ def sweep(effort: Effort) -> list[Config]:
     ]
 
 
-def labels_of(rng: np.random.Generator, n: int, flipped: float) -> tuple[np.ndarray, np.ndarray]:
+def labels_of(rng: np.random.Generator, n: int, flip_rate: float) -> tuple[np.ndarray, np.ndarray]:
     """Draw n classes, half each, and labels of which a share is turned round."""
     classes = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
-    wrong = rng.permutation(n) < round(flipped * n)
+    wrong = rng.permutation(n) < round(flip_rate * n)
     return classes, np.where(wrong, -classes, classes)
 
 
 def sequences(
-    rng: np.random.Generator, n: int, T: int, d: int, ratio: float, flipped: float
+    rng: np.random.Generator, n: int, T: int, d: int, ratio: float, flip_rate: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw tokens (n, T, d) and labels (n,) of the *trained* setting; signals are along the first two axes."""
-    classes, labels = labels_of(rng, n, flipped)
+    classes, labels = labels_of(rng, n, flip_rate)
     tokens = rng.standard_normal((n, T, d))
     size = ratio * np.sqrt(d)
     for token, strength, sign in ((0, 1.0, 1.0), (1, WEAK, 1.0), (2, WEAK, -1.0)):
@@ -108,7 +108,7 @@ def trained(config: Config, seeds: Any) -> list[Row]:
     rows: list[Row] = []
     for seed in seeds:
         rng = np.random.default_rng(int(seed))
-        tokens, labels = sequences(rng, config.n, config.T, config.d, config.ratio, FLIPPED)
+        tokens, labels = sequences(rng, config.n, config.T, config.d, config.ratio, FLIP_RATE)
         fresh, right = sequences(rng, FRESH, config.T, config.d, config.ratio, 0.0)
         v = np.zeros(config.d)
         v[:2] = np.array([1.0, -1.0]) / (np.sqrt(2) * config.ratio * np.sqrt(config.d))
@@ -138,8 +138,8 @@ def two_tokens(config: Config, seeds: Any) -> list[Row]:
     rows: list[Row] = []
     size = config.ratio * np.sqrt(config.d)
 
-    def draw(rng: np.random.Generator, n: int, flipped: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        classes, labels = labels_of(rng, n, flipped)
+    def draw(rng: np.random.Generator, n: int, flip_rate: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        classes, labels = labels_of(rng, n, flip_rate)
         tokens = rng.standard_normal((n, 2, config.d))
         tokens[:, 0] = 0.0
         tokens[np.arange(n), 0, np.where(classes > 0, 0, 1)] = size
@@ -148,14 +148,16 @@ def two_tokens(config: Config, seeds: Any) -> list[Row]:
 
     for seed in seeds:
         rng = np.random.default_rng(int(seed))
-        tokens, classes, labels = draw(rng, config.n, FLIPPED)
+        tokens, classes, labels = draw(rng, config.n, FLIP_RATE)
         fresh, right, _ = draw(rng, FRESH, 0.0)
         signal = np.where(classes == labels, 0, 1)
         attention = solve(SelectionProblem(tokens, np.ones((config.n, 1)), signal))
         # The head is the SVM of the kept tokens: their product with the label against zero.
-        chosen = labels[:, None] * tokens[np.arange(config.n), signal]
+        tokens_kept = labels[:, None] * tokens[np.arange(config.n), signal]
         head = solve(
-            SelectionProblem(np.stack([chosen, 0 * chosen], 1), np.ones((config.n, 1)), np.zeros(config.n, int))
+            SelectionProblem(
+                np.stack([tokens_kept, 0 * tokens_kept], 1), np.ones((config.n, 1)), np.zeros(config.n, int)
+            )
         )
         row: Row = {"feasible": bool(np.isfinite(attention.objective) and np.isfinite(head.objective))}
         if row["feasible"]:
@@ -183,8 +185,8 @@ def exponents(rows: Sequence[Row]) -> list[float]:
     for (_,), own in by(rows, "trial").items():
         points = []
         for (n,), cell in by(own, "n").items():
-            known = {row["ratio"]: row["interpolator"] for row in cell if row["interpolator"] is not None}
-            crossing = threshold(known)
+            risks = {row["ratio"]: row["interpolator"] for row in cell if row["interpolator"] is not None}
+            crossing = threshold(risks)
             if crossing is not None:
                 points.append((np.log(n), np.log(crossing)))
         if len(points) > 1:
@@ -195,7 +197,7 @@ def exponents(rows: Sequence[Row]) -> list[float]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report training, held-out accuracy and interpolators by ratio, and how the threshold scales."""
-    from attsvm.experiments.beyond.predictions import judged
+    from attsvm.experiments.beyond.predictions import with_outcome
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column, having
 
@@ -214,8 +216,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     NAME, f"{what}, SNR={ratio:g}, n={n}, T={T}, d={d}", values, interval="bootstrap",
                     trials=len(cell), infeasible=sum(not row["feasible"] for row in cell),
                 )  # fmt: skip
-                named = ratio in RATIOS and field != "train" and ratio in ends
-                results.append(judged(verdict, ends[ratio]) if named else verdict)
+                has_prediction = ratio in RATIOS and field != "train" and ratio in ends
+                results.append(with_outcome(verdict, ends[ratio]) if has_prediction else verdict)
     pairs = having(rows, setting="two tokens")
     for (ratio, n, d), cell in by(pairs, "ratio", "n", "d").items():
         values = column(cell, "interpolator")
@@ -231,7 +233,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         verdict = mean_verdict(
             NAME, "exponent of n in the least SNR of benign overfitting, two tokens", fits, interval="bootstrap"
         )
-        results.append(judged(verdict, "threshold"))
+        results.append(with_outcome(verdict, "threshold"))
     return results
 
 
@@ -270,10 +272,10 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             for (ratio, n), cell in by(pairs, "ratio", "n").items():
                 values = column(cell, "interpolator")
                 table[sizes.index(n), ratios.index(ratio)] = values.mean() if len(values) else np.nan
-            shown = {(x, y): table[y, x] for y in range(len(sizes)) for x in range(len(ratios))}
+            map_values = {(x, y): table[y, x] for y in range(len(sizes)) for x in range(len(ratios))}
             draw_map(
                 plane,
-                {at: value for at, value in shown.items() if np.isfinite(value)},
+                {at: value for at, value in map_values.items() if np.isfinite(value)},
                 range(len(ratios)),
                 range(len(sizes)),
             )

@@ -53,9 +53,9 @@ class Config:
 def sweep(effort: Effort) -> list[Config]:
     """Every rule; a quick run is shorter and leaves two slow schedules out."""
     full = effort == "full"
-    shown = [name for name, rule in RULES.items() if full or not (rule.slow and rule.schedule != "constant")]
+    rules = [name for name, rule in RULES.items() if full or not (rule.slow and rule.schedule != "constant")]
     steps = {False: 100_000, True: 10_000} if full else {False: 10_000, True: 1000}
-    return [Config(name, steps=steps[RULES[name].slow], trials=40 if full else 16) for name in shown]
+    return [Config(name, steps=steps[RULES[name].slow], trials=40 if full else 16) for name in rules]
 
 
 def record_steps(steps: int) -> list[int]:
@@ -82,18 +82,18 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         instances.data, instances.v, optimizer=rule.optimizer(), parameterization=rule.parameterization,
         steps=config.steps, record_every=record_steps(config.steps), seed=start_seeds(seeds),
     )  # fmt: skip
-    solved = instances.solve(trace.selected, rule.norm, tol=1e-12 if rule.norm in ("frobenius", "nuclear") else 1e-9)
-    errors = np.maximum(1 - correlation(trace.W[:, 1:], solved.W[:, None]), 0)
-    lacking = np.maximum(shortfall(instances, trace.selected, trace.W[:, 1:], solved), 0)
-    settled = (trace.attention[:, -1].max(-1) >= SELECTED).all(-1)
+    solutions = instances.solve(trace.selected, rule.norm, tol=1e-12 if rule.norm in ("frobenius", "nuclear") else 1e-9)
+    errors = np.maximum(1 - correlation(trace.W[:, 1:], solutions.W[:, None]), 0)
+    lacking = np.maximum(shortfall(instances, trace.selected, trace.W[:, 1:], solutions), 0)
+    saturation = (trace.attention[:, -1].max(-1) >= SELECTED).all(-1)
     return [
         {
             "seed": int(seed),
-            "feasible": bool(np.isfinite(solved.objective[b])),
-            "settled": bool(settled[b]),
+            "feasible": bool(np.isfinite(solutions.objective[b])),
+            "settled": bool(saturation[b]),
             "step": trace.step[1:].tolist(),
-            "error": errors[b].tolist() if np.isfinite(solved.objective[b]) else None,
-            "lacking": lacking[b].tolist() if np.isfinite(solved.objective[b]) else None,
+            "error": errors[b].tolist() if np.isfinite(solutions.objective[b]) else None,
+            "lacking": lacking[b].tolist() if np.isfinite(solutions.objective[b]) else None,
             "norm": float(trace.norm[b, -1]),
         }
         for b, seed in enumerate(seeds)
@@ -122,26 +122,26 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     results = []
     last: dict[str, np.ndarray] = {}
     for (name,), cell in sorted(by(rows, "rule").items(), key=lambda pair: list(RULES).index(pair[0][0])):
-        known = [row for row in cell if row["feasible"]]
+        feasible = [row for row in cell if row["feasible"]]
         rule = RULES[name]
         for key, what in (("error", "1 - correlation"), ("lacking", "1 - margin efficiency")):
-            fits = np.array([fit for row in known if np.isfinite(fit := slope(row, key))])
+            fits = np.array([fit for row in feasible if np.isfinite(fit := slope(row, key))])
             if not len(fits):
                 continue
             low, high = bootstrap_interval(fits, np.median)
-            ends = np.array([row[key][-1] for row in known])
+            ends = np.array([row[key][-1] for row in feasible])
             end = float(np.median(ends))
             if key == "lacking":
                 last[name] = ends
-            unsettled = sum(not row["settled"] for row in known)
+            failures = sum(not row["settled"] for row in feasible)
             text = f"{what} falls like k^{np.median(fits):.2f} over the last decade and is {end:.1e} after "
-            text += f"{known[0]['step'][-1]} steps"
-            text += f"; {unsettled} of {len(known)} runs still share attention." if unsettled else "."
+            text += f"{feasible[0]['step'][-1]} steps"
+            text += f"; {failures} of {len(feasible)} runs still share attention." if failures else "."
             results.append(
                 value_verdict(
                     NAME, f"exponent of {what}, {name}, {rule.norm} SVM" + (", experimental" * rule.experimental),
-                    float(np.median(fits)), low, high, trials=len(cell), infeasible=len(cell) - len(known),
-                    discarded=len(known) - len(fits), note=text,
+                    float(np.median(fits)), low, high, trials=len(cell), infeasible=len(cell) - len(feasible),
+                    discarded=len(feasible) - len(fits), note=text,
                 )
             )  # fmt: skip
     if len(last) > 1:
@@ -167,24 +167,24 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     from attsvm.plots.style import house_style, is_wide, step_axis
 
     cells = {name: [row for row in cell if row["feasible"]] for (name,), cell in by(rows, "rule").items()}
-    shown = {title: [name for name in names if cells.get(name)] for title, names in FAMILIES.items()}
-    shown = {title: names for title, names in shown.items() if names}
+    panels = {title: [name for name in names if cells.get(name)] for title, names in FAMILIES.items()}
+    panels = {title: names for title, names in panels.items() if names}
     with house_style():
-        columns = min(2 if is_wide(width) else 1, max(len(shown), 1))
-        down = max(1, -(-len(shown) // columns))
+        columns = min(2 if is_wide(width) else 1, max(len(panels), 1))
+        down = max(1, -(-len(panels) // columns))
         result, axes = grid(down, columns, 3.3, "Distance from the SVM, median of trials", width)
-        for ax in axes.ravel()[len(shown) :]:
+        for ax in axes.ravel()[len(panels) :]:
             ax.set_visible(False)
-        for ax, (title, names) in zip(axes.ravel(), shown.items(), strict=False):
+        for ax, (title, names) in zip(axes.ravel(), panels.items(), strict=False):
             for look, name in enumerate(names):
                 color, marker = SERIES[look % len(SERIES)]
-                known = cells[name]
-                values = np.maximum(np.median([row["error"] for row in known], axis=0), FLOOR)
-                fits = [fit for row in known if np.isfinite(fit := slope(row, "error"))]
+                feasible = cells[name]
+                values = np.maximum(np.median([row["error"] for row in feasible], axis=0), FLOOR)
+                fits = [fit for row in feasible if np.isfinite(fit := slope(row, "error"))]
                 label = name + "*" * RULES[name].experimental
                 label += f", {np.median(fits):.2f}" if fits else ""
-                ax.plot(known[0]["step"], values, "-" if look < len(SERIES) else "--", color=color, marker=marker, ms=3,
-                        lw=1.2, label=label)  # fmt: skip
+                ax.plot(feasible[0]["step"], values, "-" if look < len(SERIES) else "--", color=color, marker=marker,
+                        ms=3, lw=1.2, label=label)  # fmt: skip
             step_axis(ax, max(row["step"][-1] for name in names for row in cells[name]) * 1.2)
             log_axis(ax, "y")
             ax.set_ylabel("1 - correlation")

@@ -67,10 +67,10 @@ def bounds_of_limits(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     slow = np.where(ratio + drift > STEEPEST, SLOWEST, ratio + drift)
     near, far = (last + third * q / (1 - q) for q in (fast, slow))
     # A share that turned round, or stands still, stays within what the slowest trusted power would still add.
-    turned = ~(ratio > 0)
+    unclear = ~(ratio > 0)
     reach = STEEPEST / (1 - STEEPEST) * np.maximum(np.abs(second), np.abs(third))
-    low = np.where(turned, last - reach, np.minimum(near, far))
-    return low, np.where(turned, last + reach, np.maximum(near, far))
+    low = np.where(unclear, last - reach, np.minimum(near, far))
+    return low, np.where(unclear, last + reach, np.maximum(near, far))
 
 
 def limit_interval(shares: np.ndarray) -> tuple[float, float]:

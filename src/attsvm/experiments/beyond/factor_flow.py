@@ -102,7 +102,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     drift = np.linalg.norm(trace.imbalance - trace.imbalance[:, :1], axis=(-2, -1))  # (B, records)
     rows: list[Row] = []
     for at in range(1, len(trace.step)):
-        solved = {norm: instances.solve(tops[:, at], norm) for norm in ("nuclear", "frobenius")}
+        solutions = {norm: instances.solve(tops[:, at], norm) for norm in ("nuclear", "frobenius")}
         for b, seed in enumerate(seeds):
             problem = SelectionProblem(instances.data.tokens[b], instances.data.queries[b], tops[b, at])
             W = trace.W[b, at]
@@ -113,10 +113,10 @@ def trials(config: Config, seeds: Any) -> list[Row]:
                 "condition": condition_alignment(problem).value,
                 "turned": off_diagonal(W, *singular_spaces(problem)),
             }
-            for norm, batch in solved.items():
+            for norm, batch in solutions.items():
                 unit = float(problem.apply(W)[problem.rejected].min()) / get_norm(norm).value(W)
-                known = bool(np.isfinite(batch.objective[b]))
-                row[f"{norm}_share"] = unit * float(batch.objective[b]) if known else None
+                feasible = bool(np.isfinite(batch.objective[b]))
+                row[f"{norm}_share"] = unit * float(batch.objective[b]) if feasible else None
             rows.append(row)
     return rows
 
@@ -132,7 +132,7 @@ def shares(rows: Sequence[Row], norm: str) -> np.ndarray:
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report the limits of both shares, the alignment, and the error of the integration."""
     from attsvm.experiments.beyond.atlas import limits_of
-    from attsvm.experiments.beyond.predictions import judged
+    from attsvm.experiments.beyond.predictions import with_outcome
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
 
@@ -152,13 +152,13 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     NAME, f"limit of the share of the largest {norm} margin, {where}", limits, interval="bootstrap",
                     trials=count, infeasible=count - len(table), note=f"Shares at the three horizons: {course}.",
                 )  # fmt: skip
-                results.append(judged(verdict, data) if norm == "nuclear" else verdict)
+                results.append(with_outcome(verdict, data) if norm == "nuclear" else verdict)
         note = f"Of a constraint matrix up to {column(end, 'condition').max():.2g}; the hypothesis asks for none."
         verdict = mean_verdict(
             NAME, f"share of W off the diagonal in the data's bases, {where}", column(end, "turned"),
             interval="bootstrap", trials=count, note=note,
         )  # fmt: skip
-        results.append(judged(verdict, f"alignment-{data}"))
+        results.append(with_outcome(verdict, f"alignment-{data}"))
         results.append(
             mean_verdict(
                 NAME, f"change of the imbalance over the squared norm of K, {where}", column(end, "drift"),
@@ -175,18 +175,18 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     from attsvm.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
     from attsvm.plots.style import QUIET, house_style
 
-    extended = [row | {"tau": STEP * row["horizon_step"]} for row in rows]
+    points = [row | {"tau": STEP * row["horizon_step"]} for row in rows]
     with house_style():
         result, axes = grid(1, 3, 2.5, "Gradient flow on K and Q", width)
         titles = ("nuclear margin", "Frobenius margin", "alignment lost")
         fields = ("nuclear_share", "frobenius_share", "turned")
         for ax, field, title in zip(axes.ravel(), fields, titles, strict=True):
             for look, case in enumerate(CASES):
-                cells = by(having(extended, case=case), "tau")
+                cells = by(having(points, case=case), "tau")
                 if any(row[field] is not None for cell in cells.values() for row in cell):
                     draw_curve(ax, curve_of(cells, field, case, look), shift=0.02 * (look - 1))
             log_axis(ax, "x")
-            value_axis(ax, sorted({round(row["tau"], 1) for row in extended}), "log time")
+            value_axis(ax, sorted({round(row["tau"], 1) for row in points}), "log time")
             ax.set_title(title)
             ax.set_ylabel("off the diagonal" if field == "turned" else "share of the largest")
             if field != "turned":

@@ -165,7 +165,7 @@ def words(cell: Row, *left_out: str) -> str:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report how many models generalise and how far margins go, then what arithmetic and tail change, seed by seed."""
-    from attsvm.experiments.beyond.predictions import judged
+    from attsvm.experiments.beyond.predictions import with_outcome
     from attsvm.experiments.comparison import mean_verdict, share_verdict
     from attsvm.experiments.grouping import by, column
 
@@ -177,7 +177,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             NAME, f"share of models that reach {GENERALISES:.0%} on held-out pairs, {where}",
             sum(row["generalised"] for row in cell), len(cell),
         )  # fmt: skip
-        results.append(verdict if name is None else judged(verdict, name))
+        results.append(verdict if name is None else with_outcome(verdict, name))
         for field, what in (
             ("best", "best accuracy on held-out pairs"),
             ("when", f"step at which {GENERALISES:.0%} is reached, of those that reach it"),
@@ -190,9 +190,9 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 continue
             verdict = mean_verdict(NAME, f"{what}, {where}", values, interval="bootstrap", trials=len(cell))
             fate = {"scaled": "alive", "exact": "alive", "plain": "collapsed"}.get(cell[0]["loss"])
-            known = field == "last_lost" and not cell[0]["decay"] and cell[0]["optimiser"] != "perpendicular"
-            if known and fate and (fate == "alive" or cell[0]["precision"] == "float32"):
-                verdict = judged(verdict, fate)
+            has_claim = field == "last_lost" and not cell[0]["decay"] and cell[0]["optimiser"] != "perpendicular"
+            if has_claim and fate and (fate == "alive" or cell[0]["precision"] == "float32"):
+                verdict = with_outcome(verdict, fate)
             results.append(verdict)
     for field, first, second, what in CONTRASTS:
         for key, cell in cells.items():
@@ -203,8 +203,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             )
             if other is None or (field == "precision" and cell[0]["loss"] != "stablemax"):
                 continue
-            known = {row["trial"]: row["best"] for row in other}
-            gains = [row["best"] - known[row["trial"]] for row in cell if row["trial"] in known]
+            has_claim = {row["trial"]: row["best"] for row in other}
+            gains = [row["best"] - has_claim[row["trial"]] for row in cell if row["trial"] in has_claim]
             if len(gains) > 1:
                 quantity = f"{what}: gain in best held-out accuracy of {first} over {second}, {words(cell[0], field)}"
                 results.append(mean_verdict(NAME, quantity, gains, interval="bootstrap"))

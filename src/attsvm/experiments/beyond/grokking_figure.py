@@ -28,12 +28,12 @@ Cells = dict[tuple[str, str], list[Row]]
 def draw(rows: Sequence[Row], width: float) -> Figure:
     """Draw the size that most rows have: curves for two optimisers, the controls, and where every cell ends."""
     sizes = by(rows, "p", "width", "share")
-    shown = max(sizes.values(), key=len)
-    p = shown[0]["p"]
+    table = max(sizes.values(), key=len)
+    p = table[0]["p"]
     with house_style():
         figure, axes = grid(4, 3, 2.1, f"Addition modulo {p} without weight decay: arithmetic or tail?", width)
         for line, optimiser in zip(axes, TITLES, strict=False):
-            cells = central(shown, optimiser)
+            cells = central(table, optimiser)
             for ax, field, name in zip(
                 line, ("test", "margin", "lost"), ("held-out accuracy", "least margin", "zero gradients"), strict=True
             ):
@@ -41,14 +41,14 @@ def draw(rows: Sequence[Row], width: float) -> Figure:
                 ax.set_title(TITLES[optimiser])
                 ax.set_ylabel(name)
         for ax, optimiser in zip(axes[2], TITLES, strict=False):
-            curves(ax, central(shown, optimiser), "normalised")
+            curves(ax, central(table, optimiser), "normalised")
             ax.set_title(TITLES[optimiser])
             ax.set_ylabel("margin over cubed norm")
-        controls(axes[2, 2], shown)
+        controls(axes[2, 2], table)
         for ax, optimiser in zip(axes[3], TITLES, strict=False):
-            ends(ax, central(shown, optimiser))
+            ends(ax, central(table, optimiser))
             ax.set_title(TITLES[optimiser])
-        explained(axes[3, 2], shown)
+        draw_ends(axes[3, 2], table)
         handles = [Line2D([], [], color=SERIES[look][0], label=NAMES[loss]) for look, loss in enumerate(LOSSES)]
         handles += [Line2D([], [], color=QUIET, ls=STYLES[name], label=name) for name in PRECISIONS]
         figure.legend(handles=handles, loc="outside lower left", ncols=4 if is_wide(width) else 2)
@@ -139,7 +139,7 @@ def few_numbers(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
 
 
-def explained(ax: Axes, rows: Sequence[Row]) -> None:
+def draw_ends(ax: Axes, rows: Sequence[Row]) -> None:
     """Draw held-out accuracy against the normalised margin, a point a model at its end."""
     for look, loss in enumerate(LOSSES):
         own = [row for row in having(rows, loss=loss) if row["last_margin"] > 0]

@@ -107,7 +107,7 @@ def prepare(config: Config, seeds: Any) -> tuple[Instances, Any]:
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train under the fixed head and jointly, and compare both limits with their SVMs."""
     from attsvm.core.correlation import correlation
-    from attsvm.experiments.beyond.measures import known, margin_share
+    from attsvm.experiments.beyond.measures import finite_or_none, margin_share
     from attsvm.experiments.published_numerics import STEP
     from attsvm.theory.prompt import v_svm
     from attsvm.training import train
@@ -131,11 +131,11 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         row: Row = {
             "seed": int(seed),
             "infeasible": not feasible,
-            "correlation": known(float(correlation(W, solution.W))) if feasible else None,
-            "margin": known(margin_share(solution, W)),
+            "correlation": finite_or_none(float(correlation(W, solution.W))) if feasible else None,
+            "margin": finite_or_none(margin_share(solution, W)),
             "same": float((trace.selected[b] == fixed.selected[b]).mean()),
             "optimal": float((trace.selected[b] == instances.optimal[b]).mean()),
-            "head": known(float(correlation(v[:, None], classifier.W))) if separable else None,
+            "head": finite_or_none(float(correlation(v[:, None], classifier.W))) if separable else None,
             "separable": separable,
             "relaxed": None,
             "accuracy": None,
@@ -243,7 +243,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     from attsvm.plots.experiments import draw_curve, log_axis
     from attsvm.plots.style import house_style, is_wide, legend_below, new_figure
 
-    shown = {
+    panels = {
         "margin": ("W: margin", "share of the largest"),
         "same": ("same token as under the fixed head", "share of sequences"),
         "head": ("v against the classifier", "correlation"),
@@ -256,10 +256,10 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         axes = result.subplots(4 // across, across, squeeze=False).ravel()
         for look, ((kind, d), own) in enumerate(by(rows, "kind", "d").items()):
             cells = {rates.index(rate): cell for (rate,), cell in by(own, "head_lr").items()}
-            for ax, field in zip(axes, shown, strict=True):
+            for ax, field in zip(axes, panels, strict=True):
                 curve = curve_of(cells, field, f"{kind} data, d = {d}", look % 6, "median")
                 draw_curve(ax, curve)
-        for ax, (field, (title, label)) in zip(axes, shown.items(), strict=True):
+        for ax, (field, (title, label)) in zip(axes, panels.items(), strict=True):
             ax.set_title(title)
             ax.set_ylabel(f"{label} (median)")
             ax.set_xticks(range(len(rates)), ["fixed" if rate == 0 else f"{rate:g}" for rate in rates])

@@ -105,11 +105,11 @@ class Layers:
         for W, maps in zip(self.W, self.maps, strict=True):
             x = states[-1]
             weights = exact_softmax(times(x, W.mT) @ x.mT)  # row q: x_t^T W x_q over t
-            read = weights @ x
+            message = weights @ x
             for place, matrix in enumerate(maps):
-                read = times(read.relu() if place else read, matrix)
+                message = times(message.relu() if place else message, matrix)
             attention.append(weights)
-            states.append(x + read)
+            states.append(x + message)
         return states, attention
 
     def predict(self, tokens: Tensor) -> Tensor:

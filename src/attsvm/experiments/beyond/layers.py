@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from attsvm.core.problem import SelectionProblem
 
 NAME = "layers"
-HELD = 0.9
+FLOOR = 0.9
 SHUFFLES = 2
 FRESH = 500
 LOOKS = ("linear", "mlp", "residual")
@@ -96,7 +96,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         fresh = torch.as_tensor(np.stack([s.tokens for s in test]))
         truth = np.stack([s.labels for s in test])
         right = (model.predict(fresh).numpy() * truth > 0).mean(-1)
-        learned = (model.predict(tokens).numpy() * labels.numpy() > 0).mean(-1)
+        accuracy = (model.predict(tokens).numpy() * labels.numpy() > 0).mean(-1)
         states, attention = model.states(fresh)
         for layer in range(config.layers):
             x, weights, W = (part.numpy() for part in (states[layer], attention[layer], model.W[layer]))
@@ -104,14 +104,14 @@ def trials(config: Config, seeds: Any) -> list[Row]:
             for b, seed in enumerate(seeds):
                 rng = np.random.default_rng((int(seed), layer))
                 row: Row = {"seed": int(seed), "layer": layer + 1, "accuracy": float(right[b])}
-                row["learned"] = float(learned[b])
+                row["learned"] = float(accuracy[b])
                 chain = test[b].chain
                 # Of the last layer of a chain only the first state is read.
                 asking = 1 if chain is not None and last else x.shape[2]
                 row["hop"] = None
                 if chain is not None and layer < chain.shape[1]:
                     row["hop"] = float((weights[b, :, 0].argmax(-1) == chain[:, layer]).mean())
-                rows.append(row | take_apart(x[b], weights[b], W[b], config.queries, asking, rng))
+                rows.append(row | comparison(x[b], weights[b], W[b], config.queries, asking, rng))
     return rows
 
 
@@ -120,11 +120,11 @@ def kept_sets(weights: np.ndarray) -> np.ndarray:
     order = np.argsort(-weights, axis=1)
     ahead = np.cumsum(np.take_along_axis(weights, order, 1), axis=1) - np.take_along_axis(weights, order, 1)
     sets = np.zeros(weights.shape, dtype=bool)
-    np.put_along_axis(sets, order, ahead < HELD, axis=1)
+    np.put_along_axis(sets, order, ahead < FLOOR, axis=1)
     return sets
 
 
-def take_apart(
+def comparison(
     x: np.ndarray, weights: np.ndarray, W: np.ndarray, count: int, asking: int, rng: np.random.Generator
 ) -> Row:
     """Compare one layer with its SVMs and controls, on some of its queries.
@@ -144,7 +144,7 @@ def take_apart(
     """
     from attsvm.core.correlation import correlation
     from attsvm.core.problem import SelectionProblem
-    from attsvm.experiments.beyond.measures import known, margin_share
+    from attsvm.experiments.beyond.measures import finite_or_none, margin_share
     from attsvm.solvers.solving import solve
     from attsvm.study.controls import direction_of, hebbian, shuffle
     from attsvm.study.watch import Watch
@@ -154,7 +154,7 @@ def take_apart(
     picks = rng.choice(n * asking, min(count, n * asking), replace=False)
     at, place = picks // asking, picks % asking
     tokens, queries, own = x[at], x[at, place], weights[at, place]  # (m, T, d), (m, d), (m, T)
-    top, kept = own.argmax(1), kept_sets(own)
+    top, support = own.argmax(1), kept_sets(own)
 
     def similar(problem: SelectionProblem) -> tuple[float, str]:
         direction, reason = direction_of(problem, "frobenius", PATIENCE, watch)
@@ -164,7 +164,7 @@ def take_apart(
     svm, reason = similar(problem)
     shuffled = [shuffle(top, problem.mask, rng) for _ in range(SHUFFLES)]
     controls = [similar(SelectionProblem(tokens, queries, other))[0] for other in shuffled if other is not None]
-    gen = solve(SelectionProblem(tokens, queries, kept), time_limit=PATIENCE)
+    gen = solve(SelectionProblem(tokens, queries, support), time_limit=PATIENCE)
     entropy = -(own * np.log(np.maximum(own, np.finfo(float).tiny))).sum(1)
     return {
         "infeasible": reason == "infeasible",
@@ -172,8 +172,8 @@ def take_apart(
         "control": float(np.mean(controls)) if controls else None,
         "hebbian": float(correlation(W, hebbian(problem))),
         "gen": float(correlation(W, gen.W)) if np.isfinite(gen.objective) and gen.objective > 0 else None,
-        "margin": None if reason else known(margin_share(solve(problem), W)),
-        "kept": float(kept.sum(1).mean()),
+        "margin": None if reason else finite_or_none(margin_share(solve(problem), W)),
+        "kept": float(support.sum(1).mean()),
         "spread": float(np.exp(entropy).mean()),
         "oneself": float((top == place).mean()),
     }
@@ -271,12 +271,12 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             "spread": ("spread of attention", "median number of tokens"),
             "hop": ("hops found", "median share of sequences"),
         }
-        shown = [(t, f) for t in tasks for f in titles if any(row[f] is not None for row in having(rows, task=t))]
+        panels = [(t, f) for t in tasks for f in titles if any(row[f] is not None for row in having(rows, task=t))]
         across = 3 if is_wide(width) else 1
-        down = len(tasks) if across == 3 else len(shown)
+        down = len(tasks) if across == 3 else len(panels)
         result = new_figure(width, 2.5 * down + 0.7)
         axes = result.subplots(down, across, squeeze=False)
-        for place, (task, field) in enumerate(shown):
+        for place, (task, field) in enumerate(panels):
             ax = axes[tasks.index(task), list(titles).index(field)] if across == 3 else axes[place, 0]
             own = by(having(rows, task=task), "layers", "between")
             for at, ((layers, between), cells) in enumerate(own.items()):

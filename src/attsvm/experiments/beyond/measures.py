@@ -26,7 +26,7 @@ def margin_share(solution: Solution, W: np.ndarray) -> float:
     return float(solution.problem.apply(W)[rejected].min()) / length * solution.objective
 
 
-def known(number: float) -> float | None:
+def finite_or_none(number: float) -> float | None:
     """Return a number for a row, None where it is not finite."""
     return float(number) if np.isfinite(number) else None
 

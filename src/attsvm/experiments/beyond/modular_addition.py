@@ -126,7 +126,7 @@ def margins(a: Tensor, sums: Tensor) -> Tensor:
     return (a.gather(-1, label) - a.scatter(-1, label, -torch.inf).amax(-1, keepdim=True)).squeeze(-1)
 
 
-def lost(loss: str, a: Tensor, sums: Tensor) -> Tensor:
+def loss_of_gradient(loss: str, a: Tensor, sums: Tensor) -> Tensor:
     """Return each model's share of pairs whose loss has a gradient of exactly zero at the label's logit."""
     leaf = a.detach().requires_grad_()
     (slope,) = torch.autograd.grad(risk(loss, leaf, sums).sum(), leaf)
@@ -140,13 +140,13 @@ def norms(tensors: list[Tensor]) -> Tensor:
 
 def turn(weights: list[Tensor], slopes: list[Tensor]) -> list[Tensor]:
     """Make each gradient orthogonal to its weights and as long as before, a tensor and a model at a time."""
-    turned = []
+    result = []
     for weight, slope in zip(weights, slopes, strict=True):
         along = (weight * slope).sum((1, 2), keepdim=True) / weight.square().sum((1, 2), keepdim=True)
         rest = slope - along * weight
         length, left = (part.square().sum((1, 2), keepdim=True).sqrt() for part in (slope, rest))
-        turned.append(rest * (length / left.clamp(min=torch.finfo(left.dtype).tiny)))
-    return turned
+        result.append(rest * (length / left.clamp(min=torch.finfo(left.dtype).tiny)))
+    return result
 
 
 def fit(config: Any, seeds: Any) -> list[dict[str, Any]]:
@@ -176,15 +176,15 @@ def fit(config: Any, seeds: Any) -> list[dict[str, Any]]:
     for step in range(config.steps + 1):
         a = logits(weights, train).to(arithmetic)
         if step % every == 0:
-            records.append(measured(config.loss, weights, a.detach(), train.sums, held_out) | {"step": step})
+            records.append(measurements(config.loss, weights, a.detach(), train.sums, held_out) | {"step": step})
         if step == config.steps:
             break
         slopes = list(torch.autograd.grad(risk(config.loss, a, train.sums).sum(), weights))
         if config.optimiser == "normalised":
             descend(weights, slopes, config.lr)
             continue
-        turned = turn([w.detach() for w in weights], slopes) if config.optimiser == "perpendicular" else slopes
-        for weight, slope in zip(weights, turned, strict=True):
+        directions = turn([w.detach() for w in weights], slopes) if config.optimiser == "perpendicular" else slopes
+        for weight, slope in zip(weights, directions, strict=True):
             weight.grad = slope
         adam.step()
     return [
@@ -202,9 +202,9 @@ def descend(weights: list[Tensor], slopes: list[Tensor], lr: float) -> None:
         weight -= (step[:, None, None] * slope).to(weight.dtype)
 
 
-def measured(loss: str, weights: list[Tensor], a: Tensor, sums: Tensor, held_out: Pairs) -> dict[str, np.ndarray]:
+def measurements(loss: str, weights: list[Tensor], a: Tensor, sums: Tensor, held_out: Pairs) -> dict[str, np.ndarray]:
     """Measure each model: accuracies, least and median margin, the least over the cube of the norm, lost gradients."""
-    gone = lost(loss, a, sums)
+    zeros = loss_of_gradient(loss, a, sums)
     with torch.no_grad():
         lead = margins(a, sums).double()
         least = lead.amin(-1)
@@ -215,6 +215,6 @@ def measured(loss: str, weights: list[Tensor], a: Tensor, sums: Tensor, held_out
             "margin": least,
             "median": lead.median(-1).values,
             "normalised": least / norms(weights) ** 3,
-            "lost": gone,
+            "lost": zeros,
         }
     return {name: value.cpu().numpy() for name, value in part.items()}

@@ -24,7 +24,7 @@ NAME = "optimiser-geometry"
 NORMS: dict[str, AnyNorm] = {
     "nuclear": "nuclear", "l1.75": 1.75, "frobenius": "frobenius", "l3": 3.0, "spectral": "spectral", "max": "max",
 }  # fmt: skip
-SHOWN = (
+RULE_ORDER = (
     "(K, Q) relative", "(K, Q) apart", "mirror p=1.75", "gradient, exponential", "normalised", "momentum", "Polyak",
     "mirror p=3", "spectral", "sign", "Adam", "Adam, beta2=0.95", "Adam, sqrt",
 )  # fmt: skip
@@ -49,8 +49,8 @@ def sweep(effort: Effort) -> list[Config]:
     """Every optimiser with its usual schedule; quick runs are shorter where the loop is not compiled."""
     full = effort == "full"
     steps = {False: 100_000, True: 20_000} if full else {False: 10_000, True: 1000}
-    shown = [name for name in SHOWN if full or name != "Adam, sqrt"]
-    return [Config(name, steps=steps[RULES[name].slow], trials=40 if full else 16) for name in shown]
+    rules = [name for name in RULE_ORDER if full or name != "Adam, sqrt"]
+    return [Config(name, steps=steps[RULES[name].slow], trials=40 if full else 16) for name in rules]
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
@@ -70,14 +70,14 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     )  # fmt: skip
     rows: list[Row] = [{"seed": int(seed), "feasible": True} for seed in seeds]
     for name, norm in NORMS.items():
-        solved = instances.solve(trace.selected, norm)
-        near = correlation(trace.W[:, -1], solved.W)
-        lacking = shortfall(instances, trace.selected, trace.W[:, -1:], solved)[:, 0]
+        solutions = instances.solve(trace.selected, norm)
+        near = correlation(trace.W[:, -1], solutions.W)
+        lacking = shortfall(instances, trace.selected, trace.W[:, -1:], solutions)[:, 0]
         for b, row in enumerate(rows):
-            known = bool(np.isfinite(lacking[b]))
-            row["feasible"] = row["feasible"] and known
-            row[f"{name}_correlation"] = float(near[b]) if known else None
-            row[f"{name}_efficiency"] = float(1 - lacking[b]) if known else None
+            feasible = bool(np.isfinite(lacking[b]))
+            row["feasible"] = row["feasible"] and feasible
+            row[f"{name}_correlation"] = float(near[b]) if feasible else None
+            row[f"{name}_efficiency"] = float(1 - lacking[b]) if feasible else None
     return rows
 
 
@@ -88,9 +88,9 @@ def own_norm(rule: str) -> str:
 
 def by_rule(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Group the rows that have every SVM by rule, in the order shown."""
-    known = [row for row in rows if row["feasible"]]
-    order = [*SHOWN, *(name for name in RULES if name not in SHOWN)]
-    groups = {name: [row for row in known if row["rule"] == name] for name in order}
+    feasible = [row for row in rows if row["feasible"]]
+    order = [*RULE_ORDER, *(name for name in RULES if name not in RULE_ORDER)]
+    groups = {name: [row for row in feasible if row["rule"] == name] for name in order}
     return {name: group for name, group in groups.items() if group}
 
 

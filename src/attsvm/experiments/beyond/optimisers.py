@@ -94,7 +94,7 @@ def rule_of(name: str) -> Rule:
     return RULES[name]
 
 
-def shortfall(instances: Instances, selected: np.ndarray, W: np.ndarray, solved: BatchSolution) -> np.ndarray:
+def shortfall(instances: Instances, selected: np.ndarray, W: np.ndarray, solutions: BatchSolution) -> np.ndarray:
     r"""Return 1 - margin efficiency of matrices, in the norm of their SVM.
 
     The efficiency :math:`\min A(W)\, \|W^{mm}\| / \|W\|` is 1 at the solution and nowhere larger.
@@ -104,7 +104,7 @@ def shortfall(instances: Instances, selected: np.ndarray, W: np.ndarray, solved:
     instances : Instances
     selected : ndarray of int, shape (B, n)
     W : ndarray, shape (B, records, d, dz)
-    solved : BatchSolution
+    solutions : BatchSolution
 
     Returns
     -------
@@ -115,12 +115,12 @@ def shortfall(instances: Instances, selected: np.ndarray, W: np.ndarray, solved:
 
     problems = instances.problems(selected)
     shortfalls = np.full(W.shape[:2], np.nan)
-    for b in np.flatnonzero(np.isfinite(solved.objective)):
+    for b in np.flatnonzero(np.isfinite(solutions.objective)):
         problem = problems[int(b)]
         for r, matrix in enumerate(W[b]):
             top = np.abs(matrix).max()
             if 0 < top < np.inf:
                 unit = matrix / top
                 margin = problem.apply(unit)[problem.rejected].min()
-                shortfalls[b, r] = 1 - margin / solved.norm.value(unit) * solved.objective[b]
+                shortfalls[b, r] = 1 - margin / solutions.norm.value(unit) * solutions.objective[b]
     return shortfalls

@@ -99,13 +99,13 @@ def _train(trial: Trial, landscape: Landscape, config: Config, seed: int) -> Row
     rng = np.random.default_rng(seed)
     unit = rng.standard_normal((len(SCALES), config.starts, config.d, config.d))
     unit /= np.linalg.norm(unit, axis=(2, 3), keepdims=True)
-    chosen = 1 + np.flatnonzero(landscape.feasible[1:])
-    if len(chosen) > HOSTILE:
-        chosen = rng.choice(chosen, HOSTILE, replace=False)
+    indices = 1 + np.flatnonzero(landscape.feasible[1:])
+    if len(indices) > HOSTILE:
+        indices = rng.choice(indices, HOSTILE, replace=False)
     hostile = np.zeros((0, config.d, config.d))
-    if len(chosen):
-        solved = solve_batch([trial.problem(landscape.selections[k]) for k in chosen])
-        hostile = SCALES[-1] * solved.W / np.linalg.norm(solved.W, axis=(1, 2), keepdims=True)
+    if len(indices):
+        solutions = solve_batch([trial.problem(landscape.selections[k]) for k in indices])
+        hostile = SCALES[-1] * solutions.W / np.linalg.norm(solutions.W, axis=(1, 2), keepdims=True)
     random = (np.array(SCALES)[:, None, None, None] * unit).reshape(-1, config.d, config.d)
     starts = np.concatenate([np.zeros((1, config.d, config.d)), random, hostile])
     best = landscape.index(trial.optimal)
@@ -117,13 +117,13 @@ def _train(trial: Trial, landscape: Landscape, config: Config, seed: int) -> Row
             break
         longer = map_basins(trial, starts[open_], landscape=landscape, steps=factor * config.steps)
         destination[open_] = longer.destination
-    reached = destination == best
-    parts = np.split(reached, [1, 1 + len(random)])
+    hits = destination == best
+    parts = np.split(hits, [1, 1 + len(random)])
     return {
         "zero_global": bool(parts[0][0]),
         "random_global": float(parts[1].mean()),
         "hostile_global": float(parts[2].mean()) if len(hostile) else None,
-        "lost": int((~reached).sum()),
+        "lost": int((~hits).sum()),
         "unfinished": int((destination < 0).sum()),
         "correlation": float(basins.correlation[0]) if basins.destination[0] == best else None,
     }
@@ -141,11 +141,11 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import mean_verdict, share_verdict
     from attsvm.experiments.grouping import by, column
 
-    known = [row for row in rows if row["feasible"]]
+    solvable = [row for row in rows if row["feasible"]]
     infeasible = sum(row["infeasible"] for row in rows)
     results = []
     for name in GROUPS:
-        group = [row for row in known if group_of(row) == name]
+        group = [row for row in solvable if group_of(row) == name]
         feasible = [row for row in group if not row["lost"]]
         against = [row for row in group if row["lost"]]
         if name == GROUPS[0]:
@@ -174,7 +174,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 results.append(
                     mean_verdict(NAME, f"share global, {what}, {name}", values, interval="bootstrap", trials=len(group))
                 )
-    single = [row for row in known if row["only_optimal"]]
+    single = [row for row in solvable if row["only_optimal"]]
     successes = sum(row["lost"] == 0 for row in single)
     without = sum(not (row["b1"] and row["D"]) for row in single)
     results.append(
@@ -188,15 +188,15 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             "optimal asks less than the two conditions.",
         )
     )  # fmt: skip
-    near = column(known, "correlation")
+    near = column(solvable, "correlation")
     if len(near):
         results.append(
             mean_verdict(
                 NAME, "1 - correlation with the SVM of the optimal tokens, global runs from zero", 1 - near,
-                interval="bootstrap", trials=len(known), note=f"After {known[0]['steps']} steps.",
+                interval="bootstrap", trials=len(solvable), note=f"After {solvable[0]['steps']} steps.",
             )
         )  # fmt: skip
-    for (n, T, d), cell in by(known, "n", "T", "d").items():
+    for (n, T, d), cell in by(solvable, "n", "T", "d").items():
         both = sum(group_of(row) == GROUPS[0] for row in cell)
         results.append(
             share_verdict(

@@ -104,7 +104,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report residuals at the last horizon, in the optimiser's own norm and in the others."""
-    from attsvm.experiments.beyond.predictions import judged
+    from attsvm.experiments.beyond.predictions import with_outcome
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
 
@@ -121,7 +121,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     trials=len(stages[-1]),
                     note=f"At the three horizons: {course}.",
                 )  # fmt: skip
-                results.append(judged(verdict, "own" if norm == OWN[name] else "other"))
+                results.append(with_outcome(verdict, "own" if norm == OWN[name] else "other"))
     return results
 
 

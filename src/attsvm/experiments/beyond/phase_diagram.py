@@ -119,10 +119,10 @@ def trials(config: Config, seeds: Any) -> list[Row]:
             row["d_open"] = not _refutes_d(instances, b, int(start_seeds(seeds)[b])) if feasible[b] else None
     if config.part not in ("W", "KQ"):
         return rows
-    reached, local = _train(instances, config, start_seeds(seeds))
+    hits, local = _train(instances, config, start_seeds(seeds))
     for b, row in enumerate(rows):
-        row["global"], row["only_local"] = bool(reached[b]), bool(local[b] and not reached[b])
-        row["neither"] = not (reached[b] or local[b])
+        row["global"], row["only_local"] = bool(hits[b]), bool(local[b] and not hits[b])
+        row["neither"] = not (hits[b] or local[b])
     return rows
 
 
@@ -138,15 +138,15 @@ def _train(instances: Instances, config: Config, starts: Any) -> tuple[Any, Any]
     trace = train(
         instances.data, instances.v, steps=config.steps, init="torch", seed=starts, **descent("exact", config.part)
     )
-    reached = (trace.selected == instances.optimal).all(-1)
-    local = reached.copy()
-    unreached = [int(b) for b in np.flatnonzero(~reached)]
-    if unreached:
+    hits = (trace.selected == instances.optimal).all(-1)
+    local = hits.copy()
+    failures = [int(b) for b in np.flatnonzero(~hits)]
+    if failures:
         problems = instances.problems(trace.selected)
         norm = "frobenius" if config.part == "W" else "nuclear"
-        for b, solution in zip(unreached, solve_batch([problems[b] for b in unreached], norm), strict=True):
+        for b, solution in zip(failures, solve_batch([problems[b] for b in failures], norm), strict=True):
             local[b] = compare_with_neighbours(Trial.of(instances.data[b], instances.v[b]), solution).holds
-    return reached, local
+    return hits, local
 
 
 def _refutes_d(instances: Instances, b: int, seed: int) -> bool:
@@ -167,10 +167,10 @@ def _refutes_d(instances: Instances, b: int, seed: int) -> bool:
         np.broadcast_to(part[b], (len(order), *part[b].shape))
         for part in (instances.data.tokens, instances.data.queries)
     )
-    solved = solve_batch(ProblemBatch(tokens, queries, selections))
+    solutions = solve_batch(ProblemBatch(tokens, queries, selections))
     for row, k in enumerate(order):
         i = exchanges[k][0]
-        if np.isfinite(solved.objective[row]) and not solved[row].support[i, optimal[i]]:
+        if np.isfinite(solutions.objective[row]) and not solutions[row].support[i, optimal[i]]:
             return True
     return False
 
@@ -178,30 +178,30 @@ def _refutes_d(instances: Instances, b: int, seed: int) -> bool:
 def planes(rows: Sequence[Row]) -> list[tuple[str, str, int, list[Row]]]:
     """Find the planes among rows: (varied, fixed, value of the fixed, rows), the fixed value with most others."""
     result = []
-    for varied, fixed in (("n", "T"), ("T", "n")):
+    for variable, fixed in (("n", "T"), ("T", "n")):
         others: dict[int, set[int]] = {}
         for row in rows:
-            others.setdefault(row[fixed], set()).add(row[varied])
+            others.setdefault(row[fixed], set()).add(row[variable])
         value = max(others, key=lambda v, o=others: (len(o[v]), v == FIXED))
-        if len(others[value]) > 1 or varied == "n":
-            result.append((varied, fixed, value, [row for row in rows if row[fixed] == value]))
+        if len(others[value]) > 1 or variable == "n":
+            result.append((variable, fixed, value, [row for row in rows if row[fixed] == value]))
     return result
 
 
-def shares(rows: Sequence[Row], part: str, key: str, varied: str) -> dict[tuple[int, int], tuple[int, int]]:
+def shares(rows: Sequence[Row], part: str, key: str, variable: str) -> dict[tuple[int, int], tuple[int, int]]:
     """Count hits and trials of every cell, by (value of the varied, d)."""
     from attsvm.experiments.grouping import by, having
 
-    counted = {}
-    for cell, own in by(having(rows, part=part), varied, "d").items():
-        known = [row[key] for row in own if row.get(key) is not None]
-        if known:
-            counted[cell] = (sum(known), len(known))
-    return counted
+    counts = {}
+    for cell, own in by(having(rows, part=part), variable, "d").items():
+        outcomes = [row[key] for row in own if row.get(key) is not None]
+        if outcomes:
+            counts[cell] = (sum(outcomes), len(outcomes))
+    return counts
 
 
 def half_way(
-    counted: dict[tuple[int, int], tuple[int, int]], draw: np.random.Generator | None = None
+    counts: dict[tuple[int, int], tuple[int, int]], draw: np.random.Generator | None = None
 ) -> dict[int, float]:
     """Dimension at which the share passes one half, for each value varied; `draw` takes every share at random.
 
@@ -212,8 +212,8 @@ def half_way(
     from attsvm.experiments.beyond.power_law import crossing
 
     crossings = {}
-    for value in sorted({value for value, _ in counted}):
-        column = sorted((d, *pair) for (other, d), pair in counted.items() if other == value)
+    for value in sorted({value for value, _ in counts}):
+        column = sorted((d, *pair) for (other, d), pair in counts.items() if other == value)
         share = [h / m if draw is None else draw.beta(h + 0.5, m - h + 0.5) for _, h, m in column]
         at = crossing([d for d, _, _ in column], share)
         if np.isfinite(at):
@@ -238,8 +238,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             hits = sum(bool(row[key]) for row in side)
             note = ""
             if word == "below" and other:
-                kept = sum(bool(row[key]) for row in other) / len(other)
-                note = f"{what}: {kept:.1%} of instances at or above the line {name}, {hits / len(side):.1%} below it."
+                share = sum(bool(row[key]) for row in other) / len(other)
+                note = f"{what}: {share:.1%} of instances at or above the line {name}, {hits / len(side):.1%} below it."
             infeasible = sum(row["infeasible"] for row in side)
             results.append(
                 share_verdict(NAME, f"{what}, {word} {name}", hits, len(side), infeasible=infeasible, note=note)
@@ -259,7 +259,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     return results
 
 
-def _thresholds(varied: str, fixed: str, value: int, rows: list[Row]) -> list[Verdict]:
+def _thresholds(variable: str, fixed: str, value: int, rows: list[Row]) -> list[Verdict]:
     """Fit the dimension at which each share passes one half as a power of what is varied."""
     import numpy as np
 
@@ -268,23 +268,23 @@ def _thresholds(varied: str, fixed: str, value: int, rows: list[Row]) -> list[Ve
 
     results = []
     for part, key, what in PANELS:
-        counted = shares(rows, part, key, varied)
-        at = half_way(counted)
+        counts = shares(rows, part, key, variable)
+        at = half_way(counts)
         if len(at) < 3:
             continue
         rng = np.random.default_rng(0)
-        draws = [half_way(counted, rng) for _ in range(300)]
+        draws = [half_way(counts, rng) for _ in range(300)]
         fits = [exponents(list(one.values()), list(one))[0] for one in draws if len(one) >= 3]
         low, high = np.nanquantile(fits, [0.025, 0.975])
-        text = ", ".join(f"{varied} = {v}: {d:.1f}" for v, d in at.items())
+        text = ", ".join(f"{variable} = {v}: {d:.1f}" for v, d in at.items())
         name, _, line = LINES[0] if "feasible" in key else LINES[1]
-        ratios = [d / (line(v, value) if varied == "n" else line(value, v)) for v, d in at.items()]
+        ratios = [d / (line(v, value) if variable == "n" else line(value, v)) for v, d in at.items()]
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
         results.append(
             value_verdict(
-                NAME, f"{what}: exponent of the half-way d in {varied}, {fixed}={value}",
+                NAME, f"{what}: exponent of the half-way d in {variable}, {fixed}={value}",
                 float(exponents(list(at.values()), list(at))[0]), float(low), float(high),
-                trials=sum(m for _, m in counted.values()),
+                trials=sum(m for _, m in counts.values()),
                 note=f"Half of the instances at d: {text}; {spread} times {name[4:]}.",
             )
         )  # fmt: skip
@@ -299,29 +299,29 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
 
     columns = 5
     with house_style():
-        known = [
-            (varied, fixed, value, title, own, counted)
-            for varied, fixed, value, own in planes(rows)
+        maps = [
+            (variable, fixed, value, title, own, counts)
+            for variable, fixed, value, own in planes(rows)
             for part, key, title in PANELS
-            if (counted := shares(own, part, key, varied))
+            if (counts := shares(own, part, key, variable))
         ]
-        down = max(1, -(-len(known) // columns))
+        down = max(1, -(-len(maps) // columns))
         result, axes = grid(down, columns, 1.6, "Share of random instances", width, beside=2)
-        for ax in axes.ravel()[len(known) :]:
+        for ax in axes.ravel()[len(maps) :]:
             ax.set_visible(False)
-        for ax, (varied, fixed, value, title, own, counted) in zip(axes.ravel(), known, strict=False):
-            xs, ys = sorted({row[varied] for row in own}), sorted({row["d"] for row in own})
-            draw_map(ax, {cell: hits / m for cell, (hits, m) in counted.items()}, xs, ys)
+        for ax, (variable, fixed, value, title, own, counts) in zip(axes.ravel(), maps, strict=False):
+            xs, ys = sorted({row[variable] for row in own}), sorted({row["d"] for row in own})
+            draw_map(ax, {cell: hits / m for cell, (hits, m) in counts.items()}, xs, ys)
             for label, style, line in LINES:
                 draw_line(
-                    ax, lambda x, v=varied, k=value, f=line: f(x, k) if v == "n" else f(k, x), xs, ys, style, label
+                    ax, lambda x, v=variable, k=value, f=line: f(x, k) if v == "n" else f(k, x), xs, ys, style, label
                 )
             ax.set_title(title, fontsize=8)
-            ax.set_xlabel(f"{varied}   ({fixed} = {value})")
+            ax.set_xlabel(f"{variable}   ({fixed} = {value})")
             if ax.get_subplotspec().is_first_col():
                 ax.set_ylabel("d")
-        if known:
-            panels = list(axes.ravel()[: len(known)])
+        if maps:
+            panels = list(axes.ravel()[: len(maps)])
             result.colorbar(
                 panels[0].collections[0], ax=panels, location="bottom", shrink=0.6, fraction=0.02, pad=0.01, aspect=40,
                 label="share of instances",

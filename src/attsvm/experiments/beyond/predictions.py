@@ -49,7 +49,7 @@ def predictions() -> Mapping[str, Mapping[str, Prediction]]:
     }
 
 
-def judged(verdict: Verdict, name: str) -> Verdict:
+def with_outcome(verdict: Verdict, name: str) -> Verdict:
     """Add to a verdict's note what was predicted and what became of it."""
     foreseen = predictions()[verdict.experiment][name]
     outcome = foreseen.outcome(verdict.low, verdict.high)

@@ -116,7 +116,7 @@ def slopes(rows: Sequence[Row], field: str) -> list[float]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report the certified saving and the growth of both norms as the angle shrinks."""
-    from attsvm.experiments.beyond.predictions import judged
+    from attsvm.experiments.beyond.predictions import with_outcome
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column, having
 
@@ -131,7 +131,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             (low + high) / 2, interval="bootstrap", trials=len(cell), infeasible=len(cell) - len(low),
             note=note + "times the smallest.",
         )  # fmt: skip
-        results.append(judged(verdict, "saving"))
+        results.append(with_outcome(verdict, "saving"))
     pairs = having(rows, setting="specificity")
     for field, what, name in (
         ("plain", "one temperature for both queries", "slope-plain"),
@@ -142,7 +142,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             verdict = mean_verdict(
                 NAME, f"slope of log norm over log angle of two queries, {what}", fits, interval="bootstrap"
             )
-            results.append(judged(verdict, name))
+            results.append(with_outcome(verdict, name))
     for (angle, n, T, d), cell in by(pairs, "angle", "n", "T", "d").items():
         ratio = column(cell, "plain") / column(cell, "own")
         results.append(
@@ -163,19 +163,19 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
 
     with house_style():
         result, axes = grid(1, 2, 2.5, "A temperature for each query", width)
-        saved, near = axes.ravel()
+        saving, near = axes.ravel()
         budget = having(rows, setting="budget")
         for look, norm in enumerate(NORMS):
             cells = by(having(budget, norm=norm), "n")
             if cells:
-                draw_curve(saved, curve_of(cells, "saving_low", f"{norm} norm", look), shift=0.02 * look)
+                draw_curve(saving, curve_of(cells, "saving_low", f"{norm} norm", look), shift=0.02 * look)
         if budget:
-            value_axis(saved, sorted({row["n"] for row in budget}), "queries n")
-            saved.set_ylim(bottom=0)
-            own_legend(saved)
-        saved.set_title("mean temperature one")
-        saved.set_ylabel("share of the norm saved")
-        saved.set_xlabel("queries n")
+            value_axis(saving, sorted({row["n"] for row in budget}), "queries n")
+            saving.set_ylim(bottom=0)
+            own_legend(saving)
+        saving.set_title("mean temperature one")
+        saving.set_ylabel("share of the norm saved")
+        saving.set_xlabel("queries n")
         cells = by(having(rows, setting="specificity"), "angle")
         if cells:
             draw_curve(near, curve_of(cells, "plain", "one temperature", 1))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "rank-law"
-SOLVED = 1e-12
+ACCURACY = 1e-12
 # Singular values of the certified solutions begin at about 0.02 of the largest; training leaves less than that.
 CUT = 0.02
 N, T, D = 20, 5, 40
@@ -64,12 +64,12 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     from attsvm.training import train
 
     instances = draw(seeds, config.n, config.T, config.d)
-    best = instances.solve(instances.optimal, "nuclear", tol=SOLVED)
+    best = instances.solve(instances.optimal, "nuclear", tol=ACCURACY)
     trace = train(instances.data, instances.v, parameterization="KQ", steps=config.steps, seed=start_seeds(seeds))
-    own = instances.solve(trace.selected, "nuclear", tol=SOLVED)
+    own = instances.solve(trace.selected, "nuclear", tol=ACCURACY)
     rows: list[Row] = []
     for b, seed in enumerate(np.asarray(seeds).tolist()):
-        solution, reached = best[b], own[b]
+        solution, end = best[b], own[b]
         row: Row = {
             "seed": seed,
             "infeasible": solution.status is Status.INFEASIBLE,
@@ -78,12 +78,12 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         }  # fmt: skip
         if row["certified"]:
             row |= {"rank": solution.rank, "active": int(solution.support.sum())}
-        if reached.status is Status.OPTIMAL:
+        if end.status is Status.OPTIMAL:
             sigma = np.linalg.svd(trace.W[b, -1], compute_uv=False)
             row |= {
-                "own_rank": reached.rank,
+                "own_rank": end.rank,
                 "trained_rank": int((sigma > CUT * sigma[0]).sum()),
-                "error": float(1 - correlation(trace.W[b, -1], reached.W)),
+                "error": float(1 - correlation(trace.W[b, -1], end.W)),
             }
         rows.append(row)
     return rows
@@ -139,30 +139,30 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import mean_verdict, share_verdict, value_verdict
     from attsvm.experiments.grouping import by, column
 
-    known = [row for row in rows if row["certified"]]
+    feasible = [row for row in rows if row["certified"]]
     infeasible = sum(row["infeasible"] for row in rows)
-    undecided = len(rows) - len(known) - infeasible
-    inside = sum(bounds(row)[0] <= row["rank"] <= bounds(row)[1] for row in known)
+    undecided = len(rows) - len(feasible) - infeasible
+    inside = sum(bounds(row)[0] <= row["rank"] <= bounds(row)[1] for row in feasible)
     results = [
         share_verdict(
-            NAME, "rank between the bounds that the active constraints set", inside, len(known), trials=len(rows),
+            NAME, "rank between the bounds that the active constraints set", inside, len(feasible), trials=len(rows),
             discarded=undecided, infeasible=infeasible,
             note="r(r+1)/2 <= active constraints <= r(p+q-r), in every certified instance counted.",
         )
     ]  # fmt: skip
-    if known:
-        ratio = np.array([row["rank"] / most(row["active"]) for row in known])
+    if feasible:
+        ratio = np.array([row["rank"] / most(row["active"]) for row in feasible])
         results.append(
             mean_verdict(
                 NAME, "certified rank over the largest r with r(r+1)/2 <= active constraints", ratio, trials=len(rows),
                 infeasible=infeasible, discarded=undecided,
-                note=f"Between {ratio.min():.2f} and {ratio.max():.2f} in {len(known)} instances; of min(n, d) the "
-                f"rank is {np.mean([row['rank'] / min(row['n'], row['d']) for row in known]):.0%} on average.",
+                note=f"Between {ratio.min():.2f} and {ratio.max():.2f} in {len(feasible)} instances; of min(n, d) the "
+                f"rank is {np.mean([row['rank'] / min(row['n'], row['d']) for row in feasible]):.0%} on average.",
             )
         )  # fmt: skip
     for name, own in axes_of(rows).items():
         cells = by(own, name)
-        excluded = sum(row["infeasible"] for row in own)
+        failures = sum(row["infeasible"] for row in own)
         for key, what in (("rank", "certified nuclear rank"), ("trained_rank", "rank of trained (K, Q)")):
             means = [(value, column(cell, key)) for (value,), cell in cells.items()]
             means = [(value, v) for value, v in means if len(v)]
@@ -173,7 +173,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             results.append(
                 value_verdict(
                     NAME, f"exponent of the {what} in {name}", exponent, low, high, trials=len(own),
-                    infeasible=excluded,
+                    infeasible=failures,
                     note=f"Mean rank grows like {name}^{exponent:.2f}: {text}.",
                 )
             )  # fmt: skip

@@ -260,13 +260,13 @@ def trends(rows: Sequence[Row]) -> list[Verdict]:
     from attsvm.experiments.comparison import value_verdict
     from attsvm.experiments.grouping import by, column, having
 
-    alone = having(rows, heads=1)
+    single = having(rows, heads=1)
     results = []
     for name, other in (("d", "T"), ("T", "d")):
-        if not alone:
+        if not single:
             continue
-        base = most([row[other] for row in alone])
-        cells = {x: cell for (x,), cell in by(having(alone, **{other: base}), name).items()}
+        base = most([row[other] for row in single])
+        cells = {x: cell for (x,), cell in by(having(single, **{other: base}), name).items()}
         ends = (min(cells), max(cells))
         for field, what in WHAT.items():
             small, large = (column(cells[x], field) for x in ends)
@@ -328,15 +328,15 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         stop.set_ylabel("share of the largest, correlation")
         stop.axhline(1, color=QUIET, lw=0.6)
         sizes = having(rows, topic="size")
-        alone = having(sizes, heads=1)
+        single = having(sizes, heads=1)
         ranks = [
             ("local_optima", "local optima", 1),
             ("rank", "rank, Frobenius", 0),
             ("nuclear_rank", "rank, nuclear", 3),
         ]
-        common = {name: most([row[name] for row in alone]) for name in ("d", "T")} if alone else {}
+        common = {name: most([row[name] for row in single]) for name in ("d", "T")} if single else {}
         for ax, name, other, label in ((dimension, "d", "T", "dimension d"), (length, "T", "d", "length T")):
-            cells = by(having(alone, **{other: common[other]}), name) if alone else {}
+            cells = by(having(single, **{other: common[other]}), name) if single else {}
             lines(ax, cells, ranks)
             if cells:
                 value_axis(ax, [x for (x,) in cells], label)

@@ -105,7 +105,7 @@ def every_token(config: Config, seeds: Any) -> list[Row]:
     mask = np.ones(data.tokens.shape[:-1], dtype=bool) if data.mask is None else np.asarray(data.mask)
     trace = train(data, np.stack(v), steps=config.steps, lr=STEP, record_every=records(config.steps))
     selected = np.asarray(trace.selected)
-    solved = solve_batch(ProblemBatch(data.tokens, data.queries, selected, mask))
+    solutions = solve_batch(ProblemBatch(data.tokens, data.queries, selected, mask))
     rows: list[Row] = []
     for b, seed in enumerate(seeds):
         other = shuffle(selected[b], mask[b], np.random.default_rng(int(start_seeds([seed])[0])))
@@ -116,13 +116,13 @@ def every_token(config: Config, seeds: Any) -> list[Row]:
             )
             if np.isfinite(shuffled.objective[0]):
                 control = float(correlation(trace.W[b, -1], shuffled.W[0]))
-        feasible = bool(np.isfinite(solved.objective[b]))
+        feasible = bool(np.isfinite(solutions.objective[b]))
         gamma = np.where(mask[b], data.labels[b][:, None] * (data.tokens[b] @ v[b]), -np.inf)
-        curve = correlation(trace.W[b], solved.W[b]) if feasible else None
+        curve = correlation(trace.W[b], solutions.W[b]) if feasible else None
         rows.append(
             {
                 "seed": int(seed),
-                "infeasible": solved.status[b] is Status.INFEASIBLE,
+                "infeasible": solutions.status[b] is Status.INFEASIBLE,
                 "step": trace.step.tolist(),
                 "curve": None if curve is None else curve.tolist(),
                 "correlation": None if curve is None else float(curve[-1]),
@@ -177,7 +177,7 @@ def next_token(config: Config, seeds: Any) -> list[Row]:
         outside = trace.W[b] - np.stack(inside)
         curve = correlation(outside, graph.W_svm) if feasible else None
         length = float(np.linalg.norm(graph.W_fin))
-        away = [float(np.linalg.norm(part - graph.W_fin)) / length if length > 0 else None for part in inside]
+        distances = [float(np.linalg.norm(part - graph.W_fin)) / length if length > 0 else None for part in inside]
         rows.append(
             {
                 "seed": int(seed),
@@ -187,8 +187,8 @@ def next_token(config: Config, seeds: Any) -> list[Row]:
                 "curve": None if curve is None else curve.tolist(),
                 "correlation": None if curve is None else float(curve[-1]),
                 "whole": float(correlation(trace.W[b, -1], graph.W_svm)) if feasible else None,
-                "finite": away[-1],
-                "finite_early": away[early],
+                "finite": distances[-1],
+                "finite_early": distances[early],
                 "finite_share": length / float(np.linalg.norm(trace.W[b, -1])),
             }
         )
@@ -268,16 +268,16 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         "acyclic": "next token, no cycles",
         "cyclic": "next token, cycles",
     }
-    shown = [setting for setting in SETTINGS if having(rows, setting=setting)]
+    settings = [setting for setting in SETTINGS if having(rows, setting=setting)]
     with house_style():
         across = 2 if is_wide(width) else 1
-        down = -(-len(shown) // across)
+        down = -(-len(settings) // across)
         result = new_figure(width, 2.5 * down + 0.6)
         axes = result.subplots(down, across, squeeze=False).ravel()
-        for ax in axes[len(shown) :]:
+        for ax in axes[len(settings) :]:
             ax.remove()
         looks = {d: look for look, d in enumerate(sorted({row["d"] for row in rows}))}
-        for ax, setting in zip(axes, shown, strict=False):
+        for ax, setting in zip(axes, settings, strict=False):
             for (d, _n), cell in by(having(rows, setting=setting), "d", "n").items():
                 points: dict[Any, list[Row]] = {}
                 for row in cell:
@@ -294,7 +294,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_xlabel("step")
             ax.set_ylabel("median 1 - correlation")
             ax.set_title(titles[setting])
-        legend_below(result, list(axes[: len(shown)]), 4)
+        legend_below(result, list(axes[: len(settings)]), 4)
     return result
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.experiments.beyond.measures import known, margin_share
+from attsvm.experiments.beyond.measures import finite_or_none, margin_share
 from attsvm.experiments.experiment import Row
 from attsvm.experiments.instances import Instances, start_seeds
 from attsvm.experiments.published_numerics import STEP
@@ -41,7 +41,7 @@ def judge(instances: Instances, W: np.ndarray, reference: np.ndarray | None = No
             {
                 "infeasible": solution.status is Status.INFEASIBLE,
                 "correlation": float(correlation(matrix, solution.W)) if feasible else None,
-                "margin": known(margin_share(solution, matrix)),
+                "margin": finite_or_none(margin_share(solution, matrix)),
                 "relative": float(np.linalg.norm(matrix)) / solution.objective if feasible else None,
                 "local": bool(locality.holds),
                 "optimal": float((selected[b] == instances.optimal[b]).mean()),
@@ -51,7 +51,7 @@ def judge(instances: Instances, W: np.ndarray, reference: np.ndarray | None = No
     return rows
 
 
-def decayed(tokens: np.ndarray, queries: np.ndarray, gamma: np.ndarray, strength: float) -> np.ndarray:
+def regularised_solution(tokens: np.ndarray, queries: np.ndarray, gamma: np.ndarray, strength: float) -> np.ndarray:
     """Minimise the logistic risk of one trial and half the squared norm times `strength`, from zero."""
     from scipy.optimize import minimize
     from scipy.special import expit, softmax
@@ -88,7 +88,7 @@ def decay(instances: Instances, strength: float) -> list[Row]:
     data = instances.data
     W = np.stack(
         [
-            decayed(tokens, queries, gamma, strength)
+            regularised_solution(tokens, queries, gamma, strength)
             for tokens, queries, gamma in zip(data.tokens, data.queries, instances.gamma, strict=True)
         ]
     )
@@ -110,11 +110,11 @@ def dropout(instances: Instances, kind: str, rate: float, steps: int, seeds: Any
     from attsvm.functional import exact_softmax
 
     def attend(logits: Any, noise: Any) -> Any:
-        kept = noise.uniform(logits) >= rate
+        keep = noise.uniform(logits) >= rate
         if kind == "tokens":
-            kept = kept | ~kept.any(-1, keepdim=True)  # a sequence without tokens keeps them all
-            return exact_softmax(logits.masked_fill(~kept, -torch.inf)), None
-        return exact_softmax(logits) * kept / (1 - rate), None
+            keep = keep | ~keep.any(-1, keepdim=True)  # a sequence without tokens keeps them all
+            return exact_softmax(logits.masked_fill(~keep, -torch.inf)), None
+        return exact_softmax(logits) * keep / (1 - rate), None
 
     plain = descend(instances, lambda logits, noise: (exact_softmax(logits), None), steps, seeds)
     W = plain if rate == 0 else descend(instances, attend, steps, seeds)
@@ -158,14 +158,14 @@ def size(instances: Instances, heads: int, steps: int, seeds: Any) -> list[Row]:
     selected = trace.selected.reshape(B, heads, -1)
     W = trace.W[:, -1].reshape(B, heads, d, d)
     best, nuclear = instances.solve(instances.optimal), instances.solve(instances.optimal, "nuclear")
-    judged = [judge(instances, W[:, head]) for head in range(heads)]
+    heads_of = [judge(instances, W[:, head]) for head in range(heads)]
     rows: list[Row] = []
     for b in range(B):
-        own = [part[b] for part in judged]
+        own = [part[b] for part in heads_of]
         margins = [row["margin"] for row in own if row["margin"] is not None]
         row: Row = {
             "infeasible": not np.isfinite(best.objective[b]),
-            "largest": known(1 / best.objective[b]) if np.isfinite(best.objective[b]) else None,
+            "largest": finite_or_none(1 / best.objective[b]) if np.isfinite(best.objective[b]) else None,
             "rank": int(best[b].rank) if np.isfinite(best.objective[b]) else None,
             "nuclear_rank": int(nuclear[b].rank) if np.isfinite(nuclear.objective[b]) else None,
             "margin": float(np.mean(margins)) if margins else None,

@@ -34,7 +34,7 @@ SELECTORS = {
     "gumbel": "straight-through Gumbel",
 }
 # Attention above this counts as kept, as everywhere in the paper.
-KEPT = 1e-3
+ATTENTION_FLOOR = 1e-3
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ def attentions(config: Config) -> dict[str, Any]:
 
     def gumbel(logits: Any, noise: Any) -> Any:
         noisy = logits - noise.uniform(logits).log().neg().log()
-        drawn = torch.nn.functional.one_hot(noisy.argmax(-1), noisy.shape[-1]).to(noisy)
+        choice = torch.nn.functional.one_hot(noisy.argmax(-1), noisy.shape[-1]).to(noisy)
         soft = exact_softmax(noisy / config.temperature)
-        return drawn + soft - soft.detach(), None
+        return choice + soft - soft.detach(), None
 
     return {"sparsemax": lambda logits, noise: (sparsemax(logits), None), "entropy": entropy, "gumbel": gumbel}
 
@@ -88,7 +88,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     import torch
 
     from attsvm.experiments.beyond.descent import descend
-    from attsvm.experiments.beyond.measures import known, margin_share
+    from attsvm.experiments.beyond.measures import finite_or_none, margin_share
     from attsvm.experiments.instances import draw
     from attsvm.experiments.published_numerics import descent
     from attsvm.functional import sparsemax
@@ -117,10 +117,10 @@ def trials(config: Config, seeds: Any) -> list[Row]:
                     "selector": name,
                     "same": float((selected[b] == reference[b]).mean()),
                     "optimal": float((selected[b] == instances.optimal[b]).mean()),
-                    "kept": float((weights[b] > KEPT).sum(-1).mean()),
+                    "kept": float((weights[b] > ATTENTION_FLOOR).sum(-1).mean()),
                     "local": bool(locality.holds),
                     "infeasible": not locality.feasible,
-                    "margin": known(margin_share(solution, W[b])),
+                    "margin": finite_or_none(margin_share(solution, W[b])),
                     "norm": float(np.linalg.norm(W[b])),
                 }
             )
@@ -161,8 +161,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         )
         if selector != "softmax" and len(margin) and len(softmax):
             (low, high), (least, most) = mean_interval(margin), mean_interval(softmax)
-            compared = "smaller than" if high < least else "larger than" if low > most else "not told from"
-            note = f"A margin {compared} that of softmax, {softmax.mean():.3f}. " + note
+            relation = "smaller than" if high < least else "larger than" if low > most else "not told from"
+            note = f"A margin {relation} that of softmax, {softmax.mean():.3f}. " + note
         results.append(
             mean_verdict(
                 NAME,

@@ -91,13 +91,13 @@ def with_rivals(setup: Setup, distance: float, share: float, rng: np.random.Gene
     from attsvm.theory.tokens import Trial
 
     trial, v = setup.trial, setup.head.v
-    away = rng.standard_normal((len(trial.labels), len(v)))
-    away -= np.outer(away @ v, v)
-    away /= np.linalg.norm(away, axis=1, keepdims=True)
+    direction = rng.standard_normal((len(trial.labels), len(v)))
+    direction -= np.outer(direction @ v, v)
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     if distance == 0:
         return trial
     best = trial.tokens[np.arange(len(trial.labels)), trial.optimal]
-    rival = best - distance * (share * trial.labels[:, None] * v + np.sqrt(1 - share**2) * away)
+    rival = best - distance * (share * trial.labels[:, None] * v + np.sqrt(1 - share**2) * direction)
     tokens = np.concatenate([trial.tokens, rival[:, None]], axis=1)
     mask = np.concatenate([trial.mask, np.ones((len(rival), 1), dtype=bool)], axis=1)
     return Trial.of(TokenData(tokens, trial.queries, trial.labels, mask), v)
@@ -107,7 +107,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Train with and without the rivals; compare W with the SVM of its tokens, and sequences with each other."""
     from attsvm.core.correlation import correlation
     from attsvm.core.status import Status
-    from attsvm.experiments.beyond.measures import known, margin_share
+    from attsvm.experiments.beyond.measures import finite_or_none, margin_share
     from attsvm.solvers.solving import solve
     from attsvm.study.controls import shuffle
     from attsvm.study.results import Settings
@@ -127,7 +127,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         feasible = bool(np.isfinite(solution.objective))
         other = shuffle(selected, trial.mask, rng)
         control = None if other is None else solve(trial.problem(other), time_limit=PATIENCE)
-        chosen = np.asarray(trace.attention)[-1].max(-1)
+        attention = np.asarray(trace.attention)[-1].max(-1)
         row: Row = {
             "seed": int(seed),
             "infeasible": solution.status is Status.INFEASIBLE,
@@ -135,11 +135,11 @@ def trials(config: Config, seeds: Any) -> list[Row]:
             "error": float(1 - correlation(W, solution.W)) if feasible else None,
             "early": float(1 - correlation(np.asarray(trace.W)[-2], solution.W)) if feasible else None,
             "control": None,
-            "margin": known(margin_share(solution, W)),
+            "margin": finite_or_none(margin_share(solution, W)),
             "optimal": float((selected == trial.optimal).mean()),
             "rival": float((selected == setup.trial.tokens.shape[1]).mean()),
-            "attention": float(chosen.mean()),
-            "svm_norm": known(solution.objective),
+            "attention": float(attention.mean()),
+            "svm_norm": finite_or_none(solution.objective),
         }
         if control is not None and np.isfinite(control.objective):
             row["control"] = float(correlation(W, control.W))
@@ -173,15 +173,15 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
     # Without rivals their gap says nothing: cells that differ in it alone are the same runs.
     shares = [row["share"] for row in rows if row["distance"] == 0][:1]
-    kept = [row for row in rows if row["distance"] > 0 or row["share"] in shares]
+    subset = [row for row in rows if row["distance"] > 0 or row["share"] in shares]
     return [
         verdict
-        for (classes,), own in by(kept, "classes").items()
-        for verdict in (*correlations(own, *named(classes)), *differences(own, named(classes)[0]))
+        for (classes,), own in by(subset, "classes").items()
+        for verdict in (*correlations(own, *nouns_of(classes)), *differences(own, nouns_of(classes)[0]))
     ]
 
 
-def named(classes: str) -> tuple[str, str]:
+def nouns_of(classes: str) -> tuple[str, str]:
     """Say what the data are, and what one sequence of them is."""
     return ("text", "text") if is_text(classes) else ("digits", "image")
 
@@ -215,9 +215,9 @@ def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
                 note=note,
             )
         )
-    alone = having(rows, distance=0.0)
+    baseline = having(rows, distance=0.0)
     for what, field in (("distance to the nearest token", "by_distance"), ("smallest score gap", "by_gap")):
-        values = column(alone, field) if alone else np.array([])
+        values = column(baseline, field) if baseline else np.array([])
         if len(values) > 1:
             low, high = mean_interval(values)
             note = f"The margin of one {one} with a larger {what} is {'larger' if low > 0 else 'smaller'}."
@@ -269,7 +269,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     from attsvm.plots.experiments import draw_curve, grid, log_axis, value_axis
     from attsvm.plots.style import QUIET, house_style, legend_below
 
-    shown = {
+    panels = {
         "error": ("W and its SVM", "median 1 - correlation"),
         "control": ("shuffled selections", "median correlation"),
         "optimal": ("optimal token", "median share selected"),
@@ -279,24 +279,24 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         result, axes = grid(len(kinds), 3, 2.4, "W and the SVM of its tokens beside near rivals", width)
         for line, ((classes,), own) in zip(axes, kinds.items(), strict=True):
             rivals = [row for row in own if row["distance"] > 0]
-            alone = having(own, distance=0.0)
+            baseline = having(own, distance=0.0)
             for look, ((share,), some) in enumerate(by(rivals, "share").items()):
                 cells = by(some, "distance")
-                for ax, field in zip(line, shown, strict=True):
+                for ax, field in zip(line, panels, strict=True):
                     label = f"gap {share:g} of the distance"
                     draw_curve(ax, curve_of(cells, field, label, look % 6, "median"), 0.03 * (look - 0.5))
                 early = curve_of(
                     cells, "early", f"after {100 * EARLY:.0f} % of the steps", look % 6, "median", style=":"
                 )
                 draw_curve(line[0], early, 0.03 * (look - 0.5))
-            for ax, (field, (title, label)) in zip(line, shown.items(), strict=True):
-                if len(column(alone, field)):
-                    level = float(np.median(column(alone, field)))
+            for ax, (field, (title, label)) in zip(line, panels.items(), strict=True):
+                if len(column(baseline, field)):
+                    level = float(np.median(column(baseline, field)))
                     ax.axhline(level, color=QUIET, lw=0.9, ls="--", label="without rivals")
                 if rivals:
                     value_axis(ax, sorted({row["distance"] for row in rivals}), "distance of the rival")
                 ax.set_xlabel("distance of the rival")
-                ax.set_title(f"{named(classes)[0]}: {title}")
+                ax.set_title(f"{nouns_of(classes)[0]}: {title}")
                 ax.set_ylabel(label)
             log_axis(line[0], "y")
         legend_below(result, list(axes.ravel()), 2)

@@ -71,7 +71,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     """Take the first step on the embeddings, then train p; a row a seed."""
     from attsvm.core.problem import SelectionProblem
     from attsvm.data.token_data import TokenData
-    from attsvm.experiments.beyond.measures import known, margin_share
+    from attsvm.experiments.beyond.measures import finite_or_none, margin_share
     from attsvm.solvers.solving import solve
     from attsvm.training import Vocabulary, train
 
@@ -98,14 +98,14 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         top = np.asarray(trace.selected)
         telling = words[np.arange(config.n), top] < 2 * TELLING
         # Equal words of a sequence are one choice: all places of the word on top are selected together.
-        chosen = words == words[np.arange(config.n), top][:, None]
-        solution = solve(SelectionProblem(tokens, ask, chosen))
+        places = words == words[np.arange(config.n), top][:, None]
+        solution = solve(SelectionProblem(tokens, ask, places))
         rows.append(
             {
                 "seed": int(seed),
                 "first": float(np.corrcoef(aligned, frequency)[0, 1]),
                 "telling": float(telling.mean()),
-                "share": known(margin_share(solution, p)),
+                "share": finite_or_none(margin_share(solution, p)),
                 "feasible": bool(np.isfinite(solution.objective)),
             }
         )
@@ -114,7 +114,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report the alignment after one step, the words on top, and the margin's share."""
-    from attsvm.experiments.beyond.predictions import judged
+    from attsvm.experiments.beyond.predictions import with_outcome
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
 
@@ -131,7 +131,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     NAME, f"{what}, start {start:g}, n={n}, T={T}, d={d}", values, interval="bootstrap",
                     trials=len(cell), infeasible=sum(not row["feasible"] for row in cell),
                 )  # fmt: skip
-                results.append(judged(verdict, name))
+                results.append(with_outcome(verdict, name))
     return results
 
 
@@ -149,12 +149,12 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     )
     starts = sorted({row["start"] for row in rows})
     # Zero has no place on a logarithmic axis: starts are evenly spaced.
-    placed = by([row | {"at": starts.index(row["start"])} for row in rows], "at")
+    points = by([row | {"at": starts.index(row["start"])} for row in rows], "at")
     with house_style():
         result, axes = grid(1, 3, 2.5, "Embeddings trained for one step, then the query", width)
         for look, (ax, (field, title, label)) in enumerate(zip(axes.ravel(), panels, strict=True)):
             if any(row[field] is not None for row in rows):
-                draw_curve(ax, curve_of(placed, field, field, look))
+                draw_curve(ax, curve_of(points, field, field, look))
             ax.set_xticks(range(len(starts)), [short(start) for start in starts])
             ax.set_title(title)
             ax.set_xlabel("size of the start")

@@ -133,10 +133,10 @@ def margins(config: Config, instances: Instances, seeds: Any) -> list[Row]:
 
         K, Q = minimum_on_factors(risk, 1.0, config.d, int(seed))
         least = solve(problem, "nuclear", C=config.strength, loss="squared_hinge")
-        reached = risk(K @ Q.T)[0] + (float(np.linalg.norm(K)) ** 2 + float(np.linalg.norm(Q)) ** 2) / 2
+        value = risk(K @ Q.T)[0] + (float(np.linalg.norm(K)) ** 2 + float(np.linalg.norm(Q)) ** 2) / 2
         rows.append(
             {
-                "excess": reached / least.lower_bound - 1,
+                "excess": value / least.lower_bound - 1,
                 "balance": balance(K, Q),
                 "rank": rank_of(K @ Q.T),
                 "reference_rank": int(least.rank),
@@ -149,7 +149,7 @@ def attention(config: Config, instances: Instances, seeds: Any) -> list[Row]:
     """Check stationarity for the nuclear penalty, and compare the rank with that of a penalty on W itself."""
     from scipy.special import expit, softmax
 
-    from attsvm.experiments.beyond.shrinkage import decayed
+    from attsvm.experiments.beyond.shrinkage import regularised_solution
     from attsvm.experiments.instances import start_seeds
 
     rows: list[Row] = []
@@ -175,7 +175,7 @@ def attention(config: Config, instances: Instances, seeds: Any) -> list[Row]:
                 "stationarity": max(float(np.linalg.norm(G, 2)) / decay - 1, 0.0, slack),
                 "balance": balance(K, Q),
                 "rank": rank_of(W),
-                "reference_rank": rank_of(decayed(tokens, queries, gamma, decay)),
+                "reference_rank": rank_of(regularised_solution(tokens, queries, gamma, decay)),
             }
         )
     return rows
@@ -199,7 +199,7 @@ def descent(config: Config, instances: Instances, seeds: Any) -> list[Row]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report excess, balance, stationarity, ranks and rates, each against its prediction."""
-    from attsvm.experiments.beyond.predictions import judged
+    from attsvm.experiments.beyond.predictions import with_outcome
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
 
@@ -219,7 +219,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 verdict = mean_verdict(
                     NAME, f"{what}, {where}", values, interval="bootstrap", trials=len(cell), note=note
                 )
-                results.append(judged(verdict, field))
+                results.append(with_outcome(verdict, field))
         ranks = column(cell, "rank")
         if len(ranks):
             other = column(cell, "reference_rank")
@@ -229,7 +229,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 NAME, f"rank {against} less that on the factors, {where}", other - ranks, interval="bootstrap",
                 trials=len(cell), note=f"{ranks.mean():.2f} on the factors, {other.mean():.2f} {against}.",
             )  # fmt: skip
-            results.append(verdict if same else judged(verdict, "rank"))
+            results.append(verdict if same else with_outcome(verdict, "rank"))
     return results
 
 
@@ -240,29 +240,29 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     from attsvm.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
     from attsvm.plots.style import QUIET, house_style
 
-    shown = {setting: by(having(rows, setting=setting), "strength") for setting in ("margin", "attention", "descent")}
+    cells = {setting: by(having(rows, setting=setting), "strength") for setting in ("margin", "attention", "descent")}
     with house_style():
         result, axes = grid(1, 3, 2.5, "Weight decay on K, Q: a nuclear penalty on W", width)
         least, ranks, rate = axes.ravel()
-        for (price,), cell in shown["margin"].items():
+        for (price,), cell in cells["margin"].items():
             least.plot([price] * len(cell), [max(row["excess"], 1e-16) for row in cell], ".", color=QUIET, ms=4)
-        if shown["margin"]:
+        if cells["margin"]:
             log_axis(least, "y")
-            value_axis(least, [x for (x,) in shown["margin"]], "price C")
+            value_axis(least, [x for (x,) in cells["margin"]], "price C")
         least.set_title("over the certified minimum")
         least.set_ylabel("relative excess")
         least.set_xlabel("price C")
-        if shown["attention"]:
-            draw_curve(ranks, curve_of(shown["attention"], "reference_rank", "penalty on W", 1))
-            draw_curve(ranks, curve_of(shown["attention"], "rank", "penalty on K, Q", 0))
-            value_axis(ranks, [x for (x,) in shown["attention"]], "weight decay")
+        if cells["attention"]:
+            draw_curve(ranks, curve_of(cells["attention"], "reference_rank", "penalty on W", 1))
+            draw_curve(ranks, curve_of(cells["attention"], "rank", "penalty on K, Q", 0))
+            value_axis(ranks, [x for (x,) in cells["attention"]], "weight decay")
             own_legend(ranks)
         ranks.set_title("attention: rank of W")
         ranks.set_ylabel("mean rank")
         ranks.set_xlabel("weight decay")
-        if shown["descent"]:
-            draw_curve(rate, curve_of(shown["descent"], "rate", "measured", 0))
-            value_axis(rate, [x for (x,) in shown["descent"]], "weight decay")
+        if cells["descent"]:
+            draw_curve(rate, curve_of(cells["descent"], "rate", "measured", 0))
+            value_axis(rate, [x for (x,) in cells["descent"]], "weight decay")
         rate.axhline(1, color=QUIET, lw=0.6)
         rate.set_ylim(0.8, 1.2)
         rate.set_title("descent: imbalance")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from attsvm.experiments.joint import JointTest
     from attsvm.experiments.points import Point
-    from attsvm.experiments.published.ledger import Printed
+    from attsvm.experiments.published.ledger import LedgerNumber
     from attsvm.experiments.readings import Reading
 
 NAME = "convergence-types"
@@ -45,7 +45,7 @@ STOP_ATTENTION = 0.9999
 STOPS = (500, 1000, 2000)
 TOPS = (0.9, 0.99, 0.999, 0.9999, 0.99999)
 # Top probability from which attention is no longer shared.
-SETTLED = 0.999
+SATURATION = 0.999
 ARTEFACT = (
     "The paper counts a run that has not saturated when it stops as not locally optimal; asking for a mean top softmax "
     "probability of 0.9999 after 1000 published steps gives its shares. Trained on, runs become locally optimal."
@@ -79,8 +79,8 @@ def sweep(effort: Effort) -> list[Config]:
         count = TRIALS if full else 200
         cells += [Config(d, parameterization, "exact", steps=steps, trials=count) for d in DIMENSIONS]
         count = TRIALS if full else 100
-        shown = DIMENSIONS if full else (2, 3, 4, 10)
-        cells += [Config(d, parameterization, "published", steps=STOP_STEP, trials=count) for d in shown]
+        dimensions = DIMENSIONS if full else (2, 3, 4, 10)
+        cells += [Config(d, parameterization, "published", steps=STOP_STEP, trials=count) for d in dimensions]
     return cells
 
 
@@ -108,23 +108,23 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     )
     norm = "frobenius" if config.parameterization == "W" else "nuclear"
     best = instances.solve(instances.optimal, norm)
-    reached = (trace.selected == instances.optimal).all(-1)
-    chosen = {int(b): best[int(b)] for b in np.flatnonzero(reached)}
-    unreached = np.flatnonzero(~reached)
-    if len(unreached):
+    hits = (trace.selected == instances.optimal).all(-1)
+    solutions = {int(b): best[int(b)] for b in np.flatnonzero(hits)}
+    failures = np.flatnonzero(~hits)
+    if len(failures):
         problems = instances.problems(trace.selected)
-        chosen |= dict(zip(unreached.tolist(), solve_batch([problems[int(b)] for b in unreached], norm), strict=True))
+        solutions |= dict(zip(failures.tolist(), solve_batch([problems[int(b)] for b in failures], norm), strict=True))
     attention = trace.attention.max(-1)  # (B, records, n)
     rows: list[Row] = []
     for b, seed in enumerate(np.asarray(seeds).tolist()):
-        solution = chosen[b]
+        solution = solutions[b]
         locality = compare_with_neighbours(Trial.of(instances.data[b], instances.v[b]), solution)
         feasible = bool(np.isfinite(best[b].objective))
         rejected = best[b].problem.rejected
         rows.append(
             {
                 "seed": seed,
-                "global": bool(reached[b]),
+                "global": bool(hits[b]),
                 "local": bool(locality.holds),
                 "correlation": float(correlation(trace.W[b, -1], solution.W)) if locality.feasible else None,
                 "attention": float(attention[b, -1].min()),
@@ -140,7 +140,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     return rows
 
 
-def _printed(parameterization: str, what: str) -> Any:
+def _reference_curve(parameterization: str, what: str) -> Any:
     """Return the printed curve of a share."""
     from attsvm.experiments.published.ledger import curve
 
@@ -148,20 +148,20 @@ def _printed(parameterization: str, what: str) -> Any:
     return curve(f"Fig. 5{panel}: {parameterization}, {CURVES[what]}")
 
 
-def published(what: str, row: Row) -> Printed | None:
+def published(what: str, row: Row) -> LedgerNumber | None:
     """Return the published share that belongs to a cell."""
     if (row["n"], row["T"]) != PUBLISHED_SIZE:
         return None
-    return _printed(row["parameterization"], what).at(row["d"])
+    return _reference_curve(row["parameterization"], what).at(row["d"])
 
 
 def outcomes(rows: Sequence[Row]) -> dict[str, int]:
     """Count outcomes; of published arithmetic, runs that had not saturated count as not local."""
-    settled = [row["saturated"] or row["numerics"] == "exact" for row in rows]
-    pairs = list(zip(rows, settled, strict=True))
+    saturation = [row["saturated"] or row["numerics"] == "exact" for row in rows]
+    pairs = list(zip(rows, saturation, strict=True))
     published = bool(rows) and rows[0]["numerics"] == "published"
     return {
-        "not local": sum(not s for s in settled) if published else sum(not row["local"] for row in rows),
+        "not local": sum(not s for s in saturation) if published else sum(not row["local"] for row in rows),
         "global": sum(row["global"] and s for row, s in pairs),
         "local": sum(row["local"] and s for row, s in pairs),
         "slack B.1": sum(row["b1_slack"] for row in rows),
@@ -173,7 +173,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
     Without exact training in the rows the published arithmetic is compared itself.
     """
-    from attsvm.experiments.comparison import corrected, share_verdict
+    from attsvm.experiments.comparison import correction, share_verdict
     from attsvm.experiments.grouping import by
 
     results = []
@@ -186,23 +186,23 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         for what, hits in outcomes(cell).items():
             if numerics == "published" and what == "slack B.1":
                 continue
-            printed = published(what, cell[0])
+            reference = published(what, cell[0])
             verdict = share_verdict(
                 NAME,
                 f"{what}, {p}, d={d}, {numerics} numerics",
                 hits,
                 len(cell),
-                published=printed,
+                published=reference,
                 margin=MARGIN,
                 infeasible=infeasible,
                 note=_remaining(cell) if what == "not local" and numerics == "exact" else "",
             )
-            if other and printed is not None and what != "slack B.1":
-                again = share_verdict(
+            if other and reference is not None and what != "slack B.1":
+                restoration = share_verdict(
                     NAME, f"{what}, {p}, d={d}, published numerics", outcomes(other)[what], len(other),
-                    published=printed, margin=MARGIN,
+                    published=reference, margin=MARGIN,
                 )  # fmt: skip
-                verdict = corrected(verdict, again, ARTEFACT)
+                verdict = correction(verdict, restoration, ARTEFACT)
             results.append(verdict)
         if numerics == "exact":
             results.append(
@@ -218,22 +218,22 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     return results
 
 
-def points(rows: Sequence[Row], ended: Callable[[Row], bool]) -> list[Point]:
-    """Pair the printed shares of outcomes with our trials; a run that has not `ended` counts as not local."""
+def points(rows: Sequence[Row], has_ended: Callable[[Row], bool]) -> list[Point]:
+    """Pair the printed shares of outcomes with our trials; a run that has not `has_ended` counts as not local."""
     from attsvm.experiments.grouping import by, having
     from attsvm.experiments.points import curve_points
 
     values: dict[str, Callable[[Row], bool]] = {
-        "not local": lambda row: not (row["local"] and ended(row)),
-        "global": lambda row: row["global"] and ended(row),
-        "local": lambda row: row["local"] and ended(row),
+        "not local": lambda row: not (row["local"] and has_ended(row)),
+        "global": lambda row: row["global"] and has_ended(row),
+        "local": lambda row: row["local"] and has_ended(row),
     }
     entries = []
     for (p,), cell in by(having(rows, n=PUBLISHED_SIZE[0], T=PUBLISHED_SIZE[1]), "parameterization").items():
         cells = {d: own for (d,), own in by(cell, "d").items()}
         for what, value in values.items():
             if what != "not local":  # 1 less the share of local ones
-                entries += curve_points(_printed(p, what), cells, value, MARGIN, "share")
+                entries += curve_points(_reference_curve(p, what), cells, value, MARGIN, "share")
     return entries
 
 
@@ -241,20 +241,20 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the shares of outcomes as published and trained to the end, and those of assumption B.1."""
     from attsvm.experiments.grouping import having
     from attsvm.experiments.joint import joint_test
-    from attsvm.experiments.points import by_key, notches, swapped
+    from attsvm.experiments.points import by_key, notches, swap
 
-    known = points(having(rows, numerics="published"), lambda row: row["saturated"])
+    main = points(having(rows, numerics="published"), lambda row: row["saturated"])
     exact = points(having(rows, numerics="exact"), lambda row: True)
-    partner = {one.place[0]: _swap(one.place[0]) for one in known}
+    partner = {one.place[0]: _swap(one.place[0]) for one in main}
     alternatives = {
-        "d off by one notch": notches(known),
-        "W and (K, Q) swapped": swapped(known, partner),
+        "d off by one notch": notches(main),
+        "W and (K, Q) swapped": swap(main, partner),
         "training to its end": by_key(exact),
     }
     slack = _slack_points(having(rows, numerics="exact"))
     tests = [
         joint_test(
-            NAME, FIGURE, known, alternatives,
+            NAME, FIGURE, main, alternatives,
             reading=f"published arithmetic, ended at a mean top probability of {STOP_ATTENTION} by step {STOP_STEP}",
         ),
         joint_test(
@@ -274,7 +274,7 @@ def _slack_points(rows: Sequence[Row]) -> list[Point]:
     entries = []
     for (p,), cell in by(having(rows, n=PUBLISHED_SIZE[0], T=PUBLISHED_SIZE[1]), "parameterization").items():
         cells = {d: own for (d,), own in by(cell, "d").items()}
-        entries += curve_points(_printed(p, "slack B.1"), cells, lambda row: row["b1_slack"], MARGIN, "share")
+        entries += curve_points(_reference_curve(p, "slack B.1"), cells, lambda row: row["b1_slack"], MARGIN, "share")
     return entries
 
 
@@ -292,23 +292,23 @@ def readings() -> list[Reading]:
         for top in (*TOPS, 0.0):
             factors = {"steps": f"{stop}", "ended from a mean top probability of": f"{top:g}"}
 
-            def read(rows: Sequence[Row], stop: int = stop, top: float = top) -> list[Point]:
+            def pair(rows: Sequence[Row], stop: int = stop, top: float = top) -> list[Point]:
                 return points(rows, lambda row: row["mean_top"][row["step"].index(stop)] >= top)
 
-            candidates.append(Reading("Fig. 5", factors, cells, read))
+            candidates.append(Reading("Fig. 5", factors, cells, pair))
     return candidates
 
 
 def _remaining(cell: Sequence[Row]) -> str:
     """Say what the runs are that end at no locally optimal selection."""
-    left = [row for row in cell if not row["local"]]
-    if not left:
+    rest = [row for row in cell if not row["local"]]
+    if not rest:
         return ""
-    infeasible = sum(not row["feasible"] for row in left)
-    shared = sum(row["attention"] < SETTLED for row in left)
+    infeasible = sum(not row["feasible"] for row in rest)
+    shared = sum(row["attention"] < SATURATION for row in rest)
     return (
-        f"Of the {len(left)} that are not, {infeasible} have no SVM for the optimal tokens, and {shared} still share "
-        f"attention (a top probability below {SETTLED})."
+        f"Of the {len(rest)} that are not, {infeasible} have no SVM for the optimal tokens, and {shared} still share "
+        f"attention (a top probability below {SATURATION})."
     )
 
 
@@ -332,7 +332,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     with house_style():
         setting = f"n = {rows[0]['n']}, T = {rows[0]['T']}, score gap at least {GAP}"
         result, axes = grid(2, 2, 2.6, f"Selections reached by training, {setting}", width)
-        printed = (rows[0]["n"], rows[0]["T"]) == PUBLISHED_SIZE
+        theirs = (rows[0]["n"], rows[0]["T"]) == PUBLISHED_SIZE
         titles = {"W": "training W", "KQ": "training (K, Q)"}
         for at, parameterization in enumerate(("W", "KQ")):
             own = having(rows, parameterization=parameterization)
@@ -344,12 +344,12 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                     return outcomes(cell)[what]
 
                 label = "locally optimal (with global)" if what == "local" else what.replace("not local", "neither")
-                line = percent(_printed(parameterization, what).drawn) if printed else None
+                line = percent(_reference_curve(parameterization, what).line_points) if theirs else None
                 if exact:
                     draw_curve(top, curve(exact, label, number, look, published=line), 0.02 * (look - 1))
                 if published:
                     draw_curve(top, curve(published, "", number, look, style=":"), 0.02 * (look - 1))
-            slack = percent(_printed(parameterization, "slack B.1").drawn) if printed else None
+            slack = percent(_reference_curve(parameterization, "slack B.1").line_points) if theirs else None
             if exact:
                 draw_curve(
                     bottom,

@@ -93,9 +93,9 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     trial = Trial.of(data, v)
     target = np.asarray(solve(trial.problem(trial.optimal), NORMS[config.parameterization]).W)
     copies = [np.repeat(np.asarray(part)[None], len(seeds), 0) for part in (data.tokens, data.queries, data.labels)]
-    shown = np.unique(np.concatenate([np.arange(60), np.geomspace(60, config.steps, 60)]).astype(int))
+    steps = np.unique(np.concatenate([np.arange(60), np.geomspace(60, config.steps, 60)]).astype(int))
     trace = train(
-        TokenData(*copies), v, steps=config.steps, seed=start_seeds(seeds), record_every=shown.tolist(),
+        TokenData(*copies), v, steps=config.steps, seed=start_seeds(seeds), record_every=steps.tolist(),
         **descent(config.numerics, config.parameterization),
     )  # fmt: skip
     paths = np.einsum("brde,ne->bnrd", trace.W, data.queries)  # (B, 2, records, 2)
@@ -128,9 +128,9 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         angles = np.array([max(map(abs, row["angles"])) for row in cell])
         middle = float(np.median(angles))
         low, high = bootstrap_interval(angles, np.median) if len(cell) > 1 else (middle, middle)
-        away = sum(not row["global"] for row in cell)
+        local = sum(not row["global"] for row in cell)
         notes = [
-            f"Median over starts, {away} of {len(cell)} select other tokens; {READABLE:g} degrees show in print.",
+            f"Median over starts, {local} of {len(cell)} select other tokens; {READABLE:g} degrees show in print.",
             f"Smallest correlation {min(row['correlation'] for row in cell):.6f}.",
         ]
         if numerics == "published":

@@ -32,7 +32,7 @@ SIZES = ((5, 5), (10, 5), (20, 5), (5, 10), (5, 20))
 GAP = 0.1
 MARGIN = 0.1
 # Top probability below which attention is still shared.
-SETTLED = 0.999
+SATURATION = 0.999
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Config:
 def sweep(effort: Effort) -> list[Config]:
     """All sizes of the figure, and a dimension more; a quick run leaves out two and takes a fifth of the trials."""
     full = effort == "full"
-    shown = DIMENSIONS if full else (5, 10, 20, 30)
+    sizes = DIMENSIONS if full else (5, 10, 20, 30)
     count, steps = (TRIALS, 2000) if full else (100, 1000)
-    sweeps = ((shown, count), ([d for d in BESIDE if d - 1 in shown], BESIDE_TRIALS))
+    sweeps = ((sizes, count), ([d for d in BESIDE if d - 1 in sizes], BESIDE_TRIALS))
     return [
         Config(n, T, d, p, steps=steps, trials=count)
         for dimensions, count in sweeps
@@ -82,16 +82,16 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         seed=start_seeds(seeds),
         **descent(config.numerics, config.parameterization),
     )
-    reached = (trace.selected == instances.optimal).all(-1)
+    hits = (trace.selected == instances.optimal).all(-1)
     attention = trace.attention[:, -1].max(-1).min(-1)
-    feasible = reached.copy()
-    missed = np.flatnonzero(~reached)
-    if len(missed):
+    feasible = hits.copy()
+    failures = np.flatnonzero(~hits)
+    if len(failures):
         problems = instances.problems(instances.optimal)
-        feasible[missed] = np.isfinite(solve_batch([problems[int(b)] for b in missed]).objective)
+        feasible[failures] = np.isfinite(solve_batch([problems[int(b)] for b in failures]).objective)
     return [
         {"seed": int(seed), "global": bool(g), "attention": float(a), "feasible": bool(f)}
-        for seed, g, a, f in zip(seeds, reached, attention, feasible, strict=True)
+        for seed, g, a, f in zip(seeds, hits, attention, feasible, strict=True)
     ]
 
 
@@ -103,7 +103,7 @@ def _curves(rows: Sequence[Row]) -> dict[tuple[str, int, int], dict[int, list[Ro
     return {curve: {d: cell for (d,), cell in by(cells, "d").items()} for curve, cells in groups.items()}
 
 
-def _printed(parameterization: str, n: int, T: int) -> Any:
+def _reference_curve(parameterization: str, n: int, T: int) -> Any:
     """Return the printed curve of a size, None if there is none."""
     from attsvm.experiments.published.ledger import curve
 
@@ -112,7 +112,7 @@ def _printed(parameterization: str, n: int, T: int) -> Any:
     return curve(f"Fig. 6a: {parameterization}, n={n}" if T == 5 else f"Fig. 6b: {parameterization}, T={T}")
 
 
-def _shown(rows: Sequence[Row]) -> Sequence[Row]:
+def _main_rows(rows: Sequence[Row]) -> Sequence[Row]:
     """Leave out the dimensions that only the joint test asks for; all rows where there are no others."""
     return [row for row in rows if row["d"] not in BESIDE] or rows
 
@@ -124,9 +124,9 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
     results = []
     for (p, n, T, numerics, gap, d), cell in by(
-        _shown(rows), "parameterization", "n", "T", "numerics", "gap", "d"
+        _main_rows(rows), "parameterization", "n", "T", "numerics", "gap", "d"
     ).items():
-        printed = _printed(p, n, T) if gap == GAP and numerics == "published" else None
+        reference = _reference_curve(p, n, T) if gap == GAP and numerics == "published" else None
         others = ([] if gap == GAP else [f"gap {gap:g}"]) + ([] if numerics == "published" else ["exact numerics"])
         results.append(
             share_verdict(
@@ -134,7 +134,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 ", ".join([f"P(global), {p}, n={n}, T={T}, d={d}", *others]),
                 sum(row["global"] for row in cell),
                 len(cell),
-                published=None if printed is None else printed.at(d),
+                published=None if reference is None else reference.at(d),
                 margin=MARGIN,
                 infeasible=sum(not row["feasible"] for row in cell),
             )
@@ -151,10 +151,10 @@ def points(rows: Sequence[Row], counts: Callable[[Row], bool] | None = None, bes
 
     entries = []
     for (p, n, T), cells in _curves(rows).items():
-        printed = _printed(p, n, T)
-        if printed is not None:
+        reference = _reference_curve(p, n, T)
+        if reference is not None:
             own = {d - beside: cell for d, cell in cells.items()}
-            entries += curve_points(printed, own, value, MARGIN, "share")
+            entries += curve_points(reference, own, value, MARGIN, "share")
     return entries
 
 
@@ -162,17 +162,17 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the whole figure, and say what the test would notice."""
     from attsvm.experiments.grouping import having
     from attsvm.experiments.joint import joint_test
-    from attsvm.experiments.points import by_key, notches, swapped
+    from attsvm.experiments.points import by_key, notches, swap
 
-    stated = having(rows, gap=GAP, numerics="published")
-    known = points(stated)
-    partner = {one.place[0]: _swap(one.place[0]) for one in known}
+    gap_rows = having(rows, gap=GAP, numerics="published")
+    main = points(gap_rows)
+    partner = {one.place[0]: _swap(one.place[0]) for one in main}
     alternatives = {
-        "d off by one notch of 5": notches(known),
-        "d off by one": by_key(points(stated, beside=1)),
-        "W and (K, Q) swapped": swapped(known, partner),
+        "d off by one notch of 5": notches(main),
+        "d off by one": by_key(points(gap_rows, beside=1)),
+        "W and (K, Q) swapped": swap(main, partner),
     }
-    test = joint_test(NAME, FIGURE, known, alternatives, reading="published arithmetic, score gap 0.1 (p. 53)")
+    test = joint_test(NAME, FIGURE, main, alternatives, reading="published arithmetic, score gap 0.1 (p. 53)")
     return [] if test is None else [test]
 
 
@@ -187,7 +187,7 @@ def readings() -> list[Reading]:
     filters: dict[str, Callable[[Row], bool] | None] = {
         "none": None,
         "optimal tokens have an SVM": lambda row: row["feasible"],
-        "attention settled": lambda row: row["attention"] >= SETTLED,
+        "attention settled": lambda row: row["attention"] >= SATURATION,
     }
     candidates = []
     for gap in (0.0, GAP):
@@ -216,7 +216,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         low, high = zip(*(wilson_interval(*pair) for pair in hits), strict=True)
         return Curve(label, [d for (d,) in cells], [a / b for a, b in hits], low, high, look, **extra)
 
-    rows = _shown(rows)
+    rows = _main_rows(rows)
     with house_style():
         title = "Probability that training selects every globally optimal token (score gap at least 0.1)"
         panels = panels_of(rows, PANELS)
@@ -229,8 +229,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                     own = (look if across == 0 or look == 0 else look + 2) % len(SERIES)
                     cells = by(having(rows, parameterization=parameterization, n=n, T=T), "d")
                     if cells:
-                        printed = _printed(parameterization, n, T)
-                        line = None if printed is None else printed.drawn
+                        reference = _reference_curve(parameterization, n, T)
+                        line = None if reference is None else reference.line_points
                         draw_curve(ax, shares(cells, f"n = {n}, T = {T}", own, published=line))
                 name = "training W" if parameterization == "W" else "training (K, Q)"
                 ax.set_title(f"{name}, {title}")

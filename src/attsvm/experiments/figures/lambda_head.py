@@ -62,10 +62,10 @@ class Config:
 def sweep(effort: Effort) -> list[Config]:
     """Return all values of lambda, published arithmetic where Fig. 9b needs it, and Lemma 6 without training."""
     full = effort == "full"
-    shown = sorted({*LAMBDAS, *ERROR_LAMBDAS}) if full else (0.0, 0.1, 0.2, 0.4, 0.6, 1.0, 1.2, 1.4, 2.0, 3.0)
+    lambdas = sorted({*LAMBDAS, *ERROR_LAMBDAS}) if full else (0.0, 0.1, 0.2, 0.4, 0.6, 1.0, 1.2, 1.4, 2.0, 3.0)
     return [
         # The filter keeps a fifth of the trials and more.
-        *(Config(lam, trials=4 * TRIALS if full else TRIALS) for lam in shown),
+        *(Config(lam, trials=4 * TRIALS if full else TRIALS) for lam in lambdas),
         *(Config(lam, "published") for lam in ERROR_LAMBDAS),
         *(Config(lam, "lemma", steps=0, trials=LEMMA_DRAWS) for lam in LAMBDAS),
         *(Config(0.0, "lemma", tau=tau, steps=0, trials=TAU_TRIALS if full else TRIALS) for tau in TAUS),
@@ -127,8 +127,8 @@ def trials(config: Config, seeds: Any) -> list[Row]:
                 rows.append({"seed": int(seed), "lemma": None, "drawn": None})
                 continue
             lam, one, v = constrained(int(seed), config.tau, config.T, config.d)
-            kept = int((best_attention(one[None], v[None], lam)[0] > 0).sum())
-            rows.append({"seed": int(seed), "lemma": kept, "drawn": lam})
+            number = int((best_attention(one[None], v[None], lam)[0] > 0).sum())
+            rows.append({"seed": int(seed), "lemma": number, "drawn": lam})
         return rows
     tokens, queries, v = (
         np.stack(part) for part in zip(*(instance(int(s), config.T, config.d) for s in seeds), strict=True)
@@ -147,16 +147,16 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     rows = []
     for b, seed in enumerate(seeds):
         own = attention[b, -1]
-        kept = own > SELECTED
+        number = own > SELECTED
         rows.append(
             {
                 "seed": int(seed),
-                "count": int(kept.sum()),
+                "count": int(number.sum()),
                 "early": int((attention[b, early] > SELECTED).sum()),
                 "lemma": int((best[b] > 0).sum()),
                 "off": float(np.abs(own - best[b]).max()),
-                "masked": None if kept.all() else float(own[~kept].max()),
-                "decided": bool((kept | (own < MASKED)).all()),
+                "masked": None if number.all() else float(own[~number].max()),
+                "decided": bool((number | (own < MASKED)).all()),
                 "step": step[1:],
                 **_errors(data[b], own, trace.W[b]),
             }
@@ -212,8 +212,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         NINE_A,
         by_count,
         error_curve,
-        kept,
         number_curve,
+        passes,
     )
     from attsvm.experiments.grouping import by, column, having
     from attsvm.experiments.published.ledger import curve
@@ -222,25 +222,25 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     from attsvm.plots.style import house_style
 
     def draw(ax: Any, cells: dict[Any, Any], label: str, look: int, line: Any = None, **extra: Any) -> None:
-        known = {x: np.asarray(values, dtype=float) for x, values in cells.items() if len(values) > 1}
-        if known:
-            low, high = zip(*(mean_interval(values) for values in known.values()), strict=True)
-            mean = [float(values.mean()) for values in known.values()]
-            draw_curve(ax, Curve(label, list(known), mean, low, high, look, **extra), line=line)
+        samples = {x: np.asarray(values, dtype=float) for x, values in cells.items() if len(values) > 1}
+        if samples:
+            low, high = zip(*(mean_interval(values) for values in samples.values()), strict=True)
+            mean = [float(values.mean()) for values in samples.values()]
+            draw_curve(ax, Curve(label, list(samples), mean, low, high, look, **extra), line=line)
 
     def banded(key: str) -> Any:
-        printed = curve(key)
-        x, y, sd = (np.array(part, dtype=float) for part in (*printed.drawn, printed.band))
+        reference = curve(key)
+        x, y, sd = (np.array(part, dtype=float) for part in (*reference.line_points, reference.band))
         return x, y, [y - sd, y + sd]
 
     def errors(ax: Any, cell: Sequence[Row], name: str, label: str, look: int, key: str, style: str) -> None:
-        known = [row for row in cell if row[name] is not None]
-        if len(known) > 1 and known[0]["step"]:
-            table = np.array([row[name] for row in known])
+        sample = [row for row in cell if row[name] is not None]
+        if len(sample) > 1 and sample[0]["step"]:
+            table = np.array([row[name] for row in sample])
             low, high = zip(*(bootstrap_interval(part, resamples=400) for part in table.T), strict=True)
-            draw_curve(ax, Curve(label, known[0]["step"], table.mean(0).tolist(), low, high, look, None, style))
+            draw_curve(ax, Curve(label, sample[0]["step"], table.mean(0).tolist(), low, high, look, None, style))
             if key:
-                x, y = (np.array(part, dtype=float) for part in curve(key).drawn)
+                x, y = (np.array(part, dtype=float) for part in curve(key).line_points)
                 keep = x > 0
                 ax.plot(x[keep] + 1, y[keep], "--", color=SERIES[look][0], lw=1.3, zorder=2)
 
@@ -249,28 +249,28 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     free = [row for row in rows if row["numerics"] == "lemma" and not row["tau"]]
     bound = [row for row in rows if row["tau"]]
     with house_style():
-        T, printed = rows[0]["T"], (rows[0]["T"], rows[0]["d"]) == SIZE
+        T, has_reference = rows[0]["T"], (rows[0]["T"], rows[0]["d"]) == SIZE
         title = rf"Head $v^\top\!x-\lambda\|x\|^2$ on one sequence of {T} orthonormal tokens, normalised descent"
         result, axes = grid(3, 2, 2.6, title, width)
         (counts, distances), (numbers, lambdas), (taus, shares) = axes
         cells = {lam: cell for (lam,), cell in by(exact, "lam").items()}
-        line = banded(NINE_A) if printed else None
+        line = banded(NINE_A) if has_reference else None
         draw(counts, {lam: column(cell, "count") for lam, cell in cells.items()}, "all trials", 0, line)
-        left = {lam: [row["count"] for row in cell if kept(row, EDGE)] for lam, cell in cells.items()}
-        draw(counts, left, "without outputs in (7e-5, 1e-3]", 5, style=":")
+        subset = {lam: [row["count"] for row in cell if passes(row, EDGE)] for lam, cell in cells.items()}
+        draw(counts, subset, "without outputs in (7e-5, 1e-3]", 5, style=":")
         lemma = {lam: column(cell, "lemma") for (lam,), cell in by(free, "lam").items()}
         draw(counts, lemma, "sparsemax (Lemma 6)", 4)
         counts.set_ylim(0, T + 0.7)
         counts.set_ylabel("mean number of tokens")
         counts.set_xlabel(r"$\lambda$")
         counts.set_title("how many tokens survive")
-        shown = exact or trained
+        sample = exact or trained
         for look, lam in enumerate(ERROR_LAMBDAS):
-            cell = having(shown, lam=lam)
+            cell = having(sample, lam=lam)
             for name, style in (("equivalent", "-"), ("mm", ":")):
                 label = rf"$\lambda$ = {lam:g}" if style == "-" else ""
-                errors(distances, cell, name, label, look, error_curve(lam, name) if printed else "", style)
-        for look, count in enumerate(by_count(exact) if printed else ()):
+                errors(distances, cell, name, label, look, error_curve(lam, name) if has_reference else "", style)
+        for look, count in enumerate(by_count(exact) if has_reference else ()):
             cell = [row for row in exact if row["count"] == count]
             for name, style in (("equivalent", "-"), ("mm", ":")):
                 label = f"{count} token{'s' * (count > 1)}" if style == "-" else ""
@@ -283,19 +283,19 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_xlabel("training step")
             ax.set_ylabel("mean 1 - correlation")
             ax.set_title(f"distance from the SVM, {name}")
-        drawn = {tau: cell for (tau,), cell in by(bound, "tau").items()}
+        by_tau = {tau: cell for (tau,), cell in by(bound, "tau").items()}
         for ax, field, label, look, key in (
             (lambdas, "drawn", r"$\lambda$ drawn uniformly", 1, "Fig. 12a: lambda"),
             (taus, "lemma", "sparsemax (Lemma 6)", 4, "Fig. 12b: selected tokens"),
         ):
-            known = {tau: column(cell, field) for tau, cell in drawn.items()}
-            draw(ax, known, label, look, banded(key) if printed else None)
+            samples = {tau: column(cell, field) for tau, cell in by_tau.items()}
+            draw(ax, samples, label, look, banded(key) if has_reference else None)
             ax.set_xlabel(r"$\tau$ of Lemma 6")
-        for look, tau in enumerate(tau for tau in DISTRIBUTIONS if tau in drawn):
-            values = column(drawn[tau], "lemma")
+        for look, tau in enumerate(tau for tau in DISTRIBUTIONS if tau in by_tau):
+            values = column(by_tau[tau], "lemma")
             hits = [int((values == count).sum()) for count in TAUS]
             low, high = zip(*(wilson_interval(hit, len(values)) for hit in hits), strict=True)
-            line = curve(f"Fig. 12c: tau={tau}").drawn if printed else None
+            line = curve(f"Fig. 12c: tau={tau}").line_points if has_reference else None
             share = [hit / max(len(values), 1) for hit in hits]
             draw_curve(shares, Curve(rf"$\tau$ = {tau}", list(TAUS), share, low, high, look, line))
         lambdas.set_ylabel(r"mean $\lambda$")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from attsvm.experiments.comparison import SHARE_MARGIN, corrected, count_deviation, mean_verdict, share_verdict
+from attsvm.experiments.comparison import SHARE_MARGIN, correction, count_deviation, mean_verdict, share_verdict
 from attsvm.experiments.experiment import Row, Verdict
 from attsvm.experiments.figures.lambda_head import (
     EARLY,
@@ -40,7 +40,7 @@ DRAWN_MARGIN, DISTRIBUTIONS = 0.05, (3, 5, 7, 9)
 # Bounds of a uniform lambda that --explain tries for Fig. 12.
 LEAST, MOST = (0.0, 0.2, 0.25, 0.3, 0.35, 0.4), (1.5, 2.0, LARGEST_LAMBDA)
 TAU_NOTE = "The paper does not state how lambda is drawn; ours is uniform on (0, 2.5), without a filter."
-FILTERED = f"without instances that have an output in ({EDGE:g}, 0.001]"
+FILTER_NAME = f"without instances that have an output in ({EDGE:g}, 0.001]"
 POOLED_NOTE = "The paper does not state which lambda the runs with so many tokens have."
 FILTER = (
     "Instances with an output between an edge and 1e-3 are left out (p. 16), which keeps those that select every "
@@ -48,7 +48,7 @@ FILTER = (
 )
 
 
-def kept(row: Row, edge: float | None) -> bool:
+def passes(row: Row, edge: float | None) -> bool:
     """Tell whether the filter keeps a trial: no output between the edge and 1e-3."""
     return edge is None or row["masked"] is None or row["masked"] < edge
 
@@ -69,7 +69,7 @@ def by_count(rows: Sequence[Row]) -> list[int]:
     return [count for count in (1, 2, 5, 9) if count in there]
 
 
-def _printed(row: Row) -> bool:
+def _has_reference(row: Row) -> bool:
     return (row["T"], row["d"]) == SIZE
 
 
@@ -88,7 +88,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         else:
             results += _counts(cell, numerics, lam) if numerics == "exact" else []
             results += _distances(cell, f"lambda={lam:g}", numerics, lambda name, lam=lam: error_curve(lam, name), lam)
-    exact = [row for row in having(rows, numerics="exact", tau=0) if _printed(row)]
+    exact = [row for row in having(rows, numerics="exact", tau=0) if _has_reference(row)]
     for count in by_count(exact):
         own = [row for row in exact if row["count"] == count]
         results += _distances(
@@ -99,27 +99,29 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def _counts(cell: Sequence[Row], numerics: str, lam: float) -> list[Verdict]:
-    printed = _count_curve(lam).at(lam) if _printed(cell[0]) else None
+    reference = _count_curve(lam).at(lam) if _has_reference(cell[0]) else None
     counts, lemma = column(cell, "count"), column(cell, "lemma")
     note = f"Sparsemax keeps {lemma.mean():.2f} on these instances; {column(cell, 'early').mean():.2f} tokens are "
     note += f"above 0.001 after {min(EARLY, cell[0]['steps'])} steps."
 
-    def compare(values: Any, left: int) -> Verdict:
+    def compare(values: Any, discards: int) -> Verdict:
         return mean_verdict(
             NAME,
             f"tokens selected, lambda={lam:g}",
             values,
-            published=printed,
+            published=reference,
             margin=COUNT_MARGIN,
-            published_deviation=None if printed is None else max(printed.deviation or 0, _least(printed.value, counts)),
-            discarded=left,
+            published_deviation=None
+            if reference is None
+            else max(reference.deviation or 0, _least(reference.value, counts)),
+            discarded=discards,
             note=note,
         )
 
     verdict = compare(counts, 0)
-    if printed is not None:
-        left = [row["count"] for row in cell if kept(row, EDGE)]
-        verdict = corrected(verdict, compare(left, len(cell) - len(left)), FILTER)
+    if reference is not None:
+        subset = [row["count"] for row in cell if passes(row, EDGE)]
+        verdict = correction(verdict, compare(subset, len(cell) - len(subset)), FILTER)
     agreeing = share_verdict(
         NAME,
         f"as many tokens as sparsemax keeps (Lemma 6), lambda={lam:g}",
@@ -150,20 +152,20 @@ def _distances(
     for name in ("equivalent", "mm"):
         line = curve(key(name))
         # Of both arithmetics the exact one is the likelier, see :func:`joint`.
-        same = _printed(cell[0]) and numerics == "exact"
+        same = _has_reference(cell[0]) and numerics == "exact"
         for iteration in line.x:
             values = [value for row in cell if (value := _error(row, name, iteration)) is not None]
             if not values:
                 continue
-            printed = line.at(iteration) if same else None
+            reference = line.at(iteration) if same else None
             results.append(
                 mean_verdict(
                     NAME,
                     f"1 - correlation with the {'SVM equivalent' if name == 'equivalent' else 'max-margin part'}, "
                     f"{which}, iteration {iteration}, {numerics} numerics",
                     values,
-                    published=printed,
-                    margin=LOG_MARGIN * (printed.value if printed is not None else 1.0),
+                    published=reference,
+                    margin=LOG_MARGIN * (reference.value if reference is not None else 1.0),
                     interval="bootstrap",
                     trials=len(cell),
                     discarded=len(cell) - len(values),
@@ -173,27 +175,27 @@ def _distances(
 
 
 def _bounded(cell: Sequence[Row], tau: int) -> list[Verdict]:
-    same = _printed(cell[0])
-    kept, drawn = column(cell, "lemma"), column(cell, "drawn")
-    if not len(kept):
+    same = _has_reference(cell[0])
+    counts, lambdas = column(cell, "lemma"), column(cell, "drawn")
+    if not len(counts):
         return []
     results = [
         mean_verdict(
-            NAME, f"lambda under the constraint, tau={tau}", drawn, margin=DRAWN_MARGIN, note=TAU_NOTE,
+            NAME, f"lambda under the constraint, tau={tau}", lambdas, margin=DRAWN_MARGIN, note=TAU_NOTE,
             published=curve("Fig. 12a: lambda").at(tau) if same else None,
         ),
         mean_verdict(
-            NAME, f"tokens that Lemma 6 keeps, tau={tau}", kept, margin=COUNT_MARGIN, note=TAU_NOTE,
+            NAME, f"tokens that Lemma 6 keeps, tau={tau}", counts, margin=COUNT_MARGIN, note=TAU_NOTE,
             published=curve("Fig. 12b: selected tokens").at(tau) if same else None,
         ),
         share_verdict(
-            NAME, f"from 2 to tau tokens (Lemma 6), tau={tau}", int(((kept > 1) & (kept <= tau)).sum()), len(cell)
+            NAME, f"from 2 to tau tokens (Lemma 6), tau={tau}", int(((counts > 1) & (counts <= tau)).sum()), len(cell)
         ),
     ]  # fmt: skip
     if same and tau in DISTRIBUTIONS:
         results += [
             share_verdict(
-                NAME, f"P({count} tokens), tau={tau}", int((kept == count).sum()), len(cell), note=TAU_NOTE,
+                NAME, f"P({count} tokens), tau={tau}", int((counts == count).sum()), len(cell), note=TAU_NOTE,
                 published=curve(f"Fig. 12c: tau={tau}").at(count),
             )
             for count in TAUS
@@ -203,10 +205,10 @@ def _bounded(cell: Sequence[Row], tau: int) -> list[Verdict]:
 
 def count_points(rows: Sequence[Row], edge: float | None, field: str = "count") -> list[Point]:
     """Pair the counts of Fig. 9a with our trials that the filter keeps."""
-    cells = {lam: cell for (lam,), cell in by(having(rows, numerics="exact"), "lam").items() if _printed(cell[0])}
+    cells = {lam: cell for (lam,), cell in by(having(rows, numerics="exact"), "lam").items() if _has_reference(cell[0])}
 
     def value(row: Row) -> float | None:
-        return row[field] if kept(row, edge) else None
+        return row[field] if passes(row, edge) else None
 
     return curve_points(curve(NINE_A), cells, value, COUNT_MARGIN, "count")
 
@@ -215,12 +217,12 @@ def error_points(rows: Sequence[Row], numerics: Numerics, edge: float | None) ->
     """Pair the distances of Fig. 9b with our trials that the filter keeps."""
     entries = []
     for (lam,), cell in by(having(rows, numerics=numerics), "lam").items():
-        for name in ("equivalent", "mm") if lam in ERROR_LAMBDAS and _printed(cell[0]) else ():
+        for name in ("equivalent", "mm") if lam in ERROR_LAMBDAS and _has_reference(cell[0]) else ():
             line = curve(error_curve(lam, name))
             for iteration in line.x:
 
                 def value(row: Row, name: str = name, iteration: int = iteration) -> float | None:
-                    return _error(row, name, iteration) if kept(row, edge) else None
+                    return _error(row, name, iteration) if passes(row, edge) else None
 
                 entries += curve_points(line, {iteration: cell}, value, LOG_MARGIN, "log")
     return entries
@@ -231,31 +233,31 @@ def number_points(rows: Sequence[Row], edge: float | None) -> list[Point]:
 
     One instance keeps as many under several lambdas: it counts once, with the mean.
     """
-    exact = [row for row in having(rows, numerics="exact", tau=0) if _printed(row) and kept(row, edge)]
+    exact = [row for row in having(rows, numerics="exact", tau=0) if _has_reference(row) and passes(row, edge)]
     entries = []
     for count in by_count(exact):
         own = by(having(exact, count=count), "seed")
         for name in ("equivalent", "mm"):
             line = curve(number_curve(count, name))
             for iteration in line.x:
-                merged = [
+                means = [
                     {"seed": seed, "mean": _mean(_error(row, name, iteration) for row in same)}
                     for (seed,), same in own.items()
                 ]
-                entries += curve_points(line, {iteration: merged}, lambda row: row["mean"], LOG_MARGIN, "log")
+                entries += curve_points(line, {iteration: means}, lambda row: row["mean"], LOG_MARGIN, "log")
     return entries
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    values_there = [value for value in values if value is not None]
+    return sum(values_there) / len(values_there) if values_there else None
 
 
 def tau_points(rows: Sequence[Row], least: float = 0.0, most: float = LARGEST_LAMBDA) -> list[Point]:
     """Pair the distributions of Fig. 12 with our draws of a lambda between two bounds."""
     entries = []
-    drawn = [row for row in rows if row["tau"] and row["drawn"] is not None and least <= row["drawn"] <= most]
-    cells = {tau: cell for (tau,), cell in by(drawn, "tau").items() if _printed(cell[0])}
+    subset = [row for row in rows if row["tau"] and row["drawn"] is not None and least <= row["drawn"] <= most]
+    cells = {tau: cell for (tau,), cell in by(subset, "tau").items() if _has_reference(cell[0])}
     if cells:
         entries += curve_points(curve("Fig. 12a: lambda"), cells, lambda row: row["drawn"], DRAWN_MARGIN)
         entries += curve_points(
@@ -273,31 +275,31 @@ def tau_points(rows: Sequence[Row], least: float = 0.0, most: float = LARGEST_LA
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test Fig. 9a with and without the filter, Figs 9b and 9c, and Fig. 12 under a uniform lambda."""
     trained = [row for row in rows if row["numerics"] != "lemma" and not row["tau"]]
-    filtered = count_points(trained, EDGE)
+    within = count_points(trained, EDGE)
     whole = count_points(trained, None)
     bounded = tau_points(rows)
     numbers = {edge: number_points(trained, edge) for edge in (EDGE, None)}
     errors = {numerics: error_points(trained, numerics, None) for numerics in NUMERICS}
     tests = [
         joint_test(
-            NAME, "Fig. 9a", filtered,
-            {"lambda off by one notch": notches(filtered), "no filter": by_key(whole)},
-            reading=FILTERED,
+            NAME, "Fig. 9a", within,
+            {"lambda off by one notch": notches(within), "no filter": by_key(whole)},
+            reading=FILTER_NAME,
         ),
         joint_test(NAME, "Fig. 9a", whole, {"lambda off by one notch": notches(whole)}, reading="no filter"),
         *(
             joint_test(
-                NAME, "Fig. 9b", known, {"iteration off by one notch": notches(known)},
+                NAME, "Fig. 9b", points, {"iteration off by one notch": notches(points)},
                 reading=f"{numerics} arithmetic, no filter",
             )
-            for numerics, known in errors.items()
+            for numerics, points in errors.items()
         ),
         *(
             joint_test(
-                NAME, "Fig. 9c", known, {"iteration off by one notch": notches(known)},
-                reading=f"runs of every lambda, {FILTERED if edge else 'no filter'}", note=POOLED_NOTE,
+                NAME, "Fig. 9c", points, {"iteration off by one notch": notches(points)},
+                reading=f"runs of every lambda, {FILTER_NAME if edge else 'no filter'}", note=POOLED_NOTE,
             )
-            for edge, known in numbers.items()
+            for edge, points in numbers.items()
         ),
         joint_test(
             NAME, "Fig. 12", bounded, {"tau, and number of tokens, off by one": notches(bounded)},
@@ -335,10 +337,10 @@ def readings() -> list[Reading]:
         for edge in (None, 1e-4, EDGE):
             name = "none" if edge is None else f"no output in ({edge:g}, 0.001]"
 
-            def read(rows: Sequence[Row], numerics: Numerics = numerics, edge: float | None = edge) -> list[Point]:
+            def pair(rows: Sequence[Row], numerics: Numerics = numerics, edge: float | None = edge) -> list[Point]:
                 return error_points(rows, numerics, edge)
 
-            candidates.append(Reading("Fig. 9b", {"arithmetic": numerics, "filter": name}, cells, read))
+            candidates.append(Reading("Fig. 9b", {"arithmetic": numerics, "filter": name}, cells, pair))
     cells = tuple(Config(0.0, "lemma", tau=tau, steps=0, trials=4 * TAU_TRIALS) for tau in TAUS)
     for least, most in product(LEAST, MOST):
         factors = {"lambda": f"uniform on ({least:g}, {most:g})"}

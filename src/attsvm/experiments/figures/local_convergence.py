@@ -47,13 +47,13 @@ LABELS = (
     "The label of this curve is not what it shows: the official notebook draws one parameterisation a panel and labels "
     "its two SVMs W and (K, Q)."
 )
-CROSSED = {("W", "nuclear"): ("KQ", "frobenius"), ("KQ", "frobenius"): ("W", "nuclear")}
+SWAP = {("W", "nuclear"): ("KQ", "frobenius"), ("KQ", "frobenius"): ("W", "nuclear")}
 TITLES = {
     "frobenius": "correlation with the Frobenius SVM",
     "nuclear": "correlation with the nuclear SVM",
     "attention": "mean top softmax probability",
 }
-AS_CAPTIONED, AS_DRAWN = "as captioned", "as the notebook draws them"
+CAPTION, NOTEBOOK = "as captioned", "as the notebook draws them"
 NO_GAP, WITH_GAP = "no score gap", "score gap 0.1"
 
 
@@ -92,17 +92,17 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     from attsvm.training import train
 
     instances = draw(seeds, config.n, config.T, config.d, config.gap)
-    started = {"init": "torch"} if config.start == "torch" else {}
+    start = {"init": "torch"} if config.start == "torch" else {}
     trace = train(
         instances.data, instances.v, steps=config.steps, seed=start_seeds(seeds),
-        record_every=[step for step in RECORDS if step <= config.steps], **started,
+        record_every=[step for step in RECORDS if step <= config.steps], **start,
         **descent(config.numerics, config.parameterization),
     )  # fmt: skip
     curves = {}
     for norm in NORMS:
-        solved = instances.solve(trace.selected, norm)
-        feasible = np.isfinite(solved.objective)
-        curves[norm] = correlation(trace.W[:, 1:], solved.W[:, None])
+        solutions = instances.solve(trace.selected, norm)
+        feasible = np.isfinite(solutions.objective)
+        curves[norm] = correlation(trace.W[:, 1:], solutions.W[:, None])
     top = trace.attention[:, 1:].max(-1).mean(-1)
     size = trace.norm[:, 1:]
     return [
@@ -123,12 +123,12 @@ def _size(row: Row) -> tuple[int, int, int]:
     return row["n"], row["T"], row["d"]
 
 
-def _printed(parameterization: str, what: str, drawn: bool = True) -> Any:
+def _reference_curve(parameterization: str, what: str, notebook: bool = True) -> Any:
     """Return the printed curve of a field of the rows, as the notebook draws it or as the caption has it."""
     from attsvm.experiments.published.ledger import curve
 
-    if drawn and (parameterization, what) in CROSSED:
-        parameterization, what = CROSSED[parameterization, what]
+    if notebook and (parameterization, what) in SWAP:
+        parameterization, what = SWAP[parameterization, what]
     names = {"frobenius": "Fig. 7b: {}, Frobenius SVM", "nuclear": "Fig. 7c: {}, nuclear SVM"}
     return curve(names.get(what, "Fig. 7a: {}, largest softmax").format(parameterization))
 
@@ -141,45 +141,45 @@ def _at(row: Row, what: str, mark: int, late: int = 1) -> float | None:
     return row[what][row["step"].index(step)]
 
 
-def _is_printed(row: Row) -> bool:
+def _is_reference(row: Row) -> bool:
     """Tell the reading that fits: published arithmetic and start with a score gap."""
     return _size(row) == SIZE and row["numerics"] == "published" and row["gap"] == GAP and row["start"] == "torch"
 
 
-def _compare(cell: Sequence[Row], what: str, mark: int, name: str, **given: Any) -> Verdict:
+def _compare(cell: Sequence[Row], what: str, mark: int, name: str, **options: Any) -> Verdict:
     from attsvm.experiments.comparison import mean_verdict
 
     values = [value for row in cell if (value := _at(row, what, mark)) is not None]
-    return mean_verdict(NAME, name, values, **given)
+    return mean_verdict(NAME, name, values, **options)
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Hold published arithmetic with a score gap against every printed number; what else is run is measured."""
-    from attsvm.experiments.comparison import corrected, mean_verdict
+    from attsvm.experiments.comparison import correction, mean_verdict
     from attsvm.experiments.grouping import by
 
     results = []
     groups = by(rows, "parameterization", "numerics", "gap", "start", "d")
     for (p, numerics, gap, start, d), cell in groups.items():
         infeasible = sum(not row["feasible"] for row in cell)
-        same = _is_printed(cell[0])
+        same = _is_reference(cell[0])
         protocol = [f"{numerics} numerics"] + ([] if gap == GAP else [NO_GAP if gap == 0 else f"gap {gap:g}"])
         protocol += [f"{start} start"] * (start != "torch") + [f"d={d}"] * (_size(cell[0]) != SIZE)
         for what in (*NORMS, "attention"):
             for mark in MARKS:
-                given = {
+                options = {
                     "name": f"{TITLES[what]}, {p}, iteration {mark}, {', '.join(protocol)}",
-                    "published": _printed(p, what, drawn=False).at(mark) if same else None,
+                    "published": _reference_curve(p, what, notebook=False).at(mark) if same else None,
                     "margin": TOP_MARGIN if what == "attention" else MARGIN,
                     "infeasible": infeasible,
                 }
-                verdict = _compare(cell, what, mark, **given)
+                verdict = _compare(cell, what, mark, **options)
                 if math.isnan(verdict.measured):
                     continue
-                if same and (p, what) in CROSSED:
-                    other, field = CROSSED[p, what]
+                if same and (p, what) in SWAP:
+                    other, field = SWAP[p, what]
                     partner = groups.get((other, numerics, gap, start, d), [])
-                    verdict = corrected(verdict, _compare(partner, field, mark, **given), LABELS)
+                    verdict = correction(verdict, _compare(partner, field, mark, **options), LABELS)
                 results.append(verdict)
         own, step = ("frobenius" if p == "W" else "nuclear"), cell[0]["step"]
         ends = [1 - row[own][-1] for row in cell if row[own] is not None]
@@ -196,11 +196,11 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     return results
 
 
-def points(rows: Sequence[Row], late: int = 1, drawn: bool = True) -> list[Point]:
+def points(rows: Sequence[Row], late: int = 1, notebook: bool = True) -> list[Point]:
     """Pair every printed number with our trials.
 
-    `late` is how many steps iteration 0 has behind it; `drawn` says whether curves are what the notebook draws or what
-    the caption says.
+    `late` is how many steps iteration 0 has behind it; with `notebook` curves are what the notebook draws, otherwise
+    what the caption says.
     """
     from attsvm.experiments.grouping import by
     from attsvm.experiments.points import curve_points
@@ -208,13 +208,13 @@ def points(rows: Sequence[Row], late: int = 1, drawn: bool = True) -> list[Point
     entries = []
     for (p,), cell in by(rows, "parameterization").items():
         for what in (*NORMS, "attention"):
-            printed = _printed(p, what, drawn)
+            reference = _reference_curve(p, what, notebook)
             margin = TOP_MARGIN if what == "attention" else MARGIN
             for mark in MARKS:
                 entries += [
                     one
                     for one in curve_points(
-                        printed, {mark: cell}, lambda row, w=what, m=mark: _at(row, w, m, late), margin
+                        reference, {mark: cell}, lambda row, w=what, m=mark: _at(row, w, m, late), margin
                     )
                     if one.values
                 ]
@@ -225,26 +225,26 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test all six curves under both readings of the score gap, and say what the test would notice."""
     from attsvm.experiments.grouping import having
     from attsvm.experiments.joint import joint_test
-    from attsvm.experiments.points import by_key, notches, swapped
+    from attsvm.experiments.points import by_key, notches, swap
 
     plain = having(rows, numerics="published", start="torch", n=SIZE[0], T=SIZE[1])
-    stated, open_ = (having(plain, gap=gap, d=SIZE[2]) for gap in (GAP, 0.0))
-    known, without = points(stated), points(open_)
-    captioned, late = points(stated, drawn=False), "iteration off by one notch of 100"
+    gap_rows, open_ = (having(plain, gap=gap, d=SIZE[2]) for gap in (GAP, 0.0))
+    main, without = points(gap_rows), points(open_)
+    caption, late = points(gap_rows, notebook=False), "iteration off by one notch of 100"
     alternatives = {
-        late: notches(known),
-        "W and (K, Q) swapped": swapped(known, {one.place[0]: _swap(one.place[0]) for one in known}),
+        late: notches(main),
+        "W and (K, Q) swapped": swap(main, {one.place[0]: _swap(one.place[0]) for one in main}),
         "d off by one": by_key(points(having(plain, gap=GAP, d=SIZE[2] + 1))),
         NO_GAP: by_key(without),
-        f"curves {AS_CAPTIONED}": by_key(captioned),
+        f"curves {CAPTION}": by_key(caption),
     }
     tests = [
         joint_test(
-            NAME, FIGURE, known, alternatives,
-            reading=f"{WITH_GAP}, curves {AS_DRAWN}",
+            NAME, FIGURE, main, alternatives,
+            reading=f"{WITH_GAP}, curves {NOTEBOOK}",
         ),
-        joint_test(NAME, FIGURE, without, {late: notches(without)}, reading=f"{NO_GAP}, curves {AS_DRAWN}"),
-        joint_test(NAME, FIGURE, captioned, {late: notches(captioned)}, reading=f"{WITH_GAP}, curves {AS_CAPTIONED}"),
+        joint_test(NAME, FIGURE, without, {late: notches(without)}, reading=f"{NO_GAP}, curves {NOTEBOOK}"),
+        joint_test(NAME, FIGURE, caption, {late: notches(caption)}, reading=f"{WITH_GAP}, curves {CAPTION}"),
     ]  # fmt: skip
     return [test for test in tests if test is not None]
 
@@ -263,19 +263,19 @@ def readings() -> list[Reading]:
             for start in ("torch", "small"):
                 cells = tuple(Config(p, numerics, gap, start, steps=PRINTED_END) for p in ("W", "KQ"))
                 for late in (1, 0):
-                    for drawn in (True, False):
+                    for notebook in (True, False):
                         factors = {
                             "score gap": f"{gap:g}",
                             "arithmetic": numerics,
                             "start": start,
                             "iteration 0": "after a step" if late else "before it",
-                            "curves": AS_DRAWN if drawn else AS_CAPTIONED,
+                            "curves": NOTEBOOK if notebook else CAPTION,
                         }
 
-                        def read(rows: Sequence[Row], late: int = late, drawn: bool = drawn) -> list[Point]:
-                            return points(rows, late, drawn)
+                        def pair(rows: Sequence[Row], late: int = late, notebook: bool = notebook) -> list[Point]:
+                            return points(rows, late, notebook)
 
-                        candidates.append(Reading(FIGURE, factors, cells, read))
+                        candidates.append(Reading(FIGURE, factors, cells, pair))
     return candidates
 
 
@@ -289,8 +289,8 @@ def _table(rows: Sequence[Row], name: str) -> Any:
     """Return a listed field of all rows that have one, (trials, records)."""
     import numpy as np
 
-    known = [row[name] for row in rows if row[name] is not None]
-    return np.array(known, dtype=float).reshape(len(known), -1 if known else len(rows[0]["step"]))
+    values = [row[name] for row in rows if row[name] is not None]
+    return np.array(values, dtype=float).reshape(len(values), -1 if values else len(rows[0]["step"]))
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
@@ -317,20 +317,20 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         )  # fmt: skip
 
     def theirs(parameterization: str, what: str, transform: Any) -> Any:
-        printed = _printed(parameterization, what)
-        x, y = (np.array(part, dtype=float) for part in printed.drawn)
-        spread = np.array(printed.band, dtype=float)
+        reference = _reference_curve(parameterization, what)
+        x, y = (np.array(part, dtype=float) for part in reference.line_points)
+        spread = np.array(reference.band, dtype=float)
         shift = 0 if what == "attention" else 1
         keep = x + shift >= 1
         bands = [transform(np.clip(part, -1, 1 - 1e-9))[keep] for part in (y - spread, y + spread)]
         return x[keep] + shift, transform(np.clip(y, -1, 1 - 1e-9))[keep], bands
 
     ticks = (0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
-    known = having(rows, n=rows[0]["n"], T=rows[0]["T"], d=min(row["d"] for row in rows), start=rows[0]["start"])
-    main = max(row["gap"] for row in known)
-    known = [row for row in known if row["gap"] == main]
+    base = having(rows, n=rows[0]["n"], T=rows[0]["T"], d=min(row["d"] for row in rows), start=rows[0]["start"])
+    main = max(row["gap"] for row in base)
+    base = [row for row in base if row["gap"] == main]
     with house_style():
-        n, T, d = _size(known[0])
+        n, T, d = _size(base[0])
         gap = f"score gap at least {main:g}" if main else "no score gap"
         title = f"Correlation with the SVM of the selected tokens, n = {n}, T = {T}, d = {d}, {gap}"
         result, axes = grid(2, 2, 2.6, title, width)
@@ -338,26 +338,26 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax, below = axes[0, across], axes[1, across]
             top = 1.0
             for numerics, style in (("exact", "-"), ("published", ":")):
-                cell = having(known, parameterization=parameterization, numerics=numerics)
+                cell = having(base, parameterization=parameterization, numerics=numerics)
                 if not cell:
                     continue
                 # Theirs is drawn once, with the first of ours.
-                printed = _size(cell[0]) == SIZE and (style == "-" or not having(known, numerics="exact"))
+                has_reference = _size(cell[0]) == SIZE and (style == "-" or not having(base, numerics="exact"))
                 for look, norm in enumerate(NORMS):
                     label = f"{NORM_TITLES[norm]} SVM" if style == "-" else ""
-                    drawn = ours(cell, norm, label, look, nines, style=style)
-                    if drawn is None:
+                    plot_line = ours(cell, norm, label, look, nines, style=style)
+                    if plot_line is None:
                         continue
-                    top = max(top, float(np.max(drawn.y)))
-                    line = theirs(parameterization, norm, nines) if printed else None
-                    draw_curve(ax, drawn, line=line)
+                    top = max(top, float(np.max(plot_line.y)))
+                    line = theirs(parameterization, norm, nines) if has_reference else None
+                    draw_curve(ax, plot_line, line=line)
                 label = "top softmax probability" if style == "-" else ""
-                drawn = ours(cell, "attention", label, 2, plain, style=style)
-                if drawn is not None:
-                    line = theirs(parameterization, "attention", plain) if printed else None
-                    draw_curve(below, drawn, line=line)
-            shown = [tick for tick in ticks if nines(tick) <= top * 1.1]
-            ax.set_yticks([float(nines(tick)) for tick in shown], [f"{tick:g}" for tick in shown])
+                plot_line = ours(cell, "attention", label, 2, plain, style=style)
+                if plot_line is not None:
+                    line = theirs(parameterization, "attention", plain) if has_reference else None
+                    draw_curve(below, plot_line, line=line)
+            marks = [tick for tick in ticks if nines(tick) <= top * 1.1]
+            ax.set_yticks([float(nines(tick)) for tick in marks], [f"{tick:g}" for tick in marks])
             ax.set_ylim(-0.05, top * 1.12)
             name = "training W" if parameterization == "W" else "training (K, Q)"
             ax.set_title(f"{name}: direction")

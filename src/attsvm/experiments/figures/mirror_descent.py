@@ -63,10 +63,10 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         for seed, a in zip(seeds, top, strict=True)
     ]
     for q in EXPONENTS:
-        solved = instances.solve(trace.selected, q)
-        curves = correlation(trace.W[:, 1:], solved.W[:, None])
+        solutions = instances.solve(trace.selected, q)
+        curves = correlation(trace.W[:, 1:], solutions.W[:, None])
         for b, row in enumerate(rows):
-            feasible = bool(np.isfinite(solved.objective[b]))
+            feasible = bool(np.isfinite(solutions.objective[b]))
             row["feasible"] = row["feasible"] and feasible
             row[f"l{q:g}"] = curves[b].tolist() if feasible else None
     return rows
@@ -152,13 +152,13 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         cells = by(rows, "p")
         result, axes = grid(1, len(cells), 2.6, title, width)
         for ax, ((p,), cell) in zip(axes[0], cells.items(), strict=True):
-            known = [row for row in cell if row["feasible"]]
-            for look, q in enumerate(EXPONENTS if known else ()):
-                values = np.array([row[f"l{q:g}"] for row in known])
+            feasible = [row for row in cell if row["feasible"]]
+            for look, q in enumerate(EXPONENTS if feasible else ()):
+                values = np.array([row[f"l{q:g}"] for row in feasible])
                 low, high = (np.array(part) for part in zip(*(mean_interval(v) for v in values.T), strict=True))
                 label = rf"$\ell_{{{q:g}}}$ SVM"
                 middle, below, above = (nines(part).tolist() for part in (values.mean(0), low, high))
-                draw_curve(ax, Curve(label, known[0]["step"], middle, below, above, look))
+                draw_curve(ax, Curve(label, feasible[0]["step"], middle, below, above, look))
             step_axis(ax, cell[0]["step"][-1] * 1.2)
             ax.set_yticks([float(nines(tick)) for tick in ticks], [f"{tick:g}" for tick in ticks])
             ax.set_ylim(-0.05, 5.6)

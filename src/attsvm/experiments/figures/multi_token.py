@@ -167,21 +167,21 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     from attsvm.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, own_legend, value_axis
     from attsvm.plots.style import house_style
 
-    def along(ax: Any, kept: Sequence[Row], d: int, style: str, printed: bool) -> None:
+    def along(ax: Any, sample: Sequence[Row], d: int, style: str, has_reference: bool) -> None:
         for look, what in enumerate(WORDS):
-            table = np.array([row[what] for row in kept])
+            table = np.array([row[what] for row in sample])
             low, high = zip(*(bootstrap_interval(part, resamples=400) for part in table.T), strict=True)
             label = TITLES[what] if style == "-" else ""
-            ours = Curve(label, kept[0]["step"], table.mean(0).tolist(), low, high, look, None, style)
+            ours = Curve(label, sample[0]["step"], table.mean(0).tolist(), low, high, look, None, style)
             line = printed_curve(d, what)
-            if printed and line is not None:
-                x, y = (np.array(part, dtype=float) for part in line.drawn)
+            if has_reference and line is not None:
+                x, y = (np.array(part, dtype=float) for part in line.line_points)
                 ax.plot(x[x > 0] + 1, y[x > 0], "--", color=SERIES[look][0], lw=1.3, zorder=2)
             draw_curve(ax, ours)
 
-    def scatter(ax: Any, kept: Sequence[Row], d: int, printed: bool) -> None:
+    def scatter(ax: Any, sample: Sequence[Row], d: int, has_reference: bool) -> None:
         look = {"s": 7, "linewidths": 0.6, "rasterized": True}
-        if printed and d in DIMENSIONS:
+        if has_reference and d in DIMENSIONS:
             theirs = printed_scatter(d)
             ax.scatter(
                 theirs["x"],
@@ -191,7 +191,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 label="published draw",
                 **look,
             )
-        ours = [(math.log10(max(row["masked"], TINY)), end(row)) for row in kept]
+        ours = [(math.log10(max(row["masked"], TINY)), end(row)) for row in sample]
         if ours:
             ax.scatter(*zip(*ours, strict=True), color=SERIES[0][0], alpha=0.6, label="accepted draw of ours", **look)
         log_axis(ax, "y")
@@ -208,21 +208,21 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         title = f"Several tokens under a ReLU head, n = {n}, T = {T}, 2000 normalised steps"
         down = -(-len(cells) // 2)
         result, axes = grid(2 * down + 1, 2, 2.5, title, width)
-        evolving, scattered = axes[:down].ravel(), axes[down : 2 * down].ravel()
-        for ax, cloud, d in zip(evolving, scattered, cells, strict=False):
-            printed = (n, T) == SIZE and main == "published"
+        evolving, scatters = axes[:down].ravel(), axes[down : 2 * down].ravel()
+        for ax, cloud, d in zip(evolving, scatters, cells, strict=False):
+            has_reference = (n, T) == SIZE and main == "published"
             for numerics in dict.fromkeys((main, "exact")):
-                kept = having(rows, numerics=numerics, d=d, state="accepted")
-                if len(kept) > 1:
-                    along(ax, kept, d, "-" if numerics == main else ":", printed and numerics == main)
+                sample = having(rows, numerics=numerics, d=d, state="accepted")
+                if len(sample) > 1:
+                    along(ax, sample, d, "-" if numerics == main else ":", has_reference and numerics == main)
             log_axis(ax, "y")
             ax.set_ylim(2e-3, 1)
             ax.set_xlim(60, ITERATIONS[-1] * 1.05)
             ax.set_xlabel("training step")
             ax.set_ylabel("mean 1 - correlation")
             ax.set_title(f"accepted draws, d = {d}")
-            scatter(cloud, having(rows, numerics=main, d=d, state="accepted"), d, printed)
-        for ax in (*evolving[len(cells) :], *scattered[len(cells) :]):
+            scatter(cloud, having(rows, numerics=main, d=d, state="accepted"), d, has_reference)
+        for ax in (*evolving[len(cells) :], *scatters[len(cells) :]):
             ax.remove()
         fates, masked = axes[2 * down]
         for look, state in enumerate(STATES[:3], start=3):
@@ -236,13 +236,13 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         value_axis(fates, list(cells), "dimension d", log=False)
         for look, (d, cell) in enumerate(cells.items()):
             look = look % len(SERIES)
-            known = {t: [end(row) for row in cell if below(row, t) is not None] for t in THRESHOLDS}
-            known = {t: np.array(values, dtype=float) for t, values in known.items() if len(values) >= FEWEST}
-            line = curve(f"Fig. 11b: d={d}").drawn if d in DIMENSIONS and (n, T) == SIZE else None
-            bounds = [bootstrap_interval(values) for values in known.values()]
-            mean = [float(values.mean()) for values in known.values()]
+            ends = {t: [end(row) for row in cell if below(row, t) is not None] for t in THRESHOLDS}
+            ends = {t: np.array(values, dtype=float) for t, values in ends.items() if len(values) >= FEWEST}
+            line = curve(f"Fig. 11b: d={d}").line_points if d in DIMENSIONS and (n, T) == SIZE else None
+            bounds = [bootstrap_interval(values) for values in ends.values()]
+            mean = [float(values.mean()) for values in ends.values()]
             low, high = [low for low, _ in bounds], [high for _, high in bounds]
-            draw_curve(masked, Curve(f"d = {d}", list(known), mean, low, high, look, line))
+            draw_curve(masked, Curve(f"d = {d}", list(ends), mean, low, high, look, line))
         log_axis(masked, "y")
         masked.set_xlabel("log10 of the masking threshold")
         masked.set_ylabel("mean 1 - correlation")

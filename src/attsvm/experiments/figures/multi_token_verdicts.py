@@ -25,7 +25,7 @@ from attsvm.experiments.figures.multi_token import (
 )
 from attsvm.experiments.grouping import by, having
 from attsvm.experiments.joint import JointTest, joint_test
-from attsvm.experiments.points import Point, curve_points, notches, swapped
+from attsvm.experiments.points import Point, curve_points, notches, swap
 from attsvm.experiments.published.ledger import curve
 
 if TYPE_CHECKING:
@@ -69,68 +69,68 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Hold the means over accepted draws against the published ones, and say how many were accepted."""
     results = []
     for (numerics, d), cell in by(rows, "numerics", "d").items():
-        kept = having(cell, state="accepted")
+        sample = having(cell, state="accepted")
         infeasible = len(having(cell, state="infeasible"))
         counts = {state: len(having(cell, state=state)) for state in STATES}
-        alive = having(kept, dead=0)
+        survivors = having(sample, dead=0)
         # The printed curve depends on a choice of 500 runs in the arithmetic that froze them.
         same = (cell[0]["n"], cell[0]["T"]) == SIZE and numerics == "published"
 
         def compare(
-            quantity: str, values: list[float], printed: Any, note: str = "", left: Any = None, **theirs: Any
+            quantity: str, values: list[float], reference: Any, note: str = "", base: Any = None, **theirs: Any
         ) -> Verdict:
-            cell, kept, infeasible = left
+            cell, sample, infeasible = base
             return mean_verdict(
-                NAME, quantity, values, published=printed, interval="bootstrap", trials=len(cell), **theirs,
-                margin=LOG_MARGIN * (printed.value if printed is not None else 1.0),
-                discarded=len(cell) - len(kept) - infeasible, infeasible=infeasible, note=note,
+                NAME, quantity, values, published=reference, interval="bootstrap", trials=len(cell), **theirs,
+                margin=LOG_MARGIN * (reference.value if reference is not None else 1.0),
+                discarded=len(cell) - len(sample) - infeasible, infeasible=infeasible, note=note,
             )  # fmt: skip
 
-        left = (cell, kept, infeasible)
+        base = (cell, sample, infeasible)
         for what, title in TITLES.items():
             line = printed_curve(d, what) if same else None
             for mark in MARKS:
-                values = [value for row in kept if (value := _error(row, what, mark)) is not None]
+                values = [value for row in sample if (value := _error(row, what, mark)) is not None]
                 if values or mark == MARKS[-1]:
                     name = f"1 - correlation with the {title}, d={d}, iteration {mark}, {numerics} numerics"
-                    note = "" if numerics == "published" else _drift(alive, what)
-                    results.append(compare(name, values, None if line is None else line.at(mark), note, left))
-        masked = [row["masked"] for row in kept]
-        for threshold in THRESHOLDS[:-1] if same and d in DIMENSIONS and kept else ():
+                    note = "" if numerics == "published" else _drift(survivors, what)
+                    results.append(compare(name, values, None if line is None else line.at(mark), note, base))
+        masked = [row["masked"] for row in sample]
+        for threshold in THRESHOLDS[:-1] if same and d in DIMENSIONS and sample else ():
             name = f"share of accepted draws with all masked probabilities below 1e{threshold}, d={d}"
             small = sum(probability < 10.0**threshold for probability in masked)
-            printed = curve(f"Fig. 8 lower: d={d}").at(threshold)
-            results.append(share_verdict(NAME, name, small, len(kept), published=printed))
+            reference = curve(f"Fig. 8 lower: d={d}").at(threshold)
+            results.append(share_verdict(NAME, name, small, len(sample), published=reference))
         for threshold in THRESHOLDS if same and d in DIMENSIONS else ():
-            values = [value for row in kept if (value := below(row, threshold)) is not None]
+            values = [value for row in sample if (value := below(row, threshold)) is not None]
             if values:
-                printed = curve(f"Fig. 11b: d={d}").at(threshold)
+                reference = curve(f"Fig. 11b: d={d}").at(threshold)
                 name = f"1 - correlation with the SVM equivalent, d={d}, masked below 1e{threshold}"
                 trials, deviation = _theirs_below(d, threshold)
                 results.append(
-                    compare(name, values, printed, "", left, assumed_trials=trials, published_deviation=deviation)
+                    compare(name, values, reference, "", base, assumed_trials=trials, published_deviation=deviation)
                 )
         results.append(
             share_verdict(
                 NAME,
                 f"draws accepted, d={d}, {numerics} numerics",
-                len(kept),
+                len(sample),
                 len(cell),
                 infeasible=infeasible,
                 note=f"{counts['undecided']} undecided, {counts['finite']} finite, {infeasible} infeasible. "
-                f"{len(kept) - len(alive)} of {len(kept)} accepted draws have a query without gradient.",
+                f"{len(sample) - len(survivors)} of {len(sample)} accepted draws have a query without gradient.",
             )
         )
     return results
 
 
-def _drift(alive: Sequence[Row], what: str) -> str:
+def _drift(survivors: Sequence[Row], what: str) -> str:
 
-    if not alive:
+    if not survivors:
         return "Queries in the flat part of the ReLU have no gradient and drift."
     return (
         "Queries in the flat part of the ReLU have no gradient and drift; without them the mean at the end is "
-        f"{np.mean([last for row in alive if (last := end(row, what)) is not None]):.3g} ({len(alive)} draws)."
+        f"{np.mean([last for row in survivors if (last := end(row, what)) is not None]):.3g} ({len(survivors)} draws)."
     )
 
 
@@ -177,7 +177,7 @@ def scatter_points(rows: Sequence[Row]) -> list[Point]:
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test both parts of Fig. 8 and Fig. 11b as wholes, and say what the tests would notice."""
     plain = having(rows, numerics="published")
-    known, by_threshold, masked = points(plain), threshold_points(plain), scatter_points(plain)
+    main, by_threshold, masked = points(plain), threshold_points(plain), scatter_points(plain)
     dense = {f"Fig. 8 lower: d={d}": f"Fig. 8 lower: d={d + 2}" for d in (4, 6, 8)}
     next_d = {
         f"Fig. 8 upper: d={d}, {word}": f"Fig. 8 upper: d={d + 2}, {word}" for d in (4, 6, 8) for word in WORDS.values()
@@ -188,11 +188,11 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
         other |= {a: b, b: a}
     tests = [
         joint_test(
-            NAME, FIGURE, known,
+            NAME, FIGURE, main,
             {
-                "d off by one notch of 2": swapped(known, next_d),
-                "iteration off by one notch": notches(known),
-                "W^SVMeq and W^mm exchanged": swapped(known, other),
+                "d off by one notch of 2": swap(main, next_d),
+                "iteration off by one notch": notches(main),
+                "W^SVMeq and W^mm exchanged": swap(main, other),
             },
             reading="published arithmetic and filter",
         ),
@@ -203,7 +203,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
         ),
         joint_test(
             NAME, "Fig. 8, lower", masked,
-            {"d off by one notch of 2": swapped(masked, dense), "threshold off by one notch": notches(masked)},
+            {"d off by one notch of 2": swap(masked, dense), "threshold off by one notch": notches(masked)},
             reading="published arithmetic and filter",
         ),
     ]  # fmt: skip
@@ -219,8 +219,8 @@ def readings() -> list[Reading]:
         cells = tuple(Config(d, numerics, trials=count) for d, count in ((4, 400), (6, 600)))
         for name, dead in (("kept", True), ("left out", False)):
 
-            def read(rows: Sequence[Row], dead: bool = dead) -> list[Point]:
+            def pair(rows: Sequence[Row], dead: bool = dead) -> list[Point]:
                 return points([row for row in rows if dead or not row["dead"]])
 
-            candidates.append(Reading(FIGURE, {"arithmetic": numerics, "draws with a dead query": name}, cells, read))
+            candidates.append(Reading(FIGURE, {"arithmetic": numerics, "draws with a dead query": name}, cells, pair))
     return candidates

@@ -88,10 +88,10 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     from attsvm.training.descent import NormalizedGD
 
     data, v, start = _problem(config)
-    shown = np.unique(np.concatenate([np.arange(60), np.geomspace(60, config.steps, 60)]).astype(int))
+    steps = np.unique(np.concatenate([np.arange(60), np.geomspace(60, config.steps, 60)]).astype(int))
     trace = train(
         data, v, optimizer=NormalizedGD(config.lr), steps=config.steps, init=start[:, None], loss=config.loss,
-        head_lr=config.lr if config.setting in JOINT else None, record_every=shown.tolist(),
+        head_lr=config.lr if config.setting in JOINT else None, record_every=steps.tolist(),
     )  # fmt: skip
     path = trace.W[:, :, 0]
     head = trace.head["v"][-1].tolist() if config.setting in JOINT else None
@@ -154,18 +154,18 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         for row in own:
             limit = BEST if setting == "equal scores" or row["selected"][0] == 0 else SECOND
             direction(f"{setting}, start {row['start']:g}, token {row['selected'][0] + 1}", row, limit)
-        caught = sum(row["selected"][0] == 1 for row in own)
+        captures = sum(row["selected"][0] == 1 for row in own)
         if {row["start"] for row in own} != set(STARTS):
             continue
         results.append(
             value_verdict(
                 NAME,
                 f"some of the six starts kept by the second token, {setting}",
-                float(caught > 0),
-                float(caught > 0),
-                float(caught > 0),
+                float(captures > 0),
+                float(captures > 0),
+                float(captures > 0),
                 trials=len(STARTS),
-                note=f"{caught} of {len(STARTS)}.",
+                note=f"{captures} of {len(STARTS)}.",
             )
         )
     for setting, limit in LIMITS.items():
@@ -173,14 +173,14 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             elsewhere = "" if start == JOINT_START else f", start {start:g}"
             direction(f"head and prompt, {setting}{elsewhere}", cell[0], limit)
     for row, *_ in by(having(rows, setting="losses"), "loss", "C").values():
-        measured = row["y"][-1]
+        value = row["y"][-1]
         results.append(
             value_verdict(
                 NAME,
                 f"offset, {row['loss']} loss, C={row['C']:g}",
-                measured,
-                measured,
-                measured,
+                value,
+                value,
+                value,
                 note=f"1/2 log(C |l'(C)| / |l'(1)|) is {offset(row['loss'], row['C']):.6g}.",
             )
         )

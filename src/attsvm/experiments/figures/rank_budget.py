@@ -73,17 +73,17 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         instances.data, instances.v, rank=config.m, steps=config.steps, init="torch", seed=start_seeds(seeds),
         **descent(config.numerics, "KQ"),
     )  # fmt: skip
-    solved = instances.solve(trace.selected, "nuclear")
-    feasible = np.isfinite(solved.objective)
-    error = 1 - correlation(trace.W[:, -1], solved.W)
-    reached = (trace.selected == instances.optimal).all(-1)
+    solutions = instances.solve(trace.selected, "nuclear")
+    feasible = np.isfinite(solutions.objective)
+    error = 1 - correlation(trace.W[:, -1], solutions.W)
+    hits = (trace.selected == instances.optimal).all(-1)
     return [
         {
             "seed": int(seed),
             "feasible": bool(feasible[b]),
             "error": float(error[b]) if feasible[b] else None,
-            "rank": solved[b].rank if feasible[b] else None,
-            "global": bool(reached[b]),
+            "rank": solutions[b].rank if feasible[b] else None,
+            "global": bool(hits[b]),
         }
         for b, seed in enumerate(seeds)
     ]
@@ -97,7 +97,7 @@ def first_enough(errors: Any, widths: Sequence[int]) -> float:
     return float(widths[below[0]]) if len(below) else float("nan")
 
 
-def _printed(n: int, T: int, d: int) -> Any:
+def _reference_curve(n: int, T: int, d: int) -> Any:
     """Return the printed curve of a size, None if there is none."""
     from attsvm.experiments.published.ledger import curve
 
@@ -119,16 +119,16 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         widths = by(cells, "m")
         same = numerics == "published" and gap == GAP
         size = f"n={n}, T={T}, " + (f"gap {gap:g}, " if gap != GAP else "")
-        line = _printed(n, T, d) if same else None
+        line = _reference_curve(n, T, d) if same else None
         for (m,), cell in widths.items():
-            printed = None if line is None else line.at(m)
+            reference = None if line is None else line.at(m)
             results.append(
                 mean_verdict(
                     NAME,
                     f"1 - correlation with the nuclear SVM, m={m}, {size}{numerics} numerics",
                     column(cell, "error"),
-                    published=printed,
-                    margin=LOG_MARGIN * (printed.value if printed is not None else 1.0),
+                    published=reference,
+                    margin=LOG_MARGIN * (reference.value if reference is not None else 1.0),
                     assumed_trials=ASSUMED_TRIALS,
                     trials=len(cell),
                     interval="bootstrap",
@@ -136,17 +136,17 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 )
             )
         # Widths see the same instances: trials are resampled for all of them at once.
-        known = {m: {row["seed"]: row["error"] for row in cell if row["feasible"]} for (m,), cell in widths.items()}
-        shared = sorted(set.intersection(*(set(errors) for errors in known.values())))
+        error_of = {m: {row["seed"]: row["error"] for row in cell if row["feasible"]} for (m,), cell in widths.items()}
+        shared = sorted(set.intersection(*(set(errors) for errors in error_of.values())))
         if len(shared) < 2:
             continue
-        errors = np.array([[known[m][seed] for m in known] for seed in shared])  # (trials, widths)
-        low, high = bootstrap_interval(errors, lambda v, axis, m=tuple(known): first_enough(v.T, m))
+        errors = np.array([[error_of[m][seed] for m in error_of] for seed in shared])  # (trials, widths)
+        low, high = bootstrap_interval(errors, lambda v, axis, m=tuple(error_of): first_enough(v.T, m))
         results.append(
             value_verdict(
                 NAME,
                 f"first m with 1 - correlation below {DOWN}, {size}{numerics} numerics",
-                first_enough(errors.T, tuple(known)),
+                first_enough(errors.T, tuple(error_of)),
                 low,
                 high,
                 trials=len(shared),
@@ -163,7 +163,7 @@ def points(rows: Sequence[Row]) -> list[Point]:
 
     entries = []
     for (n, T, d), cells in by(rows, "n", "T", "d").items():
-        line = _printed(n, T, d)
+        line = _reference_curve(n, T, d)
         if line is not None:
             widths = {m: cell for (m,), cell in by(cells, "m").items()}
             entries += curve_points(line, widths, lambda row: row["error"], LOG_MARGIN, "log", ASSUMED_TRIALS)
@@ -174,18 +174,18 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the whole figure, and say what the test would notice."""
     from attsvm.experiments.grouping import having
     from attsvm.experiments.joint import joint_test
-    from attsvm.experiments.points import by_key, notches, swapped
+    from attsvm.experiments.points import by_key, notches, swap
 
-    known = points(having(rows, numerics="published", gap=GAP))
+    main = points(having(rows, numerics="published", gap=GAP))
     other = {"Fig. 10 lower: n=10": "Fig. 10 lower: n=15", "Fig. 10 lower: n=15": "Fig. 10 lower: n=10"}
     exact = points(having(rows, numerics="exact", gap=GAP))
     alternatives = {
-        "m off by one": notches(known),
-        "n = 10 and 15 exchanged": swapped(known, other),
+        "m off by one": notches(main),
+        "n = 10 and 15 exchanged": swap(main, other),
         "exact arithmetic, K and Q normalised together": by_key(exact),
     }
     note = "The paper does not state its trials; they are taken to be 100."
-    test = joint_test(NAME, FIGURE, known, alternatives, reading="published arithmetic, score gap 0.1", note=note)
+    test = joint_test(NAME, FIGURE, main, alternatives, reading="published arithmetic, score gap 0.1", note=note)
     return [] if test is None else [test]
 
 
@@ -230,8 +230,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                     if not cells:
                         continue
                     low, high = zip(*(bootstrap_interval(errors) for errors in cells.values()), strict=True)
-                    printed = _printed(n, T, d) if style == "-" else None
-                    line = None if printed is None else printed.drawn
+                    reference = _reference_curve(n, T, d) if style == "-" else None
+                    line = None if reference is None else reference.line_points
                     label = f"n = {n}, T = {T}" if style == "-" else ""
                     mean = [float(errors.mean()) for errors in cells.values()]
                     draw_curve(ax, Curve(label, list(cells), mean, low, high, own, line, style))

@@ -35,7 +35,7 @@ TRIALS = 100
 # Trials of the protocol with d off by one, which says what the joint test would notice.
 BESIDE_TRIALS = 25
 CUT = 1e-7
-SOLVED = 1e-12
+ACCURACY = 1e-12
 NORMS = ("frobenius", "nuclear")
 SIZES = ((5, 5), (10, 5), (15, 5), (5, 10), (5, 15))
 GAP = 0.1
@@ -82,22 +82,22 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     instances = draw(seeds, config.n, config.T, config.d, config.gap)
     rows: list[Row] = [{"seed": int(seed)} for seed in seeds]
     for norm in NORMS:
-        solved = instances.solve(instances.optimal, norm, tol=SOLVED)
+        solutions = instances.solve(instances.optimal, norm, tol=ACCURACY)
         for b, row in enumerate(rows):
-            feasible = bool(np.isfinite(solved.objective[b]))
-            row["infeasible"] = solved.status[b] is Status.INFEASIBLE
-            row[f"{norm}_rank"] = solved[b].rank if feasible else None
-            row[f"{norm}_gap"] = float(solved.gap[b]) if feasible else None
+            feasible = bool(np.isfinite(solutions.objective[b]))
+            row["infeasible"] = solutions.status[b] is Status.INFEASIBLE
+            row[f"{norm}_rank"] = solutions[b].rank if feasible else None
+            row[f"{norm}_gap"] = float(solutions.gap[b]) if feasible else None
             rank = 1
             if feasible and norm == "frobenius":
-                rank = int(np.linalg.matrix_rank(solved.W[b], tol=CUT))
+                rank = int(np.linalg.matrix_rank(solutions.W[b], tol=CUT))
             elif feasible and config.repeated:
-                rank = int(np.linalg.matrix_rank(splitting_solution(solved[b].problem), tol=CUT))
+                rank = int(np.linalg.matrix_rank(splitting_solution(solutions[b].problem), tol=CUT))
             row[f"{norm}_published_count"] = rank if norm == "frobenius" or config.repeated else None
     return rows
 
 
-def _printed(norm: str, n: int, T: int) -> Any:
+def _reference_curve(norm: str, n: int, T: int) -> Any:
     """Return the printed curve of a norm and size, None if there is none."""
     from attsvm.experiments.published.ledger import curve
 
@@ -107,60 +107,64 @@ def _printed(norm: str, n: int, T: int) -> Any:
     return curve(f"Fig. 4a: n={n}, {word}" if T == 5 else f"Fig. 4b: T={T}, {word}")
 
 
-def _shown(rows: Sequence[Row]) -> Sequence[Row]:
+def _main_rows(rows: Sequence[Row]) -> Sequence[Row]:
     """Leave out the dimensions that only the joint test asks for; all rows where there are no others."""
     return [row for row in rows if row["d"] in DIMENSIONS] or rows
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Hold certified ranks against the published means; they are corrected where the published count restores them."""
-    from attsvm.experiments.comparison import corrected, count_deviation, mean_verdict
+    from attsvm.experiments.comparison import correction, count_deviation, mean_verdict
     from attsvm.experiments.grouping import by, column
 
     results = []
-    for (n, T, d, gap), cell in by(_shown(rows), "n", "T", "d", "gap").items():
+    for (n, T, d, gap), cell in by(_main_rows(rows), "n", "T", "d", "gap").items():
         infeasible = sum(row["infeasible"] for row in cell)
         size = f"n={n}, T={T}, d={d}" + ("" if gap == GAP else f", gap {gap:g}")
         for norm in NORMS:
-            curve = _printed(norm, n, T) if gap == GAP else None
-            printed = None if curve is None else curve.at(d)
-            ranks, counted = column(cell, f"{norm}_rank"), column(cell, f"{norm}_published_count")
+            curve = _reference_curve(norm, n, T) if gap == GAP else None
+            reference = None if curve is None else curve.at(d)
+            ranks, counts = column(cell, f"{norm}_rank"), column(cell, f"{norm}_published_count")
             certified = mean_verdict(
                 NAME,
                 f"certified rank, {norm}, {size}",
                 ranks,
-                published=printed,
-                published_deviation=None if printed is None else count_deviation(printed.value, counted),
+                published=reference,
+                published_deviation=None if reference is None else count_deviation(reference.value, counts),
                 margin=MARGIN,
                 trials=len(cell),
                 infeasible=infeasible,
                 note=f"{len(cell) - len(ranks)} of {len(cell)} instances have no solution." if infeasible else "",
             )
-            again = mean_verdict(
+            restoration = mean_verdict(
                 NAME,
                 f"published count, {norm}, {size}",
-                counted,
-                published=printed,
-                published_deviation=None if printed is None else count_deviation(printed.value, counted),
+                counts,
+                published=reference,
+                published_deviation=None if reference is None else count_deviation(reference.value, counts),
                 margin=MARGIN,
                 infeasible=infeasible,
             )
-            if printed is None or not len(counted):
+            if reference is None or not len(counts):
                 results.append(certified)
                 continue
             artefact = [INFEASIBLE_ARTEFACT] * (infeasible > 0) + [NOISE_ARTEFACT] * (norm == "nuclear")
             # Where nothing is feasible there is no certified rank to differ: the printed one is made of nothing.
             results.append(
-                corrected(certified, again, " ".join(artefact)) if len(ranks) > 1 else _empty(certified, again)
+                correction(certified, restoration, " ".join(artefact))
+                if len(ranks) > 1
+                else _empty(certified, restoration)
             )
     return results
 
 
-def _empty(certified: Verdict, again: Verdict) -> Verdict:
+def _empty(certified: Verdict, restoration: Verdict) -> Verdict:
     """Judge a printed mean of instances of which at most one has a solution."""
-    note = f"{INFEASIBLE_ARTEFACT} {certified.note} With that put back {again.measured:.4g}: {again.verdict}."
-    verdict = "corrected" if again.verdict == "agrees" else again.verdict
-    return replace(certified, verdict=verdict, tolerance=again.tolerance, note=note)
+    note = (
+        f"{INFEASIBLE_ARTEFACT} {certified.note} With that put back {restoration.measured:.4g}: {restoration.verdict}."
+    )
+    verdict = "corrected" if restoration.verdict == "agrees" else restoration.verdict
+    return replace(certified, verdict=verdict, tolerance=restoration.tolerance, note=note)
 
 
 def points(
@@ -176,7 +180,7 @@ def points(
     entries = []
     for (n, T), cells in by(rows, "n", "T").items():
         for norm in NORMS:
-            curve = _printed(norm, n, T)
+            curve = _reference_curve(norm, n, T)
             if curve is not None:
                 field = count.format(norm)
                 own = {d - beside: cell for (d,), cell in by(cells, "d").items()}
@@ -194,24 +198,24 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     from attsvm.experiments.joint import joint_test
     from attsvm.experiments.points import by_key, notches
 
-    stated, open_ = having(rows, gap=GAP), having(rows, gap=0.0)
-    known = points(stated)
-    certified = points(stated, "{}_rank")
+    gap_rows, open_ = having(rows, gap=GAP), having(rows, gap=0.0)
+    main = points(gap_rows)
+    certified = points(gap_rows, "{}_rank")
     without = [one for one in points(open_) if one.values]
 
     def notch(points: list[Point]) -> dict[str, dict[str, Point]]:
         return {"d off by one notch": notches(points)}
 
     alternatives = {
-        **notch(known),
-        "d off by one": by_key(points(stated, beside=1)),
+        **notch(main),
+        "d off by one": by_key(points(gap_rows, beside=1)),
         "certified ranks": by_key(certified),
         "no score gap": by_key(without),
     }
     same = {one.published.key for one in without}
-    stated_too = [one for one in known if one.published.key in same]
+    stated_too = [one for one in main if one.published.key in same]
     tests = [
-        joint_test(NAME, FIGURE, known, alternatives, reading="ranks counted as published, score gap 0.1"),
+        joint_test(NAME, FIGURE, main, alternatives, reading="ranks counted as published, score gap 0.1"),
         joint_test(
             NAME, FIGURE, certified, notch(certified),
             reading="certified ranks of feasible instances, score gap 0.1",
@@ -255,20 +259,20 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     from attsvm.plots.style import NORM_TITLES, house_style
 
     def curve(cells: dict[Any, list[Row]], name: str, label: str, look: int, **extra: Any) -> Curve:
-        known = [(d, column(cell, name)) for (d,), cell in cells.items()]
-        known = [(d, values) for d, values in known if len(values) > 1]
-        bounds = [mean_interval(values) for _, values in known]
+        points = [(d, column(cell, name)) for (d,), cell in cells.items()]
+        points = [(d, values) for d, values in points if len(values) > 1]
+        bounds = [mean_interval(values) for _, values in points]
         return Curve(
             label,
-            [d for d, _ in known],
-            [float(values.mean()) for _, values in known],
+            [d for d, _ in points],
+            [float(values.mean()) for _, values in points],
             [low for low, _ in bounds],
             [high for _, high in bounds],
             look,
             **extra,
         )
 
-    rows = _shown(rows)
+    rows = _main_rows(rows)
     with house_style():
         panels = panels_of(rows, PANELS)
         main = max(row["gap"] for row in rows)
@@ -282,8 +286,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 if not cells:
                     continue
                 for down, norm in enumerate(NORMS):
-                    printed = _printed(norm, n, T)
-                    line = None if printed is None else printed.drawn
+                    reference = _reference_curve(norm, n, T)
+                    line = None if reference is None else reference.line_points
                     ax = axes[down, across]
                     draw_curve(ax, curve(cells, f"{norm}_rank", f"n = {n}, T = {T}", own, published=line))
                     if any(row[f"{norm}_published_count"] is not None for cell in cells.values() for row in cell):

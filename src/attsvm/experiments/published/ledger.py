@@ -1,7 +1,7 @@
 """The ledger of published numbers: nothing is called "published" that does not come from here.
 
 Every number stands in ``ledger.json`` with its paper, version, page, figure, panel, curve, trials and reading error. A
-verdict takes a :class:`Printed`, which only the ledger makes, so that a number of ours cannot pass for one of theirs.
+verdict takes a :class:`LedgerNumber`, which only the ledger makes, so that no number of ours passes for one of these.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Printed:
+class LedgerNumber:
     """One published number.
 
     Attributes
@@ -85,11 +85,11 @@ class PrintedCurve:
     scatter: Mapping[str, list[float]] | None = field(default=None)
 
     @cached_property
-    def points(self) -> dict[Any, Printed]:
+    def points(self) -> dict[Any, LedgerNumber]:
         """Its numbers by place on the axis; those that another panel shows too carry the other's key."""
         numbers = {}
         for at, (x, y) in enumerate(zip(self.x, self.y, strict=True)):
-            numbers[x] = Printed(
+            numbers[x] = LedgerNumber(
                 key=f"{self.same_as or self.key} @ {x}",
                 value=y,
                 trials=self.trials,
@@ -98,18 +98,18 @@ class PrintedCurve:
             )
         return numbers
 
-    def at(self, x: Any) -> Printed | None:
+    def at(self, x: Any) -> LedgerNumber | None:
         """Return the number printed at `x`, None where there is none."""
         return self.points.get(x)
 
     @property
-    def drawn(self) -> tuple[Sequence[float], Sequence[float]]:
+    def line_points(self) -> tuple[Sequence[float], Sequence[float]]:
         """All of it: x and y."""
         return (self.x, self.y) if self.line is None else (self.line["x"], self.line["y"])
 
     @property
     def band(self) -> Sequence[float] | None:
-        """Standard deviations beside :attr:`drawn`, where the figure shows them."""
+        """Standard deviations beside :attr:`line_points`, where the figure shows them."""
         return self.sd if self.line is None else self.line.get("sd")
 
 
@@ -127,7 +127,7 @@ class Ledger:
         return iter(self.curves.values())
 
     @cached_property
-    def numbers(self) -> dict[str, Printed]:
+    def numbers(self) -> dict[str, LedgerNumber]:
         """Every distinct number by key."""
         return {one.key: one for curve in self for one in curve.points.values()}
 
@@ -168,7 +168,7 @@ def curve(key: str) -> PrintedCurve:
     return curve_of_key
 
 
-def of_ledger(published: Printed | None) -> Printed | None:
+def of_ledger(published: LedgerNumber | None) -> LedgerNumber | None:
     """Pass on a number of the ledger, and nothing else.
 
     Raises
@@ -178,7 +178,7 @@ def of_ledger(published: Printed | None) -> Printed | None:
     """
     if published is None:
         return None
-    if not isinstance(published, Printed):
+    if not isinstance(published, LedgerNumber):
         raise ValueError(f"published is {published!r}; a number of the ledger, with its source, was expected.")
     if not math.isfinite(published.value):
         raise ValueError(f"published is {published.value} ({published.key}); a finite number was expected.")

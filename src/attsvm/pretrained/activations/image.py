@@ -41,7 +41,7 @@ class Origin:
         Modules that read them, and the number of that call of the module in the pass.
     norms : dict of Module to dict of int to Tensor
         Norms inside the attention module, with what they read, by the number of the call.
-    begun : dict of Module to int
+    calls_before : dict of Module to int
         How often each of these was called before in the pass.
     """
 
@@ -49,7 +49,7 @@ class Origin:
     states: torch.Tensor
     readers: dict[nn.Module, int]
     norms: dict[nn.Module, dict[int, torch.Tensor]]
-    begun: dict[nn.Module, int]
+    calls_before: dict[nn.Module, int]
 
     def vectors(self, call: AttentionCall, head: int) -> torch.Tensor:
         """Return the queries of a head of a call, or its keys, (B, T, dh)."""
@@ -131,20 +131,20 @@ def image(
         If the model does not use transformers' attention interface.
     """
     state = source.states[place].detach().clone().requires_grad_()
-    vector = _again(source, call, head, place, state, frozen=frozen)
+    vector = _vectors_after(source, call, head, place, state, frozen=frozen)
     rows = [torch.autograd.grad(one, state, retain_graph=True)[0] for one in vector]
     factor = torch.stack(rows, dim=1).double().cpu().numpy()
     with torch.no_grad():
-        offset = _again(source, call, head, place, torch.zeros_like(state), frozen=frozen)
+        offset = _vectors_after(source, call, head, place, torch.zeros_like(state), frozen=frozen)
     return factor, offset.double().cpu().numpy()
 
 
-def _again(
+def _vectors_after(
     source: Origin, call: AttentionCall, head: int, place: tuple[int, int], state: torch.Tensor, *, frozen: bool
 ) -> torch.Tensor:
     """Call the attention module again with another hidden state at one place; return the query or key there, (dh,)."""
 
-    def changed(states: torch.Tensor) -> torch.Tensor:
+    def replace_state(states: torch.Tensor) -> torch.Tensor:
         states = states.detach().clone()
         states[place] = state
         return states
@@ -152,25 +152,25 @@ def _again(
     invocation = next(one for one in call.invocations if set(source.readers) <= set(one.module.modules()))
     with (
         recording(invocation.module) as recorder,
-        rereading(source.readers, changed, source.begun),
-        holding(source.norms if frozen else {}, source.begun),
+        rereading(source.readers, replace_state, source.calls_before),
+        holding(source.norms if frozen else {}, source.calls_before),
         torch.set_grad_enabled(state.requires_grad),
     ):
         invocation.module(*invocation.arguments, **invocation.keywords)
-    again = next((one for one in recorder.calls if call.path.endswith(one.path)), None)
-    if again is None:
+    repetition = next((one for one in recorder.calls if call.path.endswith(one.path)), None)
+    if repetition is None:
         raise ValueError(
             f"{call.path} computes attention by itself behind norms or latents; a head of a model that uses "
             "transformers' attention interface was expected."
         )
-    return source.vectors(again, head)[place]
+    return source.vectors(repetition, head)[place]
 
 
 @contextmanager
 def rereading(
     readers: Mapping[nn.Module, int],
-    changed: Callable[[torch.Tensor], torch.Tensor],
-    begun: Mapping[nn.Module, int] | None = None,
+    change: Callable[[torch.Tensor], torch.Tensor],
+    calls_before: Mapping[nn.Module, int] | None = None,
 ) -> Iterator[None]:
     """Change what modules read inside the block, each in one of its calls.
 
@@ -178,12 +178,12 @@ def rereading(
     ----------
     readers : mapping of Module to int
         With the number of the call.
-    changed : callable
+    change : callable
         From what a module read to what it is to read.
-    begun : mapping of Module to int, optional
+    calls_before : mapping of Module to int, optional
         Number of the first call inside the block; default 0.
     """
-    counts = {module: (begun or {}).get(module, 0) for module in readers}
+    counts = {module: (calls_before or {}).get(module, 0) for module in readers}
 
     def before(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         number = counts[module]
@@ -191,9 +191,9 @@ def rereading(
         if number != readers[module]:
             return None
         if arguments:
-            return (changed(arguments[0]), *arguments[1:]), keywords
+            return (change(arguments[0]), *arguments[1:]), keywords
         name = next(iter(keywords))
-        return arguments, {**keywords, name: changed(keywords[name])}
+        return arguments, {**keywords, name: change(keywords[name])}
 
     handles = [module.register_forward_pre_hook(before, with_kwargs=True) for module in readers]
     try:
@@ -205,7 +205,7 @@ def rereading(
 
 @contextmanager
 def holding(
-    norms: Mapping[nn.Module, Mapping[int, torch.Tensor]], begun: Mapping[nn.Module, int] | None = None
+    norms: Mapping[nn.Module, Mapping[int, torch.Tensor]], calls_before: Mapping[nn.Module, int] | None = None
 ) -> Iterator[None]:
     """Let norms divide by what they divide by for given inputs, call by call, inside the block.
 
@@ -213,10 +213,10 @@ def holding(
     ----------
     norms : mapping of Module to mapping of int to Tensor
         Inputs by the number of the call; of one sequence, they serve every sequence.
-    begun : mapping of Module to int, optional
+    calls_before : mapping of Module to int, optional
         Number of the first call inside the block; default 0.
     """
-    counts = {module: (begun or {}).get(module, 0) for module in norms}
+    counts = {module: (calls_before or {}).get(module, 0) for module in norms}
 
     def after(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
         number = counts[module]

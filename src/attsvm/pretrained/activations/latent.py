@@ -50,12 +50,12 @@ def explain_parts(call: AttentionCall, head: int, group: int) -> tuple[AffineMap
                 continue
             for last_query in _equally_long(calls, q[..., cut:]):
                 for last_key in _equally_long(calls, k[..., cut:]):
-                    turned = _turned(last_query, last_key, torch.stack([q, k], dim=2)[..., cut:])
-                    if turned is None:
+                    match = _order_and_rotation(last_query, last_key, torch.stack([q, k], dim=2)[..., cut:])
+                    if match is None:
                         continue
-                    order, rotation = turned
+                    order, rotation = match
                     maps = [
-                        _joined(call, first, last, order)
+                        _union(call, first, last, order)
                         for first, last in ((first_query, last_query), (first_key, last_key))
                     ]
                     if maps[0] is not None and maps[1] is not None:
@@ -103,7 +103,7 @@ def _equally_long(calls: list[ModuleCall], vectors: torch.Tensor) -> Iterator[Bl
             yield Block(call, start, width, 1.0 if abs(factor - 1.0) < AGREE else factor, heads_first=False)
 
 
-def _turned(query: Block, key: Block, after: torch.Tensor) -> tuple[torch.Tensor, Rotation] | None:
+def _order_and_rotation(query: Block, key: Block, after: torch.Tensor) -> tuple[torch.Tensor, Rotation] | None:
     """Find the order of coordinates and the rotation that turn two blocks into vectors (B, T, 2, r)."""
     before = torch.stack([query.vectors(), key.vectors()], dim=2)
     own = torch.arange(before.shape[-1])
@@ -114,7 +114,7 @@ def _turned(query: Block, key: Block, after: torch.Tensor) -> tuple[torch.Tensor
     return None
 
 
-def _joined(call: AttentionCall, first: Block, last: Block, order: torch.Tensor) -> AffineMap | None:
+def _union(call: AttentionCall, first: Block, last: Block, order: torch.Tensor) -> AffineMap | None:
     """Put the maps of two parts together; tokens that both read stay as they are."""
     one, two = affine(first, call.calls), affine(last, call.calls)
     if one is None or two is None:

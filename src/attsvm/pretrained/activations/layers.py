@@ -55,7 +55,7 @@ def absent_layers(model: nn.Module, paths: Sequence[str]) -> tuple[AbsentLayer, 
     return tuple(absent)
 
 
-def spelled(numbers: Sequence[int]) -> str:
+def run_lengths(numbers: Sequence[int]) -> str:
     """Write numbers of layers: "a number from 0 to 5", or one by one where some are missing."""
     if list(numbers) == list(range(len(numbers))):
         return f"a number from 0 to {len(numbers) - 1}"

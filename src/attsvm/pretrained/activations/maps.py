@@ -136,7 +136,7 @@ def affine(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
     return None
 
 
-def _projected(block: Block, calls: tuple[ModuleCall, ...]) -> torch.Tensor:
+def _projection(block: Block, calls: tuple[ModuleCall, ...]) -> torch.Tensor:
     """Follow what a norm read back to the input of the call that put it out.
 
     Views share its storage; a rotation before the norm (Llama 4) copies it and keeps the lengths.
@@ -183,7 +183,7 @@ def _norm(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
             b = None if bias is None else shift[index] * block.factor
             tokens = (block.vectors() - (0.0 if b is None else b)) / A
             place = Place(block.call.path, block.start, block.width, True, block.factor, "norm")
-            return AffineMap(tokens, torch.diag(A), b, place, _projected(block, calls))
+            return AffineMap(tokens, torch.diag(A), b, place, _projection(block, calls))
     return None
 
 

@@ -192,13 +192,13 @@ def _stream(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, A
     """Tell what a module reads: its own inputs where it is a model by itself, otherwise those of the module around."""
     if not hasattr(module, "main_input_name"):
         return around
-    given = inspect.signature(module.forward).bind_partial(*arguments, **keywords).arguments
-    given |= given.pop("kwargs", {})
-    padding = given.get("attention_mask")
+    inputs = inspect.signature(module.forward).bind_partial(*arguments, **keywords).arguments
+    inputs |= inputs.pop("kwargs", {})
+    padding = inputs.get("attention_mask")
     padding = padding if isinstance(padding, torch.Tensor) and padding.ndim == 2 else None
-    if isinstance(given.get("input_ids"), torch.Tensor):
-        return Stream(given["input_ids"], padding)
-    if any(isinstance(given.get(name), torch.Tensor) for name in _OTHER_INPUTS):
+    if isinstance(inputs.get("input_ids"), torch.Tensor):
+        return Stream(inputs["input_ids"], padding)
+    if any(isinstance(inputs.get(name), torch.Tensor) for name in _OTHER_INPUTS):
         return Stream(None, None)
     return around if padding is None else Stream(around.ids, padding)
 
@@ -236,7 +236,7 @@ class Recorder:
         self.until: int | None = None
         self.paths: list[str] = []
         self.streams: list[Stream] = []
-        self._wanted = include
+        self._include = include
         self._paths = {module: path for path, module in model.named_modules()}
         self.frames: list[Frame] = []
 
@@ -276,7 +276,7 @@ class Recorder:
         path, index = self.path_of(module), len(self.paths)
         self.paths.append(path)
         self.frames[-1].attended = True
-        if self._wanted(index, path):
+        if self._include(index, path):
             around = tuple(frame.invocation for frame in reversed(self.frames[-_FRAMES:]))
             self.keep(replace(call(index, path), invocations=around))
         if index == self.until:
@@ -354,7 +354,7 @@ def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda ind
         ALL_MASK_ATTENTION_FUNCTIONS.register(name, eager_mask)
         for config in configs:
             config._attn_implementation_internal = name
-        with hooked(model, recorder):
+        with hooks_of(model, recorder):
             yield recorder
     finally:
         for config, implementation in zip(configs, before, strict=True):
@@ -364,7 +364,7 @@ def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda ind
 
 
 @contextmanager
-def hooked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+def hooks_of(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Let a recorder see every module of the model, in evaluation mode and without a cache, inside the block."""
     training = [module for module in model.modules() if module.training]
     caching = [config for config in configurations(model) if getattr(config, "use_cache", False) is True]

@@ -34,14 +34,14 @@ def in_float64(call: AttentionCall) -> Iterator[AttentionCall]:
         all else, so it runs only when it is asked for.
     """
     for invocation in call.invocations:
-        repeated = _repeated(call, invocation)
-        if repeated is not None:
-            yield repeated
+        repetition = _repeat(call, invocation)
+        if repetition is not None:
+            yield repetition
 
 
-def _repeated(call: AttentionCall, invocation: Invocation) -> AttentionCall | None:
-    module = _copied(invocation.module).double()
-    arguments, keywords = _doubled(invocation.arguments), _doubled(invocation.keywords)
+def _repeat(call: AttentionCall, invocation: Invocation) -> AttentionCall | None:
+    module = _copy(invocation.module).double()
+    arguments, keywords = _in_double(invocation.arguments), _in_double(invocation.keywords)
     for way in (recording, tracing):
         try:
             with way(module, lambda index, path: True) as recorder, torch.no_grad():
@@ -54,7 +54,7 @@ def _repeated(call: AttentionCall, invocation: Invocation) -> AttentionCall | No
     return None
 
 
-def _copied(module: nn.Module) -> nn.Module:
+def _copy(module: nn.Module) -> nn.Module:
     """Copy a module without the hooks of recordings under way, which would have the whole model copied."""
     without: dict[int, Any] = {}
     for one in module.modules():
@@ -68,17 +68,17 @@ def _of_recorder(hook: Any) -> bool:
     return isinstance(getattr(hook, "__self__", None), Recorder)
 
 
-def _doubled(value: Any) -> Any:
+def _in_double(value: Any) -> Any:
     """Convert what is of floating point to float64; the lowest number of a dtype, which hides, stays the lowest."""
     if isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
         lowest = torch.finfo(torch.float64).min
         return value.detach().double().masked_fill(value <= torch.finfo(value.dtype).min / 2, lowest)
     if type(value) is tuple:
-        return _unit(tuple(_doubled(one) for one in value), value)
+        return _unit(tuple(_in_double(one) for one in value), value)
     if isinstance(value, list):
-        return [_doubled(one) for one in value]
+        return [_in_double(one) for one in value]
     if isinstance(value, dict):
-        return {name: _doubled(one) for name, one in value.items()}
+        return {name: _in_double(one) for name, one in value.items()}
     return value
 
 

@@ -136,11 +136,11 @@ def parts(
 
     for leaf, maps, last in leaves():
         if leaf is end:
-            left = row.of(leaf, state.shape[-1])
+            remainder = row.of(leaf, state.shape[-1])
             for number, vector in (features or {}).items():
-                left = left - vector
+                remainder = remainder - vector
                 add(Component("feature", f"feature {number}"), *_split(through(maps, vector), last), None)
-            add(Component("remainder", "remainder"), *_split(through(maps, left), last), None)
+            add(Component("remainder", "remainder"), *_split(through(maps, remainder), last), None)
             continue
         attended = tape.attended(leaf)
         if attended is None:
@@ -149,7 +149,7 @@ def parts(
             add(component, *_split(before, last), None)
             continue
         path = next(iter(tape.names(leaf)), "attention")
-        name, layer = _named(path.rpartition(".")[0], tape.call(leaf, path))
+        name, layer = _name_of(path.rpartition(".")[0], tape.call(leaf, path))
         for h, values, weight in attended.of(row):
             lifted, before = _split(through(maps, weight), last)  # (dv, d)
             total = values.sum(axis=0)
@@ -192,10 +192,10 @@ def _component(tape: Tape, tensor: torch.Tensor, visible: np.ndarray, sequence: 
         rising = not tape.is_vocabulary(weight) and len(steps) > 0 and bool((steps == 1).all())
         return Component("position" if rising else "embedding", name)
     path = min(tape.names(tensor), key=len, default="input")
-    name, layer = _named(path, tape.call(tensor, path))
+    name, layer = _name_of(path, tape.call(tensor, path))
     return Component("embedding" if layer is None else "mlp", name, layer)
 
 
-def _named(path: str, call: int | None) -> tuple[str, int | None]:
+def _name_of(path: str, call: int | None) -> tuple[str, int | None]:
     """Name what a module put out, and its layer; of a module that layers share, the call is the layer."""
     return (path, own_number(path)) if call is None else (f"{path}, call {call}", call)

@@ -87,15 +87,15 @@ def _candidate_pairs(call: AttentionCall, head: int, group: int) -> Iterator[tup
         )
         if not plain and (not is_rotation or q.shape != k.shape):
             continue
-        for read in _blocks(call.calls, call.key, group):
+        for key_block in _blocks(call.calls, call.key, group):
             if plain:
-                if _plain(read, k):
-                    yield query_block, read, None
+                if _plain(key_block, k):
+                    yield query_block, key_block, None
                 continue
-            before = torch.stack([query_block.vectors(), read.vectors()], dim=2)  # (B, T, 2, dh)
+            before = torch.stack([query_block.vectors(), key_block.vectors()], dim=2)  # (B, T, 2, dh)
             rotation = fit_rotation(before, torch.stack([q, k], dim=2))
             if rotation is not None:
-                yield query_block, read, rotation
+                yield query_block, key_block, rotation
 
 
 def explain_vectors(calls: tuple[ModuleCall, ...], vectors: torch.Tensor, head: int) -> AffineMap | None:
@@ -127,8 +127,8 @@ def explain(call: AttentionCall, head: int) -> tuple[AffineMap, AffineMap, Rotat
         If no recorded call explains them; the sentence says what was found.
     """
     group = head * call.key.shape[1] // call.query.shape[1]
-    for query_block, read, rotation in _candidate_pairs(call, head, group):
-        query, key = affine(query_block, call.calls), affine(read, call.calls)
+    for query_block, key_block, rotation in _candidate_pairs(call, head, group):
+        query, key = affine(query_block, call.calls), affine(key_block, call.calls)
         if query is not None and key is not None:
             return query, key, rotation
     query, key = explain_vectors(call.calls, call.query, head), explain_vectors(call.calls, call.key, group)

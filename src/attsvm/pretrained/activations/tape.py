@@ -94,20 +94,20 @@ class Tape(TorchDispatchMode):
         embeddings = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None  # type: ignore[operator]
         self._vocabulary = getattr(embeddings, "weight", None)
         self._norms = {path for path, module in model.named_modules() if is_norm(module)}
-        self._alive: list[Any] = []  # tensors are told apart by id, so none may be freed
+        self._references: list[Any] = []  # tensors are told apart by id, so none may be freed
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Do the operation and note it."""
         name = function.__name__.partition(".")[0]
         plain = not (kwargs and "alpha" in kwargs)
-        given = tuple(args)
+        inputs = tuple(args)
         if name == "add_" and plain:
-            name, given = "add", (self._copy(args[0]), *args[1:])
+            name, inputs = "add", (self._copy(args[0]), *args[1:])
         result = function(*args, **(kwargs or {}))
         results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         if name in _MOVES | _MAPS and plain:
-            operation = Operation(name, given, results)
-            self._alive.append(operation)
+            operation = Operation(name, inputs, results)
+            self._references.append(operation)
             for one in results:
                 self._makers[id(one)] = operation
         elif name.endswith("_"):  # in place: the tensor is no longer what made it
@@ -126,16 +126,16 @@ class Tape(TorchDispatchMode):
         self._names[id(copy)] = list(self.names(tensor))
         for path in self.names(tensor):
             self._inputs[id(copy), path] = self._inputs[id(tensor), path]
-        self._alive.append(copy)
+        self._references.append(copy)
         return copy
 
-    def note(self, path: str, given: torch.Tensor, output: torch.Tensor) -> None:
+    def note(self, path: str, inputs: torch.Tensor, output: torch.Tensor) -> None:
         """Take down what a module read and put out."""
-        self._alive += [given, output]
-        self.inputs.setdefault(path, []).append(given)
+        self._references += [inputs, output]
+        self.inputs.setdefault(path, []).append(inputs)
         while True:  # a projection puts out a view of its product
             self._names.setdefault(id(output), []).append(path)
-            self._inputs[id(output), path] = given
+            self._inputs[id(output), path] = inputs
             maker = self.maker(output)
             if maker is None or maker.name not in _SHAPES:
                 return
@@ -148,9 +148,9 @@ class Tape(TorchDispatchMode):
     def norm_before(self, tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
         """Return the path and the input of the norm that put a tensor out, if one did."""
         for path in self._names.get(id(tensor), ()):
-            given = self._inputs.get((id(tensor), path), tensor)
-            if given is not tensor and given.shape == tensor.shape and path in self._norms:
-                return path, given
+            inputs = self._inputs.get((id(tensor), path), tensor)
+            if inputs is not tensor and inputs.shape == tensor.shape and path in self._norms:
+                return path, inputs
         return None
 
     def base(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -290,7 +290,7 @@ def _factor(factor: Any, row: Row, width: int) -> float | np.ndarray | None:
 
 
 @contextmanager
-def taped(model: nn.Module) -> Iterator[Tape]:
+def record_tape(model: nn.Module) -> Iterator[Tape]:
     """Keep the operations of the forward pass run inside the block; hooks are taken back however it ends.
 
     Parameters
@@ -303,11 +303,11 @@ def taped(model: nn.Module) -> Iterator[Tape]:
 
     def watch(path: str) -> Callable[..., None]:
         def leave(module: nn.Module, arguments: Any, keywords: Any, output: Any) -> None:
-            given = arguments[0] if arguments else next(iter(keywords.values()), None)
-            if isinstance(given, torch.Tensor) and isinstance(output, torch.Tensor):
-                tape.note(path, given, output)
-            elif isinstance(given, torch.Tensor):
-                tape.inputs.setdefault(path, []).append(given)
+            inputs = arguments[0] if arguments else next(iter(keywords.values()), None)
+            if isinstance(inputs, torch.Tensor) and isinstance(output, torch.Tensor):
+                tape.note(path, inputs, output)
+            elif isinstance(inputs, torch.Tensor):
+                tape.inputs.setdefault(path, []).append(inputs)
 
         return leave
 

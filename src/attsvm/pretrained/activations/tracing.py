@@ -20,7 +20,14 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from attsvm.pretrained.activations.recording import AttentionCall, Enough, Recorder, RelativeProduct, hooked, recording
+from attsvm.pretrained.activations.recording import (
+    AttentionCall,
+    Enough,
+    Recorder,
+    RelativeProduct,
+    hooks_of,
+    recording,
+)
 
 # What is added to a score to hide a token is this or less; its probability is then zero in float32.
 HIDDEN = -1e4
@@ -114,13 +121,13 @@ class Tracer(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         trace = None
         if name == "scaled_dot_product_attention":
-            self._softmax(*_fused(*args, **kwargs))
+            self._softmax(*_fused_attention(*args, **kwargs))
         elif name in _PRODUCTS and len(args) == 2:
             trace = self._product(out, *args)
         elif name == "baddbmm":
             trace = self._sum_of_product(out, args, kwargs)
         elif any(one is not None for one in before):
-            trace = self._followed(name, before, args, kwargs, out)
+            trace = self._follow(name, before, args, kwargs, out)
         if trace is not None:
             self._traces[id(out)] = replace(trace, value=out)
         elif id(out) in self._traces and self._traces[id(out)].value is out and name.rstrip("_") != name:
@@ -141,17 +148,15 @@ class Tracer(TorchFunctionMode):
         return Trace(out, (Product(rows, columns.mT),))
 
     def _sum_of_product(self, out: torch.Tensor, args: Any, kwargs: Any) -> Trace | None:
-        given = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | kwargs
-        trace = self._product(out, given["batch1"], given["batch2"])
+        inputs = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | kwargs
+        trace = self._product(out, inputs["batch1"], inputs["batch2"])
         if trace is None:
             return None
-        beta = float(given.get("beta", 1.0))
-        trace = trace.scaled(float(given.get("alpha", 1.0)))
-        return trace if beta == 0.0 else trace.plus(given["input"] * beta)
+        beta = float(inputs.get("beta", 1.0))
+        trace = trace.scaled(float(inputs.get("alpha", 1.0)))
+        return trace if beta == 0.0 else trace.plus(inputs["input"] * beta)
 
-    def _followed(
-        self, name: str, before: list[Trace | None], args: Any, kwargs: Any, out: torch.Tensor
-    ) -> Trace | None:
+    def _follow(self, name: str, before: list[Trace | None], args: Any, kwargs: Any, out: torch.Tensor) -> Trace | None:
         """Say what scores have become; None where that is not known."""
         first, second = (*before, None)[:2]
         own = first if first is not None else second
@@ -169,7 +174,7 @@ class Tracer(TorchFunctionMode):
         if name in ("sub", "__sub__") and first is not None and second is None:
             return own.plus(-other if isinstance(other, torch.Tensor) else 0.0)
         if name in _FACTORS:
-            return _multiplied(own, other)
+            return _times(own, other)
         if name in _QUOTIENTS and first is not None and (number := _number(other)) is not None:
             return own.scaled(1.0 / number)
         if name in _SAME and first is not None:
@@ -177,7 +182,7 @@ class Tracer(TorchFunctionMode):
         if name in _SHAPES and first is not None:
             return own.reshaped(out.shape)
         if name in ("transpose", "swapaxes", "mT") and first is not None:
-            return _swapped(own, out)
+            return _transpose(own, out)
         return self._masked(name, own, args, kwargs)
 
     def _masked(self, name: str, own: Trace, args: Any, kwargs: Any) -> Trace | None:
@@ -195,7 +200,7 @@ class Tracer(TorchFunctionMode):
         return None
 
 
-def _fused(
+def _fused_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -207,8 +212,8 @@ def _fused(
 ) -> tuple[Trace, torch.Tensor]:
     """Do what torch's fused attention documents, and show the scores."""
     factor = query.shape[-1] ** -0.5 if scale is None else scale
-    repeated = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3) if enable_gqa else key
-    scores = query @ repeated.mT * factor
+    keys = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3) if enable_gqa else key
+    scores = query @ keys.mT * factor
     trace = Trace(scores, (Product(query, key, factor),))
     if is_causal:
         trace = trace.seeing(torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril())
@@ -232,7 +237,7 @@ def _last(dim: Any, tensor: torch.Tensor) -> bool:
     return dim in (-1, tensor.ndim - 1)
 
 
-def _multiplied(own: Trace, other: Any) -> Trace | None:
+def _times(own: Trace, other: Any) -> Trace | None:
     number = _number(other)
     if number is not None:
         return own.scaled(number)
@@ -242,7 +247,7 @@ def _multiplied(own: Trace, other: Any) -> Trace | None:
     return None
 
 
-def _swapped(own: Trace, out: torch.Tensor) -> Trace | None:
+def _transpose(own: Trace, out: torch.Tensor) -> Trace | None:
     """Turn rows into columns."""
     if out.shape != own.value.mT.shape or len(own.products) != 1 or own.additive is not None or own.visible is not None:
         return None
@@ -261,7 +266,7 @@ def tracing(model: nn.Module, include: Callable[[int, str], bool]) -> Iterator[R
     """
     recorder = Recorder(model, include)
     tracer = Tracer(lambda trace, probabilities: _note(recorder, trace, probabilities))
-    with hooked(model, recorder), tracer:
+    with hooks_of(model, recorder), tracer:
         yield recorder
     tracer.forget()
 

@@ -33,12 +33,12 @@ def explain_weights(call: AttentionCall, head: int, group: int) -> tuple[AffineM
     if query is None or key is None:
         return None
     images = [_image(side) for side in (query, key)]
-    recorded = [call.query[:, head].double(), call.key[:, group].double()]
-    if all(relative_difference(image, vectors) < AGREE for image, vectors in zip(images, recorded, strict=True)):
+    blocks = [call.query[:, head].double(), call.key[:, group].double()]
+    if all(relative_difference(image, vectors) < AGREE for image, vectors in zip(images, blocks, strict=True)):
         return query, key, None
-    if recorded[0].shape != recorded[1].shape:
+    if blocks[0].shape != blocks[1].shape:
         return None
-    rotation = fit_rotation(torch.stack(images, dim=2), torch.stack(recorded, dim=2))
+    rotation = fit_rotation(torch.stack(images, dim=2), torch.stack(blocks, dim=2))
     return None if rotation is None else (query, key, rotation)
 
 
