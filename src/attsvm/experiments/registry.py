@@ -63,6 +63,6 @@ def get(name: str) -> Experiment:
     modules = FIGURES | BEYOND
     if name not in modules:
         close = difflib.get_close_matches(name, modules, n=3, cutoff=0.5)
-        suggestion = f"; did you mean {' or '.join(close)}?" if close else "; see `attsvm list`."
-        raise ValueError(f"{name!r} is no experiment{suggestion}")
+        suggestion = " or ".join(close) if close else "a name of `attsvm list`"
+        raise ValueError(f"{name!r} is no experiment; {suggestion} was expected.")
     return import_module(modules[name]).EXPERIMENT

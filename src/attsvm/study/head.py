@@ -63,6 +63,6 @@ def fit_head(data: Dataset) -> Head:
     length = float(np.linalg.norm(v))
     if not length > 0:
         raise ValueError(
-            "the mean tokens are zero, so no head can be fitted to them; give the file an array head (d,)."
+            "the mean tokens are zero; others, or an array head (d,) in the file, were expected to fit a head."
         )
     return Head(v / length, float(penalty))

@@ -69,7 +69,9 @@ def _engine(
     beside = "training more than attention" if companions else "mini-batches" if batches else None
     obstacle = beside or can_compile(objective, rule, params)
     if backend == "compiled" and obstacle:
-        raise ValueError(f"backend is 'compiled', but the compiled loop does not do {obstacle}; use 'torch' or 'auto'.")
+        raise ValueError(
+            f"backend is 'compiled', but the compiled loop does not do {obstacle}; 'torch' or 'auto' was expected."
+        )
     if backend == "torch" or obstacle:
         return TorchEngine(objective, rule, params, companions, batches)
     return CompiledEngine(objective, rule, params)
@@ -213,7 +215,7 @@ def train(
         rule: Any = make_optimizer(optimizer, parameterization, lr, schedule, weight_decay)
     elif lr is not None or weight_decay is not None:
         raise ValueError(
-            "lr or weight_decay is given beside a factory of torch optimisers; give them to those instead."
+            "lr or weight_decay is given beside a factory of torch optimisers; they were expected in the factory."
         )
     else:
         rule = optimizer
