@@ -112,7 +112,7 @@ def study(
             _say(result)
             with refusing():
                 raise error from None
-        except KeyboardInterrupt:  # a second Ctrl-C gives up the pictures and not the numbers
+        except KeyboardInterrupt:  # a second Ctrl-C discards the pictures and keeps the numbers
             try:
                 numbers = write_numbers(result, directory, command)
             finally:

@@ -17,7 +17,7 @@ TABLES = (".csv", ".tsv")
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 # Characters of a label that a sentence quotes.
 LONGEST_LABEL = 30
-# How a label that nobody knows is written; "none" is left alone, which is a class in many files.
+# How an unknown label is written; "none" is left alone, which is a class in many files.
 _MISSING = {"", "na", "n/a", "nan", "null", "?"}
 
 

@@ -44,7 +44,7 @@ BEYOND: dict[str, str] = {
     "trained-embeddings": "attsvm.experiments.beyond.trained_embeddings",
     "grokking": "attsvm.experiments.beyond.grokking",
 }
-"""What nobody has published."""
+"""Experiments without a published counterpart."""
 
 
 def names() -> tuple[str, ...]:

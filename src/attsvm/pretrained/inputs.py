@@ -42,7 +42,7 @@ def tokenize(inputs: Mapping[str, Any] | Sequence[str], tokenizer: Any) -> dict[
 
 
 def longest(tokenizer: Any) -> int:
-    """Return the most tokens of a text; a tokenizer that knows no limit has an absurd one."""
+    """Return the most tokens of a text; a tokenizer without a limit gives an absurdly large one."""
     return min(tokenizer.model_max_length, 1 << 20)
 
 

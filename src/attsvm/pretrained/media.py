@@ -147,7 +147,7 @@ def read_media(folder: Path, kind: MediaKind, model: Any, source: str, most: int
     kind : {"images", "audio"}
     model : PreTrainedModel
     source : str
-        Where the model comes from, for how it wants its inputs scaled.
+        Where the model comes from, for the scale of its inputs.
     most : int
         Files to read at most, in order of their names.
 

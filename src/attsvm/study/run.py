@@ -139,8 +139,8 @@ def study(data: Dataset, settings: Settings | None = None, progress: Progress | 
     --------
     >>> from attsvm.data.digits import digits
     >>> from attsvm.study import Settings, study
-    >>> found = study(digits(), Settings(train=10, steps=100, shuffles=1))
-    >>> found.optimal.status.name
+    >>> result = study(digits(), Settings(train=10, steps=100, shuffles=1))
+    >>> result.optimal.status.name
     'OPTIMAL'
     """
     settings = settings or Settings()

@@ -42,7 +42,7 @@ def _working_dtype(dtype: Any, data: TokenData) -> tuple[torch.dtype, Any]:
 
 
 def _with_flips(data: TokenData, wrong: np.ndarray) -> TokenData:
-    """Return the data with the labels that are marked, (B, n), turned round."""
+    """Return the data with the labels that are marked, (B, n), flipped."""
     signs = np.where(wrong.reshape(data.labels.shape), -1.0, 1.0)
     labels = data.labels * (torch.as_tensor(signs).to(data.labels) if is_tensor(data.labels) else signs)
     values = None if data.values is data.tokens else data.values
@@ -152,7 +152,7 @@ def train(
     sample_weight : array, shape (n,) or (..., n), optional
         Weights of the queries in the risk, scaled to mean one.
     label_noise : float
-        Probability that the label of a training query is turned round, once and before training.
+        Probability that the label of a training query is flipped, once and before training.
     held_out : TokenData, optional
         Data of the same trials that is not trained on; see ``Trace.held_out_loss`` and ``Trace.held_out_accuracy``.
     init : None, "zero", "torch", "aligned", array (d, dz), or pair (K, Q)
