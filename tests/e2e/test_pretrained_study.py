@@ -57,7 +57,7 @@ def test_spans_are_the_words_of_the_hidden_states() -> None:
     ("arguments", "sentence"),
     [
         (["texts.csv", "--text", "sentence"], "texts.csv needs --text and --label"),
-        (["texts.csv", "--text", "sentence", "--label", "other"], "no column 'other' for --label"),
+        (["texts.csv", "--text", "sentence", "--label", "other"], "a column 'other' was expected for --label"),
         (["digits", "--label", "half"], "--label can only be given with a .csv or .tsv file"),
         (["texts.csv", "--text", "sentence", "--label", "half", "--patch", "2"], "--patch can only be given with"),
         (["absent.csv", "--text", "a", "--label", "b"], "absent.csv does not exist"),

@@ -313,7 +313,7 @@ def test_another_experiment_joins_the_report(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["tinny"], "did you mean tiny?"),
+        (["tinny"], "tiny was expected"),
         (["tiny", "--set", "dd=3"], "'dd' is no parameter of tiny"),
         (["tiny", "--set", "d=three"], "an integer was expected"),
         (["tiny", "--set", "d=0"], "d is 0"),

@@ -45,7 +45,7 @@ def picture_of(state: dict, **options) -> dict:
         ({"keep": [0, 5]}, "keep is [0, 5]; 'trained', 'best' or 2 tokens from 0 to 4 were expected."),
         ({"start": [1]}, "start has shape (1,); (2) was expected."),
         ({"scene": "cube"}, "scene is 'cube'; one of 'plane', 'classes' was expected."),
-        ({"head": "relu", "optimizer": "polyak"}, "optimizer 'polyak' needs a linear head"),
+        ({"head": "relu", "optimizer": "polyak"}, "optimizer 'polyak' has a head that is not linear"),
     ],
 )
 def test_a_state_that_does_not_fit_gets_a_sentence(change: dict, sentence: str) -> None:

@@ -51,9 +51,9 @@ def test_texts_and_labels_are_read(tmp_path: Path) -> None:
             f"what,kind\nx,{'word ' * 9}\ny,b\nz,c\n",
             r"has 3 values, '(word ){6}…' \(1 row\), 'b' \(1 row\), 'c' \(1 row\); two were expected\.",
         ),
-        ("text,kind\nx,a\n", "no column 'what' for --text; it has text, kind"),
+        ("text,kind\nx,a\n", "has the columns text, kind; a column 'what' was expected for --text"),
         ("what,kind\nx\n", "a row that ends before"),
-        ("", "it has no rows"),
+        ("", "has no rows"),
     ],
 )
 def test_what_cannot_be_read_is_said(content: str, sentence: str, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def bench(
     """
     script = find_script()
     if quick and large:
-        raise BadInput("--quick and --large exclude each other.")
+        raise BadInput("--quick and --large exclude each other; one of them was expected.")
     command = [sys.executable, str(script)]
     command += ["--quick"] if quick else ["--large"] if large else []
     if out is not None:

@@ -64,9 +64,9 @@ def reproduce(
         Search what a paper leaves open of its protocol, and say which reading explains its figure.
     """
     if quick and full:
-        raise BadInput("--quick and --full exclude each other.")
+        raise BadInput("--quick and --full exclude each other; one of them was expected.")
     if workers is not None and scheduler is not None:
-        raise BadInput("--workers and --scheduler exclude each other.")
+        raise BadInput("--workers and --scheduler exclude each other; one of them was expected.")
     if workers is not None and workers < 1:
         raise BadInput(f"--workers is {workers}; an integer of at least 1 was expected.")
     _check_extras(workers is not None or scheduler is not None)

@@ -115,7 +115,9 @@ def solve(
             Folder(file, place, scheduler, workers), norm, out, prior, limits | {"C": C, "loss": loss}, json=json
         )
     if (workers, scheduler, checkpoint) != (None, None, None):
-        raise BadInput("--workers, --scheduler and --checkpoint are for a folder of shards; a file was given.")
+        raise BadInput(
+            "--workers, --scheduler and --checkpoint are given with a file; a folder of shards was expected."
+        )
     with refusing():
         problem = read_problem(file)
         origin = None if prior is None else read_arrays(prior, ("W",))["W"]

@@ -112,7 +112,7 @@ def study(
             _say(result)
             with refusing():
                 raise error from None
-        except KeyboardInterrupt:  # a second Ctrl-C gives up the pictures and not the numbers
+        except KeyboardInterrupt:  # a second Ctrl-C discards the pictures and keeps the numbers
             try:
                 numbers = write_numbers(result, directory, command)
             finally:
@@ -142,7 +142,7 @@ def _read_data(data: str, options: dict[str, str | int], columns: dict[str, str 
         return _read_table(data, classes, train, **columns)
     flags = [f"--{name}" for name, value in columns.items() if value is not None]
     if flags:
-        raise BadInput(f"{' and '.join(flags)} can only be given with a .csv or .tsv file.")
+        raise BadInput(f"{' and '.join(flags)} can only be given with a table; a .csv or .tsv file was expected.")
     if data == "digits":
         from attsvm.data.digits import digits
 
@@ -156,7 +156,7 @@ def _read_data(data: str, options: dict[str, str | int], columns: dict[str, str 
 def _refuse_foreign(options: dict[str, str | int]) -> None:
     foreign = [f"--{name}" for name, value in options.items() if value != DIGITS[name]]
     if foreign:
-        raise BadInput(f"{' and '.join(foreign)} can only be given with 'digits'.")
+        raise BadInput(f"{' and '.join(foreign)} can only be given with the digits; 'digits' was expected.")
 
 
 def _read_table(
@@ -166,7 +166,7 @@ def _read_table(
     from attsvm.data.text import MOST_DIMENSIONS, MOST_ROWS, from_vectors, principal_components, word_dataset
 
     if text is None or label is None:
-        raise BadInput(f"{data} needs --text and --label, the names of its columns of texts and labels.")
+        raise BadInput(f"{data} needs --text and --label; the names of its columns of texts and labels were expected.")
     pair = None
     if classes is not None:
         first, comma, second = classes.partition(",")

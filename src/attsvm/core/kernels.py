@@ -104,14 +104,14 @@ def call(function: Any, operations: float, *arguments: Any, patience: float = 1.
 
 
 def compiles(function: Any, operations: float, patience: float = 1.0) -> bool:
-    """Tell whether a call is to use machine code, compiled now if need be: it is at hand, or patience is at its end."""
+    """Tell whether a call is to use machine code, compiled now if need be: it exists, or time is used up."""
     return _at_hand(function) or _WITHOUT[function] + _interpreter_seconds(operations) > patience * PATIENCE
 
 
 def spares(function: Any, operations: float, seconds: float, patience: float = 1.0) -> bool:
     """Tell whether a caller is to go its other way, which takes so many seconds, instead of calling a kernel.
 
-    It is while there is no machine code, the interpreter would be slower, and patience lasts; the seconds are counted.
+    It is while there is no machine code, the interpreter would be slower, and time is left; the seconds are counted.
     """
     if (
         _at_hand(function)

@@ -1,4 +1,4 @@
-"""Pages of memory maps: what has been read is handed back, so that reading a file does not come to hold it."""
+"""Pages of memory maps: what has been read is released, so that a file does not fill the memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import mmap
 
 import numpy as np
 
-# Where the system has no such call, pages stay until it wants them back.
+# Where the system has no such call, pages stay until the system reclaims them.
 LET_GO = getattr(mmap, "MADV_DONTNEED", None)
 CHUNK_BYTES = 1 << 25
 

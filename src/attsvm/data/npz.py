@@ -54,7 +54,7 @@ def read_arrays(
     with path.open("rb") as stream:  # a file that may not be read says so, instead of counting as damaged
         stream.read(1)
     if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is not a .npz file, or it is truncated.")
+        raise ValueError(f"{path} is truncated or of another format; a .npz file was expected.")
     required = tuple(required)
     arrays: dict[str, np.ndarray] = {}
     try:
@@ -63,7 +63,7 @@ def read_arrays(
             if missing:
                 names = ", ".join(archive.files) or "nothing"
                 raise ValueError(
-                    f"{path} lacks {' and '.join(missing)}; it holds {names}, expected {', '.join(required)}."
+                    f"{path} lacks {' and '.join(missing)} and holds {names}; {', '.join(required)} were expected."
                 )
             for name in (*required, *optional):
                 if name in archive.files:
@@ -72,7 +72,7 @@ def read_arrays(
                 if name in archive.files:
                     arrays[name] = _read_words(archive, name, path)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise ValueError(f"{path} is damaged or truncated and cannot be read as .npz.") from error
+        raise ValueError(f"{path} is damaged or truncated; a .npz file was expected.") from error
     return arrays
 
 
@@ -94,7 +94,9 @@ def check_size(archive: zipfile.ZipFile, name: str, path: Path) -> None:
         raise ValueError(f"{name} in {path} cannot be read; a plain array of numbers was expected.") from error
     size = prod(shape) * dtype.itemsize
     if not dtype.hasobject and size > member.file_size:
-        raise ValueError(f"{name} in {path} declares {size:,} bytes and holds {member.file_size:,}; it is damaged.")
+        raise ValueError(
+            f"{name} in {path} declares {size:,} bytes and holds {member.file_size:,}; as many were expected."
+        )
     if not hasattr(os, "sysconf"):  # Windows does not say how much memory there is
         return
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -109,14 +111,14 @@ def _read_words(archive: np.lib.npyio.NpzFile, name: str, path: Path) -> np.ndar
     """Read an array of text, which NumPy stores as such unless its dtype is object."""
     assert archive.zip is not None
     check_size(archive.zip, name, path)
-    expected = "text was expected, as np.array([...], dtype=str) holds."
+    form = "np.array([...], dtype=str)"
     try:
         array = archive[name]
     except ValueError as error:
-        raise ValueError(f"{name} in {path} holds Python objects; {expected}") from error
+        raise ValueError(f"{name} in {path} holds Python objects; text was expected, as {form} holds.") from error
     if not isinstance(array, np.ndarray) or array.dtype.kind != "U":
         kind = getattr(array, "dtype", type(array).__name__)
-        raise ValueError(f"{name} in {path} has dtype {kind}; {expected}")
+        raise ValueError(f"{name} in {path} has dtype {kind}; text was expected, as {form} holds.")
     return array
 
 

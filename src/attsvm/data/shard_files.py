@@ -33,11 +33,12 @@ def open_arrays(path: Path) -> dict[str, Any]:
     try:
         return reader(path)
     except (zipfile.BadZipFile, struct.error, json.JSONDecodeError, EOFError) as error:
-        raise ValueError(f"{path} is damaged or truncated and cannot be read as {path.suffix}.") from error
+        raise ValueError(f"{path} is damaged or truncated; a {path.suffix} file was expected.") from error
     except ValueError as error:
         if str(path) in str(error):
             raise
-        raise ValueError(f"{path} cannot be read as {path.suffix or 'a folder of .npy'}: {error}.") from error
+        kind = f"a {path.suffix} file" if path.suffix else "a folder of .npy files"
+        raise ValueError(f"{path} cannot be read ({error}); {kind} was expected.") from error
     except ModuleNotFoundError as error:
         sentence = missing_extra(f"{path.suffix} files", error)
         if sentence is None:
@@ -83,7 +84,7 @@ def _open_safetensors(path: Path) -> dict[str, Any]:
     with path.open("rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
         if length > path.stat().st_size:
-            raise ValueError(f"{path} is damaged or truncated and cannot be read as .safetensors.")
+            raise ValueError(f"{path} is damaged or truncated; a .safetensors file was expected.")
         header = json.loads(stream.read(length))
     arrays = {}
     for name, entry in header.items():

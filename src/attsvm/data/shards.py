@@ -197,7 +197,9 @@ class ShardedProblem:
             whole = ShardFile(str(entry), 0, 0, str(words) if shared else None)
             arrays = open_arrays(entry)
             if "queries" not in arrays or len(arrays["queries"].shape) != 2:
-                raise ValueError(f"{entry} lacks queries (n, dz); it holds {', '.join(sorted(arrays)) or 'nothing'}.")
+                raise ValueError(
+                    f"{entry} holds {', '.join(sorted(arrays)) or 'nothing'}; queries (n, dz) were expected."
+                )
             n, dz = arrays["queries"].shape
             if shared:
                 T, d = np.load(words, mmap_mode="r").shape
@@ -205,7 +207,7 @@ class ShardedProblem:
             else:
                 if "tokens" not in arrays or len(arrays["tokens"].shape) != 3:
                     raise ValueError(
-                        f"{entry} lacks tokens (n, T, d); it holds {', '.join(sorted(arrays)) or 'nothing'}."
+                        f"{entry} holds {', '.join(sorted(arrays)) or 'nothing'}; tokens (n, T, d) were expected."
                     )
                 _, T, d = arrays["tokens"].shape
                 bytes_each = arrays["tokens"].dtype.itemsize * T * d
@@ -318,7 +320,7 @@ def shard_of(arrays: dict[str, Any], rows: slice, name: str) -> Shard:
     """
     for key in ("tokens", "queries", "selected"):
         if key not in arrays:
-            raise ValueError(f"{name} lacks {key}; it holds {', '.join(sorted(arrays)) or 'nothing'}.")
+            raise ValueError(f"{name} holds {', '.join(sorted(arrays)) or 'nothing'}; {key} was expected.")
     tokens, mask = arrays["tokens"], arrays.get("mask")
     queries = np.asarray(arrays["queries"][rows], dtype=np.float64)
     selected = np.asarray(arrays["selected"][rows])

@@ -76,7 +76,7 @@ def gapped_trial(
     """Draw one cross-attention trial, each sequence again until it has the score gap by itself.
 
     The same distribution as :func:`random_trial` with `gap`: given v, sequences are independent, and by symmetry the
-    chance of a gap does not depend on v. Only here many sequences need no luck all at once.
+    chance of a gap does not depend on v. Only here the sequences need not have a gap in the same draw.
 
     Raises
     ------

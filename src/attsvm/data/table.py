@@ -17,7 +17,7 @@ TABLES = (".csv", ".tsv")
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 # Characters of a label that a sentence quotes.
 LONGEST_LABEL = 30
-# How a label that nobody knows is written; "none" is left alone, which is a class in many files.
+# How an unknown label is written; "none" is left alone, which is a class in many files.
 _MISSING = {"", "na", "n/a", "nan", "null", "?"}
 
 
@@ -85,8 +85,8 @@ def _columns(file: Path, content: str, text: str, label: str, notes: list[str]) 
         best = max(delimiters, key=lambda delimiter: len(next(csv.reader([header], delimiter=delimiter), [])))
         names = [name for name in next(csv.reader([header], delimiter=best), []) if name]
         column, name = next((c, n) for c, n in (("text", text), ("label", label)) if n not in names)
-        columns = ", ".join(names) if len(content.splitlines()) > 1 else "no rows"
-        raise ValueError(f"{file} has no column {name!r} for --{column}; it has {columns}.")
+        columns = f"the columns {', '.join(names)}" if len(content.splitlines()) > 1 else "no rows"
+        raise ValueError(f"{file} has {columns}; a column {name!r} was expected for --{column}.")
     if delimiter != usual:
         notes.append(f"Fields of {file.name} are separated by {_DELIMITERS[delimiter]}.")
     places = names.index(text), names.index(label)
@@ -97,12 +97,15 @@ def _columns(file: Path, content: str, text: str, label: str, notes: list[str]) 
         for row in reader:
             if row and len(row) <= max(places):
                 raise ValueError(
-                    f"{file} has a row that ends before the columns {text!r} and {label!r}, in line {reader.line_num}."
+                    f"{file} has a row that ends before a column in line {reader.line_num}; {text!r} and "
+                    f"{label!r} were expected in every row."
                 )
             if row:
                 pairs.append((row[places[0]], row[places[1]]))
     except csv.Error as error:
-        raise ValueError(f"{file} is no table of fields separated by {_DELIMITERS[delimiter]}: {error}.") from error
+        raise ValueError(
+            f"{file} is malformed ({error}); fields separated by {_DELIMITERS[delimiter]} were expected."
+        ) from error
     return pairs
 
 

@@ -96,7 +96,7 @@ def word_dataset(texts: LabelledTexts, dimensions: int = DIMENSIONS, most: int =
     vocabulary = sorted(word for word, count in counts.items() if count >= LEAST_COUNT)
     if len(vocabulary) < 3:
         raise ValueError(
-            f"the texts of {texts.name} have {len(vocabulary)} words that occur twice; 3 or more are needed."
+            f"the texts of {texts.name} have {len(vocabulary)} words that occur twice; 3 or more were expected."
         )
     number = {word: i for i, word in enumerate(vocabulary)}
     numbers = [[number[word] for word in text if word in number] for text in words]

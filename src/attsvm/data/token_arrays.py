@@ -58,7 +58,7 @@ def boolean_mask(mask: Array, tokens: Array) -> Array:
         raise ValueError(f"mask has shape {tuple(mask.shape)}; {expected} (..., n, T) was expected to match tokens.")
     if not bool(mask.any(-1).all()):
         raise ValueError(
-            f"mask of shape {expected} hides every token of a query; each needs at least one visible token."
+            f"mask of shape {expected} hides every token of a query; at least one visible token was expected."
         )
     return mask
 

@@ -107,7 +107,9 @@ def _rows(task: Task, batch: Batch) -> list[Row]:
             raise ValueError(f"a row of {task.experiment} has the seed {seed!r}; one of those given was expected.")
         conflicts = sorted(name for name in row if name in parameters or name == "trial")
         if conflicts:
-            raise ValueError(f"a row of {task.experiment} has the keys {conflicts}; they belong to the config.")
+            raise ValueError(
+                f"a row of {task.experiment} has the keys {conflicts} of its config; others were expected."
+            )
         table.append({**parameters, "trial": trial_of[int(seed)], **row, "seed": int(seed)})
     if len({row["trial"] for row in table}) < len(trial_of):
         raise ValueError(f"{task.experiment} gave no row for some of its seeds; at least one a seed was expected.")

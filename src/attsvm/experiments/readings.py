@@ -95,7 +95,9 @@ def explain(experiment: Experiment, seed: int = 0, progress: Progress | None = N
         If the experiment states no readings.
     """
     if experiment.readings is None:
-        raise ValueError(f"{experiment.name} leaves no choice of its protocol open that could be searched.")
+        raise ValueError(
+            f"{experiment.name} has no readings of its protocol; an experiment that lists some was expected."
+        )
     readings = experiment.readings()
     rows = _run(experiment, [cell for reading in readings for cell in reading.cells], seed, progress)
     results: list[tuple[Reading, int, int, JointTest | None]] = []

@@ -44,7 +44,7 @@ BEYOND: dict[str, str] = {
     "trained-embeddings": "attsvm.experiments.beyond.trained_embeddings",
     "grokking": "attsvm.experiments.beyond.grokking",
 }
-"""What nobody has published."""
+"""Experiments without a published counterpart."""
 
 
 def names() -> tuple[str, ...]:
@@ -63,6 +63,6 @@ def get(name: str) -> Experiment:
     modules = FIGURES | BEYOND
     if name not in modules:
         close = difflib.get_close_matches(name, modules, n=3, cutoff=0.5)
-        suggestion = f"; did you mean {' or '.join(close)}?" if close else "; see `attsvm list`."
-        raise ValueError(f"{name!r} is no experiment{suggestion}")
+        suggestion = " or ".join(close) if close else "a name of `attsvm list`"
+        raise ValueError(f"{name!r} is no experiment; {suggestion} was expected.")
     return import_module(modules[name]).EXPERIMENT

@@ -20,7 +20,7 @@ from attsvm.experiments.fingerprint import code_hash
 from attsvm.experiments.store import Store
 
 SHARD_SECONDS = 1.0
-"""Work in a shard: what kill -9 can cost, and long against the 5 ms that writing it takes."""
+"""Work in a shard: what is lost at kill -9, and long against the 5 ms that writing it takes."""
 
 Ranges = deque[tuple[int, int]]
 Keep = Callable[[int, int, Result], object]
@@ -31,7 +31,7 @@ class Interruption(Exception):
 
 
 class Crew(Protocol):
-    """Whoever computes the batches."""
+    """Computes the batches: this process, or workers."""
 
     def work(
         self, experiment: Experiment, seed: int, batches: Sequence[Batch], ranges: Ranges, keep: Keep, meter: Meter

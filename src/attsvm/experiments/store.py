@@ -6,7 +6,7 @@
     NAME/shards/00000012-00000040.parquet   the rows of batches 12 to 39
     NAME/rows.parquet                       all rows, once all shards are there; the shards are then removed
 
-Every file is written beside its place and renamed, so a shard that is there is whole: kill -9 costs what was under way.
+Every file is written beside its place and renamed, so every shard on disk is complete; kill -9 loses the one under way.
 The seconds of a shard are in its metadata, not in its rows.
 """
 
@@ -179,7 +179,7 @@ def discard(directory: Path) -> None:
 
 @contextmanager
 def _lock(directory: Path) -> Iterator[None]:
-    """Hold the directory for this process; the system lets go of it when the process ends, however it ends."""
+    """Lock the directory for this process; the system releases the lock when the process ends."""
     try:
         import fcntl
     except ImportError:  # Windows: runs are not kept apart there

@@ -2,7 +2,7 @@
 
 Workers get ranges of batches and send rows back; only the asking process writes. Ranges start at one batch and grow
 until they take about :data:`~attsvm.experiments.runner.SHARD_SECONDS`; towards the end they shrink, so that all workers
-finish together, but not below 0.1 s. A worker that dies costs the ranges it held: dask hands them to another and starts
+finish together, but not below 0.1 s. The ranges of a worker that ends are lost: dask hands them to another and starts
 a new one. dask alone is used (``distributed``): joblib loses the whole call with one worker.
 """
 

@@ -37,7 +37,7 @@ BASIN_STEPS = 600
 
 
 class Supersession(Exception):
-    """A newer state came in; nobody waits for this picture."""
+    """A newer state came in; this picture is no longer needed."""
 
 
 @dataclass

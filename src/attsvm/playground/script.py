@@ -35,12 +35,12 @@ for name, trace, norm in {runs}:
     logits = np.einsum("ntd,de,ne->nt", tokens, W_end, queries)
     attention = np.exp(logits - logits.max(1, keepdims=True))
     attention /= attention.sum(1, keepdims=True)
-    found = svm_equivalent(data, attention, W_end, norm, masked_below=1e-3)
-    print(name, found.status.name, "keeps", found.selected.tolist())
+    gen_svm = svm_equivalent(data, attention, W_end, norm, masked_below=1e-3)
+    print(name, gen_svm.status.name, "keeps", gen_svm.selected.tolist())
     print("  loss", float(trace.loss[-1]))
-    if found.solution is not None:
-        print("  SVM", found.solution.status.name, "norm", found.solution.objective, "gap", found.solution.gap)
-    print("  correlation", found.correlation)
+    if gen_svm.solution is not None:
+        print("  SVM", gen_svm.solution.status.name, "norm", gen_svm.solution.objective, "gap", gen_svm.solution.gap)
+    print("  correlation", gen_svm.correlation)
 """
 
 _CLASSES = """\

@@ -121,7 +121,7 @@ async def _converse(socket: WebSocket) -> None:
     except WebSocketDisconnect:
         return
     finally:
-        newest[:] = [None]  # ends a training that nobody waits for
+        newest[:] = [None]  # ends a training whose picture is no longer needed
         for task in tasks:
             task.cancel()
 

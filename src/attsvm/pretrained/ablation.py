@@ -59,8 +59,8 @@ class AttributionCheck(Worded):
     >>> from transformers import GPT2Config, GPT2Model
     >>> from attsvm import pretrained
     >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-    >>> found = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
-    >>> check = found.check(most=4)
+    >>> split = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+    >>> check = split.check(most=4)
     >>> check.flipped["frozen"]["attribution"].all()
     np.True_
     """

@@ -69,8 +69,8 @@ class Attribution(Summarised):
     >>> from attsvm import pretrained
     >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
     >>> inputs = {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])}
-    >>> found = pretrained.attribute(GPT2Model(config), 1, 0, inputs)
-    >>> found.query, found.components[0].name, bool(np.isclose(found.pairs.sum(), found.margin))
+    >>> split = pretrained.attribute(GPT2Model(config), 1, 0, inputs)
+    >>> split.query, split.components[0].name, bool(np.isclose(split.pairs.sum(), split.margin))
     (4, 'wte', True)
     """
 

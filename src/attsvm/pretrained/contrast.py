@@ -79,10 +79,10 @@ def attribute(
     >>> from attsvm import pretrained
     >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
     >>> inputs = {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])}
-    >>> found = pretrained.attribute(GPT2Model(config), 1, 0, inputs, query=3, chosen=1, rival=2)
-    >>> [component.name for component in found.components][:5]
+    >>> split = pretrained.attribute(GPT2Model(config), 1, 0, inputs, query=3, chosen=1, rival=2)
+    >>> [component.name for component in split.components][:5]
     ['wte', 'wpe', 'h.0.attn[0]', 'h.0.attn[1]', 'h.0.mlp']
-    >>> bool(abs(found.keys.sum() - found.margin) < 1e-6)
+    >>> bool(abs(split.keys.sum() - split.margin) < 1e-6)
     True
     """
     batch = tokenize(inputs, tokenizer)

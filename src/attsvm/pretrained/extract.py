@@ -243,7 +243,9 @@ def chosen_calls(paths: list[str], layers: list[int | str] | None, model: Any) -
         if isinstance(layer, str):
             matches = [index for index, path in enumerate(paths) if path == layer]
             if not matches:
-                raise ValueError(f"layer {layer!r} is no attention module of {kind}; it has {', '.join(paths)}.")
+                raise ValueError(
+                    f"layer {layer!r} is no attention module of {kind}; one of {', '.join(paths)} was expected."
+                )
             indices += matches
             continue
         number = numbers[layer] if -len(numbers) <= layer < 0 else layer

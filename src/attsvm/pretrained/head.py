@@ -173,8 +173,8 @@ class AttentionHead(Summarised):
         """
         if self.turns is not None:
             raise ValueError(
-                f"layer {self.layer}, head {self.head} of {self.model} turns keys and queries by position, so no one W "
-                "acts on its tokens; rope_lift gives the W that acts on lifted tokens."
+                f"layer {self.layer}, head {self.head} of {self.model} turns keys and queries by position; a head with "
+                "one W for all positions was expected, which rope_lift gives for lifted tokens."
             )
         return self.with_bias_row(self.K @ self.Q.T)
 
@@ -264,7 +264,8 @@ class AttentionHead(Summarised):
         """
         if self.turns is not None:
             raise ValueError(
-                f"layer {self.layer}, head {self.head} of {self.model} is rotary: rope_lift(head).problem() poses it."
+                f"layer {self.layer}, head {self.head} of {self.model} is rotary; a head without "
+                "rotations was expected, which rope_lift(head) is."
             )
         selection = self.selected if selected is None else selected
         tokens, sequence = self._tokens_with_bias()
@@ -457,8 +458,8 @@ def refuse_size(size: float, queries: int, what: str) -> None:
     """
     if size > MOST_BYTES:
         raise ValueError(
-            f"the {what} of {queries} queries would take {size / 2**30:.1f} GiB; take fewer queries, head.take(rows), "
-            "or use solve_kernel, which never builds them."
+            f"the {what} of {queries} queries takes {size / 2**30:.1f} GiB; at most {MOST_BYTES / 2**30:.1f} were "
+            "expected: take fewer queries, head.take(rows), or use solve_kernel, which never builds them."
         )
 
 

@@ -34,15 +34,15 @@ def tokenize(inputs: Mapping[str, Any] | Sequence[str], tokenizer: Any) -> dict[
         raise ValueError(f"inputs are {len(texts)} texts; a tokenizer was expected with them.")
     if tokenizer.pad_token is None and len(texts) > 1:
         raise ValueError(
-            f"{type(tokenizer).__name__} has no padding token for {len(texts)} texts of different lengths; set "
-            "tokenizer.pad_token, for example to tokenizer.eos_token."
+            f"{type(tokenizer).__name__} has no padding token for {len(texts)} texts of different lengths; one "
+            "was expected: set tokenizer.pad_token, for example to tokenizer.eos_token."
         )
     most = longest(tokenizer)
     return dict(tokenizer(texts, padding=len(texts) > 1, truncation=True, max_length=most, return_tensors="pt"))
 
 
 def longest(tokenizer: Any) -> int:
-    """Return the most tokens of a text; a tokenizer that knows no limit has an absurd one."""
+    """Return the most tokens of a text; a tokenizer without a limit gives an absurdly large one."""
     return min(tokenizer.model_max_length, 1 << 20)
 
 

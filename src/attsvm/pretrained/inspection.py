@@ -184,14 +184,14 @@ def inspect_model(
                 reports = Reports(queries, seed, Roots(), media)
                 fresh = (head for head in heads if (head.layer, head.head) not in before)
                 heads_in_time = takewhile(lambda head: not meter.stopped, fresh)
-                # The BLAS of several heads at once would fight over the cores; a thread and a head for each does not.
+                # BLAS threads of several heads would compete for the cores; each head gets one thread.
                 with threadpool_limits(1, user_api="blas"):
                     for result in _inspect(pool, heads_in_time, reports, survey):
                         results.append(result)
                         resumption.add(result)
                         meter.add(1)
                 complete = len(results) == total
-        except KeyboardInterrupt:  # a second Ctrl-C gives up the heads under way and not those before them
+        except KeyboardInterrupt:  # a second Ctrl-C discards the heads under way and keeps the finished ones
             complete = False
             pool.shutdown(wait=False, cancel_futures=True)
     results.sort(key=lambda one: (one.layer, one.head))

@@ -59,14 +59,14 @@ def load(
         if local:
             raise ValueError(f"the model in {name} could not be loaded: {reason}.") from error
         raise ValueError(
-            f"{name} is no folder here, and could not be fetched from the Hugging Face hub: without a network, give "
-            "the folder of a model that save_pretrained wrote."
+            f"{name} is no folder here, and could not be fetched from the Hugging Face hub; without a network "
+            "the folder of a model that save_pretrained wrote was expected."
         ) from error
     try:
         model = model if device is None else model.to(device)
     except (RuntimeError, AssertionError) as error:
         reason = " ".join(str(error).split()).split(". ")[0]
-        raise ValueError(f"device is {device!r}, and the model could not be moved there: {reason}.") from error
+        raise ValueError(f"device is {device!r}, which does not work ({reason}); another was expected.") from error
     if tokenizer is None:
         return (model if media_kind(model) == reads else model.vision_model), None
     if tokenizer.pad_token is None:

@@ -147,7 +147,7 @@ def read_media(folder: Path, kind: MediaKind, model: Any, source: str, most: int
     kind : {"images", "audio"}
     model : PreTrainedModel
     source : str
-        Where the model comes from, for how it wants its inputs scaled.
+        Where the model comes from, for the scale of its inputs.
     most : int
         Files to read at most, in order of their names.
 
@@ -179,7 +179,7 @@ def _images(paths: Sequence[Path], model: Any, source: str) -> Media:
         try:
             return image_module.open(path).convert("RGB" if channels == 3 else "L").resize((width, height))
         except OSError as error:
-            raise ValueError(f"{path} could not be read as an image.") from error
+            raise ValueError(f"{path} cannot be read; an image was expected.") from error
 
     def read_images(which: Sequence[int]) -> dict[str, Any]:
         pixels = []
@@ -247,7 +247,7 @@ def _wave(path: Path) -> np.ndarray:
     try:
         rate, samples = wavfile.read(path)
     except ValueError as error:
-        raise ValueError(f"{path} could not be read as a WAV file.") from error
+        raise ValueError(f"{path} cannot be read; a WAV file was expected.") from error
     if np.issubdtype(samples.dtype, np.integer):
         samples = samples / float(np.iinfo(samples.dtype).max)
     mono = samples.mean(axis=1) if samples.ndim == 2 else samples

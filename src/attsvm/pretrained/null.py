@@ -2,7 +2,7 @@ r"""Heads with re-drawn weights: what a number says of an untrained head on the 
 
 What a head attends to is chosen by its own W, so any W, trained or not, points towards the SVM of its own selection,
 and a permuted selection is no null for that. The null here is a *model*: the same tokens, mask and additive bias, and
-weights drawn anew, each draw with the selection that *it* makes. Two kinds of draws take turns.
+weights drawn anew, each draw with the selection that *it* makes. Two kinds of draws alternate.
 
 * **rotated**: :math:`K \to U K,\; Q \to V Q` with U and V Haar-distributed: the spectra and norms of K, Q and W are the
   trained ones (and, of a rotary head, those of the product for every distance), the directions are not.
@@ -95,7 +95,7 @@ def redrawn(head: AttentionHead, count: int, rng: np.random.Generator) -> Iterat
     ----------
     head : AttentionHead
     count : int
-        Kinds of draws take turns: "rotated", "permuted", "rotated", ...
+        Kinds of draws alternate: "rotated", "permuted", "rotated", ...
     rng : Generator
 
     Yields

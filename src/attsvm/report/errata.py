@@ -1,4 +1,4 @@
-"""What does not hold as stated in arXiv 2308.16898 v1 and its code, or is worth knowing, with a command and a test.
+"""What does not hold as stated in arXiv 2308.16898 v1 and its code, or is useful to know, with a command and a test.
 
 The records lie in errata.toml beside this file. ``python -m attsvm.report.errata`` prints them as the page
 docs/errata.md.

@@ -122,7 +122,7 @@ def write_study(study: Study, directory: str | os.PathLike[str], command: str) -
 
 
 def write_numbers(study: Study, directory: str | os.PathLike[str], command: str) -> Path:
-    """Write verdict.json alone, for want of time to draw; parameters and errors as for :func:`write_study`."""
+    """Write verdict.json alone, without pictures; parameters and errors as for :func:`write_study`."""
     with replacing_files_in(directory) as beside:
         (beside / NUMBERS).write_text(_numbers(study, command), encoding="utf-8")
     _remove_earlier(Path(directory), {Path(NUMBERS)})

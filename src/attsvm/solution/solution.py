@@ -282,8 +282,8 @@ class Solution(Summarised):
         >>> from attsvm import SelectionProblem, Solution, solve
         >>> path = os.path.join(tempfile.mkdtemp(), "solution.json")
         >>> solve(SelectionProblem([[[1.0, 0.0], [0.0, 0.0]]], [[1.0]], [0]), "nuclear").save(path)
-        >>> again = Solution.load(path)
-        >>> again.status.name, bool(again.verify())
+        >>> copy = Solution.load(path)
+        >>> copy.status.name, bool(copy.verify())
         ('OPTIMAL', True)
         """
         if os.fspath(path).endswith(".npz"):

@@ -149,7 +149,9 @@ def read_record(directory: str | os.PathLike[str]) -> Record:
         raise ValueError(f"{folder} holds a study that was interrupted{stage}; a finished one was expected.")
     if not has_record or "series" not in content:
         version = content.get("attsvm", "of another version")
-        raise ValueError(f"{folder} was written by attsvm {version}, which kept no curves; run the study again.")
+        raise ValueError(
+            f"{folder} was written by attsvm {version}, which kept no curves; a study of this version was expected."
+        )
     name = folder.name or folder.resolve().name
     return Record(name, content)
 

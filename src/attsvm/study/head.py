@@ -3,7 +3,7 @@ r"""The fixed linear head that a study trains attention under.
 The theory fixes a head h(x) = v^T x before attention is trained. At W = 0 attention is uniform and the model predicts
 :math:`v^\top \bar x_i` from the mean token, so the natural v is the best linear classifier of mean tokens: ridge
 regression of the labels, with the penalty that leaves the smallest leave-one-out error. It uses the training rows only,
-knows nothing of attention, and gives every token a score :math:`\gamma_{it} = Y_i v^\top x_{it}`: what the token
+does not depend on attention, and gives every token a score :math:`\gamma_{it} = Y_i v^\top x_{it}`: what the token
 contributes to the right decision when all are averaged.
 """
 
@@ -63,6 +63,6 @@ def fit_head(data: Dataset) -> Head:
     length = float(np.linalg.norm(v))
     if not length > 0:
         raise ValueError(
-            "the mean tokens are zero, so no head can be fitted to them; give the file an array head (d,)."
+            "the mean tokens are zero; others, or an array head (d,) in the file, were expected to fit a head."
         )
     return Head(v / length, float(penalty))

@@ -43,7 +43,7 @@ class Settings:
     shuffles : int
         Shuffled selections among the controls, and shuffled labels.
     max_steps : int, optional
-        Training that still climbs goes on by itself up to this many steps; by default ten times `steps`.
+        Training whose correlation still rises is continued up to this many steps; by default ten times `steps`.
     time_limit : float
         Seconds a single SVM may take before it is called undecided.
 
@@ -74,7 +74,7 @@ class Settings:
 
     @property
     def budget(self) -> int:
-        """The most steps a run may take when it still climbs."""
+        """The most steps of a run whose correlation still rises."""
         return max(self.steps, 10 * self.steps if self.max_steps is None else self.max_steps)
 
 

@@ -68,7 +68,10 @@ def prepare(data: Dataset, settings: Settings) -> Setup:
     query_scale = float(np.linalg.norm(train.tokens.queries, axis=1).mean())
     for name, scale in (("tokens", token_scale), ("queries", query_scale)):
         if scale == 0:
-            raise ValueError(f"{name} of shape {getattr(train.tokens, name).shape} are all zero in the training rows.")
+            raise ValueError(
+                f"{name} of shape {getattr(train.tokens, name).shape} are all zero in the training rows; "
+                "other numbers were expected."
+            )
     train = train.scaled(token_scale, query_scale)
     test = None if test is None else test.scaled(token_scale, query_scale)
     head = fit_head(train)
@@ -136,8 +139,8 @@ def study(data: Dataset, settings: Settings | None = None, progress: Progress | 
     --------
     >>> from attsvm.data.digits import digits
     >>> from attsvm.study import Settings, study
-    >>> found = study(digits(), Settings(train=10, steps=100, shuffles=1))
-    >>> found.optimal.status.name
+    >>> result = study(digits(), Settings(train=10, steps=100, shuffles=1))
+    >>> result.optimal.status.name
     'OPTIMAL'
     """
     settings = settings or Settings()

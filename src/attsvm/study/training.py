@@ -1,4 +1,4 @@
-"""Training, in rounds: a run that is still on its way when its steps are spent goes on within a budget."""
+"""Training, in rounds: a run that has not converged after its steps is continued within a budget."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _solution(
     callback: Callable[[object], bool] | None,
     watch: Watch,
 ) -> Solution:
-    """Solve; a second Ctrl-C gives the SVM up and not the training before it."""
+    """Solve; a second Ctrl-C discards the SVM and keeps the training before it."""
     try:
         return solve(problem, norm, time_limit=time_limit, callback=callback)
     except KeyboardInterrupt:

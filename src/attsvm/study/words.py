@@ -1,4 +1,4 @@
-"""Numbers and nouns as a reader wants them."""
+"""Numbers and nouns in sentences."""
 
 from __future__ import annotations
 

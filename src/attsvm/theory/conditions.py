@@ -170,7 +170,7 @@ def condition_c(trial: Trial, loss: str | Callable[..., Any] = "logistic") -> Co
     """Check that minus the gradient at zero gives every optimal token a positive margin.
 
     Then a large first step along it lands in the region where the optimal tokens lead; that the iterates stay there is
-    to be monitored, not promised.
+    to be monitored, without a guarantee.
 
     Examples
     --------

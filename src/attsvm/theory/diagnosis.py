@@ -243,8 +243,8 @@ def diagnose(
     >>> from attsvm import TokenData, diagnose
     >>> tokens = np.array([[[0.0], [1.0], [2.0]]])  # the middle token scores best and can never win
     >>> values = np.array([[[0.0], [1.0], [0.0]]])
-    >>> found = diagnose(TokenData(tokens, [[1.0]], [1.0], values=values), [1.0])
-    >>> [finding.signature.name for finding in found.findings]
+    >>> diagnosis = diagnose(TokenData(tokens, [[1.0]], [1.0], values=values), [1.0])
+    >>> [finding.signature.name for finding in diagnosis.findings]
     ['INFEASIBLE', 'NOT_SPARSE']
     """
     trial = Trial.of(data, head)

@@ -1,4 +1,4 @@
-"""Selections worth looking at where there are too many: those that training ends in, and those one swap away.
+"""Selections to examine where there are too many: those that training ends in, and those one swap away.
 
 Drawn at random, a selection of a large instance is hardly ever one that training could end in: of 1.7 million
 selections of eight sequences of six tokens, 512 draws find one locally optimal direction where training from thirty

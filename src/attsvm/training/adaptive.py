@@ -116,7 +116,7 @@ class PolyakGD(Optimizer):
             If the head is not linear.
         """
         if objective.gamma is None:
-            raise ValueError("optimizer 'polyak' needs a linear head: the infimum of the risk is not known otherwise.")
+            raise ValueError("optimizer 'polyak' has a head that is not linear; a linear one was expected.")
         return {"objective": objective}
 
     def step(

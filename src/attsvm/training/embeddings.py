@@ -153,7 +153,9 @@ class EmbeddingTraining:
             [self._rows(self.tokens)] if self.queries is None else [self._rows(self.tokens), self._rows(self.queries)]
         )
         if any(one.shape != two.shape or not torch.equal(one, two) for one, two in zip(inputs, replicas, strict=True)):
-            raise ValueError("vocabulary gives other tokens or queries than data; use data = vocabulary.data(labels).")
+            raise ValueError(
+                "vocabulary gives other tokens or queries than data; data = vocabulary.data(labels) was expected."
+            )
 
     def _rows(self, index: Tensor) -> Tensor:
         flat = index.flatten(1).unsqueeze(-1).expand(-1, -1, self.table.shape[-1])

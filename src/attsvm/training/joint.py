@@ -59,11 +59,13 @@ class JointTraining:
     def __init__(self, objective: Objective, lr: float, normalized: bool) -> None:
         head, trials = objective.head, len(objective.labels)
         if not isinstance(head, torch.nn.Module) or not any(p.requires_grad for p in head.parameters()):
-            raise ValueError(f"head {type(head).__name__} has no parameters to train with head_lr={lr}.")
+            raise ValueError(
+                f"head {type(head).__name__} has no parameters; a module with some was expected with head_lr."
+            )
         if trials > 1 and not isinstance(head, PredictionHead):
             raise ValueError(
-                f"head {type(head).__name__} would be shared by {trials} trials; head_lr trains LinearHead, ReLUHead "
-                "and LambdaHead in many trials and other modules in one."
+                f"head {type(head).__name__} is one module for {trials} trials; LinearHead, ReLUHead or LambdaHead was "
+                "expected with head_lr in several trials."
             )
         if not 0 < lr < math.inf:
             raise ValueError(f"head_lr is {lr!r}; a positive number was expected.")

@@ -42,7 +42,7 @@ def _working_dtype(dtype: Any, data: TokenData) -> tuple[torch.dtype, Any]:
 
 
 def _with_flips(data: TokenData, wrong: np.ndarray) -> TokenData:
-    """Return the data with the labels that are marked, (B, n), turned round."""
+    """Return the data with the labels that are marked, (B, n), flipped."""
     signs = np.where(wrong.reshape(data.labels.shape), -1.0, 1.0)
     labels = data.labels * (torch.as_tensor(signs).to(data.labels) if is_tensor(data.labels) else signs)
     values = None if data.values is data.tokens else data.values
@@ -69,7 +69,9 @@ def _engine(
     beside = "training more than attention" if companions else "mini-batches" if batches else None
     obstacle = beside or can_compile(objective, rule, params)
     if backend == "compiled" and obstacle:
-        raise ValueError(f"backend is 'compiled', but the compiled loop does not do {obstacle}; use 'torch' or 'auto'.")
+        raise ValueError(
+            f"backend is 'compiled', but the compiled loop does not do {obstacle}; 'torch' or 'auto' was expected."
+        )
     if backend == "torch" or obstacle:
         return TorchEngine(objective, rule, params, companions, batches)
     return CompiledEngine(objective, rule, params)
@@ -150,7 +152,7 @@ def train(
     sample_weight : array, shape (n,) or (..., n), optional
         Weights of the queries in the risk, scaled to mean one.
     label_noise : float
-        Probability that the label of a training query is turned round, once and before training.
+        Probability that the label of a training query is flipped, once and before training.
     held_out : TokenData, optional
         Data of the same trials that is not trained on; see ``Trace.held_out_loss`` and ``Trace.held_out_accuracy``.
     init : None, "zero", "torch", "aligned", array (d, dz), or pair (K, Q)
@@ -213,7 +215,7 @@ def train(
         rule: Any = make_optimizer(optimizer, parameterization, lr, schedule, weight_decay)
     elif lr is not None or weight_decay is not None:
         raise ValueError(
-            "lr or weight_decay is given beside a factory of torch optimisers; give them to those instead."
+            "lr or weight_decay is given beside a factory of torch optimisers; they were expected in the factory."
         )
     else:
         rule = optimizer

@@ -4,7 +4,7 @@ With :math:`L = \sum_j \beta^{k-j} G_j G_j^\top` and :math:`R = \sum_j \beta^{k-
 
 * **Shampoo** (arXiv 1802.09568) steps along :math:`L^{-1/4} G R^{-1/4}`: the polar factor of G if all gradients agree.
   With :math:`\beta = 1`, as published, early gradients outweigh all later ones of a problem that is being separated,
-  and the step dies with the gradient;
+  and the step vanishes with the gradient;
 * **SOAP** (arXiv 2409.11321) runs Adam in the eigenvectors of L and R.
 
 Gradients keep their scales apart (:mod:`attsvm.training.moments`), and directions in which L and R hold rounding noise

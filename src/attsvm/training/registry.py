@@ -81,7 +81,9 @@ def make_optimizer(
         raise ValueError(f"optimizer has type {type(optimizer).__name__}; a name or an Optimizer was expected.")
     make = None if entry is None else entry.W if parameterization == "W" else entry.KQ
     if isinstance(make, str):
-        raise ValueError(f"optimizer {name!r} does not train parameterization={parameterization!r}: {make}.")
+        raise ValueError(
+            f"optimizer {name!r} does not train parameterization={parameterization!r}: {make}; another was expected."
+        )
     if isinstance(optimizer, str):
         assert make is not None
         optimizer = make()

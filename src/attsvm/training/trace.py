@@ -48,7 +48,7 @@ class Trace(Summarised):
         Whether the callback ended the run early.
     seconds : float
     flipped : bool array, shape (..., n)
-        Labels that `label_noise` turned round, which they are in `data`.
+        Labels that `label_noise` flipped, which they are in `data`.
     last_step : int array, shape (...)
         Number of steps each trial made; fewer than the last of `step` where it ended early.
     notice : str
@@ -278,8 +278,8 @@ class Trace(Summarised):
         >>> trace = train(data, np.array([1.0, 0.0]), steps=100)
         >>> path = os.path.join(tempfile.mkdtemp(), "trace.npz")
         >>> trace.save(path)
-        >>> again = Trace.load(path)
-        >>> np.array_equal(again.W, trace.W), np.array_equal(again.loss, trace.loss)
+        >>> copy = Trace.load(path)
+        >>> np.array_equal(copy.W, trace.W), np.array_equal(copy.loss, trace.loss)
         (True, True)
         """
         if os.fspath(path).endswith(".json"):

@@ -11,7 +11,7 @@ from attsvm.core.norms.exponents import vector_norm
 from attsvm.core.norms.norm import Norm, Smooth
 from attsvm.core.norms.smoothing import entrywise_smoothing, power_gauge
 
-# A sum of squares between this and its inverse has lost nothing to underflow that counts, and overflowed nowhere.
+# A sum of squares between this and its inverse has lost no digits to underflow or overflow.
 SAFE_SQUARE = 1e-200
 
 

@@ -1,1 +1,1 @@
-"""Experiments nobody has published: phase diagrams, rates, ranks, layers, real tokens."""
+"""Experiments without a published counterpart: phase diagrams, rates, ranks, layers, real tokens."""

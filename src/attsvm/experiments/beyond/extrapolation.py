@@ -66,7 +66,7 @@ def bounds_of_limits(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     fast = np.clip(ratio - drift, 0.0, SLOWEST)
     slow = np.where(ratio + drift > STEEPEST, SLOWEST, ratio + drift)
     near, far = (last + third * q / (1 - q) for q in (fast, slow))
-    # A share that turned round, or stands still, stays within what the slowest trusted power would still add.
+    # A share that changed direction, or is constant, stays within what the slowest trusted power would still add.
     unclear = ~(ratio > 0)
     reach = STEEPEST / (1 - STEEPEST) * np.maximum(np.abs(second), np.abs(third))
     low = np.where(unclear, last - reach, np.minimum(near, far))
@@ -93,5 +93,5 @@ def limit_interval(shares: np.ndarray) -> tuple[float, float]:
 
 
 def _quotient(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
-    """Divide; 0/0 is 0, so that a share at rest counts as turned round."""
+    """Divide; 0/0 is 0, so that a constant share counts as one that changed direction."""
     return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator != 0)

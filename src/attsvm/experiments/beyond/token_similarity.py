@@ -86,7 +86,7 @@ def is_text(classes: str) -> bool:
 
 
 def with_rivals(setup: Setup, distance: float, share: float, rng: np.random.Generator) -> Trial:
-    """Append a rival of the best token to every sequence; rivals are drawn before the distance has a say."""
+    """Append a rival of the best token to every sequence; rivals do not depend on the distance."""
     from attsvm.data.token_data import TokenData
     from attsvm.theory.tokens import Trial
 

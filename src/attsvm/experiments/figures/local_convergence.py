@@ -8,7 +8,7 @@ Two of the six curves are not what the caption says. The red curve of panel (b),
 SVM, is that of W with the nuclear SVM, and the blue one of panel (c) that of (K, Q) with the Frobenius SVM: the
 official notebook draws one parameterisation a panel and labels its two SVMs "W" and "(K, Q)".
 
-Ours goes on to 10,000 steps: in the published arithmetic ||W|| then stands still (the gradient is divided by its norm
+Ours goes on to 10,000 steps: in the published arithmetic ||W|| is then constant (the gradient is divided by its norm
 plus 2.2e-16, and what is left of it comes from rounding), while exact training goes on to converge.
 """
 
