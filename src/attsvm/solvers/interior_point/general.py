@@ -28,11 +28,7 @@ from attsvm.solvers.interior_point.power import solve_power
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath, resume
 from attsvm.solvers.interior_point.terms import LinearTerm
-from attsvm.solvers.schedule import (
-    ENTRIES_A_CONSTRAINT,
-    FORMED_ENTRIES,
-    Steps,
-)
+from attsvm.solvers.schedule import ENTRIES_A_CONSTRAINT, FORMED_ENTRIES, Steps
 
 FURTHER = 10.0
 INSIDE = 0.5  # how far inside the constraints a hard margin begins, in parts of the margin
