@@ -13,7 +13,7 @@ set solvable; repeated steps remove its effect.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import suppress
 
 import numpy as np
@@ -176,21 +176,23 @@ def _longest_ascent(
 
 
 def proximal_solve(gram: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """Solve K e = slope, K perhaps singular, by a factor in single precision where refinement of that is enough."""
-    enough = SOLVED * float(np.abs(slope).max())
+    """Solve K e = slope by proximal steps, or by a factor in single precision where refinement of that is enough."""
     if len(gram) >= LARGE:
+        enough = SOLVED * float(np.abs(slope).max())
         with suppress(LinAlgError):
-            step = _refined(gram, slope, np.float32, SINGLE, enough)
+            single = factor(gram.astype(np.float32), SINGLE)
+            (step,) = refined(
+                lambda rest: (single(rest.astype(np.float32)).astype(float),),
+                lambda step: (slope - gram @ step,),
+                (slope,),
+                enough,
+            )
             # What rounding of K e alone leaves, a factor in double precision would leave too.
             rounding = np.finfo(float).eps * float(gram.diagonal().max() * np.abs(step).sum())
             if float(np.abs(slope - gram @ step).max()) <= max(enough, rounding):
                 return step
-    return _refined(gram, slope, np.float64, PROXIMAL, enough)
-
-
-def _refined(gram: np.ndarray, slope: np.ndarray, kind: type, ridges: Iterable[float], enough: float) -> np.ndarray:
-    solve = factor(gram.astype(kind, copy=False), ridges)
-    step = refined(
-        lambda rest: (solve(rest.astype(kind)).astype(float),), lambda step: (slope - gram @ step,), (slope,), enough
-    )
-    return step[0]
+    solve = factor(gram, PROXIMAL)
+    step = solve(slope)
+    for _ in range(2):
+        step = step + solve(slope - gram @ step)
+    return step
