@@ -47,7 +47,7 @@ class Shard:
     mask: np.ndarray | None
     sequence: np.ndarray
 
-    def selection(self, rows: slice) -> np.ndarray:
+    def selection(self, rows: slice | np.ndarray) -> np.ndarray:
         """Mark the selected tokens of some queries, bool (rows, T)."""
         chosen = np.asarray(self.selected[rows])
         if chosen.dtype == bool:
