@@ -52,8 +52,8 @@ from attsvm.solvers.working_sets.state import Round, State
 
 # No more constraints are active than W has entries: so many times those join at the start and in each round.
 ROOM = 8
-# Tokens that a squared hinge, which has more active ones, begins with where that is more.
-FIRST_BYTES = 1 << 24
+# Bytes of the constraints that a squared hinge, which has more active ones, begins with where these are more.
+FIRST_BYTES = 1 << 23
 ROUNDS = 100
 # What a squared hinge's room grows by in a round.
 ROOMIER = 4
@@ -156,7 +156,9 @@ class Rounds(Collection):
         room = ROOM * self.shape[0] * self.shape[1]
         if self.regularisation.hard:
             return room
-        return max(room, SAMPLE if self.regularisation.hinge else FIRST_BYTES // (8 * self.shape[0]))
+        return max(
+            room, SAMPLE if self.regularisation.hinge else FIRST_BYTES // (8 * (2 * self.shape[0] + self.shape[1]))
+        )
 
     def _round(self, state: State) -> Generator[float, None, bool]:
         """Solve, price, and let constraints join; False when the run is at its end."""
