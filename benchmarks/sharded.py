@@ -111,7 +111,7 @@ def passes() -> None:
         shard = source.open()
         W = np.random.default_rng(0).standard_normal((shard.tokens.shape[2], shard.queries.shape[1]))
         request, none, seconds = (
-            Request(W, hinge=False, hard=True, each=4, room=4096),
+            Request(W, hinge=False, hard=True, room=4096),
             np.zeros((0, 2), dtype=np.int64),
             [],
         )

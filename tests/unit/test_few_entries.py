@@ -7,8 +7,8 @@ from scipy.optimize import linprog
 from attsvm import SelectionProblem, Status, solve
 from attsvm.core.norms import MAX, Entrywise, Norm
 from attsvm.core.reduction import reduce
+from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.regularisation import Regularisation
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.few_entries import FewEntries, likely_entries
 from attsvm.solvers.interior_point.general import begin_again

@@ -163,11 +163,7 @@ def test_margins_of_shared_words_agree_with_those_of_copies() -> None:
     lengths = np.concatenate([b.lengths for s in pieces.shards for b in blocks(s.open(), W[None])])
     np.testing.assert_allclose(margins, problem.apply(W), atol=1e-13)
     assert (lengths >= problem.lengths * (1 - 1e-12)).all()
-    pulls = sum(
-        b.pull(b.rejected.astype(float), s.open().queries[b.rows])
-        for s in pieces.shards
-        for b in blocks(s.open(), W[None])
-    )
+    pulls = sum(b.pull(b.rejected) for s in pieces.shards for b in blocks(s.open(), W[None]))
     np.testing.assert_allclose(pulls, problem.adjoint(problem.rejected.astype(float)), atol=1e-11)
     assert solve(pieces, C=1.0).primal == pytest.approx(solve(problem, C=1.0).primal, rel=2.5 * TOL)
 
@@ -412,7 +408,7 @@ def test_a_round_exchanges_w_and_the_new_constraints(client: Client, monkeypatch
             # place (three), its key, its owner and two marks, and a query (with its place and reference) each at most.
             assert one.sent <= 8 * (d * d + 2 * one.working) + frame
             assert one.received <= 8 * one.new * (d + 6 + 2 * d + 3) + frame
-    request = Request(np.zeros((d, d)), hinge=False, hard=True, each=4, room=100)
+    request = Request(np.zeros((d, d)), hinge=False, hard=True, room=100)
     one, none = cut(make("planted", 480, 8, d), 80).shards[0], np.zeros((0, 2), dtype=np.int64)
     answer = price(one, 0, none, request)
     assert len(pickle.dumps(merged([answer] * 6, 10))) < len(pickle.dumps(answer))
@@ -440,7 +436,7 @@ def test_no_worker_left_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
             pool.joined(
                 price,
                 merged_all,
-                (Request(np.zeros((4, 4)), hinge=False, hard=True, each=4, room=10),),
+                (Request(np.zeros((4, 4)), hinge=False, hard=True, room=10),),
                 _places(pieces),
             )
 

@@ -47,7 +47,7 @@ class Shard:
     mask: np.ndarray | None
     sequence: np.ndarray
 
-    def selection(self, rows: slice) -> np.ndarray:
+    def selection(self, rows: slice | np.ndarray) -> np.ndarray:
         """Mark the selected tokens of some queries, bool (rows, T)."""
         entries = np.asarray(self.selected[rows])
         if entries.dtype == bool:

@@ -11,7 +11,7 @@ import numpy as np
 from attsvm.core.norms import Norm
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.working_sets.bounds import Allowance, Dual, Primal
-from attsvm.solvers.working_sets.constraints import Anchor, Constraints
+from attsvm.solvers.working_sets.constraints import Anchor, Constraints, Settled
 from attsvm.solvers.working_sets.pool import Pool
 from attsvm.solvers.working_sets.pricing import Answer, Request, fetch, merged, price
 from attsvm.solvers.working_sets.restriction import Restriction
@@ -19,18 +19,7 @@ from attsvm.solvers.working_sets.restriction import Restriction
 
 @dataclass(eq=False)
 class Collection:
-    """The shards of one problem.
-
-    Parameters
-    ----------
-    pool : Pool
-    count : int
-        Of shards.
-    shape : tuple
-        (d, dz).
-    norm : Norm
-    regularisation : Regularisation
-    """
+    """The shards of one problem, ``count`` of them, with W of ``shape`` (d, dz)."""
 
     pool: Pool
     count: int
@@ -45,22 +34,25 @@ class Collection:
 
     def brought(self, places: np.ndarray) -> Constraints:
         """Bring constraints here, (J, 3) shard, query and token, in that order."""
-        chosen = np.unique(places[:, 0])
-        own = [(int(k), places[places[:, 0] == k, 1:]) for k in chosen]
-        table = Constraints.joined(self.pool.each(fetch, [int(k) for k in chosen], own))
-        order = np.argsort(np.concatenate([np.flatnonzero(places[:, 0] == k) for k in chosen]))
-        return table.where(order)
+        order = np.argsort(places[:, 0], kind="stable")
+        table = self.pool.joined(fetch, Constraints.joined, (), [own for own in self._by_shard(places) if len(own[1])])
+        return table.where(np.argsort(order))
 
     def asked(self, W: np.ndarray, table: Constraints | None = None, **wishes: Any) -> Answer:
         """Ask all shards, which know the constraints of a table, about W (d, dz); wishes as for :class:`Request`."""
         request = Request(W, self.regularisation.hinge, self.regularisation.hard, **wishes)
-        known = np.zeros((0, 3), dtype=np.int64)
-        if table is not None:
-            known = np.column_stack([table.shard, table.query, table.token])
-        known = known[np.argsort(known[:, 0], kind="stable")]
-        bounds = np.searchsorted(known[:, 0], np.arange(self.count + 1))
-        own = [(k, known[bounds[k] : bounds[k + 1], 1:]) for k in range(self.count)]
-        return self.pool.joined(price, partial(merged, room=request.room), (request,), own)
+        known = np.zeros((0, 3), dtype=np.int64) if table is None else table.place
+        return self.pool.joined(price, partial(merged, room=request.room), (request,), self._by_shard(known))
+
+    def _by_shard(self, places: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """Each shard's number, and queries and tokens of its places, (K, 2)."""
+        ordered = places[np.argsort(places[:, 0], kind="stable")]
+        bounds = np.searchsorted(ordered[:, 0], np.arange(self.count + 1))
+        return [(k, ordered[bounds[k] : bounds[k + 1], 1:]) for k in range(self.count)]
+
+    def sum_of(self, anchor: Anchor, table: Constraints) -> Settled | None:
+        """Add up what an anchor settles beside the constraints of a table."""
+        return self.asked(anchor.W, table, anchor=anchor, sums=True).settled
 
     def judged(
         self, W: np.ndarray, restriction: Restriction, *, sharp: bool = False, **wishes: Any
@@ -77,5 +69,5 @@ class Collection:
 
         A pass adds up what the anchor settles, so that no constraint counts twice. Other arguments as :meth:`Dual.of`.
         """
-        settled = None if anchor is None else self.asked(anchor.W, restriction.table, anchor=anchor, sums=True).settled
+        settled = None if anchor is None else self.sum_of(anchor, restriction.table)
         return Dual.of(restriction, values, settled, anchor, empty, residual, sharp=True)

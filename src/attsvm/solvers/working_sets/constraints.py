@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.norms import frobenius
-from attsvm.core.rounding import FEW, gamma
+from attsvm.core.rounding import FEW, gamma, row_lengths
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,62 +18,37 @@ class Constraints:
 
     Attributes
     ----------
-    shard, query, token : ndarray of int, shape (J,)
-        Where they are from; queries are counted within their shard.
-    x : ndarray, shape (J, d)
-        The token that is to lose, or to tie.
+    place : ndarray of int, shape (J, 3)
+        Shard, query within the shard, and token.
+    x, reference : ndarray, shape (J, d)
+        The token that is to lose, or to tie, and the one it is compared with.
+    z : ndarray, shape (J, dz)
     tied : ndarray of bool, shape (J,)
     settled : ndarray of bool, shape (J,)
         Whether the constraint was one of a sum.
     key : ndarray, shape (J,)
         The smaller, the more urgent.
-    owner : ndarray of int, shape (J,)
-        The constraint's row in the next three.
-    asking : ndarray of int, shape (m, 3)
-        Shard, query and reference token.
-    z, reference : ndarray, shapes (m, dz) and (m, d)
     """
 
-    shard: np.ndarray
-    query: np.ndarray
-    token: np.ndarray
+    place: np.ndarray
     x: np.ndarray
+    reference: np.ndarray
+    z: np.ndarray
     tied: np.ndarray
     settled: np.ndarray
     key: np.ndarray
-    owner: np.ndarray
-    asking: np.ndarray
-    z: np.ndarray
-    reference: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.token)
-
-    @staticmethod
-    def none(d: int, dz: int) -> Constraints:
-        """Make an empty table."""
-        whole, marks = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool)
-        rows = {"asking": np.zeros((0, 3), dtype=np.int64), "z": np.zeros((0, dz)), "reference": np.zeros((0, d))}
-        return Constraints(whole, whole, whole, np.zeros((0, d)), marks, marks, np.zeros(0), whole, **rows)
+        return len(self.place)
 
     @staticmethod
     def joined(parts: Sequence[Constraints]) -> Constraints:
         """Put several tables below one another."""
-        offsets = np.cumsum([0, *(len(part.asking) for part in parts)])
-        owner = np.concatenate([part.owner + offset for part, offset in zip(parts, offsets, strict=False)])
-        own = ("shard", "query", "token", "x", "tied", "settled", "key")
-        values = {name: np.concatenate([getattr(part, name) for part in parts]) for name in own}
-        rows = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("asking", "z", "reference")}
-        return Constraints(**values, owner=owner, **rows)
+        return Constraints(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])})
 
-    def where(self, keep: np.ndarray) -> Constraints:
-        """Keep some of them, and the queries these need."""
-        used, owner = np.unique(self.owner[keep], return_inverse=True)
-        own = ("shard", "query", "token", "x", "tied", "settled", "key")
-        values = {name: getattr(self, name)[keep] for name in own}
-        return Constraints(
-            **values, owner=owner, asking=self.asking[used], z=self.z[used], reference=self.reference[used]
-        )
+    def where(self, keep: np.ndarray | slice) -> Constraints:
+        """Keep some of them."""
+        return Constraints(**{name: column[keep] for name, column in vars(self).items()})
 
     def most_urgent(self, room: int) -> Constraints:
         """Keep ties, and of the others at most ``room``; first come, first served where keys are equal."""
@@ -83,6 +58,10 @@ class Constraints:
         keep = self.tied.copy()
         keep[free[np.argsort(self.key[free], kind="stable")[:room]]] = True
         return self.where(keep)
+
+    def margins(self, W: np.ndarray) -> np.ndarray:
+        """Margins of W (d, dz), (J,)."""
+        return np.vecdot((self.reference - self.x) @ W, self.z)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +101,11 @@ class Settled:
         """Add sums up."""
         sizes = math.fsum(frobenius(part.pull) for part in parts)
         error = math.fsum(part.error for part in parts) * (1 + FEW) + gamma(len(parts)) * sizes * (1 + FEW)
-        return Settled(added([part.pull for part in parts]), sum(part.count for part in parts), error)
+        return Settled(np.sum([part.pull for part in parts], axis=0), sum(part.count for part in parts), error)
 
-
-def added(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Sum arrays in their order."""
-    return np.sum(parts, axis=0)
+    def without(self, gone: Constraints) -> Settled:
+        """Take constraints out that stand for themselves from now on."""
+        delta = gone.reference - gone.x
+        weight = float((row_lengths(delta) * row_lengths(gone.z)).sum())
+        error = gamma(len(gone) + 8) * (weight + frobenius(self.pull)) + self.error
+        return Settled(self.pull - delta.T @ gone.z, self.count - len(gone), error)

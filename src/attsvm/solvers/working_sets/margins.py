@@ -39,6 +39,7 @@ class Block:
     reference : ndarray, shape (rows,)
     tokens : ndarray, shape (rows, T, d), or (T, d)
         float64 or float32; of two axes where all queries read the same.
+    queries : ndarray, shape (rows, dz)
     """
 
     rows: slice
@@ -49,40 +50,24 @@ class Block:
     tied: np.ndarray
     reference: np.ndarray
     tokens: np.ndarray
+    queries: np.ndarray
 
     def pick(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
         """Tokens at (row, column), each (k,): (k, d) float64."""
         x = self.tokens[column] if self.tokens.ndim == 2 else self.tokens[row, column]
         return x.astype(np.float64)
 
-    def pull(self, weights: np.ndarray, queries: np.ndarray) -> np.ndarray:
-        """Sum of weights_it delta_it z_i^T over the block, (d, dz); queries (rows, dz)."""
+    def pull(self, marks: np.ndarray) -> np.ndarray:
+        """Sum of delta_it z_i^T over the marked constraints, (d, dz)."""
+        weights = marks.astype(float)
         if self.tokens.ndim == 2:
             chosen = weights.sum(axis=1)[:, None] * self.tokens[self.reference]  # (rows, d)
-            return chosen.T @ queries - self.tokens.T @ (weights.T @ queries)
-        moved = np.empty((len(weights), self.tokens.shape[2]))
-        call(_pulls, 2.0 * np.count_nonzero(weights) * moved.shape[1], self.tokens, self.reference, weights, moved)
-        return moved.T @ queries
+            return chosen.T @ self.queries - self.tokens.T @ (weights.T @ self.queries)
+        return np.matmul(weights[:, None, :], _differences(self.tokens, self.reference))[:, 0].T @ self.queries
 
 
 def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
-    """Evaluate a shard under matrices (k, d, dz).
-
-    Parameters
-    ----------
-    shard : Shard
-    matrices : ndarray, shape (k, d, dz)
-        k may be zero.
-
-    Yields
-    ------
-    Block
-
-    Raises
-    ------
-    ValueError
-        If tokens are not finite.
-    """
+    """Evaluate a shard under matrices (k, d, dz); k may be zero. Raises ValueError if tokens are not finite."""
     _, T, d = shard.tokens.shape
     dz = shard.queries.shape[1]
     row_bytes = 8 * ALIVE * T if shard.shared else T * max(8 * ALIVE, shard.tokens.dtype.itemsize * d)
@@ -90,7 +75,7 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
     words = _real(shard.tokens[0]).astype(np.float64) if shard.shared else None
     kinds = np.zeros(0) if words is None else np.unique(words, axis=0, return_inverse=True)[1].ravel()
     word_lengths = None if words is None else row_lengths(words) * (1 + gamma(d + 8))
-    for start in range(0, len(shard.queries), step):
+    for start in range(0, max(len(shard.queries), 1), step):
         rows = slice(start, min(start + step, len(shard.queries)))
         queries = shard.queries[rows]
         selection, visible = shard.selection(rows), shard.visible(rows)
@@ -98,7 +83,6 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
         if (selection & ~visible).any():
             raise ValueError("selected has a token hidden by mask; a visible one was expected.")
         u = np.matmul(queries, np.swapaxes(matrices, 1, 2))  # (k, rows, d)
-        own = np.arange(len(queries))
         if words is None or word_lengths is None:
             tokens = _real(shard.tokens[_places(shard.sequence[rows])])
             margins, squares = np.empty((len(u), *selection.shape)), np.empty(selection.shape)
@@ -106,7 +90,11 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
             fixed = squares == 0.0
             row, column = np.nonzero(fixed)  # squares of the smallest differences vanish as well
             fixed[row, column] = (tokens[row, reference[row]] == tokens[row, column]).all(axis=1)
-            lengths = _lengths(squares, queries, d + dz, tokens, reference)
+            with np.errstate(over="ignore", invalid="ignore"):
+                lengths = lengths_above(squares, squares_of(queries), d + dz)
+            if lengths is None:
+                delta = _differences(tokens, reference)
+                lengths = row_lengths(delta) * row_lengths(queries)[:, None] * (1.0 + 1e-12)
             pages.release()
         else:
             tokens = words
@@ -117,17 +105,15 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
             lengths = (word_lengths[reference][:, None] + word_lengths) * longest[:, None] * (1 + gamma(8))
         if not (np.isfinite(lengths).all() or np.isfinite(tokens).all()):
             raise ValueError("tokens has NaN or infinity; finite numbers were expected.")
-        tied = selection.copy()
-        tied[own, reference] = False
+        tied = selection & (np.arange(selection.shape[1]) != reference[:, None])
         fixed |= ~queries.any(axis=1, keepdims=True)
-        yield Block(rows, margins, lengths, fixed, visible & ~selection, tied & visible, reference, tokens)
+        yield Block(rows, margins, lengths, fixed, visible & ~selection, tied, reference, tokens, queries)
 
 
 def _places(sequence: np.ndarray) -> slice | np.ndarray:
     """Consecutive sequences as a slice, which copies nothing."""
-    first, last = int(sequence[0]), int(sequence[-1])
-    consecutive = last - first == len(sequence) - 1 and bool((np.diff(sequence) == 1).all())
-    return slice(first, last + 1) if consecutive else sequence
+    consecutive = bool(len(sequence)) and bool((np.diff(sequence) == 1).all())
+    return slice(int(sequence[0]), int(sequence[-1]) + 1) if consecutive else sequence
 
 
 def _real(tokens: np.ndarray) -> np.ndarray:
@@ -136,24 +122,16 @@ def _real(tokens: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(plain if plain.dtype in (np.float32, np.float64) else plain.astype(np.float64))
 
 
-def _lengths(
-    squares: np.ndarray, queries: np.ndarray, roundings: int, tokens: np.ndarray, reference: np.ndarray
-) -> np.ndarray:
-    """Bound lengths of the constraints from above, (rows, T), from the squares of their differences (overwritten)."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        lengths = lengths_above(squares, squares_of(queries), roundings)
-        if lengths is None:
-            x = tokens.astype(np.float64)
-            delta = x[np.arange(len(x)), reference][:, None] - x
-            lengths = row_lengths(delta) * row_lengths(queries)[:, None] * (1.0 + 1e-12)
-    return lengths
+def _differences(tokens: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Subtract every token from its reference, (rows, T, d) float64."""
+    x = tokens.astype(np.float64)
+    return x[np.arange(len(x)), reference][:, None] - x
 
 
 def _margins_plain(
     tokens: np.ndarray, reference: np.ndarray, u: np.ndarray, margins: np.ndarray, squares: np.ndarray
 ) -> None:
-    x = tokens.astype(np.float64)
-    delta = x[np.arange(len(x)), reference][:, None] - x
+    delta = _differences(tokens, reference)
     margins[:] = np.matmul(delta[None], u[..., None])[..., 0]
     squares[:] = squares_of(delta)
 
@@ -178,23 +156,3 @@ def _margins(
                 gap = np.float64(tokens[i, chosen, j]) - np.float64(tokens[i, t, j])
                 square += gap * gap
             squares[i, t] = square
-
-
-def _pulls_plain(tokens: np.ndarray, reference: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
-    x = tokens.astype(np.float64)
-    out[:] = np.matmul(weights[:, None, :], x[np.arange(len(x)), reference][:, None] - x)[:, 0]
-
-
-@kernel(fastmath=FAST, plain=_pulls_plain)
-def _pulls(tokens: np.ndarray, reference: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
-    """Sum weights_it (x_{i alpha_i} - x_it) over t, (rows, d)."""
-    rows, T, d = tokens.shape
-    for i in range(rows):
-        chosen = reference[i]
-        for j in range(d):
-            out[i, j] = 0.0
-        for t in range(T):
-            weight = weights[i, t]
-            if weight != 0.0:
-                for j in range(d):
-                    out[i, j] += weight * (np.float64(tokens[i, chosen, j]) - np.float64(tokens[i, t, j]))

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from attsvm.core.cluster import gathered, local_client, losses_told, remote_client
 from attsvm.data.shards import ShardedProblem
@@ -15,12 +15,14 @@ from attsvm.solvers.working_sets.pricing import Source
 # Answers that are joined at a time on their way.
 JOINED = 8
 
+Task = Callable[..., Any]
 Join = Callable[..., Any]
+# A shard's number, and what only it is asked.
 Own = Sequence[tuple[Any, ...]]
 
 
-class Pool(Protocol):
-    """Whoever looks at the shards.
+class Pool:
+    """Looks at one shard after the other, in the process that asks.
 
     Attributes
     ----------
@@ -28,40 +30,24 @@ class Pool(Protocol):
         Bytes that went to the shards and came back so far.
     """
 
-    sent: int
-    received: int
-
-    def joined(self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Own) -> Any:
-        """Call ``task(source, *own[k], *common)`` on every shard k, and join the answers, ``join(answers)``."""
-        ...
-
-    def each(self, task: Callable[..., Any], chosen: Sequence[int], own: Own) -> list[Any]:
-        """Call ``task(source, *own)`` on chosen shards."""
-        ...
-
-
-class Here:
-    """Looks at one shard after the other, in the process that asks."""
-
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = sources
         self.sent = self.received = 0
 
-    def joined(self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Own) -> Any:
-        """Join as the answers come, so that few are held at a time."""
+    def joined(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
+        """Call ``task(source, *parts, *common)`` for all parts of ``own``, and join answers, ``join(answers)``.
+
+        They are joined as they come, so that few are held at a time.
+        """
         answers: list[Any] = []
-        for source, parts in zip(self._sources, own, strict=True):
-            answers.append(task(source, *parts, *common))
+        for parts in own:
+            answers.append(task(self._sources[parts[0]], *parts, *common))
             if len(answers) == JOINED:
                 answers = [join(answers)]
         return join(answers)
 
-    def each(self, task: Callable[..., Any], chosen: Sequence[int], own: Own) -> list[Any]:
-        """Look at one chosen shard after the other."""
-        return [task(self._sources[k], *parts) for k, parts in zip(chosen, own, strict=True)]
 
-
-class OnCluster:
+class OnCluster(Pool):
     """The workers of a dask client; what a lost worker had is computed again by another.
 
     Parameters
@@ -72,9 +58,9 @@ class OnCluster:
     """
 
     def __init__(self, client: Any, sources: Sequence[Source]) -> None:
-        self._client, self._sources = client, sources
+        super().__init__(sources)
+        self._client = client
         self._tokens = [self._placed(source) for source in sources]
-        self.sent = self.received = 0
 
     def _placed(self, source: Source) -> Any:
         tokens = getattr(source, "tokens", None)
@@ -84,20 +70,20 @@ class OnCluster:
             return self._client.compute(tokens)
         return self._client.submit(_same, tokens, pure=False)
 
-    def _submit(self, task: Callable[..., Any], k: int, *arguments: Any) -> Any:
-        tokens, source = self._tokens[k], self._sources[k]
+    def _submit(self, task: Task, number: int, *arguments: Any) -> Any:
+        tokens, source = self._tokens[number], self._sources[number]
         if tokens is None:
-            return self._client.submit(task, source, *arguments, pure=False)
+            return self._client.submit(task, source, number, *arguments, pure=False)
         bare: Any = replace(source, tokens=None)  # type: ignore[arg-type]
-        return self._client.submit(_with_tokens, tokens, task, bare, *arguments, pure=False)
+        return self._client.submit(_with_tokens, tokens, task, bare, number, *arguments, pure=False)
 
-    def joined(self, task: Callable[..., Any], join: Join, common: tuple[Any, ...], own: Own) -> Any:
+    def joined(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
         """Join answers on the workers, so that one arrives here."""
         with losses_told():
             # What all are sent leaves this process once; workers hand it on, and make it again if it is lost.
             shared = [self._client.submit(_same, value, pure=False) for value in common]
             self.sent += sum(map(_size, common)) + sum(_size(parts) for parts in own)
-            level = [self._submit(task, k, *parts, *shared) for k, parts in enumerate(own)]
+            level = [self._submit(task, *parts, *shared) for parts in own]
             tasks = [*shared, *level]
             while len(level) > 1:
                 level = [
@@ -107,15 +93,6 @@ class OnCluster:
             answer = join(gathered(self._client, level, tasks))
         self.received += _size(answer)
         return answer
-
-    def each(self, task: Callable[..., Any], chosen: Sequence[int], own: Own) -> list[Any]:
-        """Look at all chosen shards at once."""
-        with losses_told():
-            futures = [self._submit(task, k, *parts) for k, parts in zip(chosen, own, strict=True)]
-            answers = gathered(self._client, futures, futures)
-        self.sent += sum(map(_size, own))
-        self.received += _size(answers)
-        return answers
 
 
 @contextmanager
@@ -139,14 +116,14 @@ def pool_of(problem: ShardedProblem, scheduler: str | None, workers: int | None)
         with local_client(workers) as client:
             yield OnCluster(client, problem.shards)
     else:
-        yield Here(problem.shards)
+        yield Pool(problem.shards)
 
 
 def _same(value: Any) -> Any:
     return value
 
 
-def _with_tokens(tokens: Any, task: Callable[..., Any], source: Any, *arguments: Any) -> Any:
+def _with_tokens(tokens: Any, task: Task, source: Any, *arguments: Any) -> Any:
     return task(replace(source, tokens=tokens), *arguments)
 
 

@@ -23,12 +23,9 @@ from attsvm.core.error_free import UNIT, Pair
 from attsvm.core.norms import frobenius
 from attsvm.core.rounding import FEW, PAIRWISE, gamma
 from attsvm.data.shards import Shard, ShardArrays, ShardFile
-from attsvm.solvers.working_sets.constraints import Anchor, Constraints, Settled, added
+from attsvm.solvers.working_sets.constraints import Anchor, Constraints, Settled
 from attsvm.solvers.working_sets.margins import Block, blocks
 
-# How far margins are from one, in bins of equal ratio: what a band of a certain count is chosen by.
-DISTANCES = np.concatenate([[0.0], 10.0 ** np.arange(-9.0, 5.0, 0.1), [np.inf]])
-NO_DISTANCES = np.zeros(len(DISTANCES) - 1, dtype=np.int64)
 # Shards of which a worker keeps the opened file.
 OPEN = 256
 
@@ -44,15 +41,15 @@ class Request:
         Of the regularisation.
     allowance : float
         Times its length it is counted against every margin.
-    each, room : int
-        Most constraints of a query, and of all queries, that may come back.
-    nearest : bool
-        Bring back smallest margins, whatever they are, and all ties.
+    room : int
+        Most constraints that may come back; ties all do.
+    below : float
+        Constraints with margins below this come back.
     anchor : Anchor or None
     sums : bool
         Add up what is settled.
     sample : int or None
-        Bring back constraints within the band, drawn at random with this seed, and all ties.
+        Bring back constraints within the band, drawn at random with this seed.
     move : float
         The part of the allowance that makes ties exact.
     sharp : bool
@@ -63,9 +60,8 @@ class Request:
     hinge: bool
     hard: bool
     allowance: float = 0.0
-    each: int = 1
     room: int = 1
-    nearest: bool = False
+    below: float = 1.0
     anchor: Anchor | None = None
     sums: bool = False
     sample: int | None = None
@@ -84,9 +80,7 @@ class Answer:
     shortfall, shortfall_above, square, square_above : float
         Sums of what rejected tokens fall short of one by, and of its square; with the allowance counted.
     rejected, empty, misplaced : int
-        How many rejected tokens there are; how many of them no W moves; and how many are on the wrong side of one.
-    distances : ndarray of int, shape (bins,)
-        How many margins are how far from one, in bins of :data:`DISTANCES`; for a hinge.
+        How many rejected tokens there are; how many of them no W moves; and how many might have come back.
     fresh : Constraints
     settled : Settled or None
     """
@@ -100,7 +94,6 @@ class Answer:
     rejected: int
     empty: int
     misplaced: int
-    distances: np.ndarray
     fresh: Constraints
     settled: Settled | None
 
@@ -119,60 +112,32 @@ def _kept_open(source: ShardFile) -> Shard:
     return source.open()
 
 
-def direction(source: Source) -> np.ndarray:
-    """Sum all constraints of a shard, (d, dz): a first guess of W. Reads and checks every number of the shard."""
+def direction(source: Source, _: int) -> np.ndarray:
+    """Sum all constraints of a shard, (d, dz): a first guess of W."""
     shard = opened(source)
-    d, dz = shard.tokens.shape[2], shard.queries.shape[1]
-    out = np.zeros((d, dz))
-    for block in blocks(shard, np.zeros((0, d, dz))):
-        out += block.pull(block.rejected.astype(float), shard.queries[block.rows])
-    return out
+    none = np.zeros((0, shard.tokens.shape[2], shard.queries.shape[1]))
+    return np.sum([block.pull(block.rejected) for block in blocks(shard, none)], axis=0)
 
 
 def price(source: Source, number: int, known: np.ndarray, request: Request) -> Answer:
-    """Evaluate all constraints of a shard at W.
-
-    Parameters
-    ----------
-    source : ShardFile or ShardArrays
-    number : int
-        Of the shard.
-    known : ndarray of int, shape (K, 2)
-        Queries and tokens of the constraints that stand for themselves already.
-    request : Request
-
-    Returns
-    -------
-    Answer
-    """
-    shard = opened(source)
-    d, dz = request.W.shape
+    """Ask a shard, whose constraints of ``known`` queries and tokens (K, 2) stand for themselves already."""
     matrices = request.W[None] if request.anchor is None else np.stack([request.W, request.anchor.W])
-    parts = [_of_block(block, shard, number, request, known) for block in blocks(shard, matrices)]
-    return merged(parts or [nothing(d, dz)], request.room)
+    parts = [_of_block(block, number, known, request) for block in blocks(opened(source), matrices)]
+    return merged(parts, request.room)
 
 
 def unlisted(source: Source, known: np.ndarray, anchor: Anchor | None) -> np.ndarray:
-    """Mark rejected tokens of a soft margin whose multipliers nobody lists: no W moves them, or an anchor settles them.
+    """Mark rejected tokens of a soft margin whose multipliers nobody lists, (n, T).
 
-    Parameters
-    ----------
-    source : ShardFile or ShardArrays
-    known : ndarray of int, shape (K, 2)
-    anchor : Anchor or None
-
-    Returns
-    -------
-    ndarray of bool, shape (n, T)
+    No W moves them, or an anchor settles them; ``known`` ones (K, 2), queries and tokens, are listed.
     """
     shard = opened(source)
-    W = np.zeros((shard.tokens.shape[2], shard.queries.shape[1])) if anchor is None else anchor.W
+    matrices = np.zeros((0, shard.tokens.shape[2], shard.queries.shape[1])) if anchor is None else anchor.W[None]
     marks = np.zeros((len(shard.queries), shard.tokens.shape[1]), dtype=bool)
-    for block in blocks(shard, W[None]):
+    for block in blocks(shard, matrices):
         marks[block.rows] = block.rejected & block.fixed
         if anchor is not None:
-            short = block.margins[0] < 1.0 - anchor.band
-            marks[block.rows] |= _candidates(block, known, hard=False) & short
+            marks[block.rows] |= _settled(block, 0, _strange(block, known), anchor)
     return marks
 
 
@@ -189,80 +154,58 @@ def merged(parts: Sequence[Answer], room: int) -> Answer:
         rejected=sum(part.rejected for part in parts),
         empty=sum(part.empty for part in parts),
         misplaced=sum(part.misplaced for part in parts),
-        distances=added([part.distances for part in parts]),
         fresh=Constraints.joined([part.fresh for part in parts]).most_urgent(room),
         settled=Settled.joined(sums) if sums else None,
     )
 
 
-def fetch(source: Source, number: int, places: np.ndarray) -> Constraints:
+def fetch(source: Source, number: int, known: np.ndarray) -> Constraints:
     """Read constraints at known places, (K, 2) queries and tokens of a shard, as a checkpoint lists them."""
     shard = opened(source)
-    T = shard.tokens.shape[1]
-    if len(places) and not (places[:, 0].max() < len(shard.queries) and places[:, 1].max() < T):
+    query, token = known.T
+    if len(known) and not (query.max() < len(shard.queries) and token.max() < shard.tokens.shape[1]):
         raise ValueError("the checkpoint names constraints that the shards do not have; it is of another problem.")
-    asking, owner = np.unique(places[:, 0], return_inverse=True)
-    selection = [shard.selection(slice(i, i + 1))[0] for i in asking.tolist()]
-    reference = np.array([marks.argmax() for marks in selection], dtype=np.int64)
-    sequence = shard.sequence[asking]
-    tied = np.array([selection[k][t] for k, t in zip(owner, places[:, 1], strict=True)], dtype=bool)
+    asking, owner = np.unique(query, return_inverse=True)
+    selection, sequence = shard.selection(asking), shard.sequence[query]
     return Constraints(
-        shard=np.full(len(places), number),
-        query=places[:, 0],
-        token=places[:, 1],
-        x=np.asarray(shard.tokens[sequence[owner], places[:, 1]], dtype=np.float64),
-        tied=tied,
-        settled=np.zeros(len(places), dtype=bool),
-        key=np.zeros(len(places)),
-        owner=owner,
-        asking=np.column_stack([np.full(len(asking), number), asking, reference]),
-        z=shard.queries[asking],
-        reference=np.asarray(shard.tokens[sequence, reference], dtype=np.float64),
+        place=_places(number, query, token),
+        x=np.asarray(shard.tokens[sequence, token], dtype=np.float64),
+        reference=np.asarray(shard.tokens[sequence, selection.argmax(axis=1)[owner]], dtype=np.float64),
+        z=shard.queries[query],
+        tied=selection[owner, token],
+        settled=np.zeros(len(known), dtype=bool),
+        key=np.zeros(len(known)),
     )
 
 
-def _of_block(block: Block, shard: Shard, number: int, request: Request, known: np.ndarray) -> Answer:
-    margins, lengths, rejected = block.margins[0], block.lengths, block.rejected
-    queries = shard.queries[block.rows]
+def _of_block(block: Block, number: int, known: np.ndarray, request: Request) -> Answer:
+    margins, lengths, rejected, anchor = block.margins[0], block.lengths, block.rejected, request.anchor
     least = margins - request.allowance * lengths
     if request.sharp:
-        _sharpen(block, least, queries, request)
+        _sharpen(block, least, request)
     short, above = (np.maximum(1.0 - values[rejected], 0.0) for values in (margins, least))
     empty = rejected & block.fixed
-    candidates = _candidates(block, known, hard=request.hard)
-    settled = np.zeros(margins.shape, dtype=bool)
-    if request.anchor is not None:
-        settled = candidates & (block.margins[1] < 1.0 - request.anchor.band)
-    apart = np.abs(margins - 1.0)
-    if request.sample is not None and request.anchor is not None:
-        joining = candidates & ~settled & (block.margins[1] <= 1.0 + request.anchor.band)
+    strange = _strange(block, known)
+    candidates = strange & rejected & (request.hard | ~block.fixed)
+    settled = np.zeros(margins.shape, dtype=bool) if anchor is None else _settled(block, 1, strange, anchor)
+    key = np.abs(margins - 1.0) if request.hinge else (margins - 1.0) / np.where(lengths > 0, lengths, 1.0)
+    if request.sample is not None and anchor is not None:
+        joining = candidates & ~settled & (block.margins[1] <= 1.0 + anchor.band)
         key = np.random.default_rng([request.sample, number, block.rows.start]).random(margins.shape)
-    elif request.nearest:
-        joining, key = candidates, margins / np.where(lengths > 0, lengths, 1.0)
     else:
-        joining = np.where(settled, margins > 1.0, candidates & (margins < 1.0))
-        key = apart if request.hinge else (margins - 1.0) / np.where(lengths > 0, lengths, 1.0)
+        joining = np.where(settled, margins > 1.0, candidates & (margins < request.below))
     misplaced = int(joining.sum())
-    joining = smallest_of_each(key, joining, request.each)
     if joining.sum() > request.room:
-        limit = np.partition(key[joining], request.room - 1)[request.room - 1]
-        joining &= key <= limit
-    if request.nearest or request.sample is not None:
-        joining = joining | block.tied
-    row, column = np.nonzero(joining)
-    asking, owner = np.unique(row, return_inverse=True)
+        joining &= key <= np.partition(key[joining], request.room - 1)[request.room - 1]
+    row, column = np.nonzero(joining | (block.tied & strange))
     fresh = Constraints(
-        shard=np.full(len(row), number),
-        query=row + block.rows.start,
-        token=column,
+        place=_places(number, row + block.rows.start, column),
         x=block.pick(row, column),
+        reference=block.pick(row, block.reference[row]),
+        z=block.queries[row],
         tied=block.tied[row, column],
         settled=settled[row, column],
         key=key[row, column],
-        owner=owner,
-        asking=np.column_stack([np.full(len(asking), number), asking + block.rows.start, block.reference[asking]]),
-        z=queries[asking],
-        reference=block.pick(asking, block.reference[asking]),
     )
     return Answer(
         smallest=float(np.min(margins, where=rejected, initial=np.inf)),
@@ -274,25 +217,32 @@ def _of_block(block: Block, shard: Shard, number: int, request: Request, known: 
         rejected=int(rejected.sum()),
         empty=int(empty.sum()),
         misplaced=misplaced,
-        distances=np.histogram(apart[rejected], DISTANCES)[0] if request.hinge else NO_DISTANCES,
         fresh=fresh,
-        settled=_sum_of(block, settled, queries) if request.sums else None,
+        settled=_sum_of(block, settled) if request.sums else None,
     )
 
 
-def _candidates(block: Block, known: np.ndarray, *, hard: bool) -> np.ndarray:
-    """Mark rejected tokens that do not stand for themselves yet; of a soft margin, those that a W moves."""
-    candidates = block.rejected if hard else block.rejected & ~block.fixed
+def _places(number: int, query: np.ndarray, token: np.ndarray) -> np.ndarray:
+    return np.column_stack([np.full(len(query), number), query, token])
+
+
+def _strange(block: Block, known: np.ndarray) -> np.ndarray:
+    """Mark tokens that do not stand for themselves yet, (rows, T)."""
+    strange = np.ones(block.lengths.shape, dtype=bool)
     here = known[(known[:, 0] >= block.rows.start) & (known[:, 0] < block.rows.stop)]
-    candidates = candidates.copy()
-    candidates[here[:, 0] - block.rows.start, here[:, 1]] = False
-    return candidates
+    strange[here[:, 0] - block.rows.start, here[:, 1]] = False
+    return strange
 
 
-def _sharpen(block: Block, least: np.ndarray, queries: np.ndarray, request: Request) -> None:
+def _settled(block: Block, which: int, strange: np.ndarray, anchor: Anchor) -> np.ndarray:
+    """Mark what an anchor settles, whose margins are those under one of the block's matrices."""
+    return strange & block.rejected & ~block.fixed & (block.margins[which] < 1.0 - anchor.band)
+
+
+def _sharpen(block: Block, least: np.ndarray, request: Request) -> None:
     """Replace margins from below (rows, T) that fall short of one by those in twice the precision."""
     row, column = np.nonzero(block.rejected & (least < 1.0))
-    rows = Rows.between(block.pick(row, block.reference[row]), block.pick(row, column), queries[row], row)
+    rows = Rows.between(block.pick(row, block.reference[row]), block.pick(row, column), block.queries[row], row)
     exact, relative = rows.margins(Pair(request.W, np.zeros(request.W.shape)))
     values = exact.rounded()
     allowance = (relative * frobenius(request.W) + request.move) * (1 + FEW)
@@ -300,27 +250,8 @@ def _sharpen(block: Block, least: np.ndarray, queries: np.ndarray, request: Requ
     least[row, column] = np.where(np.isfinite(values), np.maximum(values, least[row, column]), least[row, column])
 
 
-def _sum_of(block: Block, settled: np.ndarray, queries: np.ndarray) -> Settled:
+def _sum_of(block: Block, settled: np.ndarray) -> Settled:
     weight = float(block.lengths[settled].sum()) * (1 + gamma(PAIRWISE + 4))
     # The terms of a query, then queries: a difference, its product with the query, and the sums of both.
     error = gamma(sum(settled.shape) + 8) * weight
-    return Settled(block.pull(settled.astype(float), queries), int(settled.sum()), error)
-
-
-def nothing(d: int, dz: int) -> Answer:
-    """Answer of no shard."""
-    none = Constraints.none(d, dz)
-    return Answer(math.inf, math.inf, 0.0, 0.0, 0.0, 0.0, 0, 0, 0, NO_DISTANCES, none, None)
-
-
-def smallest_of_each(values: np.ndarray, among: np.ndarray, count: int) -> np.ndarray:
-    """Mark the smallest ``count`` of the marked values of each row, (rows, T)."""
-    busy = np.flatnonzero(among.sum(axis=1) > count)
-    if not len(busy):
-        return among
-    smallest = among.copy()
-    inside = np.where(among[busy], values[busy], np.inf)
-    marks = np.zeros(inside.shape, dtype=bool)
-    np.put_along_axis(marks, np.argpartition(inside, count - 1, axis=1)[:, :count], True, axis=1)
-    smallest[busy] &= marks
-    return smallest
+    return Settled(block.pull(settled), int(settled.sum()), error)

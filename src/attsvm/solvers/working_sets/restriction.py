@@ -15,7 +15,6 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 from attsvm.core.norms import Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import independent_ties, reduce
-from attsvm.core.rounding import gamma, row_lengths
 from attsvm.proofs.objective import Regularisation, Terms
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.working_sets.constraints import Constraints, Settled
@@ -50,21 +49,17 @@ class Restriction:
     @classmethod
     def of(cls, table: Constraints, norm: Norm, regularisation: Regularisation) -> Restriction:
         """Write a table as a problem; it has one constraint at least."""
-        d, dz = table.x.shape[1], table.z.shape[1]
-        _, first, group = np.unique(table.asking[:, :2], axis=0, return_index=True, return_inverse=True)
-        row = group.ravel()[table.owner]
+        _, first, row = np.unique(table.place[:, :2], axis=0, return_index=True, return_inverse=True)
         order = np.lexsort((~table.tied, row))
         column = np.empty(len(table), dtype=np.int64)
-        starts = np.searchsorted(row[order], np.arange(len(first)))
-        column[order] = np.arange(len(order)) - starts[row[order]] + 1
-        tokens = np.zeros((len(first), int(column.max()) + 1, d))
+        column[order] = np.arange(len(order)) - np.searchsorted(row[order], row[order]) + 1
+        tokens = np.zeros((len(first), int(column.max()) + 1, table.x.shape[1]))
         tokens[:, 0], tokens[row, column] = table.reference[first], table.x
-        mask = np.zeros(tokens.shape[:2], dtype=bool)
+        mask, selected = np.zeros(tokens.shape[:2], dtype=bool), np.zeros(tokens.shape[:2], dtype=bool)
         mask[:, 0], mask[row, column] = True, True
-        selected = np.zeros(mask.shape, dtype=bool)
         selected[:, 0], selected[row, column] = True, table.tied
         problem = SelectionProblem(tokens, table.z[first], selected, mask=mask)
-        prior = regularisation.origin((d, dz))
+        prior = regularisation.origin(problem.shape[2:])
         return cls(table, problem, row, column, regularisation.terms(problem, norm), prior)
 
     def scattered(self, values: np.ndarray) -> np.ndarray:
@@ -92,57 +87,31 @@ class Restriction:
         return Setting.of(reduced, terms, self.prior), problem
 
     def start(self, setting: Setting, dual: np.ndarray) -> np.ndarray:
-        """Multipliers (J,) as a method takes them; those of the extra rows at their bound."""
-        whole = np.zeros(setting.reduced.size)
-        whole[: len(self.problem.mask)] = self.scattered(dual)
-        whole[len(self.problem.mask) :, 1] = self.terms.upper if np.isfinite(self.terms.upper) else 0.0
-        return setting.reduced.gather(whole) * setting.unit
+        """Multipliers (J,) as a method takes them, where there are no rows for a sum."""
+        return setting.reduced.gather(self.scattered(dual)) * setting.unit
 
+    def balanced(self, values: np.ndarray, settled: Settled, whole: SelectionProblem, lifted: np.ndarray) -> np.ndarray:
+        """Correct multipliers (J,) for those of a sum's rows, which end just below the bound that it is counted at.
 
-def balanced(
-    restriction: Restriction, values: np.ndarray, settled: Settled, whole: SelectionProblem, lifted: np.ndarray
-) -> np.ndarray:
-    """Correct multipliers (J,) for those of a sum's rows, which end just below the bound that the sum is counted at.
+        A norm's dual ball does not forgive what sticks out of it: the rest of the sum's pull is taken back by
+        multipliers between their bounds, each in proportion to its room (least squares). ``lifted`` (m + k, T) are
+        those of the ``whole``, the problem with the rows of the sum.
+        """
+        own, upper, table = len(self.problem.mask), self.terms.upper, self.table
+        missing = upper * settled.pull - (whole.tokens[own:, 0] * lifted[own:, 1:2]).T @ whole.queries[own:]
+        room = np.where(table.tied, 0.0, np.maximum(np.minimum(values, upper - values), 0.0))
+        delta = room[:, None] * (table.reference - table.x)
 
-    A norm's dual ball does not forgive what sticks out of it: the rest of the sum's pull is taken back by multipliers
-    between their bounds, each in proportion to its room (least squares).
+        def pull(share: np.ndarray) -> np.ndarray:
+            return ((delta * share.reshape(-1, 1)).T @ table.z).ravel()
 
-    Parameters
-    ----------
-    restriction : Restriction
-    values : ndarray, shape (J,)
-    settled : Settled
-    whole : SelectionProblem
-        The restriction with the rows of the sum.
-    lifted : ndarray, shape (m + k, T)
-        Multipliers of that problem.
-    """
-    own, upper = len(restriction.problem.mask), restriction.terms.upper
-    rows = np.where(np.arange(len(lifted))[:, None] < own, 0.0, lifted)
-    missing = upper * settled.pull - whole.adjoint(rows)
-    room = np.minimum(values, upper - values)
-    room[restriction.table.tied | ~(room > 0)] = 0.0
-    share = restriction.scattered(room)
-    problem = restriction.problem
-    size = missing.size
+        def margins(y: np.ndarray) -> np.ndarray:
+            return np.vecdot(delta @ y.reshape(missing.shape), table.z)
 
-    def pull(x: np.ndarray) -> np.ndarray:
-        return problem.adjoint(share * restriction.scattered(x.ravel())).ravel()
-
-    def margins(y: np.ndarray) -> np.ndarray:
-        return (share * problem.apply(y.reshape(missing.shape)))[restriction.row, restriction.column]
-
-    operator = LinearOperator((size, len(values)), matvec=pull, rmatvec=margins)  # pyright: ignore[reportCallIssue]
-    taken = lsqr(operator, missing.ravel(), atol=1e-13, btol=1e-13, iter_lim=4 * size)[0]
-    return np.clip(values - room * taken, np.where(restriction.table.tied, -np.inf, 0.0), upper)
-
-
-def without(settled: Settled, gone: Constraints) -> Settled:
-    """Take constraints that stand for themselves from now on out of a sum."""
-    delta, z = gone.reference[gone.owner] - gone.x, gone.z[gone.owner]
-    weight = float((row_lengths(delta) * row_lengths(z)).sum())
-    error = gamma(len(gone) + 8) * (weight + frobenius(settled.pull)) + settled.error
-    return Settled(settled.pull - delta.T @ z, settled.count - len(gone), error)
+        shape = (missing.size, len(values))
+        operator = LinearOperator(shape, matvec=pull, rmatvec=margins)  # pyright: ignore[reportCallIssue]
+        taken = lsqr(operator, missing.ravel(), atol=1e-13, btol=1e-13, iter_lim=4 * missing.size)[0]
+        return np.clip(values - room * taken, np.where(table.tied, -np.inf, 0.0), upper)
 
 
 def _with_rows(

@@ -45,17 +45,18 @@ from attsvm.solvers.schedule import (
 )
 from attsvm.solvers.working_sets.bounds import Dual, Primal
 from attsvm.solvers.working_sets.collection import Collection
-from attsvm.solvers.working_sets.constraints import Anchor, Constraints, added
-from attsvm.solvers.working_sets.pricing import DISTANCES, Answer, direction
-from attsvm.solvers.working_sets.restriction import Restriction, balanced, without
+from attsvm.solvers.working_sets.constraints import Anchor, Constraints
+from attsvm.solvers.working_sets.pricing import Answer, direction
+from attsvm.solvers.working_sets.restriction import Restriction
 from attsvm.solvers.working_sets.state import Round, State
 
-FIRST, JOINING = 6, 4  # constraints of a query: at the start, and at most in each round
 # No more constraints are active than W has entries: so many times those join at the start and in each round.
 ROOM = 8
-# Tokens that a squared hinge, which has more active ones, begins with where that is more.
-FIRST_BYTES = 1 << 24
+# Bytes of the constraints that a squared hinge, which has more active ones, begins with where these are more.
+FIRST_BYTES = 1 << 23
 ROUNDS = 100
+# What a squared hinge's room grows by in a round.
+ROOMIER = 4
 # Gaps of the restrictions: the first, and what the next is of the present gap. A gap tells how far W is from the
 # whole problem's solution, so a finer restriction would not tell better which constraints join.
 ROUGH, FINER = 1e-2, 0.03
@@ -64,11 +65,11 @@ SLACK = 1.2
 # Rounds after which constraints only join: sets that shrink and grow by guesses could go on for ever.
 SHRINKING = 15
 # How far from the anchor, in parts of its length, a sum's loss is taken to be linear.
-REACH, NEAR = 2.0, 0.05
-# More than any query has: all of them may join.
-EVERY = 1 << 40
+REACH, NEAR, LEAST_REACH = 2.0, 0.05, 1e-3
 # What a band holds of the one before, and the gap its sample is solved to, in squares of its share of all constraints.
 NARROWER, SAMPLED_GAP = 1 / 3, 0.1
+# Of as many as there is room for a band holds this part, as a sample of it is rarely further off.
+SURELY = 0.9
 # Fewest constraints of a sample.
 SAMPLE = 2000
 # Accuracy of a step of the method of multipliers, in parts of the root of the gap.
@@ -76,23 +77,24 @@ GRADIENT = 1e-2
 
 
 @dataclass(eq=False)
-class Shards(Collection):
+class Rounds(Collection):
     """The loop over the shards of one problem.
 
-    Parameters
+    Attributes
     ----------
     control : Control
     method : callable
         Solves a restriction.
     keep : callable
         Called with the state after every round, if given.
-
-    Attributes
-    ----------
-    primal, dual
+    log : list of Round
+    primal : Primal or None
+    dual : Dual or None
         The best so far.
-    certificate, restriction
-        Multipliers of a restriction that prove that no W exists.
+    refuted : Restriction or None
+        One whose ``certificate`` proves that no W exists.
+    empty : int
+        Rejected tokens that no W moves.
     """
 
     control: Control
@@ -102,82 +104,75 @@ class Shards(Collection):
     primal: Primal | None = None
     dual: Dual | None = None
     certificate: FarkasCertificate | None = None
-    restriction: Restriction | None = None
+    refuted: Restriction | None = None
     empty: int = 0
-    constant: float = 0.0
 
     def begin(self, guess: np.ndarray | None = None) -> State:
-        """Choose the first working set: all ties, and constraints whose margins at a guess of W are the smallest.
+        """Choose the first working set: all ties, and constraints whose margins at a guess of W (d, dz) are smallest.
 
-        Parameters
-        ----------
-        guess : ndarray, shape (d, dz), optional
-            The W of a similar problem. Default: the sum of all constraints; with a hinge, a sample is drawn of all.
+        The guess is the W of a similar problem, or the sum of all constraints; a hinge's are drawn at random.
         """
-        finest, start = 0.5 * self.control.tol, np.zeros(self.shape) if guess is None else guess
-        state = State(Constraints.none(*self.shape), np.zeros(0), start, max(ROUGH, finest), 0, self._room)
-        if self.regularisation.hinge:
-            band = np.inf
-            if guess is not None:
-                state.distances = self.asked(guess).distances
-                band = _band(state.distances, state.room)
-            self._anchored(state, Anchor(start, band))
+        hinge, start = self.regularisation.hinge, np.zeros(self.shape) if guess is None else guess
+        if hinge:
+            answer = self.asked(start, room=self._room, anchor=Anchor(start, np.inf), sample=0)
         else:
-            W = self.pool.joined(direction, added, (), [()] * self.count) if guess is None else guess
-            answer = self.asked(W, each=FIRST, room=state.room, nearest=True)
-            # Ties alone ask for nothing that the zero matrix does not have.
-            if answer.rejected or self.prior.any():
-                state.table, state.dual = answer.fresh, np.zeros(len(answer.fresh))
-            state.band = answer.misplaced
-            if self.regularisation.hard and self.norm.euclidean and self.shape[0] * self.shape[1] >= PROXIMAL_ENTRIES:
-                state.penalty = FIRST_PENALTY
-        if state.anchor is None and state.band <= np.count_nonzero(~state.table.tied):
-            state.target = finest  # all constraints are here
+            W = self.pool.joined(direction, sum, (), [(k,) for k in range(self.count)]) if guess is None else guess
+            answer = self.asked(W, room=self._room, below=np.inf)
+        # Ties alone ask for nothing that the zero matrix does not have.
+        table = answer.fresh.where(slice(None) if answer.rejected or self.prior.any() else slice(0))
+        state = State(table, np.zeros(len(table)), start, ROUGH, self._room)
+        share = np.count_nonzero(~table.tied) / max(answer.misplaced, 1)
+        if share >= 1.0 or not answer.misplaced:
+            state.target = 0.5 * self.control.tol  # all constraints are here
+        elif hinge:
+            state.weight = 1.0 / share
+            if guess is not None:
+                self._anchored(state, Anchor(guess, _band(state.table, guess, SURELY * share)))
+        if self.regularisation.hard and self.norm.euclidean and self.shape[0] * self.shape[1] >= PROXIMAL_ENTRIES:
+            state.penalty = FIRST_PENALTY
         return state
 
     def run(self, state: State) -> Generator[float, None, None]:
         """Go on from a state, until the control is satisfied; yields the work of each step."""
         if not len(state.table):
-            self._without_constraints()
+            # No token is rejected that a W could move, and none tied.
+            self.control.method, answer = "closed form", self.asked(self.prior)
+            loss = 0.0 if self.regularisation.C is None else self.regularisation.C * answer.empty
+            self.primal = Primal(self.prior, 0.0, loss, loss, 0.0)
             return
         self.control.method = "working sets"
         while state.rounds < ROUNDS and (yield from self._round(state)):
             pass
 
-    def _without_constraints(self) -> None:
-        """Answer where no token is rejected that a W could move, and none tied: the prior."""
-        self.control.method = "closed form"
-        answer = self.asked(self.prior)
-        loss = 0.0 if self.regularisation.hard else float(self.regularisation.C or 0.0) * answer.empty
-        self.primal = Primal(self.prior, 0.0, loss, loss, 0.0)
-        self.constant = loss
-
     @property
     def lower_bound(self) -> float:
         """The best bound so far."""
-        return self.constant if self.dual is None else self.dual.lower_bound
+        if self.dual is not None:
+            return self.dual.lower_bound
+        return 0.0 if self.primal is None else self.primal.objective
 
     @property
     def _room(self) -> int:
         room = ROOM * self.shape[0] * self.shape[1]
         if self.regularisation.hard:
             return room
-        return max(room, SAMPLE if self.regularisation.hinge else FIRST_BYTES // (8 * self.shape[0]))
+        return max(
+            room, SAMPLE if self.regularisation.hinge else FIRST_BYTES // (8 * (2 * self.shape[0] + self.shape[1]))
+        )
 
     def _round(self, state: State) -> Generator[float, None, bool]:
         """Solve, price, and let constraints join; False when the run is at its end."""
-        control, before = self.control, self._traffic()
-        began = control.seconds
+        control, began, sent, received = self.control, self.control.seconds, self.pool.sent, self.pool.received
         restriction = Restriction.of(state.table, self.norm, self.regularisation)
-        centre = self.prior if state.anchor is None else state.anchor.W
-        table = state.table
-        same = (table.x == table.reference[table.owner]).all(axis=1) | ~table.z[table.owner].any(axis=1)
-        fixed = restriction.scattered(same & ~table.tied)
-        if fixed.any():  # of a hard margin: no W moves their margins from zero
-            self.restriction = restriction
-            self.certificate = FarkasCertificate(restriction.problem, fixed / fixed.sum())
+        still = (state.table.x == state.table.reference).all(axis=1) | ~state.table.z.any(axis=1)
+        fixed = restriction.scattered(still & ~state.table.tied)
+        if fixed.any() and self._refutes(restriction, fixed / fixed.sum()):  # no W moves them from a margin of zero
             return False
-        setting, whole = restriction.setting(state.settled, centre, state.reach, state.weight)
+        anchor = self.prior if state.anchor is None else state.anchor.W
+        # The nearer, the less of the restriction's objective is the demands of the sum, and the finer its gap.
+        moved, length = (frobenius(state.W - origin) for origin in (anchor, self.prior))
+        reach = max(REACH * moved, (NEAR if state.weight == 1.0 else REACH) * length, LEAST_REACH)
+        setting, whole = restriction.setting(state.settled, anchor, reach, state.weight)
         inner = control.inner(state.target)
         inner.unit = setting.value_unit
         pair = (
@@ -192,14 +187,13 @@ class Shards(Collection):
         values = lifted[restriction.row, restriction.column]
         del setting, pair
         solved = control.seconds
-        each, room = self._limits(state)
-        primal, answer = self.judged(W, restriction, each=each, room=room, anchor=state.anchor)
+        primal, answer = self.judged(W, restriction, room=state.room, anchor=state.anchor)
         self.empty = answer.empty
         yield float(answer.rejected) * W.shape[0] / PRICED
         # A sample bounds nothing.
         known = values if state.weight == 1.0 else np.zeros(len(values))
         if state.settled is not None and state.weight == 1.0 and not restriction.terms.squared:
-            known = balanced(restriction, values, state.settled, whole, lifted)
+            known = restriction.balanced(values, state.settled, whole, lifted)
         dual = Dual.of(restriction, known, state.settled, state.anchor, answer.empty, primal.tie_residual)
         gap = control.state.gap
         steps = max(1, inner.iterations)
@@ -209,7 +203,6 @@ class Shards(Collection):
             self.primal = primal
         if self.dual is None or dual.bound > self.dual.bound:
             self.dual = dual
-        sent, received = (after - earlier for after, earlier in zip(self._traffic(), before, strict=True))
         self.log.append(
             Round(
                 working=len(state.table),
@@ -217,8 +210,8 @@ class Shards(Collection):
                 smallest=answer.smallest,
                 objective=control.state.objective,
                 lower_bound=control.state.lower_bound,
-                sent=sent,
-                received=received,
+                sent=self.pool.sent - sent,
+                received=self.pool.received - received,
                 inner_seconds=solved - began,
                 pass_seconds=control.seconds - solved,
             )
@@ -239,25 +232,32 @@ class Shards(Collection):
         ``before`` is the gap before this round, ``reached`` that of the restriction, and ``better`` says whether its W
         is the best so far.
         """
+        gap, finest, grown = self.control.state.gap, 0.5 * self.control.tol, bool(len(answer.fresh))
         if self.regularisation.hinge and (state.weight > 1.0 or answer.misplaced > len(answer.fresh)):
-            self._narrow(state, answer, better=better)
+            self._narrow(state, better=better)
             return True
-        grown = bool(len(answer.fresh))
         if self._wide(state) and not grown and better:
-            self._focus(state, answer)
+            # The next W will not be far from this one: few constraints are in doubt.
+            share = max(self._room / len(state.table), FOCUS)
+            self._anchored(state, Anchor(state.W, _band(state.table, state.W, share)))
         else:
             self._join(state, restriction, answer)
-        if not state.penalty:
-            return self._sharpen(state, grown=grown, before=before, reached=reached)
-        gap = self.control.state.gap
-        # Multipliers of contradictory constraints grow without end.
-        hopeless = np.isinf(gap) and state.rounds >= DOUBTFUL
-        if hopeless or gap <= CLOSE or state.rounds >= PROXIMAL_STEPS:
-            state.penalty = 0.0
-        if hopeless:
-            state.dual = np.zeros(len(state.dual))
-        if gap <= CLOSE:
-            state.target = 0.5 * self.control.tol
+        if state.penalty:
+            # Multipliers of contradictory constraints grow without end.
+            if np.isinf(gap) and state.rounds >= DOUBTFUL:
+                state.penalty, state.dual = 0.0, np.zeros(len(state.dual))
+            elif gap <= CLOSE or state.rounds >= PROXIMAL_STEPS:
+                state.penalty = 0.0
+        elif not grown:
+            # A restriction that nothing joins is the whole problem: only a sum still depends on where W is.
+            whole = state.anchor is None and reached <= finest
+            if whole or (state.target <= finest and not gap < 0.9 * before):
+                return False
+            state.target = max(finest, 0.1 * min(state.target, reached))
+        elif np.isfinite(gap):
+            state.target = max(finest, min(state.target, FINER * gap))
+        if gap <= CLOSE and not self._wide(state):
+            state.target = finest
         return True
 
     def _inner(
@@ -270,10 +270,7 @@ class Shards(Collection):
             setting.offer(setting.reduced.lower(state.W - self.prior), inner)
         certificate = yield from self.method(setting, inner, restriction.start(setting, state.dual) if warm else None)
         if certificate is not None:
-            multipliers = setting.reduced.lift_dual(certificate)[: len(restriction.problem.mask)]
-            proof = FarkasCertificate(restriction.problem, multipliers)
-            if proof.verify():
-                self.restriction, self.certificate = restriction, proof
+            self._refutes(restriction, setting.reduced.lift_dual(certificate)[: len(restriction.problem.mask)])
             return None
         if inner.W is None or inner.dual is None:
             self.control.stopped = self.control.stopped or inner.stopped
@@ -297,95 +294,62 @@ class Shards(Collection):
             state.penalty *= 2.0
         return setting.on_ties(V), dual
 
-    def _limits(self, state: State) -> tuple[int, int]:
-        """Most constraints of a query, and of all, that may join."""
-        if self.regularisation.hard or self.regularisation.hinge:
-            return (JOINING if self.regularisation.hard else EVERY), state.room
-        # With a squared hinge all that fall short end up here.
-        growth = min(state.rounds, 20)
-        return JOINING << growth, state.room << 2 * growth
+    def _refutes(self, restriction: Restriction, multipliers: np.ndarray) -> bool:
+        """Whether multipliers (m, T) of a restriction prove that no W exists."""
+        certificate = FarkasCertificate(restriction.problem, multipliers)
+        if certificate.verify():
+            self.refuted, self.certificate = restriction, certificate
+        return self.certificate is not None
 
     def _join(self, state: State, restriction: Restriction, answer: Answer) -> None:
         """Let what came back join, and what is far from active leave."""
-        table, dual = state.table, state.dual
-        margins = restriction.problem.apply(state.W)[restriction.row, restriction.column]
+        table, dual, fresh, kind = state.table, state.dual, answer.fresh, self.regularisation
         # What leaves a hard margin's working set before a W is found that satisfies everything comes back.
-        shrinking = not self.regularisation.hinge and state.rounds <= SHRINKING
-        if state.penalty or (shrinking and not (self.regularisation.hard and np.isinf(self.control.state.gap))):
+        shrinking = not kind.hinge and state.rounds <= SHRINKING
+        if state.penalty or (shrinking and not (kind.hard and np.isinf(self.control.state.gap))):
             # Interior points leave every multiplier positive: what counts is where its own constraint would move it.
             length = 1.0 if self.norm.euclidean else self.norm.value(state.W - self.prior)
             squares = restriction.problem.lengths[restriction.row, restriction.column] ** 2 * length
+            margins = table.margins(state.W)
             stay = table.tied | (margins <= SLACK) | (dual > (margins - 1.0) / squares)
             table, dual = table.where(stay), dual[stay]
-        if state.settled is not None and answer.fresh.settled.any():
-            state.settled = without(state.settled, answer.fresh.where(answer.fresh.settled))
-        if state.anchor is not None:
-            # The nearer, the less of the restriction's objective is the demands of the sum, and the finer its gap.
-            moved, length = (frobenius(state.W - origin) for origin in (state.anchor.W, self.prior))
-            state.reach = max(REACH * moved, NEAR * length)
-        state.table = Constraints.joined([table, answer.fresh])
-        state.dual = np.concatenate([dual, np.where(answer.fresh.settled, restriction.terms.upper, 0.0)])
+        if state.settled is not None and fresh.settled.any():
+            state.settled = state.settled.without(fresh.where(fresh.settled))
+        state.table = Constraints.joined([table, fresh])
+        state.dual = np.concatenate([dual, np.where(fresh.settled, restriction.terms.upper, 0.0)])
+        if not (kind.hard or kind.hinge):
+            state.room *= ROOMIER  # all that fall short end up here
 
     def _wide(self, state: State) -> bool:
         """Whether so much of a hinge is here that a narrower band would be worth while."""
         return self.regularisation.hinge and len(state.table) > LARGE * self._room
 
-    def _focus(self, state: State, answer: Answer) -> None:
-        """Move the anchor to the best W, from which the next one will not be far: few constraints are in doubt."""
-        state.distances = answer.distances
-        wanted = max(self._room, FOCUS * len(state.table))
-        self._anchored(state, Anchor(state.W, _band(answer.distances, wanted)))
-        state.reach = NEAR * frobenius(state.W - self.prior)
-
-    def _narrow(self, state: State, answer: Answer, *, better: bool) -> None:
+    def _narrow(self, state: State, *, better: bool) -> None:
         """Move the anchor to the best W, with a band of so many constraints as are in doubt there."""
         assert self.primal is not None
-        before, wanted = state.band, float(state.band)
-        if better:
-            state.distances = answer.distances
-        if state.weight == 1.0 or not better:
+        band, sampled, count = np.inf if state.anchor is None else state.anchor.band, state.weight > 1.0, state.count
+        if not (sampled and better):
             state.room *= 2
-        if state.weight == 1.0:
-            wanted = state.room
-        elif better:
-            wanted = max(state.room, NARROWER * state.band)
-        assert state.distances is not None
-        anchor = Anchor(self.primal.W, _band(state.distances, wanted))
-        self._anchored(state, anchor)
-        if better and state.weight > 1.0 and state.band > 0.5 * before:
+        if not better:
+            band *= 2.0
+        elif sampled:
+            band = _band(state.table, self.primal.W, max(NARROWER, SURELY * state.room / count))
+        anchor = Anchor(self.primal.W, band)
+        share = self._anchored(state, anchor)
+        if sampled and better and state.count > 0.5 * count:
             # Many margins are equal: no band is narrow enough, and all of it has to be here.
-            state.room = state.band
+            state.room = state.count
             self._anchored(state, anchor)
-        share = state.band / max(answer.rejected, 1)
         state.target = max(0.5 * self.control.tol, min(ROUGH, SAMPLED_GAP * share * share))
 
-    def _anchored(self, state: State, anchor: Anchor) -> None:
-        """Bring a sample of the band around an anchor here, and the sum of what is settled."""
-        whole = np.isinf(anchor.band)
-        answer = self.asked(anchor.W, each=EVERY, room=state.room, anchor=anchor, sums=not whole, sample=state.rounds)
-        state.anchor, state.table = None if whole else anchor, answer.fresh
-        state.dual = np.zeros(len(answer.fresh))
-        state.settled, state.band = answer.settled, answer.misplaced
+    def _anchored(self, state: State, anchor: Anchor) -> float:
+        """Bring a sample of the band around an anchor and the sum of what is settled here; returns the band's share."""
+        sums = bool(np.isfinite(anchor.band))
+        answer = self.asked(anchor.W, room=state.room, anchor=anchor, sums=sums, sample=state.rounds)
+        state.anchor, state.settled = anchor if sums else None, answer.settled
+        state.table, state.dual = answer.fresh, np.zeros(len(answer.fresh))
         state.weight = max(1.0, answer.misplaced / max(int((~answer.fresh.tied).sum()), 1))
-        state.reach = REACH * max(frobenius(anchor.W - self.prior), 1e-3)
-
-    def _sharpen(self, state: State, *, grown: bool, before: float, reached: float) -> bool:
-        """Set the gap of the next restriction, this one's being ``reached``; False when nothing is to be gained."""
-        gap, finest = self.control.state.gap, 0.5 * self.control.tol
-        if not grown:
-            # A restriction that nothing joins is the whole problem: only a sum still depends on where W is.
-            whole = state.anchor is None and reached <= finest
-            if whole or (state.target <= finest and not gap < 0.9 * before):
-                return False
-            state.target = max(finest, 0.1 * min(state.target, reached))
-        elif np.isfinite(gap):
-            state.target = max(finest, min(state.target, FINER * gap))
-        if gap <= CLOSE and not self._wide(state):
-            state.target = finest
-        return True
-
-    def _traffic(self) -> tuple[int, int]:
-        return self.pool.sent, self.pool.received
+        return answer.misplaced / max(answer.rejected, 1)
 
     def settle(self, tol: float) -> None:
         """Sum once more what the bounds rest on: what is settled, and all in twice the precision if the gap is open."""
@@ -401,7 +365,6 @@ class Shards(Collection):
             self.primal = min(primal, sharp, key=lambda one: one.upper_bound)
 
 
-def _band(distances: np.ndarray, wanted: float) -> float:
-    """Find the widest band that holds so many constraints at most, of which so many are how far from one (bins,)."""
-    places = np.flatnonzero(np.cumsum(distances) <= wanted)
-    return float(DISTANCES[places[-1] + 1 if len(places) else 1])
+def _band(table: Constraints, W: np.ndarray, share: float) -> float:
+    """Find how far from one the margins of W (d, dz) are that make up a share of a table."""
+    return float(np.quantile(np.abs(table.margins(W)[~table.tied] - 1.0), min(share, 1.0)))

@@ -16,9 +16,9 @@ from attsvm.proofs.certified import LENIENT, proven_gap
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.schedule import Method
-from attsvm.solvers.working_sets.pool import Here, Pool
+from attsvm.solvers.working_sets.pool import Pool
 from attsvm.solvers.working_sets.pricing import unlisted
-from attsvm.solvers.working_sets.rounds import Shards
+from attsvm.solvers.working_sets.rounds import Rounds
 from attsvm.solvers.working_sets.solution import ShardedSolution, Supports
 from attsvm.solvers.working_sets.state import State, mark_of, read_checkpoint, write_checkpoint
 
@@ -29,16 +29,8 @@ Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
 class WorkingSets:
     """The outer loop over a problem in memory, or in a memory map, whose tokens stay where they are.
 
-    Parameters
-    ----------
-    problem : SelectionProblem
-    norm : Norm
-    regularisation : Regularisation
-    control : Control
-    method : callable
-        Solves a restriction that fits into memory.
-    start : tuple of ndarray, shapes (d, dz) and (n, T), optional
-        W and multipliers of a similar problem.
+    ``method`` solves a restriction that fits into memory; ``start`` is the W (d, dz) and the multipliers (n, T) of a
+    similar problem.
     """
 
     def __init__(
@@ -52,17 +44,15 @@ class WorkingSets:
     ) -> None:
         whole = ShardArrays(problem.tokens, problem.queries, problem.selected, problem.mask, problem.sequence)
         self._whole, self._size, self._start = whole, problem.mask.shape, start
-        self._shards = Shards(Here([whole]), 1, problem.shape[2:], norm, regularisation, control, method)
+        self._rounds = Rounds(Pool([whole]), 1, problem.shape[2:], norm, regularisation, control, method)
 
     def run(self) -> Iterator[float]:
         """Go through all rounds; yields the work of each step."""
-        shards, start = self._shards, self._start
-        if start is None or not start[0].any():
-            state = shards.begin()
-        else:
-            state = shards.begin(start[0])
-            state.dual = start[1][state.table.query, state.table.token]
-        yield from shards.run(state)
+        guess, dual = (None, None) if self._start is None or not self._start[0].any() else self._start
+        state = self._rounds.begin(guess)
+        if dual is not None:
+            state.dual = dual[*state.table.place[:, 1:].T]
+        yield from self._rounds.run(state)
 
     def solve(self) -> Outcome:
         """Go through all rounds at once."""
@@ -73,15 +63,15 @@ class WorkingSets:
     @property
     def outcome(self) -> Outcome:
         """The best so far."""
-        shards, supports, multipliers = self._shards, _supports(self._shards), np.zeros(self._size)
+        rounds, supports, multipliers = self._rounds, _supports(self._rounds), np.zeros(self._size)
         multipliers[supports.query, supports.token] = supports.multiplier
-        if shards.certificate is not None:
+        if rounds.certificate is not None:
             return multipliers, None, None
-        C = shards.regularisation.C
+        C = rounds.regularisation.C
         if C is not None:
             known = np.column_stack([supports.query, supports.token])
-            multipliers[unlisted(self._whole, known, supports.anchor)] = C if shards.regularisation.hinge else 2.0 * C
-        return None, None if shards.primal is None else shards.primal.W, multipliers
+            multipliers[unlisted(self._whole, known, supports.anchor)] = C if rounds.regularisation.hinge else 2.0 * C
+        return None, None if rounds.primal is None else rounds.primal.W, multipliers
 
 
 def solve_shards(
@@ -94,25 +84,9 @@ def solve_shards(
     pool: Pool,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> ShardedSolution:
-    """Solve a problem in pieces.
+    """Solve a problem in pieces, whose restrictions ``method`` solves, for a gap of ``tol``; ``control`` aims below.
 
-    Parameters
-    ----------
-    problem : ShardedProblem
-    norm : Norm
-    regularisation : Regularisation
-    control : Control
-        Aiming below ``tol``.
-    tol : float
-    method : callable
-        Solves a restriction.
-    pool : Pool
-    checkpoint : path, optional
-        File to go on from where it exists, written after every round and removed at the end.
-
-    Returns
-    -------
-    ShardedSolution
+    The checkpoint is a file to go on from where it exists, written after every round and removed at the end.
 
     Raises
     ------
@@ -121,44 +95,42 @@ def solve_shards(
     attsvm.core.cluster.ClusterLost
         If the cluster goes away; the checkpoint stays.
     """
-    shape = problem.shape[2:]
     mark = mark_of(problem.shape, len(problem.shards), norm, regularisation)
 
     def keep(state: State) -> None:
         if checkpoint is not None:
             write_checkpoint(checkpoint, state, mark)
 
-    shards = Shards(pool, len(problem.shards), shape, norm, regularisation, control, method, keep)
+    rounds = Rounds(pool, len(problem.shards), problem.shape[2:], norm, regularisation, control, method, keep)
     with np.errstate(**LENIENT):
-        state = None if checkpoint is None else read_checkpoint(checkpoint, shards, mark)
-        state = shards.begin() if state is None else state
-        for _ in shards.run(state):
+        state = None if checkpoint is None else read_checkpoint(checkpoint, rounds, mark)
+        for _ in rounds.run(state or rounds.begin()):
             pass
-        shards.settle(tol)
-    solution = _answer(problem, shards, tol)
+        rounds.settle(tol)
+    solution = _answer(problem, rounds, tol)
     if checkpoint is not None and solution.status in (Status.OPTIMAL, Status.INFEASIBLE):
         Path(checkpoint).unlink(missing_ok=True)
     return solution
 
 
-def _supports(shards: Shards) -> Supports:
+def _supports(rounds: Rounds) -> Supports:
     """List the multipliers that prove infeasibility, or the best bound."""
-    refuted, dual = shards.restriction, shards.dual
-    if shards.certificate is not None and refuted is not None:
-        table, values = refuted.table, shards.certificate.dual[refuted.row, refuted.column]
-        return Supports(table.shard, table.query, table.token, values)
-    if dual is None:
-        none = np.zeros(0, dtype=np.int64)
-        return Supports(none, none, none, np.zeros(0))
-    table, count = dual.table, 0 if dual.settled is None else dual.settled.count
-    return Supports(table.shard, table.query, table.token, dual.values, count, dual.anchor)
+    refuted, dual, count, anchor = rounds.refuted, rounds.dual, 0, None
+    place, values = np.zeros((0, 3), dtype=np.int64), np.zeros(0)
+    if rounds.certificate is not None and refuted is not None:
+        place, values = refuted.table.place, rounds.certificate.dual[refuted.row, refuted.column]
+    elif dual is not None:
+        place, values, anchor = dual.table.place, dual.values, dual.anchor
+        count = 0 if dual.settled is None else dual.settled.count
+    shard, query, token = place.T
+    return Supports(shard, query, token, values, count, anchor)
 
 
-def _answer(problem: ShardedProblem, shards: Shards, tol: float) -> ShardedSolution:
-    primal, control = shards.primal, shards.control
-    high, low = (np.inf if primal is None else primal.upper_bound), shards.lower_bound
+def _answer(problem: ShardedProblem, rounds: Rounds, tol: float) -> ShardedSolution:
+    primal, control = rounds.primal, rounds.control
+    high, low = (np.inf if primal is None else primal.upper_bound), rounds.lower_bound
     residual = 0.0 if primal is None else primal.tie_residual
-    if shards.certificate is not None:
+    if rounds.certificate is not None:
         status, high, low = Status.INFEASIBLE, np.inf, np.inf
     elif proven_gap(low, high, residual) <= tol:
         status = Status.OPTIMAL
@@ -167,8 +139,8 @@ def _answer(problem: ShardedProblem, shards: Shards, tol: float) -> ShardedSolut
     best = primal if np.isfinite(high) else None
     return ShardedSolution(
         problem=problem,
-        norm=shards.norm,
-        regularisation=shards.regularisation,
+        norm=rounds.norm,
+        regularisation=rounds.regularisation,
         status=status,
         W=np.full(problem.shape[2:], np.nan) if best is None else best.W,
         objective=np.inf if best is None else best.norm,
@@ -176,11 +148,11 @@ def _answer(problem: ShardedProblem, shards: Shards, tol: float) -> ShardedSolut
         lower_bound=low,
         upper_bound=high,
         tie_residual=residual,
-        supports=_supports(shards),
-        rounds=tuple(shards.log),
+        supports=_supports(rounds),
+        rounds=tuple(rounds.log),
         iterations=control.iterations,
         seconds=control.seconds,
         method=control.method,
         tol=tol,
-        certificate=shards.certificate,
+        certificate=rounds.certificate,
     )

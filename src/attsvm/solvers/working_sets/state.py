@@ -17,8 +17,10 @@ from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.working_sets.collection import Collection
 from attsvm.solvers.working_sets.constraints import Anchor, Constraints, Settled
 
+# Of the layout of checkpoints.
+FORMAT = 2
 # Arrays and numbers of a state that are written as they are.
-_PLAIN = ("dual", "W", "target", "rounds", "room", "reach", "band", "weight", "penalty")
+_PLAIN = ("dual", "W", "target", "room", "rounds", "weight", "penalty")
 
 
 @dataclass(frozen=True)
@@ -62,17 +64,13 @@ class State:
         Of the last round.
     target : float
         Gap that the next restriction is solved to.
+    room : int
+        Most constraints that may join in a round.
     rounds : int
     anchor : Anchor or None
-    reach : float
-    room : int
     settled : Settled or None
-    band : int
-        Constraints that those of the table stand for, or are the first of.
     weight : float
-        How many each stands for.
-    distances : ndarray or None
-        How many margins of the best W are how far from one.
+        How many constraints each of the table stands for.
     penalty : float
         Weight of the next step of the method of multipliers; zero once the norm's own method solves restrictions.
     """
@@ -81,47 +79,31 @@ class State:
     dual: np.ndarray
     W: np.ndarray
     target: float
-    rounds: int
     room: int
+    rounds: int = 0
     anchor: Anchor | None = None
-    reach: float = 0.0
     settled: Settled | None = None
-    band: int = 0
     weight: float = 1.0
-    distances: np.ndarray | None = None
     penalty: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many constraints the table stands for, ties left out."""
+        return round(self.weight * np.count_nonzero(~self.table.tied))
 
 
 def write_checkpoint(path: str | os.PathLike[str], state: State, mark: np.ndarray) -> None:
-    """Write a state beside its place, and rename it.
-
-    Parameters
-    ----------
-    path : path
-    state : State
-    mark : ndarray
-        Of the problem, from :func:`mark_of`.
-    """
-    table = state.table
+    """Write a state beside its place, and rename it; the mark is from :func:`mark_of`."""
     arrays: dict[str, Any] = {name: getattr(state, name) for name in _PLAIN}
-    arrays |= {"mark": mark, "places": np.column_stack([table.shard, table.query, table.token]), "data": _digest(table)}
+    arrays |= {"mark": mark, "place": state.table.place, "data": _digest(state.table)}
     if state.anchor is not None:
-        arrays |= {"anchor": state.anchor.W, "width": state.anchor.band}
-    if state.settled is not None:
-        arrays |= {"pull": state.settled.pull, "settled": [state.settled.count, state.settled.error]}
-    if state.distances is not None:
-        arrays["distances"] = state.distances
+        arrays |= {"anchor": state.anchor.W, "band": state.anchor.band}
     with replacing_file(path) as beside, beside.open("wb") as stream:
         np.savez_compressed(stream, allow_pickle=False, **arrays)
 
 
 def read_checkpoint(path: str | os.PathLike[str], shards: Collection, mark: np.ndarray) -> State | None:
-    """Read a state and bring its constraints here.
-
-    Returns
-    -------
-    State or None
-        None where there is no file.
+    """Read a state and bring its constraints, and the sum of what its anchor settles, here; None without a file.
 
     Raises
     ------
@@ -133,33 +115,30 @@ def read_checkpoint(path: str | os.PathLike[str], shards: Collection, mark: np.n
         return None
     try:
         with np.load(place, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+            arrays = dict(archive)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
         raise ValueError(f"{place} is damaged or no checkpoint; remove it to begin anew.") from error
     if "mark" not in arrays or not np.array_equal(arrays["mark"], mark):
         raise ValueError(
             f"{place} is the checkpoint of another problem, norm, C, loss or prior; remove it to begin anew."
         )
-    table = shards.brought(arrays["places"])
+    table = shards.brought(arrays["place"])
     if _digest(table) != arrays["data"]:
         raise ValueError(f"{place} was written for other data in the same places; remove it to begin anew.")
-    anchor = Anchor(arrays["anchor"], float(arrays["width"])) if "anchor" in arrays else None
-    settled = None
-    if "pull" in arrays:
-        count, error = arrays["settled"]
-        settled = Settled(arrays["pull"], int(count), float(error))
-    plain = {name: arrays[name] if arrays[name].ndim else arrays[name].item() for name in _PLAIN}
-    return State(table=table, anchor=anchor, settled=settled, distances=arrays.get("distances"), **plain)
+    state = State(table, **{name: arrays[name] if arrays[name].ndim else arrays[name].item() for name in _PLAIN})
+    if "anchor" in arrays:
+        state.anchor = Anchor(arrays["anchor"], float(arrays["band"]))
+        state.settled = shards.sum_of(state.anchor, table)
+    return state
 
 
 def mark_of(shape: tuple[int, ...], count: int, norm: Norm, regularisation: Regularisation) -> np.ndarray:
-    """Tell problems apart: sizes, number of shards, and a digest of what is minimised."""
+    """Tell files apart: layout, sizes, number of shards, and a digest of what is minimised."""
     prior = b"" if regularisation.prior is None else np.ascontiguousarray(regularisation.prior).tobytes()
     text = f"{norm.name} {regularisation.C!r} {regularisation.loss}".encode()
-    return np.array([*shape, count, zlib.crc32(text), zlib.crc32(prior)], dtype=np.int64)
+    return np.array([FORMAT, *shape, count, zlib.crc32(text), zlib.crc32(prior)], dtype=np.int64)
 
 
 def _digest(table: Constraints) -> int:
     """Digest the numbers that constraints are made of."""
-    rows = (table.x, table.reference[table.owner], table.z[table.owner])
-    return zlib.crc32(b"".join(np.ascontiguousarray(part).tobytes() for part in rows))
+    return zlib.crc32(np.concatenate([table.x, table.reference, table.z], axis=1).tobytes())
