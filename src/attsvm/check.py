@@ -170,18 +170,12 @@ class Certificate:
         self.X = _Matrix.read([row for rows in tokens if len(rows) == T for row in rows], len(tokens) * T, d)
         self.Z = _Matrix.read(data["queries"], n, dz)
         self.constraints: list[tuple[int, int, bool, list[int]]] = []  # query, token, whether it is tied, delta
-        for i, selection, visible, place in zip(
-            range(n), data["selected"], data["mask"], data["sequence"], strict=True
-        ):
-            fits = (
-                {*selection, *visible} <= {0, 1}
-                and len(selection) == len(visible) == T
-                and all(map(int.__le__, selection, visible))
-            )
-            _require(fits and 1 in selection and place in range(len(tokens)), "selected, mask or sequence does not fit")
-            rows, best = self.X.rows[place * T : (place + 1) * T], selection.index(1)
-            for t in (t for t in range(T) if visible[t] and t != best):
-                self.constraints.append((i, t, selection[t] == 1, list(map(int.__sub__, rows[best], rows[t]))))
+        for i, picks, mask, place in zip(range(n), data["selected"], data["mask"], data["sequence"], strict=True):
+            fits = {*picks, *mask} <= {0, 1} and len(picks) == len(mask) == T and all(map(int.__le__, picks, mask))
+            _require(fits and 1 in picks and place in range(len(tokens)), "selected, mask or sequence does not fit")
+            rows, best = self.X.rows[place * T : (place + 1) * T], picks.index(1)
+            for t in (t for t in range(T) if mask[t] and t != best):
+                self.constraints.append((i, t, picks[t] == 1, list(map(int.__sub__, rows[best], rows[t]))))
         self.ties, self.witness = [tie for _, _, tie, _ in self.constraints], witness
         self.norm, self.loss, self.plain = question["norm"], question["loss"], question["prior"] is None
         self.C = None if question["C"] is None else _rational(question["C"])

@@ -58,7 +58,7 @@ def test_spans_are_the_words_of_the_hidden_states() -> None:
     [
         (["texts.csv", "--text", "sentence"], "texts.csv needs --text and --label"),
         (["texts.csv", "--text", "sentence", "--label", "other"], "a column 'other' was expected for --label"),
-        (["digits", "--label", "half"], "--label can only be given with a .csv or .tsv file"),
+        (["digits", "--label", "half"], "--label can only be given with a table"),
         (["texts.csv", "--text", "sentence", "--label", "half", "--patch", "2"], "--patch can only be given with"),
         (["absent.csv", "--text", "a", "--label", "b"], "absent.csv does not exist"),
         (["texts.csv", "--text", "sentence", "--label", "half", "--model", "./no"], "./no is no folder of a model"),

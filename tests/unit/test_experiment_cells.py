@@ -95,7 +95,7 @@ def test_a_bad_name_gets_the_closest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.FIGURES, "zebra-stripes", "tiny_experiment")
     with pytest.raises(ValueError, match=r"^'zebra-strips' is no experiment; zebra-stripes\b.* was expected\.$"):
         registry.get("zebra-strips")
-    with pytest.raises(ValueError, match="see `attsvm list`"):
+    with pytest.raises(ValueError, match="a name of `attsvm list`"):
         registry.get("qqqq")
     assert registry.get("zebra-stripes") is import_module("tiny_experiment").EXPERIMENT
 

@@ -239,7 +239,7 @@ SEQ = RNG.standard_normal((2, 3, 4))
         (lambda: train(*random_data(2, 3, 4, 5), heads=0), "heads is 0"),
         (lambda: train(*random_data(2, 3, 4, 5), head_lr=-1.0), "head_lr is -1"),
         (lambda: train(random_data(2, 3, 4, 5)[0], lambda x: x.sum(-1), head_lr=1.0), "no parameters"),
-        (lambda: train(random_data(2, 3, 4, 5)[0], torch.nn.Linear(5, 1), head_lr=1.0), "shared by 2 trials"),
+        (lambda: train(random_data(2, 3, 4, 5)[0], torch.nn.Linear(5, 1), head_lr=1.0), "one module for 2 trials"),
         (
             lambda: train(random_data(2, 3, 4, 5)[0], lambda x: x.sum(-1), optimizer="polyak"),
             "a linear one was expected",
