@@ -199,8 +199,7 @@ def _allowance(W: np.ndarray, size: float) -> float:
 
 def _loose(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> bool:
     """Whether W misses a tie by more than rounding alone would, so that moving it onto the ties is worth its cost."""
-    d, dz = W.shape
-    allowance = gamma(d + dz + 6) * frobenius(W)
+    allowance = _allowance(W, frobenius(W))
     return bool((np.abs(margins) > allowance * problem.lengths).any(where=problem.tied))
 
 
@@ -328,7 +327,7 @@ def lower_bound(
     error = gamma(count + 8) * weight
     if bulk is not None:
         total, error = (total + bulk.total) * (1 - FEW), (error + bulk.error) * (1 + FEW)
-    exact = sharp_adjoint(problem, dual) if sharp and bulk is None and values.any() else None
+    exact = sharp_adjoint(problem, dual) if sharp and bulk is None and dual.any() else None
     if exact is not None:
         pair, relative = exact
         adjoint, length = pair.high, norm.dual(pair.high)

@@ -67,12 +67,6 @@ class Terms:
     upper: float
     shift: float
 
-    @classmethod
-    def hard_margin(cls, norm: Norm, problem: SelectionProblem | Reduced) -> Terms:
-        """Write the smallest norm at margin one, without a prior."""
-        cost = np.where(problem.rejected, 1.0, 0.0)
-        return cls(norm, False, problem.rejected, problem.tied, cost, np.inf, 0.0)
-
     @property
     def hard(self) -> bool:
         """Whether a margin below one is forbidden rather than penalised."""
@@ -201,8 +195,8 @@ class Regularisation:
         """Return the prior, or zero, of shape (d, dz)."""
         return np.zeros(shape) if self.prior is None else self.prior
 
-    def terms(self, problem: SelectionProblem, norm: Norm) -> Terms:
-        """Write the objective in the original coordinates."""
+    def terms(self, problem: SelectionProblem | Reduced, norm: Norm) -> Terms:
+        """Write the objective in the coordinates of the problem, which are the prior's."""
         cost = np.where(problem.rejected, 1.0, 0.0)
         if self.prior is not None:
             with np.errstate(**LENIENT):

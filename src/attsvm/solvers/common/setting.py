@@ -9,7 +9,7 @@ import numpy as np
 
 from attsvm.core.norms import Norm, frobenius
 from attsvm.core.reduction import LARGEST, SMALLEST, Reduced
-from attsvm.proofs.objective import NEARLY_SEPARATED, Terms
+from attsvm.proofs.objective import NEARLY_SEPARATED, PLAIN, Terms
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.ties import Ties
 
@@ -41,7 +41,7 @@ class Setting:
     @classmethod
     def hard_margin(cls, reduced: Reduced, norm: Norm) -> Setting:
         """Set up the smallest norm at margin one, without a prior; no rejected token may have length zero."""
-        return cls(reduced, Terms.hard_margin(norm, reduced), np.zeros(reduced.shape), 0.0)
+        return cls(reduced, PLAIN.terms(reduced, norm), np.zeros(reduced.shape), 0.0)
 
     @classmethod
     def of(cls, reduced: Reduced, terms: Terms, prior: np.ndarray) -> Setting:
