@@ -179,7 +179,7 @@ def certify(
         if scale > 0:
             if hard and norm is FROBENIUS and VISIBLE < bound < 1.0 / VISIBLE:
                 scale *= bound
-            scaled = signed * scale if hard else terms.clip(signed * scale)
+            scaled = signed * scale if terms is None else terms.clip(signed * scale)
             if sharp or not hard:
                 signed, adjoint, length = scaled, adjoint * scale, length * scale
             low = lower_bound(problem, norm, signed, adjoint, length, residual, terms, prior, sharp=sharp)
@@ -240,7 +240,7 @@ def upper_bound(
     floor = float(least.min(where=rejected, initial=np.inf))
     if terms is None:
         return ((above + longer) / floor * (1 + FEW), residual / floor) if floor > 0 else (math.inf, residual)
-    loss = terms.loss(-least) * (1 + gamma(np.count_nonzero(rejected) + 4))
+    loss = terms.loss(-least) * (1 + gamma(int(np.count_nonzero(rejected)) + 4))
     return objective_above(terms, distance + longer, above + longer, loss, floor, residual)
 
 

@@ -94,7 +94,7 @@ class Terms:
         unit: Any = Fraction if isinstance(total, Fraction) else float
         if self.shift > 0:
             return square / (2 * unit(self.shift))
-        return 0 * total if self.hard else unit(self.upper) * total
+        return unit(0) if self.hard else unit(self.upper) * total
 
     def slope(self, shortfall: np.ndarray) -> np.ndarray:
         """Differentiate the loss at c - A(V), (n, T): the multipliers that go with V. Zero for the hard margin."""

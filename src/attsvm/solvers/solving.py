@@ -245,7 +245,7 @@ def _run(
     return solve_in_memory(problem, norm, regularisation, control, inner, start, alone=alone)
 
 
-def _solve_regularised(answers: Answers, method: str | None, warm_start: Solution | None) -> Solution:
+def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start: Solution | None) -> Solution:
     """Solve with a soft margin or a prior; for a hard margin, ask first without the prior whether a W exists."""
     problem, regularisation, control = answers.problem, answers.regularisation, answers.control
     if regularisation.hard:
