@@ -363,6 +363,17 @@ def test_support_is_what_has_a_multiplier() -> None:
     assert "RegularisedSolution(OPTIMAL" in repr(solution)
 
 
+@pytest.mark.parametrize("options", [{}, {"C": 2.0}])
+def test_ties_alone_hold_w_away_from_the_prior(options) -> None:
+    """Tokens (1, 0) and (0, 1) score alike: a prior (1, 0) moves to (1/2, 1/2), and only the tie has a multiplier."""
+    problem = SelectionProblem([[[1.0, 0.0], [0.0, 1.0]]], [[1.0]], np.array([[True, True]]))
+    solution = soft(problem, prior=np.array([[1.0], [0.0]]), **options)
+    assert solution.status is Status.OPTIMAL
+    np.testing.assert_allclose(solution.W[:, 0], [0.5, 0.5], atol=LOOSE)
+    for exact in (False, True):
+        assert solution.verify(exact=exact), solution.verify(exact=exact).statement
+
+
 def test_primal_less_dual_value_is_the_gap() -> None:
     problem = overlapping()
     for loss in LOSSES:

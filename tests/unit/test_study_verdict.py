@@ -302,11 +302,11 @@ def test_a_table_of_texts_that_still_climbs_is_no_refutation(tmp_path: Path) -> 
     settings = Settings(train=40, steps=200, max_steps=200, shuffles=3)
     short = study(data, settings)
     assert outcomes(short)["KQ"] == "climbs"
-    assert 0.9 < (short.runs["KQ"].correlation or 0.0) < 0.98
     assert "did not" not in headline(short)
     assert "Train longer: --steps" in headline(short)
     long = study(data, replace(settings, max_steps=20_000))
     assert outcomes(long) == {"W": "arrives", "KQ": "arrives"}
+    assert (short.runs["KQ"].correlation or 1.0) < (long.runs["KQ"].correlation or 0.0)
     assert headline(long).startswith("Trained attention became the max-margin token selector.")
 
 

@@ -179,7 +179,7 @@ def certify(
         if scale > 0:
             if hard and norm is FROBENIUS and VISIBLE < bound < 1.0 / VISIBLE:
                 scale *= bound
-            scaled = signed * scale if hard else terms.clip(signed * scale)
+            scaled = signed * scale if terms is None else terms.clip(signed * scale)
             if sharp or not hard:
                 signed, adjoint, length = scaled, adjoint * scale, length * scale
             low = lower_bound(problem, norm, signed, adjoint, length, residual, terms, prior, sharp=sharp)
@@ -199,8 +199,7 @@ def _allowance(W: np.ndarray, size: float) -> float:
 
 def _loose(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> bool:
     """Whether W misses a tie by more than rounding alone would, so that moving it onto the ties is worth its cost."""
-    d, dz = W.shape
-    allowance = gamma(d + dz + 6) * frobenius(W)
+    allowance = _allowance(W, frobenius(W))
     return bool((np.abs(margins) > allowance * problem.lengths).any(where=problem.tied))
 
 
@@ -241,7 +240,7 @@ def upper_bound(
     floor = float(least.min(where=rejected, initial=np.inf))
     if terms is None:
         return ((above + longer) / floor * (1 + FEW), residual / floor) if floor > 0 else (math.inf, residual)
-    loss = terms.loss(-least) * (1 + gamma(np.count_nonzero(rejected) + 4))
+    loss = terms.loss(-least) * (1 + gamma(int(np.count_nonzero(rejected)) + 4))
     return objective_above(terms, distance + longer, above + longer, loss, floor, residual)
 
 
@@ -328,7 +327,7 @@ def lower_bound(
     error = gamma(count + 8) * weight
     if bulk is not None:
         total, error = (total + bulk.total) * (1 - FEW), (error + bulk.error) * (1 + FEW)
-    exact = sharp_adjoint(problem, dual) if sharp and bulk is None and values.any() else None
+    exact = sharp_adjoint(problem, dual) if sharp and bulk is None and dual.any() else None
     if exact is not None:
         pair, relative = exact
         adjoint, length = pair.high, norm.dual(pair.high)

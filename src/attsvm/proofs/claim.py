@@ -170,8 +170,8 @@ class Claim(Listed):
         return f"A^T dual has dual norm {length:.17g}; {scales[-1]:.17g} was expected."
 
 
-def interval_words(claim: Claim, low: Bound, high: Bound) -> str:
-    """Word the interval that was proven of what a claim minimises."""
-    if claim.regularisation.plain:
-        return interval_statement(claim.norm.name, low, high)
+def interval_words(norm: Norm, regularisation: Regularisation, low: Bound, high: Bound) -> str:
+    """Word the interval of what is minimised."""
+    if regularisation.plain:
+        return interval_statement(norm.name, low, high)
     return f"The smallest objective lies in [{float(low):.17g}, {float(high):.17g}]."

@@ -67,12 +67,6 @@ class Terms:
     upper: float
     shift: float
 
-    @classmethod
-    def hard_margin(cls, norm: Norm, problem: SelectionProblem | Reduced) -> Terms:
-        """Write the smallest norm at margin one, without a prior."""
-        cost = np.where(problem.rejected, 1.0, 0.0)
-        return cls(norm, False, problem.rejected, problem.tied, cost, np.inf, 0.0)
-
     @property
     def hard(self) -> bool:
         """Whether a margin below one is forbidden rather than penalised."""
@@ -100,7 +94,7 @@ class Terms:
         unit: Any = Fraction if isinstance(total, Fraction) else float
         if self.shift > 0:
             return square / (2 * unit(self.shift))
-        return 0 * total if self.hard else unit(self.upper) * total
+        return unit(0) if self.hard else unit(self.upper) * total
 
     def slope(self, shortfall: np.ndarray) -> np.ndarray:
         """Differentiate the loss at c - A(V), (n, T): the multipliers that go with V. Zero for the hard margin."""
@@ -201,8 +195,8 @@ class Regularisation:
         """Return the prior, or zero, of shape (d, dz)."""
         return np.zeros(shape) if self.prior is None else self.prior
 
-    def terms(self, problem: SelectionProblem, norm: Norm) -> Terms:
-        """Write the objective in the original coordinates."""
+    def terms(self, problem: SelectionProblem | Reduced, norm: Norm) -> Terms:
+        """Write the objective in the coordinates of the problem, which are the prior's."""
         cost = np.where(problem.rejected, 1.0, 0.0)
         if self.prior is not None:
             with np.errstate(**LENIENT):

@@ -41,7 +41,7 @@ def lower_bound(
     """Bound the smallest norm, or objective, from below with multipliers (n, T); zero when they say nothing."""
     terms = regularisation.terms(problem, norm)
     dual = terms.clip(dual)
-    if not np.isfinite(dual).all() or not dual[problem.rejected].any():
+    if not (np.isfinite(dual).all() and dual.any()):
         return Fraction(0)
     weights = Dyadic.of(dual)
     values, adjoint = weights.numbers[problem.rejected], exact_adjoint(problem, weights)

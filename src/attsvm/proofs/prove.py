@@ -68,4 +68,4 @@ def _prove(claim: Claim) -> Proof:
     fault = claim.fault(low, high)
     if fault is not None:
         return unproven(fault, METHOD, low=low, high=high)
-    return Proof(True, low, high, interval_words(claim, low, high), METHOD)
+    return Proof(True, low, high, interval_words(norm, claim.regularisation, low, high), METHOD)

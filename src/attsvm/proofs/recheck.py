@@ -62,7 +62,7 @@ def recheck(claim: Claim) -> Proof:
             if not regularisation.hard or margins.min(where=problem.rejected, initial=np.inf) > 0:
                 length = norm.value(W if prior is None else W - prior)
                 high, residual = upper_bound(problem, norm, W, margins, length, terms, prior, sharp=True)
-        if np.isfinite(signed).all() and signed[problem.rejected].any():
+        if np.isfinite(signed).all() and signed.any():
             adjoint = problem.adjoint(signed)
             length = norm.dual(adjoint)
             low = lower_bound(problem, norm, signed, adjoint, length, residual, terms, prior, sharp=True)
@@ -75,7 +75,7 @@ def recheck(claim: Claim) -> Proof:
     fault = claim.fault(low, high)
     if fault is not None:
         return unproven(fault, METHOD, low=low, high=high)
-    statement = interval_words(claim, low, high)
+    statement = interval_words(norm, regularisation, low, high)
     if residual > 0:
         statement += f" Scores of tied tokens may differ by {residual:.3g} of the margin in it."
     return Proof(True, low, high, statement, METHOD)

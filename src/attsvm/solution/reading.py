@@ -11,7 +11,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import row_lengths
 from attsvm.core.status import Status
 from attsvm.core.summary import BAD, GOOD, UNSURE, Summary, counted, histogram
-from attsvm.proofs.proof import interval_statement
+from attsvm.proofs.claim import interval_words
 
 if TYPE_CHECKING:
     from attsvm.solution.solution import Solution
@@ -65,7 +65,8 @@ def status_sentence(solution: Solution) -> str:
     elif solution.certificate is None and certified.tie_residual > 0 and np.isfinite(certified.upper_bound):
         parts.append(f"Scores of tied tokens may differ by {certified.tie_residual:.1e} of the margin in that.")
     if solution.status not in (Status.OPTIMAL, Status.INFEASIBLE) and certified.lower_bound > 0:
-        parts.append(interval_statement(solution.norm.name, certified.lower_bound, certified.upper_bound))
+        bounds = (certified.lower_bound, certified.upper_bound)
+        parts.append(interval_words(solution.norm, solution.regularisation, *bounds))
     if solution.note:
         parts.append(solution.note)
     return " ".join(parts)

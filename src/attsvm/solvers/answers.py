@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from attsvm.core.error_free import UNIT
-from attsvm.core.norms import FROBENIUS, Norm, frobenius
+from attsvm.core.norms import Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import LARGEST
 from attsvm.core.rounding import gamma, growth
@@ -62,14 +61,11 @@ class Answers:
         certified = certify(problem, norm, origin, dual, regularisation, evaluation=evaluation)
         if self.phase_one is not None and W is not None and certified.gap > tol:
             certified = self._feasible(self.phase_one, certified, W, dual)
-        open_gap = certified.gap > tol
-        doubtful = open_gap or (certified.rounding > ROUNDING * tol and n * d * dz <= SHARP_ENTRIES)
-        within = certified.gap - certified.rounding <= tol
-        if (doubtful and within) or (open_gap and not regularisation.plain and self.control.solved):
-            judge = partial(certify, problem, norm, regularisation=regularisation, sharp=True)
-            along = norm is FROBENIUS and regularisation.plain
-            terms = regularisation.terms(problem, norm)
-            certified = refine(problem, terms, certified.W, certified.dual, tol, judge, along=along)
+        doubtful = certified.gap > tol and (certified.gap - certified.rounding <= tol or self.control.solved)
+        if regularisation.plain and certified.gap <= tol:
+            doubtful = certified.rounding > ROUNDING * tol and n * d * dz <= SHARP_ENTRIES
+        if doubtful:
+            certified = refine(problem, norm, regularisation, certified.W, certified.dual, tol)
         status = Status.OPTIMAL if certified.gap <= tol else self.control.stopped or Status.UNDECIDED
         if not regularisation.plain:
             return self._solution(status, certified, note=self._price_note(certified, status))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, overload
 
@@ -16,7 +17,7 @@ from attsvm.core.threads import blas_on_one_thread
 from attsvm.core.types import AnyNorm, Shortfall, SolverMethod
 from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certified import LENIENT
-from attsvm.proofs.objective import PLAIN, Regularisation, Terms
+from attsvm.proofs.objective import Terms
 from attsvm.solution.solution import Solution
 from attsvm.solvers.answers import Answers
 from attsvm.solvers.common.contradictions import opposite_demands
@@ -183,7 +184,7 @@ def solve(
         if method is not None or warm_start is not None:
             raise ValueError("method and warm_start are for problems in memory; neither was expected with shards.")
         control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
-        regularisation = read_regularisation(problem.shape, C, loss, prior) or PLAIN
+        regularisation = read_regularisation(problem.shape, C, loss, prior)
         with pool_of(problem, scheduler, workers) as pool:
             inner = _choose(measure, None)
             return solve_shards(problem, measure, regularisation, control, tol, inner, pool, checkpoint)
@@ -200,12 +201,12 @@ def solve(
         )
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
     regularisation = read_regularisation(problem.shape, C, loss, prior)
-    if regularisation is not None:
+    answers = Answers(problem, measure, tol, control, regularisation)
+    if not regularisation.plain:
         if method not in (None, "auto", "streamed"):
             raise ValueError(f"method is {method!r}; None, 'auto' or 'streamed' was expected with C or prior.")
         with np.errstate(**LENIENT):
-            return _solve_regularised(problem, measure, regularisation, control, tol, method, warm_start)
-    answers = Answers(problem, measure, tol, control)
+            return _solve_regularised(answers, method, warm_start)
     if not problem.has_rejected:
         control.method = "closed form"
         return answers.of(None, None)
@@ -237,37 +238,23 @@ def _run(
     answers: Answers, method: str | None, start: tuple[np.ndarray, np.ndarray] | None, *, streamed: bool
 ) -> Outcome:
     """Solve where the tokens are, or on working sets of them."""
-    asked = (
-        answers.problem,
-        answers.norm,
-        answers.regularisation,
-        answers.control,
-        _choose(answers.norm, method),
-        start,
-    )
+    problem, norm, regularisation, control = answers.problem, answers.norm, answers.regularisation, answers.control
+    inner, alone = _choose(norm, method), method not in (None, "auto")
     if streamed:
-        return WorkingSets(*asked).solve()
-    return solve_in_memory(*asked, alone=method not in (None, "auto"))
+        return WorkingSets(problem, norm, regularisation, control, inner, start).solve()
+    return solve_in_memory(problem, norm, regularisation, control, inner, start, alone=alone)
 
 
-def _solve_regularised(
-    problem: SelectionProblem,
-    norm: Norm,
-    regularisation: Regularisation,
-    control: Control,
-    tol: float,
-    method: str | None,
-    warm_start: Solution | None,
-) -> Solution:
+def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start: Solution | None) -> Solution:
     """Solve with a soft margin or a prior; for a hard margin, ask first without the prior whether a W exists."""
-    phase_one = None
+    problem, regularisation, control = answers.problem, answers.regularisation, answers.control
     if regularisation.hard:
         phase_one = solve(problem, tol=PHASE_ONE_TOL, time_limit=control.time_limit, method=method)
-    answers = Answers(problem, norm, tol, control, regularisation, phase_one)
-    if phase_one is not None and phase_one.certificate is not None:
-        control.iterations, control.method = phase_one.iterations, phase_one.method
-        return answers.contradicted(phase_one.certificate)
-    terms = regularisation.terms(problem, norm)
+        if phase_one.certificate is not None:
+            control.iterations, control.method = phase_one.iterations, phase_one.method
+            return answers.contradicted(phase_one.certificate)
+        answers = replace(answers, phase_one=phase_one)
+    terms = regularisation.terms(problem, answers.norm)
     if not np.isfinite(terms.cost).all():
         # The margins of the prior leave the range of floats, and so do all that is measured from there.
         return answers.of(None, None)

@@ -9,7 +9,7 @@ of W that says so is the smallest matrix with
 solution of linear equations, and lies in the span of the tied :math:`\delta_{it}z_i^\top`.
 
 In the nuclear norm it is a hard margin without rejected tokens and with a prior: the smallest V = W - W_0, where
-:math:`W_0` has the prescribed differences with the opposite sign and W has none (:mod:`attsvm.solvers.common.setting`).
+:math:`W_0` has the prescribed differences with the opposite sign and W has none (:mod:`attsvm.proofs.objective`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
 from attsvm.core.types import FactorNorm
 from attsvm.proofs.certified import LENIENT
-from attsvm.proofs.objective import Terms
+from attsvm.proofs.objective import PLAIN
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.general import solve_from
@@ -95,7 +95,7 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: Factor
     # Equations that the data cannot meet exactly are met as well as least squares meets them.
     prior = -start.reshape(reduced.shape)
     cost = np.where(reduced.tied, reduced.apply(-prior), 0.0)
-    setting = Setting(reduced, replace(Terms.hard_margin(NUCLEAR, reduced), cost=cost), prior, 0.0)
+    setting = Setting(reduced, replace(PLAIN.terms(reduced, NUCLEAR), cost=cost), prior, 0.0)
     control = Control(AIM)
     with np.errstate(**LENIENT):
         finish(solve_from(setting, control, -prior))

@@ -14,19 +14,16 @@ nearly all of the multipliers and lose next to nothing by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from attsvm.core.double_double import Rows
 from attsvm.core.error_free import UNIT, Pair, two_sum
-from attsvm.core.norms import frobenius
+from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_gram
-from attsvm.proofs.certified import LENIENT, Certified
-from attsvm.proofs.objective import Terms
+from attsvm.proofs.certified import LENIENT, Certified, certify
+from attsvm.proofs.objective import Regularisation, Terms
 
 # Multipliers below this part of the largest, measured in lengths, are taken to be zero.
 SUPPORT_CUT = 1e-12
@@ -38,41 +35,30 @@ CORRECTIONS = 4
 # Entries of the rows that are held in memory, in pairs.
 LARGEST = 4_000_000
 
-Judged = TypeVar("Judged", bound=Certified)
-
 
 def refine(
-    problem: SelectionProblem,
-    terms: Terms,
-    W: np.ndarray,
-    dual: np.ndarray,
-    tol: float,
-    judge: Callable[[np.ndarray, np.ndarray], Judged],
-    *,
-    along: bool = False,
-) -> Judged:
+    problem: SelectionProblem, norm: Norm, regularisation: Regularisation, W: np.ndarray, dual: np.ndarray, tol: float
+) -> Certified:
     """Certify in twice the working precision what rounding leaves open, correcting W and the multipliers if need be.
 
     Parameters
     ----------
     problem : SelectionProblem
-    terms : Terms
-        In the original coordinates.
+    norm : Norm
+    regularisation : Regularisation
     W : ndarray, shape (d, dz)
     dual : ndarray, shape (n, T)
     tol : float
         The gap that is enough.
-    judge : callable
-        Certifies W and multipliers in twice the working precision.
-    along : bool
-        Whether W = A^T dual, and the multipliers are to move along with W.
     """
-    best = judge(W, dual)
+    best = certify(problem, norm, W, dual, regularisation, sharp=True)
     if best.gap <= tol or not np.isfinite(best.objective):
         return best
+    # W = A^T dual, and the multipliers move along with W.
+    along = norm is FROBENIUS and regularisation.plain
     with np.errstate(**LENIENT):
-        pair = _corrected(problem, terms, W, dual, along)
-    again = best if pair is None else judge(*pair)
+        pair = _corrected(problem, regularisation.terms(problem, norm), W, dual, along)
+    again = best if pair is None else certify(problem, norm, *pair, regularisation, sharp=True)
     return again if again.gap < best.gap else best
 
 

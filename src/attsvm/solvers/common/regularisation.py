@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.interop import to_numpy
-from attsvm.proofs.objective import Regularisation
+from attsvm.proofs.objective import PLAIN, Regularisation
 
 LOSSES = ("hinge", "squared_hinge")
 
 
-def read_regularisation(shape: tuple[int, int, int, int], C: Any, loss: Any, prior: Any) -> Regularisation | None:
+def read_regularisation(shape: tuple[int, int, int, int], C: Any, loss: Any, prior: Any) -> Regularisation:
     """Check the arguments of :func:`attsvm.solve` that this module serves.
 
     Returns
     -------
-    Regularisation or None
-        None when neither C nor a prior is given: the plain hard margin.
+    Regularisation
+        :data:`PLAIN` when neither C nor a prior is given: the plain hard margin.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def read_regularisation(shape: tuple[int, int, int, int], C: Any, loss: Any, pri
     if loss not in LOSSES:
         raise ValueError(f"loss is {loss!r}; one of {', '.join(map(repr, LOSSES))} was expected.")
     if C is None and prior is None:
-        return None
+        return PLAIN
     if C is not None:
         number = isinstance(C, (int, float, np.integer, np.floating)) and not isinstance(C, bool)
         if not number or not 0 < C < math.inf:

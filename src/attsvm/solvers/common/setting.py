@@ -10,12 +10,12 @@ import numpy as np
 from attsvm.core.norms import Norm, frobenius
 from attsvm.core.reduction import LARGEST, SMALLEST, Reduced
 from attsvm.core.rounding import EPS
-from attsvm.proofs.objective import NEARLY_SEPARATED, Terms
+from attsvm.proofs.objective import NEARLY_SEPARATED, PLAIN, Terms
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.ties import Ties
 
 # Units of rounding by which the smallest of many margins falls short: Newton on the face of the nuclear norm ends at 1
-# to 20 of them (every family of the tests at (6, 8, 10) to (60, 10, 5)), and what runs after it gains a half of that.
+# to 20 of them (most families of the tests at (6, 8, 10) to (60, 10, 5)), and what runs after it gains a half of that.
 SMALLEST_MARGIN = 8.0
 
 
@@ -46,7 +46,7 @@ class Setting:
     @classmethod
     def hard_margin(cls, reduced: Reduced, norm: Norm) -> Setting:
         """Set up the smallest norm at margin one, without a prior; no rejected token may have length zero."""
-        return cls(reduced, Terms.hard_margin(norm, reduced), np.zeros(reduced.shape), 0.0)
+        return cls(reduced, PLAIN.terms(reduced, norm), np.zeros(reduced.shape), 0.0)
 
     @classmethod
     def of(cls, reduced: Reduced, terms: Terms, prior: np.ndarray) -> Setting:

@@ -1,7 +1,7 @@
 r"""Every norm, hard and soft margins, priors and ties: the path of minimisers of the smoothed problem.
 
 With the smooth approximation :math:`f_\mu` of the norm (:mod:`attsvm.core.norms.norm`) and the logarithmic barrier of
-slack and loss (:mod:`attsvm.solvers.common.setting`) the problem is one smooth convex minimisation for each
+slack and loss (:mod:`attsvm.proofs.objective`) the problem is one smooth convex minimisation for each
 :math:`\mu`,
 
 .. math:: \min_V\; f_\mu(V) + \sum_{it} \ell_\mu\big(c_{it} - A(V)_{it}\big), \qquad BV = \mathrm{const},
