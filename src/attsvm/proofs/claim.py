@@ -9,11 +9,11 @@ import numpy as np
 
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import FEW, gamma, growth
+from attsvm.core.rounding import FEW, LENIENT, gamma, growth
 from attsvm.core.status import Status
 from attsvm.core.summary import Listed
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import LENIENT, RESOLUTION, Certified, proven_gap
+from attsvm.proofs.certified import RESOLUTION, Certified, proven_gap
 from attsvm.proofs.objective import PLAIN, Regularisation
 from attsvm.proofs.proof import Bound, interval_statement
 

@@ -12,8 +12,9 @@ import math
 
 import numpy as np
 
+from attsvm.core.rounding import LENIENT
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import LENIENT, lower_bound, upper_bound
+from attsvm.proofs.certified import lower_bound, upper_bound
 from attsvm.proofs.claim import MIXED, Claim, interval_words
 from attsvm.proofs.objective import admissible
 from attsvm.proofs.proof import Proof, unproven

@@ -14,11 +14,11 @@ from attsvm.core.cluster import gathered, remote_client
 from attsvm.core.kernels import Stopwatch, call, compiles, spares
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import gamma
+from attsvm.core.rounding import LENIENT, gamma
 from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import LENIENT, certify
+from attsvm.proofs.certified import certify
 from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch

@@ -12,11 +12,11 @@ import numpy as np
 
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.rounding import LENIENT
 from attsvm.core.status import Status
 from attsvm.core.threads import blas_on_one_thread
 from attsvm.core.types import AnyNorm, Shortfall, SolverMethod
 from attsvm.data.shards import ShardedProblem
-from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.objective import Terms
 from attsvm.solution.solution import Solution
 from attsvm.solvers.answers import Answers

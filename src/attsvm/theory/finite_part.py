@@ -21,8 +21,8 @@ import numpy as np
 from attsvm.core.norms import NUCLEAR
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
+from attsvm.core.rounding import LENIENT
 from attsvm.core.types import FactorNorm
-from attsvm.proofs.certified import LENIENT
 from attsvm.proofs.objective import PLAIN
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting

@@ -22,7 +22,8 @@ from attsvm.core.error_free import UNIT, Pair, two_sum
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_gram
-from attsvm.proofs.certified import LENIENT, Certified, certify
+from attsvm.core.rounding import LENIENT
+from attsvm.proofs.certified import Certified, certify
 from attsvm.proofs.objective import Regularisation, Terms
 
 # Multipliers below this part of the largest, measured in lengths, are taken to be zero.

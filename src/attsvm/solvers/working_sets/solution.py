@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.norms import Norm
-from attsvm.core.rounding import gamma
+from attsvm.core.rounding import LENIENT, gamma
 from attsvm.core.status import Status
 from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, counted
 from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import LENIENT, proven_gap
+from attsvm.proofs.certified import proven_gap
 from attsvm.proofs.claim import AGREEMENT
 from attsvm.proofs.objective import Regularisation
 from attsvm.proofs.proof import Proof, unproven

@@ -10,9 +10,10 @@ import numpy as np
 
 from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.rounding import LENIENT
 from attsvm.core.status import Status
 from attsvm.data.shards import ShardArrays, ShardedProblem
-from attsvm.proofs.certified import LENIENT, proven_gap
+from attsvm.proofs.certified import proven_gap
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.schedule import Method
