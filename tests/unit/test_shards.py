@@ -119,6 +119,19 @@ def test_a_hinge_leaves_what_is_clearly_short_where_it_lies(
     assert max(one.working for one in solution.rounds) < 0.75 * problem.rejected.sum()
 
 
+@pytest.mark.parametrize("norm", ["nuclear", "max", "1", 1.5])
+def test_the_sum_of_what_falls_short_costs_no_digits(norm: str | float) -> None:
+    """Multipliers of 100 on thousands of constraints: summed in floats their rounding alone left the gap at 1e-7."""
+    problem = FAMILIES["published"].make(np.random.default_rng(1), 2000, 8, 6)
+    solution = solve(cut(problem, 500), norm, C=100.0, tol=TOL)
+    assert solution.supports.settled > 5000
+    assert solution.status is Status.OPTIMAL
+    assert solution.verify()
+    whole = solve(problem, norm, C=100.0, tol=TOL).certified
+    assert solution.lower_bound <= whole.upper_bound
+    assert whole.lower_bound <= solution.upper_bound
+
+
 def test_a_hinge_keeps_a_narrow_band_once_nothing_joins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "SAMPLE", 200)
     problem = noisy(800, 32, 4)

@@ -30,6 +30,10 @@ class Pair:
     def __getitem__(self, index: object) -> Pair:
         return Pair(self.high[index], self.low[index])  # type: ignore[index]
 
+    def times(self, factor: float) -> Pair:
+        """Multiply by a float, to a few units of the square of the working precision."""
+        return multiply(self, Pair(np.array(factor), np.array(0.0)))
+
     def rounded(self) -> np.ndarray:
         """Round to floats, good to two units."""
         return self.high + self.low

@@ -94,11 +94,14 @@ class Bulk:
     Attributes
     ----------
     total : float
+    pull : Pair, shape (d, dz)
+        Their A^T dual.
     error : float
-        What rounding did to their pull at most, in the Frobenius norm.
+        What rounding did to the pull at most, in the Frobenius norm.
     """
 
     total: float
+    pull: Pair
     error: float
 
 
@@ -326,16 +329,21 @@ def lower_bound(
     count = n + T if n + T < 64 else min(n + T, int(np.count_nonzero(dual)))
     error = gamma(count + 8) * weight
     if bulk is not None:
-        total, error = (total + bulk.total) * (1 - FEW), (error + bulk.error) * (1 + FEW)
-    exact = sharp_adjoint(problem, dual) if sharp and bulk is None and dual.any() else None
+        total, error = (total + bulk.total) * (1 - FEW), (error + bulk.error + frobenius(bulk.pull.low)) * (1 + FEW)
+    exact = sharp_adjoint(problem, dual) if sharp and dual.any() else None
     if exact is not None:
         pair, relative = exact
+        error = relative * weight
+        if bulk is not None:
+            pair = pair + bulk.pull
+            error += bulk.error + error_of(4, 0) * (frobenius(exact[0].high) + frobenius(bulk.pull.high))
         adjoint, length = pair.high, norm.dual(pair.high)
-        error = (relative * weight + frobenius(pair.low)) * (1 + FEW)
+        error = (error + frobenius(pair.low)) * (1 + FEW)
     if prior is not None:
         if exact is not None:
             high, low = two_product(prior, adjoint)
-            parts = np.concatenate([values, -high.ravel(), -low.ravel()])
+            sums = [] if bulk is None else [bulk.total]
+            parts = np.concatenate([values, sums, -high.ravel(), -low.ravel()])
             summed = sum_pairs(Pair(parts, np.zeros(len(parts))), 0)
             total = float(summed.high + summed.low) * (1 - FEW) - error_of(len(parts), 4) * float(np.abs(parts).sum())
         else:

@@ -172,7 +172,8 @@ class Dual:
         length = terms.norm.dual(adjoint)
         scale, plain = terms.bound(dual, adjoint, length, gain=gain, top=top)
         if settled is not None and settled.count:
-            bulk = Bulk(scale * top * settled.count, scale * top * settled.error)
+            unit = scale * top
+            bulk = Bulk(unit * settled.count, settled.total.times(unit), unit * settled.error)
         dual, pull = terms.clip(dual * scale), adjoint * scale
         low = lower_bound(
             problem, terms.norm, dual, pull, length * scale, residual, terms, prior, sharp=sharp, bulk=bulk

@@ -50,9 +50,9 @@ class Collection:
         bounds = np.searchsorted(ordered[:, 0], np.arange(self.count + 1))
         return [(k, ordered[bounds[k] : bounds[k + 1], 1:]) for k in range(self.count)]
 
-    def sum_of(self, anchor: Anchor, table: Constraints) -> Settled | None:
-        """Add up what an anchor settles beside the constraints of a table."""
-        return self.asked(anchor.W, table, anchor=anchor, sums=True).settled
+    def sum_of(self, anchor: Anchor, table: Constraints, *, sharp: bool = False) -> Settled | None:
+        """Add up what an anchor settles beside the constraints of a table; ``sharp``, in twice the precision."""
+        return self.asked(anchor.W, table, anchor=anchor, sums=True, sharp=sharp).settled
 
     def judged(
         self, W: np.ndarray, restriction: Restriction, *, sharp: bool = False, **wishes: Any
@@ -65,9 +65,9 @@ class Collection:
     def bounded(
         self, restriction: Restriction, values: np.ndarray, anchor: Anchor | None, empty: int, residual: float
     ) -> Dual:
-        """Bound the objective from below by multipliers (J,), with sums in pairs of doubles.
+        """Bound the objective from below by multipliers (J,), with all sums in pairs of doubles.
 
         A pass adds up what the anchor settles, so that no constraint counts twice. Other arguments as :meth:`Dual.of`.
         """
-        settled = None if anchor is None else self.sum_of(anchor, restriction.table)
+        settled = None if anchor is None else self.sum_of(anchor, restriction.table, sharp=True)
         return Dual.of(restriction, values, settled, anchor, empty, residual, sharp=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.error_free import Pair, error_of, sum_pairs
 from attsvm.core.norms import frobenius
 from attsvm.core.rounding import FEW, gamma, row_lengths
 
@@ -85,27 +86,34 @@ class Settled:
 
     Attributes
     ----------
-    pull : ndarray, shape (d, dz)
+    total : Pair, shape (d, dz)
         Sum of delta z^T.
     count : int
     error : float
-        What rounding did to the pull at most, in the Frobenius norm.
+        What rounding did to the sum at most, in the Frobenius norm.
     """
 
-    pull: np.ndarray
+    total: Pair
     count: int
     error: float
+
+    @property
+    def pull(self) -> np.ndarray:
+        """The sum in floats, (d, dz)."""
+        return self.total.high
 
     @staticmethod
     def joined(parts: Sequence[Settled]) -> Settled:
         """Add sums up."""
         sizes = math.fsum(frobenius(part.pull) for part in parts)
-        error = math.fsum(part.error for part in parts) * (1 + FEW) + gamma(len(parts)) * sizes * (1 + FEW)
-        return Settled(np.sum([part.pull for part in parts], axis=0), sum(part.count for part in parts), error)
+        error = (math.fsum(part.error for part in parts) + error_of(len(parts), 0) * sizes) * (1 + FEW)
+        highs, lows = (np.stack([getattr(part.total, half) for part in parts]) for half in ("high", "low"))
+        return Settled(sum_pairs(Pair(highs, lows), 0), sum(part.count for part in parts), error)
 
     def without(self, gone: Constraints) -> Settled:
         """Take constraints out that stand for themselves from now on."""
         delta = gone.reference - gone.x
         weight = float((row_lengths(delta) * row_lengths(gone.z)).sum())
         error = gamma(len(gone) + 8) * (weight + frobenius(self.pull)) + self.error
-        return Settled(self.pull - delta.T @ gone.z, self.count - len(gone), error)
+        total = self.total + Pair(-(delta.T @ gone.z), np.zeros(self.pull.shape))
+        return Settled(total, self.count - len(gone), error)

@@ -218,7 +218,7 @@ def _of_block(block: Block, number: int, known: np.ndarray, request: Request) ->
         empty=int(empty.sum()),
         misplaced=misplaced,
         fresh=fresh,
-        settled=_sum_of(block, settled) if request.sums else None,
+        settled=_sum_of(block, settled, sharp=request.sharp) if request.sums else None,
     )
 
 
@@ -242,16 +242,24 @@ def _settled(block: Block, which: int, strange: np.ndarray, anchor: Anchor) -> n
 def _sharpen(block: Block, least: np.ndarray, request: Request) -> None:
     """Replace margins from below (rows, T) that fall short of one by those in twice the precision."""
     row, column = np.nonzero(block.rejected & (least < 1.0))
-    rows = Rows.between(block.pick(row, block.reference[row]), block.pick(row, column), block.queries[row], row)
-    exact, relative = rows.margins(Pair(request.W, np.zeros(request.W.shape)))
+    exact, relative = _rows(block, row, column).margins(Pair(request.W, np.zeros(request.W.shape)))
     values = exact.rounded()
     allowance = (relative * frobenius(request.W) + request.move) * (1 + FEW)
     values = values - 4 * UNIT * np.abs(values) - allowance * block.lengths[row, column]
     least[row, column] = np.where(np.isfinite(values), np.maximum(values, least[row, column]), least[row, column])
 
 
-def _sum_of(block: Block, settled: np.ndarray) -> Settled:
+def _sum_of(block: Block, settled: np.ndarray, *, sharp: bool) -> Settled:
     weight = float(block.lengths[settled].sum()) * (1 + gamma(PAIRWISE + 4))
+    if sharp and settled.any():
+        row, column = np.nonzero(settled)
+        total, relative = _rows(block, row, column).adjoint(Pair(np.ones(len(row)), np.zeros(len(row))))
+        return Settled(total, len(row), relative * weight)
     # The terms of a query, then queries: a difference, its product with the query, and the sums of both.
     error = gamma(sum(settled.shape) + 8) * weight
-    return Settled(block.pull(settled), int(settled.sum()), error)
+    pull = block.pull(settled)
+    return Settled(Pair(pull, np.zeros(pull.shape)), int(settled.sum()), error)
+
+
+def _rows(block: Block, row: np.ndarray, column: np.ndarray) -> Rows:
+    return Rows.between(block.pick(row, block.reference[row]), block.pick(row, column), block.queries[row], row)
