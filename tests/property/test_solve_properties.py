@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from attsvm import SelectionProblem, Solution, Status, solve
+from attsvm.norms import KyFan, Schatten
 from attsvm.proofs.certificate import FarkasCertificate
 from problems import FAMILIES, NAMED
 
@@ -308,3 +309,23 @@ def test_refitting_a_solution_to_its_own_support_gives_it_back(name, norm):
     solution = solve(problem, norm)
     keep = problem.selected | (np.asarray(solution.dual) > 0)
     assert_same(solution, solve(rebuilt(problem, mask=keep), norm))
+
+
+@given(instances(("planted", "several")), st.sampled_from(["nuclear", "spectral", Schatten(1.5), KyFan(2)]))
+def test_for_queries_along_one_line_every_invariant_norm_has_the_frobenius_solution(problem, norm):
+    """W has one column then, and a single singular value: all these norms are its length."""
+    queries = np.ones((len(problem.queries), 1))
+    one = rebuilt(problem, queries=queries)
+    solution, frobenius = solve(one, norm), solve(one)
+    assert solution.status is frobenius.status
+    if solution.status is Status.OPTIMAL:
+        slack = (1.0 + solution.gap) * (1.0 + frobenius.gap) - 1.0 + 16 * EPS
+        assert abs(solution.objective - frobenius.objective) <= slack * frobenius.objective
+
+
+def test_for_queries_along_one_line_no_other_method_follows_the_frobenius_one():
+    tokens = np.random.default_rng(0).standard_normal((200, 10, 6))
+    selected = (tokens @ np.random.default_rng(1).standard_normal(6)).argmax(axis=1)
+    solution = solve(SelectionProblem(tokens, np.ones((200, 1)), selected), "nuclear")
+    assert solution.status is Status.OPTIMAL
+    assert solution.method == "Frobenius (active set)"

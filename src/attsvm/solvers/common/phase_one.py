@@ -32,7 +32,9 @@ def open_with_frobenius(setting: Setting, control: Control) -> Generator[float, 
     Without V or multipliers there is nothing left to do. Yields the work of each step.
     """
     terms = replace(setting.terms, norm=FROBENIUS, squared=not setting.terms.hard)
-    first = control.inner(FEASIBILITY_TOL) if setting.plain else control.inner(START_GAP, START_STEPS)
+    # On a single row or column every unitarily invariant norm is a multiple of the Euclidean one.
+    finest = control.tol if setting.terms.norm.invariant and 1 in setting.reduced.shape else FEASIBILITY_TOL
+    first = control.inner(finest) if setting.plain else control.inner(START_GAP, START_STEPS)
     certificate = yield from solve_setting(replace(setting, terms=terms), first, None)
     control.iterations += first.iterations
     control.method = f"Frobenius ({first.method})"
