@@ -82,17 +82,17 @@ class Reduced:
         """Length |delta_it| |z_i| of every constraint, (n, T)."""
         return row_lengths(self.delta) * row_lengths(self.queries)[:, None]
 
-    def gathered(self, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def factors_at(self, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Differences (J, p) of the tokens (rows, columns), each (J,), and their queries (J, r)."""
         return self.delta[rows, columns], self.queries[rows]
 
     def constraint_rows(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Write out the rows of A of the tokens (rows, columns), each (J,): (J, p r), W flattened row by row."""
-        return constraint_rows(*self.gathered(rows, columns))
+        return constraint_rows(*self.factors_at(rows, columns))
 
     def gram(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Inner products of the rows of A of the tokens (rows, columns), (J, J), without writing them out."""
-        return constraint_gram(*self.gathered(rows, columns))
+        return constraint_gram(*self.factors_at(rows, columns))
 
     def apply(self, W: np.ndarray) -> np.ndarray:
         """Margins of W (p, r): (n, T), zero where unconstrained."""

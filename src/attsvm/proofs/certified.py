@@ -29,7 +29,7 @@ from attsvm.core.gap import relative_gap
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS, FEW, LENIENT, gamma, growth, norm_above, sum_below
-from attsvm.proofs.objective import NEARLY_SEPARATED, PLAIN, Regularisation, Terms, admissible
+from attsvm.proofs.objective import PLAIN, SEPARATION_TOL, Regularisation, Terms, admissible
 from attsvm.proofs.proof import Bound
 from attsvm.proofs.ties import onto_ties, tie_move
 
@@ -228,13 +228,13 @@ def upper_bound(
     longer = move * growth(norm, W.shape) * (1 + FEW) if move > 0 else 0.0
     shift = move * lengths if 0.0 < longer <= above else 0.0
     if sharp:
-        least = _sharpened(problem, W, margins, least, size, shift, origin)
+        least = _sharpen(problem, W, margins, least, size, shift, origin)
     residual = 0.0
     if problem.has_ties:
-        moved = least - shift
+        after_move = least - shift
         soft = terms is not None and not terms.hard
-        if longer <= above and (soft or float(moved.min(where=rejected, initial=np.inf)) + origin > 0):
-            least = moved - FEW * np.abs(moved)
+        if longer <= above and (soft or float(after_move.min(where=rejected, initial=np.inf)) + origin > 0):
+            least = after_move - FEW * np.abs(after_move)
         else:
             longer, residual = 0.0, float((np.abs(margins) + allowance * lengths).max(where=problem.tied, initial=0.0))
     floor = float(least.min(where=rejected, initial=np.inf))
@@ -265,14 +265,14 @@ def objective_above(
     """
     short = max(-floor, 0.0)
     scaled = math.inf
-    if short < (1.0 if terms.hard else NEARLY_SEPARATED):
+    if short < (1.0 if terms.hard else SEPARATION_TOL):
         scaled = terms.of_length(distance + short / (1.0 - short) * length * (1 + FEW)) * (1 + FEW)
         residual /= 1.0 - short
     high = math.inf if terms.hard else (terms.of_length(distance) + loss) * (1 + FEW)
     return min(high, scaled), residual
 
 
-def _sharpened(
+def _sharpen(
     problem: SelectionProblem,
     W: np.ndarray,
     margins: np.ndarray,
@@ -336,8 +336,8 @@ def lower_bound(
         if exact is not None:
             high, low = two_product(prior, adjoint)
             parts = np.concatenate([values, -high.ravel(), -low.ravel()])
-            summed = sum_pairs(Pair(parts, np.zeros(len(parts))), 0)
-            total = float(summed.high + summed.low) * (1 - FEW) - error_of(len(parts), 4) * float(np.abs(parts).sum())
+            sums = sum_pairs(Pair(parts, np.zeros(len(parts))), 0)
+            total = float(sums.high + sums.low) * (1 - FEW) - error_of(len(parts), 4) * float(np.abs(parts).sum())
         else:
             total -= float(np.vdot(prior, adjoint)) + gamma(adjoint.size + 8) * frobenius(prior) * frobenius(adjoint)
         total -= frobenius(prior) * error * (1 + FEW)

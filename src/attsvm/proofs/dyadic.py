@@ -35,9 +35,9 @@ class Dyadic:
         array = np.asarray(array, dtype=np.float64)
         fraction, power = np.frexp(array)
         whole = np.ldexp(fraction, MANTISSA).astype(np.int64)
-        used = whole != 0
-        least = int(power[used].min()) if used.any() else 0
-        shift = np.where(used, power - least, 0)
+        nonzero = whole != 0
+        least = int(power[nonzero].min()) if nonzero.any() else 0
+        shift = np.where(nonzero, power - least, 0)
         numbers = np.empty(array.shape, dtype=object)
         numbers.ravel()[:] = [a << b for a, b in zip(whole.ravel().tolist(), shift.ravel().tolist(), strict=True)]
         return cls(numbers, least - MANTISSA)

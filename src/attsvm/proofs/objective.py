@@ -31,7 +31,7 @@ from attsvm.core.reduction import Reduced
 from attsvm.core.rounding import LENIENT
 
 # Shortfalls below this are worth scaling away: a W with no loss at all may be better than one with rounding times C.
-NEARLY_SEPARATED = 1e-4
+SEPARATION_TOL = 1e-4
 
 Number = TypeVar("Number", float, Fraction)
 
@@ -87,9 +87,9 @@ class Terms:
     def charge(self, shortfall: np.ndarray) -> float:
         """Sum the losses of some rejected tokens' shortfalls (k,)."""
         deficit = np.maximum(shortfall, 0.0)
-        return self.priced(float(deficit.sum()), float(deficit @ deficit) if self.shift > 0 else 0.0)
+        return self.price(float(deficit.sum()), float(deficit @ deficit) if self.shift > 0 else 0.0)
 
-    def priced(self, total: Number, square: Number) -> Number:
+    def price(self, total: Number, square: Number) -> Number:
         """Price shortfalls by their sum and that of their squares, floats or fractions."""
         unit: Any = Fraction if isinstance(total, Fraction) else float
         if self.shift > 0:

@@ -15,7 +15,7 @@ import numpy as np
 from attsvm.core.rounding import LENIENT
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import lower_bound, upper_bound
-from attsvm.proofs.claim import MIXED, Claim, interval_words
+from attsvm.proofs.claim import WRONG_KIND, Claim, interval_words
 from attsvm.proofs.objective import admissible
 from attsvm.proofs.proof import Proof, unproven
 
@@ -47,7 +47,7 @@ def recheck(claim: Claim) -> Proof:
         return _recheck_certificate(claim)
     problem, norm, regularisation = claim.problem, claim.norm, claim.regularisation
     if claim.mixed:
-        return unproven(MIXED, METHOD)
+        return unproven(WRONG_KIND, METHOD)
     if claim.empty:
         return Proof(True, 0.0, 0.0, "No token is rejected, so W = 0 satisfies everything.", METHOD)
     W, dual = claim.certified.W, claim.certified.dual

@@ -125,5 +125,5 @@ def _exactly(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray, W
     if move is None or move.change is None:
         return math.inf
     whole = Dyadic(exact.numbers * move.denominator, exact.exponent) + move.change
-    missed = margins_of(equations.left, equations.right, whole).numbers.any()
-    return math.inf if missed else float(move.above(FROBENIUS)) * (1 + gamma(4))
+    has_residue = margins_of(equations.left, equations.right, whole).numbers.any()
+    return math.inf if has_residue else float(move.above(FROBENIUS)) * (1 + gamma(4))

@@ -27,7 +27,7 @@ ROUNDING = 1e-3
 SHARP_ENTRIES = 50_000
 EXISTS = "By exact arithmetic a W exists."
 CONTRADICTS = "By exact arithmetic no W exists, but floats do not hold the multipliers that prove it."
-BEYOND = "Its norm is beyond the range of floats; tokens or queries scaled by a power of two bring it within."
+OUT_OF_RANGE = "Its norm is beyond the range of floats; tokens or queries scaled by a power of two bring it within."
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +75,9 @@ class Answers:
         multipliers = contradiction(problem)
         if multipliers is None:
             visible = 1.0 / LARGEST < float(problem.lengths.max()) < LARGEST
-            return self._solution(status, certified, note=EXISTS if visible else f"{EXISTS} {BEYOND}")
-        unheld = self._solution(Status.UNDECIDED, certified, note=CONTRADICTS)
-        return self.infeasible(multipliers, multipliers) or unheld
+            return self._solution(status, certified, note=EXISTS if visible else f"{EXISTS} {OUT_OF_RANGE}")
+        fallback = self._solution(Status.UNDECIDED, certified, note=CONTRADICTS)
+        return self.infeasible(multipliers, multipliers) or fallback
 
     def _feasible(self, phase_one: Solution, certified: Certified, W: np.ndarray, dual: np.ndarray) -> Certified:
         """Add as much of a feasible W as this one falls short by, where that proves more.
@@ -101,9 +101,9 @@ class Answers:
         """
         certificate = FarkasCertificate(self.problem, multipliers)
         proven = certificate.exact if exact else certificate.verify()
-        return self.contradicted(certificate, dual) if proven else None
+        return self.of_certificate(certificate, dual) if proven else None
 
-    def contradicted(self, certificate: FarkasCertificate, dual: np.ndarray | None = None) -> Solution:
+    def of_certificate(self, certificate: FarkasCertificate, dual: np.ndarray | None = None) -> Solution:
         """Report a certificate that was verified."""
         n, T, d, dz = self.problem.shape
         bound = np.zeros((n, T)) if dual is None else dual

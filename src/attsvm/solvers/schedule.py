@@ -37,7 +37,7 @@ Answer = TypeVar("Answer")
 # Floating-point operations a second of one core (a Xeon of 2.6 GHz): Cholesky factors and matrix products of a few
 # hundred rows and more; compiled loops whose every pass depends on the one before; compiled products of a vector with
 # all tokens; compiled updates of a whole matrix; array expressions. Only their ratios matter.
-BLOCKED, COMPILED, PRICED, UPDATES, STREAMED = 2e10, 1.5e9, 4e9, 8e9, 2e9
+BLAS_RATE, LOOP_RATE, PRICING_RATE, UPDATE_RATE, STREAM_RATE = 2e10, 1.5e9, 4e9, 8e9, 2e9
 # What a step costs beside its operations: the interpreter's share of an interior-point or a Newton step.
 OVERHEAD = 5e-4
 # Operations of array expressions for each constraint: in a step of the interior point (and more for each of its token's
@@ -64,7 +64,7 @@ EXCHANGES = (0.6, 0)
 INTERIOR_STEPS = 16
 # Frobenius: share of the interior point's work in its first turn while coordinate passes are not compiled, which takes
 # longer than most first problems. It comes first then, as it needs no kernel.
-UNCOMPILED = 2.0
+UNCOMPILED_SHARE = 2.0
 # How many times the patience of :mod:`attsvm.core.kernels`, 2 s, compiling takes: the calls from tokens to answer, the
 # nuclear stack, and the nuclear steps, on the face and towards it.
 ONE_CALL_PATIENCE, STACK_PATIENCE, NUCLEAR_PATIENCE = 3.0, 15.0, 4.0
@@ -75,7 +75,7 @@ ONE_CALL_PATIENCE, STACK_PATIENCE, NUCLEAR_PATIENCE = 3.0, 15.0, 4.0
 # (200, 32, 24), 329 by the guess and 250 in the end, 9 and 55. With 400 entries of W, all held by the guess, exchanges
 # took .3 to .5 of the time of turns with Newton first on four of them; of eleven problems of 100 to 400 entries, on
 # which nothing was chosen, five took .2 to .5 of their time with both changes, the others .96 to 1.06.
-FEW_SUPPORTS, FEW_HELD = 350, 400
+FEW_SUPPORTS, FEW_W_ENTRIES = 350, 400
 # Newton from this gap on takes one or two factorisations, and more from further off, which pays while they are small.
 # A soft margin waits until no more multipliers than W has entries lie between their bounds: published (300, 16, 8) with
 # C = .1 takes 14 ms instead of 44; of 175 problems of five families and sizes, C from .01 to 100, on which nothing was
@@ -91,7 +91,7 @@ SLOW = 0.95
 NEARBY, WARM_ROUNDS = 0.1, 4
 # Nor from more multipliers than so many, and than so many times the entries of W: planted (4000, 16, 10) with a squared
 # hinge and C = 1, on working sets, takes 0.6 processor seconds instead of 6.5.
-CROWD, CROWDED = 1000, 4
+CROWD, CROWD_RATIO = 1000, 4
 # Multipliers over entries of W from which exchanges with one factor to begin with take Newton's place there. Planted in
 # shards: (20000, 64, 64), .998 at the end, 5 processor seconds for the last rounds where Newton had not ended in 78,
 # (2000, 16, 32), .98, .2 instead of .3. At .6 to .8 (classes, several, planted (600, 16, 40)) both take as long.
@@ -101,12 +101,12 @@ NEARLY_SQUARE = 0.9
 # tokens took 8 to 16 steps, hidden states 50 to 100; digits, where this says thousands, had not arrived after 3000.
 STEPS_TO_FACE = 30.0
 # Gaps on the working set at which violated constraints join and, from the second on, Newton on the face is tried; from
-# NEAR on by least squares too, where constraints depend on each other. The interior point gets the ill-conditioned
+# FACE_GAP on by least squares too, where constraints depend on each other. The interior point gets the ill-conditioned
 # problems, on which early attempts mostly fail; its gaps are in parts of the norm, since losses may be most of a soft
 # margin's objective: published (20000, 8, 6) with C = 1 takes 5 processor seconds instead of 13.
 TARGETS = (1e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 INTERIOR_TARGETS = (3e-5, 3e-6, 3e-7, 3e-8, 1e-8, 3e-9)
-NEAR = 5e-5
+FACE_GAP = 5e-5
 # From this support on Newton's steps are dear and first-order steps cheap beside them: it waits for one target more.
 LARGE_SUPPORT = 400
 # Constraints up to which the interior point's steps solve for multipliers even where these outnumber the entries of W:
@@ -164,8 +164,8 @@ MANY_ROWS, ROWS_FIRST = 50_000, 16
 # in five other norms 1.8 to 2.3, .3 to .6 and .5 to 1.3. With fewer rows, and with losses, it is within 6 w where it
 # does not stall, and the outer loop up to five times as slow; where it stalls it is left undecided after 25 s where
 # working sets take half a second (low rank (5000, 16, 14), spectral), or takes 41 instead of 4 (heavy-tailed
-# (12000, 10, 8), C = 3). Exchanges, which FEW_HELD entries begin with, end by half of w at (20000, 4, 4): .13 s, .27
-# with .35 of w first.
+# (12000, 10, 8), C = 3). Exchanges, which W of up to FEW_W_ENTRIES begins with, end by half of w at (20000, 4, 4):
+# .13 s, .27 with .35 of w first.
 EXCHANGE_ROUNDS, EARLY_ROUNDS, LATE_ROUNDS = (0.5, 0.7), (0.35, 0.7), (6.0, 2.0)
 # The outer loop: a hinge's working set of more than so many first ones that nothing joins is cut to the band around W
 # that holds the second part of it: (20000, 8, 6) with random selections, C = 1, takes 5 processor seconds instead of 21
@@ -174,7 +174,7 @@ LARGE, FOCUS = 2, 1 / 8
 # Gap from which on restrictions are solved to the end, so that fewer rounds follow. Hard margins on six sizes on which
 # it was not chosen, norms but the Frobenius, three runs each: 11 to 17 rounds instead of 19 to 28, in .4 to .8 of the
 # time (nuclear, (700, 20, 15): 1.2). Soft margins on 14 instances: .4 to 1.1 of it, and once 1.7.
-CLOSE = 2e-2
+CLOSE_GAP = 2e-2
 # Entries of W from which a Euclidean hard margin begins with the method of multipliers until then, its first weight
 # (constraints have lengths near one), and the round that ends it.
 PROXIMAL_ENTRIES, FIRST_PENALTY, PROXIMAL_STEPS = 400, 100.0, 60
@@ -271,7 +271,7 @@ def _advance(turn: Turn, allowance: float, control: Control, dropouts: list[Turn
             return end.value
         turn.work += work
         yield work
-        if control.expired():
+        if control.is_over():
             break
     return None
 
@@ -291,7 +291,7 @@ def beside_rounds(setting: Setting, work: float, whole: Turn, rounds: Turn) -> l
     if count < max(LEAST_ROWS, ROWS_BESIDE * entries):
         return [whole]
     early = setting.terms.hard and count >= max(MANY_ROWS, ROWS_FIRST * entries)
-    many = EXCHANGE_ROUNDS if entries <= FEW_HELD else EARLY_ROUNDS
+    many = EXCHANGE_ROUNDS if entries <= FEW_W_ENTRIES else EARLY_ROUNDS
     first, second = many if early else LATE_ROUNDS
     whole.budget, rounds.budget = first * INTERIOR_STEPS * work, second * INTERIOR_STEPS * work
     return [whole, rounds]

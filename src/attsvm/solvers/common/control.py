@@ -88,7 +88,7 @@ class Control:
         self._rows = 0
 
     @property
-    def watched(self) -> bool:
+    def is_watched(self) -> bool:
         """Whether the caller follows or counts the iterations, so that they must be taken one at a time."""
         return self.verbose or self.callback is not None or self.max_iter is not None
 
@@ -122,7 +122,7 @@ class Control:
         elif method not in self.method.split(", "):
             self.method += f", {method}"
 
-    def expired(self) -> bool:
+    def is_over(self) -> bool:
         """Look at the clock; True when it is time to stop, for this or any other reason."""
         if self.stopped is None and self.time_limit is not None and self.seconds >= self.time_limit:
             self.stopped = Status.TIME_LIMIT
@@ -149,7 +149,7 @@ class Control:
             self.stopped = Status.CANCELLED
         elif self.max_iter is not None and self.iterations >= self.max_iter:
             self.stopped = Status.MAX_ITERATIONS
-        return self.expired()
+        return self.is_over()
 
     def _print_row(self) -> None:
         state = self.state

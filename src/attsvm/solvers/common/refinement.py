@@ -58,12 +58,12 @@ def refine(
     # W = A^T dual, and the multipliers move along with W.
     along = norm is FROBENIUS and regularisation.plain
     with np.errstate(**LENIENT):
-        pair = _corrected(problem, regularisation.terms(problem, norm), W, dual, along)
-    again = best if pair is None else certify(problem, norm, *pair, regularisation, sharp=True)
-    return again if again.gap < best.gap else best
+        pair = _correct(problem, regularisation.terms(problem, norm), W, dual, along)
+    candidate = best if pair is None else certify(problem, norm, *pair, regularisation, sharp=True)
+    return candidate if candidate.gap < best.gap else best
 
 
-def _corrected(
+def _correct(
     problem: SelectionProblem, terms: Terms, W: np.ndarray, dual: np.ndarray, along: bool
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Solve for the margins of the active constraints; None when there are too many or their rows depend on others."""

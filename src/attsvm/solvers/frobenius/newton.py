@@ -23,7 +23,7 @@ from attsvm.core.cholesky import PROXIMAL, factor, refined
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import longest
-from attsvm.solvers.schedule import BLOCKED, OVERHEAD, Steps
+from attsvm.solvers.schedule import BLAS_RATE, OVERHEAD, Steps
 
 INNER_STEPS = 12
 WORKING_SET = 6000
@@ -57,7 +57,7 @@ def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int)
         gram = reduced.gram(rows, columns)
         if terms.shift > 0:
             gram[np.diag_indices(len(rows))] += np.where(reduced.tied[rows, columns], 0.0, terms.shift)
-        yield OVERHEAD + len(rows) ** 2 * sum(reduced.shape) / BLOCKED
+        yield OVERHEAD + len(rows) ** 2 * sum(reduced.shape) / BLAS_RATE
         before = dual[rows, columns]
         after = yield from ascend(gram, slope[rows, columns], before, reduced.tied[rows, columns], terms.upper, level)
         if (after == before).all():
@@ -77,8 +77,8 @@ def onto_bounds(setting: Setting, dual: np.ndarray, V: np.ndarray) -> np.ndarray
     terms, squares = setting.terms, setting.reduced.lengths**2
     slope = terms.cost - setting.reduced.apply(V) - terms.shift * dual
     goal = dual + slope / np.where(terms.rejected, squares + terms.shift, 1.0)
-    bounded = np.where(goal <= 0.0, 0.0, np.where(goal >= terms.upper, terms.upper, dual))
-    return np.where(terms.rejected, bounded, dual)
+    projection = np.where(goal <= 0.0, 0.0, np.where(goal >= terms.upper, terms.upper, dual))
+    return np.where(terms.rejected, projection, dual)
 
 
 def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) -> bool:
@@ -138,7 +138,7 @@ def ascend(
             break
         target = value.copy()
         target[moving] += proximal_solve(gram[np.ix_(moving, moving)], current[moving])
-        yield FACTOR * int(moving.sum()) ** 3 / BLOCKED
+        yield FACTOR * int(moving.sum()) ** 3 / BLAS_RATE
         best, image = _longest_ascent(gram, current, value, target, free, upper)
         if best is None:
             break

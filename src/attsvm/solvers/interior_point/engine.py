@@ -29,9 +29,9 @@ from attsvm.solvers.common.ties import Ties
 MAX_STEPS = 120
 STEP_BACK = 0.97
 WHOLE = 1.0 / STEP_BACK  # so long that all of the step is taken
-STALLED = 20
+STALLS = 20
 # Products and residuals this far below the gap asked for, in parts of it: what keeps the gap open is rounding.
-SETTLED = 1e-6
+NEGLIGIBLE = 1e-6
 CENTRE = 10.0
 HARD_CENTRE = 1.0  # from a feasible start with multipliers inside the dual ball
 ROUNDING = 8.0 * float(np.finfo(float).eps)
@@ -128,9 +128,9 @@ class SoftInteriorPoint:
         self.term: Any = term
         self._inner = self.terms.rejected
         self._hinge = bool(np.isfinite(self.terms.upper))
-        self.point = self._centred(setting.on_ties(V), centre)
+        self.point = self._central_point(setting.on_ties(V), centre)
 
-    def _centred(self, V: np.ndarray, centre: float) -> Slacks:
+    def _central_point(self, V: np.ndarray, centre: float) -> Slacks:
         """Slacks and multipliers on the central path that fit the margins of V; stationarity is off.
 
         A hard margin that V violates starts from a slack of the size of the margin.
@@ -199,7 +199,7 @@ class SoftInteriorPoint:
         noise = ROUNDING * (self.reduced.lengths * float(np.linalg.norm(V)) + np.abs(self.terms.cost))
         return np.where(self._inner & (np.abs(residual) > noise), residual, 0.0)
 
-    def _prepared(self) -> Direction:
+    def _prepare(self) -> Direction:
         """Factor the Newton system and return what maps mu and the predictor to a direction."""
         x, inner, terms, term = self.point, self._inner, self.terms, self.term
         residual = self._lacking()
@@ -243,7 +243,7 @@ class SoftInteriorPoint:
         return self.term.complementarity() + self._complementarity(self.point) + float(np.abs(self._lacking()).sum())
 
     def _step(self) -> bool:
-        direction = self._prepared()
+        direction = self._prepare()
         x, term = self.point, self.term
         count = term.degree + int(self._inner.sum()) * (2 if self._hinge else 1)
         mu = (term.complementarity() + self._complementarity(x)) / max(count, 1)
@@ -339,12 +339,14 @@ class Run:
         state, size = self.control.state, self.own.terms.size(self.method.term.V) * self.unit
         return state.gap * max(1.0, state.objective * self.control.unit / size) if size > 0 else np.inf
 
-    def correct(self, last: bool, correction: Callable[[], tuple[np.ndarray, np.ndarray]], near: float = 1.0) -> bool:
+    def correct(
+        self, last: bool, correction: Callable[[], tuple[np.ndarray, np.ndarray]], tol_factor: float = 1.0
+    ) -> bool:
         """Report a corrected V and multipliers, of the method, once it has converged; whether the run is over.
 
-        That is to ``near``, in parts of the gap asked for, or at the ``last`` iterate.
+        That is to ``tol_factor``, in parts of the gap asked for, or at the ``last`` iterate.
         """
-        tol = near * self.control.tol * self.own.terms.size(self.method.term.V)
+        tol = tol_factor * self.control.tol * self.own.terms.size(self.method.term.V)
         if self.own.terms.shift > 0 or not (last or self.method.distance() < tol):
             return False
         try:
@@ -362,8 +364,8 @@ class Run:
             yield work(method.reduced)
             distance = method.distance()
             best, stall = (distance, 0) if distance < 0.9 * best else (best, stall + 1)
-            below = SETTLED * self.control.tol * method.terms.size(term.V)
-            if stall > STALLED or distance < below or not method.step():
+            below = NEGLIGIBLE * self.control.tol * method.terms.size(term.V)
+            if stall > STALLS or distance < below or not method.step():
                 break
         term.finish(self, True)
 
@@ -373,9 +375,9 @@ class Run:
         if working.sum() == reduced.rejected.sum():
             return False
         margins = reduced.apply(self.method.term.V)
-        violated = reduced.rejected & ~working & (margins < np.min(margins, where=working, initial=np.inf))
-        if not violated.any():
+        violations = reduced.rejected & ~working & (margins < np.min(margins, where=working, initial=np.inf))
+        if not violations.any():
             return False
-        self.own = self.setting.scaled(self.unit).on(working | violated)
+        self.own = self.setting.scaled(self.unit).on(working | violations)
         self.method.extend(self.own)
         return True

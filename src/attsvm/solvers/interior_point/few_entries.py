@@ -77,7 +77,7 @@ class FewEntries(Setting):
         lack[self.entries] = 0.0
         return lack
 
-    def report(self, V: np.ndarray, dual: np.ndarray, control: Control, *, steps: int = 1, **known: Any) -> bool:
+    def report(self, V: np.ndarray, dual: np.ndarray, control: Control, *, steps: int = 1, **values: Any) -> bool:
         """Evaluate V and multipliers (n, T) in the whole problem; see :meth:`Setting.report`."""
         return self.whole.report(self.scatter(V), dual, control, steps=steps)
 

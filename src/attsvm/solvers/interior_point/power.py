@@ -40,7 +40,7 @@ FIRST, LAST = 0.05, 0.01
 INSIDE = 0.1  # over p: strictly feasible, and p-th powers still of size one
 SHORTEST = 1e-6  # step that is tried last
 # What is left of the gap, in parts of that asked for, where V knows the multipliers better than they do themselves.
-NEAR = 0.1
+GAP_FACTOR = 0.1
 
 
 @dataclass
@@ -65,9 +65,9 @@ class PowerTerm(Term):
         self._set_pull(np.zeros_like(V))
 
     def _set_pull(self, pull: np.ndarray) -> None:
-        self._pull, self._distance = pull, self._apart(self.V, pull)
+        self._pull, self._distance = pull, self._separation(self.V, pull)
 
-    def _apart(self, V: np.ndarray, pull: np.ndarray) -> float:
+    def _separation(self, V: np.ndarray, pull: np.ndarray) -> float:
         return float((np.abs(V) ** self.p / self.p + np.abs(pull) ** self.q / self.q - V * pull).sum())
 
     def complementarity(self) -> float:
@@ -76,7 +76,7 @@ class PowerTerm(Term):
 
     def after(self, move: PowerMove, primal: float, dual: float) -> float:
         """Measure the same after a step."""
-        return self._apart(self.V + primal * move.V, self._pull + dual * move.pull)
+        return self._separation(self.V + primal * move.V, self._pull + dual * move.pull)
 
     def lengths(self, move: PowerMove) -> tuple[float, float]:
         """Largest steps that leave powers of the size that they have at a solution, or less than now."""
@@ -117,14 +117,14 @@ class PowerTerm(Term):
         For large p most entries of A^T lam are nearly zero and the dual norm sums their rounding; V knows them better.
         """
 
-        def corrected() -> tuple[np.ndarray, np.ndarray]:
+        def correction() -> tuple[np.ndarray, np.ndarray]:
             active = Active.of(run.own, run.method)
             rows = self._reduced.constraint_rows(active.rows, active.columns)
             gradient = np.sign(self.V) * np.abs(self.V) ** (self.p - 1)
             active.move(np.vstack([rows, self._system.basis]), gradient.ravel())
-            return self.V, active.scattered()
+            return self.V, active.scatter()
 
-        return self.p > 2 and run.correct(last, corrected, NEAR)
+        return self.p > 2 and run.correct(last, correction, GAP_FACTOR)
 
 
 def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Control) -> Iterator[float]:
@@ -156,7 +156,7 @@ def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Cont
 
 def exponents(p: float) -> list[float]:
     """Exponents from the neighbourhood of 2 to p."""
-    far = max(p, p / (p - 1.0)) / 2.0
-    steps = max(1, int(np.ceil(np.log(far) / np.log(GROWTH))))
-    exponents = [2.0 * far ** (k / steps) for k in range(1, steps)]
+    distance = max(p, p / (p - 1.0)) / 2.0
+    steps = max(1, int(np.ceil(np.log(distance) / np.log(GROWTH))))
+    exponents = [2.0 * distance ** (k / steps) for k in range(1, steps)]
     return [e if p > 2 else e / (e - 1.0) for e in exponents] + [p]

@@ -24,7 +24,7 @@ class Constraints:
         The token that is to lose, or to tie, and the one it is compared with.
     z : ndarray, shape (J, dz)
     tied : ndarray of bool, shape (J,)
-    settled : ndarray of bool, shape (J,)
+    at_bound : ndarray of bool, shape (J,)
         Whether the constraint was one of a sum.
     key : ndarray, shape (J,)
         The smaller, the more urgent.
@@ -35,14 +35,14 @@ class Constraints:
     reference: np.ndarray
     z: np.ndarray
     tied: np.ndarray
-    settled: np.ndarray
+    at_bound: np.ndarray
     key: np.ndarray
 
     def __len__(self) -> int:
         return len(self.place)
 
     @staticmethod
-    def joined(parts: Sequence[Constraints]) -> Constraints:
+    def concatenate(parts: Sequence[Constraints]) -> Constraints:
         """Put several tables below one another."""
         return Constraints(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])})
 
@@ -80,7 +80,7 @@ class Anchor:
 
 
 @dataclass(frozen=True, eq=False)
-class Settled:
+class BoundSum:
     """Constraints that enter as a sum.
 
     Attributes
@@ -97,15 +97,15 @@ class Settled:
     error: float
 
     @staticmethod
-    def joined(parts: Sequence[Settled]) -> Settled:
+    def add(parts: Sequence[BoundSum]) -> BoundSum:
         """Add sums up."""
         sizes = math.fsum(frobenius(part.pull) for part in parts)
         error = math.fsum(part.error for part in parts) * (1 + FEW) + gamma(len(parts)) * sizes * (1 + FEW)
-        return Settled(np.sum([part.pull for part in parts], axis=0), sum(part.count for part in parts), error)
+        return BoundSum(np.sum([part.pull for part in parts], axis=0), sum(part.count for part in parts), error)
 
-    def without(self, gone: Constraints) -> Settled:
+    def without(self, removals: Constraints) -> BoundSum:
         """Take constraints out that stand for themselves from now on."""
-        delta = gone.reference - gone.x
-        weight = float((row_lengths(delta) * row_lengths(gone.z)).sum())
-        error = gamma(len(gone) + 8) * (weight + frobenius(self.pull)) + self.error
-        return Settled(self.pull - delta.T @ gone.z, self.count - len(gone), error)
+        delta = removals.reference - removals.x
+        weight = float((row_lengths(delta) * row_lengths(removals.z)).sum())
+        error = gamma(len(removals) + 8) * (weight + frobenius(self.pull)) + self.error
+        return BoundSum(self.pull - delta.T @ removals.z, self.count - len(removals), error)

@@ -13,7 +13,7 @@ from attsvm.data.shards import ShardedProblem
 from attsvm.solvers.working_sets.pricing import Source
 
 # Answers that are joined at a time on their way.
-JOINED = 8
+FAN_IN = 8
 
 Task = Callable[..., Any]
 Join = Callable[..., Any]
@@ -34,7 +34,7 @@ class Pool:
         self._sources = sources
         self.sent = self.received = 0
 
-    def joined(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
+    def collect(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
         """Call ``task(source, *parts, *common)`` for all parts of ``own``, and join answers, ``join(answers)``.
 
         They are joined as they come, so that few are held at a time.
@@ -42,7 +42,7 @@ class Pool:
         answers: list[Any] = []
         for parts in own:
             answers.append(task(self._sources[parts[0]], *parts, *common))
-            if len(answers) == JOINED:
+            if len(answers) == FAN_IN:
                 answers = [join(answers)]
         return join(answers)
 
@@ -60,9 +60,9 @@ class OnCluster(Pool):
     def __init__(self, client: Any, sources: Sequence[Source]) -> None:
         super().__init__(sources)
         self._client = client
-        self._tokens = [self._placed(source) for source in sources]
+        self._tokens = [self._place(source) for source in sources]
 
-    def _placed(self, source: Source) -> Any:
+    def _place(self, source: Source) -> Any:
         tokens = getattr(source, "tokens", None)
         if tokens is None:
             return None
@@ -77,7 +77,7 @@ class OnCluster(Pool):
         bare: Any = replace(source, tokens=None)  # type: ignore[arg-type]
         return self._client.submit(_with_tokens, tokens, task, bare, number, *arguments, pure=False)
 
-    def joined(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
+    def collect(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
         """Join answers on the workers, so that one arrives here."""
         with losses_told():
             # What all are sent leaves this process once; workers hand it on, and make it again if it is lost.
@@ -87,7 +87,7 @@ class OnCluster(Pool):
             tasks = [*shared, *level]
             while len(level) > 1:
                 level = [
-                    self._client.submit(join, level[k : k + JOINED], pure=False) for k in range(0, len(level), JOINED)
+                    self._client.submit(join, level[k : k + FAN_IN], pure=False) for k in range(0, len(level), FAN_IN)
                 ]
                 tasks += level
             answer = join(gathered(self._client, level, tasks))

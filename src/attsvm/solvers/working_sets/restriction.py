@@ -17,7 +17,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import independent_ties, reduce
 from attsvm.proofs.objective import Regularisation, Terms
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.working_sets.constraints import Constraints, Settled
+from attsvm.solvers.working_sets.constraints import BoundSum, Constraints
 
 # Singular values of a sum below this part of the largest are rounding.
 RESOLUTION = 1e-15
@@ -62,14 +62,14 @@ class Restriction:
         prior = regularisation.origin(problem.shape[2:])
         return cls(table, problem, row, column, regularisation.terms(problem, norm), prior)
 
-    def scattered(self, values: np.ndarray) -> np.ndarray:
+    def scatter(self, values: np.ndarray) -> np.ndarray:
         """Put values (J,) of the table in their places, (m, T)."""
         out = np.zeros(self.problem.mask.shape)
         out[self.row, self.column] = values
         return out
 
     def setting(
-        self, settled: Settled | None, centre: np.ndarray, reach: float, weight: float
+        self, bound_sum: BoundSum | None, centre: np.ndarray, reach: float, weight: float
     ) -> tuple[Setting, SelectionProblem]:
         """Set up what a method solves: this problem, and rows for a sum around W = ``centre`` (d, dz).
 
@@ -77,8 +77,8 @@ class Restriction:
         table stands for ``weight`` of its kind. Beside the setting the problem with those rows is returned.
         """
         problem, terms = self.problem, replace(self.terms, upper=self.terms.upper * weight)
-        if settled is not None and settled.count:
-            problem, demands = _with_rows(problem, settled.pull / weight, centre - self.prior, reach)
+        if bound_sum is not None and bound_sum.count:
+            problem, demands = _with_rows(problem, bound_sum.pull / weight, centre - self.prior, reach)
             extra = len(demands)
             cost = np.zeros(problem.mask.shape)
             cost[:-extra], cost[-extra:, 1] = terms.cost, demands
@@ -88,9 +88,11 @@ class Restriction:
 
     def start(self, setting: Setting, dual: np.ndarray) -> np.ndarray:
         """Multipliers (J,) as a method takes them, where there are no rows for a sum."""
-        return setting.reduced.gather(self.scattered(dual)) * setting.unit
+        return setting.reduced.gather(self.scatter(dual)) * setting.unit
 
-    def balanced(self, values: np.ndarray, settled: Settled, whole: SelectionProblem, lifted: np.ndarray) -> np.ndarray:
+    def balance(
+        self, values: np.ndarray, bound_sum: BoundSum, whole: SelectionProblem, whole_dual: np.ndarray
+    ) -> np.ndarray:
         """Correct multipliers (J,) for those of a sum's rows, which end just below the bound that it is counted at.
 
         A norm's dual ball does not forgive what sticks out of it: the rest of the sum's pull is taken back by
@@ -98,7 +100,7 @@ class Restriction:
         those of the ``whole``, the problem with the rows of the sum.
         """
         own, upper, table = len(self.problem.mask), self.terms.upper, self.table
-        missing = upper * settled.pull - (whole.tokens[own:, 0] * lifted[own:, 1:2]).T @ whole.queries[own:]
+        missing = upper * bound_sum.pull - (whole.tokens[own:, 0] * whole_dual[own:, 1:2]).T @ whole.queries[own:]
         room = np.where(table.tied, 0.0, np.maximum(np.minimum(values, upper - values), 0.0))
         delta = room[:, None] * (table.reference - table.x)
 
@@ -110,8 +112,8 @@ class Restriction:
 
         shape = (missing.size, len(values))
         operator = LinearOperator(shape, matvec=pull, rmatvec=margins)  # pyright: ignore[reportCallIssue]
-        taken = lsqr(operator, missing.ravel(), atol=1e-13, btol=1e-13, iter_lim=4 * missing.size)[0]
-        return np.clip(values - room * taken, np.where(table.tied, -np.inf, 0.0), upper)
+        shares = lsqr(operator, missing.ravel(), atol=1e-13, btol=1e-13, iter_lim=4 * missing.size)[0]
+        return np.clip(values - room * shares, np.where(table.tied, -np.inf, 0.0), upper)
 
 
 def _with_rows(

@@ -15,7 +15,7 @@ from attsvm.core.files import replacing_file
 from attsvm.core.norms import Norm
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.working_sets.collection import Collection
-from attsvm.solvers.working_sets.constraints import Anchor, Constraints, Settled
+from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraints
 
 # Of the layout of checkpoints.
 FORMAT = 2
@@ -68,7 +68,7 @@ class State:
         Most constraints that may join in a round.
     rounds : int
     anchor : Anchor or None
-    settled : Settled or None
+    bound_sum : BoundSum or None
     weight : float
         How many constraints each of the table stands for.
     penalty : float
@@ -82,7 +82,7 @@ class State:
     room: int
     rounds: int = 0
     anchor: Anchor | None = None
-    settled: Settled | None = None
+    bound_sum: BoundSum | None = None
     weight: float = 1.0
     penalty: float = 0.0
 
@@ -122,13 +122,13 @@ def read_checkpoint(path: str | os.PathLike[str], shards: Collection, mark: np.n
         raise ValueError(
             f"{place} is the checkpoint of another problem, norm, C, loss or prior; remove it to begin anew."
         )
-    table = shards.brought(arrays["place"])
+    table = shards.bring(arrays["place"])
     if _digest(table) != arrays["data"]:
         raise ValueError(f"{place} was written for other data in the same places; remove it to begin anew.")
     state = State(table, **{name: arrays[name] if arrays[name].ndim else arrays[name].item() for name in _PLAIN})
     if "anchor" in arrays:
         state.anchor = Anchor(arrays["anchor"], float(arrays["band"]))
-        state.settled = shards.sum_of(state.anchor, table)
+        state.bound_sum = shards.sum_of(state.anchor, table)
     return state
 
 
