@@ -6,7 +6,7 @@ near: what is checked is that *exact* ones exist beside them. With :math:`M = A_
 support, the smallest relative correction e solving :math:`M(1+e) = 0` has :math:`|e| \le \|A^\top\lambda\| / \sigma`,
 where :math:`\sigma` is the smallest non-zero singular value of M. If that ratio is below one, :math:`\lambda' =
 \lambda(1+e)` is positive and exact. If no singular value is taken for zero, the test holds for the data as they are; if
-some are, exact arithmetic settles small supports, and otherwise the certificate says how near the data are for which
+some are, exact arithmetic decides small supports, and otherwise the certificate says how near the data are for which
 it holds.
 """
 
@@ -136,7 +136,7 @@ class FarkasCertificate(Summarised):
         )
 
     def _is_refuted(self, dual: np.ndarray) -> bool:
-        """Tell whether W = A^T dual, what is left over, meets the constraints: then nothing proves that no W does.
+        """Tell whether the residual W = A^T dual meets the constraints: then nothing proves that no W does.
 
         Data within rounding of a contradiction leave a residual that looks like rounding; evaluated in the original
         coordinates it may still have every margin positive.

@@ -1,4 +1,4 @@
-"""What a solution claims, and whether the bounds that were proven bear it out."""
+"""What a solution claims, and whether the bounds that were proven confirm it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Claim(Listed):
         return None
 
     def fault(self, low: Bound, high: Bound) -> str | None:
-        """Say what the claim says that W and multipliers, which prove this interval, do not bear out; None for nothing.
+        """Say what the claim says that W and multipliers, which prove this interval, do not confirm; None for nothing.
 
         Parameters
         ----------

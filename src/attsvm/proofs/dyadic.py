@@ -1,7 +1,7 @@
 """Exact arithmetic on arrays of floats: every float is an integer times a power of two, and so are sums and products.
 
 Python's integers hold the mantissas, so nothing is ever rounded. Costs grow with the spread of the exponents, which is
-small for data that anyone would solve.
+small for usual data.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced
 from attsvm.core.rounding import LENIENT
 
-# Shortfalls below this are worth scaling away: a W with no loss at all may be better than one with rounding times C.
+# Below this shortfall W is also tried scaled up to margin one: a W without loss may be better than one with rounding
+# times C.
 SEPARATION_TOL = 1e-4
 
 Number = TypeVar("Number", float, Fraction)
@@ -126,7 +127,7 @@ class Terms:
         return -shortfall, -mu / shortfall, nothing, nothing + 1.0
 
     def may_stay(self, pull: np.ndarray) -> bool:
-        """Whether V = 0 may be optimal, given the pull (d, dz) of its multipliers: their dual norm is one at most."""
+        """Whether V = 0 may be optimal: the adjoint (d, dz) of its multipliers has a dual norm of at most one."""
         # <M, M> / |M| bounds the dual norm of M from below, at less cost than itself.
         return self.squared or not float(np.vdot(pull, pull)) > 2.0 * self.norm.value(pull)
 
@@ -137,10 +138,10 @@ class Terms:
     def bound(
         self, dual: np.ndarray, adjoint: np.ndarray, size: float | None = None, *, gain: float = 0.0, top: float = 0.0
     ) -> tuple[float, float]:
-        """Scale admissible multipliers (n, T), with pull A^T dual, to the largest bound; returns (scale, bound).
+        """Scale admissible multipliers (n, T), with adjoint A^T dual, to the largest bound; returns (scale, bound).
 
-        ``size`` is the dual norm of the pull, or a bound on it, where the caller has one; ``gain`` and ``top`` are the
-        gain and the largest of multipliers that are not listed but part of the pull.
+        ``size`` is the dual norm of the adjoint, or a bound on it, where the caller has one; ``gain`` and ``top`` are
+        the gain and the largest of multipliers that are not listed but part of the adjoint.
         """
         gain += float((self.cost * dual).sum())
         if gain <= 0:

@@ -10,7 +10,7 @@ with losses or a prior the bound of :mod:`attsvm.proofs.objective`. With :math:`
 :math:`c^\top\lambda = \sum_{rejected}\lambda - \langle W_0, M\rangle`; half the square of the Frobenius norm needs no
 root at all, any other norm divides by an upper bound on the dual norm of M.
 
-W and the multipliers are the solver's floats, taken at face value; nothing else of the solver is used.
+W and the multipliers are the solver's floats as they are; nothing else of the solver is used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def differences(problem: SelectionProblem, i: int) -> Dyadic:
 def lower_bound(
     problem: SelectionProblem, norm: Norm, dual: np.ndarray, regularisation: Regularisation = PLAIN
 ) -> Fraction:
-    """Bound the smallest norm, or objective, from below with multipliers (n, T); zero when they say nothing."""
+    """Bound the smallest norm, or objective, from below with multipliers (n, T); zero when they prove nothing."""
     terms = regularisation.terms(problem, norm)
     dual = terms.clip(dual)
     if not (np.isfinite(dual).all() and dual.any()):

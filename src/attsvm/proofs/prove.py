@@ -21,7 +21,7 @@ def prove(claim: Claim) -> Proof:
     Parameters
     ----------
     claim : Claim
-        Its W, multipliers and certificate are read as floats; nothing they were said to satisfy is believed.
+        Its W, multipliers and certificate are read as floats; nothing that they were said to satisfy is assumed.
 
     Returns
     -------

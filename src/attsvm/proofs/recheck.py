@@ -1,7 +1,7 @@
 r"""A solution checked again in floats, every rounding counted.
 
 The bounds of :mod:`attsvm.proofs.certified`, recomputed in twice the working precision from W, the multipliers and the
-data alone, and what the solution says held against them. Unlike the exact proof this trusts a certificate of
+data alone, compared with what the solution says. Unlike the exact proof this accepts a certificate of
 infeasibility that holds for data within rounding of the given ones, when exact arithmetic on it would take long; the
 statement then says how near.
 """

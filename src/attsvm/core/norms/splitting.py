@@ -43,7 +43,7 @@ def optimal_split(norm: Norm, M: np.ndarray, measure: Callable[[np.ndarray, np.n
     Returns
     -------
     ndarray, shape (p, r)
-        The first part; the second is what M has beside it.
+        The first part; the second is M less it.
     """
     top = float(np.abs(M).max())
     unit = M / top
