@@ -1,6 +1,6 @@
-"""What a W is worth on all shards, and what multipliers of a working set prove of them, rounding counted.
+"""Bounds from a W on all shards and from multipliers of a working set, rounding counted.
 
-The bounds are those of :mod:`attsvm.proofs.certified`; multipliers that nobody lists are zero, or known by their sum.
+The bounds are those of :mod:`attsvm.proofs.certified`; multipliers that are not listed are zero, or enter as a sum.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ class Primal:
         *,
         sharp: bool = False,
     ) -> Primal:
-        """Judge W (d, dz) by what all shards say of it, the allowance counted there; ``sharp`` as there."""
+        """Bound the objective at W (d, dz) by the answer of all shards, the allowance counted; ``sharp`` as there."""
         unit, nothing = 1.0, answer.smallest == math.inf
         if terms.hard and not nothing:
             if not answer.smallest > 0:
                 return cls(W, math.inf, math.inf, math.inf, 0.0)
-            # A prior is as far as it is: there W is scaled up only.
+            # With a prior W is scaled up only.
             unit = answer.smallest if not prior.any() else min(answer.smallest, 1.0)
         W = W / unit
         size = terms.norm.value(W - prior)
@@ -119,7 +119,7 @@ class Dual:
         Of the table.
     bound_sum : BoundSum or None
     anchor : Anchor or None
-        Which constraints those are.
+        Which constraints are in that sum.
     bound : float
         On the smallest objective, as computed.
     lower_bound : float
@@ -152,7 +152,7 @@ class Dual:
         restriction : Restriction
         values : ndarray, shape (J,)
         bound_sum : BoundSum or None
-            Multipliers at C.
+            Constraints whose multipliers are C.
         anchor : Anchor or None
         empty : int
             Rejected tokens of a soft margin that no W moves: each adds its loss to both sides.
@@ -180,6 +180,6 @@ class Dual:
         if empty and not terms.hard:
             loss = terms.charge(np.ones(1)) * empty
             plain, low = plain + loss, low + loss * (1 - 1e-15)
-        # The sum is counted at its bound beside the others: scaled separately they prove less.
+        # The sum is counted at its bound, so the listed multipliers are not scaled: scaled alone they prove less.
         table_dual = dual if bulk is None else terms.clip(restriction.scatter(values))
         return cls(restriction.table, table_dual[restriction.row, restriction.column], bound_sum, anchor, plain, low)

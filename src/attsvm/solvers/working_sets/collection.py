@@ -1,4 +1,4 @@
-"""All shards of one problem, asked together, and what a W and multipliers prove of them."""
+"""All shards of one problem, evaluated together, and the bounds that a W and multipliers prove."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Collection:
 
     @property
     def prior(self) -> np.ndarray:
-        """The W to stay near, (d, dz)."""
+        """The prior, (d, dz)."""
         return self.regularisation.origin(self.shape)
 
     def bring(self, places: np.ndarray) -> Constraints:
@@ -40,9 +40,9 @@ class Collection:
         )
         return table.where(np.argsort(order))
 
-    def ask(self, W: np.ndarray, table: Constraints | None = None, **wishes: Any) -> Answer:
-        """Ask all shards, which know the constraints of a table, about W (d, dz); wishes as for :class:`Request`."""
-        request = Request(W, self.regularisation.hinge, self.regularisation.hard, **wishes)
+    def ask(self, W: np.ndarray, table: Constraints | None = None, **options: Any) -> Answer:
+        """Evaluate W (d, dz) on all shards; a table is the working set, and options are as for :class:`Request`."""
+        request = Request(W, self.regularisation.hinge, self.regularisation.hard, **options)
         places = np.zeros((0, 3), dtype=np.int64) if table is None else table.place
         return self.pool.collect(price, partial(merge, room=request.room), (request,), self._by_shard(places))
 
@@ -53,15 +53,15 @@ class Collection:
         return [(k, rows[bounds[k] : bounds[k + 1], 1:]) for k in range(self.count)]
 
     def sum_of(self, anchor: Anchor, table: Constraints) -> BoundSum | None:
-        """Add up what an anchor settles beside the constraints of a table."""
+        """Add up the constraints at their bound at an anchor, those of a table left out."""
         return self.ask(anchor.W, table, anchor=anchor, sums=True).bound_sum
 
     def judge(
-        self, W: np.ndarray, restriction: Restriction, *, sharp: bool = False, **wishes: Any
+        self, W: np.ndarray, restriction: Restriction, *, sharp: bool = False, **options: Any
     ) -> tuple[Primal, Answer]:
         """Bound the objective at W (d, dz) from above in one pass, rounding counted; the restriction has all ties."""
         allowance = Allowance.of(W, restriction)
-        answer = self.ask(W, restriction.table, allowance=allowance.whole, move=allowance.move, sharp=sharp, **wishes)
+        answer = self.ask(W, restriction.table, allowance=allowance.whole, move=allowance.move, sharp=sharp, **options)
         return Primal.of(W, self.prior, restriction.terms, allowance, answer, sharp=sharp), answer
 
     def bound_below(
@@ -69,7 +69,8 @@ class Collection:
     ) -> Dual:
         """Bound the objective from below by multipliers (J,), with sums in pairs of doubles.
 
-        A pass adds up what the anchor settles, so that no constraint counts twice. Other arguments as :meth:`Dual.of`.
+        A pass adds up the constraints at their bound at the anchor, so that no constraint counts twice. Other
+        arguments as for :meth:`Dual.of`.
         """
         bound_sum = None if anchor is None else self.sum_of(anchor, restriction.table)
         return Dual.of(restriction, values, bound_sum, anchor, empty, residual, sharp=True)

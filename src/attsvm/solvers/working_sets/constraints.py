@@ -1,4 +1,4 @@
-"""Constraints that were brought here, and those that are known by their sum."""
+"""Constraints of the working set, and the sum of those at their bound."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from attsvm.core.rounding import FEW, gamma, row_lengths
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
-    """Constraints that were brought here, with the numbers they are made of.
+    """Constraints of the working set, with their tokens and queries.
 
     Attributes
     ----------
     place : ndarray of int, shape (J, 3)
         Shard, query within the shard, and token.
     x, reference : ndarray, shape (J, d)
-        The token that is to lose, or to tie, and the one it is compared with.
+        The rejected, or tied, token and the selected one that it is compared with.
     z : ndarray, shape (J, dz)
     tied : ndarray of bool, shape (J,)
     at_bound : ndarray of bool, shape (J,)
         Whether the constraint was one of a sum.
     key : ndarray, shape (J,)
-        The smaller, the more urgent.
+        Order in which constraints join: the smallest first.
     """
 
     place: np.ndarray
@@ -51,7 +51,7 @@ class Constraints:
         return Constraints(**{name: column[keep] for name, column in vars(self).items()})
 
     def most_urgent(self, room: int) -> Constraints:
-        """Keep ties, and of the others at most ``room``; first come, first served where keys are equal."""
+        """Keep ties, and of the others at most ``room``; in the order of the table where keys are equal."""
         free = np.flatnonzero(~self.tied)
         if len(free) <= room:
             return self
@@ -66,13 +66,13 @@ class Constraints:
 
 @dataclass(frozen=True, eq=False)
 class Anchor:
-    """A W whose margins tell which constraints are settled.
+    """A W whose margins define which constraints of a hinge are at their bound.
 
     Attributes
     ----------
     W : ndarray, shape (d, dz)
     band : float
-        Margins there below one by more than this are.
+        Constraints whose margins there are below one by more than this are.
     """
 
     W: np.ndarray
@@ -81,7 +81,7 @@ class Anchor:
 
 @dataclass(frozen=True, eq=False)
 class BoundSum:
-    """Constraints that enter as a sum.
+    """Constraints at their bound, which enter as a sum.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class BoundSum:
         Sum of delta z^T.
     count : int
     error : float
-        What rounding did to the pull at most, in the Frobenius norm.
+        Largest rounding error of the sum, in the Frobenius norm.
     """
 
     pull: np.ndarray
@@ -104,7 +104,7 @@ class BoundSum:
         return BoundSum(np.sum([part.pull for part in parts], axis=0), sum(part.count for part in parts), error)
 
     def without(self, removals: Constraints) -> BoundSum:
-        """Take constraints out that stand for themselves from now on."""
+        """Take out constraints that join the working set."""
         delta = removals.reference - removals.x
         weight = float((row_lengths(delta) * row_lengths(removals.z)).sum())
         error = gamma(len(removals) + 8) * (weight + frobenius(self.pull)) + self.error

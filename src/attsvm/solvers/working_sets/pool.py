@@ -1,4 +1,4 @@
-"""Who looks at the shards: this process, or the workers of a dask cluster."""
+"""Where the shards are evaluated: in this process, or on the workers of a dask cluster."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from attsvm.core.cluster import gathered, local_client, losses_told, remote_clie
 from attsvm.data.shards import ShardedProblem
 from attsvm.solvers.working_sets.pricing import Source
 
-# Answers that are joined at a time on their way.
+# Answers that are joined at a time.
 FAN_IN = 8
 
 Task = Callable[..., Any]
 Join = Callable[..., Any]
-# A shard's number, and what only it is asked.
+# A shard's number, and the arguments for it alone.
 Own = Sequence[tuple[Any, ...]]
 
 
 class Pool:
-    """Looks at one shard after the other, in the process that asks.
+    """Evaluates one shard after the other, in the calling process.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Pool:
 
 
 class OnCluster(Pool):
-    """The workers of a dask client; what a lost worker had is computed again by another.
+    """The workers of a dask client; the results of a lost worker are computed again by another.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class OnCluster(Pool):
     def collect(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
         """Join answers on the workers, so that one arrives here."""
         with losses_told():
-            # What all are sent leaves this process once; workers hand it on, and make it again if it is lost.
+            # Common arguments are sent once; workers pass them on, and make them again if they are lost.
             shared = [self._client.submit(_same, value, pure=False) for value in common]
             self.sent += sum(map(_size, common)) + sum(_size(parts) for parts in own)
             level = [self._submit(task, *parts, *shared) for parts in own]
@@ -97,7 +97,7 @@ class OnCluster(Pool):
 
 @contextmanager
 def pool_of(problem: ShardedProblem, scheduler: str | None, workers: int | None) -> Iterator[Pool]:
-    """Choose who looks at the shards.
+    """Choose where the shards are evaluated.
 
     Parameters
     ----------

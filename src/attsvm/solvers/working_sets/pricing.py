@@ -1,12 +1,12 @@
-r"""What a shard is asked in a round, and what it answers: a W out, the smallest margin and a few constraints back.
+r"""Evaluation of a W on a shard: a W is sent, the smallest margin and a few constraints are returned.
 
-Answers add up (:func:`merge`), so that they are joined in pairs on the way and what arrives has the size of W and of
-the constraints that are new, however many shards there are. A shard keeps nothing between rounds: a worker that is
-lost costs the pass it was at.
+Answers add up (:func:`merge`), so that they are joined on the workers and the result has the size of W and of
+the constraints that are new, however many shards there are. A shard keeps nothing between rounds: a lost worker
+costs one pass.
 
 With a hinge, constraints that fall short have their multipliers at C. Those that do so by more than a band at an
-earlier W, the *anchor*, are not brought back but enter as a sum (:class:`BoundSum`); which they are follows from the
-anchor, so that a shard need not remember them.
+earlier W, the *anchor*, are not listed but enter as a sum (:class:`BoundSum`); the anchor determines
+which they are, so that a shard need not store them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPEN = 256
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What every shard is asked.
+    """What every shard evaluates.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Request:
         Constraints with margins below this come back.
     anchor : Anchor or None
     sums : bool
-        Add up what is settled.
+        Add up the constraints at their bound.
     sample : int or None
         Bring back constraints within the band, drawn at random with this seed.
     move : float
@@ -71,7 +71,7 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What shards say of a W.
+    """What shards return for a W.
 
     Attributes
     ----------
@@ -120,16 +120,17 @@ def direction(source: Source, _: int) -> np.ndarray:
 
 
 def price(source: Source, number: int, members: np.ndarray, request: Request) -> Answer:
-    """Ask a shard, whose constraints of ``members``, queries and tokens (K, 2), are in the working set."""
+    """Evaluate a shard, of which ``members``, queries and tokens (K, 2), are in the working set."""
     matrices = request.W[None] if request.anchor is None else np.stack([request.W, request.anchor.W])
     parts = [_of_block(block, number, members, request) for block in blocks(open_shard(source), matrices)]
     return merge(parts, request.room)
 
 
 def unlisted_marks(source: Source, members: np.ndarray, anchor: Anchor | None) -> np.ndarray:
-    """Mark rejected tokens of a soft margin whose multipliers nobody lists, (n, T).
+    """Mark rejected tokens of a soft margin whose multipliers are not listed, (n, T).
 
-    No W moves them, or an anchor settles them; ``members`` (K, 2), queries and tokens of the working set, are listed.
+    No W moves them, or they are at their bound at an anchor; ``members`` (K, 2), queries and tokens of the working
+    set, are listed.
     """
     shard = open_shard(source)
     matrices = np.zeros((0, shard.tokens.shape[2], shard.queries.shape[1])) if anchor is None else anchor.W[None]
@@ -227,7 +228,7 @@ def _places(number: int, query: np.ndarray, token: np.ndarray) -> np.ndarray:
 
 
 def _absent(block: Block, members: np.ndarray) -> np.ndarray:
-    """Mark tokens that do not stand for themselves yet, (rows, T)."""
+    """Mark tokens outside the working set, (rows, T)."""
     absent = np.ones(block.lengths.shape, dtype=bool)
     here = members[(members[:, 0] >= block.rows.start) & (members[:, 0] < block.rows.stop)]
     absent[here[:, 0] - block.rows.start, here[:, 1]] = False
@@ -235,7 +236,7 @@ def _absent(block: Block, members: np.ndarray) -> np.ndarray:
 
 
 def _at_bound(block: Block, which: int, absent: np.ndarray, anchor: Anchor) -> np.ndarray:
-    """Mark what an anchor settles, whose margins are those under one of the block's matrices."""
+    """Mark constraints at their bound at an anchor, whose margins are those under one of the block's matrices."""
     return absent & block.rejected & ~block.fixed & (block.margins[which] < 1.0 - anchor.band)
 
 

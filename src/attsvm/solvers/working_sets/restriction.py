@@ -1,8 +1,8 @@
-r"""The working set of a problem in pieces: constraints that were brought here, as a selection problem of their own.
+r"""The working set of a problem in pieces: the constraints listed so far, as a selection problem of their own.
 
-Constraints that a hinge has settled enter as their sum M, whose loss is linear while all of them fall short. A matrix
+Constraints of a hinge at their bound enter as their sum M, whose loss is linear while all of them fall short. A matrix
 is no constraint of one query; its singular vectors :math:`M = \sum_k s_k u_k v_k^\top` are, each with a demand so large
-that it falls short as well. They are the extra rows below the queries that were brought here.
+that it falls short as well. They are extra rows below the queries of the table.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Restriction:
         """Set up what a method solves: this problem, and rows for a sum around W = ``centre`` (d, dz).
 
         ``reach`` says how far from there, in the Frobenius norm, the sum's loss must be linear. Each constraint of the
-        table stands for ``weight`` of its kind. Beside the setting the problem with those rows is returned.
+        table represents ``weight`` of its kind. Beside the setting the problem with those rows is returned.
         """
         problem, terms = self.problem, replace(self.terms, upper=self.terms.upper * weight)
         if bound_sum is not None and bound_sum.count:
@@ -95,9 +95,9 @@ class Restriction:
     ) -> np.ndarray:
         """Correct multipliers (J,) for those of a sum's rows, which end just below the bound that it is counted at.
 
-        A norm's dual ball does not forgive what sticks out of it: the rest of the sum's pull is taken back by
-        multipliers between their bounds, each in proportion to its room (least squares). ``lifted`` (m + k, T) are
-        those of the ``whole``, the problem with the rows of the sum.
+        The adjoint must not leave the unit ball of the dual norm: the rest of the sum's part of it is subtracted
+        from multipliers between their bounds, each in proportion to its room (least squares). ``whole_dual``
+        (m + k, T) are those of the ``whole``, the problem with the rows of the sum.
         """
         own, upper, table = len(self.problem.mask), self.terms.upper, self.table
         missing = upper * bound_sum.pull - (whole.tokens[own:, 0] * whole_dual[own:, 1:2]).T @ whole.queries[own:]

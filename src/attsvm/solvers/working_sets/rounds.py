@@ -3,17 +3,18 @@ r"""The outer loop of problems larger than memory, of every norm: solve the work
 Of n T constraints at most d dz or so have a multiplier strictly between its bounds. Tokens lie in shards, on workers or
 in files; those of a problem in memory, or of a memory map, are one shard. Nothing here has their size, nor that of one
 number a query: the state is the working set's table, its multipliers and a W. Each round solves the restriction with
-the norm's own method, sends W out, and gets back what all constraints say of it and the few most violated. The bound of
-a restriction is one of the whole problem, and multipliers that prove a restriction infeasible prove the whole so. Only
-the last rounds solve to the accuracy asked for.
+the norm's own method, sends W to the shards, and receives sums over its margins and the few most violated constraints.
+The bound of a restriction is one of the whole problem, and multipliers that prove a restriction infeasible prove the
+whole so. Only the last rounds solve to the accuracy asked for.
 
 A hinge has as many multipliers at C as constraints that fall short. Those short by more than a band at an *anchor*
 enter as their sum, with a linear loss (:mod:`attsvm.solvers.working_sets.restriction`); those above the band are left
-out. While the band holds more constraints than there is room for, a random sample stands for them, each with the weight
-of its share: p entries of W are known from K of them to a part sqrt(p/K), so that around the new W a band of a third is
-enough. Once all of the band is here the restriction is one of the dual and bounds the problem; what is then on the
-wrong side joins one by one, or, where that is much, the anchor moves and there is more room. The square of the hinge
-has no such bound on its multipliers: there the working set ends with all constraints that fall short.
+out. While the band holds more constraints than there is room for, a random sample represents them, each with the
+weight of its share: p entries of W are known from K of them to a part sqrt(p/K), so that around the new W a band of a
+third is enough. Once all of the band is listed the restriction is one of the dual and bounds the problem; constraints
+that are then on the wrong side join one by one, or, where they are many, the anchor moves and there is more room. The
+square of the hinge has no such bound on its multipliers: there the working set ends with all constraints that fall
+short.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ ROOMIER = 4
 # Gaps of the restrictions: the first, and what the next is of the present gap. A gap tells how far W is from the
 # whole problem's solution, so a finer restriction would not tell better which constraints join.
 ROUGH, FINER = 1e-2, 0.03
-# Margins above this let a constraint leave whose multiplier is on its way to zero.
+# A constraint with a margin above this leaves where its multiplier tends to zero.
 SLACK = 1.2
-# Rounds after which constraints only join: sets that shrink and grow by guesses could go on for ever.
+# Rounds after which constraints only join: sets that shrink and grow by guesses need not come to an end.
 SHRINKING = 15
 # How far from the anchor, in parts of its length, a sum's loss is taken to be linear.
 REACH, NEAR_REACH, LEAST_REACH = 2.0, 0.05, 1e-3
@@ -118,12 +119,12 @@ class Rounds(Collection):
         else:
             W = self.pool.collect(direction, sum, (), [(k,) for k in range(self.count)]) if guess is None else guess
             answer = self.ask(W, room=self._room, below=np.inf)
-        # Ties alone ask for nothing that the zero matrix does not have.
+        # The zero matrix satisfies ties alone.
         table = answer.fresh.where(slice(None) if answer.rejected or self.prior.any() else slice(0))
         state = State(table, np.zeros(len(table)), start, ROUGH, self._room)
         share = np.count_nonzero(~table.tied) / max(answer.candidate_count, 1)
         if share >= 1.0 or not answer.candidate_count:
-            state.target = 0.5 * self.control.tol  # all constraints are here
+            state.target = 0.5 * self.control.tol  # all constraints are listed
         elif hinge:
             state.weight = 1.0 / share
             if guess is not None:
@@ -243,7 +244,7 @@ class Rounds(Collection):
         else:
             self._join(state, restriction, answer)
         if state.penalty:
-            # Multipliers of contradictory constraints grow without end.
+            # Multipliers of contradictory constraints diverge.
             if np.isinf(gap) and state.rounds >= DOUBTFUL:
                 state.penalty, state.dual = 0.0, np.zeros(len(state.dual))
             elif gap <= CLOSE_GAP or state.rounds >= PROXIMAL_STEPS:
@@ -264,7 +265,7 @@ class Rounds(Collection):
         self, state: State, restriction: Restriction, setting: Setting, inner: Control
     ) -> Generator[float, None, tuple[np.ndarray, np.ndarray] | None]:
         """Solve a restriction by the norm's own method: V and multipliers in its coordinates; None ends the run."""
-        # From a start Newton goes on first, which rows of a sum beside those of constraints slow to a crawl.
+        # From a start Newton runs first, which is very slow with the rows of a sum beside those of constraints.
         warm = state.dual.any() and state.bound_sum is None
         if warm and self.regularisation.hard:
             setting.offer(setting.reduced.lower(state.W - self.prior), inner)
@@ -304,7 +305,7 @@ class Rounds(Collection):
     def _join(self, state: State, restriction: Restriction, answer: Answer) -> None:
         """Let what came back join, and what is far from active leave."""
         table, dual, fresh, kind = state.table, state.dual, answer.fresh, self.regularisation
-        # What leaves a hard margin's working set before a W is found that satisfies everything comes back.
+        # Constraints that leave a hard margin's working set before a W is feasible return.
         shrinking = not kind.hinge and state.rounds <= SHRINKING
         if state.penalty or (shrinking and not (kind.hard and np.isinf(self.control.state.gap))):
             # Interior points leave every multiplier positive: what counts is where its own constraint would move it.
@@ -321,7 +322,7 @@ class Rounds(Collection):
             state.room *= ROOMIER  # all that fall short end up here
 
     def _wide(self, state: State) -> bool:
-        """Whether so much of a hinge is here that a narrower band would be worth while."""
+        """Whether so many constraints of a hinge are listed that a narrower band would pay."""
         return self.regularisation.hinge and len(state.table) > LARGE * self._room
 
     def _narrow(self, state: State, *, better: bool) -> None:
@@ -337,13 +338,13 @@ class Rounds(Collection):
         anchor = Anchor(self.primal.W, band)
         share = self._anchor(state, anchor)
         if is_sample and better and state.count > 0.5 * count:
-            # Many margins are equal: no band is narrow enough, and all of it has to be here.
+            # Many margins are equal: no band is narrow enough, and all of it has to be listed.
             state.room = state.count
             self._anchor(state, anchor)
         state.target = max(0.5 * self.control.tol, min(ROUGH, SAMPLED_GAP * share * share))
 
     def _anchor(self, state: State, anchor: Anchor) -> float:
-        """Bring a sample of the band around an anchor and the sum of what is settled here; returns the band's share."""
+        """Draw a sample of the band around an anchor, and sum constraints at their bound; returns the band's share."""
         sums = bool(np.isfinite(anchor.band))
         answer = self.ask(anchor.W, room=state.room, anchor=anchor, sums=sums, sample=state.rounds)
         state.anchor, state.bound_sum = anchor if sums else None, answer.bound_sum
@@ -352,7 +353,7 @@ class Rounds(Collection):
         return answer.candidate_count / max(answer.rejected, 1)
 
     def settle(self, tol: float) -> None:
-        """Sum once more what the bounds rest on: what is settled, and all in twice the precision if the gap is open."""
+        """Sum constraints at their bound once more, and all in twice the precision if the gap is open."""
         dual, primal = self.dual, self.primal
         if dual is None or primal is None or primal.objective == np.inf:
             return

@@ -203,14 +203,14 @@ def _recheck(solution: ShardedSolution, pool: Pool) -> Proof:
 
 
 def _fault(solution: ShardedSolution, primal: Primal, low: float) -> str | None:
-    """Name what of the claim the bounds do not bear out; None if nothing."""
+    """Name the part of the claim that the bounds do not confirm; None if all is confirmed."""
     high = primal.upper_bound
     # W was scaled and multipliers rounded since: a few roundings of sums over the entries of W.
     agreement = AGREEMENT + gamma(8 * (solution.W.size + 8)) + solution.norm.dual_resolution
     size = solution.norm.value(solution.W - solution.regularisation.origin(solution.W.shape))
     if not abs(solution.objective - size) <= agreement * size:
         return f"the norm is said to be {solution.objective:.17g} where it is {size:.17g}."
-    # With losses, pairs of doubles may say less of W than doubles did, and its own upper bound not more.
+    # With losses, pairs of doubles may give a smaller objective than doubles did, but no larger upper bound.
     least = size if solution.regularisation.hard else primal.objective
     if not least * (1 - agreement) <= solution.primal <= solution.upper_bound * (1 + agreement):
         return f"the objective at W is said to be {solution.primal:.17g} where it is {least:.17g}."
