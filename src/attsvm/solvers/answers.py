@@ -1,4 +1,4 @@
-"""From W and multipliers to a solution: certified, refined where rounding is in the way, decided where it must be."""
+"""From W and multipliers to a solution: certified, refined where rounding keeps the gap open, decided if need be."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OUT_OF_RANGE = "Its norm is beyond the range of floats; tokens or queries scaled
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Turns what a run leaves into solutions, which carry the statistics of its control.
+    """Turns the results of a run into solutions, which carry the statistics of its control.
 
     ``phase_one`` is, for a hard margin with a prior, the Frobenius solution without one.
     """
@@ -50,7 +50,7 @@ class Answers:
         dual: np.ndarray | None,
         evaluation: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> Solution:
-        """Judge W (d, dz) and multipliers (n, T); where floats leave open whether a W exists, exact arithmetic says.
+        """Certify W (d, dz) and multipliers (n, T); whether a W exists is decided exactly where floats leave it open.
 
         ``evaluation`` is as for :func:`attsvm.proofs.certified.certify`.
         """
@@ -97,7 +97,7 @@ class Answers:
     ) -> Solution | None:
         """Report multipliers (n, T) as a proof that no W exists; None when they are none.
 
-        ``dual`` (n, T) are the multipliers that bound the norm; with ``exact`` nothing is left to the floats.
+        ``dual`` (n, T) are the multipliers that bound the norm; with ``exact`` the proof must hold in exact arithmetic.
         """
         certificate = FarkasCertificate(self.problem, multipliers)
         proven = certificate.exact if exact else certificate.verify()

@@ -31,7 +31,7 @@ from attsvm.solvers.solving import AIM, solve
 
 # Entries of token differences held at once; a length below which squares may have lost digits.
 BLOCK_ENTRIES, TOO_SHORT = 1 << 22, 1e-100
-PIECES = 8  # a core, so that an unlucky one does not keep the others waiting
+PIECES = 8  # a core, so that a slow one does not delay the others
 
 
 def solve_batch(
@@ -220,7 +220,7 @@ def _on_all_cores(
 ) -> None:
     """Share a stack out among threads, one compiled call a piece.
 
-    Threads of our own compile in a third of the time of a parallel loop, and may be started from several threads.
+    Plain threads compile in a third of the time of a parallel loop, and may be started from several threads.
     """
     # The first on this thread, whose clock leaves out compiling.
     compiled(*(array[:1] for array in problems), *options, *(array[:1] for array in answers))

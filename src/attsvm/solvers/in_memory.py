@@ -37,7 +37,7 @@ def solve_in_memory(
         Keeps the best iterates, in reduced coordinates.
     method : callable
     start : tuple of ndarray, shapes (d, dz) and (n, T), or None
-        W and multipliers of a similar problem, which are judged as they stand: that ends a refit.
+        W and multipliers of a similar problem, which are evaluated as they are: that ends a refit.
     alone : bool
         Leave the outer loop out.
     """
@@ -51,7 +51,7 @@ def solve_in_memory(
     if terms.hard and loose.any():
         control.method = "closed form"
         return reduced.lift_dual(loose / loose.sum()), None, None
-    # Multipliers of any length say the same of a plain hard margin.
+    # The scale of the multipliers does not matter for a plain hard margin.
     unit = 1.0 if setting.plain else setting.unit
     guess = None
     if start is not None:
@@ -86,7 +86,7 @@ def solve_in_memory(
 
 
 class _Beside:
-    """The outer loop as a turn beside a method on the whole problem, which is told what it has in the end."""
+    """The outer loop as a turn beside a method on the whole problem, whose control gets its best pair in the end."""
 
     def __init__(
         self, setting: Setting, unit: float, control: Control, loop: WorkingSets, loop_control: Control
@@ -102,7 +102,7 @@ class _Beside:
         return self.report()
 
     def report(self) -> np.ndarray | None:
-        """Tell the control the best pair, which may close the gap; returns a certificate (n, T) if there is one."""
+        """Give the control the best pair, which may close the gap; returns a certificate (n, T) if there is one."""
         control, setting, reduced = self._control, self._setting, self._setting.reduced
         if control.solved or not self._has_begun:
             return None

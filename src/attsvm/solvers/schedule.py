@@ -13,8 +13,8 @@ spent at most :math:`b_j g^r` each, those after it :math:`b_j g^{r-1}`, less whe
 
 .. math:: F_k + c_k x, \qquad c_k = 1 + \frac{g \sum_{j<k} b_j + \sum_{j>k} b_j}{b_k},
 
-:math:`F_k` being what the others spend before and in round :math:`w_k`, up to the first turn of method k. A wait is a
-bet: it lowers what others pay and adds to :math:`F_k`.
+:math:`F_k` being what the others spend before and in round :math:`w_k`, up to the first turn of method k. A wait
+lowers the work of the others and adds to :math:`F_k`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BLAS_RATE, LOOP_RATE, PRICING_RATE, UPDATE_RATE, STREAM_RATE = 2e10, 1.5e9, 4e9,
 # What a step costs beside its operations: the interpreter's share of an interior-point or a Newton step.
 OVERHEAD = 5e-4
 # Operations of array expressions for each constraint: in a step of the interior point (and more for each of its token's
-# coordinates), and in a look at the gap. With these the work of the three Frobenius methods is within .5 to 1.6 of
+# coordinates), and in a test of the gap. With these the work of the three Frobenius methods is within .5 to 1.6 of
 # their time on 14 instances from (40, 8, 6) and (60, 48, 16) to (150, 20, 40), (20000, 10, 2) and (750, 15, 25).
 STEP_OPERATIONS, COORDINATE_OPERATIONS, LOOK_OPERATIONS = 200.0, 20.0, 120.0
 # Each round's budget over that of the round before. Twice bounds what the last method in turn waits for; smaller
@@ -69,7 +69,7 @@ UNCOMPILED_SHARE = 2.0
 # nuclear stack, and the nuclear steps, on the face and towards it.
 ONE_CALL_PATIENCE, STACK_PATIENCE, NUCLEAR_PATIENCE = 3.0, 15.0, 4.0
 # Frobenius: constraints held up to which the active-set method comes first (twice as many where the bound on ||W||
-# tells of near duplicates), and entries of W up to which it does whatever their number. Exchanging them one by one
+# indicates near duplicates), and entries of W up to which it does whatever their number. Exchanging them one by one
 # costs the square of their number each; Newton changes many at once. At (100, 32, 24), 350 held, they take 10 and 8 ms,
 # at (100, 32, 32), 400 of 1024 held, 21 and 10, at (150, 20, 40), 640 held, 60 and 30; correlated tokens at
 # (200, 32, 24), 329 by the guess and 250 in the end, 9 and 55. With 400 entries of W, all held by the guess, exchanges
@@ -107,7 +107,7 @@ STEPS_TO_FACE = 30.0
 TARGETS = (1e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 INTERIOR_TARGETS = (3e-5, 3e-6, 3e-7, 3e-8, 1e-8, 3e-9)
 FACE_GAP = 5e-5
-# From this support on Newton's steps are dear and first-order steps cheap beside them: it waits for one target more.
+# From this support on Newton's steps cost much more than first-order steps: it waits for one target more.
 LARGE_SUPPORT = 400
 # Constraints up to which the interior point's steps solve for multipliers even where these outnumber the entries of W:
 # it costs more and ends closer to the solution. The second is for the second run, which begins far from all bounds, and
@@ -146,7 +146,7 @@ ROW_ENTRIES, FEWER_ROWS = 200, 2.0
 FORMED_ENTRIES = 1 << 14
 ENTRIES_A_CONSTRAINT = 2
 # Entries of W, or constraints, up to which BLAS is kept to one thread: a second makes matrices of this size no faster
-# and waits in a loop for the next. On an idle machine of two cores one thread takes .3 to 1.05 of the wall time of two
+# and busy-waits for the next. On an idle machine of two cores one thread takes .3 to 1.05 of the wall time of two
 # on 13 instances of five norms with 100 to 4096 entries (nuclear near duplicates (200, 32, 24) .4, spectral (60, 20,
 # 24) .3), and half or less of the processor time; with 140 constraints and 262,144 entries .4 to .5 in l_1, l_1.5 and
 # the largest entry.
@@ -239,7 +239,7 @@ def take_turns(turns: list[Turn], control: Control, enough: Callable[[], bool] =
     while turns:
         dropouts = []
         for turn in turns:
-            # With nobody else left there is nothing to wait for.
+            # The last method left waits for no other.
             if rounds < turn.delay and len(dropouts) < len(turns) - 1:
                 continue
             if turn.name:

@@ -1,4 +1,4 @@
-"""The one door to the solvers: choose a method, run it, certify what it says."""
+"""Entry to the solvers: choose a method, run it, certify its answer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ METHODS: dict[Norm, dict[str, Method]] = {
 
 # Lifting an answer to the original coordinates costs a few roundings; methods aim below the gap that is promised.
 AIM = 0.5
-# A hard margin with a prior asks of the problem without it only whether a W exists.
+# With a hard margin and a prior, the problem without the prior only decides whether a W exists.
 PHASE_ONE_TOL = 0.1
 
 
@@ -256,9 +256,9 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
         answers = replace(answers, phase_one=phase_one)
     terms = regularisation.terms(problem, answers.norm)
     if not np.isfinite(terms.cost).all():
-        # The margins of the prior leave the range of floats, and so do all that is measured from there.
+        # The margins of the prior leave the range of floats, and so do all terms that depend on them.
         return answers.of(None, None)
-    # The prior itself, when it satisfies everything or nothing is worth a step away from it.
+    # The prior itself, when it satisfies everything or when moving away from it costs more than it saves.
     slope = terms.slope(terms.cost)
     if terms.may_stay(problem.adjoint(slope)):
         control.method = "closed form"
@@ -292,7 +292,7 @@ def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) 
 
 
 def _small(problem: SelectionProblem, warm_start: Solution | None) -> bool:
-    """Whether one compiled call from tokens to answer is cheaper than anything that looks at the problem first."""
+    """Whether one compiled call from tokens to answer is cheaper than any method that examines the problem first."""
     n, T, d, dz = problem.shape
     few = n * T <= (SMALL if warm_start is None else WARM) and d * dz <= FEW_ENTRIES
     few = few and n * T * d * dz <= SMALL_PRODUCTS and 8 * n * T * d <= STREAM_BYTES

@@ -1,14 +1,14 @@
 r"""Newton systems of entrywise norms: a diagonal plus the normal matrix, on the space of equal tied scores.
 
 An entrywise norm contributes a diagonal h > 0 to the Hessian in W, the margins contribute
-:math:`A^\top\Theta A`, and tied tokens ask for :math:`BW = 0`, B an orthonormal basis of the ties' rows:
+:math:`A^\top\Theta A`, and tied tokens require :math:`BW = 0`, B an orthonormal basis of the ties' rows:
 
 .. math:: (\mathrm{diag}(h) + A^\top \Theta A)\, x - B^\top \nu = r, \qquad B x = 0 .
 
 With fewer constraints than entries of W the same step is taken on :math:`\Theta^{-1} + A\, \mathrm{diag}(h)^{-1}
 A^\top`, whose blocks, one for each pair of queries, are products of token differences with one weight an axis. There
 the change of the multipliers, :math:`\Theta(g - A(x))`, is the unknown: as the difference of two large multiplier
-vectors it would have no digits left near the end.
+vectors it would have no correct digits near the end.
 Cholesky's rounding error does not depend on the scaling of rows and columns, so h may span many decades.
 """
 

@@ -2,7 +2,7 @@ r"""Search for multipliers that prove infeasibility.
 
 The multipliers of a diverging dual, normalised, are nearly lam >= 0 with A^T lam = 0; the smallest relative change e
 with :math:`A_J^\top\mathrm{diag}(\lambda_J)(1+e) = 0` makes them exact when no entry of e reaches -1. That is
-corrected to rounding level, and :class:`attsvm.proofs.certificate.FarkasCertificate` has the last word.
+corrected to rounding level, and :class:`attsvm.proofs.certificate.FarkasCertificate` decides.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.relative_change import relative_change
 from attsvm.solvers.schedule import BLAS_RATE
 
-# A singular value decomposition of the support's rows tells best which directions are rounding; past this many entries,
-# half a second, Cholesky factors of the smaller of their two Gram matrices take its place.
+# A singular value decomposition of the support's rows best shows which directions are rounding; past this many
+# entries, half a second, Cholesky factors of the smaller of their two Gram matrices take its place.
 DENSE_ENTRIES = 500_000
 SUPPORT_CUT = 1e-9
 CORRECTIONS = 8

@@ -150,7 +150,7 @@ class Setting:
         size: float | None = None,
         steps: int = 1,
     ) -> bool:
-        """Evaluate V (p, r) and multipliers (n, T), tell the control; True when it is time to stop.
+        """Evaluate V (p, r) and multipliers (n, T), report them to the control; True when it is time to stop.
 
         The control's objective and bound are primal and dual value; its W is V. ``margins`` (n, T) are those of V where
         the method has them, and ``adjoint`` is A^T dual, (p, r), where it has that and the multipliers have the right

@@ -1,7 +1,7 @@
 r"""Equal scores of tied tokens as a linear space: BW = 0 with orthonormal rows B.
 
 The rows of the ties may depend on each other; an orthonormal basis B of their span does not, so its multipliers
-:math:`\nu` are unique and Newton systems stay solvable. :math:`B^\top\nu` is what the ties' own multipliers pull.
+:math:`\nu` are unique and Newton systems stay solvable. :math:`B^\top\nu` is the adjoint of the ties' own multipliers.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class Ties:
         return (self.basis.T @ tie).reshape(self.shape)
 
     def tie_multipliers(self, tie: np.ndarray) -> np.ndarray:
-        """Return multipliers (n, T) on the tied tokens whose pull is B^T nu."""
+        """Return multipliers (n, T) on the tied tokens whose adjoint is B^T nu."""
         out = np.zeros(self._reduced.tied.shape)
         out[self._where] = self._to_rows @ tie
         return out
 
     def from_multipliers(self, dual: np.ndarray) -> np.ndarray:
-        """Return the nu (k,) that pulls like the tied part of multipliers (n, T)."""
+        """Return the nu (k,) whose B^T nu is the adjoint of the tied part of multipliers (n, T)."""
         return self.basis @ self._reduced.adjoint(np.where(self._reduced.tied, dual, 0.0)).ravel()
 
 
