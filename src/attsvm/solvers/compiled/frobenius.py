@@ -27,7 +27,7 @@ from attsvm.solvers.schedule import (
     ONE_CALL_PATIENCE,
 )
 
-# Passes for a guess, and after which it is known whether it has far more supports than there can be.
+# Passes for a guess, and passes after which it is clear whether it has far more supports than there can be.
 PASSES, FEW_PASSES, FAR_MORE = 10, 3, 4
 # Data are not scaled here; squares nearer the ends of the floating-point range are left to the general solver.
 SMALLEST_SQUARE = 1e-100
@@ -218,7 +218,7 @@ def scatter(values, of, column, tied, dual):
 
 @kernel(fastmath=FAST)
 def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, margins):
-    """Solve one instance, through the Gram matrix of its constraints where that is worth forming.
+    """Solve one instance, through the Gram matrix of its constraints where that pays.
 
     Returns (state, norm, gap). Arguments as in :func:`solve_stack`, ``adjoint`` is A^T dual.
     """

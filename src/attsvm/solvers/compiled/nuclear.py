@@ -2,8 +2,8 @@ r"""Many small nuclear problems in one compiled call.
 
 Each instance is solved by itself, start to certificate, as :mod:`attsvm.solvers.nuclear.portfolio` would: the Frobenius
 solution from its Gram matrix, first-order steps from there, and Newton steps that follow the face at every gap of a
-falling list until one settles. One that ends without its certificate is left to the general solver, which has more ways
-(interior point, degenerate faces, proofs of infeasibility).
+falling list until one converges. One that ends without its certificate is left to the general solver, which has more
+methods (interior point, degenerate faces, proofs of infeasibility).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from attsvm.solvers.nuclear.matrices import combination, outer, products, right_
 from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, Constraints, advance, apply_adjoint, begin, copy, margins_of
 from attsvm.solvers.schedule import STEPS_TO_FACE
 
-# Gaps at which Newton is tried, and first-order steps in all; those not settled by then are ill-conditioned, and the
+# Gaps at which Newton is tried, and first-order steps in all; those not solved by then are ill-conditioned, and the
 # interior point is faster. So are those expected to take more than PATIENCE steps, an estimate that is mostly too high:
-# of the test families 97 % of what settles is below it, and two thirds of what does not above.
+# of the test families 97 % of those that converge are below it, and two thirds of the others above.
 TARGETS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7)
 STEPS, PATIENCE = 1000, 6000
 # Newton goes on below the gap asked for until this one, which costs one step more: convergence is quadratic.

@@ -1,6 +1,6 @@
 r"""The active-set method for hard margins in the Frobenius norm, which decides feasibility by itself.
 
-The least-distance problem min ||W|| s.t. a_k . W >= 1 is a nonnegative least-squares problem in disguise (Lawson and
+The least-distance problem min ||W|| s.t. a_k . W >= 1 is equivalent to nonnegative least squares (Lawson and
 Hanson, *Solving Least Squares Problems*, ch. 23): with :math:`c_k = 1` on inequalities and 0 on equalities, minimise
 
 .. math:: \tfrac{w}{2}\|A^\top\lambda\|^2 + \tfrac12(1 - c^\top\lambda)^2, \quad
@@ -26,12 +26,12 @@ from attsvm.core.kernels import FAST, kernel
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.frobenius.passive_set import append, empty_set, remove, settle
 
-# What has become of an instance in a compiled call.
+# State of an instance after a compiled call.
 OPEN, SOLVED, CONTRADICTION = 0, 1, 2
 
 # A member's part in a dependent constraint below this share of the largest is rounding.
 SMALLEST_PART = 1e-10
-# Shortfalls below this, in units of the margin asked for, are left alone.
+# Shortfalls below this, in units of the margin asked for, are ignored.
 PRICE_TOL = 1e-12
 # With 1 - c.lam below this no W is near; an exchange that does not lower it by this part of itself is rounding.
 RESIDUE, PROGRESS = 1e-12, 1e-14
@@ -41,7 +41,7 @@ STALLS = 3
 LONG, REFINEMENTS = 1e3, 2
 # One violated constraint of a query enters at a time, and of another query for every so many that are held.
 SHARE = 8
-# Queries whose best price is above minus this part of rho are looked at again before all are priced anew, where pricing
+# Queries whose best price is above minus this part of rho are priced again before all are, where pricing
 # costs more than so many times what the factor of the constraints held does. With half the supports as the guess:
 # 1000 queries of one direction in 20 dimensions 2.9 ms instead of 5.1, planted (5000, 16, 4) 14 instead of 22; as
 # much with .1 and .02.
@@ -60,7 +60,7 @@ class Constraints(NamedTuple):
     first : ndarray of int, shape (n + 1,)
         Where the constraints of each query begin, and m.
     rejected, tied : ndarray of bool, shape (m,)
-        Inequalities and equalities; what is neither takes no part.
+        Inequalities and equalities; other places are ignored.
     gram : ndarray, shape (m, m) or (0, 0)
         Inner products of the constraints, where these are to do for them: p is zero then.
     """
@@ -276,7 +276,7 @@ def exchange(constraints, passive, size, weight, patience):
         1 - c.lam, which is twice the minimum.
     steps : int
     complete : bool
-        Whether no step is left to take, other than for want of patience.
+        Whether no step is left to take, other than by the limit on steps.
     """
     m, n, p = len(constraints.rejected), len(constraints.first) - 1, constraints.delta.shape[1]
     rejected, members, free, values = constraints.rejected, passive.members, passive.free, passive.values

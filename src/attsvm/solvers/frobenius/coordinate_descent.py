@@ -21,7 +21,7 @@ from attsvm.solvers.frobenius.active_set import Constraints
 from attsvm.solvers.schedule import LOOK_OPERATIONS, LOOP_RATE, STREAM_RATE, UPDATE_RATE
 
 INNER_SWEEPS = 2
-# Seconds of passes in one compiled call, which hears no Ctrl-C.
+# Seconds of passes in one compiled call, during which Ctrl-C is not handled.
 UNHEARD = 0.25
 
 
@@ -56,7 +56,7 @@ def sweep(problem, dual, W, order, active, full, repeats):
     order : ndarray of int, shape (n,)
         In which order queries are visited.
     active : ndarray of bool, shape (m,)
-        Constraints worth a visit: written by a full pass, read by the others (shrinking).
+        Constraints that later passes visit: written by a full pass, read by the others (shrinking).
     full : bool
         Whether to visit every constraint.
     repeats : int
@@ -159,7 +159,7 @@ class CoordinateDescent:
     def run(self, passes: int) -> float:
         """Make a full pass and ``passes - 1`` over the active constraints, in random order.
 
-        Returns the work, that of a look at the gap included.
+        Returns the work, that of a test of the gap included.
         """
         data = self.reduced
         orders = self._random.permuted(np.tile(np.arange(len(self.dual)), (passes, 1)), axis=1)

@@ -25,10 +25,10 @@ from attsvm.solvers.schedule import BLAS_RATE, LOOP_RATE, PRICING_RATE, Steps
 
 CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
 FEW = 100  # constraints held up to which one at a time is as fast as a call of LAPACK
-DOUBTFUL = 1e-3  # a rho that may be on its way to zero
+DOUBTFUL = 1e-3  # a rho that may tend to zero
 ATTEMPTS = 3
 EXPECTED_STEPS = 6  # steps of most runs from a guess
-EXCHANGES = 0.02  # seconds of work after which other methods, and the clock, have their turn
+EXCHANGES = 0.02  # seconds of work after which other methods have a turn and the time limit is checked
 
 
 def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, share: float = 1.0) -> Steps:

@@ -2,9 +2,9 @@ r"""Newton on the dual of the Frobenius problem, with multipliers in a box.
 
 The dual, :math:`\max c^\top\lambda - \tfrac12\lambda^\top(K + \epsilon I)\lambda` over :math:`0 \le \lambda \le C`
 (C infinite for a hard margin), is solved on a working set J: the multipliers strictly between their bounds, the tied
-ones, and the worst of those that want to leave a bound. There :math:`K_{JJ} = (DD^\top)\circ(ZZ^\top)` is small enough
-to factor; all others enter through :math:`W = A^\top\lambda` alone, so the many multipliers at C that a selection far
-from separable has cost nothing. Each step is projected onto the box and shortened until the dual ascends (Bertsekas,
+ones, and the worst of those whose slope leads off a bound. There :math:`K_{JJ} = (DD^\top)\circ(ZZ^\top)` is small
+enough to factor; all others enter through :math:`W = A^\top\lambda` alone, so the many multipliers at C that a
+selection far from separable has add no work. Each step is projected onto the box and shortened until the dual ascends (Bertsekas,
 SIAM J. Control Optim. 20, 1982; with a full step it is the primal-dual active-set method of Hintermueller, Ito and
 Kunisch, SIAM J. Optim. 13, 2002). Multipliers leave and reach their bounds by whole groups, and once the set is right
 one step solves the problem to rounding. A ridge at rounding level stands for the proximal term that keeps a dependent
@@ -85,7 +85,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     """Move V onto the margins asked of inner multipliers, to the accuracy of V itself; True when the gap closes.
 
     V = A^T lam carries the rounding of lam, whose entries are of the size of ||V||^2. Iterative refinement on the
-    residual of the margins replaces it by the rounding of V. The bound needs no such care: its error is of second
+    residual of the margins replaces it by the rounding of V. The bound needs no refinement: its error is of second
     order.
     """
     reduced, terms = setting.reduced, setting.terms
@@ -111,7 +111,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
 
 
 def _choose(setting: Setting, dual: np.ndarray, slope: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Pick inner multipliers, ties, and the worst of those that want to leave a bound, as many again."""
+    """Pick inner multipliers, ties, and the worst of those whose slope leads off a bound, as many again."""
     terms = setting.terms
     working = setting.inner(dual)
     leaving = terms.rejected & ~working & np.where(dual > 0, slope < -level, slope > level)

@@ -2,8 +2,9 @@ r"""The Frobenius norm, hard or soft margin, with or without a prior: its method
 
 A few passes of dual coordinate descent (cheap, each about one read of the tokens) show how many constraints will be
 active. Where those are few, the active-set method finishes, or finds a certificate; otherwise passes go on until Newton
-on the working set they leave can finish. Correlated tokens slow the first two and churn the third: the interior point
-in W space does not mind, and its work is known beforehand. A diverging dual is tested for infeasibility on the way.
+on the working set they leave can finish. Correlated tokens slow the first two and change the working set of the third
+often: the interior point in W space is not slower with them, and its work is known beforehand. A
+diverging dual is tested for infeasibility between passes.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from attsvm.solvers.schedule import (
 )
 
 OPENING = 10  # passes after which the support is known well enough
-BATCH = 10  # passes between looks at the gap, one of them over all constraints
+BATCH = 10  # passes between tests of the gap, one of them over all constraints
 MAX_PASSES = 3000
 # Where the interior point starts from a V near the solution: a tenth of the steps fewer for each tenth of mu, down to
 # here; nearer to the bounds a hinge whose C has grown tenfold takes more steps than from nothing.
@@ -54,8 +55,8 @@ NEAR_CENTRE = 0.1
 # Of the constraints that may be held, the part that a guess opens with: what enters by price is fewer than what would
 # have to leave (planted (200, 32, 24) seed 2, 439 of 577 held in the end: 21 ms instead of 45, 13 steps instead of 10).
 OPENING_SHARE = 1 / 3
-STALLS = 20  # steps of the interior point without progress, after which rounding has the better of it
-# A bound on ||W|| beyond which the normalised dual is worth testing as a certificate: data are scaled to length one.
+STALLS = 20  # steps of the interior point without progress, after which it is taken to be at rounding level
+# A bound on ||W|| beyond which the normalised dual is tested as a certificate: data are scaled to length one.
 SUSPICIOUS_NORM = 1e3
 
 Method = Callable[[Setting, Control, np.ndarray], Steps]
@@ -131,7 +132,7 @@ def _few_supports(setting: Setting, dual: np.ndarray, factor: int = 1) -> bool:
 def _suits_exchanges(setting: Setting, dual: np.ndarray) -> bool:
     """Whether so few constraints will be active that exchanging them one by one is the fastest.
 
-    A bound that is large after so few passes tells of near duplicates, which passes sort out slowly.
+    A bound that is large after so few passes indicates near duplicates, on which passes converge slowly.
     """
     bound = setting.terms.bound(dual, setting.reduced.adjoint(dual))[1]
     return _few_supports(setting, dual, 2 if bound > SUSPICIOUS_NORM else 1)

@@ -1,6 +1,6 @@
 r"""Least-squares corrections of a nearly converged pair, where rounding ends the interior point early.
 
-Spectral norm: multipliers whose pull has the singular vectors and the rank that V allows.
+Spectral norm: multipliers whose adjoint has the singular vectors and the rank that V allows.
 
 At the optimum the singular values of :math:`A^\top\lambda` vanish where those of V stay below its norm. The dual norm
 sums them, so rounding there costs the bound its first digits. The smallest relative change of the multipliers of active
@@ -112,7 +112,7 @@ def vertex(setting: Setting, method: SoftInteriorPoint, shared: bool) -> tuple[n
     """Solve for V (p, r) and multipliers (n, T) at the vertex that an iterate has nearly reached.
 
     Where the multipliers' system has no solution, the iterate is on a face along which the objective falls too slowly
-    for it to tell: V goes there to the face's end, as in a step of the primal simplex method.
+    for it to converge: V moves there to the face's end, as in a step of the primal simplex method.
 
     Parameters
     ----------

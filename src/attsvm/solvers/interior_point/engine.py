@@ -7,7 +7,7 @@ With :math:`A(V) + \xi - s = c`, multipliers :math:`\lambda` of :math:`s \ge 0` 
    \Theta^{-1} = \frac{s}{\lambda} + \begin{cases} \xi/\nu & \text{hinge} \\ 1/(2C) & \text{its square} \\
    0 & \text{hard margin} \end{cases},
 
-so that the slack of the hinge costs nothing but a different diagonal. What is left, :math:`H\,dV - A^\top d\lambda`,
+so that the slack of the hinge only changes the diagonal. What is left, :math:`H\,dV - A^\top d\lambda`,
 depends on the norm alone. Predictor-corrector steps follow Mehrotra (SIAM J. Optim. 2, 1992).
 """
 
@@ -35,13 +35,13 @@ NEGLIGIBLE = 1e-6
 CENTRE = 10.0
 HARD_CENTRE = 1.0  # from a feasible start with multipliers inside the dual ball
 ROUNDING = 8.0 * float(np.finfo(float).eps)
-# Sizes, in the dual norm, of the pull of multipliers at the start and of those that join.
+# Sizes, in the dual norm, of A^T lam at the start and of that of multipliers that join.
 BALL, JOINING_BALL = 0.5, 0.1
 FLOOR = 0.1  # smallest slack of a hard margin to start from
 
 
 class Term(ABC):
-    """What steps ask of a norm; one without bounds of its own has no products, and any step keeps within them.
+    """What steps need of a norm; one without bounds of its own has no products, and any step keeps within them.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Term(ABC):
     degree : int
         Number of its complementarity products.
     least : float
-        The smallest mu worth aiming at.
+        The smallest mu to aim at.
     """
 
     V: Any
@@ -145,7 +145,7 @@ class SoftInteriorPoint:
         return point
 
     def _enter_ball(self, dual: np.ndarray, size: float) -> None:
-        """Shorten multipliers (n, T) of a hard margin, which small slacks make large, to a pull of moderate size."""
+        """Shorten multipliers (n, T) of a hard margin, which small slacks make large, to A^T lam of moderate size."""
         if self.terms.hard and not self.terms.squared:
             length = self.terms.norm.dual(self.reduced.adjoint(dual))
             dual *= min(1.0, size / length) if length > 0 else 1.0
@@ -165,7 +165,7 @@ class SoftInteriorPoint:
     def adopt(self, dual: np.ndarray, ties: Ties, centre: float) -> None:
         """Begin with multipliers (n, T) of a similar problem, ``centre`` away from zero, in parts of them.
 
-        None of those that are lifted may dominate the pull A^T lam.
+        None of those that are lifted may dominate A^T lam.
         """
         x, inner = self.point, self._inner
         count = int(inner.sum())
@@ -335,7 +335,7 @@ class Run:
 
     @property
     def gap(self) -> float:
-        """The gap in parts of the norm: where losses are most of the objective, that of the control says little."""
+        """The gap in parts of the norm: where losses are most of the objective, the control's hardly shows progress."""
         state, size = self.control.state, self.own.terms.size(self.method.term.V) * self.unit
         return state.gap * max(1.0, state.objective * self.control.unit / size) if size > 0 else np.inf
 

@@ -1,7 +1,7 @@
 r"""Interior point for the Frobenius norm, hard or soft margin, with or without a prior, in the space of W.
 
-For correlated tokens the coordinate method crawls and working sets churn; the steps of
-:mod:`attsvm.solvers.interior_point.engine` do not mind. Half the square of the norm contributes the identity,
+For correlated tokens the coordinate method is slow and working sets change often; the steps of
+:mod:`attsvm.solvers.interior_point.engine` hardly depend on that. Half the square of the norm contributes the identity,
 
 .. math:: (I + A^\top \Theta A)\, dV - B^\top d\nu = \mathrm{rhs}, \qquad B\,dV = 0,
 
@@ -77,7 +77,7 @@ class FrobeniusInteriorPoint(SoftInteriorPoint):
         )
 
     def report(self, control: Control) -> bool:
-        """Tell the control both V and what the multipliers pull, which is the better one near the end."""
+        """Report both V and the adjoint of the multipliers, which is the better one near the end."""
         dual = self.scattered_dual(self._setting)
         adjoint = self.reduced.adjoint(dual)
         self._setting.offer(self.term.V, control)

@@ -35,17 +35,17 @@ FLOOR = 1e-13
 # The larger of p and q grows by at most this factor between neighbours.
 GROWTH = 4.0
 NEIGHBOUR_GAP = 1e-2
-# The first mu, in parts of the objective a token, and the last worth aiming at, in parts of the gap asked for.
+# The first mu, in parts of the objective a token, and the last to aim at, in parts of the gap asked for.
 FIRST, LAST = 0.05, 0.01
 INSIDE = 0.1  # over p: strictly feasible, and p-th powers still of size one
 SHORTEST = 1e-6  # step that is tried last
-# What is left of the gap, in parts of that asked for, where V knows the multipliers better than they do themselves.
+# Gap, in parts of that asked for, from which V determines the multipliers more accurately than the iterate has them.
 GAP_FACTOR = 0.1
 
 
 @dataclass
 class PowerMove(Move):
-    """The same with what the multipliers pull, (p, r)."""
+    """The same with the adjoint of the multipliers, (p, r)."""
 
     pull: np.ndarray
 
@@ -71,7 +71,7 @@ class PowerTerm(Term):
         return float((np.abs(V) ** self.p / self.p + np.abs(pull) ** self.q / self.q - V * pull).sum())
 
     def complementarity(self) -> float:
-        """Measure what V and the pull of the multipliers are apart."""
+        """Measure how far V and the adjoint of the multipliers are from a solution."""
         return self._distance
 
     def after(self, move: PowerMove, primal: float, dual: float) -> float:
@@ -91,7 +91,7 @@ class PowerTerm(Term):
         primal_side = self.p > 2
         here, there, r = (self.V, self._pull, self.p) if primal_side else (self._pull, self.V, self.q)
         slope = np.sign(here) * np.abs(here) ** (r - 1)
-        # An entry on its way through zero has no curvature of its own: that of where its counterpart sends it.
+        # An entry that passes through zero has no curvature of its own: that where its counterpart puts it is used.
         size = np.maximum(np.abs(here), np.abs(there) ** (1 / (r - 1)))
         curvature = (r - 1) * np.maximum(size ** (r - 2), FLOOR * float(size.max()) ** (r - 2))
         if primal_side:
@@ -112,9 +112,9 @@ class PowerTerm(Term):
         self._set_pull(self._pull + dual * move.pull)
 
     def finish(self, run: Run, last: bool) -> bool:
-        """Move the multipliers to where they pull like the gradient at V.
+        """Move the multipliers to where their adjoint is the gradient at V.
 
-        For large p most entries of A^T lam are nearly zero and the dual norm sums their rounding; V knows them better.
+        For large p most entries of A^T lam are nearly zero and the dual norm sums their rounding; V gives more digits.
         """
 
         def correction() -> tuple[np.ndarray, np.ndarray]:

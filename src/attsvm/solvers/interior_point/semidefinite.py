@@ -36,7 +36,7 @@ EPS = float(np.finfo(float).eps)
 
 @dataclass
 class ConeMove(Move):
-    """The same with the bound t or the pull N, and X and Z in scaled coordinates."""
+    """The same with the bound t or the adjoint N, and X and Z in scaled coordinates."""
 
     free: Any
     scaled_x: np.ndarray
@@ -62,7 +62,7 @@ class _Semidefinite(Term):
         self._inverse = (root[:, None] * right) @ solve_triangular(lower_x, np.eye(len(root)), lower=True)
 
     def _target(self, centre: float, before: ConeMove | None) -> np.ndarray:
-        """Scaled dX + dZ that complementarity asks for."""
+        """Scaled dX + dZ that complementarity requires."""
         lack = np.diag(centre - self._scaled**2)
         if before is not None:
             product = before.scaled_x @ before.scaled_z
@@ -207,7 +207,7 @@ class NuclearTerm(_Semidefinite):
         change = np.zeros((p + r, p + r))
         change[:p, p:], change[p:, :p] = -0.5 * pull, -0.5 * pull.T
         scaled_z = self._T.T @ change @ self._T
-        # The margins must follow V exactly; rounding is left to complementarity.
+        # The margins must follow V exactly; rounding goes into complementarity.
         dX = self._T @ (target - scaled_z) @ self._T.T
         dX[:p, p:], dX[p:, :p] = V, V.T
         return ConeMove(V, tie, dual, pull, self._inverse @ dX @ self._inverse.T, scaled_z)

@@ -56,7 +56,7 @@ SLACK_SHARE = 0.1
 DECREMENT, SMALL_DECREMENT = 300.0, 10.0
 # Newton steps after which the next predictor step is a more careful one.
 MANY = 8
-# Stages without a smaller gap before rounding has the last word, counted where the gap, which may be that of a method
+# Stages without a smaller gap before a run ends at rounding level, counted where the gap, which may be that of a method
 # before this one, is so many times what the path promises; or in which Newton's method has not come near the path.
 STALLS, LATE = 4, 10.0
 SMALLEST = 1e-17
@@ -232,7 +232,7 @@ class SmoothingPath:
         return None
 
     def _report(self, point: Point, move: np.ndarray, mu: float) -> None:
-        """Tell the control the end of a Newton step, with the multipliers that it improves."""
+        """Report the end of a Newton step, with the multipliers that it improves."""
         setting, terms, reduced = self.setting, self._terms, self._reduced
         dual = point.dual - point.theta * reduced.apply(move)
         change = (point.norm.hessian @ move.ravel()).reshape(move.shape)

@@ -9,8 +9,8 @@ The conditions of optimality can be written as one equation that is not smooth,
 reads the face anew before every step (the primal-dual active-set strategy; Hintermueller, Ito and Kunisch, SIAM J.
 Optim. 13, 2002). A rejected token is beyond its margin (multiplier zero), short of it (hinge: multiplier C), or active;
 only the active ones enter the Newton system, and the second kind is a constant part of :math:`M = A^\top\lambda`. The
-rank is the number of singular values of V + M above one. From a gap of 1e-2 or 1e-3 the face settles within a few
-steps.
+rank is the number of singular values of V + M above one. From a gap of 1e-2 or 1e-3 the face no longer changes after a
+few steps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from attsvm.solvers.schedule import FACE_GAP, NUCLEAR_PATIENCE
 
 STEPS = 9
 # A first step that changes multipliers by more than this part of the largest, or a face that changes by more than this
-# part of its constraints, was taken too early: from there the steps went astray in nearly all runs.
+# part of its constraints, was taken too early: from there the steps diverged in nearly all runs.
 LARGEST_CHANGE = 0.2
 # Constraints and, in FEW, rows up to which loops are faster than NumPy and LAPACK.
 MOST_CONSTRAINTS = 250
@@ -43,7 +43,7 @@ LEADING = 0.5
 
 
 class Demand(NamedTuple):
-    """What constraints ask for, and what falling short costs.
+    """The margins asked for, and what falling short costs.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     length = spectral(reduced.adjoint(dual))
     if length <= 0 or not V.any():
         return False
-    # Only near the solution is a singular system one of dependent constraints, worth LAPACK's least squares.
+    # Only near the solution is a singular system one of dependent constraints, for which LAPACK's least squares pay.
     is_near = control.state.gap < FACE_GAP
     reader, mover = interpreted(read), interpreted(move)
     if not is_near and fits(len(place[0]), min(V.shape)):
