@@ -1,14 +1,14 @@
 r"""Newton on the dual of the Frobenius problem, with multipliers in a box.
 
-The dual, :math:`\max c^\top\lambda - \tfrac12\lambda^\top(K + \epsilon I)\lambda` over :math:`0 \le \lambda \le C`
-(C infinite for a hard margin), is solved on a working set J: the multipliers strictly between their bounds, the tied
-ones, and the worst of those whose slope leads off a bound. There :math:`K_{JJ} = (DD^\top)\circ(ZZ^\top)` is small
-enough to factor; all others enter through :math:`W = A^\top\lambda` alone, so the many multipliers at C that a
-selection far from separable has add no work. Each step is projected onto the box and shortened until the dual ascends (Bertsekas,
-SIAM J. Control Optim. 20, 1982; with a full step it is the primal-dual active-set method of Hintermueller, Ito and
-Kunisch, SIAM J. Optim. 13, 2002). Multipliers leave and reach their bounds by whole groups, and once the set is right
-one step solves the problem to rounding. A ridge at rounding level stands for the proximal term that keeps a dependent
-set solvable; repeated steps remove its effect.
+The dual, :math:`\max c^\top\lambda - \tfrac12\lambda^\top(K + \epsilon I)\lambda` over :math:`0 \le \lambda \le C` (C
+infinite for a hard margin), is solved on a working set J: the multipliers strictly between their bounds, the tied ones,
+and the worst of those whose slope leads off a bound. There :math:`K_{JJ} = (DD^\top)\circ(ZZ^\top)` is small enough to
+factor; all others enter through :math:`W = A^\top\lambda` alone, so the many multipliers at C that a selection far from
+separable has add no work. Each step is projected onto the box and shortened until the dual ascends (Bertsekas, SIAM J.
+Control Optim. 20, 1982; with a full step it is the primal-dual active-set method of Hintermueller, Ito and Kunisch,
+SIAM J. Optim. 13, 2002). Multipliers leave and reach their bounds by whole groups, and once the set is right one step
+solves the problem to rounding. A ridge at rounding level stands for the proximal term that keeps a dependent set
+solvable; repeated steps remove its effect.
 """
 
 from __future__ import annotations

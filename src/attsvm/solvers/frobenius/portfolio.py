@@ -3,8 +3,8 @@ r"""The Frobenius norm, hard or soft margin, with or without a prior: its method
 A few passes of dual coordinate descent (cheap, each about one read of the tokens) show how many constraints will be
 active. Where those are few, the active-set method finishes, or finds a certificate; otherwise passes go on until Newton
 on the working set they leave can finish. Correlated tokens slow the first two and change the working set of the third
-often: the interior point in W space is not slower with them, and its work is known beforehand. A
-diverging dual is tested for infeasibility between passes.
+often: the interior point in W space is not slower with them, and its work is known beforehand. A diverging dual is
+tested for infeasibility between passes.
 """
 
 from __future__ import annotations

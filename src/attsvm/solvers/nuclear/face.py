@@ -6,13 +6,12 @@ conditions
 
 .. math:: MQ = K, \quad M^\top K = Q, \quad a_j(KQ^\top) = c_j \; (j \in J)
 
-are smooth, and Newton on them converges quadratically once k and J are right. The Hessian
-:math:`Z = [[I, -M], [-M^\top, I]]` is diagonal in the singular vectors of M; its positive part is eliminated, which
-leaves a symmetric system in the |J| multipliers and the k(k+1)/2 entries of S (the rotations of K, Q among themselves
-are the gauge and never enter). Its blocks are entrywise products of Gram matrices, so the cost does not depend on the
-p r entries of W. Only the right singular vectors V are formed, together with MV: left ones off the leading k enter
-through :math:`u\sigma = Mv` and through the token Gram matrix, so that no basis is completed and nothing is divided by a small
-singular value.
+are smooth, and Newton on them converges quadratically once k and J are right. The Hessian :math:`Z = [[I, -M],
+[-M^\top, I]]` is diagonal in the singular vectors of M; its positive part is eliminated, which leaves a symmetric
+system in the |J| multipliers and the k(k+1)/2 entries of S (the rotations of K, Q among themselves are the gauge and
+never enter). Its blocks are entrywise products of Gram matrices, so the cost does not depend on the p r entries of W.
+Only the right singular vectors V are formed, together with MV: left ones off the leading k enter through :math:`u\sigma
+= Mv` and through the token Gram matrix, so that no basis is completed and nothing is divided by a small singular value.
 """
 
 from __future__ import annotations

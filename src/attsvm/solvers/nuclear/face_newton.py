@@ -5,12 +5,12 @@ The conditions of optimality can be written as one equation that is not smooth,
 
 .. math:: \lambda = [\lambda + c - \epsilon\lambda - A(V)]_0^{C_{max}}, \qquad V = \mathrm{SVT}_1(V + A^\top\lambda)
 
-(:mod:`attsvm.proofs.objective` has c, :math:`\epsilon` and :math:`C_{max}`), whose generalised Newton method
-reads the face anew before every step (the primal-dual active-set strategy; Hintermueller, Ito and Kunisch, SIAM J.
-Optim. 13, 2002). A rejected token is beyond its margin (multiplier zero), short of it (hinge: multiplier C), or active;
-only the active ones enter the Newton system, and the second kind is a constant part of :math:`M = A^\top\lambda`. The
-rank is the number of singular values of V + M above one. From a gap of 1e-2 or 1e-3 the face no longer changes after a
-few steps.
+(:mod:`attsvm.proofs.objective` has c, :math:`\epsilon` and :math:`C_{max}`), whose generalised Newton method reads the
+face anew before every step (the primal-dual active-set strategy; Hintermueller, Ito and Kunisch, SIAM J. Optim. 13,
+2002). A rejected token is beyond its margin (multiplier zero), short of it (hinge: multiplier C), or active; only the
+active ones enter the Newton system, and the second kind is a constant part of :math:`M = A^\top\lambda`. The rank is
+the number of singular values of V + M above one. From a gap of 1e-2 or 1e-3 the face no longer changes after a few
+steps.
 """
 
 from __future__ import annotations
