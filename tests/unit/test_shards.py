@@ -163,7 +163,7 @@ def test_margins_of_shared_words_agree_with_those_of_copies() -> None:
     lengths = np.concatenate([b.lengths for s in pieces.shards for b in blocks(s.open(), W[None])])
     np.testing.assert_allclose(margins, problem.apply(W), atol=1e-13)
     assert (lengths >= problem.lengths * (1 - 1e-12)).all()
-    pulls = sum(b.pull(b.rejected) for s in pieces.shards for b in blocks(s.open(), W[None]))
+    pulls = sum(b.adjoint(b.rejected) for s in pieces.shards for b in blocks(s.open(), W[None]))
     np.testing.assert_allclose(pulls, problem.adjoint(problem.rejected.astype(float)), atol=1e-11)
     assert solve(pieces, C=1.0).primal == pytest.approx(solve(problem, C=1.0).primal, rel=2.5 * TOL)
 

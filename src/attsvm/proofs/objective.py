@@ -126,10 +126,10 @@ class Terms:
             return mu / dual, dual, nothing, nothing + 1.0
         return -shortfall, -mu / shortfall, nothing, nothing + 1.0
 
-    def may_stay(self, pull: np.ndarray) -> bool:
+    def may_stay(self, adjoint: np.ndarray) -> bool:
         """Whether V = 0 may be optimal: the adjoint (d, dz) of its multipliers has a dual norm of at most one."""
         # <M, M> / |M| bounds the dual norm of M from below, at less cost than itself.
-        return self.squared or not float(np.vdot(pull, pull)) > 2.0 * self.norm.value(pull)
+        return self.squared or not float(np.vdot(adjoint, adjoint)) > 2.0 * self.norm.value(adjoint)
 
     def clip(self, dual: np.ndarray) -> np.ndarray:
         """Multipliers of the right sign and size, (n, T)."""

@@ -170,12 +170,12 @@ def finish(constraints, column, values, is_refined, unit, tol, rescale, W, adjoi
         values[k] = max(values[k], 0.0) if rejected[k] else values[k]
         total += values[k] if rejected[k] else 0.0
     apply_adjoint(constraints, values, adjoint)
-    length, pull = 0.0, 0.0
+    length, dual_length = 0.0, 0.0
     for a in range(d):
         for c in range(dz):
             W[a, c] = W[a, c] if is_refined else adjoint[a, c]
             length += W[a, c] * W[a, c]
-            pull += adjoint[a, c] * adjoint[a, c]
+            dual_length += adjoint[a, c] * adjoint[a, c]
     margins_of(constraints, W, constraint_margins)
     smallest, off = np.inf, 0.0
     for k in range(len(of)):
@@ -184,10 +184,10 @@ def finish(constraints, column, values, is_refined, unit, tol, rescale, W, adjoi
         else:
             off = max(off, abs(constraint_margins[k]))
     solvable = smallest > 0.0 and total > 0.0 and off <= 1e-10 * smallest
-    length, pull = np.sqrt(length), np.sqrt(pull)
-    gap = gap_of(total / pull, length / smallest) if solvable else np.inf
+    length, dual_length = np.sqrt(length), np.sqrt(dual_length)
+    gap = gap_of(total / dual_length, length / smallest) if solvable else np.inf
     shrink = smallest if solvable and rescale else 1.0
-    stretch = 0.0 if not solvable else total / pull**2 if rescale else 1.0
+    stretch = 0.0 if not solvable else total / dual_length**2 if rescale else 1.0
     for a in range(d):
         for c in range(dz):
             W[a, c] /= shrink * unit

@@ -165,7 +165,7 @@ def hold(constraints, passive, start, weight):
 
 
 @kernel(inner=True, fastmath=FAST)
-def _pull(constraints, passive, size, W, products):
+def _primal(constraints, passive, size, W, products):
     """Write W = A^T lam (p, r), or where there is a Gram matrix all products with it, (m,)."""
     members, values = passive.members, passive.values
     if len(constraints.gram) > 0:
@@ -300,7 +300,7 @@ def exchange(constraints, passive, size, weight, patience):
             waiting[k] = rejected[k]
         for a in range(size):
             waiting[members[a]] = False
-        _pull(constraints, passive, size, W, products)
+        _primal(constraints, passive, size, W, products)
         if m * p < DEAR * size * size:
             near_count = np.int64(0)
         has_changed, is_refined = False, len(products) > 0 or weight * (1.0 - rho) <= LONG * rho
@@ -375,7 +375,7 @@ def least_multipliers(constraints, start, capacity, W):
     for a in range(size):
         dual[passive.members[a]] = passive.values[a] * scale
     if rho > RESIDUE and W.size > 0:
-        _pull(constraints, passive, size, W, np.empty(0))
+        _primal(constraints, passive, size, W, np.empty(0))
         if weight * (1.0 - rho) > LONG * rho:
             _refine(constraints, passive, size, weight, rho, W)
         for b in range(W.shape[0]):

@@ -47,7 +47,7 @@ GAP_FACTOR = 0.1
 class PowerMove(Move):
     """The same with the adjoint of the multipliers, (p, r)."""
 
-    pull: np.ndarray
+    adjoint: np.ndarray
 
 
 class PowerTerm(Term):
@@ -62,13 +62,13 @@ class PowerTerm(Term):
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V without multipliers."""
         self.V, self.tie = V, np.zeros(len(self._system.basis))
-        self._set_pull(np.zeros_like(V))
+        self._set_adjoint(np.zeros_like(V))
 
-    def _set_pull(self, pull: np.ndarray) -> None:
-        self._pull, self._distance = pull, self._separation(self.V, pull)
+    def _set_adjoint(self, adjoint: np.ndarray) -> None:
+        self._adjoint, self._distance = adjoint, self._separation(self.V, adjoint)
 
-    def _separation(self, V: np.ndarray, pull: np.ndarray) -> float:
-        return float((np.abs(V) ** self.p / self.p + np.abs(pull) ** self.q / self.q - V * pull).sum())
+    def _separation(self, V: np.ndarray, adjoint: np.ndarray) -> float:
+        return float((np.abs(V) ** self.p / self.p + np.abs(adjoint) ** self.q / self.q - V * adjoint).sum())
 
     def complementarity(self) -> float:
         """Measure how far V and the adjoint of the multipliers are from a solution."""
@@ -76,7 +76,7 @@ class PowerTerm(Term):
 
     def after(self, move: PowerMove, primal: float, dual: float) -> float:
         """Measure the same after a step."""
-        return self._separation(self.V + primal * move.V, self._pull + dual * move.pull)
+        return self._separation(self.V + primal * move.V, self._adjoint + dual * move.adjoint)
 
     def lengths(self, move: PowerMove) -> tuple[float, float]:
         """Largest steps that leave powers of the size that they have at a solution, or less than now."""
@@ -87,15 +87,15 @@ class PowerTerm(Term):
 
     def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
         """Factor diag(h) + A^T Theta A."""
-        self._set_pull(adjoint + self._system.adjoint(self.tie))
+        self._set_adjoint(adjoint + self._system.adjoint(self.tie))
         primal_side = self.p > 2
-        here, there, r = (self.V, self._pull, self.p) if primal_side else (self._pull, self.V, self.q)
+        here, there, r = (self.V, self._adjoint, self.p) if primal_side else (self._adjoint, self.V, self.q)
         slope = np.sign(here) * np.abs(here) ** (r - 1)
         # An entry that passes through zero has no curvature of its own: that where its counterpart puts it is used.
         size = np.maximum(np.abs(here), np.abs(there) ** (1 / (r - 1)))
         curvature = (r - 1) * np.maximum(size ** (r - 2), FLOOR * float(size.max()) ** (r - 2))
         if primal_side:
-            h, self._lack = curvature, self._pull - slope
+            h, self._lack = curvature, self._adjoint - slope
         else:
             h = 1.0 / curvature
             self._lack = h * (slope - self.V)
@@ -109,7 +109,7 @@ class PowerTerm(Term):
     def advance(self, move: PowerMove, primal: float, dual: float) -> None:
         """Take the step."""
         self.V, self.tie = self.V + primal * move.V, self.tie + dual * move.tie
-        self._set_pull(self._pull + dual * move.pull)
+        self._set_adjoint(self._adjoint + dual * move.adjoint)
 
     def finish(self, run: Run, last: bool) -> bool:
         """Move the multipliers to where their adjoint is the gradient at V.

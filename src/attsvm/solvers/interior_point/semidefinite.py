@@ -130,14 +130,14 @@ class NuclearTerm(_Semidefinite):
         U, sigma, Vt = np.linalg.svd(V, full_matrices=False)
         more = 2.0 * mu + float(sigma.mean())
         self.tie = np.zeros(len(self._ties.basis))
-        self.pull = np.zeros((p, r))
-        self.Z = self._slack(self.pull)
+        self.adjoint = np.zeros((p, r))
+        self.Z = self._slack(self.adjoint)
         residual, right = (U * sigma) @ U.T, (Vt.T * sigma) @ Vt
         self.X = np.block([[residual + more * np.eye(p), V], [V.T, right + more * np.eye(r)]])
 
-    def _slack(self, pull: np.ndarray) -> np.ndarray:
+    def _slack(self, adjoint: np.ndarray) -> np.ndarray:
         p, r = self._ties.shape
-        return 0.5 * np.block([[np.eye(p), -pull], [-pull.T, np.eye(r)]])
+        return 0.5 * np.block([[np.eye(p), -adjoint], [-adjoint.T, np.eye(r)]])
 
     def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
         """Factor one of the systems of the class's derivation."""
@@ -145,7 +145,7 @@ class NuclearTerm(_Semidefinite):
         p = self._ties.shape[0]
         G = self._T @ self._T.T
         self._G11, self._G12, self._G22 = G[:p, :p], G[:p, p:], G[p:, p:]
-        self._theta, self._lack = theta, adjoint + self._ties.adjoint(self.tie) - self.pull
+        self._theta, self._lack = theta, adjoint + self._ties.adjoint(self.tie) - self.adjoint
         if self._few:
             self._factor_multipliers()
         else:
@@ -197,28 +197,28 @@ class NuclearTerm(_Semidefinite):
             dual = np.zeros(theta.shape)
             dual[self._where], tie = both[: len(self._delta)], both[len(self._delta) :]
             more = reduced.adjoint(dual) + self._ties.adjoint(tie)
-            pull, V = lack + more, F + self._kernel(more)
+            adjoint, V = lack + more, F + self._kernel(more)
         else:
             push = reduced.adjoint(theta * (g - reduced.apply(F))) + lack
             w, tie = self._on_ties(self._lower.T @ push.ravel(), tie_residual)
             V = F + (self._lower @ w).reshape(p, r)
             dual = theta * (g - reduced.apply(V))
-            pull = lack + reduced.adjoint(dual) + self._ties.adjoint(tie)
+            adjoint = lack + reduced.adjoint(dual) + self._ties.adjoint(tie)
         change = np.zeros((p + r, p + r))
-        change[:p, p:], change[p:, :p] = -0.5 * pull, -0.5 * pull.T
+        change[:p, p:], change[p:, :p] = -0.5 * adjoint, -0.5 * adjoint.T
         scaled_z = self._T.T @ change @ self._T
         # The margins must follow V exactly; rounding goes into complementarity.
         dX = self._T @ (target - scaled_z) @ self._T.T
         dX[:p, p:], dX[p:, :p] = V, V.T
-        return ConeMove(V, tie, dual, pull, self._inverse @ dX @ self._inverse.T, scaled_z)
+        return ConeMove(V, tie, dual, adjoint, self._inverse @ dX @ self._inverse.T, scaled_z)
 
     def advance(self, move: ConeMove, primal: float, dual: float) -> None:
         """Take the step."""
         X = self.X + primal * (self._T @ move.scaled_x @ self._T.T)
         self.X = 0.5 * (X + X.T)
         self.tie = self.tie + dual * move.tie
-        self.pull = self.pull + dual * move.free
-        self.Z = self._slack(self.pull)
+        self.adjoint = self.adjoint + dual * move.free
+        self.Z = self._slack(self.adjoint)
 
     def finish(self, run: Run, last: bool) -> bool:
         """Try Newton on the face each time the gap has fallen far enough, of the best pair at last."""
@@ -254,7 +254,7 @@ class SpectralTerm(_Semidefinite):
 
     def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
         """Factor the bordered system in V and t, ties eliminated."""
-        self._theta, self._pull = theta, adjoint + self._ties.adjoint(self.tie)
+        self._theta, self._adjoint = theta, adjoint + self._ties.adjoint(self.tie)
         self._scale()
         self._P = P = self._inverse.T @ self._inverse
         p, size = len(self.V), self.V.size
@@ -283,7 +283,7 @@ class SpectralTerm(_Semidefinite):
         p = len(self.V)
         target = self._target(centre, before)
         goal = self._inverse.T @ target @ self._inverse
-        lack = 2.0 * self.Z[:p, p:] + self._pull
+        lack = 2.0 * self.Z[:p, p:] + self._adjoint
         lack_t = 1.0 - float(np.trace(self.Z))
         reduced = self._setting.reduced
         push = reduced.adjoint(self._theta * g)

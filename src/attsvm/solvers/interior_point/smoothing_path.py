@@ -250,11 +250,11 @@ class SmoothingPath:
                 # Singular to rounding: the multipliers of such a step may be right where the move is not.
                 setting.offer(point.V, self.control)
         dual = terms.clip(dual + setting.ties.tie_multipliers(tie))
-        pull = reduced.adjoint(dual)
-        if not np.isfinite(pull).all():
+        adjoint = reduced.adjoint(dual)
+        if not np.isfinite(adjoint).all():
             return
-        size = terms.norm.dual_after(pull, point.norm, move)
-        setting.report(point.V + move, dual, self.control, adjoint=pull, size=size)
+        size = terms.norm.dual_after(adjoint, point.norm, move)
+        setting.report(point.V + move, dual, self.control, adjoint=adjoint, size=size)
 
     def _stiff_step(self, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Newton step (p, r) where theta A(move) has no digits left, with new multipliers (n, T) and the ties' (k,)."""

@@ -167,15 +167,15 @@ class Dual:
         bulk, gain, top = None, 0.0, 0.0
         if bound_sum is not None and bound_sum.count:
             top = terms.upper
-            gain = top * (bound_sum.count - float(np.vdot(bound_sum.pull, prior)))
-            adjoint = adjoint + top * bound_sum.pull
+            gain = top * (bound_sum.count - float(np.vdot(bound_sum.adjoint, prior)))
+            adjoint = adjoint + top * bound_sum.adjoint
         length = terms.norm.dual(adjoint)
         scale, plain = terms.bound(dual, adjoint, length, gain=gain, top=top)
         if bound_sum is not None and bound_sum.count:
             bulk = Bulk(scale * top * bound_sum.count, scale * top * bound_sum.error)
-        dual, pull = terms.clip(dual * scale), adjoint * scale
+        dual, scaled_adjoint = terms.clip(dual * scale), adjoint * scale
         low = lower_bound(
-            problem, terms.norm, dual, pull, length * scale, residual, terms, prior, sharp=sharp, bulk=bulk
+            problem, terms.norm, dual, scaled_adjoint, length * scale, residual, terms, prior, sharp=sharp, bulk=bulk
         )
         if empty and not terms.hard:
             loss = terms.charge(np.ones(1)) * empty

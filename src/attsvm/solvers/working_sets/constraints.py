@@ -85,27 +85,27 @@ class BoundSum:
 
     Attributes
     ----------
-    pull : ndarray, shape (d, dz)
+    adjoint : ndarray, shape (d, dz)
         Sum of delta z^T.
     count : int
     error : float
         Largest rounding error of the sum, in the Frobenius norm.
     """
 
-    pull: np.ndarray
+    adjoint: np.ndarray
     count: int
     error: float
 
     @staticmethod
     def add(parts: Sequence[BoundSum]) -> BoundSum:
         """Add sums up."""
-        sizes = math.fsum(frobenius(part.pull) for part in parts)
+        sizes = math.fsum(frobenius(part.adjoint) for part in parts)
         error = math.fsum(part.error for part in parts) * (1 + FEW) + gamma(len(parts)) * sizes * (1 + FEW)
-        return BoundSum(np.sum([part.pull for part in parts], axis=0), sum(part.count for part in parts), error)
+        return BoundSum(np.sum([part.adjoint for part in parts], axis=0), sum(part.count for part in parts), error)
 
     def without(self, removals: Constraints) -> BoundSum:
         """Take out constraints that join the working set."""
         delta = removals.reference - removals.x
         weight = float((row_lengths(delta) * row_lengths(removals.z)).sum())
-        error = gamma(len(removals) + 8) * (weight + frobenius(self.pull)) + self.error
-        return BoundSum(self.pull - delta.T @ removals.z, self.count - len(removals), error)
+        error = gamma(len(removals) + 8) * (weight + frobenius(self.adjoint)) + self.error
+        return BoundSum(self.adjoint - delta.T @ removals.z, self.count - len(removals), error)

@@ -57,7 +57,7 @@ class Block:
         x = self.tokens[column] if self.tokens.ndim == 2 else self.tokens[row, column]
         return x.astype(np.float64)
 
-    def pull(self, marks: np.ndarray) -> np.ndarray:
+    def adjoint(self, marks: np.ndarray) -> np.ndarray:
         """Sum of delta_it z_i^T over the marked constraints, (d, dz)."""
         weights = marks.astype(float)
         if self.tokens.ndim == 2:

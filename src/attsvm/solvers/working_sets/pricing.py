@@ -116,7 +116,7 @@ def direction(source: Source, _: int) -> np.ndarray:
     """Sum all constraints of a shard, (d, dz): a first guess of W."""
     shard = open_shard(source)
     none = np.zeros((0, shard.tokens.shape[2], shard.queries.shape[1]))
-    return np.sum([block.pull(block.rejected) for block in blocks(shard, none)], axis=0)
+    return np.sum([block.adjoint(block.rejected) for block in blocks(shard, none)], axis=0)
 
 
 def price(source: Source, number: int, members: np.ndarray, request: Request) -> Answer:
@@ -255,4 +255,4 @@ def _sum_of(block: Block, at_bound: np.ndarray) -> BoundSum:
     weight = float(block.lengths[at_bound].sum()) * (1 + gamma(PAIRWISE + 4))
     # The terms of a query, then queries: a difference, its product with the query, and the sums of both.
     error = gamma(sum(at_bound.shape) + 8) * weight
-    return BoundSum(block.pull(at_bound), int(at_bound.sum()), error)
+    return BoundSum(block.adjoint(at_bound), int(at_bound.sum()), error)

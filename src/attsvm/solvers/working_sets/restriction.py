@@ -78,7 +78,7 @@ class Restriction:
         """
         problem, terms = self.problem, replace(self.terms, upper=self.terms.upper * weight)
         if bound_sum is not None and bound_sum.count:
-            problem, demands = _with_rows(problem, bound_sum.pull / weight, centre - self.prior, reach)
+            problem, demands = _with_rows(problem, bound_sum.adjoint / weight, centre - self.prior, reach)
             extra = len(demands)
             cost = np.zeros(problem.mask.shape)
             cost[:-extra], cost[-extra:, 1] = terms.cost, demands
@@ -100,28 +100,28 @@ class Restriction:
         (m + k, T) are those of the ``whole``, the problem with the rows of the sum.
         """
         own, upper, table = len(self.problem.mask), self.terms.upper, self.table
-        missing = upper * bound_sum.pull - (whole.tokens[own:, 0] * whole_dual[own:, 1:2]).T @ whole.queries[own:]
+        missing = upper * bound_sum.adjoint - (whole.tokens[own:, 0] * whole_dual[own:, 1:2]).T @ whole.queries[own:]
         room = np.where(table.tied, 0.0, np.maximum(np.minimum(values, upper - values), 0.0))
         delta = room[:, None] * (table.reference - table.x)
 
-        def pull(share: np.ndarray) -> np.ndarray:
+        def adjoint(share: np.ndarray) -> np.ndarray:
             return ((delta * share.reshape(-1, 1)).T @ table.z).ravel()
 
         def margins(y: np.ndarray) -> np.ndarray:
             return np.vecdot(delta @ y.reshape(missing.shape), table.z)
 
         shape = (missing.size, len(values))
-        operator = LinearOperator(shape, matvec=pull, rmatvec=margins)  # pyright: ignore[reportCallIssue]
+        operator = LinearOperator(shape, matvec=adjoint, rmatvec=margins)  # pyright: ignore[reportCallIssue]
         shares = lsqr(operator, missing.ravel(), atol=1e-13, btol=1e-13, iter_lim=4 * missing.size)[0]
         return np.clip(values - room * shares, np.where(table.tied, -np.inf, 0.0), upper)
 
 
 def _with_rows(
-    problem: SelectionProblem, pull: np.ndarray, centre: np.ndarray, reach: float
+    problem: SelectionProblem, adjoint: np.ndarray, centre: np.ndarray, reach: float
 ) -> tuple[SelectionProblem, np.ndarray]:
     """Add a query for each singular vector of a sum; returns what V must reach on each, (k,), beside the problem."""
-    U, sigma, Vt = np.linalg.svd(pull, full_matrices=False)
-    keep = sigma > RESOLUTION * frobenius(pull)
+    U, sigma, Vt = np.linalg.svd(adjoint, full_matrices=False)
+    keep = sigma > RESOLUTION * frobenius(adjoint)
     rows, queries = (U[:, keep] * sigma[keep]).T, Vt[keep]
     demands = np.einsum("kd,de,ke->k", rows, centre, queries) + sigma[keep] * reach
     m, T, d, _ = problem.shape
