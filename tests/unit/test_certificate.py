@@ -360,7 +360,7 @@ def test_the_perturbation_counts_rounding(monkeypatch: pytest.MonkeyPatch) -> No
     full = oracle.dense(problem)
     adjoint = full.rows.sum(axis=0)
     true = float(np.linalg.norm(adjoint)) / float(full.lengths.sum())
-    monkeypatch.setattr(FarkasCertificate, "_refuted", lambda self, dual: False)
+    monkeypatch.setattr(FarkasCertificate, "_is_refuted", lambda self, dual: False)
     assert FarkasCertificate(problem, dual).perturbation == pytest.approx(true, rel=1e-12)
     monkeypatch.setattr(module, "gamma", lambda k: k * unit)
     stretch = (FarkasCertificate(problem, dual).perturbation / true - 1) / unit

@@ -427,21 +427,21 @@ def test_margins_in_twice_the_precision_from_below(monkeypatch: pytest.MonkeyPat
     size, margins = float(np.linalg.norm(W)), np.array([[0.0, 1.0, 1.7, 1e3]])
     allowance = 9 * COARSE * size
     least = margins - allowance * problem.lengths
-    plain = module._sharpened(problem, W, margins, least, size)
+    plain = module._sharpen(problem, W, margins, least, size)
     assert 1 - 6 * COARSE <= plain[0, 1] <= 1 - 2 * COARSE
     np.testing.assert_array_equal(plain[0, 2:], least[0, 2:])
     honest = Rows.margins
     monkeypatch.setattr(Rows, "margins", lambda *arguments, **options: (honest(*arguments, **options)[0], 2e-3))
-    wide = module._sharpened(problem, W, margins, least, size)
+    wide = module._sharpen(problem, W, margins, least, size)
     assert 1 - 2e-3 * size - 7 * COARSE <= wide[0, 1] <= 1 - 2e-3 * size - 2 * COARSE
     three = single(np.array([[3.0, 0.0]]))
-    far = module._sharpened(three, np.array([[1.0], [0.0]]), np.array([[0.0, 3.0]]), np.array([[0.0, 2.9]]), 0.0)
+    far = module._sharpen(three, np.array([[1.0], [0.0]]), np.array([[0.0, 3.0]]), np.array([[0.0, 2.9]]), 0.0)
     assert 3 - 15 * COARSE <= far[0, 1] <= 3 - 6 * COARSE
     # All that may be the smallest are looked at: least of the smallest, twice its allowance above.
     close = single(np.array([[1.0, 0.0], [1.0 + 3 * COARSE, 0.0]]))
     margins = np.array([[0.0, 1.0, 1.0 + 3 * COARSE]])
     estimates = margins - 9 * COARSE * close.lengths
-    assert (module._sharpened(close, np.array([[1.0], [0.0]]), margins, estimates, 1.0) != estimates)[0, 1:].all()
+    assert (module._sharpen(close, np.array([[1.0], [0.0]]), margins, estimates, 1.0) != estimates)[0, 1:].all()
 
 
 @pytest.mark.usefixtures("coarse")

@@ -7,7 +7,7 @@ import pytest
 
 from attsvm import ShardedProblem, Status, solve
 from attsvm.solvers.frobenius import exchanges, portfolio
-from attsvm.solvers.frobenius.active_set import SOLVED, VANISHED, Constraints, by_gram, least_multipliers
+from attsvm.solvers.frobenius.active_set import CONTRADICTION, SOLVED, Constraints, by_gram, least_multipliers
 from attsvm.solvers.working_sets import rounds
 from problems import FAMILIES
 
@@ -51,7 +51,7 @@ def test_contradictory_constraints_vanish_and_ties_are_not_exchanged(gram: bool)
     # x >= 1, y >= 1 and x + y <= -1.
     A = np.array([(1.0, 0.0), (0.0, 1.0), (-1.0, -1.0)])
     state, dual, _ = answer(A, [1.0, 1.0, 0.0], np.zeros(3, dtype=bool), gram=gram)
-    assert state == VANISHED
+    assert state == CONTRADICTION
     np.testing.assert_allclose(A.T @ dual, 0.0, atol=1e-12 * dual.sum())
     # x = 0 as a tie, y >= 1, and x + y >= 4, which y alone can meet.
     A, tied = np.array([(1.0, 0.0), (0.0, 1.0), (0.25, 0.25)]), np.array([True, False, False])
@@ -65,7 +65,7 @@ def test_contradictory_constraints_vanish_and_ties_are_not_exchanged(gram: bool)
 def test_exchanges_end_at_full_sets_whatever_the_rounding(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "PROXIMAL_ENTRIES", 1)
     monkeypatch.setattr(portfolio, "FEW_SUPPORTS", 0)
-    monkeypatch.setattr(portfolio, "FEW_HELD", 0)
+    monkeypatch.setattr(portfolio, "FEW_W_ENTRIES", 0)
     others = []
     monkeypatch.setattr(exchanges, "newton", lambda *arguments, **options: others.append(arguments) or iter(()))
     rng = np.random.default_rng([12, seed])

@@ -11,7 +11,7 @@ from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.few_entries import FewEntries, likely_entries
-from attsvm.solvers.interior_point.general import begin_again
+from attsvm.solvers.interior_point.general import restart
 from oracle import dense
 from problems import FAMILIES
 
@@ -73,7 +73,7 @@ def test_a_rough_answer_ends_as_the_whole_linear_program(family, seed, options, 
     # Multipliers as :func:`attsvm.solvers.in_memory.solve_in_memory` takes those of a start.
     unit = 1.0 if setting.plain else setting.unit
     assert not setting.report(V, setting.reduced.gather(rough.dual) * unit, control)
-    list(begin_again(setting, control, V))
+    list(restart(setting, control, V))
     assert control.state.gap <= TOL
     # HiGHS meets each constraint to 1e-10, for which multipliers pay; they sum to the objective or so.
     assert control.state.objective == pytest.approx(highs(problem, norm, options), rel=1e-8)

@@ -63,7 +63,8 @@ def test_a_compiled_answer_that_fails_certification_is_not_the_last_word(monkeyp
     """The compiled call's own gap is no certificate: an answer that does not hold goes on to the other methods."""
     problem = problems.planted(np.random.default_rng(0), 6, 8, 10)
     expected = solve(problem)
-    monkeypatch.setattr("attsvm.solvers.solving.spared", lambda problem: False)  # whatever has been compiled so far
+    # Whatever has been compiled so far.
+    monkeypatch.setattr("attsvm.solvers.solving.avoids_compiling", lambda problem: False)
     wrong, nothing = -expected.W, np.zeros(problem.mask.shape)
     monkeypatch.setattr(
         "attsvm.solvers.solving.solve_compiled",
@@ -112,7 +113,7 @@ def test_a_second_run_on_thousands_of_constraints_is_left_to_the_path() -> None:
 @pytest.fixture
 def rounds_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_memory, "beside_rounds", lambda setting, work, whole, rounds: [rounds, whole])
-    monkeypatch.setattr("attsvm.solvers.solving.spared", lambda problem: True)
+    monkeypatch.setattr("attsvm.solvers.solving.avoids_compiling", lambda problem: True)
 
 
 @pytest.mark.usefixtures("rounds_first")

@@ -27,7 +27,7 @@ from attsvm.solvers.frobenius import portfolio
 from attsvm.solvers.working_sets import rounds
 from attsvm.solvers.working_sets.margins import blocks
 from attsvm.solvers.working_sets.pool import OnCluster
-from attsvm.solvers.working_sets.pricing import Request, merged, price
+from attsvm.solvers.working_sets.pricing import Request, merge, price
 from problems import FAMILIES, NAMED
 
 TOL = 1e-9
@@ -176,7 +176,7 @@ def test_margins_of_shared_words_agree_with_those_of_copies() -> None:
     lengths = np.concatenate([b.lengths for s in pieces.shards for b in blocks(s.open(), W[None])])
     np.testing.assert_allclose(margins, problem.apply(W), atol=1e-13)
     assert (lengths >= problem.lengths * (1 - 1e-12)).all()
-    pulls = sum(b.pull(b.rejected) for s in pieces.shards for b in blocks(s.open(), W[None]))
+    pulls = sum(b.adjoint(b.rejected) for s in pieces.shards for b in blocks(s.open(), W[None]))
     np.testing.assert_allclose(pulls, problem.adjoint(problem.rejected.astype(float)), atol=1e-11)
     assert solve(pieces, C=1.0).primal == pytest.approx(solve(problem, C=1.0).primal, rel=2.5 * TOL)
 
@@ -237,7 +237,7 @@ def test_the_method_of_multipliers_ends_on_the_answer(exchanges: bool, monkeypat
     monkeypatch.setattr(rounds, "PROXIMAL_ENTRIES", 1)
     if exchanges:  # from one factor, contradictory and dependent constraints included
         monkeypatch.setattr(portfolio, "FEW_SUPPORTS", 0)
-        monkeypatch.setattr(portfolio, "FEW_HELD", 0)
+        monkeypatch.setattr(portfolio, "FEW_W_ENTRIES", 0)
         monkeypatch.setattr(portfolio, "NEARLY_SQUARE", 0.0)
     contradiction = solve(cut(FAMILIES["contradicted"].make(np.random.default_rng(1), 40, 8, 4), 10))
     assert contradiction.status is Status.INFEASIBLE
@@ -424,7 +424,7 @@ def test_a_round_exchanges_w_and_the_new_constraints(client: Client, monkeypatch
     request = Request(np.zeros((d, d)), hinge=False, hard=True, room=100)
     one, none = cut(make("planted", 480, 8, d), 80).shards[0], np.zeros((0, 2), dtype=np.int64)
     answer = price(one, 0, none, request)
-    assert len(pickle.dumps(merged([answer] * 6, 10))) < len(pickle.dumps(answer))
+    assert len(pickle.dumps(merge([answer] * 6, 10))) < len(pickle.dumps(answer))
 
 
 def test_a_batch_on_a_cluster_is_the_batch(client: Client) -> None:
@@ -446,7 +446,7 @@ def test_no_worker_left_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         pieces = cut(make("planted", 20, 6, 4), 5)
         pool = OnCluster(client, pieces.shards)
         with pytest.raises(ClusterLost, match=r"^no worker of the dask cluster has been there for"):
-            pool.joined(
+            pool.collect(
                 price,
                 merged_all,
                 (Request(np.zeros((4, 4)), hinge=False, hard=True, room=10),),
@@ -455,7 +455,7 @@ def test_no_worker_left_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def merged_all(parts: Any) -> Any:
-    return merged(parts, 10)
+    return merge(parts, 10)
 
 
 def _places(pieces: ShardedProblem) -> list[tuple[int, np.ndarray]]:

@@ -23,7 +23,7 @@ def planted(n: int, T: int, d: int, seed: int = 0, drift: float = 0.0) -> Select
 def compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No kernel is left out for want of machine code."""
     for module in ("solving", "frobenius.portfolio"):
-        name = "spared" if module == "solving" else "spares"
+        name = "avoids_compiling" if module == "solving" else "spares"
         monkeypatch.setattr(f"attsvm.solvers.{module}.{name}", lambda *arguments: False)
 
 

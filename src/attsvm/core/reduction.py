@@ -22,7 +22,7 @@ SMALLEST, LARGEST = float(np.finfo(float).tiny), float(np.finfo(float).max)
 # A Gram matrix that stays definite when this part of its trace is taken off every eigenvalue has full rank, its own
 # rounding, about d * eps of the largest, notwithstanding.
 SURELY_FULL_RANK = 1e-10
-# Ties are part of the promise: W counts only when they hold to this part of the margin.
+# W counts as a solution only when its ties hold to this part of the margin.
 TIE_PRECISION = 1e-10
 # What other ties leave of a tie's row, of length one, is rounding below this part of the largest.
 DEPENDENT_TIE = 1e-12
@@ -82,17 +82,17 @@ class Reduced:
         """Length |delta_it| |z_i| of every constraint, (n, T)."""
         return row_lengths(self.delta) * row_lengths(self.queries)[:, None]
 
-    def gathered(self, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def factors_at(self, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Differences (J, p) of the tokens (rows, columns), each (J,), and their queries (J, r)."""
         return self.delta[rows, columns], self.queries[rows]
 
     def constraint_rows(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Write out the rows of A of the tokens (rows, columns), each (J,): (J, p r), W flattened row by row."""
-        return constraint_rows(*self.gathered(rows, columns))
+        return constraint_rows(*self.factors_at(rows, columns))
 
     def gram(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Inner products of the rows of A of the tokens (rows, columns), (J, J), without writing them out."""
-        return constraint_gram(*self.gathered(rows, columns))
+        return constraint_gram(*self.factors_at(rows, columns))
 
     def apply(self, W: np.ndarray) -> np.ndarray:
         """Margins of W (p, r): (n, T), zero where unconstrained."""
@@ -196,7 +196,7 @@ def reduce(
         columns=columns,
         left=left,
         right=right,
-        # Beyond the range of floats W is off by a factor, and no scaling by its smallest margin can mend that.
+        # Beyond the range of floats W is off by a factor, which no scaling by its smallest margin corrects.
         scale=min(max(token_scale * query_scale, SMALLEST), LARGEST),
         size=problem.mask.shape,
         transform=transform,
@@ -250,7 +250,7 @@ def _power_of_two(array: np.ndarray) -> float:
 def _row_basis(rows: np.ndarray) -> np.ndarray | None:
     """Orthonormal basis (rank, d) of the row space of ``rows`` (m, d); None when it is everything."""
     m, d = rows.shape
-    parts = [rows[k : k + CHUNK_ROWS] for k in range(0, m, CHUNK_ROWS)]  # each a short call, so that Ctrl-C is heard
+    parts = [rows[k : k + CHUNK_ROWS] for k in range(0, m, CHUNK_ROWS)]  # each a short call, so that Ctrl-C is handled
     if m >= d:
         gram = sum((part.T @ part for part in parts), np.zeros((d, d)))
         gram[np.diag_indices(d)] -= SURELY_FULL_RANK * float(np.trace(gram))

@@ -6,7 +6,7 @@ near: what is checked is that *exact* ones exist beside them. With :math:`M = A_
 support, the smallest relative correction e solving :math:`M(1+e) = 0` has :math:`|e| \le \|A^\top\lambda\| / \sigma`,
 where :math:`\sigma` is the smallest non-zero singular value of M. If that ratio is below one, :math:`\lambda' =
 \lambda(1+e)` is positive and exact. If no singular value is taken for zero, the test holds for the data as they are; if
-some are, exact arithmetic settles small supports, and otherwise the certificate says how near the data are for which
+some are, exact arithmetic decides small supports, and otherwise the certificate says how near the data are for which
 it holds.
 """
 
@@ -77,7 +77,7 @@ class FarkasCertificate(Summarised):
         inner = dual[problem.rejected]
         if (inner < 0).any() or not (inner > 0).any() or (dual[~problem.constrained] != 0).any():
             return False
-        return not self._refuted(dual)
+        return not self._is_refuted(dual)
 
     @cached_property
     def _existence(self) -> tuple[float, bool]:
@@ -135,8 +135,8 @@ class FarkasCertificate(Summarised):
             f"{self.perturbation:.1e}"
         )
 
-    def _refuted(self, dual: np.ndarray) -> bool:
-        """Tell whether W = A^T dual, what is left over, meets the constraints: then nothing proves that no W does.
+    def _is_refuted(self, dual: np.ndarray) -> bool:
+        """Tell whether the residual W = A^T dual meets the constraints: then nothing proves that no W does.
 
         Data within rounding of a contradiction leave a residual that looks like rounding; evaluated in the original
         coordinates it may still have every margin positive.
@@ -216,14 +216,14 @@ def _existence(reduced: Reduced, dual: np.ndarray) -> tuple[float, bool]:
 def _spans_exactly(problem: SelectionProblem, reduced: Reduced) -> bool:
     """Tell whether the rotated coordinates are as many as the exact spans have dimensions, so that none was cut off."""
     if reduced.left is not None and np.count_nonzero(reduced.lengths) > reduced.shape[0]:
-        used = np.zeros(problem.shape[2], dtype=bool)
+        support = np.zeros(problem.shape[2], dtype=bool)
         for _, delta in problem.differences():
-            used |= delta.any(axis=(0, 1))
-        if np.count_nonzero(used) > reduced.shape[0]:
+            support |= delta.any(axis=(0, 1))
+        if np.count_nonzero(support) > reduced.shape[0]:
             return False
     if reduced.right is not None:
-        asked = problem.queries[reduced.rows]
-        count = min(int(np.count_nonzero(asked.any(axis=0))), len(np.unique(asked, axis=0)))
+        queries = problem.queries[reduced.rows]
+        count = min(int(np.count_nonzero(queries.any(axis=0))), len(np.unique(queries, axis=0)))
         return count <= reduced.shape[1]
     return True
 

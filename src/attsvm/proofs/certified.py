@@ -1,4 +1,4 @@
-r"""What a solver's answer is worth, computed from the answer itself, rounding included.
+r"""The bounds that a solver's answer proves, computed from the answer itself, rounding included.
 
 For a hard margin, any W whose smallest margin is positive can be scaled until that margin is one, and any multipliers
 :math:`\lambda \ge 0` bound every feasible norm from below by :math:`1^\top\lambda / \|A^\top\lambda\|_*` (the dual
@@ -29,7 +29,7 @@ from attsvm.core.gap import relative_gap
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import EPS, FEW, LENIENT, gamma, growth, norm_above, sum_below
-from attsvm.proofs.objective import NEARLY_SEPARATED, PLAIN, Regularisation, Terms, admissible
+from attsvm.proofs.objective import PLAIN, SEPARATION_TOL, Regularisation, Terms, admissible
 from attsvm.proofs.proof import Bound
 from attsvm.proofs.ties import onto_ties, tie_move
 
@@ -57,7 +57,7 @@ class Certified:
         Zero when the upper bound is that of a W whose ties are exact; else how far, at a margin of one, the scores of
         tied tokens may differ, and what is claimed is claimed for the problem that allows that.
     rounding : float
-        Twice the allowance in the gap: as much as rounding may have cost the claim it may have helped it.
+        Twice the allowance in the gap: rounding may have widened or narrowed it by that much.
     primal : float or None
         With losses or a prior, the objective at W as computed, or what is proven of a W next to it where that is less.
     resolution : float
@@ -97,7 +97,7 @@ class Bulk:
     pull : Pair, shape (d, dz)
         Their A^T dual.
     error : float
-        What rounding did to the pull at most, in the Frobenius norm.
+        Largest rounding error of that, in the Frobenius norm.
     """
 
     total: float
@@ -146,7 +146,7 @@ def certify(
         order; the multipliers must be admissible then.
     """
     if regularisation.plain and not problem.has_rejected:
-        # Nothing asks for a margin: the zero matrix is the answer, and no multiplier is needed to show it.
+        # No token is rejected: the zero matrix is the answer, and no multiplier is needed to show it.
         return Certified(np.zeros_like(W), np.zeros_like(dual), np.zeros(dual.shape), 0.0, 0.0, 0.0)
     terms = None if regularisation.plain else regularisation.terms(problem, norm)
     hard, prior, rejected = terms is None or terms.hard, regularisation.prior, problem.rejected
@@ -163,14 +163,14 @@ def certify(
             margins = problem.apply(W)
         unit = float(margins.min(where=rejected, initial=np.inf)) if hard else 1.0
         if prior is not None and unit > 1.0 - float((_allowance(W, frobenius(W)) * problem.lengths).max()):
-            unit = 1.0  # a longer W would pay for the prior's length
+            unit = 1.0  # a longer W would be further from the prior
         W, margins = (W / unit, margins / unit) if unit > 0 and unit != 1.0 else (W.copy(), margins)
         size = norm.value(W if prior is None else W - prior) if unit > 0 else math.inf
         if size < math.inf:
             objective = size
             high, residual = upper_bound(problem, norm, W, margins, size, terms, prior, sharp=sharp)
         if terms is not None:
-            # A large C makes much of the rounding of margins, which a slightly longer W does not have.
+            # A large C magnifies the rounding of margins, which a slightly longer W does not have.
             primal = min(terms.of_length(objective) + terms.loss(1.0 - margins), high) if size < math.inf else math.inf
             resolution = 0.0 if prior is None else terms.size(RESOLUTION * prior)
         length = norm.dual(adjoint)
@@ -201,7 +201,7 @@ def _allowance(W: np.ndarray, size: float) -> float:
 
 
 def _loose(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> bool:
-    """Whether W misses a tie by more than rounding alone would, so that moving it onto the ties is worth its cost."""
+    """Whether W misses a tie by more than rounding alone would, so that moving it onto the ties pays."""
     allowance = _allowance(W, frobenius(W))
     return bool((np.abs(margins) > allowance * problem.lengths).any(where=problem.tied))
 
@@ -224,20 +224,20 @@ def upper_bound(
     size = objective if norm is FROBENIUS and prior is None else frobenius(W)
     allowance, rejected, lengths = _allowance(W, size), problem.rejected, problem.lengths
     distance, above = distance_above(norm, W, objective, prior, sharp=sharp)
-    # Losses are of what is missing to one, whose digits the margin would hide.
+    # Losses depend on one less the margin, whose digits the margin itself would hide.
     origin = 0.0 if terms is None else 1.0
     least = (margins if terms is None else margins - 1.0) - allowance * lengths
     move = tie_move(problem, W, size) if problem.has_ties else 0.0
     longer = move * growth(norm, W.shape) * (1 + FEW) if move > 0 else 0.0
     shift = move * lengths if 0.0 < longer <= above else 0.0
     if sharp:
-        least = _sharpened(problem, W, margins, least, size, shift, origin)
+        least = _sharpen(problem, W, margins, least, size, shift, origin)
     residual = 0.0
     if problem.has_ties:
-        moved = least - shift
+        after_move = least - shift
         soft = terms is not None and not terms.hard
-        if longer <= above and (soft or float(moved.min(where=rejected, initial=np.inf)) + origin > 0):
-            least = moved - FEW * np.abs(moved)
+        if longer <= above and (soft or float(after_move.min(where=rejected, initial=np.inf)) + origin > 0):
+            least = after_move - FEW * np.abs(after_move)
         else:
             longer, residual = 0.0, float((np.abs(margins) + allowance * lengths).max(where=problem.tied, initial=0.0))
     floor = float(least.min(where=rejected, initial=np.inf))
@@ -268,14 +268,14 @@ def objective_above(
     """
     short = max(-floor, 0.0)
     scaled = math.inf
-    if short < (1.0 if terms.hard else NEARLY_SEPARATED):
+    if short < (1.0 if terms.hard else SEPARATION_TOL):
         scaled = terms.of_length(distance + short / (1.0 - short) * length * (1 + FEW)) * (1 + FEW)
         residual /= 1.0 - short
     high = math.inf if terms.hard else (terms.of_length(distance) + loss) * (1 + FEW)
     return min(high, scaled), residual
 
 
-def _sharpened(
+def _sharpen(
     problem: SelectionProblem,
     W: np.ndarray,
     margins: np.ndarray,
@@ -318,7 +318,7 @@ def lower_bound(
     """Bound the smallest norm, or objective, from below with admissible multipliers (n, T).
 
     ``adjoint`` (d, dz) is A^T dual and ``length`` its dual norm as computed, for these multipliers or ones that these
-    are a rounded multiple of; with losses, for these or ones they round. It includes the pull of the ``bulk``.
+    are a rounded multiple of; with losses, for these or ones they round. It includes the adjoint of the ``bulk``.
     """
     n, T = dual.shape
     values = dual[problem.rejected]
@@ -342,10 +342,10 @@ def lower_bound(
     if prior is not None:
         if exact is not None:
             high, low = two_product(prior, adjoint)
-            sums = [] if bulk is None else [bulk.total]
-            parts = np.concatenate([values, sums, -high.ravel(), -low.ravel()])
-            summed = sum_pairs(Pair(parts, np.zeros(len(parts))), 0)
-            total = float(summed.high + summed.low) * (1 - FEW) - error_of(len(parts), 4) * float(np.abs(parts).sum())
+            bulk_total = [] if bulk is None else [bulk.total]
+            parts = np.concatenate([values, bulk_total, -high.ravel(), -low.ravel()])
+            sums = sum_pairs(Pair(parts, np.zeros(len(parts))), 0)
+            total = float(sums.high + sums.low) * (1 - FEW) - error_of(len(parts), 4) * float(np.abs(parts).sum())
         else:
             total -= float(np.vdot(prior, adjoint)) + gamma(adjoint.size + 8) * frobenius(prior) * frobenius(adjoint)
         total -= frobenius(prior) * error * (1 + FEW)
@@ -362,6 +362,6 @@ def lower_bound(
     if terms.squared:
         curvature += above * above
     elif above > 1.0:
-        # The adjoint must lie in the unit ball of the dual norm: shrink by what it may stick out.
+        # The adjoint must lie in the unit ball of the dual norm: shrink by what it may exceed that by.
         shrink = 1.0 / above * (1 - FEW)
     return max((shrink * total - 0.5 * shrink * shrink * curvature * (1 + FEW)) * (1 - FEW), 0.0)

@@ -1,4 +1,4 @@
-"""What a solution claims, and whether the bounds that were proven bear it out."""
+"""What a solution claims, and whether the bounds that were proven confirm it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from attsvm.proofs.proof import Bound, interval_statement
 
 # Bounds that were computed twice may differ by the rounding of a few scalars.
 AGREEMENT = 4 * FEW
-MIXED = "the numbers are those of hard margins without a prior where something else is asked for, or the reverse."
+WRONG_KIND = "the numbers are those of hard margins without a prior where something else is asked for, or the reverse."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,7 +93,7 @@ class Claim(Listed):
         return None
 
     def fault(self, low: Bound, high: Bound) -> str | None:
-        """Say what the claim says that W and multipliers, which prove this interval, do not bear out; None for nothing.
+        """Say what the claim says that W and multipliers, which prove this interval, do not confirm; None for nothing.
 
         Parameters
         ----------
@@ -138,8 +138,8 @@ class Claim(Listed):
             return f"the margins have shape {margins.shape}; {problem.mask.shape} was expected."
         d, dz = W.shape
         allowance = 2 * gamma(d + dz + 8) * frobenius(W) * problem.lengths
-        apart = np.abs(np.where(problem.constrained, margins - problem.apply(W), 0.0)) - allowance
-        if not (apart <= FEW * np.abs(margins)).all():
+        difference = np.abs(np.where(problem.constrained, margins - problem.apply(W), 0.0)) - allowance
+        if not (difference <= FEW * np.abs(margins)).all():
             return "the margins are not those of W."
         if not self.regularisation.plain:
             short = problem.rejected & (margins + allowance < 1.0 - AGREEMENT)

@@ -1,7 +1,7 @@
 """Exact arithmetic on arrays of floats: every float is an integer times a power of two, and so are sums and products.
 
 Python's integers hold the mantissas, so nothing is ever rounded. Costs grow with the spread of the exponents, which is
-small for data that anyone would solve.
+small for usual data.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Dyadic:
         array = np.asarray(array, dtype=np.float64)
         fraction, power = np.frexp(array)
         whole = np.ldexp(fraction, MANTISSA).astype(np.int64)
-        used = whole != 0
-        least = int(power[used].min()) if used.any() else 0
-        shift = np.where(used, power - least, 0)
+        nonzero = whole != 0
+        least = int(power[nonzero].min()) if nonzero.any() else 0
+        shift = np.where(nonzero, power - least, 0)
         numbers = np.empty(array.shape, dtype=object)
         numbers.ravel()[:] = [a << b for a, b in zip(whole.ravel().tolist(), shift.ravel().tolist(), strict=True)]
         return cls(numbers, least - MANTISSA)

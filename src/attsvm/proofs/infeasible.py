@@ -54,9 +54,9 @@ def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int =
     if exact is None:
         return None
     kernel = exact[1]
-    used = sum(v != 0 for v in kernel)
+    count = sum(v != 0 for v in kernel)
     bits = counted(max(abs(v).bit_length() for v in kernel), "bit")
-    return f"{counted(used, 'multiplier')}, integers of up to {bits}, {'cancels' if used == 1 else 'cancel'} exactly"
+    return f"{counted(count, 'multiplier')}, integers of up to {bits}, {'cancels' if count == 1 else 'cancel'} exactly"
 
 
 def exact_multipliers(problem: SelectionProblem, dual: np.ndarray) -> np.ndarray | None:
@@ -65,9 +65,9 @@ def exact_multipliers(problem: SelectionProblem, dual: np.ndarray) -> np.ndarray
     exact = None if support is None else support.kernel(linear.LARGEST)
     if support is None or exact is None:
         return None
-    kept, kernel = exact
+    places, kernel = exact
     out = np.zeros(dual.shape, dtype=object)
-    out[support.rows[kept], support.columns[kept]] = kernel
+    out[support.rows[places], support.columns[places]] = kernel
     return out
 
 
@@ -109,16 +109,16 @@ class _Support:
 
     def kernel(self, largest: int) -> tuple[np.ndarray, list[int]] | None:
         """Places in a minimal support, and the integers, nonnegative but on ties, that cancel there."""
-        kept = _minimal(self.products, self.values, self.free)
-        if kept is None or len(kept) - 1 > min(largest, linear.LARGEST):
+        places = _minimal(self.products, self.values, self.free)
+        if places is None or len(places) - 1 > min(largest, linear.LARGEST):
             return None
-        kernel = linear.kernel_vector(_exact_rows(self.exact_left, self.right, kept).T)
+        kernel = linear.kernel_vector(_exact_rows(self.exact_left, self.right, places).T)
         if kernel is None:
             return None
-        signs = [v for v, f in zip(kernel, self.free[kept], strict=True) if not f]
+        signs = [v for v, f in zip(kernel, self.free[places], strict=True) if not f]
         if all(v <= 0 for v in signs):
             kernel, signs = [-v for v in kernel], [-v for v in signs]
-        return (kept, kernel) if any(signs) and all(v >= 0 for v in signs) else None
+        return (places, kernel) if any(signs) and all(v >= 0 for v in signs) else None
 
 
 def _differences(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, list[Dyadic]]:
@@ -138,11 +138,11 @@ def _powers(rows: np.ndarray) -> np.ndarray:
     return np.frexp(np.abs(rows).max(axis=1))[1]
 
 
-def _exact_rows(left: list[Dyadic], right: np.ndarray, kept: np.ndarray) -> np.ndarray:
+def _exact_rows(left: list[Dyadic], right: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Integer multiples of the kept constraints' rows, (k, d dz), all by the same factor."""
-    least = min(left[k].exponent for k in kept)
-    z = Dyadic.of(right[kept])
-    tokens = np.array([left[k].at(least) for k in kept], dtype=object)
+    least = min(left[k].exponent for k in places)
+    z = Dyadic.of(right[places])
+    tokens = np.array([left[k].at(least) for k in places], dtype=object)
     return constraint_rows(tokens, z.numbers)
 
 
@@ -173,33 +173,33 @@ def _minimal(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> np.n
         if ratio.max() < -ratio.min():
             along, ratio = -along, -ratio
         step = 1.0 / ratio.max()
-        moved = inside - step * along
-        weight[keep] = moved
-        gone = np.flatnonzero(inner)[ratio >= ratio.max() * (1 - 1e-12)]
-        keep = np.delete(keep, gone)
+        after = inside - step * along
+        weight[keep] = after
+        zeros = np.flatnonzero(inner)[ratio >= ratio.max() * (1 - 1e-12)]
+        keep = np.delete(keep, zeros)
 
 
 def _drop_dependent_ties(rows: np.ndarray, keep: np.ndarray, free: np.ndarray) -> np.ndarray:
     """Leave only ties that are independent of one another: the rest adds kernel vectors without inequalities."""
-    chosen: list[int] = []
+    independent: list[int] = []
     basis = np.zeros((0, rows.shape[1]))
     for k in keep[free[keep]]:
         rest = rows[k] - basis.T @ (basis @ rows[k])
         rest -= basis.T @ (basis @ rest)
         size = float(np.linalg.norm(rest))
         if size > NULL:
-            chosen.append(int(k))
+            independent.append(int(k))
             basis = np.vstack([basis, rest / size])
-    return np.sort(np.concatenate([keep[~free[keep]], np.array(chosen, dtype=int)]))
+    return np.sort(np.concatenate([keep[~free[keep]], np.array(independent, dtype=int)]))
 
 
 def _existence(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> bool:
     """Apply the second test of the module's derivation, on coordinates that occur at all."""
-    used = np.any(products != 0, axis=0)
+    coordinates = np.any(products != 0, axis=0)
     values = values / np.abs(values).max()
     weight = np.where(free, 1.0, values)
     # A token difference, its product with the query and with the multiplier: three roundings an entry.
-    inverse = right_inverse((products[:, used] * weight[:, None]).T, 3)
+    inverse = right_inverse((products[:, coordinates] * weight[:, None]).T, 3)
     if inverse is None:
         return False
     now = np.where(free, values, 1.0)

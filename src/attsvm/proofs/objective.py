@@ -30,8 +30,9 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced
 from attsvm.core.rounding import LENIENT
 
-# Shortfalls below this are worth scaling away: a W with no loss at all may be better than one with rounding times C.
-NEARLY_SEPARATED = 1e-4
+# Below this shortfall W is also tried scaled up to margin one: a W without loss may be better than one with rounding
+# times C.
+SEPARATION_TOL = 1e-4
 
 Number = TypeVar("Number", float, Fraction)
 
@@ -87,9 +88,9 @@ class Terms:
     def charge(self, shortfall: np.ndarray) -> float:
         """Sum the losses of some rejected tokens' shortfalls (k,)."""
         deficit = np.maximum(shortfall, 0.0)
-        return self.priced(float(deficit.sum()), float(deficit @ deficit) if self.shift > 0 else 0.0)
+        return self.price(float(deficit.sum()), float(deficit @ deficit) if self.shift > 0 else 0.0)
 
-    def priced(self, total: Number, square: Number) -> Number:
+    def price(self, total: Number, square: Number) -> Number:
         """Price shortfalls by their sum and that of their squares, floats or fractions."""
         unit: Any = Fraction if isinstance(total, Fraction) else float
         if self.shift > 0:
@@ -125,10 +126,10 @@ class Terms:
             return mu / dual, dual, nothing, nothing + 1.0
         return -shortfall, -mu / shortfall, nothing, nothing + 1.0
 
-    def may_stay(self, pull: np.ndarray) -> bool:
-        """Whether V = 0 may be optimal, given the pull (d, dz) of its multipliers: their dual norm is one at most."""
+    def may_stay(self, adjoint: np.ndarray) -> bool:
+        """Whether V = 0 may be optimal: the adjoint (d, dz) of its multipliers has a dual norm of at most one."""
         # <M, M> / |M| bounds the dual norm of M from below, at less cost than itself.
-        return self.squared or not float(np.vdot(pull, pull)) > 2.0 * self.norm.value(pull)
+        return self.squared or not float(np.vdot(adjoint, adjoint)) > 2.0 * self.norm.value(adjoint)
 
     def clip(self, dual: np.ndarray) -> np.ndarray:
         """Multipliers of the right sign and size, (n, T)."""
@@ -137,10 +138,10 @@ class Terms:
     def bound(
         self, dual: np.ndarray, adjoint: np.ndarray, size: float | None = None, *, gain: float = 0.0, top: float = 0.0
     ) -> tuple[float, float]:
-        """Scale admissible multipliers (n, T), with pull A^T dual, to the largest bound; returns (scale, bound).
+        """Scale admissible multipliers (n, T), with adjoint A^T dual, to the largest bound; returns (scale, bound).
 
-        ``size`` is the dual norm of the pull, or a bound on it, where the caller has one; ``gain`` and ``top`` are the
-        gain and the largest of multipliers that are not listed but part of the pull.
+        ``size`` is the dual norm of the adjoint, or a bound on it, where the caller has one; ``gain`` and ``top`` are
+        the gain and the largest of multipliers that are not listed but part of the adjoint.
         """
         gain += float((self.cost * dual).sum())
         if gain <= 0:

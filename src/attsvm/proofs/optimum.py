@@ -10,7 +10,7 @@ with losses or a prior the bound of :mod:`attsvm.proofs.objective`. With :math:`
 :math:`c^\top\lambda = \sum_{rejected}\lambda - \langle W_0, M\rangle`; half the square of the Frobenius norm needs no
 root at all, any other norm divides by an upper bound on the dual norm of M.
 
-W and the multipliers are the solver's floats, taken at face value; nothing else of the solver is used.
+W and the multipliers are the solver's floats as they are; nothing else of the solver is used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def differences(problem: SelectionProblem, i: int) -> Dyadic:
 def lower_bound(
     problem: SelectionProblem, norm: Norm, dual: np.ndarray, regularisation: Regularisation = PLAIN
 ) -> Fraction:
-    """Bound the smallest norm, or objective, from below with multipliers (n, T); zero when they say nothing."""
+    """Bound the smallest norm, or objective, from below with multipliers (n, T); zero when they prove nothing."""
     terms = regularisation.terms(problem, norm)
     dual = terms.clip(dual)
     if not (np.isfinite(dual).all() and dual.any()):
@@ -67,8 +67,8 @@ def exact_adjoint(problem: SelectionProblem, dual: Dyadic) -> Dyadic:
     adjoint: Dyadic | None = None
     queries = Dyadic.of(problem.queries)
     for i in np.flatnonzero((dual.numbers != 0).any(axis=1)).tolist():
-        used = np.flatnonzero(dual.numbers[i])
-        token = Dyadic(dual.numbers[i, used][None, :], dual.exponent) @ differences(problem, i)[used]
+        support = np.flatnonzero(dual.numbers[i])
+        token = Dyadic(dual.numbers[i, support][None, :], dual.exponent) @ differences(problem, i)[support]
         part = token.T @ Dyadic(queries.numbers[i][None, :], queries.exponent)
         adjoint = part if adjoint is None else adjoint + part
     assert adjoint is not None
@@ -98,7 +98,7 @@ def upper_bound(
         values.append(terms.of_length(distance + (1 / min(smallest, Fraction(1)) - 1) * length))
     if not terms.hard:
         short = [1 - margin for margin in margins if margin < 1]
-        loss = terms.priced(sum(short, Fraction(0)), sum((u * u for u in short), Fraction(0)))
+        loss = terms.price(sum(short, Fraction(0)), sum((u * u for u in short), Fraction(0)))
         values.append(terms.of_length(distance) + loss)
     return (min(values), "") if values else (None, "the smallest margin of W is not positive.")
 
@@ -121,12 +121,12 @@ def exact_margins(problem: SelectionProblem, exact: Dyadic) -> tuple[list[Fracti
     if move is None:
         return "the equations of the tied tokens could not be solved."
     # The margins below are those of denominator * W + change, at most reach * |delta||z| from those of the W that ties.
-    corrected = exact
+    on_ties = exact
     if move.change is not None:
-        corrected = Dyadic(exact.numbers * move.denominator, exact.exponent) + move.change
+        on_ties = Dyadic(exact.numbers * move.denominator, exact.exponent) + move.change
     factor, least = abs(move.denominator), []
     sign = 1 if move.denominator > 0 else -1
-    for i, margins in _margins(problem, corrected):
+    for i, margins in _margins(problem, on_ties):
         if not move.reach and np.any(margins.numbers[problem.tied[i]] != 0):
             return "the tied tokens do not score the same."
         for t in np.flatnonzero(problem.rejected[i]).tolist():

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from attsvm.proofs.claim import MIXED, Claim, interval_words
+from attsvm.proofs.claim import WRONG_KIND, Claim, interval_words
 from attsvm.proofs.infeasible import prove_infeasible
 from attsvm.proofs.optimum import lower_bound, upper_bound
 from attsvm.proofs.proof import Proof, unproven
@@ -21,7 +21,7 @@ def prove(claim: Claim) -> Proof:
     Parameters
     ----------
     claim : Claim
-        Its W, multipliers and certificate are read as floats; nothing they were said to satisfy is believed.
+        Its W, multipliers and certificate are read as floats; nothing that they were said to satisfy is assumed.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def _prove(claim: Claim) -> Proof:
             return unproven("no exact multipliers were found beside the certificate's.", METHOD)
         return Proof(True, math.inf, math.inf, f"No W satisfies the constraints: {how}.", METHOD)
     if claim.mixed:
-        return unproven(MIXED, METHOD)
+        return unproven(WRONG_KIND, METHOD)
     if claim.empty:
         return Proof(True, Fraction(0), Fraction(0), "No token is rejected, so W = 0 satisfies everything.", METHOD)
     low = lower_bound(problem, norm, claim.certified.dual, claim.regularisation)

@@ -1,7 +1,7 @@
 r"""A solution checked again in floats, every rounding counted.
 
 The bounds of :mod:`attsvm.proofs.certified`, recomputed in twice the working precision from W, the multipliers and the
-data alone, and what the solution says held against them. Unlike the exact proof this trusts a certificate of
+data alone, compared with what the solution says. Unlike the exact proof this accepts a certificate of
 infeasibility that holds for data within rounding of the given ones, when exact arithmetic on it would take long; the
 statement then says how near.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from attsvm.core.rounding import LENIENT
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import lower_bound, upper_bound
-from attsvm.proofs.claim import MIXED, Claim, interval_words
+from attsvm.proofs.claim import WRONG_KIND, Claim, interval_words
 from attsvm.proofs.objective import admissible
 from attsvm.proofs.proof import Proof, unproven
 
@@ -47,7 +47,7 @@ def recheck(claim: Claim) -> Proof:
         return _recheck_certificate(claim)
     problem, norm, regularisation = claim.problem, claim.norm, claim.regularisation
     if claim.mixed:
-        return unproven(MIXED, METHOD)
+        return unproven(WRONG_KIND, METHOD)
     if claim.empty:
         return Proof(True, 0.0, 0.0, "No token is rejected, so W = 0 satisfies everything.", METHOD)
     W, dual = claim.certified.W, claim.certified.dual

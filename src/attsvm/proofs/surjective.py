@@ -16,7 +16,7 @@ import numpy as np
 from attsvm.core.error_free import UNIT
 from attsvm.core.rounding import gamma
 
-# Below this, products might have underflowed, and relative errors mean nothing.
+# Below this, products might have underflowed, and relative error bounds do not hold.
 TINY = 1e-250
 SURE = 0.5
 

@@ -94,7 +94,7 @@ def bounded_move(ties: TieEquations) -> Move | None:
     inverse = right_inverse(rows[distinct], 3)
     if inverse is None:
         return None
-    # One rounded correction leaves a residual far below rounding of W; the proof is for what is left.
+    # One rounded correction leaves a residual far below rounding of W; the proof is for the remainder.
     margins = np.array([float(ties.margins.value(int(ties.margins.numbers[k]))) for k in distinct])
     change = Dyadic.of(-(inverse.Y @ (inverse.scale * margins)).reshape(left.shape[1], right.shape[1]))
     largest = 0.0

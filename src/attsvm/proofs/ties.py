@@ -3,7 +3,7 @@ r"""How far a W is from one that ties exactly what must tie.
 With B the tie equations, scaled to length one, and r what W leaves of them, the smallest change E with
 :math:`B E = -r` has :math:`\|E\|_F \le \|r\| / \sigma_{min}(B)`, if B has full row rank: a Cholesky factorisation of
 :math:`BB^\top - \mu I` that succeeds proves :math:`\sigma_{min}^2 \ge \mu` less its rounding (Rump, Acta Numerica 19,
-2010, section 10). Equations that depend on each other are settled over the rationals when few.
+2010, section 10). Equations that depend on each other are solved over the rationals when few.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from attsvm.proofs.tie_moves import TieEquations, exact_move, margins_of
 
 # Ties whose Gram matrix is formed at all.
 LARGEST = 2000
-# Ties that may be settled over the rationals, and what an equation may hold for that to take milliseconds.
+# Ties that may be solved over the rationals, and what an equation may hold for that to take milliseconds.
 FEW_TIES, FEW_NUMBERS = 24, 4000
 
 
@@ -75,15 +75,15 @@ def onto_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> 
 
 
 def _distinct_ties(problem: SelectionProblem) -> tuple[np.ndarray, np.ndarray]:
-    """Find the queries and tokens of ties that say something, each equation once."""
+    """Find the queries and tokens of ties with a nonzero equation, each equation once."""
     rows, columns = np.nonzero(problem.tied)
     sequence = problem.sequence[rows]
     selection, other = problem.tokens[sequence, problem.reference[rows]], problem.tokens[sequence, columns]
-    says = (selection != other).any(axis=1) & problem.queries[rows].any(axis=1)
-    rows, columns = rows[says], columns[says]
+    has_equation = (selection != other).any(axis=1) & problem.queries[rows].any(axis=1)
+    rows, columns = rows[has_equation], columns[has_equation]
     if len(rows) < 2:
         return rows, columns
-    content = np.concatenate([selection[says], other[says], problem.queries[rows]], axis=1)
+    content = np.concatenate([selection[has_equation], other[has_equation], problem.queries[rows]], axis=1)
     _, first = np.unique(content, axis=0, return_index=True)
     first.sort()
     return rows[first], columns[first]
@@ -125,5 +125,5 @@ def _exactly(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray, W
     if move is None or move.change is None:
         return math.inf
     whole = Dyadic(exact.numbers * move.denominator, exact.exponent) + move.change
-    missed = margins_of(equations.left, equations.right, whole).numbers.any()
-    return math.inf if missed else float(move.above(FROBENIUS)) * (1 + gamma(4))
+    has_residue = margins_of(equations.left, equations.right, whole).numbers.any()
+    return math.inf if has_residue else float(move.above(FROBENIUS)) * (1 + gamma(4))

@@ -1,1 +1,1 @@
-"""Solvers: one method a file, each on :class:`attsvm.core.reduction.Reduced`, none trusted with its own verdict."""
+"""Solvers: one method a file, each on :class:`attsvm.core.reduction.Reduced`; answers are certified elsewhere."""

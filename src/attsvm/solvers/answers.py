@@ -1,4 +1,4 @@
-"""From W and multipliers to a solution: certified, refined where rounding is in the way, decided where it must be."""
+"""From W and multipliers to a solution: certified, refined where rounding keeps the gap open, decided if need be."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ROUNDING = 1e-3
 SHARP_ENTRIES = 50_000
 EXISTS = "By exact arithmetic a W exists."
 CONTRADICTS = "By exact arithmetic no W exists, but floats do not hold the multipliers that prove it."
-BEYOND = "Its norm is beyond the range of floats; tokens or queries scaled by a power of two bring it within."
+OUT_OF_RANGE = "Its norm is beyond the range of floats; tokens or queries scaled by a power of two bring it within."
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Turns what a run leaves into solutions, which carry the statistics of its control.
+    """Turns the results of a run into solutions, which carry the statistics of its control.
 
     ``phase_one`` is, for a hard margin with a prior, the Frobenius solution without one.
     """
@@ -50,7 +50,7 @@ class Answers:
         dual: np.ndarray | None,
         evaluation: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> Solution:
-        """Judge W (d, dz) and multipliers (n, T); where floats leave open whether a W exists, exact arithmetic says.
+        """Certify W (d, dz) and multipliers (n, T); whether a W exists is decided exactly where floats leave it open.
 
         ``evaluation`` is as for :func:`attsvm.proofs.certified.certify`.
         """
@@ -75,9 +75,9 @@ class Answers:
         multipliers = contradiction(problem)
         if multipliers is None:
             visible = 1.0 / LARGEST < float(problem.lengths.max()) < LARGEST
-            return self._solution(status, certified, note=EXISTS if visible else f"{EXISTS} {BEYOND}")
-        unheld = self._solution(Status.UNDECIDED, certified, note=CONTRADICTS)
-        return self.infeasible(multipliers, multipliers) or unheld
+            return self._solution(status, certified, note=EXISTS if visible else f"{EXISTS} {OUT_OF_RANGE}")
+        fallback = self._solution(Status.UNDECIDED, certified, note=CONTRADICTS)
+        return self.infeasible(multipliers, multipliers) or fallback
 
     def _feasible(self, phase_one: Solution, certified: Certified, W: np.ndarray, dual: np.ndarray) -> Certified:
         """Add as much of a feasible W as this one falls short by, where that proves more.
@@ -97,13 +97,13 @@ class Answers:
     ) -> Solution | None:
         """Report multipliers (n, T) as a proof that no W exists; None when they are none.
 
-        ``dual`` (n, T) are the multipliers that bound the norm; with ``exact`` nothing is left to the floats.
+        ``dual`` (n, T) are the multipliers that bound the norm; with ``exact`` the proof must hold in exact arithmetic.
         """
         certificate = FarkasCertificate(self.problem, multipliers)
         proven = certificate.exact if exact else certificate.verify()
-        return self.contradicted(certificate, dual) if proven else None
+        return self.of_certificate(certificate, dual) if proven else None
 
-    def contradicted(self, certificate: FarkasCertificate, dual: np.ndarray | None = None) -> Solution:
+    def of_certificate(self, certificate: FarkasCertificate, dual: np.ndarray | None = None) -> Solution:
         """Report a certificate that was verified."""
         n, T, d, dz = self.problem.shape
         bound = np.zeros((n, T)) if dual is None else dual

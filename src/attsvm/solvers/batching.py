@@ -23,7 +23,7 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch
 from attsvm.solvers.compiled.infeasibility import INFEASIBLE, prove_stack
-from attsvm.solvers.frobenius.active_set import OPEN, SOLVED, VANISHED
+from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED
 from attsvm.solvers.nuclear.face_newton import fits
 from attsvm.solvers.problem_batch import BatchSolution, ProblemBatch
 from attsvm.solvers.schedule import NUCLEAR_INTERIOR_STEPS, ONE_CALL_PATIENCE, STACK_PATIENCE, nuclear_interior_work
@@ -31,7 +31,7 @@ from attsvm.solvers.solving import AIM, solve
 
 # Entries of token differences held at once; a length below which squares may have lost digits.
 BLOCK_ENTRIES, TOO_SHORT = 1 << 22, 1e-100
-PIECES = 8  # a core, so that an unlucky one does not keep the others waiting
+PIECES = 8  # a core, so that a slow one does not delay the others
 
 
 def solve_batch(
@@ -91,27 +91,27 @@ def solve_batch(
     state = np.zeros(B, dtype=np.int64)
     arrays = (W, dual, margins, objective, gap, state)
     data = stack.tokens, stack.queries, stack.selected, stack.mask
-    solve_stack, entry, work, patience, alone_work = None, None, frobenius_batch.work, 1.0, 0.0
+    solve_stack, entry, work, patience, interior_work = None, None, frobenius_batch.work, 1.0, 0.0
     if measure is FROBENIUS:
         solve_stack, work, method = frobenius_batch.solve_stack, frobenius_batch.work, "batched active set"
         entry, patience, options = solve_stack, ONE_CALL_PATIENCE, (AIM * tol, True)
-        alone_work = frobenius_batch.work_alone(n, T, d, dz)
+        interior_work = frobenius_batch.interior_work(n, T, d, dz)
     elif measure is NUCLEAR and fits(n * (T - 1), min(n, dz)):
         solve_stack, work, method = nuclear_batch.solve_stack, nuclear_batch.work, "batched first order + face Newton"
         entry, patience, options = nuclear_batch.solve_one, STACK_PATIENCE, (AIM * tol,)
-        alone_work = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work((min(d, n * T), min(dz, n)), n * (T - 1))
+        interior_work = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work((min(d, n * T), min(dz, n)), n * (T - 1))
     operations = B * work(n, T, d, dz)
     if (
         scheduler is None
         and solve_stack is not None
         and compiles(entry, operations, patience)
-        and not spares(entry, operations, B * alone_work, patience)
+        and not spares(entry, operations, B * interior_work, patience)
     ):
         _on_all_cores(solve_stack, data, options, arrays)
         margins[~stack.mask] = np.inf
-        if (state == VANISHED).any():
+        if (state == CONTRADICTION).any():
             call(prove_stack, float(B) * n * T * (d * dz) ** 2, *data, dual, state)
-            state[state == VANISHED] = OPEN
+            state[state == CONTRADICTION] = OPEN
         rounding = _rounding(stack, measure, W, dual, objective)
         for b in np.flatnonzero((state == SOLVED) & np.isinf(rounding)):
             pair = certify(problems[int(b)], measure, W[b], dual[b])
@@ -125,11 +125,11 @@ def solve_batch(
     margins[contradictory[:, None, None] & stack.mask] = 0.0
     if scheduler is not None:
         answers = _on_cluster(stack, measure, tol, scheduler)
-        alone = {b: replace(one, problem=problems[b]) for b, one in enumerate(answers)}
+        singles = {b: replace(one, problem=problems[b]) for b, one in enumerate(answers)}
     else:
         # One after the other: measured in the nuclear norm, threads that wait for the interpreter were a third slower.
-        alone = {int(b): solve(problems[int(b)], norm, tol=tol) for b in np.flatnonzero(state == OPEN)}
-    for b, solution in alone.items():
+        singles = {int(b): solve(problems[int(b)], norm, tol=tol) for b in np.flatnonzero(state == OPEN)}
+    for b, solution in singles.items():
         W[b] = solution.certified.W if np.isfinite(solution.objective) else np.nan
         proof, status[b] = solution.certificate, solution.status
         dual[b] = solution.certified.dual if proof is None else proof.dual
@@ -137,8 +137,8 @@ def solve_batch(
         objective[b], gap[b] = solution.objective, solution.gap
 
     def certified(b: int) -> Solution:
-        if b in alone:
-            return alone[b]
+        if b in singles:
+            return singles[b]
         problem = problems[b]
         if status[b] is Status.INFEASIBLE:
             proof = FarkasCertificate(problem, dual[b].copy())
@@ -220,7 +220,7 @@ def _on_all_cores(
 ) -> None:
     """Share a stack out among threads, one compiled call a piece.
 
-    Threads of our own compile in a third of the time of a parallel loop, and may be started from several threads.
+    Plain threads compile in a third of the time of a parallel loop, and may be started from several threads.
     """
     # The first on this thread, whose clock leaves out compiling.
     compiled(*(array[:1] for array in problems), *options, *(array[:1] for array in answers))

@@ -24,7 +24,7 @@ def solve_in_memory(
     method: Method,
     start: tuple[np.ndarray, np.ndarray] | None,
     *,
-    alone: bool = False,
+    skip_rounds: bool = False,
 ) -> Outcome:
     """Solve in reduced coordinates.
 
@@ -37,7 +37,7 @@ def solve_in_memory(
         Keeps the best iterates, in reduced coordinates.
     method : callable
     start : tuple of ndarray, shapes (d, dz) and (n, T), or None
-        W and multipliers of a similar problem, which are judged as they stand: that ends a refit.
+        W and multipliers of a similar problem, which are evaluated as they are: that ends a refit.
     alone : bool
         Leave the outer loop out.
     """
@@ -51,7 +51,7 @@ def solve_in_memory(
     if terms.hard and loose.any():
         control.method = "closed form"
         return reduced.lift_dual(loose / loose.sum()), None, None
-    # Multipliers of any length say the same of a plain hard margin.
+    # The scale of the multipliers does not matter for a plain hard margin.
     unit = 1.0 if setting.plain else setting.unit
     guess = None
     if start is not None:
@@ -62,10 +62,14 @@ def solve_in_memory(
     if not (control.solved or control.stopped):
         whole, loop = Turn("", method(setting, control, guess), np.inf), None
         turns = [whole]
-        if not alone:
-            apart = control.inner(control.tol)
+        if not skip_rounds:
+            loop_control = control.inner(control.tol)
             loop = _Beside(
-                setting, unit, control, WorkingSets(problem, norm, regularisation, apart, method, start), apart
+                setting,
+                unit,
+                control,
+                WorkingSets(problem, norm, regularisation, loop_control, method, start),
+                loop_control,
             )
             turns = beside_rounds(setting, work_of_a_step(reduced), whole, Turn("working sets", loop.run(), np.inf))
         certificate = finish(take_turns(turns, control, lambda: ends_in_rounding(setting, control)))
@@ -82,34 +86,36 @@ def solve_in_memory(
 
 
 class _Beside:
-    """The outer loop as a turn beside a method on the whole problem, which is told what it has in the end."""
+    """The outer loop as a turn beside a method on the whole problem, whose control gets its best pair in the end."""
 
-    def __init__(self, setting: Setting, unit: float, control: Control, loop: WorkingSets, apart: Control) -> None:
+    def __init__(
+        self, setting: Setting, unit: float, control: Control, loop: WorkingSets, loop_control: Control
+    ) -> None:
         self._setting, self._unit, self._control = setting, unit, control
-        self._loop, self._apart, self._told, self._begun = loop, apart, 0, False
-        apart.callback = self._tell
+        self._loop, self._loop_control, self._steps, self._has_begun = loop, loop_control, 0, False
+        loop_control.callback = self._tell
 
     def run(self) -> Steps:
         """Go through all rounds; returns multipliers (n, T) that prove infeasibility, when they do."""
-        self._begun = True
+        self._has_begun = True
         yield from self._loop.run()
         return self.report()
 
     def report(self) -> np.ndarray | None:
-        """Tell the control the best pair, which may close the gap; returns a certificate (n, T) if there is one."""
+        """Give the control the best pair, which may close the gap; returns a certificate (n, T) if there is one."""
         control, setting, reduced = self._control, self._setting, self._setting.reduced
-        if control.solved or not self._begun:
+        if control.solved or not self._has_begun:
             return None
         control.enter("working sets")
         certificate, W, dual = self._loop.outcome
         if certificate is not None:
             return reduced.gather(certificate)
         if W is not None and dual is not None:
-            steps, self._told = self._apart.iterations - self._told, self._apart.iterations
+            steps, self._steps = self._loop_control.iterations - self._steps, self._loop_control.iterations
             multipliers = reduced.gather(dual) * self._unit
             setting.report(reduced.lower(W) - setting.prior, multipliers, control, steps=steps)
         return None
 
     def _tell(self, state: IterationState) -> bool:
-        steps, self._told = state.iteration - self._told, state.iteration
+        steps, self._steps = state.iteration - self._steps, state.iteration
         return self._control.observe(None, np.inf, None, 0.0, steps=steps)

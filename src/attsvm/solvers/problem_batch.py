@@ -64,17 +64,17 @@ class ProblemBatch(Listed):
         if visible is not None and visible.shape != (B, n, T):
             raise ValueError(f"mask has shape {visible.shape}; {(B, n, T)} was expected.")
         # All instances side by side are one problem, which checks every value in one pass.
-        checked = SelectionProblem(
+        whole = SelectionProblem(
             tokens.reshape(B * n, T, d),
             queries.reshape(B * n, -1),
             selection.reshape(B * n, *selection.shape[2:]),
             mask=None if visible is None else visible.reshape(B * n, T),
         )
         object.__setattr__(self, "kind", Kind.of(self.tokens, self.queries))
-        object.__setattr__(self, "tokens", checked.tokens.astype(np.float64, copy=False).reshape(B, n, T, d))
-        object.__setattr__(self, "queries", checked.queries.reshape(B, n, -1))
-        object.__setattr__(self, "selected", checked.selected.reshape(B, n, T))
-        object.__setattr__(self, "mask", checked.mask.reshape(B, n, T))
+        object.__setattr__(self, "tokens", whole.tokens.astype(np.float64, copy=False).reshape(B, n, T, d))
+        object.__setattr__(self, "queries", whole.queries.reshape(B, n, -1))
+        object.__setattr__(self, "selected", whole.selected.reshape(B, n, T))
+        object.__setattr__(self, "mask", whole.mask.reshape(B, n, T))
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -155,8 +155,8 @@ class BatchSolution(Summarised):
         facts = [(status.name, f"{number:,}") for status, number in counts.items() if number]
         facts += [("largest gap", f"{finite.max():.1e}")] if len(finite) else []
         facts.append(("seconds", f"{self.seconds:.3g}"))
-        decided = counts[Status.OPTIMAL] + counts[Status.INFEASIBLE]
+        decisions = counts[Status.OPTIMAL] + counts[Status.INFEASIBLE]
         return Summary(
-            "BatchSolution", f"{decided:,} of {len(self):,} decided", GOOD if decided == len(self) else UNSURE, facts,
-            notes=["batch[b] is the Solution of instance b."],
+            "BatchSolution", f"{decisions:,} of {len(self):,} decided",
+            GOOD if decisions == len(self) else UNSURE, facts, notes=["batch[b] is the Solution of instance b."],
         )  # fmt: skip

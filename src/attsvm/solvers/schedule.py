@@ -13,8 +13,8 @@ spent at most :math:`b_j g^r` each, those after it :math:`b_j g^{r-1}`, less whe
 
 .. math:: F_k + c_k x, \qquad c_k = 1 + \frac{g \sum_{j<k} b_j + \sum_{j>k} b_j}{b_k},
 
-:math:`F_k` being what the others spend before and in round :math:`w_k`, up to the first turn of method k. A wait is a
-bet: it lowers what others pay and adds to :math:`F_k`.
+:math:`F_k` being what the others spend before and in round :math:`w_k`, up to the first turn of method k. A wait
+lowers the work of the others and adds to :math:`F_k`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Answer = TypeVar("Answer")
 # Floating-point operations a second of one core (a Xeon of 2.6 GHz): Cholesky factors and matrix products of a few
 # hundred rows and more; compiled loops whose every pass depends on the one before; compiled products of a vector with
 # all tokens; compiled updates of a whole matrix; array expressions. Only their ratios matter.
-BLOCKED, COMPILED, PRICED, UPDATES, STREAMED = 2e10, 1.5e9, 4e9, 8e9, 2e9
+BLAS_RATE, LOOP_RATE, PRICING_RATE, UPDATE_RATE, STREAM_RATE = 2e10, 1.5e9, 4e9, 8e9, 2e9
 # What a step costs beside its operations: the interpreter's share of an interior-point or a Newton step.
 OVERHEAD = 5e-4
 # Operations of array expressions for each constraint: in a step of the interior point (and more for each of its token's
-# coordinates), and in a look at the gap. With these the work of the three Frobenius methods is within .5 to 1.6 of
+# coordinates), and in a test of the gap. With these the work of the three Frobenius methods is within .5 to 1.6 of
 # their time on 14 instances from (40, 8, 6) and (60, 48, 16) to (150, 20, 40), (20000, 10, 2) and (750, 15, 25).
 STEP_OPERATIONS, COORDINATE_OPERATIONS, LOOK_OPERATIONS = 200.0, 20.0, 120.0
 # Each round's budget over that of the round before. Twice bounds what the last method in turn waits for; smaller
@@ -64,18 +64,18 @@ EXCHANGES = (0.6, 0)
 INTERIOR_STEPS = 16
 # Frobenius: share of the interior point's work in its first turn while coordinate passes are not compiled, which takes
 # longer than most first problems. It comes first then, as it needs no kernel.
-UNCOMPILED = 2.0
+UNCOMPILED_SHARE = 2.0
 # How many times the patience of :mod:`attsvm.core.kernels`, 2 s, compiling takes: the calls from tokens to answer, the
 # nuclear stack, and the nuclear steps, on the face and towards it.
 ONE_CALL_PATIENCE, STACK_PATIENCE, NUCLEAR_PATIENCE = 3.0, 15.0, 4.0
 # Frobenius: constraints held up to which the active-set method comes first (twice as many where the bound on ||W||
-# tells of near duplicates), and entries of W up to which it does whatever their number. Exchanging them one by one
+# indicates near duplicates), and entries of W up to which it does whatever their number. Exchanging them one by one
 # costs the square of their number each; Newton changes many at once. At (100, 32, 24), 350 held, they take 10 and 8 ms,
 # at (100, 32, 32), 400 of 1024 held, 21 and 10, at (150, 20, 40), 640 held, 60 and 30; correlated tokens at
 # (200, 32, 24), 329 by the guess and 250 in the end, 9 and 55. With 400 entries of W, all held by the guess, exchanges
 # took .3 to .5 of the time of turns with Newton first on four of them; of eleven problems of 100 to 400 entries, on
 # which nothing was chosen, five took .2 to .5 of their time with both changes, the others .96 to 1.06.
-FEW_SUPPORTS, FEW_HELD = 350, 400
+FEW_SUPPORTS, FEW_W_ENTRIES = 350, 400
 # Newton from this gap on takes one or two factorisations, and more from further off, which pays while they are small.
 # A soft margin waits until no more multipliers than W has entries lie between their bounds: published (300, 16, 8) with
 # C = .1 takes 14 ms instead of 44; of 175 problems of five families and sizes, C from .01 to 100, on which nothing was
@@ -91,7 +91,7 @@ SLOW = 0.95
 NEARBY, WARM_ROUNDS = 0.1, 4
 # Nor from more multipliers than so many, and than so many times the entries of W: planted (4000, 16, 10) with a squared
 # hinge and C = 1, on working sets, takes 0.6 processor seconds instead of 6.5.
-CROWD, CROWDED = 1000, 4
+CROWD, CROWD_RATIO = 1000, 4
 # Multipliers over entries of W from which exchanges with one factor to begin with take Newton's place there. Planted in
 # shards: (20000, 64, 64), .998 at the end, 5 processor seconds for the last rounds where Newton had not ended in 78,
 # (2000, 16, 32), .98, .2 instead of .3. At .6 to .8 (classes, several, planted (600, 16, 40)) both take as long.
@@ -101,13 +101,13 @@ NEARLY_SQUARE = 0.9
 # tokens took 8 to 16 steps, hidden states 50 to 100; digits, where this says thousands, had not arrived after 3000.
 STEPS_TO_FACE = 30.0
 # Gaps on the working set at which violated constraints join and, from the second on, Newton on the face is tried; from
-# NEAR on by least squares too, where constraints depend on each other. The interior point gets the ill-conditioned
+# FACE_GAP on by least squares too, where constraints depend on each other. The interior point gets the ill-conditioned
 # problems, on which early attempts mostly fail; its gaps are in parts of the norm, since losses may be most of a soft
 # margin's objective: published (20000, 8, 6) with C = 1 takes 5 processor seconds instead of 13.
 TARGETS = (1e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 INTERIOR_TARGETS = (3e-5, 3e-6, 3e-7, 3e-8, 1e-8, 3e-9)
-NEAR = 5e-5
-# From this support on Newton's steps are dear and first-order steps cheap beside them: it waits for one target more.
+FACE_GAP = 5e-5
+# From this support on Newton's steps cost much more than first-order steps: it waits for one target more.
 LARGE_SUPPORT = 400
 # Constraints up to which the interior point's steps solve for multipliers even where these outnumber the entries of W:
 # it costs more and ends closer to the solution. The second is for the second run, which begins far from all bounds, and
@@ -146,7 +146,7 @@ ROW_ENTRIES, FEWER_ROWS = 200, 2.0
 FORMED_ENTRIES = 1 << 14
 ENTRIES_A_CONSTRAINT = 2
 # Entries of W, or constraints, up to which BLAS is kept to one thread: a second makes matrices of this size no faster
-# and waits in a loop for the next. On an idle machine of two cores one thread takes .3 to 1.05 of the wall time of two
+# and busy-waits for the next. On an idle machine of two cores one thread takes .3 to 1.05 of the wall time of two
 # on 13 instances of five norms with 100 to 4096 entries (nuclear near duplicates (200, 32, 24) .4, spectral (60, 20,
 # 24) .3), and half or less of the processor time; with 140 constraints and 262,144 entries .4 to .5 in l_1, l_1.5 and
 # the largest entry.
@@ -164,8 +164,8 @@ MANY_ROWS, ROWS_FIRST = 50_000, 16
 # in five other norms 1.8 to 2.3, .3 to .6 and .5 to 1.3. With fewer rows, and with losses, it is within 6 w where it
 # does not stall, and the outer loop up to five times as slow; where it stalls it is left undecided after 25 s where
 # working sets take half a second (low rank (5000, 16, 14), spectral), or takes 41 instead of 4 (heavy-tailed
-# (12000, 10, 8), C = 3). Exchanges, which FEW_HELD entries begin with, end by half of w at (20000, 4, 4): .13 s, .27
-# with .35 of w first.
+# (12000, 10, 8), C = 3). Exchanges, which W of up to FEW_W_ENTRIES begins with, end by half of w at (20000, 4, 4):
+# .13 s, .27 with .35 of w first.
 EXCHANGE_ROUNDS, EARLY_ROUNDS, LATE_ROUNDS = (0.5, 0.7), (0.35, 0.7), (6.0, 2.0)
 # The outer loop: a hinge's working set of more than so many first ones that nothing joins is cut to the band around W
 # that holds the second part of it: (20000, 8, 6) with random selections, C = 1, takes 5 processor seconds instead of 21
@@ -174,7 +174,7 @@ LARGE, FOCUS = 2, 1 / 8
 # Gap from which on restrictions are solved to the end, so that fewer rounds follow. Hard margins on six sizes on which
 # it was not chosen, norms but the Frobenius, three runs each: 11 to 17 rounds instead of 19 to 28, in .4 to .8 of the
 # time (nuclear, (700, 20, 15): 1.2). Soft margins on 14 instances: .4 to 1.1 of it, and once 1.7.
-CLOSE = 2e-2
+CLOSE_GAP = 2e-2
 # Entries of W from which a Euclidean hard margin begins with the method of multipliers until then, its first weight
 # (constraints have lengths near one), and the round that ends it.
 PROXIMAL_ENTRIES, FIRST_PENALTY, PROXIMAL_STEPS = 400, 100.0, 60
@@ -239,7 +239,7 @@ def take_turns(turns: list[Turn], control: Control, enough: Callable[[], bool] =
     while turns:
         dropouts = []
         for turn in turns:
-            # With nobody else left there is nothing to wait for.
+            # The last method left waits for no other.
             if rounds < turn.delay and len(dropouts) < len(turns) - 1:
                 continue
             if turn.name:
@@ -271,7 +271,7 @@ def _advance(turn: Turn, allowance: float, control: Control, dropouts: list[Turn
             return end.value
         turn.work += work
         yield work
-        if control.expired():
+        if control.is_over():
             break
     return None
 
@@ -291,7 +291,7 @@ def beside_rounds(setting: Setting, work: float, whole: Turn, rounds: Turn) -> l
     if count < max(LEAST_ROWS, ROWS_BESIDE * entries):
         return [whole]
     early = setting.terms.hard and count >= max(MANY_ROWS, ROWS_FIRST * entries)
-    many = EXCHANGE_ROUNDS if entries <= FEW_HELD else EARLY_ROUNDS
+    many = EXCHANGE_ROUNDS if entries <= FEW_W_ENTRIES else EARLY_ROUNDS
     first, second = many if early else LATE_ROUNDS
     whole.budget, rounds.budget = first * INTERIOR_STEPS * work, second * INTERIOR_STEPS * work
     return [whole, rounds]

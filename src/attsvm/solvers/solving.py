@@ -1,4 +1,4 @@
-"""The one door to the solvers: choose a method, run it, certify what it says."""
+"""Entry to the solvers: choose a method, run it, certify its answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.regularisation import read_regularisation
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.compiled.frobenius import solve_compiled, spared
+from attsvm.solvers.compiled.frobenius import avoids_compiling, solve_compiled
 from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
 from attsvm.solvers.frobenius.portfolio import solve_setting
 from attsvm.solvers.in_memory import solve_in_memory
@@ -52,7 +52,7 @@ METHODS: dict[Norm, dict[str, Method]] = {
 
 # Lifting an answer to the original coordinates costs a few roundings; methods aim below the gap that is promised.
 AIM = 0.5
-# A hard margin with a prior asks of the problem without it only whether a W exists.
+# With a hard margin and a prior, the problem without the prior only decides whether a W exists.
 PHASE_ONE_TOL = 0.1
 
 
@@ -211,14 +211,14 @@ def solve(
         control.method = "closed form"
         return answers.of(None, None)
     early: Solution | None = None
-    if measure is FROBENIUS and method is None and _small(problem, warm_start) and not control.watched:
+    if measure is FROBENIUS and method is None and _small(problem, warm_start) and not control.is_watched:
         early = _in_one_call(problem, control, answers)
         if early is not None and early.status is not Status.UNDECIDED:
             return early
-    opposed = opposite_demands(problem)
-    if opposed is not None:
+    opposites = opposite_demands(problem)
+    if opposites is not None:
         control.enter("opposite demands")
-        solution = answers.infeasible(opposed)
+        solution = answers.infeasible(opposites)
         if solution is not None:
             return solution
     before = warm_start or early
@@ -239,10 +239,10 @@ def _run(
 ) -> Outcome:
     """Solve where the tokens are, or on working sets of them."""
     problem, norm, regularisation, control = answers.problem, answers.norm, answers.regularisation, answers.control
-    inner, alone = _choose(norm, method), method not in (None, "auto")
+    inner, skip_rounds = _choose(norm, method), method not in (None, "auto")
     if streamed:
         return WorkingSets(problem, norm, regularisation, control, inner, start).solve()
-    return solve_in_memory(problem, norm, regularisation, control, inner, start, alone=alone)
+    return solve_in_memory(problem, norm, regularisation, control, inner, start, skip_rounds=skip_rounds)
 
 
 def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start: Solution | None) -> Solution:
@@ -252,13 +252,13 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
         phase_one = solve(problem, tol=PHASE_ONE_TOL, time_limit=control.time_limit, method=method)
         if phase_one.certificate is not None:
             control.iterations, control.method = phase_one.iterations, phase_one.method
-            return answers.contradicted(phase_one.certificate)
+            return answers.of_certificate(phase_one.certificate)
         answers = replace(answers, phase_one=phase_one)
     terms = regularisation.terms(problem, answers.norm)
     if not np.isfinite(terms.cost).all():
-        # The margins of the prior leave the range of floats, and so do all that is measured from there.
+        # The margins of the prior leave the range of floats, and so do all terms that depend on them.
         return answers.of(None, None)
-    # The prior itself, when it satisfies everything or nothing is worth a step away from it.
+    # The prior itself, when it satisfies everything or when moving away from it costs more than it saves.
     slope = terms.slope(terms.cost)
     if terms.may_stay(problem.adjoint(slope)):
         control.method = "closed form"
@@ -266,12 +266,12 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
         if first.status is Status.OPTIMAL:
             return first
     control.method = ""
-    start = None if warm_start is None else (warm_start.certified.W, _adapted(warm_start, terms))
+    start = None if warm_start is None else (warm_start.certified.W, _start_multipliers(warm_start, terms))
     _, W, dual = _run(answers, None, start, streamed=method == "streamed" or _large(problem))
     return answers.of(W, dual)
 
 
-def _adapted(before: Solution, terms: Terms) -> np.ndarray:
+def _start_multipliers(before: Solution, terms: Terms) -> np.ndarray:
     """Multipliers (n, T) of an earlier solution; those that were at their bound move to the new one."""
     dual, earlier = before.certified.dual, before.regularisation
     if earlier.hinge and earlier.C is not None and np.isfinite(terms.upper):
@@ -292,11 +292,11 @@ def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) 
 
 
 def _small(problem: SelectionProblem, warm_start: Solution | None) -> bool:
-    """Whether one compiled call from tokens to answer is cheaper than anything that looks at the problem first."""
+    """Whether one compiled call from tokens to answer is cheaper than any method that examines the problem first."""
     n, T, d, dz = problem.shape
     few = n * T <= (SMALL if warm_start is None else WARM) and d * dz <= FEW_ENTRIES
     few = few and n * T * d * dz <= SMALL_PRODUCTS and 8 * n * T * d <= STREAM_BYTES
-    return (n * T <= GRAM_LIMIT or few) and not spared(problem)
+    return (n * T <= GRAM_LIMIT or few) and not avoids_compiling(problem)
 
 
 def _large(problem: SelectionProblem) -> bool:

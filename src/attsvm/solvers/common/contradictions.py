@@ -2,7 +2,7 @@ r"""Opposite demands of equal queries, found before any arithmetic.
 
 Queries that are multiples of one direction z order tokens by one linear function :math:`x \mapsto x^\top W z`: "the
 selected token beats each rejected one" is an edge between token vectors, ties are edges both ways, and a negative
-multiple turns its edges round. A cycle with a strict edge is a contradiction, such as two equal queries that ask for
+multiple turns its edges round. A cycle with a strict edge is a contradiction, such as two equal queries that select
 different tokens of the same text. Its differences sum to zero exactly, since they telescope, so multipliers one over
 the queries' lengths along the cycle are a certificate of infeasibility (Farkas).
 """

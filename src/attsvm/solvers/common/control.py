@@ -1,4 +1,4 @@
-"""The conversation between a method and its caller: limits, callback, and the best iterate so far."""
+"""Between a method and its caller: limits, callback, and the best iterate so far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attsvm.core.summary import Listed
 
 @dataclass(frozen=True, repr=False)
 class IterationState(Listed):
-    """What a callback is told.
+    """The state that a callback receives.
 
     Attributes
     ----------
@@ -57,8 +57,8 @@ Callback = Callable[[IterationState], object]
 class Control:
     """Limits and best iterates of one solve.
 
-    A method calls :meth:`observe` with what it has; True tells it to stop. The best W and the best multipliers are kept
-    apart: either may come from any iterate, since the gap is certified from the pair.
+    A method calls :meth:`observe` with what it has; when that is True it stops. The best W and the best multipliers are
+    kept separately: either may come from any iterate, since the gap is certified from the pair.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Control:
         self._rows = 0
 
     @property
-    def watched(self) -> bool:
+    def is_watched(self) -> bool:
         """Whether the caller follows or counts the iterations, so that they must be taken one at a time."""
         return self.verbose or self.callback is not None or self.max_iter is not None
 
@@ -98,7 +98,7 @@ class Control:
         return self._watch.seconds
 
     def inner(self, tol: float, max_iter: int | None = None) -> Control:
-        """Set up a problem on the way, with iterates of its own but the same clock; nobody watches it."""
+        """Set up the control of a subproblem, with iterates of its own and the same clock, without a callback."""
         part = Control(tol, max_iter=max_iter, time_limit=self.time_limit)
         part._watch = self._watch
         return part
@@ -122,8 +122,8 @@ class Control:
         elif method not in self.method.split(", "):
             self.method += f", {method}"
 
-    def expired(self) -> bool:
-        """Look at the clock; True when it is time to stop, for this or any other reason."""
+    def is_over(self) -> bool:
+        """Check the time limit; True when it is time to stop, for this or any other reason."""
         if self.stopped is None and self.time_limit is not None and self.seconds >= self.time_limit:
             self.stopped = Status.TIME_LIMIT
         return self.stopped is not None
@@ -138,7 +138,7 @@ class Control:
     def observe(
         self, W: np.ndarray | None, objective: float, dual: np.ndarray | None, bound: float, *, steps: int = 1
     ) -> bool:
-        """Count iterations, keep the best, and tell whether to stop (solved, a limit, or the callback's wish)."""
+        """Count iterations, keep the best, and tell whether to stop (solved, a limit, or the callback)."""
         self.iterations += steps
         self.offer(W, objective, dual, bound)
         if self.verbose:
@@ -149,7 +149,7 @@ class Control:
             self.stopped = Status.CANCELLED
         elif self.max_iter is not None and self.iterations >= self.max_iter:
             self.stopped = Status.MAX_ITERATIONS
-        return self.expired()
+        return self.is_over()
 
     def _print_row(self) -> None:
         state = self.state

@@ -1,14 +1,14 @@
 r"""Newton systems of entrywise norms: a diagonal plus the normal matrix, on the space of equal tied scores.
 
 An entrywise norm contributes a diagonal h > 0 to the Hessian in W, the margins contribute
-:math:`A^\top\Theta A`, and tied tokens ask for :math:`BW = 0`, B an orthonormal basis of the ties' rows:
+:math:`A^\top\Theta A`, and tied tokens require :math:`BW = 0`, B an orthonormal basis of the ties' rows:
 
 .. math:: (\mathrm{diag}(h) + A^\top \Theta A)\, x - B^\top \nu = r, \qquad B x = 0 .
 
 With fewer constraints than entries of W the same step is taken on :math:`\Theta^{-1} + A\, \mathrm{diag}(h)^{-1}
 A^\top`, whose blocks, one for each pair of queries, are products of token differences with one weight an axis. There
 the change of the multipliers, :math:`\Theta(g - A(x))`, is the unknown: as the difference of two large multiplier
-vectors it would have no digits left near the end.
+vectors it would have no correct digits near the end.
 Cholesky's rounding error does not depend on the scaling of rows and columns, so h may span many decades.
 """
 
@@ -56,10 +56,10 @@ class DiagonalNormal(Ties):
         if not self.few:
             self._normal = NormalMatrix(reduced)
 
-    def factor(self, h: np.ndarray | float, theta: np.ndarray, bent: np.ndarray | None = None) -> Step:
+    def factor(self, h: np.ndarray | float, theta: np.ndarray, vector: np.ndarray | None = None) -> Step:
         """Factor for h > 0, (p, r) or a number, and theta (n, T) >= 0.
 
-        The rank-one matrix bent bent^T, where given, is taken off diag(h) (Sherman and Morrison).
+        The rank-one matrix vector vector^T, where given, is taken off diag(h) (Sherman and Morrison).
 
         Raises
         ------
@@ -67,17 +67,17 @@ class DiagonalNormal(Ties):
             When rounding makes the matrix indefinite.
         """
         once = self._factor_rows(h, theta) if self.few else self._factor_entries(h, theta)
-        if bent is not None:
-            once = _less_rank_one(once, bent)
+        if vector is not None:
+            once = _less_rank_one(once, vector)
 
         def solve(r: np.ndarray, g: np.ndarray | float = 0.0) -> tuple[np.ndarray, ...]:
             def lack(x: np.ndarray, tie: np.ndarray, dual: np.ndarray) -> tuple[np.ndarray, ...]:
                 residual = r - h * x + self._reduced.adjoint(dual) + self.adjoint(tie)
-                residual = residual if bent is None else residual + bent * float((bent * x).sum())
+                residual = residual if vector is None else residual + vector * float((vector * x).sum())
                 if not self.few:
                     return (residual,)
-                behind = g - self._reduced.apply(x) - dual / np.maximum(theta, 1e-300)
-                return residual, np.where(theta > 0, behind, 0.0)
+                lag = g - self._reduced.apply(x) - dual / np.maximum(theta, 1e-300)
+                return residual, np.where(theta > 0, lag, 0.0)
 
             whole = r + self._reduced.adjoint(theta * g)
             return equilibrated.refined(once, lack, (r, g), EXACT * float(np.abs(whole).max()))
@@ -137,16 +137,16 @@ class DiagonalNormal(Ties):
         return gram
 
 
-def _less_rank_one(inverse: Step, bent: np.ndarray) -> Step:
-    """Solve with the matrix of another solver less bent bent^T, bent (p, r)."""
-    along = inverse(bent)
-    pivot = 1.0 - float((bent * along[0]).sum())
+def _less_rank_one(inverse: Step, vector: np.ndarray) -> Step:
+    """Solve with the matrix of another solver less vector vector^T, vector (p, r)."""
+    along = inverse(vector)
+    pivot = 1.0 - float((vector * along[0]).sum())
     if not pivot > 0.0:
         raise LinAlgError("the matrix is not positive definite to rounding")
 
     def solve(r: np.ndarray, g: np.ndarray | float = 0.0) -> tuple[np.ndarray, ...]:
         step = inverse(r, g)
-        weight = float((bent * step[0]).sum()) / pivot
+        weight = float((vector * step[0]).sum()) / pivot
         return tuple(one + weight * more for one, more in zip(step, along, strict=True))
 
     return solve

@@ -2,7 +2,7 @@ r"""Search for multipliers that prove infeasibility.
 
 The multipliers of a diverging dual, normalised, are nearly lam >= 0 with A^T lam = 0; the smallest relative change e
 with :math:`A_J^\top\mathrm{diag}(\lambda_J)(1+e) = 0` makes them exact when no entry of e reaches -1. That is
-corrected to rounding level, and :class:`attsvm.proofs.certificate.FarkasCertificate` has the last word.
+corrected to rounding level, and :class:`attsvm.proofs.certificate.FarkasCertificate` decides.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from attsvm.core.reduction import Reduced
 from attsvm.proofs.certificate import existence_ratio
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.relative_change import relative_change
-from attsvm.solvers.schedule import BLOCKED
+from attsvm.solvers.schedule import BLAS_RATE
 
-# A singular value decomposition of the support's rows tells best which directions are rounding; past this many entries,
-# half a second, Cholesky factors of the smaller of their two Gram matrices take its place.
+# A singular value decomposition of the support's rows best shows which directions are rounding; past this many
+# entries, half a second, Cholesky factors of the smaller of their two Gram matrices take its place.
 DENSE_ENTRIES = 500_000
 SUPPORT_CUT = 1e-9
 CORRECTIONS = 8
-SETTLED = 1e-6  # a relative change after which the residual is at rounding level
+CHANGE_TOL = 1e-6  # a relative change after which the residual is at rounding level
 
 
 def correct(reduced: Reduced, dual: np.ndarray, control: Control) -> np.ndarray | None:
@@ -30,9 +30,9 @@ def correct(reduced: Reduced, dual: np.ndarray, control: Control) -> np.ndarray 
 
     Alternates between the multipliers with A^T lam = 0 (the nearest in relative terms) and the nonnegative ones.
     """
-    clipped_before = np.inf
+    negatives_before = np.inf
     for _ in range(CORRECTIONS):
-        if control.expired():
+        if control.is_over():
             return None
         total = float(dual[reduced.rejected].sum())
         if not np.isfinite(total) or total <= 0:
@@ -40,14 +40,14 @@ def correct(reduced: Reduced, dual: np.ndarray, control: Control) -> np.ndarray 
         dual = dual / total
         weight = np.where(reduced.tied, np.abs(dual).max(), np.where(dual > SUPPORT_CUT * dual.max(), dual, 0.0))
         change = _relative_change(reduced, np.where(weight > 0, dual, 0.0), weight)
-        corrected = np.where(weight > 0, dual + weight * change, 0.0)
-        clipped = int((corrected[reduced.rejected] < 0).sum())
-        if clipped >= clipped_before:
+        candidate = np.where(weight > 0, dual + weight * change, 0.0)
+        negatives = int((candidate[reduced.rejected] < 0).sum())
+        if negatives >= negatives_before:
             return None
-        dual = np.where(reduced.rejected, np.maximum(corrected, 0.0), corrected)
-        if clipped:
-            clipped_before = clipped
-        elif float(np.abs(change).max()) < SETTLED:
+        dual = np.where(reduced.rejected, np.maximum(candidate, 0.0), candidate)
+        if negatives:
+            negatives_before = negatives
+        elif float(np.abs(change).max()) < CHANGE_TOL:
             return dual
     return None
 
@@ -60,7 +60,7 @@ def proves(reduced: Reduced, dual: np.ndarray) -> bool:
 def certificate(reduced: Reduced, dual: np.ndarray, control: Control) -> np.ndarray | None:
     """Multipliers (n, T) near ``dual`` that pass the existence test; None when the search fails or time is up."""
     exact = correct(reduced, dual, control)
-    return exact if exact is not None and not control.expired() and proves(reduced, exact) else None
+    return exact if exact is not None and not control.is_over() and proves(reduced, exact) else None
 
 
 def work(reduced: Reduced, dual: np.ndarray) -> float:
@@ -68,8 +68,8 @@ def work(reduced: Reduced, dual: np.ndarray) -> float:
     support, entries = int(np.count_nonzero(dual)), int(np.prod(reduced.shape))
     smaller = min(support, entries)
     if support * entries <= DENSE_ENTRIES:
-        return 8.0 * max(support, entries) * smaller**2 / BLOCKED
-    return 3.0 * smaller**3 / BLOCKED
+        return 8.0 * max(support, entries) * smaller**2 / BLAS_RATE
+    return 3.0 * smaller**3 / BLAS_RATE
 
 
 def _relative_change(reduced: Reduced, dual: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -1,13 +1,13 @@
 r"""A W and multipliers that certify where rounding, not the solver, keeps the gap open.
 
-First the same pair is judged in twice the working precision. If W itself is what rounding spoiled, it is corrected by
+First the same pair is certified in twice the working precision. If W itself is off by rounding, it is corrected by
 iterative refinement (Wilkinson; Higham, *Accuracy and Stability of Numerical Algorithms*, chapter 12): with B the
 active constraints scaled to length one, the shortest correction :math:`E = B^\top y` with :math:`B(W + E) = b` solves
 :math:`BB^\top y = b - BW`, residuals in twice the precision and corrections by a float factorisation. In the Frobenius
 norm the multipliers move along, so that :math:`W = A^\top\lambda` stays. Beside a prior only W moves: scaled up for the
-rounding of its margins it would pay for the prior's length.
+rounding of its margins it would be further from the prior.
 
-W is stored in floats, whose rounding moves a margin by up to :math:`u|\delta||W||z|`. The target b asks each margin for
+W is stored in floats, whose rounding moves a margin by up to :math:`u|\delta||W||z|`. The target b of each margin is
 one plus that much, so that rounding cannot take it below one; near duplicates, whose :math:`|\delta|` is short, hold
 nearly all of the multipliers and lose next to nothing by it.
 """
@@ -58,17 +58,17 @@ def refine(
     # W = A^T dual, and the multipliers move along with W.
     along = norm is FROBENIUS and regularisation.plain
     with np.errstate(**LENIENT):
-        pair = _corrected(problem, regularisation.terms(problem, norm), W, dual, along)
-    again = best if pair is None else certify(problem, norm, *pair, regularisation, sharp=True)
-    return again if again.gap < best.gap else best
+        pair = _correct(problem, regularisation.terms(problem, norm), W, dual, along)
+    candidate = best if pair is None else certify(problem, norm, *pair, regularisation, sharp=True)
+    return candidate if candidate.gap < best.gap else best
 
 
-def _corrected(
+def _correct(
     problem: SelectionProblem, terms: Terms, W: np.ndarray, dual: np.ndarray, along: bool
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Solve for the margins of the active constraints; None when there are too many or their rows depend on others."""
     weight = np.abs(dual) * problem.lengths
-    # A multiplier at its upper bound says that its margin falls short.
+    # The margin of a multiplier at its upper bound falls short.
     loss = (1.0 + AT_BOUND) * dual >= terms.upper
     rows, columns = np.nonzero(problem.tied | (terms.rejected & ~loss & (weight > SUPPORT_CUT * weight.max())))
     if not 0 < len(rows) * W.size <= LARGEST:

@@ -1,4 +1,4 @@
-"""What a caller asks for beside the norm, checked."""
+"""The arguments beside the norm, C, loss and prior, checked."""
 
 from __future__ import annotations
 

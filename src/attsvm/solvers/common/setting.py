@@ -10,7 +10,7 @@ import numpy as np
 from attsvm.core.norms import Norm, frobenius
 from attsvm.core.reduction import LARGEST, SMALLEST, Reduced
 from attsvm.core.rounding import EPS
-from attsvm.proofs.objective import NEARLY_SEPARATED, PLAIN, Terms
+from attsvm.proofs.objective import PLAIN, SEPARATION_TOL, Terms
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.ties import Ties
 
@@ -134,7 +134,7 @@ class Setting:
         # With a prior a W whose margins exceed one may be better as it is than scaled down.
         if not terms.hard or smallest >= 1.0:
             control.offer(V, terms.size(V) + terms.loss(shortfall) + self.loose, None, 0.0)
-        if (terms.hard and smallest > 0) or 0 < 1.0 - smallest < NEARLY_SEPARATED:
+        if (terms.hard and smallest > 0) or 0 < 1.0 - smallest < SEPARATION_TOL:
             # Scaled up, W has margin one everywhere and no loss.
             scaled = V if np.isinf(smallest) else (V + self.prior) / smallest - self.prior
             control.offer(scaled, terms.size(scaled) + self.loose, None, 0.0)
@@ -150,7 +150,7 @@ class Setting:
         size: float | None = None,
         steps: int = 1,
     ) -> bool:
-        """Evaluate V (p, r) and multipliers (n, T), tell the control; True when it is time to stop.
+        """Evaluate V (p, r) and multipliers (n, T), report them to the control; True when it is time to stop.
 
         The control's objective and bound are primal and dual value; its W is V. ``margins`` (n, T) are those of V where
         the method has them, and ``adjoint`` is A^T dual, (p, r), where it has that and the multipliers have the right

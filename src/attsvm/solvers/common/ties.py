@@ -1,7 +1,7 @@
 r"""Equal scores of tied tokens as a linear space: BW = 0 with orthonormal rows B.
 
 The rows of the ties may depend on each other; an orthonormal basis B of their span does not, so its multipliers
-:math:`\nu` are unique and Newton systems stay solvable. :math:`B^\top\nu` is what the ties' own multipliers pull.
+:math:`\nu` are unique and Newton systems stay solvable. :math:`B^\top\nu` is the adjoint of the ties' own multipliers.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Ties:
         return flat.reshape(W.shape)
 
     def eliminate(self, inverse: Callable[[np.ndarray], np.ndarray]) -> Solver:
-        """Solve K x - B^T nu = r with Bx = 0, x and r (p, r); see :func:`eliminated`."""
-        solve = eliminated(inverse, self.basis)
+        """Solve K x - B^T nu = r with Bx = 0, x and r (p, r); see :func:`bordered_solver`."""
+        solve = bordered_solver(inverse, self.basis)
 
         def on_ties(rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             x, tie = solve(rhs.ravel(), 0.0)
@@ -63,17 +63,17 @@ class Ties:
         return (self.basis.T @ tie).reshape(self.shape)
 
     def tie_multipliers(self, tie: np.ndarray) -> np.ndarray:
-        """Return multipliers (n, T) on the tied tokens whose pull is B^T nu."""
+        """Return multipliers (n, T) on the tied tokens whose adjoint is B^T nu."""
         out = np.zeros(self._reduced.tied.shape)
         out[self._where] = self._to_rows @ tie
         return out
 
     def from_multipliers(self, dual: np.ndarray) -> np.ndarray:
-        """Return the nu (k,) that pulls like the tied part of multipliers (n, T)."""
+        """Return the nu (k,) whose B^T nu is the adjoint of the tied part of multipliers (n, T)."""
         return self.basis @ self._reduced.adjoint(np.where(self._reduced.tied, dual, 0.0)).ravel()
 
 
-def eliminated(inverse: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> Bordered:
+def bordered_solver(inverse: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> Bordered:
     """Solve K x - R^T nu = r with Rx = target, from what solves with K for vectors and columns (N,), (N, k).
 
     Raises
@@ -83,13 +83,13 @@ def eliminated(inverse: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) ->
     """
     if not len(rows):
         return lambda rhs, target: (inverse(rhs), np.zeros(0))
-    lifted = inverse(rows.T)
-    small = cho_factor(rows @ lifted, lower=True, check_finite=False)
+    images = inverse(rows.T)
+    small = cho_factor(rows @ images, lower=True, check_finite=False)
 
     def solve(rhs: np.ndarray, target: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         x = inverse(rhs)
         tie = cho_solve(small, target - rows @ x, check_finite=False)
-        return x + lifted @ tie, tie
+        return x + images @ tie, tie
 
     return solve
 

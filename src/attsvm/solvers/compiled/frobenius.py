@@ -13,21 +13,21 @@ import numpy as np
 from attsvm.core.gap import relative_gap
 from attsvm.core.kernels import FAST, call, kernel, spares
 from attsvm.core.problem import SelectionProblem
-from attsvm.solvers.frobenius.active_set import OPEN, SOLVED, VANISHED, Constraints, by_gram, least_multipliers
+from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED, Constraints, by_gram, least_multipliers
 from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, Dual, sweeps
 from attsvm.solvers.interior_point.euclidean import work_at
 from attsvm.solvers.nuclear.steps import apply_adjoint, margins_of
 from attsvm.solvers.schedule import (
-    FEW_HELD,
     FEW_ROWS,
     FEW_SUPPORTS,
+    FEW_W_ENTRIES,
     GRAM_LIMIT,
     GRAM_RATIO,
     INTERIOR_STEPS,
     ONE_CALL_PATIENCE,
 )
 
-# Passes for a guess, and after which it is known whether it has far more supports than there can be.
+# Passes for a guess, and passes after which it is clear whether it has far more supports than there can be.
 PASSES, FEW_PASSES, FAR_MORE = 10, 3, 4
 # Data are not scaled here; squares nearer the ends of the floating-point range are left to the general solver.
 SMALLEST_SQUARE = 1e-100
@@ -60,7 +60,7 @@ def _guess(constraints, most):
     """Coordinate descent by passes over the constraints, few where these leave more than ``most`` multipliers."""
     delta, queries, tied = constraints.delta, constraints.queries, constraints.tied
     m, n = len(delta), len(queries)
-    squares, cost, alive = np.zeros(m), np.empty(m), np.zeros(m, dtype=np.bool_)
+    squares, cost, active = np.zeros(m), np.empty(m), np.zeros(m, dtype=np.bool_)
     for k in range(m):
         cost[k] = 0.0 if tied[k] else 1.0
         for a in range(delta.shape[1]):
@@ -74,7 +74,7 @@ def _guess(constraints, most):
     supports = m
     for passes in (FEW_PASSES, PASSES - FEW_PASSES):
         if passes == FEW_PASSES or supports <= most:
-            sweeps(problem, dual, W, orders[:passes], alive, INNER_SWEEPS)
+            sweeps(problem, dual, W, orders[:passes], active, INNER_SWEEPS)
         supports = 0
         for k in range(m):
             supports += dual[k] != 0.0
@@ -158,43 +158,43 @@ def scale(constraints):
 
 
 @kernel(inner=True, fastmath=FAST)
-def finish(constraints, column, values, refined, unit, tol, rescale, W, adjoint, dual, margins):
+def finish(constraints, column, values, is_refined, unit, tol, rescale, W, adjoint, dual, margins):
     """Turn multipliers (m,) of constraints divided by ``unit`` into W and the rest; returns (state, norm, gap).
 
-    W comes ``refined``, or is A^T dual, which ``adjoint`` becomes; ``rescale`` makes the smallest margin of W one, and
-    the multipliers those of the scaled W.
+    With ``is_refined`` W is as given, else A^T dual, which ``adjoint`` becomes; ``rescale`` makes the smallest margin
+    of W one, and the multipliers those of the scaled W.
     """
     of, rejected, (d, dz) = constraints.of, constraints.rejected, W.shape
-    total, listed = 0.0, np.empty(len(of))
+    total, constraint_margins = 0.0, np.empty(len(of))
     for k in range(len(of)):
         values[k] = max(values[k], 0.0) if rejected[k] else values[k]
         total += values[k] if rejected[k] else 0.0
     apply_adjoint(constraints, values, adjoint)
-    length, pull = 0.0, 0.0
+    length, dual_length = 0.0, 0.0
     for a in range(d):
         for c in range(dz):
-            W[a, c] = W[a, c] if refined else adjoint[a, c]
+            W[a, c] = W[a, c] if is_refined else adjoint[a, c]
             length += W[a, c] * W[a, c]
-            pull += adjoint[a, c] * adjoint[a, c]
-    margins_of(constraints, W, listed)
+            dual_length += adjoint[a, c] * adjoint[a, c]
+    margins_of(constraints, W, constraint_margins)
     smallest, off = np.inf, 0.0
     for k in range(len(of)):
         if rejected[k]:
-            smallest = min(smallest, listed[k])
+            smallest = min(smallest, constraint_margins[k])
         else:
-            off = max(off, abs(listed[k]))
+            off = max(off, abs(constraint_margins[k]))
     solvable = smallest > 0.0 and total > 0.0 and off <= 1e-10 * smallest
-    length, pull = np.sqrt(length), np.sqrt(pull)
-    gap = gap_of(total / pull, length / smallest) if solvable else np.inf
+    length, dual_length = np.sqrt(length), np.sqrt(dual_length)
+    gap = gap_of(total / dual_length, length / smallest) if solvable else np.inf
     shrink = smallest if solvable and rescale else 1.0
-    stretch = 0.0 if not solvable else total / pull**2 if rescale else 1.0
+    stretch = 0.0 if not solvable else total / dual_length**2 if rescale else 1.0
     for a in range(d):
         for c in range(dz):
             W[a, c] /= shrink * unit
             adjoint[a, c] /= unit
     for k in range(len(of)):
         dual[of[k], column[k]] = values[k] * stretch / (unit * unit)
-        margins[of[k], column[k]] = listed[k] / shrink
+        margins[of[k], column[k]] = constraint_margins[k] / shrink
     return SOLVED if gap <= tol else OPEN, length / (smallest * unit) if solvable else np.inf, gap
 
 
@@ -218,7 +218,7 @@ def scatter(values, of, column, tied, dual):
 
 @kernel(fastmath=FAST)
 def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, margins):
-    """Solve one instance, through the Gram matrix of its constraints where that is worth forming.
+    """Solve one instance, through the Gram matrix of its constraints where that pays.
 
     Returns (state, norm, gap). Arguments as in :func:`solve_stack`, ``adjoint`` is A^T dual.
     """
@@ -235,20 +235,20 @@ def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, m
     unit = scale(constraints)
     if unit == 0.0:
         return OPEN, np.inf, np.inf
-    formed = mask.size <= GRAM_LIMIT and (len(column) <= FEW_ROWS or len(column) < GRAM_RATIO * entries)
-    if formed:
+    has_gram = mask.size <= GRAM_LIMIT and (len(column) <= FEW_ROWS or len(column) < GRAM_RATIO * entries)
+    if has_gram:
         gram = _gram(constraints.delta, queries, constraints.of)
         guess = guess_by_gram(gram, constraints.tied, PASSES)
         state, values = least_multipliers(by_gram(gram, constraints.tied), guess, len(column), np.empty((0, 0)))
     else:
         guess, supports = _guess(constraints, FAR_MORE * entries)
-        if supports > FEW_SUPPORTS and entries > FEW_HELD:
+        if supports > FEW_SUPPORTS and entries > FEW_W_ENTRIES:
             return OPEN, np.inf, np.inf
         state, values = least_multipliers(constraints, guess, min(len(column), entries + 1), W)
-    if state == VANISHED:
+    if state == CONTRADICTION:
         scatter(values, constraints.of, column, constraints.tied, dual)
-        return VANISHED, np.inf, np.inf
-    return finish(constraints, column, values, not formed, unit, tol, rescale, W, adjoint, dual, margins)
+        return CONTRADICTION, np.inf, np.inf
+    return finish(constraints, column, values, not has_gram, unit, tol, rescale, W, adjoint, dual, margins)
 
 
 @kernel(fastmath=FAST)
@@ -267,7 +267,7 @@ def solve_stack(tokens, queries, selected, mask, tol, rescale, W, dual, margins,
     dual, margins : ndarray, shape (B, n, T)
     objective, gap : ndarray, shape (B,)
     state : ndarray of int, shape (B,)
-        Receives SOLVED, VANISHED (dual may be a certificate of infeasibility) or OPEN.
+        Receives SOLVED, CONTRADICTION (dual may be a certificate of infeasibility) or OPEN.
     """
     adjoint = np.empty(W.shape[1:])
     for b in range(len(tokens)):
@@ -282,15 +282,15 @@ def work(n: int, T: int, d: int, dz: int) -> float:
     return m * m * (d / 2 + 12) if m <= GRAM_LIMIT else 100 * m * d + 60 * n * d * dz
 
 
-def work_alone(n: int, T: int, d: int, dz: int) -> float:
+def interior_work(n: int, T: int, d: int, dz: int) -> float:
     """Estimate the seconds that an instance takes the interior point, which needs no kernel."""
     return INTERIOR_STEPS * work_at((n, T, min(d, n * T), min(dz, n)), n * (T - 1), 0)
 
 
-def spared(problem: SelectionProblem) -> bool:
+def avoids_compiling(problem: SelectionProblem) -> bool:
     """Tell whether the call is better left to methods that need not be compiled; that is counted."""
     shape = problem.shape
-    return not solve_one.overloads and spares(solve_one, work(*shape), work_alone(*shape), ONE_CALL_PATIENCE)
+    return not solve_one.overloads and spares(solve_one, work(*shape), interior_work(*shape), ONE_CALL_PATIENCE)
 
 
 def solve_compiled(

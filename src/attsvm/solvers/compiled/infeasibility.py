@@ -6,7 +6,7 @@ import numpy as np
 
 from attsvm.core.kernels import FAST, kernel
 from attsvm.solvers.compiled.frobenius import constraints_of
-from attsvm.solvers.frobenius.active_set import VANISHED
+from attsvm.solvers.frobenius.active_set import CONTRADICTION
 
 INFEASIBLE = 3  # beside the states of the active-set method
 # Part of the trace of the support's normal matrix below which no eigenvalue may lie for a certificate of infeasibility.
@@ -74,7 +74,7 @@ def contradicts(values, constraints):
 def prove_stack(tokens, queries, selected, mask, dual, state):
     """Set the state of instances whose multipliers have vanished and prove infeasibility to INFEASIBLE."""
     for b in range(len(tokens)):
-        if state[b] == VANISHED:
+        if state[b] == CONTRADICTION:
             constraints, column = constraints_of(tokens[b], queries[b], selected[b], mask[b])
             values = np.empty(len(column))
             for k in range(len(column)):

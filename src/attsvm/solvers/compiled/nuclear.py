@@ -2,8 +2,8 @@ r"""Many small nuclear problems in one compiled call.
 
 Each instance is solved by itself, start to certificate, as :mod:`attsvm.solvers.nuclear.portfolio` would: the Frobenius
 solution from its Gram matrix, first-order steps from there, and Newton steps that follow the face at every gap of a
-falling list until one settles. One that ends without its certificate is left to the general solver, which has more ways
-(interior point, degenerate faces, proofs of infeasibility).
+falling list until one converges. One that ends without its certificate is left to the general solver, which has more
+methods (interior point, degenerate faces, proofs of infeasibility).
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import numpy as np
 from attsvm.core.kernels import FAST, kernel
 from attsvm.core.reduction import TIE_PRECISION
 from attsvm.solvers.compiled.frobenius import PASSES, clear, constraints_of, gap_of, guess_by_gram, scatter
-from attsvm.solvers.frobenius.active_set import OPEN, SOLVED, VANISHED, by_gram, least_multipliers
+from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED, by_gram, least_multipliers
 from attsvm.solvers.nuclear.face import CUTOFFS
 from attsvm.solvers.nuclear.face_newton import STEPS as STEPS_ON_FACE
 from attsvm.solvers.nuclear.face_newton import Demand, move, read
 from attsvm.solvers.nuclear.first_order import WEIGHT
-from attsvm.solvers.nuclear.matrices import combined, outer, products, right_singular, singular_values
+from attsvm.solvers.nuclear.matrices import combination, outer, products, right_singular, singular_values
 from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, Constraints, advance, apply_adjoint, begin, copy, margins_of
 from attsvm.solvers.schedule import STEPS_TO_FACE
 
-# Gaps at which Newton is tried, and first-order steps in all; those not settled by then are ill-conditioned, and the
+# Gaps at which Newton is tried, and first-order steps in all; those not solved by then are ill-conditioned, and the
 # interior point is faster. So are those expected to take more than PATIENCE steps, an estimate that is mostly too high:
-# of the test families 97 % of what settles is below it, and two thirds of what does not above.
+# of the test families 97 % of those that converge are below it, and two thirds of the others above.
 TARGETS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7)
 STEPS, PATIENCE = 1000, 6000
 # Newton goes on below the gap asked for until this one, which costs one step more: convergence is quadratic.
-POLISHED = 1e-13
+FINAL_GAP = 1e-13
 # Entries are scaled to largest one; data whose scale is nearer the ends of the floating-point range are left open.
 SMALLEST = 1e-100
 # Singular values below this part of the largest are rounding: vectors depend on each other.
@@ -70,12 +70,12 @@ def _merge(delta, queries, row, column, free):
     """
     count = 0
     for k in range(len(row)):
-        repeated = False
+        is_repeat = False
         for j in range(count):
             if free[k] == free[j] and _same(delta[k], delta[j]) and _same(queries[row[k]], queries[row[j]]):
-                repeated = True
+                is_repeat = True
                 break
-        if not repeated:
+        if not is_repeat:
             copy(delta[k], delta[count])
             row[count], column[count], free[count] = row[k], column[k], free[k]
             count += 1
@@ -143,8 +143,8 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     """Solve one instance into W, dual and margins; returns (state, norm, gap). Arguments as in :func:`solve_stack`."""
     n, dz = queries.shape
     d = tokens.shape[2]
-    listed, column = constraints_of(tokens, queries, selected, mask)
-    delta, row, free, cost = listed.delta, listed.of, listed.tied, np.empty(len(column))
+    table, column = constraints_of(tokens, queries, selected, mask)
+    delta, row, free, cost = table.delta, table.of, table.tied, np.empty(len(column))
     clear(dual, margins)
     for a in range(d):
         for c in range(dz):
@@ -185,7 +185,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
             gram[k, j] = token_gram[k, j] * query_gram[of[k], of[j]] / largest
     guess = guess_by_gram(gram, free, PASSES)
     state, values = least_multipliers(by_gram(gram, free), guess, m, np.empty((0, 0)))
-    if state == VANISHED:
+    if state == CONTRADICTION:
         scatter(values, of, column, free, dual)
     if state != SOLVED:
         return state, np.inf, np.inf
@@ -225,7 +225,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
             if not sound:
                 break
             candidate = _evaluate(constraints, face, size, values, on_face, signed)
-            goal = np.inf if best <= tol else POLISHED
+            goal = np.inf if best <= tol else FINAL_GAP
             if candidate < best:
                 best = candidate
                 copy(on_face.reshape(p * r), best_W.reshape(p * r))
@@ -244,10 +244,10 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
         total += 0.0 if free[k] else best_dual[k]
     for value in singular_values(best_W):
         nuclear += value
-    copy(outer(left, combined(best_W, right)).reshape(W.size), W.reshape(W.size))
-    listed, column = constraints_of(tokens, queries, selected, mask)
-    row, values = listed.of, np.empty(len(column))
-    everything = Constraints(listed.delta, row, queries, listed.tied, values)  # lengths are not asked for
+    copy(outer(left, combination(best_W, right)).reshape(W.size), W.reshape(W.size))
+    table, column = constraints_of(tokens, queries, selected, mask)
+    row, values = table.of, np.empty(len(column))
+    everything = Constraints(table.delta, row, queries, table.tied, values)  # lengths are not asked for
     smallest = _unit_margin(everything, W, values, TIE_PRECISION)
     if smallest <= 0.0:
         return OPEN, np.inf, np.inf

@@ -1,6 +1,6 @@
 r"""The active-set method for hard margins in the Frobenius norm, which decides feasibility by itself.
 
-The least-distance problem min ||W|| s.t. a_k . W >= 1 is a nonnegative least-squares problem in disguise (Lawson and
+The least-distance problem min ||W|| s.t. a_k . W >= 1 is equivalent to nonnegative least squares (Lawson and
 Hanson, *Solving Least Squares Problems*, ch. 23): with :math:`c_k = 1` on inequalities and 0 on equalities, minimise
 
 .. math:: \tfrac{w}{2}\|A^\top\lambda\|^2 + \tfrac12(1 - c^\top\lambda)^2, \quad
@@ -26,26 +26,26 @@ from attsvm.core.kernels import FAST, kernel
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.frobenius.passive_set import append, empty_set, remove, settle
 
-# What has become of an instance in a compiled call.
-OPEN, SOLVED, VANISHED = 0, 1, 2
+# State of an instance after a compiled call.
+OPEN, SOLVED, CONTRADICTION = 0, 1, 2
 
 # A member's part in a dependent constraint below this share of the largest is rounding.
 SMALLEST_PART = 1e-10
-# Shortfalls below this, in units of the margin asked for, are left alone.
+# Shortfalls below this, in units of the margin asked for, are ignored.
 PRICE_TOL = 1e-12
 # With 1 - c.lam below this no W is near; an exchange that does not lower it by this part of itself is rounding.
 RESIDUE, PROGRESS = 1e-12, 1e-14
 # So many of these in succession end a run.
-STALLED = 3
+STALLS = 3
 # Above this squared norm W is refined, in so many steps: rounding of multipliers moves margins by 1e-16 of it.
 LONG, REFINEMENTS = 1e3, 2
 # One violated constraint of a query enters at a time, and of another query for every so many that are held.
 SHARE = 8
-# Queries whose best price is above minus this part of rho are looked at again before all are priced anew, where pricing
+# Queries whose best price is above minus this part of rho are priced again before all are, where pricing
 # costs more than so many times what the factor of the constraints held does. With half the supports as the guess:
 # 1000 queries of one direction in 20 dimensions 2.9 ms instead of 5.1, planted (5000, 16, 4) 14 instead of 22; as
 # much with .1 and .02.
-CLOSE, DEAR = 0.5, 4
+RECHECK_SHARE, DEAR = 0.5, 4
 
 
 class Constraints(NamedTuple):
@@ -60,7 +60,7 @@ class Constraints(NamedTuple):
     first : ndarray of int, shape (n + 1,)
         Where the constraints of each query begin, and m.
     rejected, tied : ndarray of bool, shape (m,)
-        Inequalities and equalities; what is neither takes no part.
+        Inequalities and equalities; other places are ignored.
     gram : ndarray, shape (m, m) or (0, 0)
         Inner products of the constraints, where these are to do for them: p is zero then.
     """
@@ -165,7 +165,7 @@ def hold(constraints, passive, start, weight):
 
 
 @kernel(inner=True, fastmath=FAST)
-def _pull(constraints, passive, size, W, products):
+def _primal(constraints, passive, size, W, products):
     """Write W = A^T lam (p, r), or where there is a Gram matrix all products with it, (m,)."""
     members, values = passive.members, passive.values
     if len(constraints.gram) > 0:
@@ -177,16 +177,16 @@ def _pull(constraints, passive, size, W, products):
         return
     delta, queries, of = constraints.delta, constraints.queries, constraints.of
     n, p, r = len(queries), delta.shape[1], queries.shape[1]
-    adjoint, moved = np.zeros((n, p)), np.zeros(n, dtype=np.bool_)
+    adjoint, has_members = np.zeros((n, p)), np.zeros(n, dtype=np.bool_)
     for a in range(size):
-        moved[of[members[a]]] = True
+        has_members[of[members[a]]] = True
         for b in range(p):
             adjoint[of[members[a]], b] += values[a] * delta[members[a], b]
     for b in range(p):
         for c in range(r):
             W[b, c] = 0.0
     for i in range(n):
-        if moved[i]:
+        if has_members[i]:
             for b in range(p):
                 for c in range(r):
                     W[b, c] += adjoint[i, b] * queries[i, c]
@@ -276,13 +276,13 @@ def exchange(constraints, passive, size, weight, patience):
         1 - c.lam, which is twice the minimum.
     steps : int
     complete : bool
-        Whether no step is left to take, other than for want of patience.
+        Whether no step is left to take, other than by the limit on steps.
     """
     m, n, p = len(constraints.rejected), len(constraints.first) - 1, constraints.delta.shape[1]
     rejected, members, free, values = constraints.rejected, passive.members, passive.free, passive.values
     W, products = np.empty((p, constraints.queries.shape[1])), np.empty(len(constraints.gram))
     waiting, margins, places = np.empty(m, dtype=np.bool_), np.empty(n), np.empty(n, dtype=np.int64)
-    candidates, entering, near = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.int64(0)
+    candidates, entering, near_count = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.int64(0)
     steps, stall, rho = 0, 0, 1.0
     while True:
         size = settle(passive, size)
@@ -294,31 +294,31 @@ def exchange(constraints, passive, size, weight, patience):
             if not free[a]:
                 rho -= values[a]
         stall = stall + 1 if steps > 1 and (rho > (1.0 - PROGRESS) * before or rho <= RESIDUE) else 0
-        if stall > STALLED or (rho <= RESIDUE and size == len(members)):
+        if stall > STALLS or (rho <= RESIDUE and size == len(members)):
             return size, rho, steps, True
         for k in range(m):
             waiting[k] = rejected[k]
         for a in range(size):
             waiting[members[a]] = False
-        _pull(constraints, passive, size, W, products)
+        _primal(constraints, passive, size, W, products)
         if m * p < DEAR * size * size:
-            near = np.int64(0)
-        changed, refined = False, len(products) > 0 or weight * (1.0 - rho) <= LONG * rho
-        while not changed:
-            full = near == 0
+            near_count = np.int64(0)
+        has_changed, is_refined = False, len(products) > 0 or weight * (1.0 - rho) <= LONG * rho
+        while not has_changed:
+            full = near_count == 0
             if full:
-                near = np.int64(n)
+                near_count = np.int64(n)
                 for i in range(n):
                     candidates[i] = i
-            _price(constraints, W, products, waiting, candidates[:near], margins, places)
-            count, near, arrivals = near, np.int64(0), 0
+            _price(constraints, W, products, waiting, candidates[:near_count], margins, places)
+            count, near_count, arrivals = near_count, np.int64(0), 0
             for k in range(count):
-                if weight * margins[candidates[k]] < (1.0 + CLOSE) * rho:
-                    candidates[near] = candidates[k]
-                    near += 1
-            while arrivals < min(1 + size // SHARE, near):
+                if weight * margins[candidates[k]] < (1.0 + RECHECK_SHARE) * rho:
+                    candidates[near_count] = candidates[k]
+                    near_count += 1
+            while arrivals < min(1 + size // SHARE, near_count):
                 best = candidates[0]
-                for k in range(near):
+                for k in range(near_count):
                     if margins[candidates[k]] < margins[best]:
                         best = candidates[k]
                 if weight * margins[best] >= (1.0 - PRICE_TOL) * rho:
@@ -326,17 +326,17 @@ def exchange(constraints, passive, size, weight, patience):
                 entering[arrivals], waiting[places[best]], margins[best] = places[best], False, np.inf
                 arrivals += 1
             larger = _enter(constraints, passive, size, weight, entering[:arrivals])
-            changed = larger > size
-            if not changed and arrivals > 0 and size < len(members):
-                larger, changed = _replace(constraints, passive, size, weight, entering[arrivals - 1 : arrivals])
+            has_changed = larger > size
+            if not has_changed and arrivals > 0 and size < len(members):
+                larger, has_changed = _replace(constraints, passive, size, weight, entering[arrivals - 1 : arrivals])
             size = larger
-            if not changed and full and arrivals == 0:
-                if refined:
+            if not has_changed and full and arrivals == 0:
+                if is_refined:
                     return size, rho, steps, True
                 _refine(constraints, passive, size, weight, rho, W)
-                refined = True
-            if not changed:
-                near = np.int64(0)
+                is_refined = True
+            if not has_changed:
+                near_count = np.int64(0)
 
 
 @kernel(fastmath=FAST)
@@ -359,8 +359,8 @@ def least_multipliers(constraints, start, capacity, W):
     Returns
     -------
     state : int
-        SOLVED, where the smallest margin of W is one, or VANISHED, where there is no W or one so long that rounding
-        hides it.
+        SOLVED, where the smallest margin of W is one, or CONTRADICTION, where there is no W or one so long that
+        rounding hides it.
     dual : ndarray, shape (m,)
         Multipliers, or those that are nearly a certificate of that.
     """
@@ -375,10 +375,10 @@ def least_multipliers(constraints, start, capacity, W):
     for a in range(size):
         dual[passive.members[a]] = passive.values[a] * scale
     if rho > RESIDUE and W.size > 0:
-        _pull(constraints, passive, size, W, np.empty(0))
+        _primal(constraints, passive, size, W, np.empty(0))
         if weight * (1.0 - rho) > LONG * rho:
             _refine(constraints, passive, size, weight, rho, W)
         for b in range(W.shape[0]):
             for c in range(W.shape[1]):
                 W[b, c] *= scale
-    return SOLVED if rho > RESIDUE else VANISHED, dual
+    return SOLVED if rho > RESIDUE else CONTRADICTION, dual

@@ -18,10 +18,10 @@ from attsvm.core.kernels import FAST, call, kernel
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.active_set import Constraints
-from attsvm.solvers.schedule import COMPILED, LOOK_OPERATIONS, STREAMED, UPDATES
+from attsvm.solvers.schedule import LOOK_OPERATIONS, LOOP_RATE, STREAM_RATE, UPDATE_RATE
 
 INNER_SWEEPS = 2
-# Seconds of passes in one compiled call, which hears no Ctrl-C.
+# Seconds of passes in one compiled call, during which Ctrl-C is not handled.
 UNHEARD = 0.25
 
 
@@ -47,7 +47,7 @@ class Dual(NamedTuple):
 
 
 @kernel(inner=True, fastmath=FAST)
-def sweep(problem, dual, W, order, alive, full, repeats):
+def sweep(problem, dual, W, order, active, full, repeats):
     """Pass once over all queries, updating ``dual`` (m,) and W = A^T dual (p, r) in place.
 
     Parameters
@@ -55,8 +55,8 @@ def sweep(problem, dual, W, order, alive, full, repeats):
     problem : Dual
     order : ndarray of int, shape (n,)
         In which order queries are visited.
-    alive : ndarray of bool, shape (m,)
-        Constraints worth a visit: written by a full pass, read by the others (shrinking).
+    active : ndarray of bool, shape (m,)
+        Constraints that later passes visit: written by a full pass, read by the others (shrinking).
     full : bool
         Whether to visit every constraint.
     repeats : int
@@ -84,7 +84,7 @@ def sweep(problem, dual, W, order, alive, full, repeats):
                 if fresh:
                     if not (rejected[j] or tied[j]) or squares[j] * zz == 0.0:
                         continue
-                elif not alive[j]:
+                elif not active[j]:
                     continue
                 margin = 0.0
                 for a in range(p):
@@ -96,7 +96,7 @@ def sweep(problem, dual, W, order, alive, full, repeats):
                 else:
                     new = old + (cost[j] - margin) / (squares[j] * zz)
                 if fresh:
-                    alive[j] = new != 0.0 or old != 0.0 or tied[j]
+                    active[j] = new != 0.0 or old != 0.0 or tied[j]
                 step = new - old
                 if step != 0.0:
                     update = True
@@ -119,10 +119,10 @@ def sweep(problem, dual, W, order, alive, full, repeats):
 
 
 @kernel(fastmath=FAST)
-def sweeps(problem, dual, W, orders, alive, repeats):
-    """Make one full pass, then passes over what it found alive; a row of ``orders`` (passes, n) each."""
+def sweeps(problem, dual, W, orders, active, repeats):
+    """Make one full pass, then passes over the active constraints; a row of ``orders`` (passes, n) each."""
     for k in range(len(orders)):
-        sweep(problem, dual, W, orders[k], alive, k == 0, repeats)
+        sweep(problem, dual, W, orders[k], active, k == 0, repeats)
 
 
 def operations(reduced: Reduced, passes: int) -> float:
@@ -153,23 +153,23 @@ class CoordinateDescent:
         constraints = Constraints.of_reduced(self.reduced)
         squares = np.vecdot(constraints.delta, constraints.delta)
         self._problem = Dual(constraints, squares, terms.cost.ravel(), float(terms.upper), float(terms.shift))
-        self._alive = np.zeros(dual.size, dtype=bool)
+        self._active = np.zeros(dual.size, dtype=bool)
         self._random = np.random.default_rng(0)
 
     def run(self, passes: int) -> float:
-        """Make a full pass and ``passes - 1`` over what it left alive, in random order.
+        """Make a full pass and ``passes - 1`` over the active constraints, in random order.
 
-        Returns the work, that of a look at the gap included.
+        Returns the work, that of a test of the gap included.
         """
         data = self.reduced
         orders = self._random.permuted(np.tile(np.arange(len(self.dual)), (passes, 1)), axis=1)
-        step = max(1, int(UNHEARD * COMPILED / (4.0 * data.delta.size + 4.0 * len(data.delta) * self.V.size)))
+        step = max(1, int(UNHEARD * LOOP_RATE / (4.0 * data.delta.size + 4.0 * len(data.delta) * self.V.size)))
         flat = self.dual.reshape(-1)
         for start in range(0, passes, step):
             part = orders[start : start + step]
-            call(sweeps, operations(data, len(part)), self._problem, flat, self.V, part, self._alive, INNER_SWEEPS)
+            call(sweeps, operations(data, len(part)), self._problem, flat, self.V, part, self._active, INNER_SWEEPS)
         self.V = data.adjoint(self.dual)
         n, T, p = data.delta.shape
-        visits = n * T + (INNER_SWEEPS * passes - 1) * int(self._alive.sum())
+        visits = n * T + (INNER_SWEEPS * passes - 1) * int(self._active.sum())
         updates = 4.0 * passes * n * p * data.queries.shape[1]
-        return 2.0 * visits * p / COMPILED + updates / UPDATES + LOOK_OPERATIONS * n * T / STREAMED
+        return 2.0 * visits * p / LOOP_RATE + updates / UPDATE_RATE + LOOK_OPERATIONS * n * T / STREAM_RATE

@@ -21,14 +21,14 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.active_set import RESIDUE, Constraints, exchange, hold
 from attsvm.solvers.frobenius.newton import newton, refine
 from attsvm.solvers.frobenius.passive_set import DEPENDENT, PassiveSet, empty_set
-from attsvm.solvers.schedule import BLOCKED, COMPILED, PRICED, Steps
+from attsvm.solvers.schedule import BLAS_RATE, LOOP_RATE, PRICING_RATE, Steps
 
 CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
 FEW = 100  # constraints held up to which one at a time is as fast as a call of LAPACK
-DOUBTFUL = 1e-3  # a rho that may be on its way to zero
+DOUBTFUL = 1e-3  # a rho that may tend to zero
 ATTEMPTS = 3
-EXPECTED = 6  # steps of most runs from a guess
-EXCHANGES = 0.02  # seconds of work after which other methods, and the clock, have their turn
+EXPECTED_STEPS = 6  # steps of most runs from a guess
+EXCHANGES = 0.02  # seconds of work after which other methods have a turn and the time limit is checked
 
 
 def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, share: float = 1.0) -> Steps:
@@ -47,14 +47,14 @@ def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, sh
     weight = max(1.0, float(guess[constraints.rejected].sum()))
     for _ in range(ATTEMPTS):
         passive, size = _opening(reduced, constraints, guess, weight, capacity, int(share * capacity))
-        yield size**3 / 3.0 / BLOCKED
+        yield size**3 / 3.0 / BLAS_RATE
         complete, rho = False, 1.0
         while not complete:
-            patience = max(8, int(EXCHANGES * COMPILED / (pricing + size * size)))
-            work = min(patience, EXPECTED) * (pricing + size * size)
+            patience = max(8, int(EXCHANGES * LOOP_RATE / (pricing + size * size)))
+            work = min(patience, EXPECTED_STEPS) * (pricing + size * size)
             size, rho, steps, complete = call(exchange, work, constraints, passive, size, weight, patience)
             control.iterations += steps
-            yield steps * (pricing / PRICED + 4.0 * size**2 / COMPILED)
+            yield steps * (pricing / PRICING_RATE + 4.0 * size**2 / LOOP_RATE)
         dual = np.zeros(n * T)
         dual[passive.members[:size]] = passive.values[:size]
         if rho > RESIDUE:

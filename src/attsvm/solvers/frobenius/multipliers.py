@@ -51,7 +51,7 @@ def proximal_step(
     """
     reduced, terms = setting.reduced, setting.terms
     rows, columns = np.nonzero(terms.rejected | terms.tied)
-    (delta, queries), free = reduced.gathered(rows, columns), terms.tied[rows, columns]
+    (delta, queries), free = reduced.factors_at(rows, columns), terms.tied[rows, columns]
     lacking = terms.cost[rows, columns] + dual[rows, columns] / weight - constraint_margins(delta, queries, V)
     products = 0
     for _ in range(NEWTON_STEPS):

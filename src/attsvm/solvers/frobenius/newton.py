@@ -1,14 +1,14 @@
 r"""Newton on the dual of the Frobenius problem, with multipliers in a box.
 
-The dual, :math:`\max c^\top\lambda - \tfrac12\lambda^\top(K + \epsilon I)\lambda` over :math:`0 \le \lambda \le C`
-(C infinite for a hard margin), is solved on a working set J: the multipliers strictly between their bounds, the tied
-ones, and the worst of those that want to leave a bound. There :math:`K_{JJ} = (DD^\top)\circ(ZZ^\top)` is small enough
-to factor; all others enter through :math:`W = A^\top\lambda` alone, so the many multipliers at C that a selection far
-from separable has cost nothing. Each step is projected onto the box and shortened until the dual ascends (Bertsekas,
-SIAM J. Control Optim. 20, 1982; with a full step it is the primal-dual active-set method of Hintermueller, Ito and
-Kunisch, SIAM J. Optim. 13, 2002). Multipliers leave and reach their bounds by whole groups, and once the set is right
-one step solves the problem to rounding. A ridge at rounding level stands for the proximal term that keeps a dependent
-set solvable; repeated steps remove its effect.
+The dual, :math:`\max c^\top\lambda - \tfrac12\lambda^\top(K + \epsilon I)\lambda` over :math:`0 \le \lambda \le C` (C
+infinite for a hard margin), is solved on a working set J: the multipliers strictly between their bounds, the tied ones,
+and the worst of those whose slope leads off a bound. There :math:`K_{JJ} = (DD^\top)\circ(ZZ^\top)` is small enough to
+factor; all others enter through :math:`W = A^\top\lambda` alone, so the many multipliers at C that a selection far from
+separable has add no work. Each step is projected onto the box and shortened until the dual ascends (Bertsekas, SIAM J.
+Control Optim. 20, 1982; with a full step it is the primal-dual active-set method of Hintermueller, Ito and Kunisch,
+SIAM J. Optim. 13, 2002). Multipliers leave and reach their bounds by whole groups, and once the set is right one step
+solves the problem to rounding. A ridge at rounding level stands for the proximal term that keeps a dependent set
+solvable; repeated steps remove its effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from attsvm.core.cholesky import PROXIMAL, factor, refined
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import longest
-from attsvm.solvers.schedule import BLOCKED, OVERHEAD, Steps
+from attsvm.solvers.schedule import BLAS_RATE, OVERHEAD, Steps
 
 INNER_STEPS = 12
 WORKING_SET = 6000
@@ -57,7 +57,7 @@ def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int)
         gram = reduced.gram(rows, columns)
         if terms.shift > 0:
             gram[np.diag_indices(len(rows))] += np.where(reduced.tied[rows, columns], 0.0, terms.shift)
-        yield OVERHEAD + len(rows) ** 2 * sum(reduced.shape) / BLOCKED
+        yield OVERHEAD + len(rows) ** 2 * sum(reduced.shape) / BLAS_RATE
         before = dual[rows, columns]
         after = yield from ascend(gram, slope[rows, columns], before, reduced.tied[rows, columns], terms.upper, level)
         if (after == before).all():
@@ -77,15 +77,15 @@ def onto_bounds(setting: Setting, dual: np.ndarray, V: np.ndarray) -> np.ndarray
     terms, squares = setting.terms, setting.reduced.lengths**2
     slope = terms.cost - setting.reduced.apply(V) - terms.shift * dual
     goal = dual + slope / np.where(terms.rejected, squares + terms.shift, 1.0)
-    bounded = np.where(goal <= 0.0, 0.0, np.where(goal >= terms.upper, terms.upper, dual))
-    return np.where(terms.rejected, bounded, dual)
+    projection = np.where(goal <= 0.0, 0.0, np.where(goal >= terms.upper, terms.upper, dual))
+    return np.where(terms.rejected, projection, dual)
 
 
 def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) -> bool:
     """Move V onto the margins asked of inner multipliers, to the accuracy of V itself; True when the gap closes.
 
     V = A^T lam carries the rounding of lam, whose entries are of the size of ||V||^2. Iterative refinement on the
-    residual of the margins replaces it by the rounding of V. The bound needs no such care: its error is of second
+    residual of the margins replaces it by the rounding of V. The bound needs no refinement: its error is of second
     order.
     """
     reduced, terms = setting.reduced, setting.terms
@@ -111,7 +111,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
 
 
 def _choose(setting: Setting, dual: np.ndarray, slope: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Pick inner multipliers, ties, and the worst of those that want to leave a bound, as many again."""
+    """Pick inner multipliers, ties, and the worst of those whose slope leads off a bound, as many again."""
     terms = setting.terms
     working = setting.inner(dual)
     leaving = terms.rejected & ~working & np.where(dual > 0, slope < -level, slope > level)
@@ -138,7 +138,7 @@ def ascend(
             break
         target = value.copy()
         target[moving] += proximal_solve(gram[np.ix_(moving, moving)], current[moving])
-        yield FACTOR * int(moving.sum()) ** 3 / BLOCKED
+        yield FACTOR * int(moving.sum()) ** 3 / BLAS_RATE
         best, image = _longest_ascent(gram, current, value, target, free, upper)
         if best is None:
             break

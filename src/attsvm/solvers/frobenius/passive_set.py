@@ -97,14 +97,14 @@ def remove(passive, size, position):
     for b in range(position, size - 1):
         for a in range(position):
             L[b, a] = L[b + 1, a]
-        carried = L[b + 1, position]
+        carry = L[b + 1, position]
         for a in range(position, b):
             following = L[b + 1, a + 1]
-            L[b, a] = cosines[a] * carried + sines[a] * following
-            carried = cosines[a] * following - sines[a] * carried
+            L[b, a] = cosines[a] * carry + sines[a] * following
+            carry = cosines[a] * following - sines[a] * carry
         last = L[b + 1, b + 1]
-        length = np.sqrt(carried * carried + last * last)
-        cosines[b], sines[b] = carried / length, last / length
+        length = np.sqrt(carry * carry + last * last)
+        cosines[b], sines[b] = carry / length, last / length
         L[b, b] = length
     for a in range(position, size - 1):
         u, v = solved[a], solved[a + 1]

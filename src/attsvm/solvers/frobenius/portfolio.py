@@ -2,8 +2,9 @@ r"""The Frobenius norm, hard or soft margin, with or without a prior: its method
 
 A few passes of dual coordinate descent (cheap, each about one read of the tokens) show how many constraints will be
 active. Where those are few, the active-set method finishes, or finds a certificate; otherwise passes go on until Newton
-on the working set they leave can finish. Correlated tokens slow the first two and churn the third: the interior point
-in W space does not mind, and its work is known beforehand. A diverging dual is tested for infeasibility on the way.
+on the working set they leave can finish. Correlated tokens slow the first two and change the working set of the third
+often: the interior point in W space is not slower with them, and its work is known beforehand. A diverging dual is
+tested for infeasibility between passes.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from attsvm.solvers.interior_point.engine import CENTRE
 from attsvm.solvers.interior_point.euclidean import FrobeniusInteriorPoint, work_of_a_step
 from attsvm.solvers.schedule import (
     CROWD,
-    CROWDED,
+    CROWD_RATIO,
     DEPENDENT,
     EARLY_GAP,
     EXCHANGES,
-    FEW_HELD,
     FEW_SUPPORTS,
+    FEW_W_ENTRIES,
     FIRST,
     INTERIOR,
     INTERIOR_STEPS,
@@ -38,7 +39,7 @@ from attsvm.solvers.schedule import (
     SECOND,
     SLOW,
     SMALL_FACTOR,
-    UNCOMPILED,
+    UNCOMPILED_SHARE,
     WARM_ROUNDS,
     Steps,
     Turn,
@@ -46,7 +47,7 @@ from attsvm.solvers.schedule import (
 )
 
 OPENING = 10  # passes after which the support is known well enough
-BATCH = 10  # passes between looks at the gap, one of them over all constraints
+BATCH = 10  # passes between tests of the gap, one of them over all constraints
 MAX_PASSES = 3000
 # Where the interior point starts from a V near the solution: a tenth of the steps fewer for each tenth of mu, down to
 # here; nearer to the bounds a hinge whose C has grown tenfold takes more steps than from nothing.
@@ -54,8 +55,8 @@ NEAR_CENTRE = 0.1
 # Of the constraints that may be held, the part that a guess opens with: what enters by price is fewer than what would
 # have to leave (planted (200, 32, 24) seed 2, 439 of 577 held in the end: 21 ms instead of 45, 13 steps instead of 10).
 OPENING_SHARE = 1 / 3
-STALLED = 20  # steps of the interior point without progress, after which rounding has the better of it
-# A bound on ||W|| beyond which the normalised dual is worth testing as a certificate: data are scaled to length one.
+STALLS = 20  # steps of the interior point without progress, after which it is taken to be at rounding level
+# A bound on ||W|| beyond which the normalised dual is tested as a certificate: data are scaled to length one.
 SUSPICIOUS_NORM = 1e3
 
 Method = Callable[[Setting, Control, np.ndarray], Steps]
@@ -75,7 +76,7 @@ def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, 
             return None
         if control.dual is not None:
             dual = control.dual.copy()
-        if (control.state.gap < NEARBY and not _crowded(setting, dual)) or _nearly_square(setting, dual):
+        if (control.state.gap < NEARBY and not _is_crowded(setting, dual)) or _nearly_square(setting, dual):
             certificate = yield from take_turns([Turn(*_finishing(setting, control, dual), np.inf)], control)
             if certificate is not None or control.solved or control.stopped:
                 return certificate
@@ -84,10 +85,10 @@ def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, 
         return (yield from take_turns([Turn(name, run(setting, control, dual), np.inf)], control))
     work = INTERIOR_STEPS * work_of_a_step(setting.reduced)
     order = ["coordinate_newton", "interior_point"]
-    uncompiled = start is None and spares(sweeps, operations(setting.reduced, OPENING), work)
-    if uncompiled or (start is not None and not setting.terms.hard):
+    is_uncompiled = start is None and spares(sweeps, operations(setting.reduced, OPENING), work)
+    if is_uncompiled or (start is not None and not setting.terms.hard):
         order.reverse()  # with a start Newton from there, and so passes, have just been tried
-    if uncompiled:
+    if is_uncompiled:
         if setting.plain:
             order.append("active_set")
     elif setting.terms.hard:
@@ -100,8 +101,8 @@ def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, 
         name, run = METHODS[key]
         first = EXCHANGES if key == "active_set" else FIRST
         share, delay = INTERIOR if key == "interior_point" else first if key == order[0] else SECOND
-        if uncompiled and key == "interior_point":
-            share = UNCOMPILED
+        if is_uncompiled and key == "interior_point":
+            share = UNCOMPILED_SHARE
         turns.append(Turn(name, run(setting, control, dual.copy()), share * work, 0 if key == order[0] else delay))
     return (yield from take_turns(turns, control, lambda: ends_in_rounding(setting, control)))
 
@@ -113,25 +114,25 @@ def ends_in_rounding(setting: Setting, control: Control) -> bool:
     return bool(control.state.gap <= setting.rounding(control.W + setting.prior, control.dual))
 
 
-def _crowded(setting: Setting, dual: np.ndarray) -> bool:
+def _is_crowded(setting: Setting, dual: np.ndarray) -> bool:
     """Whether Newton's matrix over the multipliers would be far larger than the interior point's over W.
 
     A squared hinge has a multiplier wherever a margin falls short.
     """
-    few = max(CROWD, CROWDED * int(np.prod(setting.reduced.shape)))
+    few = max(CROWD, CROWD_RATIO * int(np.prod(setting.reduced.shape)))
     return bool(setting.terms.shift > 0 and np.count_nonzero(dual) > few)
 
 
 def _few_supports(setting: Setting, dual: np.ndarray, factor: int = 1) -> bool:
     """Whether few constraints will be active: independent ones are at most as many as W has entries."""
     entries = int(np.prod(setting.reduced.shape))
-    return entries <= FEW_HELD or min(int(np.count_nonzero(dual)), entries) <= factor * FEW_SUPPORTS
+    return entries <= FEW_W_ENTRIES or min(int(np.count_nonzero(dual)), entries) <= factor * FEW_SUPPORTS
 
 
 def _suits_exchanges(setting: Setting, dual: np.ndarray) -> bool:
     """Whether so few constraints will be active that exchanging them one by one is the fastest.
 
-    A bound that is large after so few passes tells of near duplicates, which passes sort out slowly.
+    A bound that is large after so few passes indicates near duplicates, on which passes converge slowly.
     """
     bound = setting.terms.bound(dual, setting.reduced.adjoint(dual))[1]
     return _few_supports(setting, dual, 2 if bound > SUSPICIOUS_NORM else 1)
@@ -182,9 +183,9 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
             suspicious *= 10.0
         gap = control.state.gap
         size = int(setting.inner(descent.dual).sum())
-        near = gap < target and (gap < NEWTON_GAP or size <= few)
+        is_near = gap < target and (gap < NEWTON_GAP or size <= few)
         slow = gap > SLOW * before
-        if effort >= last and size <= most and (near or slow):
+        if effort >= last and size <= most and (is_near or slow):
             last = 0.0
             for work in newton(setting, descent.dual.copy(), control, rounds=6):
                 last += work
@@ -203,7 +204,7 @@ def interior_point(setting: Setting, control: Control, dual: np.ndarray) -> Step
     method = FrobeniusInteriorPoint(setting, control.W, centre)
     suspicious, stall = SUSPICIOUS_NORM**2, 0
     best = np.array([np.inf, np.inf])
-    while stall <= STALLED:
+    while stall <= STALLS:
         if method.report(control):
             return None
         yield work

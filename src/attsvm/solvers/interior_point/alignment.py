@@ -1,6 +1,6 @@
 r"""Least-squares corrections of a nearly converged pair, where rounding ends the interior point early.
 
-Spectral norm: multipliers whose pull has the singular vectors and the rank that V allows.
+Spectral norm: multipliers whose adjoint has the singular vectors and the rank that V allows.
 
 At the optimum the singular values of :math:`A^\top\lambda` vanish where those of V stay below its norm. The dual norm
 sums them, so rounding there costs the bound its first digits. The smallest relative change of the multipliers of active
@@ -71,7 +71,7 @@ class Active:
         """Change the multipliers, relatively the least, so that times ``rows`` (J + k, N) they are ``target`` (N,)."""
         self.values = self.values + self.size * relative_change(rows, self.values, self.size, target)
 
-    def scattered(self) -> np.ndarray:
+    def scatter(self) -> np.ndarray:
         """Multipliers of every constraint, (n, T)."""
         dual, count = self.constant.copy(), len(self.rows)
         dual[self.rows, self.columns] = self.values[:count]
@@ -89,11 +89,11 @@ def aligned_multipliers(setting: Setting, method: SoftInteriorPoint) -> np.ndarr
         With the spectral norm's term.
     """
     V, reduced, active = method.term.V, setting.reduced, Active.of(setting, method)
-    delta, queries = reduced.gathered(active.rows, active.columns)
+    delta, queries = reduced.factors_at(active.rows, active.columns)
     basis = setting.ties.basis.reshape(-1, *V.shape)
     force = reduced.adjoint(active.constant)
     U, sigma, Vt = np.linalg.svd(V)
-    weight = np.linalg.svd(reduced.adjoint(active.scattered()), compute_uv=False)
+    weight = np.linalg.svd(reduced.adjoint(active.scatter()), compute_uv=False)
     k = max(1, int(np.count_nonzero(1.0 - sigma / sigma[0] < weight / weight.sum())))
     outside = np.ones(V.shape, dtype=bool)
     outside[:k, :k] = False
@@ -103,16 +103,16 @@ def aligned_multipliers(setting: Setting, method: SoftInteriorPoint) -> np.ndarr
         trace = np.trace(rotations[:, :k, :k], axis1=1, axis2=2)
         target = np.append(-fixed[outside], 1.0 - np.trace(fixed[:k, :k]))
         active.move(np.column_stack([rotations[:, outside], trace]), target)
-        U, _, Vt = np.linalg.svd(reduced.adjoint(active.scattered()))
+        U, _, Vt = np.linalg.svd(reduced.adjoint(active.scatter()))
         outside[:k], outside[:, :k] = False, False  # errors of the leading vectors themselves enter squared
-    return active.scattered()
+    return active.scatter()
 
 
 def vertex(setting: Setting, method: SoftInteriorPoint, shared: bool) -> tuple[np.ndarray, np.ndarray]:
     """Solve for V (p, r) and multipliers (n, T) at the vertex that an iterate has nearly reached.
 
     Where the multipliers' system has no solution, the iterate is on a face along which the objective falls too slowly
-    for it to tell: V goes there to the face's end, as in a step of the primal simplex method.
+    for it to converge: V moves there to the face's end, as in a step of the primal simplex method.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def vertex(setting: Setting, method: SoftInteriorPoint, shared: bool) -> tuple[n
         if not np.abs(fall).max() > FLAT or not _pivot(setting, V, fall, active, free, shared):
             break
         V, fall = _nearest_vertex(setting, V, active, free, shared)
-    return V, active.scattered()
+    return V, active.scatter()
 
 
 def _nearest_vertex(
@@ -148,7 +148,7 @@ def _nearest_vertex(
     flat, force, loose = V.ravel(), reduced.adjoint(active.constant).ravel(), free.ravel()
     side = np.where(loose, 0.0, np.sign(flat))
     token, query = np.divmod(np.flatnonzero(loose), V.shape[1])
-    delta, queries = reduced.gathered(rows, columns)
+    delta, queries = reduced.factors_at(rows, columns)
     matrix = np.vstack([delta[:, token] * queries[:, query], ties.basis[:, loose]])
     entries, right = flat[loose], np.sign(flat[loose]) - force[loose]
     if shared:

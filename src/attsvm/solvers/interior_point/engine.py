@@ -7,7 +7,7 @@ With :math:`A(V) + \xi - s = c`, multipliers :math:`\lambda` of :math:`s \ge 0` 
    \Theta^{-1} = \frac{s}{\lambda} + \begin{cases} \xi/\nu & \text{hinge} \\ 1/(2C) & \text{its square} \\
    0 & \text{hard margin} \end{cases},
 
-so that the slack of the hinge costs nothing but a different diagonal. What is left, :math:`H\,dV - A^\top d\lambda`,
+so that the slack of the hinge only changes the diagonal. What is left, :math:`H\,dV - A^\top d\lambda`,
 depends on the norm alone. Predictor-corrector steps follow Mehrotra (SIAM J. Optim. 2, 1992).
 """
 
@@ -29,19 +29,19 @@ from attsvm.solvers.common.ties import Ties
 MAX_STEPS = 120
 STEP_BACK = 0.97
 WHOLE = 1.0 / STEP_BACK  # so long that all of the step is taken
-STALLED = 20
+STALLS = 20
 # Products and residuals this far below the gap asked for, in parts of it: what keeps the gap open is rounding.
-SETTLED = 1e-6
+NEGLIGIBLE = 1e-6
 CENTRE = 10.0
 HARD_CENTRE = 1.0  # from a feasible start with multipliers inside the dual ball
 ROUNDING = 8.0 * float(np.finfo(float).eps)
-# Sizes, in the dual norm, of the pull of multipliers at the start and of those that join.
+# Sizes, in the dual norm, of A^T lam at the start and of that of multipliers that join.
 BALL, JOINING_BALL = 0.5, 0.1
 FLOOR = 0.1  # smallest slack of a hard margin to start from
 
 
 class Term(ABC):
-    """What steps ask of a norm; one without bounds of its own has no products, and any step keeps within them.
+    """What steps need of a norm; one without bounds of its own has no products, and any step keeps within them.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Term(ABC):
     degree : int
         Number of its complementarity products.
     least : float
-        The smallest mu worth aiming at.
+        The smallest mu to aim at.
     """
 
     V: Any
@@ -128,9 +128,9 @@ class SoftInteriorPoint:
         self.term: Any = term
         self._inner = self.terms.rejected
         self._hinge = bool(np.isfinite(self.terms.upper))
-        self.point = self._centred(setting.on_ties(V), centre)
+        self.point = self._central_point(setting.on_ties(V), centre)
 
-    def _centred(self, V: np.ndarray, centre: float) -> Slacks:
+    def _central_point(self, V: np.ndarray, centre: float) -> Slacks:
         """Slacks and multipliers on the central path that fit the margins of V; stationarity is off.
 
         A hard margin that V violates starts from a slack of the size of the margin.
@@ -145,7 +145,7 @@ class SoftInteriorPoint:
         return point
 
     def _enter_ball(self, dual: np.ndarray, size: float) -> None:
-        """Shorten multipliers (n, T) of a hard margin, which small slacks make large, to a pull of moderate size."""
+        """Shorten multipliers (n, T) of a hard margin, which small slacks make large, to A^T lam of moderate size."""
         if self.terms.hard and not self.terms.squared:
             length = self.terms.norm.dual(self.reduced.adjoint(dual))
             dual *= min(1.0, size / length) if length > 0 else 1.0
@@ -165,7 +165,7 @@ class SoftInteriorPoint:
     def adopt(self, dual: np.ndarray, ties: Ties, centre: float) -> None:
         """Begin with multipliers (n, T) of a similar problem, ``centre`` away from zero, in parts of them.
 
-        None of those that are lifted may dominate the pull A^T lam.
+        None of those that are lifted may dominate A^T lam.
         """
         x, inner = self.point, self._inner
         count = int(inner.sum())
@@ -199,7 +199,7 @@ class SoftInteriorPoint:
         noise = ROUNDING * (self.reduced.lengths * float(np.linalg.norm(V)) + np.abs(self.terms.cost))
         return np.where(self._inner & (np.abs(residual) > noise), residual, 0.0)
 
-    def _prepared(self) -> Direction:
+    def _prepare(self) -> Direction:
         """Factor the Newton system and return what maps mu and the predictor to a direction."""
         x, inner, terms, term = self.point, self._inner, self.terms, self.term
         residual = self._lacking()
@@ -243,7 +243,7 @@ class SoftInteriorPoint:
         return self.term.complementarity() + self._complementarity(self.point) + float(np.abs(self._lacking()).sum())
 
     def _step(self) -> bool:
-        direction = self._prepared()
+        direction = self._prepare()
         x, term = self.point, self.term
         count = term.degree + int(self._inner.sum()) * (2 if self._hinge else 1)
         mu = (term.complementarity() + self._complementarity(x)) / max(count, 1)
@@ -335,16 +335,18 @@ class Run:
 
     @property
     def gap(self) -> float:
-        """The gap in parts of the norm: where losses are most of the objective, that of the control says little."""
+        """The gap in parts of the norm: where losses are most of the objective, the control's hardly shows progress."""
         state, size = self.control.state, self.own.terms.size(self.method.term.V) * self.unit
         return state.gap * max(1.0, state.objective * self.control.unit / size) if size > 0 else np.inf
 
-    def correct(self, last: bool, correction: Callable[[], tuple[np.ndarray, np.ndarray]], near: float = 1.0) -> bool:
+    def correct(
+        self, last: bool, correction: Callable[[], tuple[np.ndarray, np.ndarray]], tol_factor: float = 1.0
+    ) -> bool:
         """Report a corrected V and multipliers, of the method, once it has converged; whether the run is over.
 
-        That is to ``near``, in parts of the gap asked for, or at the ``last`` iterate.
+        That is to ``tol_factor``, in parts of the gap asked for, or at the ``last`` iterate.
         """
-        tol = near * self.control.tol * self.own.terms.size(self.method.term.V)
+        tol = tol_factor * self.control.tol * self.own.terms.size(self.method.term.V)
         if self.own.terms.shift > 0 or not (last or self.method.distance() < tol):
             return False
         try:
@@ -362,8 +364,8 @@ class Run:
             yield work(method.reduced)
             distance = method.distance()
             best, stall = (distance, 0) if distance < 0.9 * best else (best, stall + 1)
-            below = SETTLED * self.control.tol * method.terms.size(term.V)
-            if stall > STALLED or distance < below or not method.step():
+            below = NEGLIGIBLE * self.control.tol * method.terms.size(term.V)
+            if stall > STALLS or distance < below or not method.step():
                 break
         term.finish(self, True)
 
@@ -373,9 +375,9 @@ class Run:
         if working.sum() == reduced.rejected.sum():
             return False
         margins = reduced.apply(self.method.term.V)
-        violated = reduced.rejected & ~working & (margins < np.min(margins, where=working, initial=np.inf))
-        if not violated.any():
+        violations = reduced.rejected & ~working & (margins < np.min(margins, where=working, initial=np.inf))
+        if not violations.any():
             return False
-        self.own = self.setting.scaled(self.unit).on(working | violated)
+        self.own = self.setting.scaled(self.unit).on(working | violations)
         self.method.extend(self.own)
         return True

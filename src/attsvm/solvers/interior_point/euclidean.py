@@ -1,7 +1,7 @@
 r"""Interior point for the Frobenius norm, hard or soft margin, with or without a prior, in the space of W.
 
-For correlated tokens the coordinate method crawls and working sets churn; the steps of
-:mod:`attsvm.solvers.interior_point.engine` do not mind. Half the square of the norm contributes the identity,
+For correlated tokens the coordinate method is slow and working sets change often; the steps of
+:mod:`attsvm.solvers.interior_point.engine` hardly depend on that. Half the square of the norm contributes the identity,
 
 .. math:: (I + A^\top \Theta A)\, dV - B^\top d\nu = \mathrm{rhs}, \qquad B\,dV = 0,
 
@@ -19,7 +19,7 @@ from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import CENTRE, Slacks, SoftInteriorPoint, Term
 from attsvm.solvers.interior_point.terms import Move
-from attsvm.solvers.schedule import BLOCKED, COORDINATE_OPERATIONS, OVERHEAD, STEP_OPERATIONS, STREAMED
+from attsvm.solvers.schedule import BLAS_RATE, COORDINATE_OPERATIONS, OVERHEAD, STEP_OPERATIONS, STREAM_RATE
 
 
 class EuclideanTerm(Term):
@@ -61,9 +61,9 @@ class FrobeniusInteriorPoint(SoftInteriorPoint):
         super().__init__(setting, EuclideanTerm(setting), np.zeros(setting.reduced.shape) if V is None else V, centre)
         self._setting = setting
 
-    def _centred(self, V: np.ndarray, centre: float) -> Slacks:
+    def _central_point(self, V: np.ndarray, centre: float) -> Slacks:
         if not self.terms.hard:
-            return super()._centred(V, centre)
+            return super()._central_point(V, centre)
         inner, lengths = self._inner, self.reduced.lengths
         self.term.start(V, centre)
         shortfall = self.terms.cost - self.reduced.apply(V)
@@ -77,7 +77,7 @@ class FrobeniusInteriorPoint(SoftInteriorPoint):
         )
 
     def report(self, control: Control) -> bool:
-        """Tell the control both V and what the multipliers pull, which is the better one near the end."""
+        """Report both V and the adjoint of the multipliers, which is the better one near the end."""
         dual = self.scattered_dual(self._setting)
         adjoint = self.reduced.adjoint(dual)
         self._setting.offer(self.term.V, control)
@@ -93,9 +93,9 @@ def work_of_a_step(reduced: Reduced) -> float:
 def work_at(shape: tuple[int, int, int, int], rejected: int, tied: int) -> float:
     """Estimate the same for a problem of shape (n, T, p, r) with so many constraints of both kinds."""
     n, T, p, r = shape
-    passes = (STEP_OPERATIONS + COORDINATE_OPERATIONS * p) * n * T / STREAMED
+    passes = (STEP_OPERATIONS + COORDINATE_OPERATIONS * p) * n * T / STREAM_RATE
     if rejected < p * r:
-        return OVERHEAD + passes + rejected**3 / 3.0 / BLOCKED
+        return OVERHEAD + passes + rejected**3 / 3.0 / BLAS_RATE
     form = n * T * p * p + n * p * p * r * r / 2.0
     ties = min(tied, p * r)
-    return OVERHEAD + passes + (form + (p * r) ** 3 / 3.0 + 2.0 * ties * (p * r) ** 2) / BLOCKED
+    return OVERHEAD + passes + (form + (p * r) ** 3 / 3.0 + 2.0 * ties * (p * r) ** 2) / BLAS_RATE

@@ -50,7 +50,7 @@ class FewEntries(Setting):
             sides.ravel()[entries] = 0.0
             columns = np.concatenate([columns, reduced.apply(sides)[:, :, None]], axis=2)
         few = replace(reduced, delta=columns, queries=np.ones((len(columns), 1)), left=None, right=None)
-        # Ties ask of W that its scores are equal: any prior with the same scores there will do.
+        # Ties require that W has equal scores: any prior with the same scores there serves.
         rows, places = np.nonzero(reduced.tied)
         scores = reduced.apply(whole.prior)[rows, places]
         prior = (
@@ -70,14 +70,14 @@ class FewEntries(Setting):
         return out
 
     def lacking(self, adjoint: np.ndarray) -> np.ndarray:
-        """How far each other entry of A^T lam, (p, r), is from what the whole problem asks of it, flattened."""
+        """How far each other entry of A^T lam, (p, r), is from what the whole problem requires, flattened."""
         if self.sides is not None:
             return np.maximum(-adjoint * self.sides, 0.0).ravel()
         lack = np.maximum(np.abs(adjoint) - 1.0, 0.0).ravel()
         lack[self.entries] = 0.0
         return lack
 
-    def report(self, V: np.ndarray, dual: np.ndarray, control: Control, *, steps: int = 1, **known: Any) -> bool:
+    def report(self, V: np.ndarray, dual: np.ndarray, control: Control, *, steps: int = 1, **values: Any) -> bool:
         """Evaluate V and multipliers (n, T) in the whole problem; see :meth:`Setting.report`."""
         return self.whole.report(self.scatter(V), dual, control, steps=steps)
 

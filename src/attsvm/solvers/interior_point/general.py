@@ -2,7 +2,7 @@ r"""Every norm but Frobenius, hard and soft margins, with and without a prior: w
 
 The Frobenius solution decides feasibility, which no norm changes, and opens the run. The interior point starts there,
 and again, further from all bounds, should rounding end it early; then the path of smoothed norms, whose Newton systems
-are another set of equations, has a try. A hard margin in l_p, 1 < p < inf, is first tried by a barrier on the smooth
+are another set of equations, is tried. A hard margin in l_p, 1 < p < inf, is first tried by a barrier on the smooth
 side of the duality (:mod:`attsvm.solvers.interior_point.power`), twice as fast as the path of
 :mod:`attsvm.solvers.interior_point.smoothing_path` where it arrives. That path serves soft margins in l_p and the norms
 that have no interior point of their own; a second run follows it closely. Newton on the face of the nuclear norm
@@ -71,7 +71,7 @@ def solve_from(setting: Setting, control: Control, V: np.ndarray) -> Generator[f
     yield from interior_point(setting, control, V)
     if control.solved or control.stopped:
         return
-    yield from begin_again(setting, control, V)
+    yield from restart(setting, control, V)
     yield from resume(setting, control, V)
 
 
@@ -114,17 +114,17 @@ def _run(
     centre: float,
     control: Control,
     *,
-    again: bool = False,
+    is_second: bool = False,
     working: np.ndarray | None = None,
 ) -> Generator[float, None, tuple[np.ndarray, np.ndarray]]:
     """Run the interior point in units of a length; returns the V (p, r) and multipliers (n, T) it ends at."""
     norm = setting.terms.norm
-    run = Run(setting, control, partial(TERMS[norm], again=again), V, centre, unit, working)
+    run = Run(setting, control, partial(TERMS[norm], is_second=is_second), V, centre, unit, working)
     yield from run.steps(run.method.term.work if norm is NUCLEAR else work_of_a_step)
     return run.pair
 
 
-def begin_again(setting: Setting, control: Control, V: np.ndarray) -> Iterator[float]:
+def restart(setting: Setting, control: Control, V: np.ndarray) -> Iterator[float]:
     """Begin again, further from all bounds; a linear program on few entries where its vertex has few that matter.
 
     ``V`` (p, r) is where the first run began, for when it has left no better one.
@@ -134,7 +134,7 @@ def begin_again(setting: Setting, control: Control, V: np.ndarray) -> Iterator[f
     if TERMS[norm] is LinearTerm and 2 * count <= V.size:
         yield from _on_few_entries(setting, unit, control, V if control.W is None else control.W, count)
     if not (control.solved or control.stopped) and V.size <= FORMED_ENTRIES:
-        yield from _run(setting, np.zeros_like(V), unit, centre, control, again=True)
+        yield from _run(setting, np.zeros_like(V), unit, centre, control, is_second=True)
 
 
 def _on_few_entries(setting: Setting, unit: float, control: Control, V: np.ndarray, count: int) -> Iterator[float]:
@@ -146,7 +146,7 @@ def _on_few_entries(setting: Setting, unit: float, control: Control, V: np.ndarr
     entries = likely_entries(V, adjoint, count, shared)
     while len(entries) <= 2 * count:
         few = FewEntries.of(setting, entries, adjoint, shared)
-        column, dual = yield from _run(few, few.gather(V), unit, centre, control, again=True)
+        column, dual = yield from _run(few, few.gather(V), unit, centre, control, is_second=True)
         if control.solved or control.stopped:
             return
         V, adjoint = few.scatter(column), reduced.adjoint(dual)

@@ -35,19 +35,19 @@ FLOOR = 1e-13
 # The larger of p and q grows by at most this factor between neighbours.
 GROWTH = 4.0
 NEIGHBOUR_GAP = 1e-2
-# The first mu, in parts of the objective a token, and the last worth aiming at, in parts of the gap asked for.
+# The first mu, in parts of the objective a token, and the last to aim at, in parts of the gap asked for.
 FIRST, LAST = 0.05, 0.01
 INSIDE = 0.1  # over p: strictly feasible, and p-th powers still of size one
 SHORTEST = 1e-6  # step that is tried last
-# What is left of the gap, in parts of that asked for, where V knows the multipliers better than they do themselves.
-NEAR = 0.1
+# Gap, in parts of that asked for, from which V determines the multipliers more accurately than the iterate has them.
+GAP_FACTOR = 0.1
 
 
 @dataclass
 class PowerMove(Move):
-    """The same with what the multipliers pull, (p, r)."""
+    """The same with the adjoint of the multipliers, (p, r)."""
 
-    pull: np.ndarray
+    adjoint: np.ndarray
 
 
 class PowerTerm(Term):
@@ -62,21 +62,21 @@ class PowerTerm(Term):
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V without multipliers."""
         self.V, self.tie = V, np.zeros(len(self._system.basis))
-        self._set_pull(np.zeros_like(V))
+        self._set_adjoint(np.zeros_like(V))
 
-    def _set_pull(self, pull: np.ndarray) -> None:
-        self._pull, self._distance = pull, self._apart(self.V, pull)
+    def _set_adjoint(self, adjoint: np.ndarray) -> None:
+        self._adjoint, self._distance = adjoint, self._separation(self.V, adjoint)
 
-    def _apart(self, V: np.ndarray, pull: np.ndarray) -> float:
-        return float((np.abs(V) ** self.p / self.p + np.abs(pull) ** self.q / self.q - V * pull).sum())
+    def _separation(self, V: np.ndarray, adjoint: np.ndarray) -> float:
+        return float((np.abs(V) ** self.p / self.p + np.abs(adjoint) ** self.q / self.q - V * adjoint).sum())
 
     def complementarity(self) -> float:
-        """Measure what V and the pull of the multipliers are apart."""
+        """Measure how far V and the adjoint of the multipliers are from a solution."""
         return self._distance
 
     def after(self, move: PowerMove, primal: float, dual: float) -> float:
         """Measure the same after a step."""
-        return self._apart(self.V + primal * move.V, self._pull + dual * move.pull)
+        return self._separation(self.V + primal * move.V, self._adjoint + dual * move.adjoint)
 
     def lengths(self, move: PowerMove) -> tuple[float, float]:
         """Largest steps that leave powers of the size that they have at a solution, or less than now."""
@@ -87,15 +87,15 @@ class PowerTerm(Term):
 
     def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
         """Factor diag(h) + A^T Theta A."""
-        self._set_pull(adjoint + self._system.adjoint(self.tie))
+        self._set_adjoint(adjoint + self._system.adjoint(self.tie))
         primal_side = self.p > 2
-        here, there, r = (self.V, self._pull, self.p) if primal_side else (self._pull, self.V, self.q)
+        here, there, r = (self.V, self._adjoint, self.p) if primal_side else (self._adjoint, self.V, self.q)
         slope = np.sign(here) * np.abs(here) ** (r - 1)
-        # An entry on its way through zero has no curvature of its own: that of where its counterpart sends it.
+        # An entry that passes through zero has no curvature of its own: that where its counterpart puts it is used.
         size = np.maximum(np.abs(here), np.abs(there) ** (1 / (r - 1)))
         curvature = (r - 1) * np.maximum(size ** (r - 2), FLOOR * float(size.max()) ** (r - 2))
         if primal_side:
-            h, self._lack = curvature, self._pull - slope
+            h, self._lack = curvature, self._adjoint - slope
         else:
             h = 1.0 / curvature
             self._lack = h * (slope - self.V)
@@ -109,22 +109,22 @@ class PowerTerm(Term):
     def advance(self, move: PowerMove, primal: float, dual: float) -> None:
         """Take the step."""
         self.V, self.tie = self.V + primal * move.V, self.tie + dual * move.tie
-        self._set_pull(self._pull + dual * move.pull)
+        self._set_adjoint(self._adjoint + dual * move.adjoint)
 
     def finish(self, run: Run, last: bool) -> bool:
-        """Move the multipliers to where they pull like the gradient at V.
+        """Move the multipliers to where their adjoint is the gradient at V.
 
-        For large p most entries of A^T lam are nearly zero and the dual norm sums their rounding; V knows them better.
+        For large p most entries of A^T lam are nearly zero and the dual norm sums their rounding; V gives more digits.
         """
 
-        def corrected() -> tuple[np.ndarray, np.ndarray]:
+        def correction() -> tuple[np.ndarray, np.ndarray]:
             active = Active.of(run.own, run.method)
             rows = self._reduced.constraint_rows(active.rows, active.columns)
             gradient = np.sign(self.V) * np.abs(self.V) ** (self.p - 1)
             active.move(np.vstack([rows, self._system.basis]), gradient.ravel())
-            return self.V, active.scattered()
+            return self.V, active.scatter()
 
-        return self.p > 2 and run.correct(last, corrected, NEAR)
+        return self.p > 2 and run.correct(last, correction, GAP_FACTOR)
 
 
 def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Control) -> Iterator[float]:
@@ -156,7 +156,7 @@ def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Cont
 
 def exponents(p: float) -> list[float]:
     """Exponents from the neighbourhood of 2 to p."""
-    far = max(p, p / (p - 1.0)) / 2.0
-    steps = max(1, int(np.ceil(np.log(far) / np.log(GROWTH))))
-    exponents = [2.0 * far ** (k / steps) for k in range(1, steps)]
+    distance = max(p, p / (p - 1.0)) / 2.0
+    steps = max(1, int(np.ceil(np.log(distance) / np.log(GROWTH))))
+    exponents = [2.0 * distance ** (k / steps) for k in range(1, steps)]
     return [e if p > 2 else e / (e - 1.0) for e in exponents] + [p]

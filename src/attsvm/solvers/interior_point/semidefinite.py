@@ -17,7 +17,7 @@ from attsvm.core.cholesky import factor, refined
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.common.ties import eliminated
+from attsvm.solvers.common.ties import bordered_solver
 from attsvm.solvers.interior_point.alignment import aligned_multipliers
 from attsvm.solvers.interior_point.engine import Run, Term, longest
 from attsvm.solvers.interior_point.euclidean import work_of_a_step
@@ -36,7 +36,7 @@ EPS = float(np.finfo(float).eps)
 
 @dataclass
 class ConeMove(Move):
-    """The same with the bound t or the pull N, and X and Z in scaled coordinates."""
+    """The same with the bound t or the adjoint N, and X and Z in scaled coordinates."""
 
     free: Any
     scaled_x: np.ndarray
@@ -62,7 +62,7 @@ class _Semidefinite(Term):
         self._inverse = (root[:, None] * right) @ solve_triangular(lower_x, np.eye(len(root)), lower=True)
 
     def _target(self, centre: float, before: ConeMove | None) -> np.ndarray:
-        """Scaled dX + dZ that complementarity asks for."""
+        """Scaled dX + dZ that complementarity requires."""
         lack = np.diag(centre - self._scaled**2)
         if before is not None:
             product = before.scaled_x @ before.scaled_z
@@ -98,9 +98,9 @@ class NuclearTerm(_Semidefinite):
     solution.
     """
 
-    def __init__(self, setting: Setting, again: bool = False) -> None:
+    def __init__(self, setting: Setting, is_second: bool = False) -> None:
         many = min(MANY_CONSTRAINTS, MANY_RATIO * int(np.prod(setting.reduced.shape)))
-        self._limit = max(FEW_CONSTRAINTS, many) if again else FEW_CONSTRAINTS
+        self._limit = max(FEW_CONSTRAINTS, many) if is_second else FEW_CONSTRAINTS
         self._gaps = INTERIOR_TARGETS
         self.degree = int(sum(setting.reduced.shape))
         self.extend(setting)
@@ -114,7 +114,7 @@ class NuclearTerm(_Semidefinite):
         size = int(np.prod(setting.reduced.shape))
         self._few = len(rows) + len(self._ties.basis) <= max(self._limit, size)
         if self._few:
-            self._delta, self._queries = setting.reduced.gathered(rows, columns)
+            self._delta, self._queries = setting.reduced.factors_at(rows, columns)
         else:
             self._normal = NormalMatrix(setting.reduced)
 
@@ -130,14 +130,14 @@ class NuclearTerm(_Semidefinite):
         U, sigma, Vt = np.linalg.svd(V, full_matrices=False)
         more = 2.0 * mu + float(sigma.mean())
         self.tie = np.zeros(len(self._ties.basis))
-        self.pull = np.zeros((p, r))
-        self.Z = self._slack(self.pull)
+        self.adjoint = np.zeros((p, r))
+        self.Z = self._slack(self.adjoint)
         residual, right = (U * sigma) @ U.T, (Vt.T * sigma) @ Vt
         self.X = np.block([[residual + more * np.eye(p), V], [V.T, right + more * np.eye(r)]])
 
-    def _slack(self, pull: np.ndarray) -> np.ndarray:
+    def _slack(self, adjoint: np.ndarray) -> np.ndarray:
         p, r = self._ties.shape
-        return 0.5 * np.block([[np.eye(p), -pull], [-pull.T, np.eye(r)]])
+        return 0.5 * np.block([[np.eye(p), -adjoint], [-adjoint.T, np.eye(r)]])
 
     def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
         """Factor one of the systems of the class's derivation."""
@@ -145,7 +145,7 @@ class NuclearTerm(_Semidefinite):
         p = self._ties.shape[0]
         G = self._T @ self._T.T
         self._G11, self._G12, self._G22 = G[:p, :p], G[:p, p:], G[p:, p:]
-        self._theta, self._lack = theta, adjoint + self._ties.adjoint(self.tie) - self.pull
+        self._theta, self._lack = theta, adjoint + self._ties.adjoint(self.tie) - self.adjoint
         if self._few:
             self._factor_multipliers()
         else:
@@ -158,11 +158,11 @@ class NuclearTerm(_Semidefinite):
 
     def _factor_multipliers(self) -> None:
         delta, queries, basis = self._delta, self._queries, self._ties.basis
-        mixed = (delta @ self._G12) @ queries.T  # (m, m)
+        coupling = (delta @ self._G12) @ queries.T  # (m, m)
         tokens = (delta @ self._G11) @ delta.T
         count, more = len(delta), len(basis)
         matrix = np.empty((count + more, count + more))
-        matrix[:count, :count] = 0.5 * (tokens * ((queries @ self._G22) @ queries.T) + mixed * mixed.T)
+        matrix[:count, :count] = 0.5 * (tokens * ((queries @ self._G22) @ queries.T) + coupling * coupling.T)
         matrix[np.arange(count), np.arange(count)] += 1.0 / self._theta[self._where]
         if more:
             images = self._kernel(basis.reshape(more, *self._ties.shape))
@@ -180,7 +180,7 @@ class NuclearTerm(_Semidefinite):
         self._lower = np.linalg.cholesky(kernel)
         matrix = self._lower.T @ self._normal.form(self._theta) @ self._lower
         matrix[np.diag_indices(size)] += 1.0
-        self._on_ties = eliminated(factor(0.5 * (matrix + matrix.T)), self._ties.basis @ self._lower)
+        self._on_ties = bordered_solver(factor(0.5 * (matrix + matrix.T)), self._ties.basis @ self._lower)
 
     def direction(self, centre: float, before: ConeMove | None, g: np.ndarray) -> ConeMove:
         """Solve for the direction."""
@@ -191,34 +191,34 @@ class NuclearTerm(_Semidefinite):
         lack = self._lack
         if self._few:
             F = F + self._kernel(lack)
-        untied = -(basis @ (self.V + self._setting.prior + F).ravel())
+        tie_residual = -(basis @ (self.V + self._setting.prior + F).ravel())
         if self._few:
-            both = self._solve(np.append((g - reduced.apply(F))[self._where], untied))
+            both = self._solve(np.append((g - reduced.apply(F))[self._where], tie_residual))
             dual = np.zeros(theta.shape)
             dual[self._where], tie = both[: len(self._delta)], both[len(self._delta) :]
             more = reduced.adjoint(dual) + self._ties.adjoint(tie)
-            pull, V = lack + more, F + self._kernel(more)
+            adjoint, V = lack + more, F + self._kernel(more)
         else:
             push = reduced.adjoint(theta * (g - reduced.apply(F))) + lack
-            w, tie = self._on_ties(self._lower.T @ push.ravel(), untied)
+            w, tie = self._on_ties(self._lower.T @ push.ravel(), tie_residual)
             V = F + (self._lower @ w).reshape(p, r)
             dual = theta * (g - reduced.apply(V))
-            pull = lack + reduced.adjoint(dual) + self._ties.adjoint(tie)
+            adjoint = lack + reduced.adjoint(dual) + self._ties.adjoint(tie)
         change = np.zeros((p + r, p + r))
-        change[:p, p:], change[p:, :p] = -0.5 * pull, -0.5 * pull.T
+        change[:p, p:], change[p:, :p] = -0.5 * adjoint, -0.5 * adjoint.T
         scaled_z = self._T.T @ change @ self._T
-        # The margins must follow V exactly; rounding is left to complementarity.
+        # The margins must follow V exactly; rounding goes into complementarity.
         dX = self._T @ (target - scaled_z) @ self._T.T
         dX[:p, p:], dX[p:, :p] = V, V.T
-        return ConeMove(V, tie, dual, pull, self._inverse @ dX @ self._inverse.T, scaled_z)
+        return ConeMove(V, tie, dual, adjoint, self._inverse @ dX @ self._inverse.T, scaled_z)
 
     def advance(self, move: ConeMove, primal: float, dual: float) -> None:
         """Take the step."""
         X = self.X + primal * (self._T @ move.scaled_x @ self._T.T)
         self.X = 0.5 * (X + X.T)
         self.tie = self.tie + dual * move.tie
-        self.pull = self.pull + dual * move.free
-        self.Z = self._slack(self.pull)
+        self.adjoint = self.adjoint + dual * move.free
+        self.Z = self._slack(self.adjoint)
 
     def finish(self, run: Run, last: bool) -> bool:
         """Try Newton on the face each time the gap has fallen far enough, of the best pair at last."""
@@ -240,7 +240,7 @@ class NuclearTerm(_Semidefinite):
 class SpectralTerm(_Semidefinite):
     """The spectral norm t, X = [[tI, V], [V^T, tI]]; Z has trace one, and -2 Z_12 is to equal M."""
 
-    def __init__(self, setting: Setting, again: bool = False) -> None:
+    def __init__(self, setting: Setting, is_second: bool = False) -> None:
         self.degree = int(sum(setting.reduced.shape))
         self._setting, self._ties = setting, setting.ties
         self._normal = NormalMatrix(setting.reduced)
@@ -249,12 +249,12 @@ class SpectralTerm(_Semidefinite):
         """Begin at V with Z a multiple of the identity."""
         self.V, self.tie = V, np.zeros(len(self._ties.basis))
         self.t = max(mu * self.degree, 2.0 * float(np.linalg.norm(V, 2)))
-        self.X = _completed(V, self.t)
+        self.X = _block_matrix(V, self.t)
         self.Z = np.eye(self.degree) / self.degree
 
     def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
         """Factor the bordered system in V and t, ties eliminated."""
-        self._theta, self._pull = theta, adjoint + self._ties.adjoint(self.tie)
+        self._theta, self._adjoint = theta, adjoint + self._ties.adjoint(self.tie)
         self._scale()
         self._P = P = self._inverse.T @ self._inverse
         p, size = len(self.V), self.V.size
@@ -266,7 +266,7 @@ class SpectralTerm(_Semidefinite):
         matrix[size, :size] = matrix[:size, size] = 2.0 * (P11 @ P12 + P12 @ P22).ravel()
         matrix[size, size] = float((P * P).sum())
         basis = self._ties.basis
-        self._on_ties = eliminated(factor(matrix), np.hstack([basis, np.zeros((len(basis), 1))]))
+        self._on_ties = bordered_solver(factor(matrix), np.hstack([basis, np.zeros((len(basis), 1))]))
 
     def _solve(self, R: np.ndarray, a: float) -> tuple[np.ndarray, float, np.ndarray]:
         x, tie = self._on_ties(np.append(R.ravel(), a), 0.0)
@@ -274,28 +274,28 @@ class SpectralTerm(_Semidefinite):
 
     def _lack(self, R: np.ndarray, a: float, V: np.ndarray, t: float, tie: np.ndarray) -> tuple[np.ndarray, float]:
         reduced, p = self._setting.reduced, len(V)
-        curved = self._P @ _completed(V, t) @ self._P
+        curvature = self._P @ _block_matrix(V, t) @ self._P
         adjoint = reduced.adjoint(self._theta * reduced.apply(V)) - self._ties.adjoint(tie)
-        return R - 2.0 * curved[:p, p:] - adjoint, a - float(np.trace(curved))
+        return R - 2.0 * curvature[:p, p:] - adjoint, a - float(np.trace(curvature))
 
     def direction(self, centre: float, before: ConeMove | None, g: np.ndarray) -> ConeMove:
         """Solve for the direction."""
         p = len(self.V)
         target = self._target(centre, before)
         goal = self._inverse.T @ target @ self._inverse
-        lack = 2.0 * self.Z[:p, p:] + self._pull
+        lack = 2.0 * self.Z[:p, p:] + self._adjoint
         lack_t = 1.0 - float(np.trace(self.Z))
         reduced = self._setting.reduced
         push = reduced.adjoint(self._theta * g)
         rhs = lack + 2.0 * goal[:p, p:] + push, float(np.trace(goal)) - lack_t
         V, t, tie = refined(self._solve, partial(self._lack, *rhs), rhs)
-        scaled_x = self._inverse @ _completed(V, t) @ self._inverse.T
+        scaled_x = self._inverse @ _block_matrix(V, t) @ self._inverse.T
         return ConeMove(V, tie, self._theta * (g - reduced.apply(V)), t, scaled_x, target - scaled_x)
 
     def advance(self, move: ConeMove, primal: float, dual: float) -> None:
         """Take the step."""
         self.V, self.t = self.V + primal * move.V, self.t + primal * move.free
-        self.X = _completed(self.V, self.t)
+        self.X = _block_matrix(self.V, self.t)
         Z = self.Z + dual * (self._inverse.T @ move.scaled_z @ self._inverse)
         self.Z = 0.5 * (Z + Z.T)
         self.tie = self.tie + dual * move.tie
@@ -305,6 +305,6 @@ class SpectralTerm(_Semidefinite):
         return run.correct(last, lambda: (self.V, aligned_multipliers(run.own, run.method)))
 
 
-def _completed(W: np.ndarray, t: float) -> np.ndarray:
+def _block_matrix(W: np.ndarray, t: float) -> np.ndarray:
     p, r = W.shape
     return np.block([[t * np.eye(p), W], [W.T, t * np.eye(r)]])

@@ -52,30 +52,30 @@ ON_PATH, CLOSELY_ON_PATH = 4.0, 1e-3
 # What mu is multiplied with by a predictor step, tried in turn; the part of the slack that it must leave; and how near
 # the path it must end, in squared Newton decrements.
 FALLS = (0.05, 0.2, 0.5, 0.8)
-LEFT = 0.1
-NEAR, CLOSELY_NEAR = 300.0, 10.0
+SLACK_SHARE = 0.1
+DECREMENT, SMALL_DECREMENT = 300.0, 10.0
 # Newton steps after which the next predictor step is a more careful one.
 MANY = 8
-# Stages without a smaller gap before rounding has the last word, counted where the gap, which may be that of a method
+# Stages without a smaller gap before a run ends at rounding level, counted where the gap, which may be that of a method
 # before this one, is so many times what the path promises; or in which Newton's method has not come near the path.
-STALLED, LATE = 4, 10.0
+STALLS, LATE = 4, 10.0
 SMALLEST = 1e-17
 # What a step may leave of stationarity, in parts of the gap asked for, or to be expected of mu.
-LOST = 0.1
+DEFECT = 0.1
 # A hard margin begins this far inside, in parts of the margin.
 INSIDE = 0.1
 
 
 @dataclass(frozen=True)
 class Curvature:
-    """The Hessian diag(diagonal) - bent bent^T of an entrywise norm, not written out; both (p r,)."""
+    """The Hessian diag(diagonal) - vector vector^T of an entrywise norm, not written out; both (p r,)."""
 
     diagonal: np.ndarray
-    bent: np.ndarray
+    vector: np.ndarray
 
     def __matmul__(self, V: np.ndarray) -> np.ndarray:
         """Apply it to V (p r,)."""
-        return self.diagonal * V - self.bent * float(self.bent @ V)
+        return self.diagonal * V - self.vector * float(self.vector @ V)
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class SmoothingPath:
         self.setting, self.control = setting, control
         self._terms, self._reduced = setting.terms, setting.reduced
         basis, power = setting.ties.basis, self._terms.norm.power
-        self._on_path, self._near = (CLOSELY_ON_PATH, CLOSELY_NEAR) if closely else (ON_PATH, NEAR)
+        self._on_path, self._decrement = (CLOSELY_ON_PATH, SMALL_DECREMENT) if closely else (ON_PATH, DECREMENT)
         rows = None if power is None or closely else DiagonalNormal(setting.reduced)
         self._rows = rows if rows is not None and rows.few else None
         self._count = max(1, int(self._terms.rejected.sum()))
@@ -138,7 +138,7 @@ class SmoothingPath:
         for _ in range(STAGES):
             if point is None or mu < last:
                 return
-            point, solve, steps = self._centred(point, mu)
+            point, solve, steps = self._newton(point, mu)
             yield (steps + 1) * work
             if solve is None or self.control.stopped is not None or self.control.solved:
                 return
@@ -147,10 +147,10 @@ class SmoothingPath:
                 best, stall = (gap, 0) if gap < 0.9 * best else (best, stall + 1)
             off_path = off_path + 1 if steps >= NEWTON_STEPS - 1 and not gap < smallest_gap else 0
             smallest_gap = min(smallest_gap, gap)
-            if max(stall, off_path) > STALLED:
+            if max(stall, off_path) > STALLS:
                 return
             careful = careful + 1 if steps > MANY else max(careful - 1, 0)
-            point, mu = self._predicted(point, solve, mu, careful)
+            point, mu = self._predict(point, solve, mu, careful)
 
     def _interior(self, V: np.ndarray) -> np.ndarray:
         """Scale a feasible V so that a hard margin has room."""
@@ -189,8 +189,8 @@ class SmoothingPath:
         """Factor the Hessian on the ties' null space; the result maps (p, r) to (p, r)."""
         if self._rows is not None:
             curvature: Any = point.norm.hessian
-            diagonal, bent = curvature.diagonal.reshape(point.V.shape), curvature.bent.reshape(point.V.shape)
-            inverse = self._rows.factor(diagonal, point.theta, bent)
+            diagonal, vector = curvature.diagonal.reshape(point.V.shape), curvature.vector.reshape(point.V.shape)
+            inverse = self._rows.factor(diagonal, point.theta, vector)
             return lambda rhs: inverse(rhs)[0]
         matrix = point.norm.hessian + self._normal.form(point.theta)
         free, shape = self._free, point.V.shape
@@ -199,7 +199,7 @@ class SmoothingPath:
             return lambda rhs: solve(rhs.ravel()).reshape(shape)
         return lambda rhs: (free @ solve(free.T @ rhs.ravel())).reshape(shape)
 
-    def _centred(self, point: Point, mu: float) -> tuple[Point, Callable[[np.ndarray], np.ndarray] | None, int]:
+    def _newton(self, point: Point, mu: float) -> tuple[Point, Callable[[np.ndarray], np.ndarray] | None, int]:
         """Newton's method for one mu; the point, the factor there (None when all is over), and the steps it took."""
         for step in range(NEWTON_STEPS):
             try:
@@ -208,20 +208,20 @@ class SmoothingPath:
                 return point, None, step
             move = solve(-point.gradient)
             decrement = -float((move * point.gradient).sum())
-            near = not decrement > self._on_path * mu
-            if near or step == NEWTON_STEPS - 1:
+            is_near = not decrement > self._on_path * mu
+            if is_near or step == NEWTON_STEPS - 1:
                 self._report(point, move, mu)
                 return point, solve, step
             if self.control.observe(None, np.inf, None, 0.0):
                 return point, None, step
-            after = self._searched(point, move, decrement, mu)
+            after = self._search(point, move, decrement, mu)
             if after is None:
                 self._report(point, move, mu)
                 return point, solve, NEWTON_STEPS
             point = after
         raise AssertionError
 
-    def _searched(self, point: Point, move: np.ndarray, decrement: float, mu: float) -> Point | None:
+    def _search(self, point: Point, move: np.ndarray, decrement: float, mu: float) -> Point | None:
         """Step until the slope along the move has halved: a convex function's cannot rise again before."""
         length = 1.0
         for _ in range(HALVINGS):
@@ -232,7 +232,7 @@ class SmoothingPath:
         return None
 
     def _report(self, point: Point, move: np.ndarray, mu: float) -> None:
-        """Tell the control the end of a Newton step, with the multipliers that it improves."""
+        """Report the end of a Newton step, with the multipliers that it improves."""
         setting, terms, reduced = self.setting, self._terms, self._reduced
         dual = point.dual - point.theta * reduced.apply(move)
         change = (point.norm.hessian @ move.ravel()).reshape(move.shape)
@@ -243,18 +243,18 @@ class SmoothingPath:
         objective = point.norm.value + terms.loss(point.shortfall)
         expected = mu * self._count / objective if objective > 0 else 0.0
         small = self._rows is None and move.size <= SMOOTH_ENTRIES
-        if small and LOST * max(self.control.tol, expected) < defect < np.inf:
+        if small and DEFECT * max(self.control.tol, expected) < defect < np.inf:
             with suppress(LinAlgError):
                 move, dual, tie = self._stiff_step(point)
             if frobenius(move) > frobenius(point.V):
                 # Singular to rounding: the multipliers of such a step may be right where the move is not.
                 setting.offer(point.V, self.control)
         dual = terms.clip(dual + setting.ties.tie_multipliers(tie))
-        pull = reduced.adjoint(dual)
-        if not np.isfinite(pull).all():
+        adjoint = reduced.adjoint(dual)
+        if not np.isfinite(adjoint).all():
             return
-        size = terms.norm.dual_after(pull, point.norm, move)
-        setting.report(point.V + move, dual, self.control, adjoint=pull, size=size)
+        size = terms.norm.dual_after(adjoint, point.norm, move)
+        setting.report(point.V + move, dual, self.control, adjoint=adjoint, size=size)
 
     def _stiff_step(self, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Newton step (p, r) where theta A(move) has no digits left, with new multipliers (n, T) and the ties' (k,)."""
@@ -272,7 +272,7 @@ class SmoothingPath:
         dual[rows, columns] -= y[: len(rows)]
         return move, dual, -y[len(rows) :]
 
-    def _predicted(
+    def _predict(
         self, point: Point, solve: Callable[[np.ndarray], np.ndarray], mu: float, careful: int
     ) -> tuple[Point | None, float]:
         """Follow the tangent to a smaller mu, as far as the slacks allow."""
@@ -283,8 +283,8 @@ class SmoothingPath:
             if after is None:
                 continue
             ratio = after.shortfall[self._terms.rejected] / point.shortfall[self._terms.rejected]
-            if self._terms.hard and float(ratio.min(initial=1.0)) <= LEFT * fall:
+            if self._terms.hard and float(ratio.min(initial=1.0)) <= SLACK_SHARE * fall:
                 continue
-            if float((after.gradient * solve(after.gradient)).sum()) <= self._near * fall * mu:
+            if float((after.gradient * solve(after.gradient)).sum()) <= self._decrement * fall * mu:
                 return after, fall * mu
         return self._at(point.V, FALLS[-1] * mu), FALLS[-1] * mu

@@ -46,9 +46,9 @@ class BoundMove(Move):
 class LinearTerm(Term):
     """The largest entry (one bound t, ``shared``) or the sum of absolute entries (one bound each): -t <= V <= t."""
 
-    def __init__(self, setting: Setting, again: bool = False) -> None:
+    def __init__(self, setting: Setting, is_second: bool = False) -> None:
         self._shared = setting.terms.norm == MAX
-        self._system = DiagonalNormal(setting.reduced, math.inf if again else FEWER_ROWS)
+        self._system = DiagonalNormal(setting.reduced, math.inf if is_second else FEWER_ROWS)
         self.degree = 2 * int(np.prod(setting.reduced.shape))
 
     def start(self, V: np.ndarray, mu: float) -> None:

@@ -6,13 +6,12 @@ conditions
 
 .. math:: MQ = K, \quad M^\top K = Q, \quad a_j(KQ^\top) = c_j \; (j \in J)
 
-are smooth, and Newton on them converges quadratically once k and J are right. The Hessian
-:math:`Z = [[I, -M], [-M^\top, I]]` is diagonal in the singular vectors of M; its positive part is eliminated, which
-leaves a symmetric system in the |J| multipliers and the k(k+1)/2 entries of S (the rotations of K, Q among themselves
-are the gauge and never enter). Its blocks are entrywise products of Gram matrices, so the cost does not see the p r
-entries of W. Only the right singular vectors V are formed, together with MV: left ones off the leading k enter through
-:math:`u\sigma = Mv` and through the token Gram matrix, so that no basis is completed and nothing is divided by a small
-singular value.
+are smooth, and Newton on them converges quadratically once k and J are right. The Hessian :math:`Z = [[I, -M],
+[-M^\top, I]]` is diagonal in the singular vectors of M; its positive part is eliminated, which leaves a symmetric
+system in the |J| multipliers and the k(k+1)/2 entries of S (the rotations of K, Q among themselves are the gauge and
+never enter). Its blocks are entrywise products of Gram matrices, so the cost does not depend on the p r entries of W.
+Only the right singular vectors V are formed, together with MV: left ones off the leading k enter through :math:`u\sigma
+= Mv` and through the token Gram matrix, so that no basis is completed and nothing is divided by a small singular value.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from scipy.linalg import get_lapack_funcs, lstsq, lu_solve
 from attsvm.core.kernels import FAST, kernel
 from attsvm.solvers.nuclear.matrices import (
     add_products,
-    combined,
+    combination,
     eigenvectors,
     eliminate,
-    gathered,
     outer,
     products,
+    rows_at,
     scaled,
     total,
     weighted,
@@ -80,8 +79,8 @@ def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: flo
     if not np.isfinite(system).all():
         return False
     getrf, gecon, lange = get_lapack_funcs(("getrf", "gecon", "lange"), (system,))
-    factor, pivots, failed = getrf(system)
-    if not failed and gecon(factor, lange("1", system))[0] > cutoff:
+    factor, pivots, info = getrf(system)
+    if not info and gecon(factor, lange("1", system))[0] > cutoff:
         solution = lu_solve((factor, pivots), rhs, check_finite=False)
         solution += lu_solve((factor, pivots), rhs - system @ solution, check_finite=False)
     else:
@@ -97,8 +96,8 @@ def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: flo
 
 def _couple(side, query_lead, query_side, lead, cross, swap, of):
     pairs = np.ix_(of, of)
-    mixed = cross[:, of] * swap[of]
-    return side * query_lead[pairs] + query_side[pairs] * lead + mixed + mixed.T
+    product = cross[:, of] * swap[of]
+    return side * query_lead[pairs] + query_side[pairs] * lead + product + product.T
 
 
 def _pairs(a, b, root):
@@ -119,14 +118,14 @@ def face_at(W, vectors, images, sigma, k):
     Face
     """
     left = weighted(images[:k], 1.0 / sigma[:k])
-    inner = products(combined(left, W), vectors[:k])
+    inner = products(combination(left, W), vectors[:k])
     for i in range(k):
         for j in range(i):
             inner[i, j] = inner[j, i] = 0.5 * (inner[i, j] + inner[j, i])
     turn, singular = eigenvectors(inner)
     curvature = products(scaled(turn, 1.0 - sigma[:k]), turn)
     return Face(
-        combined(turn, left), combined(turn, vectors[:k]), images[k:], vectors[k:], sigma[k:], singular, curvature
+        combination(turn, left), combination(turn, vectors[:k]), images[k:], vectors[k:], sigma[k:], singular, curvature
     )
 
 
@@ -137,7 +136,7 @@ def matrix_of(face):
 
 
 @kernel(inner=True, fastmath=FAST, plain=_couple)
-def _coupled(side, query_lead, query_side, lead, cross, swap, of):
+def _coupling(side, query_lead, query_side, lead, cross, swap, of):
     """Second derivatives among the multipliers (J, J), from Gram matrices of tokens (J, J) and of queries (n, n)."""
     out = np.empty(side.shape)
     for j in range(len(of)):
@@ -242,30 +241,30 @@ def newton_step(delta, of, queries, cost, lam, shift, face, cutoff):
     cross = products(tail, query_tail)
     add_products(cross, a, b, -0.25)
     swap = products(query_heavy, heavy)  # (n, J)
-    upper = _coupled(
+    upper = _coupling(
         side, products(query_heavy, query_heavy), query_side, products(heavy, heavy), cross, swap, of
     )  # fmt: skip
     # The part of (K, Q) along the kernel of Z is (U; V) Y / sqrt(2).
     basis = _directions(root)
-    border = products(_margins_along(a, gathered(b, of), root), basis)
-    lower = products(basis, combined(basis.reshape(len(basis) * k, k), face.curvature).reshape(basis.shape))
+    border = products(_margins_along(a, rows_at(b, of), root), basis)
+    lower = products(basis, combination(basis.reshape(len(basis) * k, k), face.curvature).reshape(basis.shape))
     change = np.zeros(active + len(basis))
     for j in range(active):
         change[j] = cost[j] + swap[of[j], j] - shift[j] * lam[j]
         upper[j, j] += shift[j]
     if not _solve(_system(upper, border, lower), change, lam, cutoff):
         return False, np.zeros((delta.shape[1], queries.shape[1])), change
-    K = outer(weighted(gathered(query_heavy, of), change[:active]), delta)
-    Q = outer(weighted(heavy, change[:active]), gathered(queries, of))
+    K = outer(weighted(rows_at(query_heavy, of), change[:active]), delta)
+    Q = outer(weighted(heavy, change[:active]), rows_at(queries, of))
     on_left, on_right = products(K, face.left), products(Q, face.right)
-    mixed = products(K, face.images)
-    add_products(mixed, Q, face.vectors, 1.0)
-    mixed = scaled(mixed, leak * leak)
-    Y = combined(change[active:].reshape(1, len(basis)), basis).reshape(k, k)
+    cross_terms = products(K, face.images)
+    add_products(cross_terms, Q, face.vectors, 1.0)
+    cross_terms = scaled(cross_terms, leak * leak)
+    Y = combination(change[active:].reshape(1, len(basis)), basis).reshape(k, k)
     for c in range(k):
         for e in range(k):
             lead, along = 0.25 * (on_left[c, e] - on_right[c, e]), np.sqrt(0.5) * Y[c, e]
             on_left[c, e], on_right[c, e] = along + lead - on_left[c, e], along - lead
-    K = total(K, total(combined(on_left, face.left), combined(mixed, face.images), 1.0), 1.0)
-    Q = total(combined(on_right, face.right), combined(mixed, face.vectors), 1.0)
+    K = total(K, total(combination(on_left, face.left), combination(cross_terms, face.images), 1.0), 1.0)
+    Q = total(combination(on_right, face.right), combination(cross_terms, face.vectors), 1.0)
     return True, outer(K, Q), change[:active]

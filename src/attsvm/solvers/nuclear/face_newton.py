@@ -5,11 +5,11 @@ The conditions of optimality can be written as one equation that is not smooth,
 
 .. math:: \lambda = [\lambda + c - \epsilon\lambda - A(V)]_0^{C_{max}}, \qquad V = \mathrm{SVT}_1(V + A^\top\lambda)
 
-(:mod:`attsvm.proofs.objective` has c, :math:`\epsilon` and :math:`C_{max}`), whose generalised Newton method
-reads the face anew before every step (the primal-dual active-set strategy; Hintermueller, Ito and Kunisch, SIAM J.
-Optim. 13, 2002). A rejected token is beyond its margin (multiplier zero), short of it (hinge: multiplier C), or active;
-only the active ones enter the Newton system, and the second kind is a constant part of :math:`M = A^\top\lambda`. The
-rank is the number of singular values of V + M above one. From a gap of 1e-2 or 1e-3 the face settles within a few
+(:mod:`attsvm.proofs.objective` has c, :math:`\epsilon` and :math:`C_{max}`), whose generalised Newton method reads the
+face anew before every step (the primal-dual active-set strategy; Hintermueller, Ito and Kunisch, SIAM J. Optim. 13,
+2002). A rejected token is beyond its margin (multiplier zero), short of it (hinge: multiplier C), or active; only the
+active ones enter the Newton system, and the second kind is a constant part of :math:`M = A^\top\lambda`. The rank is
+the number of singular values of V + M above one. From a gap of 1e-2 or 1e-3 the face no longer changes after a few
 steps.
 """
 
@@ -26,14 +26,14 @@ from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.portfolio import ends_in_rounding
 from attsvm.solvers.nuclear.face import CUTOFFS, face_at, matrix_of, newton_step
-from attsvm.solvers.nuclear.matrices import FEW, gathered, right_singular, singular_values, total
+from attsvm.solvers.nuclear.matrices import FEW, right_singular, rows_at, singular_values, total
 from attsvm.solvers.nuclear.steps import Constraints, apply_adjoint, copy, margins_of
-from attsvm.solvers.schedule import NEAR, NUCLEAR_PATIENCE
+from attsvm.solvers.schedule import FACE_GAP, NUCLEAR_PATIENCE
 
 STEPS = 9
 # A first step that changes multipliers by more than this part of the largest, or a face that changes by more than this
-# part of its constraints, was taken too early: from there the steps went astray in nearly all runs.
-FAR = 0.2
+# part of its constraints, was taken too early: from there the steps diverged in nearly all runs.
+LARGEST_CHANGE = 0.2
 # Constraints and, in FEW, rows up to which loops are faster than NumPy and LAPACK.
 MOST_CONSTRAINTS = 250
 # A change of multipliers below this part of the largest is rounding.
@@ -43,7 +43,7 @@ LEADING = 0.5
 
 
 class Demand(NamedTuple):
-    """What constraints ask for, and what falling short costs.
+    """The margins asked for, and what falling short costs.
 
     Attributes
     ----------
@@ -73,13 +73,13 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     length = spectral(reduced.adjoint(dual))
     if length <= 0 or not V.any():
         return False
-    # Only near the solution is a singular system one of dependent constraints, worth LAPACK's least squares.
-    near = control.state.gap < NEAR
+    # Only near the solution is a singular system one of dependent constraints, for which LAPACK's least squares pay.
+    is_near = control.state.gap < FACE_GAP
     reader, mover = interpreted(read), interpreted(move)
-    if not near and fits(len(place[0]), min(V.shape)):
+    if not is_near and fits(len(place[0]), min(V.shape)):
         # In the interpreter a millisecond each: products are calls of NumPy.
         reader, mover = (partial(call, step, 3e3, patience=NUCLEAR_PATIENCE) for step in (read, move))
-    for cutoff in CUTOFFS[: 1 + near]:
+    for cutoff in CUTOFFS[: 1 + is_near]:
         # On the unit sphere of the dual norm, where the solution is; multipliers at their bound must stay there.
         values = dual[place] / (length if terms.hard else 1.0)
         pair = np.array(V, order="C"), values
@@ -101,29 +101,29 @@ def fits(constraints: int, rows: int) -> bool:
     return constraints <= MOST_CONSTRAINTS and rows <= FEW
 
 
-def _activated(constraints, demand, margins, dual, active):
-    beyond = np.where(active, 0.0, margins - demand.cost + demand.shift * dual)
-    short = ~constraints.free & (-beyond >= constraints.lengths * (demand.upper - dual))
-    now = constraints.free | (constraints.lengths * dual > beyond) & ~short
+def _activate_plain(constraints, demand, margins, dual, active):
+    excess = np.where(active, 0.0, margins - demand.cost + demand.shift * dual)
+    short = ~constraints.free & (-excess >= constraints.lengths * (demand.upper - dual))
+    now = constraints.free | (constraints.lengths * dual > excess) & ~short
     before, changes = int(active.sum()), int((now != active).sum())
     active[:] = now
     dual[~now] = np.where(short[~now], demand.upper, 0.0)
     return np.flatnonzero(now), before, changes
 
 
-def _listed(constraints, index):
+def _on_face_plain(constraints, index):
     rows = constraints.of[index]
     first = np.diff(rows, prepend=-1) > 0
     return constraints.delta[index], np.cumsum(first) - 1, constraints.queries[rows[first]]
 
 
-def _moved(dual, index, change):
+def _shift_plain(dual, index, change):
     size = np.abs(change).max() / max(np.abs(dual[index]).max(), 1e-300)
     dual[index] += change
     return float(size)
 
 
-@kernel(inner=True, fastmath=FAST, plain=_activated)
+@kernel(inner=True, fastmath=FAST, plain=_activate_plain)
 def _activate(constraints, demand, margins, dual, active):
     """Mark the constraints of the face and set the multipliers of others to the bound that they are at.
 
@@ -133,10 +133,10 @@ def _activate(constraints, demand, margins, dual, active):
     index = np.empty(len(dual), dtype=np.int64)
     for k in range(len(dual)):
         # Newton has put what was active at its margin: what is left there is rounding, and of second order.
-        beyond = 0.0 if active[k] else margins[k] - demand.cost[k] + demand.shift * dual[k]
+        excess = 0.0 if active[k] else margins[k] - demand.cost[k] + demand.shift * dual[k]
         length = constraints.lengths[k]
-        short = not constraints.free[k] and -beyond >= length * (demand.upper - dual[k])
-        now = constraints.free[k] or (length * dual[k] > beyond and not short)
+        short = not constraints.free[k] and -excess >= length * (demand.upper - dual[k])
+        now = constraints.free[k] or (length * dual[k] > excess and not short)
         before += active[k]
         changes += now != active[k]
         active[k] = now
@@ -148,7 +148,7 @@ def _activate(constraints, demand, margins, dual, active):
     return index[:count], before, changes
 
 
-@kernel(inner=True, fastmath=FAST, plain=_listed)
+@kernel(inner=True, fastmath=FAST, plain=_on_face_plain)
 def _on_face(constraints, index):
     """Gather the constraints numbered (J,): delta, of, and the queries they ask."""
     of, rows = np.empty(len(index), dtype=np.int64), np.empty(len(index), dtype=np.int64)
@@ -159,10 +159,10 @@ def _on_face(constraints, index):
             rows[count] = last
             count += 1
         of[j] = count - 1
-    return gathered(constraints.delta, index), of, gathered(constraints.queries, rows[:count])
+    return rows_at(constraints.delta, index), of, rows_at(constraints.queries, rows[:count])
 
 
-@kernel(inner=True, fastmath=FAST, plain=_moved)
+@kernel(inner=True, fastmath=FAST, plain=_shift_plain)
 def _shift(dual, index, change):
     """Add a change (J,) to the multipliers with these numbers; returns its size over that of the largest of them."""
     largest, size = 1e-300, 0.0
@@ -209,8 +209,8 @@ def read(constraints, demand, V, dual, active, on_face):
         k += 1
     face = face_at(V, vectors, images, sigma, k)
     copy(matrix_of(face).reshape(V.size), on_face.reshape(V.size))
-    settled = before == 0 or changes <= max(4.0, FAR * before)
-    return len(index) > 0 and settled and sigma[k - 1] > LEADING and face.singular[0] > 0.0, index, face, sigma[0]
+    is_near = before == 0 or changes <= max(4.0, LARGEST_CHANGE * before)
+    return len(index) > 0 and is_near and sigma[k - 1] > LEADING and face.singular[0] > 0.0, index, face, sigma[0]
 
 
 @kernel(fastmath=FAST)
@@ -227,4 +227,4 @@ def move(constraints, demand, V, dual, index, face, cutoff):
     if not solvable:
         return False
     copy(following.reshape(V.size), V.reshape(V.size))
-    return LEVEL < _shift(dual, index, change) < FAR
+    return LEVEL < _shift(dual, index, change) < LARGEST_CHANGE

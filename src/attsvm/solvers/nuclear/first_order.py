@@ -62,7 +62,7 @@ class FirstOrder:
 
     @property
     def gap(self) -> float:
-        """Certified gap on the working set when last looked at."""
+        """Certified gap on the working set when last tested."""
         return float(self._state[5])
 
     @property

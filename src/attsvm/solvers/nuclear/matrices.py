@@ -75,7 +75,7 @@ def products(rows, vectors):
 
 
 @kernel(inner=True, fastmath=FAST, plain=lambda weights, vectors: weights @ vectors)
-def combined(weights, vectors):
+def combination(weights, vectors):
     """Combine vectors (m, q) with weights (k, m): (k, q)."""
     out = np.zeros((len(weights), vectors.shape[1]))
     for i in range(len(out)):
@@ -127,7 +127,7 @@ def total(matrix, other, factor):
 
 
 @kernel(inner=True, fastmath=FAST, plain=lambda rows, of: rows[of])
-def gathered(rows, of):
+def rows_at(rows, of):
     """Rows (m, q) with the given numbers, (J,): (J, q)."""
     out = np.empty((len(of), rows.shape[1]))
     for j in range(len(of)):
@@ -219,7 +219,7 @@ def eliminate(system, rhs):
 @kernel(fastmath=FAST)
 def in_basis(basis, matrix):
     """Rows of ``basis`` times the shorter side of ``matrix``: (s, q) with s = min(p, r), q = max(p, r)."""
-    return combined(basis, matrix) if matrix.shape[0] < matrix.shape[1] else products(basis, matrix)
+    return combination(basis, matrix) if matrix.shape[0] < matrix.shape[1] else products(basis, matrix)
 
 
 @kernel(fastmath=FAST)

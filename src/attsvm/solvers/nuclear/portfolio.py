@@ -97,9 +97,9 @@ def _first_order(setting: Setting, method: FirstOrder, control: Control) -> Step
             continue
         target = targets.pop(0)
         smallest = float(np.min(margins, where=method.working & reduced.rejected, initial=np.inf))
-        violated = reduced.rejected & ~method.working & (margins < smallest)
-        if violated.any():
-            method.extend(violated)
+        violations = reduced.rejected & ~method.working & (margins < smallest)
+        if violations.any():
+            method.extend(violations)
         support = int(np.count_nonzero(dual))
         if target == TARGETS[0] or (target == TARGETS[1] and support > LARGE_SUPPORT):
             continue

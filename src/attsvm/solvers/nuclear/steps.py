@@ -123,12 +123,12 @@ def margins_of(constraints, W, out):
     """Margin delta_k . W z of every constraint."""
     n, r = constraints.queries.shape
     p = len(W)
-    projected = np.dot(constraints.queries, W.T) if n * p * r > FEW_PRODUCTS else products(constraints.queries, W)
+    projections = np.dot(constraints.queries, W.T) if n * p * r > FEW_PRODUCTS else products(constraints.queries, W)
     for k in range(len(constraints.of)):
         i = constraints.of[k]
         value = 0.0
         for a in range(p):
-            value += constraints.delta[k, a] * projected[i, a]
+            value += constraints.delta[k, a] * projections[i, a]
         out[k] = value
 
 
@@ -258,8 +258,8 @@ def _value(constraints, pair, basis):
     for value in _spectrum(adjoint, basis):
         spectral = max(spectral, value)
     gap = _gap_of(total / spectral, nuclear / smallest) if smallest > 0 and spectral > 0 else np.inf
-    apart = (nuclear - total) / (1.0 + nuclear + abs(total))
-    return gap, np.sqrt(short / count + max(0.0, spectral - 1.0) ** 2 + apart**2)
+    mismatch = (nuclear - total) / (1.0 + nuclear + abs(total))
+    return gap, np.sqrt(short / count + max(0.0, spectral - 1.0) ** 2 + mismatch**2)
 
 
 @kernel(fastmath=FAST)
@@ -290,20 +290,20 @@ def advance(constraints, memory, target, limit):
     size = p * r
     current, sums, restart, best = pairs[CURRENT], pairs[SUM], pairs[RESTART], pairs[BEST]
     norm, weight = state[NORM], state[WEIGHT]
-    margins, ahead, following = np.empty(m), np.empty((p, r)), np.empty(size + m)
-    flat, W = ahead.reshape(size), following[:size].reshape(p, r)
+    margins, extrapolation, following = np.empty(m), np.empty((p, r)), np.empty(size + m)
+    flat, W = extrapolation.reshape(size), following[:size].reshape(p, r)
     for count in range(1, limit + 1):
         tau, sigma = 1.0 / (weight * norm), weight / norm
-        apply_adjoint(constraints, current[size:], ahead)
+        apply_adjoint(constraints, current[size:], extrapolation)
         for k in range(size):
             flat[k] = current[k] + tau * flat[k]
         if len(basis) <= FEW:
-            _shorten_few(ahead, tau, basis, W)
+            _shorten_few(extrapolation, tau, basis, W)
         else:
-            _shorten_many(ahead, tau, W)
+            _shorten_many(extrapolation, tau, W)
         for k in range(size):
             flat[k] = 2.0 * following[k] - current[k]
-        margins_of(constraints, ahead, margins)
+        margins_of(constraints, extrapolation, margins)
         for k in range(m):
             if constraints.free[k]:
                 following[size + k] = current[size + k] - sigma * margins[k]
@@ -325,9 +325,9 @@ def advance(constraints, memory, target, limit):
         else:
             copy(following, best)
         if error < FALL * state[ERROR] or state[SINCE] > LONG * state[STEPS]:
-            far_W, far_dual = _distance(best[:size], restart[:size]), _distance(best[size:], restart[size:])
-            if far_W > 0.0 and far_dual > 0.0:
-                weight = np.sqrt(weight * far_dual / far_W)
+            W_distance, dual_distance = _distance(best[:size], restart[:size]), _distance(best[size:], restart[size:])
+            if W_distance > 0.0 and dual_distance > 0.0:
+                weight = np.sqrt(weight * dual_distance / W_distance)
             copy(best, current)
             copy(best, restart)
             for k in range(size + m):

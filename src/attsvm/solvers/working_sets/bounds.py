@@ -1,6 +1,6 @@
-"""What a W is worth on all shards, and what multipliers of a working set prove of them, rounding counted.
+"""Bounds from a W on all shards and from multipliers of a working set, rounding counted.
 
-The bounds are those of :mod:`attsvm.proofs.certified`; multipliers that nobody lists are zero, or known by their sum.
+The bounds are those of :mod:`attsvm.proofs.certified`; multipliers that are not listed are zero, or enter as a sum.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from attsvm.core.rounding import FEW, PAIRWISE, gamma, growth
 from attsvm.proofs.certified import TIE_TOLERANCE, Bulk, distance_above, lower_bound, objective_above
 from attsvm.proofs.objective import Terms
 from attsvm.proofs.ties import tie_move
-from attsvm.solvers.working_sets.constraints import Anchor, Constraints, Settled
+from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraints
 from attsvm.solvers.working_sets.pricing import Answer
 from attsvm.solvers.working_sets.restriction import Restriction
 
 # Additions that a term of a loss passes through: pairwise within a block, then exactly rounded sums of sums.
-SUMMED = PAIRWISE + 100
+ADDITIONS = PAIRWISE + 100
 
 
 @dataclass(frozen=True)
@@ -89,20 +89,20 @@ class Primal:
         *,
         sharp: bool = False,
     ) -> Primal:
-        """Judge W (d, dz) by what all shards say of it, the allowance counted there; ``sharp`` as there."""
+        """Bound the objective at W (d, dz) by the answer of all shards, the allowance counted; ``sharp`` as there."""
         unit, nothing = 1.0, answer.smallest == math.inf
         if terms.hard and not nothing:
             if not answer.smallest > 0:
                 return cls(W, math.inf, math.inf, math.inf, 0.0)
-            # A prior is as far as it is: there W is scaled up only.
+            # With a prior W is scaled up only.
             unit = answer.smallest if not prior.any() else min(answer.smallest, 1.0)
         W = W / unit
         size = terms.norm.value(W - prior)
-        objective = terms.of_length(size) + terms.priced(answer.shortfall, answer.square)
+        objective = terms.of_length(size) + terms.price(answer.shortfall, answer.square)
         longer = allowance.move / unit * growth(terms.norm, W.shape) * (1 + FEW)
         distance, length = distance_above(terms.norm, W, size, prior, sharp=sharp)
         floor = math.inf if nothing else answer.floor / unit * (1 - math.copysign(4 * FEW, answer.floor)) - 1.0
-        loss = terms.priced(answer.shortfall_above, answer.square_above) * (1 + gamma(SUMMED))
+        loss = terms.price(answer.shortfall_above, answer.square_above) * (1 + gamma(ADDITIONS))
         residual = allowance.residual / unit
         high, residual = objective_above(terms, distance + longer, length + longer, loss, floor, residual)
         return cls(W, size, min(objective, high), high, residual)
@@ -117,9 +117,9 @@ class Dual:
     table : Constraints
     values : ndarray, shape (J,)
         Of the table.
-    settled : Settled or None
+    bound_sum : BoundSum or None
     anchor : Anchor or None
-        Which constraints those are.
+        Which constraints are in that sum.
     bound : float
         On the smallest objective, as computed.
     lower_bound : float
@@ -128,7 +128,7 @@ class Dual:
 
     table: Constraints
     values: np.ndarray
-    settled: Settled | None
+    bound_sum: BoundSum | None
     anchor: Anchor | None
     bound: float
     lower_bound: float
@@ -138,7 +138,7 @@ class Dual:
         cls,
         restriction: Restriction,
         values: np.ndarray,
-        settled: Settled | None,
+        bound_sum: BoundSum | None,
         anchor: Anchor | None,
         empty: int,
         residual: float,
@@ -151,8 +151,8 @@ class Dual:
         ----------
         restriction : Restriction
         values : ndarray, shape (J,)
-        settled : Settled or None
-            Multipliers at C.
+        bound_sum : BoundSum or None
+            Constraints whose multipliers are C.
         anchor : Anchor or None
         empty : int
             Rejected tokens of a soft margin that no W moves: each adds its loss to both sides.
@@ -162,25 +162,25 @@ class Dual:
             Take sums over the working set in pairs of doubles.
         """
         problem, terms, prior = restriction.problem, restriction.terms, restriction.prior
-        dual = terms.clip(restriction.scattered(values))
+        dual = terms.clip(restriction.scatter(values))
         adjoint = problem.adjoint(dual)
         bulk, gain, top = None, 0.0, 0.0
-        if settled is not None and settled.count:
+        if bound_sum is not None and bound_sum.count:
             top = terms.upper
-            gain = top * (settled.count - float(np.vdot(settled.pull, prior)))
-            adjoint = adjoint + top * settled.pull
+            gain = top * (bound_sum.count - float(np.vdot(bound_sum.adjoint, prior)))
+            adjoint = adjoint + top * bound_sum.adjoint
         length = terms.norm.dual(adjoint)
         scale, plain = terms.bound(dual, adjoint, length, gain=gain, top=top)
-        if settled is not None and settled.count:
+        if bound_sum is not None and bound_sum.count:
             unit = scale * top
-            bulk = Bulk(unit * settled.count, settled.total.times(unit), unit * settled.error)
-        dual, pull = terms.clip(dual * scale), adjoint * scale
+            bulk = Bulk(unit * bound_sum.count, bound_sum.pair.times(unit), unit * bound_sum.error)
+        dual, scaled_adjoint = terms.clip(dual * scale), adjoint * scale
         low = lower_bound(
-            problem, terms.norm, dual, pull, length * scale, residual, terms, prior, sharp=sharp, bulk=bulk
+            problem, terms.norm, dual, scaled_adjoint, length * scale, residual, terms, prior, sharp=sharp, bulk=bulk
         )
         if empty and not terms.hard:
             loss = terms.charge(np.ones(1)) * empty
             plain, low = plain + loss, low + loss * (1 - 1e-15)
-        # What is settled is counted at its bound, and the others beside it: scaled apart they prove less.
-        listed = dual if bulk is None else terms.clip(restriction.scattered(values))
-        return cls(restriction.table, listed[restriction.row, restriction.column], settled, anchor, plain, low)
+        # The sum is counted at its bound, so the listed multipliers are not scaled: scaled alone they prove less.
+        table_dual = dual if bulk is None else terms.clip(restriction.scatter(values))
+        return cls(restriction.table, table_dual[restriction.row, restriction.column], bound_sum, anchor, plain, low)

@@ -1,4 +1,4 @@
-"""All shards of one problem, asked together, and what a W and multipliers prove of them."""
+"""All shards of one problem, evaluated together, and the bounds that a W and multipliers prove."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from attsvm.core.norms import Norm
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.working_sets.bounds import Allowance, Dual, Primal
-from attsvm.solvers.working_sets.constraints import Anchor, Constraints, Settled
+from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraints
 from attsvm.solvers.working_sets.pool import Pool
-from attsvm.solvers.working_sets.pricing import Answer, Request, fetch, merged, price
+from attsvm.solvers.working_sets.pricing import Answer, Request, fetch, merge, price
 from attsvm.solvers.working_sets.restriction import Restriction
 
 
@@ -29,45 +29,48 @@ class Collection:
 
     @property
     def prior(self) -> np.ndarray:
-        """The W to stay near, (d, dz)."""
+        """The prior, (d, dz)."""
         return self.regularisation.origin(self.shape)
 
-    def brought(self, places: np.ndarray) -> Constraints:
+    def bring(self, places: np.ndarray) -> Constraints:
         """Bring constraints here, (J, 3) shard, query and token, in that order."""
         order = np.argsort(places[:, 0], kind="stable")
-        table = self.pool.joined(fetch, Constraints.joined, (), [own for own in self._by_shard(places) if len(own[1])])
+        table = self.pool.collect(
+            fetch, Constraints.concatenate, (), [own for own in self._by_shard(places) if len(own[1])]
+        )
         return table.where(np.argsort(order))
 
-    def asked(self, W: np.ndarray, table: Constraints | None = None, **wishes: Any) -> Answer:
-        """Ask all shards, which know the constraints of a table, about W (d, dz); wishes as for :class:`Request`."""
-        request = Request(W, self.regularisation.hinge, self.regularisation.hard, **wishes)
-        known = np.zeros((0, 3), dtype=np.int64) if table is None else table.place
-        return self.pool.joined(price, partial(merged, room=request.room), (request,), self._by_shard(known))
+    def ask(self, W: np.ndarray, table: Constraints | None = None, **options: Any) -> Answer:
+        """Evaluate W (d, dz) on all shards; a table is the working set, and options are as for :class:`Request`."""
+        request = Request(W, self.regularisation.hinge, self.regularisation.hard, **options)
+        places = np.zeros((0, 3), dtype=np.int64) if table is None else table.place
+        return self.pool.collect(price, partial(merge, room=request.room), (request,), self._by_shard(places))
 
     def _by_shard(self, places: np.ndarray) -> list[tuple[int, np.ndarray]]:
         """Each shard's number, and queries and tokens of its places, (K, 2)."""
-        ordered = places[np.argsort(places[:, 0], kind="stable")]
-        bounds = np.searchsorted(ordered[:, 0], np.arange(self.count + 1))
-        return [(k, ordered[bounds[k] : bounds[k + 1], 1:]) for k in range(self.count)]
+        rows = places[np.argsort(places[:, 0], kind="stable")]
+        bounds = np.searchsorted(rows[:, 0], np.arange(self.count + 1))
+        return [(k, rows[bounds[k] : bounds[k + 1], 1:]) for k in range(self.count)]
 
-    def sum_of(self, anchor: Anchor, table: Constraints, *, sharp: bool = False) -> Settled | None:
-        """Add up what an anchor settles beside the constraints of a table; ``sharp``, in twice the precision."""
-        return self.asked(anchor.W, table, anchor=anchor, sums=True, sharp=sharp).settled
+    def sum_of(self, anchor: Anchor, table: Constraints, *, sharp: bool = False) -> BoundSum | None:
+        """Add up the constraints at their bound at an anchor, a table's left out; ``sharp``, in twice the precision."""
+        return self.ask(anchor.W, table, anchor=anchor, sums=True, sharp=sharp).bound_sum
 
-    def judged(
-        self, W: np.ndarray, restriction: Restriction, *, sharp: bool = False, **wishes: Any
+    def judge(
+        self, W: np.ndarray, restriction: Restriction, *, sharp: bool = False, **options: Any
     ) -> tuple[Primal, Answer]:
         """Bound the objective at W (d, dz) from above in one pass, rounding counted; the restriction has all ties."""
         allowance = Allowance.of(W, restriction)
-        answer = self.asked(W, restriction.table, allowance=allowance.whole, move=allowance.move, sharp=sharp, **wishes)
+        answer = self.ask(W, restriction.table, allowance=allowance.whole, move=allowance.move, sharp=sharp, **options)
         return Primal.of(W, self.prior, restriction.terms, allowance, answer, sharp=sharp), answer
 
-    def bounded(
+    def bound_below(
         self, restriction: Restriction, values: np.ndarray, anchor: Anchor | None, empty: int, residual: float
     ) -> Dual:
         """Bound the objective from below by multipliers (J,), with all sums in pairs of doubles.
 
-        A pass adds up what the anchor settles, so that no constraint counts twice. Other arguments as :meth:`Dual.of`.
+        A pass adds up the constraints at their bound at the anchor, so that no constraint counts twice. Other
+        arguments as for :meth:`Dual.of`.
         """
-        settled = None if anchor is None else self.sum_of(anchor, restriction.table, sharp=True)
-        return Dual.of(restriction, values, settled, anchor, empty, residual, sharp=True)
+        bound_sum = None if anchor is None else self.sum_of(anchor, restriction.table, sharp=True)
+        return Dual.of(restriction, values, bound_sum, anchor, empty, residual, sharp=True)

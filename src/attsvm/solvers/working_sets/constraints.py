@@ -1,4 +1,4 @@
-"""Constraints that were brought here, and those that are known by their sum."""
+"""Constraints of the working set, and the sum of those at their bound."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from attsvm.core.rounding import FEW, gamma, row_lengths
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
-    """Constraints that were brought here, with the numbers they are made of.
+    """Constraints of the working set, with their tokens and queries.
 
     Attributes
     ----------
     place : ndarray of int, shape (J, 3)
         Shard, query within the shard, and token.
     x, reference : ndarray, shape (J, d)
-        The token that is to lose, or to tie, and the one it is compared with.
+        The rejected, or tied, token and the selected one that it is compared with.
     z : ndarray, shape (J, dz)
     tied : ndarray of bool, shape (J,)
-    settled : ndarray of bool, shape (J,)
+    at_bound : ndarray of bool, shape (J,)
         Whether the constraint was one of a sum.
     key : ndarray, shape (J,)
-        The smaller, the more urgent.
+        Order in which constraints join: the smallest first.
     """
 
     place: np.ndarray
@@ -36,14 +36,14 @@ class Constraints:
     reference: np.ndarray
     z: np.ndarray
     tied: np.ndarray
-    settled: np.ndarray
+    at_bound: np.ndarray
     key: np.ndarray
 
     def __len__(self) -> int:
         return len(self.place)
 
     @staticmethod
-    def joined(parts: Sequence[Constraints]) -> Constraints:
+    def concatenate(parts: Sequence[Constraints]) -> Constraints:
         """Put several tables below one another."""
         return Constraints(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])})
 
@@ -52,7 +52,7 @@ class Constraints:
         return Constraints(**{name: column[keep] for name, column in vars(self).items()})
 
     def most_urgent(self, room: int) -> Constraints:
-        """Keep ties, and of the others at most ``room``; first come, first served where keys are equal."""
+        """Keep ties, and of the others at most ``room``; in the order of the table where keys are equal."""
         free = np.flatnonzero(~self.tied)
         if len(free) <= room:
             return self
@@ -67,13 +67,13 @@ class Constraints:
 
 @dataclass(frozen=True, eq=False)
 class Anchor:
-    """A W whose margins tell which constraints are settled.
+    """A W whose margins define which constraints of a hinge are at their bound.
 
     Attributes
     ----------
     W : ndarray, shape (d, dz)
     band : float
-        Margins there below one by more than this are.
+        Constraints whose margins there are below one by more than this are.
     """
 
     W: np.ndarray
@@ -81,39 +81,39 @@ class Anchor:
 
 
 @dataclass(frozen=True, eq=False)
-class Settled:
-    """Constraints that enter as a sum.
+class BoundSum:
+    """Constraints at their bound, which enter as a sum.
 
     Attributes
     ----------
-    total : Pair, shape (d, dz)
+    pair : Pair, shape (d, dz)
         Sum of delta z^T.
     count : int
     error : float
-        What rounding did to the sum at most, in the Frobenius norm.
+        Largest rounding error of the sum, in the Frobenius norm.
     """
 
-    total: Pair
+    pair: Pair
     count: int
     error: float
 
     @property
-    def pull(self) -> np.ndarray:
+    def adjoint(self) -> np.ndarray:
         """The sum in floats, (d, dz)."""
-        return self.total.high
+        return self.pair.high
 
     @staticmethod
-    def joined(parts: Sequence[Settled]) -> Settled:
+    def add(parts: Sequence[BoundSum]) -> BoundSum:
         """Add sums up."""
-        sizes = math.fsum(frobenius(part.pull) for part in parts)
+        sizes = math.fsum(frobenius(part.adjoint) for part in parts)
         error = (math.fsum(part.error for part in parts) + error_of(len(parts), 0) * sizes) * (1 + FEW)
-        highs, lows = (np.stack([getattr(part.total, half) for part in parts]) for half in ("high", "low"))
-        return Settled(sum_pairs(Pair(highs, lows), 0), sum(part.count for part in parts), error)
+        highs, lows = (np.stack([getattr(part.pair, half) for part in parts]) for half in ("high", "low"))
+        return BoundSum(sum_pairs(Pair(highs, lows), 0), sum(part.count for part in parts), error)
 
-    def without(self, gone: Constraints) -> Settled:
-        """Take constraints out that stand for themselves from now on."""
-        delta = gone.reference - gone.x
-        weight = float((row_lengths(delta) * row_lengths(gone.z)).sum())
-        error = gamma(len(gone) + 8) * (weight + frobenius(self.pull)) + self.error
-        total = self.total + Pair(-(delta.T @ gone.z), np.zeros(self.pull.shape))
-        return Settled(total, self.count - len(gone), error)
+    def without(self, removals: Constraints) -> BoundSum:
+        """Take out constraints that join the working set."""
+        delta = removals.reference - removals.x
+        weight = float((row_lengths(delta) * row_lengths(removals.z)).sum())
+        error = gamma(len(removals) + 8) * (weight + frobenius(self.adjoint)) + self.error
+        pair = self.pair + Pair(-(delta.T @ removals.z), np.zeros(self.adjoint.shape))
+        return BoundSum(pair, self.count - len(removals), error)

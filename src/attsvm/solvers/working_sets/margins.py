@@ -18,8 +18,8 @@ from attsvm.core.paging import Pages, rows_in_chunk
 from attsvm.core.rounding import gamma, lengths_above, row_lengths, squares_of
 from attsvm.data.shards import Shard
 
-# Arrays of the size of a block's margins that are alive at once, beside its tokens.
-ALIVE = 8
+# Arrays of the size of a block's margins that are held at once, beside its tokens.
+ARRAYS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +57,12 @@ class Block:
         x = self.tokens[column] if self.tokens.ndim == 2 else self.tokens[row, column]
         return x.astype(np.float64)
 
-    def pull(self, marks: np.ndarray) -> np.ndarray:
+    def adjoint(self, marks: np.ndarray) -> np.ndarray:
         """Sum of delta_it z_i^T over the marked constraints, (d, dz)."""
         weights = marks.astype(float)
         if self.tokens.ndim == 2:
-            chosen = weights.sum(axis=1)[:, None] * self.tokens[self.reference]  # (rows, d)
-            return chosen.T @ self.queries - self.tokens.T @ (weights.T @ self.queries)
+            references = weights.sum(axis=1)[:, None] * self.tokens[self.reference]  # (rows, d)
+            return references.T @ self.queries - self.tokens.T @ (weights.T @ self.queries)
         return np.matmul(weights[:, None, :], _differences(self.tokens, self.reference))[:, 0].T @ self.queries
 
 
@@ -70,7 +70,7 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
     """Evaluate a shard under matrices (k, d, dz); k may be zero. Raises ValueError if tokens are not finite."""
     _, T, d = shard.tokens.shape
     dz = shard.queries.shape[1]
-    row_bytes = 8 * ALIVE * T if shard.shared else T * max(8 * ALIVE, shard.tokens.dtype.itemsize * d)
+    row_bytes = 8 * ARRAYS * T if shard.shared else T * max(8 * ARRAYS, shard.tokens.dtype.itemsize * d)
     step, pages = rows_in_chunk(row_bytes), Pages(shard.tokens)
     words = _real(shard.tokens[0]).astype(np.float64) if shard.shared else None
     kinds = np.zeros(0) if words is None else np.unique(words, axis=0, return_inverse=True)[1].ravel()
@@ -144,15 +144,15 @@ def _margins(
     rows, T, d = tokens.shape
     k = len(u)
     for i in range(rows):
-        chosen = reference[i]
+        best = reference[i]
         for t in range(T):
             square = 0.0
             for m in range(k):
                 total = 0.0
                 for j in range(d):
-                    total += (np.float64(tokens[i, chosen, j]) - np.float64(tokens[i, t, j])) * u[m, i, j]
+                    total += (np.float64(tokens[i, best, j]) - np.float64(tokens[i, t, j])) * u[m, i, j]
                 margins[m, i, t] = total
             for j in range(d):
-                gap = np.float64(tokens[i, chosen, j]) - np.float64(tokens[i, t, j])
+                gap = np.float64(tokens[i, best, j]) - np.float64(tokens[i, t, j])
                 square += gap * gap
             squares[i, t] = square

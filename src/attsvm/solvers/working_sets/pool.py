@@ -1,4 +1,4 @@
-"""Who looks at the shards: this process, or the workers of a dask cluster."""
+"""Where the shards are evaluated: in this process, or on the workers of a dask cluster."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from attsvm.core.cluster import gathered, local_client, losses_told, remote_clie
 from attsvm.data.shards import ShardedProblem
 from attsvm.solvers.working_sets.pricing import Source
 
-# Answers that are joined at a time on their way.
-JOINED = 8
+# Answers that are joined at a time.
+FAN_IN = 8
 
 Task = Callable[..., Any]
 Join = Callable[..., Any]
-# A shard's number, and what only it is asked.
+# A shard's number, and the arguments for it alone.
 Own = Sequence[tuple[Any, ...]]
 
 
 class Pool:
-    """Looks at one shard after the other, in the process that asks.
+    """Evaluates one shard after the other, in the calling process.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Pool:
         self._sources = sources
         self.sent = self.received = 0
 
-    def joined(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
+    def collect(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
         """Call ``task(source, *parts, *common)`` for all parts of ``own``, and join answers, ``join(answers)``.
 
         They are joined as they come, so that few are held at a time.
@@ -42,13 +42,13 @@ class Pool:
         answers: list[Any] = []
         for parts in own:
             answers.append(task(self._sources[parts[0]], *parts, *common))
-            if len(answers) == JOINED:
+            if len(answers) == FAN_IN:
                 answers = [join(answers)]
         return join(answers)
 
 
 class OnCluster(Pool):
-    """The workers of a dask client; what a lost worker had is computed again by another.
+    """The workers of a dask client; the results of a lost worker are computed again by another.
 
     Parameters
     ----------
@@ -60,9 +60,9 @@ class OnCluster(Pool):
     def __init__(self, client: Any, sources: Sequence[Source]) -> None:
         super().__init__(sources)
         self._client = client
-        self._tokens = [self._placed(source) for source in sources]
+        self._tokens = [self._place(source) for source in sources]
 
-    def _placed(self, source: Source) -> Any:
+    def _place(self, source: Source) -> Any:
         tokens = getattr(source, "tokens", None)
         if tokens is None:
             return None
@@ -77,17 +77,17 @@ class OnCluster(Pool):
         bare: Any = replace(source, tokens=None)  # type: ignore[arg-type]
         return self._client.submit(_with_tokens, tokens, task, bare, number, *arguments, pure=False)
 
-    def joined(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
+    def collect(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
         """Join answers on the workers, so that one arrives here."""
         with losses_told():
-            # What all are sent leaves this process once; workers hand it on, and make it again if it is lost.
+            # Common arguments are sent once; workers pass them on, and make them again if they are lost.
             shared = [self._client.submit(_same, value, pure=False) for value in common]
             self.sent += sum(map(_size, common)) + sum(_size(parts) for parts in own)
             level = [self._submit(task, *parts, *shared) for parts in own]
             tasks = [*shared, *level]
             while len(level) > 1:
                 level = [
-                    self._client.submit(join, level[k : k + JOINED], pure=False) for k in range(0, len(level), JOINED)
+                    self._client.submit(join, level[k : k + FAN_IN], pure=False) for k in range(0, len(level), FAN_IN)
                 ]
                 tasks += level
             answer = join(gathered(self._client, level, tasks))
@@ -97,7 +97,7 @@ class OnCluster(Pool):
 
 @contextmanager
 def pool_of(problem: ShardedProblem, scheduler: str | None, workers: int | None) -> Iterator[Pool]:
-    """Choose who looks at the shards.
+    """Choose where the shards are evaluated.
 
     Parameters
     ----------

@@ -1,12 +1,12 @@
-r"""What a shard is asked in a round, and what it answers: a W out, the smallest margin and a few constraints back.
+r"""Evaluation of a W on a shard: a W is sent, the smallest margin and a few constraints are returned.
 
-Answers add up (:func:`merged`), so that they are joined in pairs on the way and what arrives has the size of W and of
-the constraints that are new, however many shards there are. A shard keeps nothing between rounds: a worker that is
-lost costs the pass it was at.
+Answers add up (:func:`merge`), so that they are joined on the workers and the result has the size of W and of
+the constraints that are new, however many shards there are. A shard keeps nothing between rounds: a lost worker
+costs one pass.
 
 With a hinge, constraints that fall short have their multipliers at C. Those that do so by more than a band at an
-earlier W, the *anchor*, are not brought back but enter as a sum (:class:`Settled`); which they are follows from the
-anchor, so that a shard need not remember them.
+earlier W, the *anchor*, are not listed but enter as a sum (:class:`BoundSum`); the anchor determines
+which they are, so that a shard need not store them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from attsvm.core.error_free import UNIT, Pair
 from attsvm.core.norms import frobenius
 from attsvm.core.rounding import FEW, PAIRWISE, gamma
 from attsvm.data.shards import Shard, ShardArrays, ShardFile
-from attsvm.solvers.working_sets.constraints import Anchor, Constraints, Settled
+from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraints
 from attsvm.solvers.working_sets.margins import Block, blocks
 
 # Shards of which a worker keeps the opened file.
@@ -32,7 +32,7 @@ OPEN = 256
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What every shard is asked.
+    """What every shard evaluates.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Request:
         Constraints with margins below this come back.
     anchor : Anchor or None
     sums : bool
-        Add up what is settled.
+        Add up the constraints at their bound.
     sample : int or None
         Bring back constraints within the band, drawn at random with this seed.
     move : float
@@ -71,7 +71,7 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What shards say of a W.
+    """What shards return for a W.
 
     Attributes
     ----------
@@ -79,10 +79,10 @@ class Answer:
         Smallest margin of a rejected token, and the same with the allowance counted against each.
     shortfall, shortfall_above, square, square_above : float
         Sums of what rejected tokens fall short of one by, and of its square; with the allowance counted.
-    rejected, empty, misplaced : int
+    rejected, empty, candidate_count : int
         How many rejected tokens there are; how many of them no W moves; and how many might have come back.
     fresh : Constraints
-    settled : Settled or None
+    bound_sum : BoundSum or None
     """
 
     smallest: float
@@ -93,18 +93,18 @@ class Answer:
     square_above: float
     rejected: int
     empty: int
-    misplaced: int
+    candidate_count: int
     fresh: Constraints
-    settled: Settled | None
+    bound_sum: BoundSum | None
 
 
 Source = ShardFile | ShardArrays
 
 
-def opened(source: Source) -> Shard:
+def open_shard(source: Source) -> Shard:
     """Open a shard; a mapped file stays open."""
-    mapped = isinstance(source, ShardFile) and not source.path.endswith((".parquet", ".zarr"))
-    return _kept_open(source) if mapped else source.open()
+    is_mapped = isinstance(source, ShardFile) and not source.path.endswith((".parquet", ".zarr"))
+    return _kept_open(source) if is_mapped else source.open()
 
 
 @lru_cache(maxsize=OPEN)
@@ -114,36 +114,37 @@ def _kept_open(source: ShardFile) -> Shard:
 
 def direction(source: Source, _: int) -> np.ndarray:
     """Sum all constraints of a shard, (d, dz): a first guess of W."""
-    shard = opened(source)
+    shard = open_shard(source)
     none = np.zeros((0, shard.tokens.shape[2], shard.queries.shape[1]))
-    return np.sum([block.pull(block.rejected) for block in blocks(shard, none)], axis=0)
+    return np.sum([block.adjoint(block.rejected) for block in blocks(shard, none)], axis=0)
 
 
-def price(source: Source, number: int, known: np.ndarray, request: Request) -> Answer:
-    """Ask a shard, whose constraints of ``known`` queries and tokens (K, 2) stand for themselves already."""
+def price(source: Source, number: int, members: np.ndarray, request: Request) -> Answer:
+    """Evaluate a shard, of which ``members``, queries and tokens (K, 2), are in the working set."""
     matrices = request.W[None] if request.anchor is None else np.stack([request.W, request.anchor.W])
-    parts = [_of_block(block, number, known, request) for block in blocks(opened(source), matrices)]
-    return merged(parts, request.room)
+    parts = [_of_block(block, number, members, request) for block in blocks(open_shard(source), matrices)]
+    return merge(parts, request.room)
 
 
-def unlisted(source: Source, known: np.ndarray, anchor: Anchor | None) -> np.ndarray:
-    """Mark rejected tokens of a soft margin whose multipliers nobody lists, (n, T).
+def unlisted_marks(source: Source, members: np.ndarray, anchor: Anchor | None) -> np.ndarray:
+    """Mark rejected tokens of a soft margin whose multipliers are not listed, (n, T).
 
-    No W moves them, or an anchor settles them; ``known`` ones (K, 2), queries and tokens, are listed.
+    No W moves them, or they are at their bound at an anchor; ``members`` (K, 2), queries and tokens of the working
+    set, are listed.
     """
-    shard = opened(source)
+    shard = open_shard(source)
     matrices = np.zeros((0, shard.tokens.shape[2], shard.queries.shape[1])) if anchor is None else anchor.W[None]
     marks = np.zeros((len(shard.queries), shard.tokens.shape[1]), dtype=bool)
     for block in blocks(shard, matrices):
         marks[block.rows] = block.rejected & block.fixed
         if anchor is not None:
-            marks[block.rows] |= _settled(block, 0, _strange(block, known), anchor)
+            marks[block.rows] |= _at_bound(block, 0, _absent(block, members), anchor)
     return marks
 
 
-def merged(parts: Sequence[Answer], room: int) -> Answer:
+def merge(parts: Sequence[Answer], room: int) -> Answer:
     """Join answers, keeping the most urgent constraints."""
-    sums = [part.settled for part in parts if part.settled is not None]
+    sums = [part.bound_sum for part in parts if part.bound_sum is not None]
     return Answer(
         smallest=min(part.smallest for part in parts),
         floor=min(part.floor for part in parts),
@@ -153,17 +154,17 @@ def merged(parts: Sequence[Answer], room: int) -> Answer:
         square_above=math.fsum(part.square_above for part in parts),
         rejected=sum(part.rejected for part in parts),
         empty=sum(part.empty for part in parts),
-        misplaced=sum(part.misplaced for part in parts),
-        fresh=Constraints.joined([part.fresh for part in parts]).most_urgent(room),
-        settled=Settled.joined(sums) if sums else None,
+        candidate_count=sum(part.candidate_count for part in parts),
+        fresh=Constraints.concatenate([part.fresh for part in parts]).most_urgent(room),
+        bound_sum=BoundSum.add(sums) if sums else None,
     )
 
 
-def fetch(source: Source, number: int, known: np.ndarray) -> Constraints:
+def fetch(source: Source, number: int, places: np.ndarray) -> Constraints:
     """Read constraints at known places, (K, 2) queries and tokens of a shard, as a checkpoint lists them."""
-    shard = opened(source)
-    query, token = known.T
-    if len(known) and not (query.max() < len(shard.queries) and token.max() < shard.tokens.shape[1]):
+    shard = open_shard(source)
+    query, token = places.T
+    if len(places) and not (query.max() < len(shard.queries) and token.max() < shard.tokens.shape[1]):
         raise ValueError("the checkpoint names constraints that the shards do not have; it is of another problem.")
     asking, owner = np.unique(query, return_inverse=True)
     selection, sequence = shard.selection(asking), shard.sequence[query]
@@ -173,38 +174,38 @@ def fetch(source: Source, number: int, known: np.ndarray) -> Constraints:
         reference=np.asarray(shard.tokens[sequence, selection.argmax(axis=1)[owner]], dtype=np.float64),
         z=shard.queries[query],
         tied=selection[owner, token],
-        settled=np.zeros(len(known), dtype=bool),
-        key=np.zeros(len(known)),
+        at_bound=np.zeros(len(places), dtype=bool),
+        key=np.zeros(len(places)),
     )
 
 
-def _of_block(block: Block, number: int, known: np.ndarray, request: Request) -> Answer:
+def _of_block(block: Block, number: int, members: np.ndarray, request: Request) -> Answer:
     margins, lengths, rejected, anchor = block.margins[0], block.lengths, block.rejected, request.anchor
     least = margins - request.allowance * lengths
     if request.sharp:
         _sharpen(block, least, request)
     short, above = (np.maximum(1.0 - values[rejected], 0.0) for values in (margins, least))
     empty = rejected & block.fixed
-    strange = _strange(block, known)
-    candidates = strange & rejected & (request.hard | ~block.fixed)
-    settled = np.zeros(margins.shape, dtype=bool) if anchor is None else _settled(block, 1, strange, anchor)
+    absent = _absent(block, members)
+    candidates = absent & rejected & (request.hard | ~block.fixed)
+    at_bound = np.zeros(margins.shape, dtype=bool) if anchor is None else _at_bound(block, 1, absent, anchor)
     key = np.abs(margins - 1.0) if request.hinge else (margins - 1.0) / np.where(lengths > 0, lengths, 1.0)
     if request.sample is not None and anchor is not None:
-        joining = candidates & ~settled & (block.margins[1] <= 1.0 + anchor.band)
+        joining = candidates & ~at_bound & (block.margins[1] <= 1.0 + anchor.band)
         key = np.random.default_rng([request.sample, number, block.rows.start]).random(margins.shape)
     else:
-        joining = np.where(settled, margins > 1.0, candidates & (margins < request.below))
-    misplaced = int(joining.sum())
+        joining = np.where(at_bound, margins > 1.0, candidates & (margins < request.below))
+    candidate_count = int(joining.sum())
     if joining.sum() > request.room:
         joining &= key <= np.partition(key[joining], request.room - 1)[request.room - 1]
-    row, column = np.nonzero(joining | (block.tied & strange))
+    row, column = np.nonzero(joining | (block.tied & absent))
     fresh = Constraints(
         place=_places(number, row + block.rows.start, column),
         x=block.pick(row, column),
         reference=block.pick(row, block.reference[row]),
         z=block.queries[row],
         tied=block.tied[row, column],
-        settled=settled[row, column],
+        at_bound=at_bound[row, column],
         key=key[row, column],
     )
     return Answer(
@@ -216,9 +217,9 @@ def _of_block(block: Block, number: int, known: np.ndarray, request: Request) ->
         square_above=float((above * above).sum()),
         rejected=int(rejected.sum()),
         empty=int(empty.sum()),
-        misplaced=misplaced,
+        candidate_count=candidate_count,
         fresh=fresh,
-        settled=_sum_of(block, settled, sharp=request.sharp) if request.sums else None,
+        bound_sum=_sum_of(block, at_bound, sharp=request.sharp) if request.sums else None,
     )
 
 
@@ -226,17 +227,17 @@ def _places(number: int, query: np.ndarray, token: np.ndarray) -> np.ndarray:
     return np.column_stack([np.full(len(query), number), query, token])
 
 
-def _strange(block: Block, known: np.ndarray) -> np.ndarray:
-    """Mark tokens that do not stand for themselves yet, (rows, T)."""
-    strange = np.ones(block.lengths.shape, dtype=bool)
-    here = known[(known[:, 0] >= block.rows.start) & (known[:, 0] < block.rows.stop)]
-    strange[here[:, 0] - block.rows.start, here[:, 1]] = False
-    return strange
+def _absent(block: Block, members: np.ndarray) -> np.ndarray:
+    """Mark tokens outside the working set, (rows, T)."""
+    absent = np.ones(block.lengths.shape, dtype=bool)
+    here = members[(members[:, 0] >= block.rows.start) & (members[:, 0] < block.rows.stop)]
+    absent[here[:, 0] - block.rows.start, here[:, 1]] = False
+    return absent
 
 
-def _settled(block: Block, which: int, strange: np.ndarray, anchor: Anchor) -> np.ndarray:
-    """Mark what an anchor settles, whose margins are those under one of the block's matrices."""
-    return strange & block.rejected & ~block.fixed & (block.margins[which] < 1.0 - anchor.band)
+def _at_bound(block: Block, which: int, absent: np.ndarray, anchor: Anchor) -> np.ndarray:
+    """Mark constraints at their bound at an anchor, whose margins are those under one of the block's matrices."""
+    return absent & block.rejected & ~block.fixed & (block.margins[which] < 1.0 - anchor.band)
 
 
 def _sharpen(block: Block, least: np.ndarray, request: Request) -> None:
@@ -249,16 +250,16 @@ def _sharpen(block: Block, least: np.ndarray, request: Request) -> None:
     least[row, column] = np.where(np.isfinite(values), np.maximum(values, least[row, column]), least[row, column])
 
 
-def _sum_of(block: Block, settled: np.ndarray, *, sharp: bool) -> Settled:
-    weight = float(block.lengths[settled].sum()) * (1 + gamma(PAIRWISE + 4))
-    if sharp and settled.any():
-        row, column = np.nonzero(settled)
-        total, relative = _rows(block, row, column).adjoint(Pair(np.ones(len(row)), np.zeros(len(row))))
-        return Settled(total, len(row), relative * weight)
+def _sum_of(block: Block, at_bound: np.ndarray, *, sharp: bool) -> BoundSum:
+    weight = float(block.lengths[at_bound].sum()) * (1 + gamma(PAIRWISE + 4))
+    if sharp and at_bound.any():
+        row, column = np.nonzero(at_bound)
+        pair, relative = _rows(block, row, column).adjoint(Pair(np.ones(len(row)), np.zeros(len(row))))
+        return BoundSum(pair, len(row), relative * weight)
     # The terms of a query, then queries: a difference, its product with the query, and the sums of both.
-    error = gamma(sum(settled.shape) + 8) * weight
-    pull = block.pull(settled)
-    return Settled(Pair(pull, np.zeros(pull.shape)), int(settled.sum()), error)
+    error = gamma(sum(at_bound.shape) + 8) * weight
+    adjoint = block.adjoint(at_bound)
+    return BoundSum(Pair(adjoint, np.zeros(adjoint.shape)), int(at_bound.sum()), error)
 
 
 def _rows(block: Block, row: np.ndarray, column: np.ndarray) -> Rows:

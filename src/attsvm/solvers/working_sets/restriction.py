@@ -1,8 +1,8 @@
-r"""The working set of a problem in pieces: constraints that were brought here, as a selection problem of their own.
+r"""The working set of a problem in pieces: the constraints listed so far, as a selection problem of their own.
 
-Constraints that a hinge has settled enter as their sum M, whose loss is linear while all of them fall short. A matrix
+Constraints of a hinge at their bound enter as their sum M, whose loss is linear while all of them fall short. A matrix
 is no constraint of one query; its singular vectors :math:`M = \sum_k s_k u_k v_k^\top` are, each with a demand so large
-that it falls short as well. They are the extra rows below the queries that were brought here.
+that it falls short as well. They are extra rows below the queries of the table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import independent_ties, reduce
 from attsvm.proofs.objective import Regularisation, Terms
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.working_sets.constraints import Constraints, Settled
+from attsvm.solvers.working_sets.constraints import BoundSum, Constraints
 
 # Singular values of a sum below this part of the largest are rounding.
 RESOLUTION = 1e-15
@@ -62,23 +62,23 @@ class Restriction:
         prior = regularisation.origin(problem.shape[2:])
         return cls(table, problem, row, column, regularisation.terms(problem, norm), prior)
 
-    def scattered(self, values: np.ndarray) -> np.ndarray:
+    def scatter(self, values: np.ndarray) -> np.ndarray:
         """Put values (J,) of the table in their places, (m, T)."""
         out = np.zeros(self.problem.mask.shape)
         out[self.row, self.column] = values
         return out
 
     def setting(
-        self, settled: Settled | None, centre: np.ndarray, reach: float, weight: float
+        self, bound_sum: BoundSum | None, centre: np.ndarray, reach: float, weight: float
     ) -> tuple[Setting, SelectionProblem]:
         """Set up what a method solves: this problem, and rows for a sum around W = ``centre`` (d, dz).
 
         ``reach`` says how far from there, in the Frobenius norm, the sum's loss must be linear. Each constraint of the
-        table stands for ``weight`` of its kind. Beside the setting the problem with those rows is returned.
+        table represents ``weight`` of its kind. Beside the setting the problem with those rows is returned.
         """
         problem, terms = self.problem, replace(self.terms, upper=self.terms.upper * weight)
-        if settled is not None and settled.count:
-            problem, demands = _with_rows(problem, settled.pull / weight, centre - self.prior, reach)
+        if bound_sum is not None and bound_sum.count:
+            problem, demands = _with_rows(problem, bound_sum.adjoint / weight, centre - self.prior, reach)
             extra = len(demands)
             cost = np.zeros(problem.mask.shape)
             cost[:-extra], cost[-extra:, 1] = terms.cost, demands
@@ -88,38 +88,40 @@ class Restriction:
 
     def start(self, setting: Setting, dual: np.ndarray) -> np.ndarray:
         """Multipliers (J,) as a method takes them, where there are no rows for a sum."""
-        return setting.reduced.gather(self.scattered(dual)) * setting.unit
+        return setting.reduced.gather(self.scatter(dual)) * setting.unit
 
-    def balanced(self, values: np.ndarray, settled: Settled, whole: SelectionProblem, lifted: np.ndarray) -> np.ndarray:
+    def balance(
+        self, values: np.ndarray, bound_sum: BoundSum, whole: SelectionProblem, whole_dual: np.ndarray
+    ) -> np.ndarray:
         """Correct multipliers (J,) for those of a sum's rows, which end just below the bound that it is counted at.
 
-        A norm's dual ball does not forgive what sticks out of it: the rest of the sum's pull is taken back by
-        multipliers between their bounds, each in proportion to its room (least squares). ``lifted`` (m + k, T) are
-        those of the ``whole``, the problem with the rows of the sum.
+        The adjoint must not leave the unit ball of the dual norm: the rest of the sum's part of it is subtracted
+        from multipliers between their bounds, each in proportion to its room (least squares). ``whole_dual``
+        (m + k, T) are those of the ``whole``, the problem with the rows of the sum.
         """
         own, upper, table = len(self.problem.mask), self.terms.upper, self.table
-        missing = upper * settled.pull - (whole.tokens[own:, 0] * lifted[own:, 1:2]).T @ whole.queries[own:]
+        missing = upper * bound_sum.adjoint - (whole.tokens[own:, 0] * whole_dual[own:, 1:2]).T @ whole.queries[own:]
         room = np.where(table.tied, 0.0, np.maximum(np.minimum(values, upper - values), 0.0))
         delta = room[:, None] * (table.reference - table.x)
 
-        def pull(share: np.ndarray) -> np.ndarray:
+        def adjoint(share: np.ndarray) -> np.ndarray:
             return ((delta * share.reshape(-1, 1)).T @ table.z).ravel()
 
         def margins(y: np.ndarray) -> np.ndarray:
             return np.vecdot(delta @ y.reshape(missing.shape), table.z)
 
         shape = (missing.size, len(values))
-        operator = LinearOperator(shape, matvec=pull, rmatvec=margins)  # pyright: ignore[reportCallIssue]
-        taken = lsqr(operator, missing.ravel(), atol=1e-13, btol=1e-13, iter_lim=4 * missing.size)[0]
-        return np.clip(values - room * taken, np.where(table.tied, -np.inf, 0.0), upper)
+        operator = LinearOperator(shape, matvec=adjoint, rmatvec=margins)  # pyright: ignore[reportCallIssue]
+        shares = lsqr(operator, missing.ravel(), atol=1e-13, btol=1e-13, iter_lim=4 * missing.size)[0]
+        return np.clip(values - room * shares, np.where(table.tied, -np.inf, 0.0), upper)
 
 
 def _with_rows(
-    problem: SelectionProblem, pull: np.ndarray, centre: np.ndarray, reach: float
+    problem: SelectionProblem, adjoint: np.ndarray, centre: np.ndarray, reach: float
 ) -> tuple[SelectionProblem, np.ndarray]:
     """Add a query for each singular vector of a sum; returns what V must reach on each, (k,), beside the problem."""
-    U, sigma, Vt = np.linalg.svd(pull, full_matrices=False)
-    keep = sigma > RESOLUTION * frobenius(pull)
+    U, sigma, Vt = np.linalg.svd(adjoint, full_matrices=False)
+    keep = sigma > RESOLUTION * frobenius(adjoint)
     rows, queries = (U[:, keep] * sigma[keep]).T, Vt[keep]
     demands = np.einsum("kd,de,ke->k", rows, centre, queries) + sigma[keep] * reach
     m, T, d, _ = problem.shape

@@ -3,17 +3,18 @@ r"""The outer loop of problems larger than memory, of every norm: solve the work
 Of n T constraints at most d dz or so have a multiplier strictly between its bounds. Tokens lie in shards, on workers or
 in files; those of a problem in memory, or of a memory map, are one shard. Nothing here has their size, nor that of one
 number a query: the state is the working set's table, its multipliers and a W. Each round solves the restriction with
-the norm's own method, sends W out, and gets back what all constraints say of it and the few most violated. The bound of
-a restriction is one of the whole problem, and multipliers that prove a restriction infeasible prove the whole so. Only
-the last rounds solve to the accuracy asked for.
+the norm's own method, sends W to the shards, and receives sums over its margins and the few most violated constraints.
+The bound of a restriction is one of the whole problem, and multipliers that prove a restriction infeasible prove the
+whole so. Only the last rounds solve to the accuracy asked for.
 
 A hinge has as many multipliers at C as constraints that fall short. Those short by more than a band at an *anchor*
 enter as their sum, with a linear loss (:mod:`attsvm.solvers.working_sets.restriction`); those above the band are left
-out. While the band holds more constraints than there is room for, a random sample stands for them, each with the weight
-of its share: p entries of W are known from K of them to a part sqrt(p/K), so that around the new W a band of a third is
-enough. Once all of the band is here the restriction is one of the dual and bounds the problem; what is then on the
-wrong side joins one by one, or, where that is much, the anchor moves and there is more room. The square of the hinge
-has no such bound on its multipliers: there the working set ends with all constraints that fall short.
+out. While the band holds more constraints than there is room for, a random sample represents them, each with the
+weight of its share: p entries of W are known from K of them to a part sqrt(p/K), so that around the new W a band of a
+third is enough. Once all of the band is listed the restriction is one of the dual and bounds the problem; constraints
+that are then on the wrong side join one by one, or, where they are many, the anchor moves and there is more room. The
+square of the hinge has no such bound on its multipliers: there the working set ends with all constraints that fall
+short.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.multipliers import proximal_step
 from attsvm.solvers.schedule import (
-    BLOCKED,
+    BLAS_RATE,
     CHEAP_STEP,
-    CLOSE,
+    CLOSE_GAP,
     DOUBTFUL,
     FIRST_PENALTY,
     FOCUS,
     LARGE,
-    PRICED,
+    PRICING_RATE,
     PROXIMAL_ENTRIES,
     PROXIMAL_STEPS,
     SURPLUS,
@@ -60,12 +61,12 @@ ROOMIER = 4
 # Gaps of the restrictions: the first, and what the next is of the present gap. A gap tells how far W is from the
 # whole problem's solution, so a finer restriction would not tell better which constraints join.
 ROUGH, FINER = 1e-2, 0.03
-# Margins above this let a constraint leave whose multiplier is on its way to zero.
+# A constraint with a margin above this leaves where its multiplier tends to zero.
 SLACK = 1.2
-# Rounds after which constraints only join: sets that shrink and grow by guesses could go on for ever.
+# Rounds after which constraints only join: sets that shrink and grow by guesses need not come to an end.
 SHRINKING = 15
 # How far from the anchor, in parts of its length, a sum's loss is taken to be linear.
-REACH, NEAR, LEAST_REACH = 2.0, 0.05, 1e-3
+REACH, NEAR_REACH, LEAST_REACH = 2.0, 0.05, 1e-3
 # What a band holds of the one before, and the gap its sample is solved to, in squares of its share of all constraints.
 NARROWER, SAMPLED_GAP = 1 / 3, 0.1
 # Of as many as there is room for a band holds this part, as a sample of it is rarely further off.
@@ -104,7 +105,7 @@ class Rounds(Collection):
     primal: Primal | None = None
     dual: Dual | None = None
     certificate: FarkasCertificate | None = None
-    refuted: Restriction | None = None
+    contradiction: Restriction | None = None
     empty: int = 0
 
     def begin(self, guess: np.ndarray | None = None) -> State:
@@ -114,20 +115,20 @@ class Rounds(Collection):
         """
         hinge, start = self.regularisation.hinge, np.zeros(self.shape) if guess is None else guess
         if hinge:
-            answer = self.asked(start, room=self._room, anchor=Anchor(start, np.inf), sample=0)
+            answer = self.ask(start, room=self._room, anchor=Anchor(start, np.inf), sample=0)
         else:
-            W = self.pool.joined(direction, sum, (), [(k,) for k in range(self.count)]) if guess is None else guess
-            answer = self.asked(W, room=self._room, below=np.inf)
-        # Ties alone ask for nothing that the zero matrix does not have.
+            W = self.pool.collect(direction, sum, (), [(k,) for k in range(self.count)]) if guess is None else guess
+            answer = self.ask(W, room=self._room, below=np.inf)
+        # The zero matrix satisfies ties alone.
         table = answer.fresh.where(slice(None) if answer.rejected or self.prior.any() else slice(0))
         state = State(table, np.zeros(len(table)), start, ROUGH, self._room)
-        share = np.count_nonzero(~table.tied) / max(answer.misplaced, 1)
-        if share >= 1.0 or not answer.misplaced:
-            state.target = 0.5 * self.control.tol  # all constraints are here
+        share = np.count_nonzero(~table.tied) / max(answer.candidate_count, 1)
+        if share >= 1.0 or not answer.candidate_count:
+            state.target = 0.5 * self.control.tol  # all constraints are listed
         elif hinge:
             state.weight = 1.0 / share
             if guess is not None:
-                self._anchored(state, Anchor(guess, _band(state.table, guess, SURELY * share)))
+                self._anchor(state, Anchor(guess, _band(state.table, guess, SURELY * share)))
         if self.regularisation.hard and self.norm.euclidean and self.shape[0] * self.shape[1] >= PROXIMAL_ENTRIES:
             state.penalty = FIRST_PENALTY
         return state
@@ -136,7 +137,7 @@ class Rounds(Collection):
         """Go on from a state, until the control is satisfied; yields the work of each step."""
         if not len(state.table):
             # No token is rejected that a W could move, and none tied.
-            self.control.method, answer = "closed form", self.asked(self.prior)
+            self.control.method, answer = "closed form", self.ask(self.prior)
             loss = 0.0 if self.regularisation.C is None else self.regularisation.C * answer.empty
             self.primal = Primal(self.prior, 0.0, loss, loss, 0.0)
             return
@@ -162,43 +163,43 @@ class Rounds(Collection):
 
     def _round(self, state: State) -> Generator[float, None, bool]:
         """Solve, price, and let constraints join; False when the run is at its end."""
-        control, began, sent, received = self.control, self.control.seconds, self.pool.sent, self.pool.received
+        control, start, sent, received = self.control, self.control.seconds, self.pool.sent, self.pool.received
         restriction = Restriction.of(state.table, self.norm, self.regularisation)
         still = (state.table.x == state.table.reference).all(axis=1) | ~state.table.z.any(axis=1)
-        fixed = restriction.scattered(still & ~state.table.tied)
+        fixed = restriction.scatter(still & ~state.table.tied)
         if fixed.any() and self._refutes(restriction, fixed / fixed.sum()):  # no W moves them from a margin of zero
             return False
         anchor = self.prior if state.anchor is None else state.anchor.W
         # The nearer, the less of the restriction's objective is the demands of the sum, and the finer its gap.
-        moved, length = (frobenius(state.W - origin) for origin in (anchor, self.prior))
-        reach = max(REACH * moved, (NEAR if state.weight == 1.0 else REACH) * length, LEAST_REACH)
-        setting, whole = restriction.setting(state.settled, anchor, reach, state.weight)
+        distance, length = (frobenius(state.W - origin) for origin in (anchor, self.prior))
+        reach = max(REACH * distance, (NEAR_REACH if state.weight == 1.0 else REACH) * length, LEAST_REACH)
+        setting, whole = restriction.setting(state.bound_sum, anchor, reach, state.weight)
         inner = control.inner(state.target)
         inner.unit = setting.value_unit
         pair = (
-            (yield from self._near(state, restriction, setting))
+            (yield from self._proximal(state, restriction, setting))
             if state.penalty
             else (yield from self._inner(state, restriction, setting, inner))
         )
         if pair is None:
             return False
         W = setting.reduced.lift(pair[0]) + self.prior
-        lifted = setting.reduced.lift_dual(pair[1]) / setting.unit
-        values = lifted[restriction.row, restriction.column]
+        whole_dual = setting.reduced.lift_dual(pair[1]) / setting.unit
+        values = whole_dual[restriction.row, restriction.column]
         del setting, pair
         solved = control.seconds
-        primal, answer = self.judged(W, restriction, room=state.room, anchor=state.anchor)
+        primal, answer = self.judge(W, restriction, room=state.room, anchor=state.anchor)
         self.empty = answer.empty
-        yield float(answer.rejected) * W.shape[0] / PRICED
+        yield float(answer.rejected) * W.shape[0] / PRICING_RATE
         # A sample bounds nothing.
-        known = values if state.weight == 1.0 else np.zeros(len(values))
-        if state.settled is not None and state.weight == 1.0 and not restriction.terms.squared:
-            known = restriction.balanced(values, state.settled, whole, lifted)
-        dual = Dual.of(restriction, known, state.settled, state.anchor, answer.empty, primal.tie_residual)
+        multipliers = values if state.weight == 1.0 else np.zeros(len(values))
+        if state.bound_sum is not None and state.weight == 1.0 and not restriction.terms.squared:
+            multipliers = restriction.balance(values, state.bound_sum, whole, whole_dual)
+        dual = Dual.of(restriction, multipliers, state.bound_sum, state.anchor, answer.empty, primal.tie_residual)
         gap = control.state.gap
         steps = max(1, inner.iterations)
         # Rounding is counted, or taken away, in the end: no further round would do that.
-        done = control.observe(primal.W, primal.objective, values, dual.bound, steps=steps)
+        is_done = control.observe(primal.W, primal.objective, values, dual.bound, steps=steps)
         if self.primal is None or primal.objective < self.primal.objective:
             self.primal = primal
         if self.dual is None or dual.bound > self.dual.bound:
@@ -212,51 +213,51 @@ class Rounds(Collection):
                 lower_bound=control.state.lower_bound,
                 sent=self.pool.sent - sent,
                 received=self.pool.received - received,
-                inner_seconds=solved - began,
+                inner_seconds=solved - start,
                 pass_seconds=control.seconds - solved,
             )
         )
         state.W, state.dual, state.rounds = W, values, state.rounds + 1
-        if done and control.solved:
+        if is_done and control.solved:
             return False
-        more = self._changed(state, restriction, answer, gap, inner.state.gap, better=self.primal is primal)
+        more = self._adapt(state, restriction, answer, gap, inner.state.gap, better=self.primal is primal)
         if self.keep is not None:
             self.keep(state)
-        return more and not done
+        return more and not is_done
 
-    def _changed(
-        self, state: State, restriction: Restriction, answer: Answer, before: float, reached: float, *, better: bool
+    def _adapt(
+        self, state: State, restriction: Restriction, answer: Answer, before: float, inner_gap: float, *, better: bool
     ) -> bool:
         """Choose the next working set, and how it is solved; False when nothing is to be gained.
 
-        ``before`` is the gap before this round, ``reached`` that of the restriction, and ``better`` says whether its W
-        is the best so far.
+        ``before`` is the gap before this round, ``inner_gap`` that of the restriction, and ``better`` says whether its
+        W is the best so far.
         """
-        gap, finest, grown = self.control.state.gap, 0.5 * self.control.tol, bool(len(answer.fresh))
-        if self.regularisation.hinge and (state.weight > 1.0 or answer.misplaced > len(answer.fresh)):
+        gap, finest, has_grown = self.control.state.gap, 0.5 * self.control.tol, bool(len(answer.fresh))
+        if self.regularisation.hinge and (state.weight > 1.0 or answer.candidate_count > len(answer.fresh)):
             self._narrow(state, better=better)
             return True
-        if self._wide(state) and not grown and better:
+        if self._wide(state) and not has_grown and better:
             # The next W will not be far from this one: few constraints are in doubt.
             share = max(self._room / len(state.table), FOCUS)
-            self._anchored(state, Anchor(state.W, _band(state.table, state.W, share)))
+            self._anchor(state, Anchor(state.W, _band(state.table, state.W, share)))
         else:
             self._join(state, restriction, answer)
         if state.penalty:
-            # Multipliers of contradictory constraints grow without end.
+            # Multipliers of contradictory constraints diverge.
             if np.isinf(gap) and state.rounds >= DOUBTFUL:
                 state.penalty, state.dual = 0.0, np.zeros(len(state.dual))
-            elif gap <= CLOSE or state.rounds >= PROXIMAL_STEPS:
+            elif gap <= CLOSE_GAP or state.rounds >= PROXIMAL_STEPS:
                 state.penalty = 0.0
-        elif not grown:
+        elif not has_grown:
             # A restriction that nothing joins is the whole problem: only a sum still depends on where W is.
-            whole = state.anchor is None and reached <= finest
+            whole = state.anchor is None and inner_gap <= finest
             if whole or (state.target <= finest and not gap < 0.9 * before):
                 return False
-            state.target = max(finest, 0.1 * min(state.target, reached))
+            state.target = max(finest, 0.1 * min(state.target, inner_gap))
         elif np.isfinite(gap):
             state.target = max(finest, min(state.target, FINER * gap))
-        if gap <= CLOSE and not self._wide(state):
+        if gap <= CLOSE_GAP and not self._wide(state):
             state.target = finest
         return True
 
@@ -264,8 +265,8 @@ class Rounds(Collection):
         self, state: State, restriction: Restriction, setting: Setting, inner: Control
     ) -> Generator[float, None, tuple[np.ndarray, np.ndarray] | None]:
         """Solve a restriction by the norm's own method: V and multipliers in its coordinates; None ends the run."""
-        # From a start Newton goes on first, which rows of a sum beside those of constraints slow to a crawl.
-        warm = state.dual.any() and state.settled is None
+        # From a start Newton runs first, which is very slow with the rows of a sum beside those of constraints.
+        warm = state.dual.any() and state.bound_sum is None
         if warm and self.regularisation.hard:
             setting.offer(setting.reduced.lower(state.W - self.prior), inner)
         certificate = yield from self.method(setting, inner, restriction.start(setting, state.dual) if warm else None)
@@ -278,7 +279,7 @@ class Rounds(Collection):
         self.control.method = f"working sets ({inner.method or 'warm start'})"
         return inner.W, inner.dual
 
-    def _near(
+    def _proximal(
         self, state: State, restriction: Restriction, setting: Setting
     ) -> Generator[float, None, tuple[np.ndarray, np.ndarray]]:
         """Make a step of the method of multipliers on a restriction: V and multipliers in its coordinates."""
@@ -287,7 +288,7 @@ class Rounds(Collection):
         start = setting.reduced.lower(state.W - self.prior)
         V, dual, products = proximal_step(setting, start, restriction.start(setting, state.dual), state.penalty, tol)
         active = np.count_nonzero(dual)
-        yield 4.0 * products * active * setting.reduced.queries.shape[1] * setting.reduced.shape[0] / BLOCKED
+        yield 4.0 * products * active * setting.reduced.queries.shape[1] * setting.reduced.shape[0] / BLAS_RATE
         if active > SURPLUS * self.shape[0] * self.shape[1]:
             state.penalty *= 10.0
         elif products < CHEAP_STEP:
@@ -298,13 +299,13 @@ class Rounds(Collection):
         """Whether multipliers (m, T) of a restriction prove that no W exists."""
         certificate = FarkasCertificate(restriction.problem, multipliers)
         if certificate.verify():
-            self.refuted, self.certificate = restriction, certificate
+            self.contradiction, self.certificate = restriction, certificate
         return self.certificate is not None
 
     def _join(self, state: State, restriction: Restriction, answer: Answer) -> None:
         """Let what came back join, and what is far from active leave."""
         table, dual, fresh, kind = state.table, state.dual, answer.fresh, self.regularisation
-        # What leaves a hard margin's working set before a W is found that satisfies everything comes back.
+        # Constraints that leave a hard margin's working set before a W is feasible return.
         shrinking = not kind.hinge and state.rounds <= SHRINKING
         if state.penalty or (shrinking and not (kind.hard and np.isinf(self.control.state.gap))):
             # Interior points leave every multiplier positive: what counts is where its own constraint would move it.
@@ -313,55 +314,55 @@ class Rounds(Collection):
             margins = table.margins(state.W)
             stay = table.tied | (margins <= SLACK) | (dual > (margins - 1.0) / squares)
             table, dual = table.where(stay), dual[stay]
-        if state.settled is not None and fresh.settled.any():
-            state.settled = state.settled.without(fresh.where(fresh.settled))
-        state.table = Constraints.joined([table, fresh])
-        state.dual = np.concatenate([dual, np.where(fresh.settled, restriction.terms.upper, 0.0)])
+        if state.bound_sum is not None and fresh.at_bound.any():
+            state.bound_sum = state.bound_sum.without(fresh.where(fresh.at_bound))
+        state.table = Constraints.concatenate([table, fresh])
+        state.dual = np.concatenate([dual, np.where(fresh.at_bound, restriction.terms.upper, 0.0)])
         if not (kind.hard or kind.hinge):
             state.room *= ROOMIER  # all that fall short end up here
 
     def _wide(self, state: State) -> bool:
-        """Whether so much of a hinge is here that a narrower band would be worth while."""
+        """Whether so many constraints of a hinge are listed that a narrower band would pay."""
         return self.regularisation.hinge and len(state.table) > LARGE * self._room
 
     def _narrow(self, state: State, *, better: bool) -> None:
         """Move the anchor to the best W, with a band of so many constraints as are in doubt there."""
         assert self.primal is not None
-        band, sampled, count = np.inf if state.anchor is None else state.anchor.band, state.weight > 1.0, state.count
-        if not (sampled and better):
+        band, is_sample, count = np.inf if state.anchor is None else state.anchor.band, state.weight > 1.0, state.count
+        if not (is_sample and better):
             state.room *= 2
         if not better:
             band *= 2.0
-        elif sampled:
+        elif is_sample:
             band = _band(state.table, self.primal.W, max(NARROWER, SURELY * state.room / count))
         anchor = Anchor(self.primal.W, band)
-        share = self._anchored(state, anchor)
-        if sampled and better and state.count > 0.5 * count:
-            # Many margins are equal: no band is narrow enough, and all of it has to be here.
+        share = self._anchor(state, anchor)
+        if is_sample and better and state.count > 0.5 * count:
+            # Many margins are equal: no band is narrow enough, and all of it has to be listed.
             state.room = state.count
-            self._anchored(state, anchor)
+            self._anchor(state, anchor)
         state.target = max(0.5 * self.control.tol, min(ROUGH, SAMPLED_GAP * share * share))
 
-    def _anchored(self, state: State, anchor: Anchor) -> float:
-        """Bring a sample of the band around an anchor and the sum of what is settled here; returns the band's share."""
+    def _anchor(self, state: State, anchor: Anchor) -> float:
+        """Draw a sample of the band around an anchor, and sum constraints at their bound; returns the band's share."""
         sums = bool(np.isfinite(anchor.band))
-        answer = self.asked(anchor.W, room=state.room, anchor=anchor, sums=sums, sample=state.rounds)
-        state.anchor, state.settled = anchor if sums else None, answer.settled
+        answer = self.ask(anchor.W, room=state.room, anchor=anchor, sums=sums, sample=state.rounds)
+        state.anchor, state.bound_sum = anchor if sums else None, answer.bound_sum
         state.table, state.dual = answer.fresh, np.zeros(len(answer.fresh))
-        state.weight = max(1.0, answer.misplaced / max(int((~answer.fresh.tied).sum()), 1))
-        return answer.misplaced / max(answer.rejected, 1)
+        state.weight = max(1.0, answer.candidate_count / max(int((~answer.fresh.tied).sum()), 1))
+        return answer.candidate_count / max(answer.rejected, 1)
 
     def settle(self, tol: float) -> None:
-        """Sum once more what the bounds rest on: what is settled, and all in twice the precision if the gap is open."""
+        """Sum constraints at their bound once more, and all in twice the precision if the gap is open."""
         dual, primal = self.dual, self.primal
         if dual is None or primal is None or primal.objective == np.inf:
             return
         wide = proven_gap(dual.lower_bound, primal.upper_bound, primal.tie_residual) > tol
         restriction = Restriction.of(dual.table, self.norm, self.regularisation)
-        if dual.settled is not None or wide:
-            self.dual = self.bounded(restriction, dual.values, dual.anchor, self.empty, primal.tie_residual)
+        if dual.bound_sum is not None or wide:
+            self.dual = self.bound_below(restriction, dual.values, dual.anchor, self.empty, primal.tie_residual)
         if wide:
-            sharp, _ = self.judged(primal.W, restriction, sharp=True)
+            sharp, _ = self.judge(primal.W, restriction, sharp=True)
             self.primal = min(primal, sharp, key=lambda one: one.upper_bound)
 
 

@@ -173,7 +173,7 @@ def _recheck(solution: ShardedSolution, pool: Pool) -> Proof:
     shards = Collection(pool, len(problem.shards), problem.shape[2:], solution.norm, solution.regularisation)
     restriction = None
     if len(supports):
-        table = shards.brought(np.column_stack([supports.shard, supports.query, supports.token]))
+        table = shards.bring(np.column_stack([supports.shard, supports.query, supports.token]))
         restriction = Restriction.of(table, shards.norm, shards.regularisation)
     if solution.status is Status.INFEASIBLE or solution.certificate is not None:
         return _recheck_certificate(solution, restriction)
@@ -183,17 +183,19 @@ def _recheck(solution: ShardedSolution, pool: Pool) -> Proof:
     hard = solution.regularisation.hard
     with np.errstate(**LENIENT):
         if restriction is None:
-            answer = shards.asked(W)
+            answer = shards.ask(W)
             if answer.rejected > answer.empty * (not hard) or (shards.prior != W).any():
                 return unproven("there are no multipliers.", METHOD)
             low = 0.0 if hard else float(shards.regularisation.C or 0.0) * answer.empty
             primal = Primal(W, 0.0, low, low, 0.0)
         else:
-            primal, answer = shards.judged(W, restriction, sharp=True)
+            primal, answer = shards.judge(W, restriction, sharp=True)
             if not primal.upper_bound < math.inf:
                 return unproven("the smallest margin of W is not positive beyond rounding.", METHOD)
             residual = primal.tie_residual
-            low = shards.bounded(restriction, supports.multiplier, supports.anchor, answer.empty, residual).lower_bound
+            low = shards.bound_below(
+                restriction, supports.multiplier, supports.anchor, answer.empty, residual
+            ).lower_bound
     fault, high = _fault(solution, primal, low), primal.upper_bound
     if fault is not None:
         return unproven(fault, METHOD, low=low, high=high)
@@ -201,20 +203,20 @@ def _recheck(solution: ShardedSolution, pool: Pool) -> Proof:
 
 
 def _fault(solution: ShardedSolution, primal: Primal, low: float) -> str | None:
-    """Name what of the claim the bounds do not bear out; None if nothing."""
+    """Name the part of the claim that the bounds do not confirm; None if all is confirmed."""
     high = primal.upper_bound
     # W was scaled and multipliers rounded since: a few roundings of sums over the entries of W.
     agreement = AGREEMENT + gamma(8 * (solution.W.size + 8)) + solution.norm.dual_resolution
     size = solution.norm.value(solution.W - solution.regularisation.origin(solution.W.shape))
     if not abs(solution.objective - size) <= agreement * size:
         return f"the norm is said to be {solution.objective:.17g} where it is {size:.17g}."
-    # With losses, pairs of doubles may say less of W than doubles did, and its own upper bound not more.
+    # With losses, pairs of doubles may give a smaller objective than doubles did, but no larger upper bound.
     least = size if solution.regularisation.hard else primal.objective
     if not least * (1 - agreement) <= solution.primal <= solution.upper_bound * (1 + agreement):
         return f"the objective at W is said to be {solution.primal:.17g} where it is {least:.17g}."
     if not (solution.lower_bound <= low * (1 + agreement) and solution.upper_bound * (1 + agreement) >= high):
-        said = f"[{solution.lower_bound:.17g}, {solution.upper_bound:.17g}]"
-        return f"{said} is said where [{low:.17g}, {high:.17g}] is proven."
+        claim = f"[{solution.lower_bound:.17g}, {solution.upper_bound:.17g}]"
+        return f"{claim} is said where [{low:.17g}, {high:.17g}] is proven."
     promise = solution.tol if solution.status is Status.OPTIMAL else math.inf
     gap = proven_gap(low, high, primal.tie_residual)
     if not max(gap, solution.gap) <= promise + agreement:

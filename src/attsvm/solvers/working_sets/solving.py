@@ -18,7 +18,7 @@ from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.schedule import Method
 from attsvm.solvers.working_sets.pool import Pool
-from attsvm.solvers.working_sets.pricing import unlisted
+from attsvm.solvers.working_sets.pricing import unlisted_marks
 from attsvm.solvers.working_sets.rounds import Rounds
 from attsvm.solvers.working_sets.solution import ShardedSolution, Supports
 from attsvm.solvers.working_sets.state import State, mark_of, read_checkpoint, write_checkpoint
@@ -70,8 +70,10 @@ class WorkingSets:
             return multipliers, None, None
         C = rounds.regularisation.C
         if C is not None:
-            known = np.column_stack([supports.query, supports.token])
-            multipliers[unlisted(self._whole, known, supports.anchor)] = C if rounds.regularisation.hinge else 2.0 * C
+            places = np.column_stack([supports.query, supports.token])
+            multipliers[unlisted_marks(self._whole, places, supports.anchor)] = (
+                C if rounds.regularisation.hinge else 2.0 * C
+            )
         return None, None if rounds.primal is None else rounds.primal.W, multipliers
 
 
@@ -116,13 +118,13 @@ def solve_shards(
 
 def _supports(rounds: Rounds) -> Supports:
     """List the multipliers that prove infeasibility, or the best bound."""
-    refuted, dual, count, anchor = rounds.refuted, rounds.dual, 0, None
+    contradiction, dual, count, anchor = rounds.contradiction, rounds.dual, 0, None
     place, values = np.zeros((0, 3), dtype=np.int64), np.zeros(0)
-    if rounds.certificate is not None and refuted is not None:
-        place, values = refuted.table.place, rounds.certificate.dual[refuted.row, refuted.column]
+    if rounds.certificate is not None and contradiction is not None:
+        place, values = contradiction.table.place, rounds.certificate.dual[contradiction.row, contradiction.column]
     elif dual is not None:
         place, values, anchor = dual.table.place, dual.values, dual.anchor
-        count = 0 if dual.settled is None else dual.settled.count
+        count = 0 if dual.bound_sum is None else dual.bound_sum.count
     shard, query, token = place.T
     return Supports(shard, query, token, values, count, anchor)
 

@@ -1,4 +1,4 @@
-"""Where a run is, what its rounds took, and the file of kilobytes to go on from: no tokens."""
+"""The state of a run, what its rounds took, and its checkpoint: a file of kilobytes, without tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attsvm.core.files import replacing_file
 from attsvm.core.norms import Norm
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.working_sets.collection import Collection
-from attsvm.solvers.working_sets.constraints import Anchor, Constraints, Settled
+from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraints
 
 # Of the layout of checkpoints.
 FORMAT = 2
@@ -54,7 +54,7 @@ class Round:
 
 @dataclass(eq=False)
 class State:
-    """Where a run is: all that a checkpoint holds.
+    """The state of a run, as a checkpoint holds it.
 
     Attributes
     ----------
@@ -68,9 +68,9 @@ class State:
         Most constraints that may join in a round.
     rounds : int
     anchor : Anchor or None
-    settled : Settled or None
+    bound_sum : BoundSum or None
     weight : float
-        How many constraints each of the table stands for.
+        How many constraints each of the table represents.
     penalty : float
         Weight of the next step of the method of multipliers; zero once the norm's own method solves restrictions.
     """
@@ -82,13 +82,13 @@ class State:
     room: int
     rounds: int = 0
     anchor: Anchor | None = None
-    settled: Settled | None = None
+    bound_sum: BoundSum | None = None
     weight: float = 1.0
     penalty: float = 0.0
 
     @property
     def count(self) -> int:
-        """How many constraints the table stands for, ties left out."""
+        """How many constraints the table represents, ties left out."""
         return round(self.weight * np.count_nonzero(~self.table.tied))
 
 
@@ -103,7 +103,7 @@ def write_checkpoint(path: str | os.PathLike[str], state: State, mark: np.ndarra
 
 
 def read_checkpoint(path: str | os.PathLike[str], shards: Collection, mark: np.ndarray) -> State | None:
-    """Read a state and bring its constraints, and the sum of what its anchor settles, here; None without a file.
+    """Read a state and bring its constraints, and the sum of those at their bound; None without a file.
 
     Raises
     ------
@@ -122,23 +122,23 @@ def read_checkpoint(path: str | os.PathLike[str], shards: Collection, mark: np.n
         raise ValueError(
             f"{place} is the checkpoint of another problem, norm, C, loss or prior; remove it to begin anew."
         )
-    table = shards.brought(arrays["place"])
+    table = shards.bring(arrays["place"])
     if _digest(table) != arrays["data"]:
         raise ValueError(f"{place} was written for other data in the same places; remove it to begin anew.")
     state = State(table, **{name: arrays[name] if arrays[name].ndim else arrays[name].item() for name in _PLAIN})
     if "anchor" in arrays:
         state.anchor = Anchor(arrays["anchor"], float(arrays["band"]))
-        state.settled = shards.sum_of(state.anchor, table)
+        state.bound_sum = shards.sum_of(state.anchor, table)
     return state
 
 
 def mark_of(shape: tuple[int, ...], count: int, norm: Norm, regularisation: Regularisation) -> np.ndarray:
-    """Tell files apart: layout, sizes, number of shards, and a digest of what is minimised."""
+    """Numbers that identify the problem: layout, sizes, number of shards, and a digest of what is minimised."""
     prior = b"" if regularisation.prior is None else np.ascontiguousarray(regularisation.prior).tobytes()
     text = f"{norm.name} {regularisation.C!r} {regularisation.loss}".encode()
     return np.array([FORMAT, *shape, count, zlib.crc32(text), zlib.crc32(prior)], dtype=np.int64)
 
 
 def _digest(table: Constraints) -> int:
-    """Digest the numbers that constraints are made of."""
+    """Digest the tokens and queries of constraints."""
     return zlib.crc32(np.concatenate([table.x, table.reference, table.z], axis=1).tobytes())
