@@ -191,7 +191,7 @@ class Certificate:
         self.proven["lower"], M = self._below()
         if witness["W"] is not None:
             self.proven["upper"], W = self._above()
-            self.proven |= self._decrement(self.proven["lower"], self.proven["upper"], W, M)
+            self.proven |= self._near(self.proven["lower"], self.proven["upper"], W, M)
 
     def _margins(self, W: _Matrix) -> list[Fraction]:
         images, unit = (self.Z @ W.T).rows, self.X.unit * self.Z.unit * W.unit

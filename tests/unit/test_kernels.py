@@ -216,7 +216,7 @@ def test_small_problems_are_solved_before_anything_compiles(tmp_path: Path) -> N
         import time
         import numpy as np
         from attsvm import SelectionProblem, solve, solve_batch
-        from attsvm.core.kernels import _DECLARED
+        from attsvm.core.kernels import _REPLACEMENTS
         random = np.random.default_rng(0)
         problems = [
             SelectionProblem(random.standard_normal((4, 4, 6)), random.standard_normal((4, 6)), [0, 1, 2, 3])
@@ -225,7 +225,7 @@ def test_small_problems_are_solved_before_anything_compiles(tmp_path: Path) -> N
         start = time.thread_time()
         statuses = {solve(problem, norm=norm).status.name for problem in problems for norm in ("frobenius", "nuclear")}
         statuses |= {status.name for status in solve_batch(problems).status}
-        print(statuses, sum(len(function.overloads) for function in _DECLARED), time.thread_time() - start < 2.0)
+        print(statuses, sum(len(function.overloads) for function in _REPLACEMENTS), time.thread_time() - start < 2.0)
     """
     kernel = _run(script, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
     assert (kernel.stdout, kernel.stderr) == ("{'OPTIMAL'} 0 True\n", "")
@@ -239,14 +239,14 @@ def test_first_problems_of_every_size_are_solved_before_anything_compiles(tmp_pa
         sys.path.insert(0, sys.argv[1])
         import problems
         from attsvm import solve, solve_batch
-        from attsvm.core.kernels import _DECLARED
+        from attsvm.core.kernels import _REPLACEMENTS
         for family, size in (("planted", (60, 10, 8)), ("planted", (400, 10, 10)), ("planted", (100, 32, 24))):
             problem = problems.FAMILIES[family].make(np.random.default_rng(0), *size)
             for norm, options in (("frobenius", {}), ("frobenius", {"C": 1.0}), (1, {}), ("nuclear", {})):
                 assert solve(problem, norm, **options).status.name == "OPTIMAL", (family, norm, options)
         few = [problems.planted(np.random.default_rng(seed), 20, 8, 16) for seed in range(10)]
         assert {status.name for status in solve_batch(few).status} == {"OPTIMAL"}
-        print(sum(len(function.overloads) for function in _DECLARED))
+        print(sum(len(function.overloads) for function in _REPLACEMENTS))
     """
     folder = str(Path(__file__).parents[1])
     process = _run(script.replace("sys.argv[1]", repr(folder)), tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))

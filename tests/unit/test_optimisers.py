@@ -295,8 +295,10 @@ def test_a_batch_equals_a_loop_in_every_rule(name):
             batch = train(DATA, V, seed=[4, 5], **options)
             for j in range(2):
                 trace = train(DATA[j], V[j], seed=4 + j, **options)
-                # Entries below the floor of SOAP's quotient are rounding, amplified up to 1e8 times.
-                np.testing.assert_allclose(batch.W[j], trace.W, rtol=0, atol=1e-5 if name == "soap" else 1e-9)
+                # Entries below the floor of SOAP's quotient are rounding, amplified up to 1e8 times. With
+                # Polyak's steps W grows, and its rounding is relative to its largest entry.
+                size = max(1.0, float(np.abs(trace.W).max()))
+                np.testing.assert_allclose(batch.W[j], trace.W, rtol=0, atol=size * (1e-5 if name == "soap" else 1e-9))
 
 
 def test_gradient_flow_keeps_the_balance_and_the_risk_falls_like_one_over_time():

@@ -243,7 +243,7 @@ def test_formed_and_factored_products_solve_the_same_problem(family: str) -> Non
 def test_a_probe_is_the_same_whether_its_products_are_formed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     head = extract_head(tiny("llama"), 0, 1, batch("llama"))
     dense_probe = fit_selection(head)
-    monkeypatch.setattr(probe, "MOST_FORMED", 0)
+    monkeypatch.setattr(probe, "MOST_TOKENS", 0)
     factored = fit_selection(head)
     assert vars(replace(dense_probe, support=())) == vars(replace(factored, support=()))
     for one, other in zip(dense_probe.support, factored.support, strict=True):

@@ -201,7 +201,7 @@ def test_studies_of_equal_names_are_called_by_letters(tmp_path: Path) -> None:
             {"verdict.json": '{"complete": false, "stopped_in": "Training W"}'},
             "interrupted, in the stage “Training W”; a finished one was expected.",
         ),
-        ({"verdict.json": '{"complete": true, "attsvm": "0.1"}'}, "by attsvm 0.1, which kept no curves; run"),
+        ({"verdict.json": '{"complete": true, "attsvm": "0.1"}'}, "by attsvm 0.1, which kept no curves; a study"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(files: dict[str, str] | None, sentence: str, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ class Answers:
         if self.phase_one is not None and W is not None and certified.gap > tol:
             certified = self._feasible(self.phase_one, certified, W, dual)
         doubtful = certified.gap > tol and (certified.gap - certified.rounding <= tol or self.control.solved)
-        if regularisation.plain and certified.gap <= tol:
+        if certified.gap <= tol:
             doubtful = certified.rounding > ROUNDING * tol and n * d * dz <= SHARP_ENTRIES
         if doubtful:
             certified = refine(problem, norm, regularisation, certified.W, certified.dual, tol)

@@ -27,7 +27,7 @@ SHORTEST = 1e-6
 OFF = 1e-3
 # Below this part of the norm mu ends the path when the dual norm has not fallen by such a part in so many values of it.
 LATE, PROGRESS, PATIENCE = 1e-8, 1e-12, 2
-# Where rounding leaves the Hessian indefinite with this ridge the path ends; with a larger one it would go on less exactly.
+# Where rounding leaves the Hessian indefinite with this ridge the path ends; larger ones would cost the bound digits.
 RIDGES = (1e-15,)
 
 

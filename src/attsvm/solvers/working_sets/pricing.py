@@ -26,6 +26,8 @@ from attsvm.data.shards import Shard, ShardArrays, ShardFile
 from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraints
 from attsvm.solvers.working_sets.margins import Block, blocks
 
+# Constraints of all blocks, in parts of the room, from which only the most urgent are kept.
+MOST_ROOMS = 2
 # Shards of which a worker keeps the opened file.
 OPEN = 256
 
@@ -43,6 +45,8 @@ class Request:
         Times its length it is counted against every margin.
     room : int
         Most constraints that may come back; ties all do.
+    each : int or None
+        Most constraints of a query among them.
     below : float
         Constraints with margins below this come back.
     anchor : Anchor or None
@@ -61,6 +65,7 @@ class Request:
     hard: bool
     allowance: float = 0.0
     room: int = 1
+    each: int | None = None
     below: float = 1.0
     anchor: Anchor | None = None
     sums: bool = False
@@ -122,7 +127,11 @@ def direction(source: Source, _: int) -> np.ndarray:
 def price(source: Source, number: int, members: np.ndarray, request: Request) -> Answer:
     """Evaluate a shard, of which ``members``, queries and tokens (K, 2), are in the working set."""
     matrices = request.W[None] if request.anchor is None else np.stack([request.W, request.anchor.W])
-    parts = [_of_block(block, number, members, request) for block in blocks(open_shard(source), matrices)]
+    parts: list[Answer] = []
+    for block in blocks(open_shard(source), matrices):
+        parts.append(_of_block(block, number, members, request))
+        if sum(len(part.fresh) for part in parts) > MOST_ROOMS * request.room:
+            parts = [merge(parts, request.room)]
     return merge(parts, request.room)
 
 
@@ -196,6 +205,8 @@ def _of_block(block: Block, number: int, members: np.ndarray, request: Request) 
     else:
         joining = np.where(at_bound, margins > 1.0, candidates & (margins < request.below))
     candidate_count = int(joining.sum())
+    if request.each is not None:
+        joining = _smallest_of_each(key, joining, request.each)
     if joining.sum() > request.room:
         joining &= key <= np.partition(key[joining], request.room - 1)[request.room - 1]
     row, column = np.nonzero(joining | (block.tied & absent))
@@ -221,6 +232,14 @@ def _of_block(block: Block, number: int, members: np.ndarray, request: Request) 
         fresh=fresh,
         bound_sum=_sum_of(block, at_bound, sharp=request.sharp) if request.sums else None,
     )
+
+
+def _smallest_of_each(key: np.ndarray, joining: np.ndarray, count: int) -> np.ndarray:
+    """Leave the ``count`` smallest keys of each row among the marks (rows, T)."""
+    if count >= key.shape[1]:
+        return joining
+    keys = np.where(joining, key, np.inf)
+    return joining & (keys <= np.partition(keys, count - 1, axis=1)[:, count - 1 : count])
 
 
 def _places(number: int, query: np.ndarray, token: np.ndarray) -> np.ndarray:

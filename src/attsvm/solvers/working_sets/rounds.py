@@ -53,6 +53,9 @@ from attsvm.solvers.working_sets.state import Round, State
 
 # No more constraints are active than W has entries: so many times those join at the start and in each round.
 ROOM = 8
+# Of those of a hard margin, at most so many of a query: 15 classes (750, 15, 25) in the spectral norm take 119 steps
+# instead of 167 and half the time.
+FIRST, JOINING = 6, 4
 # Bytes of the constraints that a squared hinge, which has more active ones, begins with where these are more.
 FIRST_BYTES = 1 << 23
 ROUNDS = 100
@@ -118,7 +121,7 @@ class Rounds(Collection):
             answer = self.ask(start, room=self._room, anchor=Anchor(start, np.inf), sample=0)
         else:
             W = self.pool.collect(direction, sum, (), [(k,) for k in range(self.count)]) if guess is None else guess
-            answer = self.ask(W, room=self._room, below=np.inf)
+            answer = self.ask(W, room=self._room, each=FIRST if self.regularisation.hard else None, below=np.inf)
         # The zero matrix satisfies ties alone.
         table = answer.fresh.where(slice(None) if answer.rejected or self.prior.any() else slice(0))
         state = State(table, np.zeros(len(table)), start, ROUGH, self._room)
@@ -188,7 +191,8 @@ class Rounds(Collection):
         values = whole_dual[restriction.row, restriction.column]
         del setting, pair
         solved = control.seconds
-        primal, answer = self.judge(W, restriction, room=state.room, anchor=state.anchor)
+        each = JOINING if self.regularisation.hard else None
+        primal, answer = self.judge(W, restriction, room=state.room, each=each, anchor=state.anchor)
         self.empty = answer.empty
         yield float(answer.rejected) * W.shape[0] / PRICING_RATE
         # A sample bounds nothing.
