@@ -65,12 +65,11 @@ def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, sh
             yield from newton(setting, values, control, rounds=3)
             if control.solved or control.stopped:
                 return None
-        if rho >= DOUBTFUL:
-            return None
-        multipliers = farkas.certificate(reduced, dual.reshape(n, T), control)
-        if multipliers is not None:
-            return multipliers
-        yield farkas.work(reduced, dual.reshape(n, T))
+        if rho < DOUBTFUL:
+            multipliers = farkas.certificate(reduced, dual.reshape(n, T), control)
+            if multipliers is not None:
+                return multipliers
+            yield farkas.work(reduced, dual.reshape(n, T))
         larger = max(1.0, 1.0 / max(rho, RESIDUE) - 1.0)
         guess, weight, share = dual * weight * larger, weight * larger, 1.0
     return None
