@@ -68,6 +68,7 @@ TESTS = {
     "attsvm.solution.solution": ["tests/unit/test_solution.py"],
     "attsvm.solution.solution_set": ["tests/unit/test_solution_set.py"],
     PROOFS + "certified": ["tests/unit/test_certified.py"],
+    PROOFS + "objective": ["tests/unit/test_certified.py", *CLAIMS],
     PROOFS + "ties": ["tests/unit/test_ties.py"],
     PROOFS + "tie_moves": ["tests/unit/test_ties.py"],
     PROOFS + "surjective": ["tests/unit/test_ties.py"],

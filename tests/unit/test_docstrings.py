@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import inspect
 import re
+import textwrap
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -71,3 +74,51 @@ def test_examples_print_what_they_say(name: str) -> None:
     assert isinstance(module, ModuleType)
     results = doctest.testmod(module, verbose=False)
     assert results.failed == 0
+
+
+def _listed(docstring: str, section: str) -> list[str]:
+    """Names that a numpydoc section describes."""
+    lines, names, inside = docstring.splitlines(), list[str](), False
+    for line, following in pairwise([*lines, ""]):
+        if re.fullmatch(r"-{3,}", following):
+            inside = line == section
+        elif inside and re.match(r"\w|\*", line) and not re.fullmatch(r"-{3,}", line):
+            names += [name.strip(" *") for name in line.split(" : ")[0].split(",")]
+    return names
+
+
+def _members(owner: type) -> set[str]:
+    """Fields, attributes that are set, methods, and parameters of the constructor, inherited ones too."""
+    names = set(dir(owner))
+    for base in owner.__mro__:
+        if not base.__module__.startswith("attsvm"):
+            continue
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(base)))):
+            if isinstance(node, ast.AnnAssign):
+                names.add(ast.unparse(node.target).removeprefix("self."))
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
+                names.add(node.attr)
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                names |= _parameters(node)
+    return names
+
+
+def _parameters(function: ast.FunctionDef) -> set[str]:
+    return {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_docstrings_describe_what_there_is(path: Path) -> None:
+    missing = []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for function in (part for part in ast.walk(node) if isinstance(part, ast.FunctionDef)):
+            names = set(_listed(ast.get_docstring(function) or "", "Parameters")) - _parameters(function)
+            missing += [f"{function.name}: {name}" for name in names]
+        docstring = (ast.get_docstring(node) if isinstance(node, ast.ClassDef) else None) or ""
+        described = {*_listed(docstring, "Parameters"), *_listed(docstring, "Attributes")}
+        if isinstance(node, ast.ClassDef) and described:
+            module = import_module(".".join(path.relative_to(SOURCE.parent).with_suffix("").parts))
+            members = _members(getattr(module, node.name))
+            # scikit-learn sets it.
+            missing += [f"{node.name}: {name}" for name in described - members - {"n_features_in_"}]
+    assert missing == []

@@ -13,7 +13,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 RIDGES = (1e-16, 1e-15, 1e-13)
 # The same for a matrix that may be singular: a ridge far above rounding keeps a solution short where there are many.
 PROXIMAL = (1e-15, 1e-13, 1e-11, 1e-9)
-# LAPACK hears no Ctrl-C: larger matrices are factored in panels of so many columns, half a second each at most.
+# Ctrl-C does not interrupt LAPACK: larger matrices are factored in panels of so many columns, half a second each at
+# most.
 LARGE, PANEL = 4000, 256
 # Refinements of a solution, at most.
 REFINEMENTS = 10

@@ -29,7 +29,6 @@ neither the order of the scores nor the sign of a margin.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -43,11 +42,7 @@ from attsvm.core.summary import MARKED, Summarised, Summary, counted
 from attsvm.pretrained.activations.maps import Place
 from attsvm.pretrained.activations.relative import RelativeForm
 from attsvm.pretrained.rotary import Turns, rotate
-
-# Tokens that each query has for itself are refused above this size: the kernel form needs none.
-MOST_BYTES = 1 << 31
-# Roundings of float32 by which an additive term of the tokens alone differs from query to query, relative to its size.
-SAME = 1e-6
+from attsvm.pretrained.sequences import by_sequence, tokens_with_bias
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,7 +263,9 @@ class AttentionHead(Summarised):
                 "rotations was expected, which rope_lift(head) is."
             )
         selection = self.selected if selected is None else selected
-        tokens, sequence = self._tokens_with_bias()
+        tokens, sequence = self.tokens, self.sequence
+        if self.bias is not None:
+            tokens, sequence = tokens_with_bias(tokens, sequence, self.mask, self.bias)
         return SelectionProblem(tokens, self.asking_vectors(), selection, mask=self.mask, sequence=sequence)
 
     def asking_vectors(self) -> np.ndarray:
@@ -309,33 +306,6 @@ class AttentionHead(Summarised):
         out = np.zeros((W.shape[0] + 1, self.asking_vectors().shape[1]))
         out[:-1, : W.shape[1]] = W
         out[-1, -1] = 1.0
-        return out
-
-    def _tokens_with_bias(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens with the additive term as a coordinate, and the sequence each query reads of them."""
-        if self.bias is None:
-            return self.tokens, self.sequence
-        of_tokens = self._bias_of_tokens()
-        if of_tokens is not None:
-            return np.concatenate([self.tokens, of_tokens[..., None]], axis=2), self.sequence
-        (n, T), d = self.mask.shape, self.tokens.shape[2]
-        refuse_size(8 * n * T * (d + 1), n, "tokens with an additive term for each query")
-        own = np.concatenate([self.tokens[self.sequence], self.bias[..., None]], axis=2)
-        return own, np.arange(n)
-
-    def _bias_of_tokens(self) -> np.ndarray | None:
-        """Additive term as a number of each token, (b, T), where it is one up to a number of each query (ALiBi)."""
-        assert self.bias is not None
-        out = np.zeros(self.tokens.shape[:2])
-        size = float(np.abs(self.bias).max())
-        for j, rows in by_sequence(self.sequence):
-            widest = rows[self.mask[rows].sum(axis=1).argmax()]
-            if (self.mask[rows] & ~self.mask[widest]).any():
-                return None
-            out[j] = self.bias[widest]
-            shift = np.where(self.mask[rows], self.bias[rows] - out[j], np.nan)
-            if (np.nanmax(shift, axis=1) - np.nanmin(shift, axis=1) > SAME * size).any():
-                return None
         return out
 
     def take(self, rows: np.ndarray) -> AttentionHead:
@@ -446,28 +416,6 @@ class AttentionHead(Summarised):
             f"AttentionHead({self.model}, layer {self.layer}, head {self.head}{kind}, {sequences}, "
             f"n={n}, T={T}, d={self.tokens.shape[2]}, rank <= {self.K.shape[1]}, error {self.error:.1e})"
         )
-
-
-def refuse_size(size: float, queries: int, what: str) -> None:
-    """Refuse arrays above :data:`MOST_BYTES`.
-
-    Raises
-    ------
-    ValueError
-        With what would be so large, and the remedy.
-    """
-    if size > MOST_BYTES:
-        raise ValueError(
-            f"the {what} of {queries} queries takes {size / 2**30:.1f} GiB; at most {MOST_BYTES / 2**30:.1f} were "
-            "expected: take fewer queries, head.take(rows), or use solve_kernel, which never builds them."
-        )
-
-
-def by_sequence(sequence: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield every sequence that is read with the queries that read it."""
-    order = np.argsort(sequence, kind="stable")
-    indices, first = np.unique(sequence[order], return_index=True)
-    yield from zip(indices.tolist(), np.split(order, first[1:]), strict=True)
 
 
 def text_of(head: AttentionHead, sequence: int) -> tuple[str, ...]:

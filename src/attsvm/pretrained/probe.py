@@ -22,11 +22,12 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from attsvm.core.summary import Worded
-from attsvm.pretrained.head import AttentionHead, by_sequence
+from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.inner_products import Factored, Kernel, TokenProducts, hebbian_scores
 from attsvm.pretrained.kernel import solve_selection
 from attsvm.pretrained.rope import position_features
 from attsvm.pretrained.selectivity import has_choice
+from attsvm.pretrained.sequences import by_sequence
 from attsvm.pretrained.support_tokens import SupportToken, support_tokens
 from attsvm.pretrained.thinning import choices, drawn_tokens, thin
 from attsvm.solvers.solving import solve

@@ -19,7 +19,8 @@ import numpy as np
 
 from attsvm.core.summary import Listed
 from attsvm.pretrained.extract import extract_heads
-from attsvm.pretrained.head import AttentionHead, by_sequence
+from attsvm.pretrained.head import AttentionHead
+from attsvm.pretrained.sequences import by_sequence
 
 ENERGY = 0.99
 

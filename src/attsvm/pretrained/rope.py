@@ -26,7 +26,8 @@ import numpy as np
 
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.summary import Listed
-from attsvm.pretrained.head import AttentionHead, refuse_size
+from attsvm.pretrained.head import AttentionHead
+from attsvm.pretrained.sequences import refuse_size
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.summary import Listed, Worded, counted
-from attsvm.pretrained.head import AttentionHead, by_sequence
+from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.null import Standing, redrawn
 from attsvm.pretrained.selectivity import has_choice
+from attsvm.pretrained.sequences import by_sequence
 
 TYPES = ("previous", "offset", "duplicate", "induction", "first", "delimiter", "null", "content")
 # Share of attention below which a set names no head.

@@ -94,14 +94,14 @@ class Bulk:
     Attributes
     ----------
     total : float
-    pull : Pair, shape (d, dz)
+    adjoint : Pair, shape (d, dz)
         Their A^T dual.
     error : float
         Largest rounding error of that, in the Frobenius norm.
     """
 
     total: float
-    pull: Pair
+    adjoint: Pair
     error: float
 
 
@@ -329,14 +329,14 @@ def lower_bound(
     count = n + T if n + T < 64 else min(n + T, int(np.count_nonzero(dual)))
     error = gamma(count + 8) * weight
     if bulk is not None:
-        total, error = (total + bulk.total) * (1 - FEW), (error + bulk.error + frobenius(bulk.pull.low)) * (1 + FEW)
+        total, error = (total + bulk.total) * (1 - FEW), (error + bulk.error + frobenius(bulk.adjoint.low)) * (1 + FEW)
     exact = sharp_adjoint(problem, dual) if sharp and dual.any() else None
     if exact is not None:
         pair, relative = exact
         error = relative * weight
         if bulk is not None:
-            pair = pair + bulk.pull
-            error += bulk.error + error_of(4, 0) * (frobenius(exact[0].high) + frobenius(bulk.pull.high))
+            pair = pair + bulk.adjoint
+            error += bulk.error + error_of(4, 0) * (frobenius(exact[0].high) + frobenius(bulk.adjoint.high))
         adjoint, length = pair.high, norm.dual(pair.high)
         error = (error + frobenius(pair.low)) * (1 + FEW)
     if prior is not None:

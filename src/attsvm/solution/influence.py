@@ -254,10 +254,10 @@ def _refuse_several(solution: Solution, W: np.ndarray, dual: np.ndarray, for_tok
     queries = np.unique(rows[supports])
     Z = problem.queries[queries]
     images = np.matmul(moves, Z.T) / np.linalg.norm(Z, axis=1)
-    pulls = _pulls(problem, dual)[queries]
-    lengths = np.linalg.norm(pulls, axis=1)
-    pulls = np.matmul(pulls, moves) / np.where(lengths > 0, lengths, 1.0)[:, None]
-    for indices, name, part in ((for_tokens, "token", images), (for_queries, "query", pulls)):
+    query_sums = _query_sums(problem, dual)[queries]
+    lengths = np.linalg.norm(query_sums, axis=1)
+    query_sums = np.matmul(query_sums, moves) / np.where(lengths > 0, lengths, 1.0)[:, None]
+    for indices, name, part in ((for_tokens, "token", images), (for_queries, "query", query_sums)):
         if indices and np.abs(part).max(initial=0.0) > tolerance:
             raise ValueError(
                 f"the W of the largest margin in the {norm.name} norm is not unique where it meets the data, so the "
@@ -302,7 +302,7 @@ def _independent(rows: np.ndarray) -> bool:
         return float(np.linalg.svd(rows, compute_uv=False)[-1]) > INDEPENDENT
 
 
-def _pulls(problem: SelectionProblem, dual: np.ndarray) -> np.ndarray:
+def _query_sums(problem: SelectionProblem, dual: np.ndarray) -> np.ndarray:
     """Sum of dual_it delta_it over the tokens of each query, (n, d)."""
     out = np.empty((len(dual), problem.shape[2]))
     for rows, delta in problem.differences():

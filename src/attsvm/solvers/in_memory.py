@@ -38,7 +38,7 @@ def solve_in_memory(
     method : callable
     start : tuple of ndarray, shapes (d, dz) and (n, T), or None
         W and multipliers of a similar problem, which are evaluated as they are: that ends a refit.
-    alone : bool
+    skip_rounds : bool
         Leave the outer loop out.
     """
     terms = regularisation.terms(problem, norm)

@@ -177,7 +177,7 @@ def advance_W(tokens, columns, queries, key_columns, gamma, mask, loss, rule, si
     Parameters
     ----------
     tokens, queries, gamma, mask : arrays (B, n, T, d), (B, n, dz), (B, n, T), (B, n, T) bool
-    columns, turned : arrays (B, n, d, T), (B, dz, n)
+    columns, key_columns : arrays (B, n, d, T), (B, dz, n)
         Tokens and queries transposed.
     loss, rule : int
         Values of LOSS_CODES and RULE_CODES.
@@ -214,7 +214,7 @@ def advance_KQ(tokens, columns, queries, key_columns, gamma, mask, loss, rule, r
 
     Parameters
     ----------
-    tokens, columns, queries, turned, gamma, mask, loss, rule, sizes
+    tokens, columns, queries, key_columns, gamma, mask, loss, rule, sizes
         As for :func:`advance_W`, with rules "gd" and "normalized_gd".
     relative : bool
         Whether a step is also multiplied by the Frobenius norm of (K, Q).
@@ -226,11 +226,11 @@ def advance_KQ(tokens, columns, queries, key_columns, gamma, mask, loss, rule, r
     weights = np.empty((n, length))
     rows = np.empty((n, 2))
     query_products = np.empty((n, rank))
-    asked_across = np.empty((rank, n))
+    query_products_across = np.empty((rank, n))
     rotated = np.empty((n, dim))
     average = np.empty((n, dim))
     across = np.empty((dim, n))
-    pulled_across = np.empty((rank, n))
+    key_average_across = np.empty((rank, n))
     K_across = np.empty((rank, dim))
     Q_across = np.empty((rank, Q.shape[1]))
     grad_K = np.empty(K.shape[1:])
@@ -245,10 +245,10 @@ def advance_KQ(tokens, columns, queries, key_columns, gamma, mask, loss, rule, r
             scale = _logit_weights(weights, gamma[b], mask[b], loss, rows)
             _products(columns[b], weights, average)
             _transpose(average, across)
-            _transpose(query_products, asked_across)
-            _product(K_across, average, pulled_across)
-            _product(across, asked_across, grad_K)
-            _product(key_columns[b], pulled_across, grad_Q)
+            _transpose(query_products, query_products_across)
+            _product(K_across, average, key_average_across)
+            _product(across, query_products_across, grad_K)
+            _product(key_columns[b], key_average_across, grad_Q)
             squared = _squares(grad_K) + _squares(grad_Q)
             if squared == 0.0:
                 continue

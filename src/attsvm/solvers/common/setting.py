@@ -21,7 +21,7 @@ SMALLEST_MARGIN = 8.0
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A soft or prior problem in reduced coordinates.
+    """A problem of any kind in reduced coordinates.
 
     Attributes
     ----------

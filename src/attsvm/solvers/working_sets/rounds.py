@@ -95,8 +95,10 @@ class Rounds(Collection):
     primal : Primal or None
     dual : Dual or None
         The best so far.
-    refuted : Restriction or None
-        One whose ``certificate`` proves that no W exists.
+    certificate : FarkasCertificate or None
+        A proof that no W exists.
+    contradiction : Restriction or None
+        The restriction whose multipliers that proof consists of.
     empty : int
         Rejected tokens that no W moves.
     """

@@ -1,0 +1,76 @@
+"""Which tokens each query reads: those of its sequence, and an additive term of its own as one more coordinate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+# Tokens that each query has for itself are refused above this size: the kernel form needs none.
+MOST_BYTES = 1 << 31
+# Roundings of float32 by which an additive term of the tokens alone differs from query to query, relative to its size.
+SAME = 1e-6
+
+
+def by_sequence(sequence: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield every sequence that is read with the queries that read it."""
+    order = np.argsort(sequence, kind="stable")
+    indices, first = np.unique(sequence[order], return_index=True)
+    yield from zip(indices.tolist(), np.split(order, first[1:]), strict=True)
+
+
+def refuse_size(size: float, queries: int, what: str) -> None:
+    """Refuse arrays above :data:`MOST_BYTES`.
+
+    Raises
+    ------
+    ValueError
+        With what would be so large, and the remedy.
+    """
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"the {what} of {queries} queries takes {size / 2**30:.1f} GiB; at most {MOST_BYTES / 2**30:.1f} were "
+            "expected: take fewer queries, head.take(rows), or use solve_kernel, which never builds them."
+        )
+
+
+def tokens_with_bias(
+    tokens: np.ndarray, sequence: np.ndarray, mask: np.ndarray, bias: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Append an additive term (n, T) of the scores to tokens (b, T, d) as their last coordinate.
+
+    Returns
+    -------
+    tokens : ndarray, shape (b, T, d + 1) or (n, T, d + 1)
+        The second where the term is another for each query.
+    sequence : ndarray of int, shape (n,)
+        Which of them each query reads.
+
+    Raises
+    ------
+    ValueError
+        If tokens of every query would take more than 2 GiB.
+    """
+    of_tokens = _bias_of_tokens(tokens.shape[:2], sequence, mask, bias)
+    if of_tokens is not None:
+        return np.concatenate([tokens, of_tokens[..., None]], axis=2), sequence
+    (n, T), d = mask.shape, tokens.shape[2]
+    refuse_size(8 * n * T * (d + 1), n, "tokens with an additive term for each query")
+    return np.concatenate([tokens[sequence], bias[..., None]], axis=2), np.arange(n)
+
+
+def _bias_of_tokens(
+    shape: tuple[int, ...], sequence: np.ndarray, mask: np.ndarray, bias: np.ndarray
+) -> np.ndarray | None:
+    """Additive term as a number of each token, (b, T), where it is one up to a number of each query (ALiBi)."""
+    out = np.zeros(shape)
+    size = float(np.abs(bias).max())
+    for j, rows in by_sequence(sequence):
+        widest = rows[mask[rows].sum(axis=1).argmax()]
+        if (mask[rows] & ~mask[widest]).any():
+            return None
+        out[j] = bias[widest]
+        shift = np.where(mask[rows], bias[rows] - out[j], np.nan)
+        if (np.nanmax(shift, axis=1) - np.nanmin(shift, axis=1) > SAME * size).any():
+            return None
+    return out
