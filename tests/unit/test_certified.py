@@ -18,6 +18,8 @@ from attsvm.core.rounding import FEW, UNIT
 from attsvm.proofs import certified as module
 from attsvm.proofs import optimum
 from attsvm.proofs.certified import TIE_TOLERANCE, Certified, certify
+from attsvm.proofs.objective import PLAIN
+from attsvm.solvers.common.refinement import refine
 from problems import FAMILIES, NAMED, single
 
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5, 3)
@@ -495,3 +497,16 @@ def test_a_w_that_overflows_when_it_is_scaled_is_not_feasible() -> None:
         bounds = certify(problem, FROBENIUS, np.array(entries)[:, None], np.array([[0.0, 1.0]]))
         assert np.isfinite(bounds.objective) == fine
         assert np.isfinite(bounds.upper_bound) == fine
+
+
+@pytest.mark.parametrize(("size", "seed"), [((200, 8, 3), 2), ((400, 8, 4), 4), ((400, 8, 4), 5), ((400, 8, 4), 6)])
+def test_refinement_reaches_the_rounding_of_W(size: tuple[int, int, int], seed: int) -> None:
+    problem = FAMILIES["planted"].make(np.random.default_rng([seed, *size]), *size)
+    solution = solve(problem)
+    dual, lengths = solution.certified.dual, problem.lengths
+    mean = float((dual * lengths).sum() / dual.sum())
+    unit = UNIT * solution.objective * mean  # what half a unit in the last place of W costs the objective on average
+    refined = refine(problem, FROBENIUS, PLAIN, solution.certified.W, dual, 0.25 * unit)
+    # The smallest margin of W as stored lacks a unit of its own length, and targets were raised by a quarter.
+    longest = float(lengths[dual > 1e-9 * dual.max()].max()) / mean
+    assert refined.gap <= (longest + 0.25) * unit

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
-# Ridges, relative to the equilibrated diagonal and the size of the matrix, tried in turn until rounding leaves it
+# Ridges, relative to each entry of the diagonal and the size of the matrix, tried in turn until rounding leaves it
 # positive definite. A smaller one loses less of the curvature that large weights hide.
 RIDGES = (1e-16, 1e-15, 1e-13)
 # The same for a matrix that may be singular: a ridge far above rounding keeps a solution short where there are many.
@@ -51,26 +51,21 @@ def factor(matrix: np.ndarray, ridges: Iterable[float] = RIDGES) -> Callable[[np
     scipy.linalg.LinAlgError
         When rounding makes the matrix indefinite with all of the ``ridges``.
     """
-    diagonal = np.diagonal(matrix)
-    scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
+    diagonal, each = np.diagonal(matrix), np.diag_indices(len(matrix))
+    if not np.isfinite(diagonal).all():
+        raise LinAlgError("the diagonal has left the range of floats")
     failure = LinAlgError("no ridge was given")
     for ridge in ridges:
-        definite = matrix * scale
-        definite *= scale[:, None]
-        definite[np.diag_indices(len(matrix))] = 1.0 + ridge * len(matrix)
+        definite = matrix.copy()
+        # Rounding of a factor is relative to the diagonal too: a ridge in parts of it is one of the scaled matrix.
+        definite[each] = np.where(diagonal > 0.0, diagonal * (1.0 + ridge * len(matrix)), 1.0)
         try:
             lower = lower_factor(definite)
-            break
         except LinAlgError as error:
             failure = error
-    else:
-        raise failure
-
-    def solve(rhs: np.ndarray) -> np.ndarray:
-        factors = scale if rhs.ndim == 1 else scale[:, None]
-        return factors * cho_solve(lower, factors * rhs, check_finite=False)
-
-    return solve
+        else:
+            return lambda rhs: cho_solve(lower, rhs, check_finite=False)
+    raise failure
 
 
 def refined(

@@ -10,7 +10,6 @@ from attsvm.core.reduction import independent_ties, reduce
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control, IterationState
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.portfolio import ends_in_rounding
 from attsvm.solvers.interior_point.euclidean import work_of_a_step
 from attsvm.solvers.schedule import Method, Steps, Turn, beside_rounds, finish, take_turns
 from attsvm.solvers.working_sets.solving import Outcome, WorkingSets
@@ -72,7 +71,7 @@ def solve_in_memory(
                 loop_control,
             )
             turns = beside_rounds(setting, work_of_a_step(reduced), whole, Turn("working sets", loop.run(), np.inf))
-        certificate = finish(take_turns(turns, control, lambda: ends_in_rounding(setting, control)))
+        certificate = finish(take_turns(turns, control, lambda: setting.ends_in_rounding(control)))
         if loop is not None and certificate is None:
             certificate = loop.report()
     dual = np.where(reduced.lift_dual(loose), terms.slope(terms.cost), 0.0)

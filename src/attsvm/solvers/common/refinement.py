@@ -9,7 +9,7 @@ rounding of its margins it would be further from the prior.
 
 W is stored in floats, whose rounding moves a margin by up to :math:`u|\delta||W||z|`. The target b of each margin is
 one plus that much, so that rounding cannot take it below one; near duplicates, whose :math:`|\delta|` is short, hold
-nearly all of the multipliers and lose next to nothing by it.
+nearly all of the multipliers and lose next to nothing by it. Where long constraints hold them it is less.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from attsvm.proofs.objective import Regularisation, Terms
 SUPPORT_CUT = 1e-12
 # Multipliers this near to their upper bound, as a part of it, are taken to be there.
 AT_BOUND = 1e-6
-# Rounding W to floats moves a margin by a few units of |delta||W||z| at most.
-MARGIN_UNITS = 4.0
+# Rounding W to floats moves a margin by a few units of |delta||W||z| at most; the least is what roundings of either
+# sign leave on average. In between, what all multipliers lose is to stay within this part of tol.
+LEAST_UNITS, MARGIN_UNITS, LOSS = 0.25, 4.0, 0.25
 CORRECTIONS = 4
 # Entries of the rows that are held in memory, in pairs.
 LARGEST = 4_000_000
@@ -58,13 +59,13 @@ def refine(
     # W = A^T dual, and the multipliers move along with W.
     along = norm is FROBENIUS and regularisation.plain
     with np.errstate(**LENIENT):
-        pair = _correct(problem, regularisation.terms(problem, norm), W, dual, along)
+        pair = _correct(problem, regularisation.terms(problem, norm), W, dual, tol, along=along)
     candidate = best if pair is None else certify(problem, norm, *pair, regularisation, sharp=True)
     return candidate if candidate.gap < best.gap else best
 
 
 def _correct(
-    problem: SelectionProblem, terms: Terms, W: np.ndarray, dual: np.ndarray, along: bool
+    problem: SelectionProblem, terms: Terms, W: np.ndarray, dual: np.ndarray, tol: float, *, along: bool
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Solve for the margins of the active constraints; None when there are too many or their rows depend on others."""
     weight = np.abs(dual) * problem.lengths
@@ -80,7 +81,9 @@ def _correct(
         factor = cho_factor(constraint_gram(delta, queries), lower=True, check_finite=False)
     except (LinAlgError, ValueError):
         return None
-    demand = 1.0 - terms.shift * dual[rows, columns] + MARGIN_UNITS * UNIT * lengths * frobenius(W)
+    unit = UNIT * frobenius(W)
+    units = np.clip(LOSS * tol * np.abs(dual).sum() / (unit * weight.sum()), LEAST_UNITS, MARGIN_UNITS)
+    demand = 1.0 - terms.shift * dual[rows, columns] + units * unit * lengths
     target = np.where(problem.rejected[rows, columns], demand, 0.0)
     if along:
         weights = Pair(dual[rows, columns], np.zeros(len(rows)))

@@ -92,14 +92,18 @@ class Setting:
         terms = self.terms
         return terms.rejected & (dual > 0) & (dual < terms.upper) | terms.tied
 
-    def rounding(self, W: np.ndarray, dual: np.ndarray) -> float:
-        """Relative gap that W (p, r), stored in floats, leaves where multipliers (n, T) weigh its margins, all one.
+    def ends_in_rounding(self, control: Control) -> bool:
+        """Whether the best pair of a hard margin is as good as pairs in floats are; refinement may still improve it.
 
-        In other norms than the Frobenius norm the smallest of all margins counts, not their weighted mean.
+        W, stored in floats, leaves a gap where multipliers weigh its margins, all one. In other norms than the
+        Frobenius norm the smallest of all margins counts, not their weighted mean.
         """
-        weight = np.abs(dual)
-        units = 0.5 if self.terms.norm.euclidean else SMALLEST_MARGIN
-        return units * EPS * frobenius(W) * float(np.vdot(weight, self.reduced.lengths) / weight.sum())
+        if not self.terms.hard or control.W is None or control.dual is None:
+            return False
+        weight, size = np.abs(control.dual), frobenius(control.W + self.prior)
+        units = 1.0 if self.terms.norm.euclidean else SMALLEST_MARGIN
+        mean = float(np.vdot(weight, self.reduced.lengths) / weight.sum())
+        return bool(control.state.gap <= units * EPS * size * mean)
 
     def scaled(self, unit: float) -> Setting:
         """Write the problem in V / unit, for a norm that is not squared: the objective is divided by the unit too."""

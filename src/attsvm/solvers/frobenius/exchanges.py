@@ -63,7 +63,7 @@ def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, sh
             if setting.report(V, values, control, adjoint=V, steps=0) or refine(setting, V, values, control):
                 return None
             yield from newton(setting, values, control, rounds=3)
-            if control.solved or control.stopped:
+            if control.solved or control.stopped or setting.ends_in_rounding(control):
                 return None
         if rho < DOUBTFUL:
             multipliers = farkas.certificate(reduced, dual.reshape(n, T), control)

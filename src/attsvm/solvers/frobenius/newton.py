@@ -102,7 +102,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
         change[rows, columns] = solve(error)
         trial = V + reduced.adjoint(change)
         lacking = cost - reduced.apply(trial)[rows, columns]
-        if not np.abs(lacking).max() < np.abs(error).max():
+        if not np.abs(lacking).max() < 0.5 * np.abs(error).max():
             return False
         V, error = trial, lacking
         if setting.report(V, dual, control):
@@ -137,7 +137,8 @@ def ascend(
         if not moving.any():
             break
         target = value.copy()
-        target[moving] += proximal_solve(gram[np.ix_(moving, moving)], current[moving])
+        part = gram if moving.all() else gram[np.ix_(moving, moving)]
+        target[moving] += proximal_solve(part, current[moving])
         yield FACTOR * int(moving.sum()) ** 3 / BLAS_RATE
         best, image = _longest_ascent(gram, current, value, target, free, upper)
         if best is None:

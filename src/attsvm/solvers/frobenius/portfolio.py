@@ -104,14 +104,7 @@ def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, 
         if is_uncompiled and key == "interior_point":
             share = UNCOMPILED_SHARE
         turns.append(Turn(name, run(setting, control, dual.copy()), share * work, 0 if key == order[0] else delay))
-    return (yield from take_turns(turns, control, lambda: ends_in_rounding(setting, control)))
-
-
-def ends_in_rounding(setting: Setting, control: Control) -> bool:
-    """Whether the best pair of a hard margin is as good as pairs in floats are; refinement may still improve it."""
-    if not setting.terms.hard or control.W is None or control.dual is None:
-        return False
-    return bool(control.state.gap <= setting.rounding(control.W + setting.prior, control.dual))
+    return (yield from take_turns(turns, control, lambda: setting.ends_in_rounding(control)))
 
 
 def _is_crowded(setting: Setting, dual: np.ndarray) -> bool:

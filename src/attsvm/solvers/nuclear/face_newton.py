@@ -24,7 +24,6 @@ from attsvm.core.kernels import FAST, call, interpreted, kernel
 from attsvm.core.norms import spectral
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.portfolio import ends_in_rounding
 from attsvm.solvers.nuclear.face import CUTOFFS, face_at, matrix_of, newton_step
 from attsvm.solvers.nuclear.matrices import FEW, right_singular, rows_at, singular_values, total
 from attsvm.solvers.nuclear.steps import Constraints, apply_adjoint, copy, margins_of
@@ -73,6 +72,9 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     length = spectral(reduced.adjoint(dual))
     if length <= 0 or not V.any():
         return False
+    if setting.plain:
+        smallest = reduced.min_margin(reduced.apply(V))
+        V = V / smallest if smallest > 0 else V
     # Only near the solution is a singular system one of dependent constraints, for which LAPACK's least squares pay.
     is_near = control.state.gap < FACE_GAP
     reader, mover = interpreted(read), interpreted(move)
@@ -93,7 +95,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
                 return True
             if not mover(constraints, demand, *pair, index, face, cutoff):
                 break
-    return ends_in_rounding(setting, control)
+    return setting.ends_in_rounding(control)
 
 
 def fits(constraints: int, rows: int) -> bool:

@@ -16,7 +16,6 @@ from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.portfolio import ends_in_rounding
 from attsvm.solvers.interior_point.general import interior_point, solve_general
 from attsvm.solvers.interior_point.smoothing_path import resume
 from attsvm.solvers.nuclear.face_newton import refine
@@ -75,8 +74,8 @@ def solve_nuclear(setting: Setting, control: Control, start: np.ndarray | None, 
         Turn(INTERIOR_POINT, interior, NUCLEAR_INTERIOR * work, delay=int(early)),
         Turn(FIRST_ORDER, first_order, NUCLEAR_FIRST * work, int(not early)),
     ]
-    certificate = yield from take_turns(turns, control, lambda: ends_in_rounding(setting, control))
-    if certificate is None and not ends_in_rounding(setting, control):
+    certificate = yield from take_turns(turns, control, lambda: setting.ends_in_rounding(control))
+    if certificate is None and not setting.ends_in_rounding(control):
         yield from resume(setting, control, opening.V)
     return certificate
 
