@@ -58,12 +58,16 @@ def best_of(run: Solver, problem: SelectionProblem, effort: float) -> tuple[Answ
 
 
 def judge(problem: SelectionProblem, norm: str, answer: Answer) -> dict[str, Any]:
-    """What the answer is worth, recomputed from W and the multipliers by attsvm.proofs.certified.certify."""
+    """What the answer is worth, recomputed from W and the multipliers by attsvm.proofs.certified.certify.
+
+    In twice the precision: in floats the allowance for rounding, 1e-11 for thousands of constraints, would hide whose
+    answer is the more accurate.
+    """
     usable = answer.W is not None and np.isfinite(answer.W).all()
     W = answer.W if usable and answer.W is not None else np.zeros(problem.shape[2:])
     has_multipliers = answer.dual is not None and np.isfinite(answer.dual).all()
     dual = answer.dual if has_multipliers and answer.dual is not None else np.zeros(problem.mask.shape)
-    certified = certify(problem, get_norm(norm), W, dual)
+    certified = certify(problem, get_norm(norm), W, dual, sharp=True)
     if np.isfinite(certified.objective):
         outcome = "solved"
     else:

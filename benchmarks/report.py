@@ -36,14 +36,15 @@ so that a crash, a limit or a peak of memory belongs to it alone. Time goes from
 constraints included where a solver needs them as a matrix: the least of repeated runs for short ones, a single run from
 about two seconds on. Memory is the peak (`ru_maxrss`) less what was resident before the instance was read.
 
-**gap** is recomputed by `attsvm.proofs.certified.certify` from the solver's W and multipliers: (norm / smallest margin)
-times (dual norm of A^T lam / sum of lam) less one, whatever the solver says of itself. {LIBLINEAR} gives no
-multipliers; its entry, marked †, is the excess of its W over the lower bound that attsvm proves. **x attsvm** divides
-its time by that of the fastest attsvm run that is at least as accurate (gaps below 1e-12 count as equal); without a
-gap, by attsvm at 1e-9. Quadratic programming solvers are asked for 1e-9, scs for 1e-7, the cvxpy models and clarabel's
-nuclear program for their defaults; {LIBLINEAR} and libsvm have a hard margin by C = 1e6. "> 10" met that limit on time,
-so that its ratio is a lower bound; larger instances of the family are then skipped. On infeasible instances a solver's
-word is not a proof, whereas attsvm's time includes a certificate that was checked.
+**gap** is recomputed by `attsvm.proofs.certified.certify` from the solver's W and multipliers, in twice the working
+precision: (norm / smallest margin) times (dual norm of A^T lam / sum of lam) less one, whatever the solver says of
+itself. {LIBLINEAR} gives no multipliers; its entry, marked †, is the excess of its W over the lower bound that attsvm
+proves. **x attsvm** divides its time by that of the fastest attsvm run that is at least as accurate (gaps below 1e-12
+count as equal); without a gap, by attsvm at 1e-9. Quadratic programming solvers are asked for 1e-9, scs for 1e-7, the
+cvxpy models and clarabel's nuclear program for their defaults; {LIBLINEAR} and libsvm have a hard margin by C = 1e6. An
+entry such as "> 10" met that limit on time, so that its ratio is a lower bound; larger instances of the family are then
+skipped. On infeasible instances a solver's word is not a proof, whereas attsvm's time includes a certificate that was
+checked.
 """
 
 
