@@ -16,7 +16,7 @@ from attsvm.core.double_double import Rows
 from attsvm.core.error_free import Pair
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import constraint_gram
+from attsvm.core.reduction import constraint_gram, constraint_sum
 from attsvm.core.rounding import gamma, row_lengths
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.tie_moves import TieEquations, exact_move, margins_of
@@ -71,7 +71,7 @@ def onto_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> 
         share = np.linalg.lstsq(constraint_gram(delta, queries), missing, rcond=None)[0]
     except np.linalg.LinAlgError:
         return W
-    return W - (delta * share[:, None]).T @ queries
+    return W - constraint_sum(delta, queries, share)
 
 
 def _distinct_ties(problem: SelectionProblem) -> tuple[np.ndarray, np.ndarray]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from attsvm.core.reduction import constraint_rows
 from attsvm.solvers.common.relative_change import relative_change
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.common.ties import Ties
@@ -98,7 +99,8 @@ def aligned_multipliers(setting: Setting, method: SoftInteriorPoint) -> np.ndarr
     outside = np.ones(V.shape, dtype=bool)
     outside[:k, :k] = False
     for _ in range(CORRECTIONS):
-        rotations = np.concatenate([(delta @ U)[:, :, None] * (queries @ Vt.T)[:, None, :], U.T @ basis @ Vt.T])
+        own = constraint_rows(delta @ U, queries @ Vt.T).reshape(-1, *V.shape)
+        rotations = np.concatenate([own, U.T @ basis @ Vt.T])
         fixed = U.T @ force @ Vt.T
         trace = np.trace(rotations[:, :k, :k], axis1=1, axis2=2)
         target = np.append(-fixed[outside], 1.0 - np.trace(fixed[:k, :k]))

@@ -10,6 +10,7 @@ import numpy as np
 
 from attsvm.core.error_free import Pair, error_of, sum_pairs
 from attsvm.core.norms import frobenius
+from attsvm.core.reduction import constraint_margins
 from attsvm.core.rounding import FEW, gamma, row_lengths
 
 
@@ -62,7 +63,7 @@ class Constraints:
 
     def margins(self, W: np.ndarray) -> np.ndarray:
         """Margins of W (d, dz), (J,)."""
-        return np.vecdot((self.reference - self.x) @ W, self.z)
+        return constraint_margins(self.reference - self.x, self.z, W)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 
 from attsvm.core.norms import Norm, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import independent_ties, reduce
+from attsvm.core.reduction import constraint_margins, constraint_sum, independent_ties, reduce
 from attsvm.proofs.objective import Regularisation, Terms
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.working_sets.constraints import BoundSum, Constraints
@@ -100,15 +100,16 @@ class Restriction:
         (m + k, T) are those of the ``whole``, the problem with the rows of the sum.
         """
         own, upper, table = len(self.problem.mask), self.terms.upper, self.table
-        missing = upper * bound_sum.adjoint - (whole.tokens[own:, 0] * whole_dual[own:, 1:2]).T @ whole.queries[own:]
+        sums = constraint_sum(whole.tokens[own:, 0], whole.queries[own:], whole_dual[own:, 1])
+        missing = upper * bound_sum.adjoint - sums
         room = np.where(table.tied, 0.0, np.maximum(np.minimum(values, upper - values), 0.0))
         delta = room[:, None] * (table.reference - table.x)
 
         def adjoint(share: np.ndarray) -> np.ndarray:
-            return ((delta * share.reshape(-1, 1)).T @ table.z).ravel()
+            return constraint_sum(delta, table.z, share.ravel()).ravel()
 
         def margins(y: np.ndarray) -> np.ndarray:
-            return np.vecdot(delta @ y.reshape(missing.shape), table.z)
+            return constraint_margins(delta, table.z, y.reshape(missing.shape))
 
         shape = (missing.size, len(values))
         operator = LinearOperator(shape, matvec=adjoint, rmatvec=margins)  # pyright: ignore[reportCallIssue]
@@ -123,7 +124,7 @@ def _with_rows(
     U, sigma, Vt = np.linalg.svd(adjoint, full_matrices=False)
     keep = sigma > RESOLUTION * frobenius(adjoint)
     rows, queries = (U[:, keep] * sigma[keep]).T, Vt[keep]
-    demands = np.einsum("kd,de,ke->k", rows, centre, queries) + sigma[keep] * reach
+    demands = constraint_margins(rows, queries, centre) + sigma[keep] * reach
     m, T, d, _ = problem.shape
     tokens, mask = np.zeros((m + len(rows), T, d)), np.zeros((m + len(rows), T), dtype=bool)
     tokens[:m], tokens[m:, 0], mask[:m], mask[m:, :2] = problem.tokens, rows, problem.mask, True
