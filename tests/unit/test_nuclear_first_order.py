@@ -162,6 +162,23 @@ def test_what_newton_has_put_at_its_margin_stays_active() -> None:
     assert refine(setting, W, control.dual, after)
 
 
+def test_a_large_matrix_has_the_margins_that_newton_gave_it() -> None:
+    """With a norm of 3e4, the margins of U S V^T are off by 8e-10: V's own are not, and the gap is that of rounding."""
+    n, T, d = (20_000, 6, 5)
+    problem = FAMILIES["planted"].make(np.random.default_rng(0), n, T, d)
+    solution = solve(problem, "nuclear", method="interior_point", tol=5e-10)
+    assert solution.objective > 1e4
+    assert solution.status is Status.OPTIMAL
+
+
+def test_more_active_constraints_than_entries_lose_one() -> None:
+    """On 26 constraints and 25 entries least squares ended at margins off by 3e-5, after which 20,000 steps ran."""
+    problem = FAMILIES["planted"].make(np.random.default_rng(2), 5000, 16, 5)
+    solution = solve(problem, "nuclear")
+    assert solution.status is Status.OPTIMAL
+    assert solution.iterations < 5000
+
+
 def test_infeasible_problems_never_reach_the_steps() -> None:
     solution = solve(draw("contradicted", (10, 6, 8), 2), "nuclear", method="first_order")
     assert solution.status is Status.INFEASIBLE

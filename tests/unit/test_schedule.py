@@ -98,6 +98,16 @@ def test_many_constraints_for_few_entries_are_left_to_working_sets(norm: str) ->
     assert solution.objective == pytest.approx(solve(problem, norm, method="streamed").objective, rel=2e-9)
 
 
+@pytest.mark.parametrize("p", [1.5, 3])
+def test_working_sets_come_first_where_constraints_span_few_dimensions(p: float) -> None:
+    """Tokens in a plane have four active constraints at most, of 6200: the barrier on all took three times as long."""
+    problem = problems.subspace(np.random.default_rng([3, 200, 32, 24]), 200, 32, 24)
+    solution = solve(problem, p)
+    assert solution.status is Status.OPTIMAL
+    assert solution.method == "working sets"
+    assert solution.objective == pytest.approx(solve(problem, p, method="streamed").objective, rel=2e-9)
+
+
 def test_a_gap_that_the_whole_problem_leaves_open_is_closed_on_working_sets() -> None:
     """The spectral norm's interior point on all tokens and its path end undecided, after 25 seconds."""
     problem = problems.low_rank(np.random.default_rng(7), 5000, 16, 14)

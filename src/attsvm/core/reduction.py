@@ -77,6 +77,13 @@ class Reduced:
         """Shape (p, r) of W in these coordinates."""
         return self.delta.shape[2], self.queries.shape[1]
 
+    @property
+    def constraint_rank(self) -> int:
+        """Dimensions that the constraints span, at most: the rank of the differences times that of the queries."""
+        both = self.delta.reshape(-1, self.shape[0]), self.queries
+        tokens, queries = (int(np.linalg.matrix_rank(rows.T @ rows, hermitian=True)) for rows in both)
+        return tokens * queries
+
     @cached_property
     def lengths(self) -> np.ndarray:
         """Length |delta_it| |z_i| of every constraint, (n, T)."""

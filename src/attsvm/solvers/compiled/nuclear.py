@@ -14,7 +14,7 @@ from attsvm.core.kernels import FAST, kernel
 from attsvm.core.reduction import TIE_PRECISION
 from attsvm.solvers.compiled.frobenius import PASSES, clear, constraints_of, gap_of, guess_by_gram, scatter
 from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED, by_gram, least_multipliers
-from attsvm.solvers.nuclear.face import CUTOFFS
+from attsvm.solvers.nuclear.face import CUTOFFS, matrix_of
 from attsvm.solvers.nuclear.face_newton import STEPS as STEPS_ON_FACE
 from attsvm.solvers.nuclear.face_newton import Demand, move, read
 from attsvm.solvers.nuclear.first_order import WEIGHT
@@ -207,7 +207,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     if STEPS_TO_FACE * memory.state[NORM] * np.sqrt(np.sqrt(square / supports) / largest) > PATIENCE:
         return OPEN, np.inf, np.inf
     best, best_W, best_dual = np.inf, np.empty((p, r)), np.empty(m)
-    on_face, signed, margin = np.empty((p, r)), np.empty(m), np.empty(m)
+    signed, margin = np.empty(m), np.empty(m)
     steps = 0
     for target in TARGETS:
         if memory.state[GAP] >= target:
@@ -221,9 +221,10 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
         _unit_adjoint(constraints, values, 0.0)
         active = np.zeros(m, dtype=np.bool_)
         for _ in range(STEPS_ON_FACE):
-            sound, index, face, size = read(constraints, demand, inner, values, active, on_face)
+            sound, index, face, size = read(constraints, demand, inner, values, active)
             if not sound:
                 break
+            on_face = matrix_of(face)
             candidate = _evaluate(constraints, face, size, values, on_face, signed)
             goal = np.inf if best <= tol else FINAL_GAP
             if candidate < best:

@@ -74,7 +74,8 @@ def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: flo
     """Solve with refinement, in place; False when nothing finite comes of it.
 
     When constraints depend on each other the multipliers are not unique: then the change that is smallest relative to
-    the multipliers is taken, which keeps those from an interior point positive.
+    the multipliers is taken, which keeps those from an interior point positive. When more is left of the equations than
+    the singular values cut off explain, no W has all of these margins, and a constraint leaves.
     """
     if not np.isfinite(system).all():
         return False
@@ -89,9 +90,25 @@ def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: flo
         # Singular values would take more than twice as long as a factor with pivots, and were half of all time.
         measured = measure[:, None] * system * measure
         least: Any = lstsq(measured, measure * rhs, cond=cutoff, lapack_driver="gelsy", check_finite=False)
-        solution = measure * least[0]
+        solution, lack = measure * least[0], measure * rhs - measured @ least[0]
+        if np.abs(lack).max() > cutoff * lange("1", measured) * np.abs(least[0]).max():
+            _leave(measure * lack, lam, solution)
     rhs[:] = solution
     return bool(np.isfinite(solution).all())
+
+
+def _leave(ray: np.ndarray, lam: np.ndarray, change: np.ndarray) -> None:
+    """Move on along what is left of the equations, in place, until the first multiplier is zero.
+
+    The system is symmetric, so that this is in its kernel: M stays, and the sum of the multipliers rises.
+    """
+    along, after = ray[: len(lam)], np.maximum(lam + change[: len(lam)], 0.0)
+    falling = (along < 0.0) & (lam >= 0.0)
+    steps = np.divide(after, -along, out=np.full(len(lam), np.inf), where=falling)
+    leaving = int(steps.argmin())
+    if np.isfinite(steps[leaving]):
+        change += steps[leaving] * ray
+        change[leaving] = -lam[leaving]
 
 
 def _couple(side, query_lead, query_side, lead, cross, swap, of):

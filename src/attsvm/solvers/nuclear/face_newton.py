@@ -24,7 +24,7 @@ from attsvm.core.kernels import FAST, call, interpreted, kernel
 from attsvm.core.norms import spectral
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.nuclear.face import CUTOFFS, face_at, matrix_of, newton_step
+from attsvm.solvers.nuclear.face import CUTOFFS, face_at, newton_step
 from attsvm.solvers.nuclear.matrices import FEW, right_singular, rows_at, singular_values, total
 from attsvm.solvers.nuclear.steps import Constraints, apply_adjoint, copy, margins_of
 from attsvm.solvers.schedule import FACE_GAP, NUCLEAR_PATIENCE
@@ -85,13 +85,14 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
         # On the unit sphere of the dual norm, where the solution is; multipliers at their bound must stay there.
         values = dual[place] / (length if terms.hard else 1.0)
         pair = np.array(V, order="C"), values
-        active, on_face, multipliers = np.zeros(len(values), dtype=bool), np.empty(V.shape), np.zeros(dual.shape)
+        active, multipliers = np.zeros(len(values), dtype=bool), np.zeros(dual.shape)
         for _ in range(STEPS):
-            sound, index, face, _ = reader(constraints, demand, *pair, active, on_face)
+            sound, index, face, _ = reader(constraints, demand, *pair, active)
             if not sound:
                 break
             multipliers[place] = values
-            if setting.report(on_face, multipliers, control):
+            # Margins of V are off by eps ||V||, those of U S V^T by eps ||V||^2: U and V^T turn with the rounding of M.
+            if setting.report(pair[0], multipliers, control):
                 return True
             if not mover(constraints, demand, *pair, index, face, cutoff):
                 break
@@ -175,7 +176,7 @@ def _shift(dual, index, change):
 
 
 @kernel(fastmath=FAST)
-def read(constraints, demand, V, dual, active, on_face):
+def read(constraints, demand, V, dual, active):
     """Read the face off a pair.
 
     Parameters
@@ -187,8 +188,6 @@ def read(constraints, demand, V, dual, active, on_face):
         Updated: off the face multipliers are at their bounds.
     active : ndarray of bool, shape (m,)
         The face of the step before, none at first; updated.
-    on_face : ndarray, shape (p, r)
-        Receives V as it lies on the face.
 
     Returns
     -------
@@ -210,7 +209,6 @@ def read(constraints, demand, V, dual, active, on_face):
     while k < len(spectrum) and spectrum[k] > 1.0:
         k += 1
     face = face_at(V, vectors, images, sigma, k)
-    copy(matrix_of(face).reshape(V.size), on_face.reshape(V.size))
     is_near = before == 0 or changes <= max(4.0, LARGEST_CHANGE * before)
     return len(index) > 0 and is_near and sigma[k - 1] > LEADING and face.singular[0] > 0.0, index, face, sigma[0]
 
