@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -114,12 +115,15 @@ def _run(
     centre: float,
     control: Control,
     *,
-    is_second: bool = False,
     working: np.ndarray | None = None,
+    **options: Any,
 ) -> Generator[float, None, tuple[np.ndarray, np.ndarray]]:
-    """Run the interior point in units of a length; returns the V (p, r) and multipliers (n, T) it ends at."""
+    """Run the interior point in units of a length; returns the V (p, r) and multipliers (n, T) it ends at.
+
+    ``options`` are those of the norm's term.
+    """
     norm = setting.terms.norm
-    run = Run(setting, control, partial(TERMS[norm], is_second=is_second), V, centre, unit, working)
+    run = Run(setting, control, partial(TERMS[norm], **options), V, centre, unit, working)
     yield from run.steps(run.method.term.work if norm is NUCLEAR else work_of_a_step)
     return run.pair
 
@@ -146,7 +150,7 @@ def _on_few_entries(setting: Setting, unit: float, control: Control, V: np.ndarr
     entries = likely_entries(V, adjoint, count, shared)
     while len(entries) <= 2 * count:
         few = FewEntries.of(setting, entries, adjoint, shared)
-        column, dual = yield from _run(few, few.gather(V), unit, centre, control, is_second=True)
+        column, dual = yield from _run(few, few.gather(V), unit, centre, control, fewer=np.inf)
         if control.solved or control.stopped:
             return
         V, adjoint = few.scatter(column), reduced.adjoint(dual)
