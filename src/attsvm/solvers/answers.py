@@ -133,9 +133,10 @@ class Answers:
     def _range_note(self, certified: Certified, status: Status) -> str:
         """Say which numbers floats cannot hold where that leaves the answer undecided: the objective, or multipliers.
 
-        Of C the sentence names the largest whose multipliers they hold. Rounding a multiplier of size C to a float moves A^T dual by u C |delta||z|, and all of them by as much as the
-        root of the sum of squares: that must be less than the unit ball of the dual norm is wide, or, for the norm that
-        is squared, half its square less than tol of the losses.
+        Of C the sentence names the largest whose multipliers they hold. Rounding a multiplier of size C to a float
+        moves A^T dual by u C |delta||z|, and all of them by as much as the root of the sum of squares: that must be
+        less than the unit ball of the dual norm is wide, or, for the norm that is squared, half its square less than
+        tol of the losses.
         """
         C, problem = self.regularisation.C, self.problem
         if status is Status.UNDECIDED and 0.0 < certified.value < sys.float_info.min:

@@ -1,9 +1,10 @@
 r"""Every norm but Frobenius, hard and soft margins, with and without a prior: which methods, in which order.
 
 The Frobenius solution decides feasibility, which no norm changes, and opens the run. The interior point starts there,
-and again, further from all bounds, should rounding end it early; then the path of smoothed norms, whose Newton systems
-are another set of equations, is tried. A hard margin in l_p, 1 < p < inf, is first tried by a barrier on the smooth
-side of the duality (:mod:`attsvm.solvers.interior_point.power`), twice as fast as the path of
+and again, further from all bounds and with Newton systems over the other of entries and constraints, should rounding
+end it early; then the path of smoothed norms, whose Newton systems are another set of equations, is tried. A hard
+margin in l_p, 1 < p < inf, is first tried by a barrier on the smooth side of the duality
+(:mod:`attsvm.solvers.interior_point.power`), twice as fast as the path of
 :mod:`attsvm.solvers.interior_point.smoothing_path` where it arrives. That path serves soft margins in l_p and the norms
 that have no interior point of their own; a second run follows it closely. Newton on the face of the nuclear norm
 (:mod:`attsvm.solvers.nuclear.face_newton`) finishes what the interior point began.

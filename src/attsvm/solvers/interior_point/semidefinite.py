@@ -241,7 +241,10 @@ class NuclearTerm(_Semidefinite):
 
 
 class SpectralTerm(_Semidefinite):
-    """The spectral norm t, X = [[tI, V], [V^T, tI]]; Z has trace one, and -2 Z_12 is to equal M."""
+    """The spectral norm t, X = [[tI, V], [V^T, tI]]; Z has trace one, and -2 Z_12 is to equal M.
+
+    A second run solves for the change of the multipliers, which as Theta (g - A(dV)) loses its digits where C is large.
+    """
 
     def __init__(self, setting: Setting, is_second: bool = False) -> None:
         reduced = setting.reduced

@@ -44,7 +44,11 @@ class BoundMove(Move):
 
 
 class LinearTerm(Term):
-    """The largest entry (one bound t, ``shared``) or the sum of absolute entries (one bound each): -t <= V <= t."""
+    """The largest entry (one bound t, ``shared``) or the sum of absolute entries (one bound each): -t <= V <= t.
+
+    A second run takes the Newton system that the first did not: over the constraints or over the entries. ``fewer`` is
+    as for :class:`attsvm.solvers.common.diagonal_normal.DiagonalNormal`.
+    """
 
     def __init__(self, setting: Setting, is_second: bool = False, fewer: float = FEWER_ROWS) -> None:
         reduced = setting.reduced
