@@ -349,6 +349,39 @@ def test_weights_far_apart_are_decided(seed: int) -> None:
     assert soft(problem, norms.Mixed(2, 1), C=3600.0).status is Status.OPTIMAL
 
 
+# Two constraints that contradict each other have multipliers near C and C / 2, of which all but a part of size one
+# cancels: that part must be right to the size of the norm over C.
+LARGE_PRICES = [
+    ((6, 5, 6), 0, "spectral", 1e7),
+    ((10, 6, 8), 0, "spectral", 1e6),
+    ((6, 5, 5), 0, 1, 1e7),
+    ((6, 5, 6), 2, 1, 1e7),
+    ((6, 5, 5), 0, "max", 1e5),
+    ((6, 5, 6), 0, "max", 1e7),
+    ((4, 4, 6), 0, "max", 1e7),
+    ((6, 5, 6), 0, 3.0, 1e7),
+]
+
+
+@pytest.mark.parametrize(("size", "seed", "norm", "C"), LARGE_PRICES)
+def test_large_prices_of_a_contradiction_are_decided(size, seed, norm, C) -> None:
+    solution = soft(contradicted(np.random.default_rng([seed, *size]), *size), norm, C=C)
+    assert solution.status is Status.OPTIMAL
+    assert solution.verify(exact=True), solution.verify(exact=True).statement
+
+
+@pytest.mark.parametrize("exponent", [157, 160, 165])
+def test_an_objective_below_the_normal_floats_is_left_undecided_for_that_reason(exponent: int) -> None:
+    # Half the square of a norm of 1e-157 and less: bounds are rounded by parts of it that exceed the tolerance.
+    instance = planted(np.random.default_rng(0), 6, 8, 10)
+    problem = SelectionProblem(instance.tokens * 10.0**exponent, instance.queries, instance.reference)
+    solution = soft(problem, C=1.0)
+    assert solution.status is Status.UNDECIDED
+    assert "The objective is below the normal floats" in solution.sentence
+    assert solution.certified.lower_bound < solution.certified.upper_bound
+    assert soft(problem, "nuclear", C=1.0).status is Status.OPTIMAL
+
+
 # --- what a solution says ---
 
 

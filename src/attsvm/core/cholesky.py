@@ -89,7 +89,7 @@ def refined(
     solution, best = solve(*rhs), np.inf
     for _ in range(REFINEMENTS):
         residual = lack(*solution)
-        error = max(float(np.abs(part).max()) for part in residual)
+        error = max(float(np.abs(part).max(initial=0.0)) for part in residual)
         if not error < 0.5 * best or error <= enough:
             break
         best = error

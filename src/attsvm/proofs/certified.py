@@ -28,7 +28,7 @@ from attsvm.core.error_free import UNIT, Pair, error_of, sum_pairs, two_product
 from attsvm.core.gap import relative_gap
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import EPS, FEW, LENIENT, gamma, growth, norm_above, sum_below
+from attsvm.core.rounding import EPS, FEW, LENIENT, SUBNORMAL, gamma, growth, norm_above, sum_below
 from attsvm.proofs.objective import PLAIN, SEPARATION_TOL, Regularisation, Terms, admissible
 from attsvm.proofs.proof import Bound
 from attsvm.proofs.ties import onto_ties, tie_move
@@ -37,6 +37,8 @@ from attsvm.proofs.ties import onto_ties, tie_move
 TIE_TOLERANCE = 1e-9
 # Norms within this and its inverse have squares in the range of floats.
 VISIBLE = 1e-140
+# Products that may round below the normal floats, each by less than the smallest float, beside one a multiplier.
+UNDERFLOWS = 16
 # W is the prior when they differ by no more than this part of it.
 RESOLUTION = 64 * EPS
 
@@ -272,7 +274,9 @@ def objective_above(
         scaled = terms.of_length(distance + short / (1.0 - short) * length * (1 + FEW)) * (1 + FEW)
         residual /= 1.0 - short
     high = math.inf if terms.hard else (terms.of_length(distance) + loss) * (1 + FEW)
-    return min(high, scaled), residual
+    # The square of a norm may be subnormal, or underflow to zero, where the norm itself is neither.
+    underflow = UNDERFLOWS * SUBNORMAL if terms.squared and distance > sys.float_info.min else 0.0
+    return min(high, scaled) + underflow, residual
 
 
 def _sharpen(
@@ -364,4 +368,5 @@ def lower_bound(
     elif above > 1.0:
         # The adjoint must lie in the unit ball of the dual norm: shrink by what it may exceed that by.
         shrink = 1.0 / above * (1 - FEW)
-    return max((shrink * total - 0.5 * shrink * shrink * curvature * (1 + FEW)) * (1 - FEW), 0.0)
+    value = (shrink * total - 0.5 * shrink * shrink * curvature * (1 + FEW)) * (1 - FEW)
+    return max(value - (len(values) + UNDERFLOWS) * SUBNORMAL, 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,7 @@ SHARP_ENTRIES = 50_000
 EXISTS = "By exact arithmetic a W exists."
 CONTRADICTS = "By exact arithmetic no W exists, but floats do not hold the multipliers that prove it."
 OUT_OF_RANGE = "Its norm is beyond the range of floats; tokens or queries scaled by a power of two bring it within."
+UNDERFLOWS = "The objective is below the normal floats; tokens or queries scaled by a power of two bring it among them."
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +70,7 @@ class Answers:
             certified = refine(problem, norm, regularisation, certified.W, certified.dual, tol)
         status = Status.OPTIMAL if certified.gap <= tol else self.control.stopped or Status.UNDECIDED
         if not regularisation.plain:
-            return self._solution(status, certified, note=self._price_note(certified, status))
+            return self._solution(status, certified, note=self._range_note(certified, status))
         unproven = certified.upper_bound == np.inf or certified.tie_residual > 0
         if not (unproven and decidable(problem)):
             return self._solution(status, certified)
@@ -128,14 +130,17 @@ class Answers:
             self.regularisation,
         )
 
-    def _price_note(self, certified: Certified, status: Status) -> str:
-        """Name the C whose multipliers floats can hold, where the one that is asked for is larger and left undecided.
+    def _range_note(self, certified: Certified, status: Status) -> str:
+        """Say which numbers floats cannot hold where that leaves the answer undecided: the objective, or multipliers.
 
-        Rounding a multiplier of size C to a float moves A^T dual by u C |delta||z|, and all of them by as much as the
-        root of the sum of squares: that must be less than the unit ball of the dual norm is wide, or, for the norm that
-        is squared, half its square less than tol of the losses.
+        Of C the sentence names the largest whose multipliers they hold. Rounding a multiplier of size C to a float
+        moves A^T dual by u C |delta||z|, and all of them by as much as the root of the sum of squares: that must be
+        less than the unit ball of the dual norm is wide, or, for the norm that is squared, half its square less than
+        tol of the losses.
         """
         C, problem = self.regularisation.C, self.problem
+        if status is Status.UNDECIDED and 0.0 < certified.value < sys.float_info.min:
+            return UNDERFLOWS
         if C is None or status is not Status.UNDECIDED:
             return ""
         reach = UNIT * np.sqrt(np.square(problem.lengths).sum(where=problem.rejected))

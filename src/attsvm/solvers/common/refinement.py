@@ -7,6 +7,9 @@ active constraints scaled to length one, the shortest correction :math:`E = B^\t
 norm the multipliers move along, so that :math:`W = A^\top\lambda` stays. Beside a prior only W moves: scaled up for the
 rounding of its margins it would be further from the prior.
 
+Multipliers of hinges need a third correction, since rounding those that are near a large C takes A^T dual out of the
+unit ball of the dual norm: the least relative change of those below their bound brings it back.
+
 W is stored in floats, whose rounding moves a margin by up to :math:`u|\delta||W||z|`. The target b of each margin is
 one plus that much, so that rounding cannot take it below one; near duplicates, whose :math:`|\delta|` is short, hold
 nearly all of the multipliers and lose next to nothing by it. Where long constraints hold them it is less.
@@ -17,12 +20,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from attsvm.core.double_double import Rows
+from attsvm.core.double_double import Rows, sharp_adjoint
 from attsvm.core.error_free import UNIT, Pair, two_sum
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import constraint_gram
-from attsvm.core.rounding import LENIENT
+from attsvm.core.reduction import constraint_gram, constraint_rows
+from attsvm.core.rounding import LENIENT, growth
 from attsvm.proofs.certified import Certified, certify
 from attsvm.proofs.objective import Regularisation, Terms
 
@@ -56,12 +59,45 @@ def refine(
     best = certify(problem, norm, W, dual, regularisation, sharp=True)
     if best.gap <= tol or not np.isfinite(best.objective):
         return best
+    terms = regularisation.terms(problem, norm)
+    if np.isfinite(terms.upper) and not terms.squared:
+        with np.errstate(**LENIENT):
+            shorter = _into_ball(problem, terms, dual)
+        candidate = best if shorter is None else certify(problem, norm, W, shorter, regularisation, sharp=True)
+        best = candidate if candidate.gap < best.gap else best
+        if best.gap <= tol:
+            return best
+        dual = best.dual
     # W = A^T dual, and the multipliers move along with W.
     along = norm is FROBENIUS and regularisation.plain
     with np.errstate(**LENIENT):
-        pair = _correct(problem, regularisation.terms(problem, norm), W, dual, tol, along=along)
+        pair = _correct(problem, terms, W, dual, tol, along=along)
     candidate = best if pair is None else certify(problem, norm, *pair, regularisation, sharp=True)
     return candidate if candidate.gap < best.gap else best
+
+
+def _into_ball(problem: SelectionProblem, terms: Terms, dual: np.ndarray) -> np.ndarray | None:
+    """Move multipliers, those at their bound excepted, by what A^T dual exceeds the unit ball of the dual norm.
+
+    Scaled down to it as a whole, they would give up that part of the losses.
+    """
+    norm, top = terms.norm, float(dual.max(where=terms.rejected, initial=0.0))
+    if not 0.0 < terms.upper - top < AT_BOUND * terms.upper:
+        return None
+    dual = terms.clip(dual * (terms.upper / top))
+    exact = sharp_adjoint(problem, dual)
+    rows, columns = np.nonzero(problem.tied | (terms.rejected & (dual > 0.0) & (dual < terms.upper)))
+    if exact is None or not 0 < len(rows) * exact[0].high.size <= LARGEST:
+        return None
+    adjoint, size = exact[0].high, np.abs(dual[rows, columns])
+    rounding = UNIT * float(np.linalg.norm(dual * problem.lengths)) * growth(norm, adjoint.shape, True)
+    excess = max(norm.dual(adjoint) - 1.0, 0.0) + MARGIN_UNITS * rounding
+    faces = Rows.of(problem, rows, columns)
+    matrix = constraint_rows(faces.delta.high * size[:, None], faces.queries)
+    change = np.linalg.lstsq(matrix.T, -excess * adjoint.ravel(), rcond=None)[0]
+    new = dual.copy()
+    new[rows, columns] += size * change
+    return new
 
 
 def _correct(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
+from attsvm.core.cholesky import factor
 from attsvm.core.reduction import Reduced
 
 # Maps a right-hand side (p, r) to x (p, r) and the ties' nu (k,).
@@ -73,22 +73,24 @@ class Ties:
         return self.basis @ self._reduced.adjoint(np.where(self._reduced.tied, dual, 0.0)).ravel()
 
 
-def bordered_solver(inverse: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> Bordered:
-    """Solve K x - R^T nu = r with Rx = target, from what solves with K for vectors and columns (N,), (N, k).
+def bordered_solver(
+    inverse: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, compliance: np.ndarray | float = 0.0
+) -> Bordered:
+    """Solve K x - R^T nu = r with Rx + compliance nu = target, from what solves with K for (N,) and columns (N, k).
 
     Raises
     ------
     scipy.linalg.LinAlgError
-        When rounding makes R K^-1 R^T indefinite.
+        When rounding makes R K^-1 R^T + diag(compliance) indefinite.
     """
     if not len(rows):
         return lambda rhs, target: (inverse(rhs), np.zeros(0))
     images = inverse(rows.T)
-    small = cho_factor(rows @ images, lower=True, check_finite=False)
+    small = factor(rows @ images + np.diag(np.broadcast_to(compliance, len(rows))))
 
     def solve(rhs: np.ndarray, target: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
         x = inverse(rhs)
-        tie = cho_solve(small, target - rows @ x, check_finite=False)
+        tie = small(target - rows @ x)
         return x + images @ tie, tie
 
     return solve

@@ -1,9 +1,10 @@
 r"""Every norm but Frobenius, hard and soft margins, with and without a prior: which methods, in which order.
 
 The Frobenius solution decides feasibility, which no norm changes, and opens the run. The interior point starts there,
-and again, further from all bounds, should rounding end it early; then the path of smoothed norms, whose Newton systems
-are another set of equations, is tried. A hard margin in l_p, 1 < p < inf, is first tried by a barrier on the smooth
-side of the duality (:mod:`attsvm.solvers.interior_point.power`), twice as fast as the path of
+and again, further from all bounds and with Newton systems over the other of entries and constraints, should rounding
+end it early; then the path of smoothed norms, whose Newton systems are another set of equations, is tried. A hard
+margin in l_p, 1 < p < inf, is first tried by a barrier on the smooth side of the duality
+(:mod:`attsvm.solvers.interior_point.power`), twice as fast as the path of
 :mod:`attsvm.solvers.interior_point.smoothing_path` where it arrives. That path serves soft margins in l_p and the norms
 that have no interior point of their own; a second run follows it closely. Newton on the face of the nuclear norm
 (:mod:`attsvm.solvers.nuclear.face_newton`) finishes what the interior point began.
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -114,12 +116,15 @@ def _run(
     centre: float,
     control: Control,
     *,
-    is_second: bool = False,
     working: np.ndarray | None = None,
+    **options: Any,
 ) -> Generator[float, None, tuple[np.ndarray, np.ndarray]]:
-    """Run the interior point in units of a length; returns the V (p, r) and multipliers (n, T) it ends at."""
+    """Run the interior point in units of a length; returns the V (p, r) and multipliers (n, T) it ends at.
+
+    ``options`` are those of the norm's term.
+    """
     norm = setting.terms.norm
-    run = Run(setting, control, partial(TERMS[norm], is_second=is_second), V, centre, unit, working)
+    run = Run(setting, control, partial(TERMS[norm], **options), V, centre, unit, working)
     yield from run.steps(run.method.term.work if norm is NUCLEAR else work_of_a_step)
     return run.pair
 
@@ -146,7 +151,7 @@ def _on_few_entries(setting: Setting, unit: float, control: Control, V: np.ndarr
     entries = likely_entries(V, adjoint, count, shared)
     while len(entries) <= 2 * count:
         few = FewEntries.of(setting, entries, adjoint, shared)
-        column, dual = yield from _run(few, few.gather(V), unit, centre, control, is_second=True)
+        column, dual = yield from _run(few, few.gather(V), unit, centre, control, fewer=np.inf)
         if control.solved or control.stopped:
             return
         V, adjoint = few.scatter(column), reduced.adjoint(dual)

@@ -238,12 +238,19 @@ class NuclearTerm(_Semidefinite):
 
 
 class SpectralTerm(_Semidefinite):
-    """The spectral norm t, X = [[tI, V], [V^T, tI]]; Z has trace one, and -2 Z_12 is to equal M."""
+    """The spectral norm t, X = [[tI, V], [V^T, tI]]; Z has trace one, and -2 Z_12 is to equal M.
+
+    A second run solves for the change of the multipliers, which as Theta (g - A(dV)) loses its digits where C is large.
+    """
 
     def __init__(self, setting: Setting, is_second: bool = False) -> None:
-        self.degree = int(sum(setting.reduced.shape))
+        reduced = setting.reduced
+        self.degree = int(sum(reduced.shape))
         self._setting, self._ties = setting, setting.ties
-        self._normal = NormalMatrix(setting.reduced)
+        self._normal = NormalMatrix(reduced)
+        self._where = np.nonzero(reduced.rejected & (is_second and int(reduced.rejected.sum()) <= FEW_CONSTRAINTS))
+        rows = np.vstack([self._ties.basis, reduced.constraint_rows(*self._where)])
+        self._rows = np.hstack([rows, np.zeros((len(rows), 1))])
 
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V with Z a multiple of the identity."""
@@ -253,8 +260,10 @@ class SpectralTerm(_Semidefinite):
         self.Z = np.eye(self.degree) / self.degree
 
     def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
-        """Factor the bordered system in V and t, ties eliminated."""
-        self._theta, self._adjoint = theta, adjoint + self._ties.adjoint(self.tie)
+        """Factor the system in V and t, bordered by the ties and, in a second run, by the constraints."""
+        self._adjoint = adjoint + self._ties.adjoint(self.tie)
+        self._theta = theta.copy()
+        self._theta[self._where] = 0.0
         self._scale()
         self._P = P = self._inverse.T @ self._inverse
         p, size = len(self.V), self.V.size
@@ -262,35 +271,41 @@ class SpectralTerm(_Semidefinite):
         matrix = np.empty((size + 1, size + 1))
         inner = np.multiply(P11[:, None, :, None], P22[None, :, None, :])
         inner += P12[:, None, None, :] * P12.T[None, :, :, None]
-        matrix[:size, :size] = 2.0 * inner.reshape(size, size) + self._normal.form(theta)
+        matrix[:size, :size] = 2.0 * inner.reshape(size, size) + self._normal.form(self._theta)
         matrix[size, :size] = matrix[:size, size] = 2.0 * (P11 @ P12 + P12 @ P22).ravel()
         matrix[size, size] = float((P * P).sum())
-        basis = self._ties.basis
-        self._on_ties = bordered_solver(factor(matrix), np.hstack([basis, np.zeros((len(basis), 1))]))
+        self._compliance = np.append(np.zeros(len(self._ties.basis)), 1.0 / theta[self._where])
+        self._bordered = bordered_solver(factor(matrix), self._rows, self._compliance)
 
-    def _solve(self, R: np.ndarray, a: float) -> tuple[np.ndarray, float, np.ndarray]:
-        x, tie = self._on_ties(np.append(R.ravel(), a), 0.0)
-        return self._ties.project(x[:-1].reshape(R.shape)), float(x[-1]), tie
+    def _solve(self, R: np.ndarray, a: float, lag: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
+        x, multipliers = self._bordered(np.append(R.ravel(), a), lag)
+        return self._ties.project(x[:-1].reshape(R.shape)), float(x[-1]), multipliers
 
-    def _lack(self, R: np.ndarray, a: float, V: np.ndarray, t: float, tie: np.ndarray) -> tuple[np.ndarray, float]:
-        reduced, p = self._setting.reduced, len(V)
+    def _lack(
+        self, R: np.ndarray, a: float, lag: np.ndarray, V: np.ndarray, t: float, multipliers: np.ndarray
+    ) -> tuple[np.ndarray, float, np.ndarray]:
+        reduced, p, rows = self._setting.reduced, len(V), self._rows[:, :-1]
         curvature = self._P @ _block_matrix(V, t) @ self._P
-        adjoint = reduced.adjoint(self._theta * reduced.apply(V)) - self._ties.adjoint(tie)
-        return R - 2.0 * curvature[:p, p:] - adjoint, a - float(np.trace(curvature))
+        adjoint = reduced.adjoint(self._theta * reduced.apply(V)) - (rows.T @ multipliers).reshape(V.shape)
+        missing = lag - rows @ V.ravel() - self._compliance * multipliers
+        return R - 2.0 * curvature[:p, p:] - adjoint, a - float(np.trace(curvature)), missing
 
     def direction(self, centre: float, before: ConeMove | None, g: np.ndarray) -> ConeMove:
         """Solve for the direction."""
-        p = len(self.V)
+        p, count = len(self.V), len(self._ties.basis)
         target = self._target(centre, before)
         goal = self._inverse.T @ target @ self._inverse
         lack = 2.0 * self.Z[:p, p:] + self._adjoint
         lack_t = 1.0 - float(np.trace(self.Z))
         reduced = self._setting.reduced
         push = reduced.adjoint(self._theta * g)
-        rhs = lack + 2.0 * goal[:p, p:] + push, float(np.trace(goal)) - lack_t
-        V, t, tie = refined(self._solve, partial(self._lack, *rhs), rhs)
+        lag = np.append(np.zeros(count), g[self._where])
+        rhs = lack + 2.0 * goal[:p, p:] + push, float(np.trace(goal)) - lack_t, lag
+        V, t, multipliers = refined(self._solve, partial(self._lack, *rhs), rhs)
+        dual = self._theta * (g - reduced.apply(V))
+        dual[self._where] = multipliers[count:]
         scaled_x = self._inverse @ _block_matrix(V, t) @ self._inverse.T
-        return ConeMove(V, tie, self._theta * (g - reduced.apply(V)), t, scaled_x, target - scaled_x)
+        return ConeMove(V, multipliers[:count], dual, t, scaled_x, target - scaled_x)
 
     def advance(self, move: ConeMove, primal: float, dual: float) -> None:
         """Take the step."""

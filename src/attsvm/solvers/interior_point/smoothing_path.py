@@ -129,8 +129,7 @@ class SmoothingPath:
         """Follow the path from V (p, r), which a hard margin needs feasible, until the control is satisfied."""
         work = work_of_a_step(self._reduced)
         V = self._interior(V)
-        shortfall = np.where(self._terms.rejected, self._terms.cost - self._reduced.apply(V), 0.0)
-        mu = CENTRE * (self._terms.norm.value(V) + self._terms.loss(shortfall)) / self._count or 1.0
+        mu = self._first_mu(V)
         last = SMALLEST * mu
         point = self._at(V, mu)
         best, stall, careful = np.inf, 0, 0
@@ -161,6 +160,13 @@ class SmoothingPath:
         short = self._terms.cost - self._reduced.apply(V)
         margin = 1.0 - float(np.max(short, where=self._terms.rejected, initial=-np.inf))
         return (V + setting.prior) * ((1.0 + INSIDE) / margin) - setting.prior if 0 < margin < np.inf else V
+
+    def _first_mu(self, V: np.ndarray) -> float:
+        """Choose mu by the norm of V (p, r) and by how much of its losses the bound so far leaves to be saved."""
+        terms, control = self._terms, self.control
+        size, loss = terms.norm.value(V), terms.loss(terms.cost - self._reduced.apply(V))
+        excess = size + loss + self.setting.loose - control.state.lower_bound * control.unit
+        return CENTRE * (size + max(0.0, min(loss, excess))) / self._count or 1.0
 
     def _at(self, V: np.ndarray, mu: float) -> Point | None:
         """Evaluate the smoothed problem at V; None outside the domain of a hard margin, or of floats."""

@@ -21,7 +21,7 @@ from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.alignment import vertex
 from attsvm.solvers.interior_point.engine import Run, Term, longest
-from attsvm.solvers.schedule import FEWER_ROWS
+from attsvm.solvers.schedule import FEW_CONSTRAINTS, FEWER_ROWS
 
 
 @dataclass
@@ -44,12 +44,20 @@ class BoundMove(Move):
 
 
 class LinearTerm(Term):
-    """The largest entry (one bound t, ``shared``) or the sum of absolute entries (one bound each): -t <= V <= t."""
+    """The largest entry (one bound t, ``shared``) or the sum of absolute entries (one bound each): -t <= V <= t.
 
-    def __init__(self, setting: Setting, is_second: bool = False) -> None:
+    A second run takes the Newton system that the first did not: over the constraints or over the entries. ``fewer`` is
+    as for :class:`attsvm.solvers.common.diagonal_normal.DiagonalNormal`.
+    """
+
+    def __init__(self, setting: Setting, is_second: bool = False, fewer: float = FEWER_ROWS) -> None:
+        reduced = setting.reduced
         self._shared = setting.terms.norm == MAX
-        self._system = DiagonalNormal(setting.reduced, math.inf if is_second else FEWER_ROWS)
-        self.degree = 2 * int(np.prod(setting.reduced.shape))
+        self._system = DiagonalNormal(reduced, fewer)
+        if is_second:
+            over_rows = not self._system.few and int(reduced.rejected.sum()) <= FEW_CONSTRAINTS
+            self._system = DiagonalNormal(reduced, 0.0 if over_rows else math.inf, 0)
+        self.degree = 2 * int(np.prod(reduced.shape))
 
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V with equal multipliers of both sides."""
