@@ -229,6 +229,9 @@ class NuclearTerm(_Semidefinite):
         V, dual = run.pair
         if last and control.W is not None and control.dual is not None:
             V, dual = control.W, control.dual
+        if run.setting.plain:
+            smallest = run.setting.reduced.min_margin(run.setting.reduced.apply(V))
+            V = V / smallest if smallest > 0 else V
         return refine(run.setting, V, dual, control)
 
     def work(self, reduced: Reduced) -> float:

@@ -72,9 +72,6 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     length = spectral(reduced.adjoint(dual))
     if length <= 0 or not V.any():
         return False
-    if setting.plain:
-        smallest = reduced.min_margin(reduced.apply(V))
-        V = V / smallest if smallest > 0 else V
     # Only near the solution is a singular system one of dependent constraints, for which LAPACK's least squares pay.
     is_near = control.state.gap < FACE_GAP
     reader, mover = interpreted(read), interpreted(move)

@@ -102,7 +102,7 @@ def _first_order(setting: Setting, method: FirstOrder, control: Control) -> Step
         support = int(np.count_nonzero(dual))
         if target == TARGETS[0] or (target == TARGETS[1] and support > LARGE_SUPPORT):
             continue
-        if refine(setting, W, dual, control):
+        if refine(setting, W / smallest, dual, control):
             return None
         yield nuclear_interior_work(reduced.shape, support)
     return None
