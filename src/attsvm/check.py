@@ -199,17 +199,14 @@ class Certificate:
 
     def _multipliers(self, value: Any, top: Fraction | None) -> tuple[list[int], Fraction, _Matrix]:
         """Read integers, their unit, and sum them times delta z^T: from zero to `top`, of either sign on ties."""
-        dual, query_sums = (
-            _Matrix.read(value, len(self.Z.rows), len(value[0])),
-            [[0] * self.shape[0] for _ in self.Z.rows],
-        )
+        dual, sums = _Matrix.read(value, len(self.Z.rows), len(value[0])), [[0] * self.shape[0] for _ in self.Z.rows]
         values = [dual.rows[i][t] for i, t, _, _ in self.constraints]
         fits = sum(a != 0 for row in dual.rows for a in row) == sum(a != 0 for a in values)
         for a, (i, _, tie, delta) in zip(values, self.constraints, strict=True):
             fits = fits and (tie or (a >= 0 and (top is None or a * dual.unit <= top)))
-            query_sums[i] = [x + a * y for x, y in zip(query_sums[i], delta, strict=True)] if a else query_sums[i]
+            sums[i] = [x + a * y for x, y in zip(sums[i], delta, strict=True)] if a else sums[i]
         _require(fits, "a multiplier is negative, larger than C, or of a token of which nothing is asked")
-        return values, dual.unit, _Matrix(query_sums, dual.unit * self.X.unit).T @ self.Z
+        return values, dual.unit, _Matrix(sums, dual.unit * self.X.unit).T @ self.Z
 
     def _below(self) -> tuple[Fraction, _Matrix]:  # bound of the multipliers; A^T of them, scaled until admissible
         top = self.C if self.loss == "hinge" else None

@@ -29,7 +29,7 @@ SHARP_ENTRIES = 50_000
 EXISTS = "By exact arithmetic a W exists."
 CONTRADICTS = "By exact arithmetic no W exists, but floats do not hold the multipliers that prove it."
 OUT_OF_RANGE = "Its norm is beyond the range of floats; tokens or queries scaled by a power of two bring it within."
-UNDERFLOWS = "The objective is below the normal floats; tokens or queries scaled by a power of two bring it among them."
+BELOW_RANGE = "The objective is below the normal floats; scaling tokens or queries by a power of two helps."
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ class Answers:
         """
         C, problem = self.regularisation.C, self.problem
         if status is Status.UNDECIDED and 0.0 < certified.value < sys.float_info.min:
-            return UNDERFLOWS
+            return BELOW_RANGE
         if C is None or status is not Status.UNDECIDED:
             return ""
         reach = UNIT * np.sqrt(np.square(problem.lengths).sum(where=problem.rejected))
