@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -370,7 +372,7 @@ def test_large_prices_of_a_contradiction_are_decided(size, seed, norm, C) -> Non
     assert solution.verify(exact=True), solution.verify(exact=True).statement
 
 
-@pytest.mark.parametrize("exponent", [157, 160, 165])
+@pytest.mark.parametrize("exponent", [157, 160, 165, 170])
 def test_an_objective_below_the_normal_floats_is_left_undecided_for_that_reason(exponent: int) -> None:
     # Half the square of a norm of 1e-157 and less: bounds are rounded by parts of it that exceed the tolerance.
     instance = planted(np.random.default_rng(0), 6, 8, 10)
@@ -379,6 +381,9 @@ def test_an_objective_below_the_normal_floats_is_left_undecided_for_that_reason(
     assert solution.status is Status.UNDECIDED
     assert "The objective is below the normal floats" in solution.sentence
     assert solution.certified.lower_bound < solution.certified.upper_bound
+    proof = solution.verify(exact=True)
+    low, high = map(Fraction, re.findall(r"[-+.e0-9]*[0-9]", proof.statement.partition("lies in")[2]))
+    assert low <= proof.low < proof.high <= high
     assert soft(problem, "nuclear", C=1.0).status is Status.OPTIMAL
 
 

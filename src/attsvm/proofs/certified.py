@@ -85,7 +85,7 @@ class Certified:
     @property
     def gap(self) -> float:
         """Relative gap of the bounds; infinite when W is infeasible or nothing bounds what is minimised."""
-        nothing = self.primal is not None and self.primal <= self.resolution and self.upper_bound < math.inf
+        nothing = self.upper_bound < math.inf and counts_as_zero(self.primal, self.objective, self.resolution)
         return proven_gap(0.0 if nothing else self.lower_bound, 0.0 if nothing else self.upper_bound, self.tie_residual)
 
 
@@ -105,6 +105,14 @@ class Bulk:
     total: float
     adjoint: Pair
     error: float
+
+
+def counts_as_zero(primal: float | None, distance: float, resolution: float) -> bool:
+    """Whether an objective is zero up to what rounding W costs beside a prior, which is that far from W.
+
+    Without a prior that is W = 0 alone: the square of a norm that is not zero may underflow.
+    """
+    return primal is not None and primal <= resolution and (resolution > 0.0 or distance == 0.0)
 
 
 def proven_gap(low: Bound, high: Bound, tie_residual: float = 0.0) -> float:

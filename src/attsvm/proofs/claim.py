@@ -13,9 +13,9 @@ from attsvm.core.rounding import FEW, LENIENT, gamma, growth
 from attsvm.core.status import Status
 from attsvm.core.summary import Listed
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import RESOLUTION, Certified, proven_gap
+from attsvm.proofs.certified import RESOLUTION, Certified, counts_as_zero, proven_gap
 from attsvm.proofs.objective import PLAIN, Regularisation
-from attsvm.proofs.proof import Bound, interval_statement
+from attsvm.proofs.proof import Bound, interval, interval_statement
 
 # Bounds that were computed twice may differ by the rounding of a few scalars.
 AGREEMENT = 4 * FEW
@@ -125,7 +125,7 @@ class Claim(Listed):
         with np.errstate(**LENIENT):
             wrong = self._margins_fault() or (self._dual_fault() if regularisation.plain else self._primal_fault(value))
         if wrong is None and self.status is Status.OPTIMAL:
-            nothing = certified.primal is not None and certified.primal <= resolution
+            nothing = counts_as_zero(certified.primal, certified.objective, resolution)
             gap = max(0.0 if nothing else proven_gap(low, high), certified.gap)
             if not gap <= self.tol + agreement:
                 return f"the gap is {gap:.3g} where an optimum promises {self.tol:.3g}."
@@ -174,4 +174,4 @@ def interval_words(norm: Norm, regularisation: Regularisation, low: Bound, high:
     """Word the interval of what is minimised."""
     if regularisation.plain:
         return interval_statement(norm.name, low, high)
-    return f"The smallest objective lies in [{float(low):.17g}, {float(high):.17g}]."
+    return f"The smallest objective lies in {interval(low, high)}."

@@ -65,7 +65,12 @@ def interval_statement(norm: str, low: Bound, high: Bound) -> str:
     """Word an interval, its ends rounded outward to decimals that hold the bounds."""
     if high == math.inf:
         return f"A W that satisfies the constraints, if there is one, has a {norm} norm of at least {_down(low)}."
-    return f"The smallest {norm} norm of a W that satisfies the constraints lies in [{_down(low)}, {_up(high)}]."
+    return f"The smallest {norm} norm of a W that satisfies the constraints lies in {interval(low, high)}."
+
+
+def interval(low: Bound, high: Bound) -> str:
+    """Write an interval with its ends rounded outward to decimals."""
+    return f"[{_down(low)}, {_up(high)}]"
 
 
 def unproven(reason: str, method: str, low: Bound = 0.0, high: Bound = float("inf")) -> Proof:

@@ -139,7 +139,7 @@ class Answers:
         tol of the losses.
         """
         C, problem = self.regularisation.C, self.problem
-        if status is Status.UNDECIDED and 0.0 < certified.value < sys.float_info.min:
+        if status is Status.UNDECIDED and certified.objective > 0.0 and certified.value < sys.float_info.min:
             return BELOW_RANGE
         if C is None or status is not Status.UNDECIDED:
             return ""
