@@ -11,9 +11,11 @@ import pytest
 
 import problems
 from attsvm import SelectionProblem, Status, solve
+from attsvm.core.reduction import reduce
 from attsvm.solvers import in_memory
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.frobenius.portfolio import METHODS
 from attsvm.solvers.schedule import FIRST, GROWTH, INTERIOR, SECOND, Steps, Turn, finish, take_turns
 
@@ -106,6 +108,23 @@ def test_working_sets_come_first_where_constraints_span_few_dimensions(p: float)
     assert solution.status is Status.OPTIMAL
     assert solution.method == "working sets"
     assert solution.objective == pytest.approx(solve(problem, p, method="streamed").objective, rel=2e-9)
+
+
+@pytest.mark.parametrize("norm", [1, 1.5, "max"])
+def test_working_sets_come_first_where_constraints_and_entries_are_many(norm: str | float) -> None:
+    """Of 1860 constraints some 200 are active at the end: the whole problem took five to ten times as long."""
+    problem = problems.correlated(np.random.default_rng([7, 60, 32, 40]), 60, 32, 40)
+    solution = solve(problem, norm)
+    assert solution.status is Status.OPTIMAL
+    assert solution.method == "working sets"
+    assert solution.objective == pytest.approx(solve(problem, norm, method="auto").objective, rel=2e-9)
+
+
+@pytest.mark.parametrize(("size", "is_few"), [((30, 8, 15), True), ((30, 9, 15), False)])
+def test_steps_of_entrywise_norms_solve_for_the_fewer_of_constraints_and_entries(size, is_few) -> None:
+    """210 or 240 constraints beside 225 entries of W."""
+    problem = problems.planted(np.random.default_rng(3), *size)
+    assert DiagonalNormal(reduce(problem, rotate=False)).few == is_few
 
 
 def test_a_gap_that_the_whole_problem_leaves_open_is_closed_on_working_sets() -> None:

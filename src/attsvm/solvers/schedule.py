@@ -25,6 +25,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 
@@ -134,10 +135,12 @@ GRAM_LIMIT, FEW_ROWS, GRAM_RATIO = 350, 100, 1.5
 # Planted (5000, 16, 4), with its 80,000 tokens, takes 13 ms in one call and 49 in turns.
 # From WARM tokens on a warm start is cheaper still: .5 to .7 of the call at (60, 20, 16) to (400, 12, 8).
 SMALL, FEW_ENTRIES, SMALL_PRODUCTS, WARM = 100_000, 1100, 1_300_000, 1000
-# Entries of W from which on steps of l_p norms are taken on a system over the constraints, where these are so many
-# times fewer. At (10, 5, 30), 40 constraints and 900 entries: l_1 9 to 16 ms instead of 260, largest entry 12 to 16
-# instead of 280, l_1.5 9 instead of 252, l_3 9 instead of 433.
-ROW_ENTRIES, FEWER_ROWS = 200, 2.0
+# Entries of W from which on steps of entrywise norms are taken on a system over the constraints, where these are fewer.
+# At (10, 5, 30), 40 constraints and 900 entries: l_1 9 to 16 ms instead of 260, largest entry 12 to 16 instead of 280,
+# l_1.5 9 instead of 252, l_3 9 instead of 433. With 900 of 1024 and 920 of 1600 entries, seven families in four norms:
+# hard margins .22 to 1.04 of the time, and once 2.4, where rounding asked for a second run; soft margins of four of
+# them, C of .3 and 30, .04 to .87.
+ROW_ENTRIES = 200
 # Entries of W up to which a second run is made: its matrix takes eight bytes times their square, 2 GB. Linear
 # programs with fewer constraints make it on this many entries a constraint, and on twice as many at most. Nine
 # families, two or three seeds on which nothing was chosen, hard, soft and prior, at (20, 6, 40): the largest entry
@@ -159,10 +162,21 @@ LEAST_ROWS, ROWS_BESIDE = 5000, 8
 # The same from which its turn is early where the margin is hard.
 MANY_ROWS, ROWS_FIRST = 50_000, 16
 # Entries of W for each dimension that the constraints span, from which the outer loop comes first in l_p, 1 < p < inf:
-# few constraints are active then, which the barrier on all of them does not use. Tokens in a plane (200, 32, 24) take
-# .3 to .8 of the time. On tokens and queries of ranks 1 to 6 at (220, 30, 28), (600, 12, 20) and (1500, 8, 16), p from
-# 1.2 to 6, on which nothing was chosen, 31 of 36 take .1 to 1.02 of it, five 1.07 to 1.3, three of 36 dimensions.
-ENTRIES_A_DIMENSION = 16
+# few constraints are active then, which the barrier on all of them does not use. Tokens in a plane take .3 to .8 of the
+# time at (200, 32, 24), .1 to .5 at (40, 12, 40) to (70, 20, 44). On tokens and queries of ranks 1 to 6 at
+# (220, 30, 28), (600, 12, 20) and (1500, 8, 16), p from 1.2 to 6, on which nothing was chosen, 31 of 36 take .1 to 1.02
+# of it, five 1.07 to 1.3, three of 36 dimensions. With fewer constraints or entries than the second, 1.2 to 1.8 of it,
+# a few milliseconds.
+ENTRIES_A_DIMENSION, LEAST_NARROW = 16, 400
+# It comes first in every entrywise norm where constraints and entries of W are both so many, and so many times the
+# queries: few are active then, and a step on the whole problem costs the cube of the fewer of the two. The second pair
+# of budgets, in the order of those below, is for l_1 and the largest entry, whose steps are half as fast as estimated.
+# The whole problem takes .3 to 1 w in l_p and .8 to 2.3 w in these, the outer loop .02 to .5 and .1 to 1.6, up to 1.8
+# and 5.9 with several tied tokens. With this, hard margins at (40, 100, 32) and (60, 64, 40), six families: .1 to 1 of
+# the time for 30 of 42, up to 2.4 for the others, and 2.9 of the faster of the two; without the bound by the queries at
+# (150, 20, 40), .5 to 3.1 of the time, slower on half.
+LEAST_SYSTEM, ROWS_A_QUERY = 800, 12
+SMOOTH_ROUNDS, LINEAR_ROUNDS = (1.0, 0.25), (2.0, 0.7)
 # First budgets of the method on the whole problem and of the outer loop, as shares of the Frobenius interior point's
 # whole expected work w. With many rows (sizes (20000, 8, 6) to (1500, 32, 64), planted, correlated, heavy-tailed and
 # clustered) the first needs .27 to 4.5 w in the Frobenius norm where it does not end at once, the other .06 to 4.3; in
@@ -293,14 +307,25 @@ def beside_rounds(setting: Setting, work: float, whole: Turn, rounds: Turn) -> l
     whole, rounds : Turn
         In the order of their turns.
     """
-    count, entries = int(setting.terms.rejected.sum()), int(np.prod(setting.reduced.shape))
-    if count < max(LEAST_ROWS, ROWS_BESIDE * entries):
+    terms, entries = setting.terms, int(np.prod(setting.reduced.shape))
+    count, entrywise = int(terms.rejected.sum()), setting.plain and terms.norm.power is not None
+    smooth, system = entrywise and terms.norm.smooth, min(count, entries)
+    is_narrow = smooth and system >= LEAST_NARROW and _spans_few(setting.reduced)
+    is_costly = entrywise and system >= max(LEAST_SYSTEM, ROWS_A_QUERY * len(terms.rejected))
+    if is_narrow:
+        first, second = EARLY_ROUNDS
+    elif is_costly:
+        first, second = SMOOTH_ROUNDS if smooth else LINEAR_ROUNDS
+    elif count < max(LEAST_ROWS, ROWS_BESIDE * entries):
         return [whole]
-    norm = setting.terms.norm
-    smooth = setting.plain and norm.power is not None and norm.smooth
-    spare = smooth and ENTRIES_A_DIMENSION * setting.reduced.constraint_rank <= entries
-    early = setting.terms.hard and count >= max(MANY_ROWS, ROWS_FIRST * entries)
-    many = EXCHANGE_ROUNDS if entries <= FEW_W_ENTRIES else EARLY_ROUNDS
-    first, second = EARLY_ROUNDS if spare else many if early else LATE_ROUNDS
+    elif terms.hard and count >= max(MANY_ROWS, ROWS_FIRST * entries):
+        first, second = EXCHANGE_ROUNDS if entries <= FEW_W_ENTRIES else EARLY_ROUNDS
+    else:
+        first, second = LATE_ROUNDS
     whole.budget, rounds.budget = first * INTERIOR_STEPS * work, second * INTERIOR_STEPS * work
-    return [rounds, whole] if spare else [whole, rounds]
+    return [rounds, whole] if is_narrow or is_costly else [whole, rounds]
+
+
+def _spans_few(reduced: Reduced) -> bool:
+    """Whether the constraints span far fewer dimensions than W has entries."""
+    return ENTRIES_A_DIMENSION * reduced.constraint_rank <= int(np.prod(reduced.shape))

@@ -25,7 +25,7 @@ from attsvm.core import cholesky as equilibrated
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.ties import Ties
-from attsvm.solvers.schedule import FEWER_ROWS, ROW_ENTRIES
+from attsvm.solvers.schedule import ROW_ENTRIES
 
 # Maps r (p, r) and g (n, T), zero by default, to x (p, r), nu (k,) and Theta (g - A(x)), (n, T).
 Step = Callable[..., tuple[np.ndarray, ...]]
@@ -47,7 +47,7 @@ class DiagonalNormal(Ties):
         Whether they are.
     """
 
-    def __init__(self, reduced: Reduced, fewer: float = FEWER_ROWS, least: int = ROW_ENTRIES) -> None:
+    def __init__(self, reduced: Reduced, fewer: float = 1.0, least: int = ROW_ENTRIES) -> None:
         super().__init__(reduced)
         size = int(np.prod(reduced.shape))
         count = int(reduced.rejected.sum())

@@ -29,7 +29,7 @@ class EuclideanTerm(Term):
 
     def __init__(self, setting: Setting) -> None:
         self._ties = setting.ties
-        self._system = DiagonalNormal(setting.reduced, fewer=1.0, least=0)
+        self._system = DiagonalNormal(setting.reduced, least=0)
 
     def start(self, V: np.ndarray, mu: float) -> None:
         """Begin at V; the multipliers follow."""

@@ -21,7 +21,7 @@ from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.alignment import vertex
 from attsvm.solvers.interior_point.engine import Run, Term, longest
-from attsvm.solvers.schedule import FEW_CONSTRAINTS, FEWER_ROWS
+from attsvm.solvers.schedule import FEW_CONSTRAINTS
 
 
 @dataclass
@@ -50,7 +50,7 @@ class LinearTerm(Term):
     as for :class:`attsvm.solvers.common.diagonal_normal.DiagonalNormal`.
     """
 
-    def __init__(self, setting: Setting, is_second: bool = False, fewer: float = FEWER_ROWS) -> None:
+    def __init__(self, setting: Setting, is_second: bool = False, fewer: float = 1.0) -> None:
         reduced = setting.reduced
         self._shared = setting.terms.norm == MAX
         self._system = DiagonalNormal(reduced, fewer)
