@@ -37,7 +37,7 @@ from attsvm.solvers.solving import METHODS  # noqa: E402
 
 NORMS = ("frobenius", "nuclear", "spectral", "1", "1.5", "3", "max")
 SIZES = ((100, 32, 24), (200, 32, 24))
-HELD_OUT_SIZES, HELD_OUT_SEED = ((60, 48, 16), (150, 20, 40)), 100
+HELD_OUT_SIZES, HELD_OUT_SEED = ((60, 48, 16), (150, 20, 40), (50, 44, 36)), 100
 ONE_DIRECTION = ((1000, 10, 20), (2000, 16, 3), (5000, 16, 4))
 FINAL = (Status.OPTIMAL, Status.INFEASIBLE)
 REPEATS, SHORT = 3, 0.5  # runs below this many seconds are repeated

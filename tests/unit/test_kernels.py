@@ -95,9 +95,10 @@ def test_compiling_is_not_on_the_clock_and_says_nothing_in_a_log(tmp_path: Path)
     process = _run(script, tmp_path)
     assert process.stderr == ""
     seconds, total = map(float, process.stdout.split())
-    # Compiling two functions takes longer than a tenth of a second anywhere, calling them microseconds.
+    # Compiling two functions takes longer than a tenth of a second anywhere; on the clock it would be nearly all of it,
+    # and calling them is microseconds, or a time slice or two on a busy machine.
     assert seconds > 0.1
-    assert total < 0.1 * seconds
+    assert total < 0.5 * seconds
 
 
 def test_a_terminal_shows_one_line_while_it_compiles_and_then_none(tmp_path: Path) -> None:
