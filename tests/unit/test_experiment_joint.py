@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
-from attsvm.experiments.joint import LEVEL, joint_test
+from attsvm.experiments.joint import LEVEL, SHRINKAGE, joint_test, log_likelihood, p_after_search
 from attsvm.experiments.points import FEWEST, Point, by_key, curve_points, notches, swap
 from attsvm.experiments.published.ledger import LedgerNumber, curve
 
@@ -243,3 +244,31 @@ def test_an_alternative_on_the_same_instances_is_known_as_well_as_its_difference
 def test_a_margin_is_stated(margin: float) -> None:
     with pytest.raises(ValueError, match="margin"):
         Point(LedgerNumber("p", 1.0, 9, 0.0), {}, margin)
+
+
+def test_the_likelihood_that_weighs_readings_is_that_of_a_gaussian() -> None:
+    covariance = np.array([[1.0, 0.6], [0.6, 2.0]])
+    shrunk = np.array([[1.0, 0.6 * (1 - SHRINKAGE)], [0.6 * (1 - SHRINKAGE), 2.0]])
+    differences = np.array([[0.0, 0.0], [1.0, -2.0], [-0.3, 0.7]])
+    expected = multivariate_normal(np.zeros(2), shrunk).logpdf(differences)
+    np.testing.assert_allclose(log_likelihood(covariance, differences), expected, rtol=1e-12)
+    assert log_likelihood(covariance, differences[1]) == pytest.approx(expected[1], rel=1e-12)
+
+
+def test_a_reading_chosen_because_it_fits_has_its_p_corrected_for_the_choice() -> None:
+    """Six readings at the truth, with trials of their own: the largest p is near one, p^6 is uniform or larger."""
+    rng = np.random.default_rng(5)
+    before, after = [], []
+    for _ in range(60):
+        reference = rng.standard_normal((100, 4)).mean(0)
+        tests = [joint_test("e", "f", points_of(rng.standard_normal((100, 4)), reference)) for _ in range(6)]
+        before.append(max(test.p for test in tests if test is not None))
+        after.append(p_after_search(before[-1], 6))
+    # The mean of sixty uniform values has a standard error of .037. The readings share the printed numbers, so their p
+    # are positively dependent, and the corrected one is larger than uniform.
+    assert np.mean(before) > 0.5 + 4 * 0.037
+    assert 0.5 - 4 * 0.037 < np.mean(after) < np.mean(before) - 0.037
+
+
+def test_without_a_search_p_stays() -> None:
+    assert p_after_search(0.3, 0) == p_after_search(0.3, 1) == 0.3

@@ -11,6 +11,11 @@ errors, would have been called different. Two means of ours differ by their samp
 not; a = ours less the alternative's has :math:`E\,a_i^2 = \delta_i^2 + \operatorname{var} a_i`, and is scaled so that
 the mean of :math:`a_i^2/\Sigma_{ii}` loses what the variances put into it. *Equivalence* is asked
 of the root mean square over points of difference over margin: the figure agrees when its 95 % bound is below 1.
+
+A protocol that was *chosen* because it fits has a p that would be uniform only had it been fixed in advance. The
+largest of R p-values is at most p with a probability of :math:`p^R` if they are independent, and a larger one if they
+are positively dependent, as those of readings of one figure are (Sidak, *J. Amer. Stat. Assoc.* 62, 1967):
+:func:`p_after_search`.
 """
 
 from __future__ import annotations
@@ -136,7 +141,7 @@ def joint_test(
     verdict: Kind = "differs" if p < LEVEL else "agrees" if bound < 1 else "too weak to tell"
     return JointTest(
         experiment, figure, reading, len(main), len(distinct) - len(main), statistic, law.freedom, p, LEVEL,
-        distance, bound, tuple(powers), _log_likelihood(law.covariance, difference), verdict, note,
+        distance, bound, tuple(powers), float(log_likelihood(law.covariance, difference)), verdict, note,
     )  # fmt: skip
 
 
@@ -157,9 +162,32 @@ def _variance(one: Point, other: Point) -> float:
     return max(float(first.var() / len(first) + second.var() / len(second) - 2 * covariance), 0.0)
 
 
-def _log_likelihood(covariance: np.ndarray, difference: np.ndarray) -> float:
-    """Gaussian, with correlations shrunk: directions in which a curve hardly varies are not known that well."""
-    own = np.diag(np.diag(covariance))
-    regularised = (1 - SHRINKAGE) * covariance + SHRINKAGE * own
-    _, size = np.linalg.slogdet(2 * np.pi * regularised)
-    return -0.5 * (float(difference @ np.linalg.solve(regularised, difference)) + float(size))
+def p_after_search(p: float, readings: int) -> float:
+    """Return the least p of the best of so many readings, the choice among them taken into account.
+
+    Examples
+    --------
+    >>> from attsvm.experiments.joint import p_after_search
+    >>> round(p_after_search(0.94, 18), 2)
+    0.33
+    """
+    return p ** max(readings, 1)
+
+
+def log_likelihood(covariance: np.ndarray, differences: np.ndarray) -> np.ndarray:
+    """Gaussian log-density of differences (..., k), their correlations shrunk by :data:`SHRINKAGE`.
+
+    Directions in which a curve hardly varies are not known as well as the estimated covariance says.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.experiments.joint import log_likelihood
+    >>> round(float(log_likelihood(np.eye(1), np.zeros(1))), 6)  # - log(2 pi) / 2
+    -0.918939
+    """
+    variances = np.diag(np.diag(covariance))
+    shrunk = (1 - SHRINKAGE) * covariance + SHRINKAGE * variances
+    _, size = np.linalg.slogdet(2 * np.pi * shrunk)
+    square = (differences * np.linalg.solve(shrunk, differences.T).T).sum(axis=-1)
+    return -0.5 * (square + size)

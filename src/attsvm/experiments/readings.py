@@ -86,7 +86,7 @@ def explain(experiment: Experiment, seed: int = 0, progress: Progress | None = N
 
     Returns
     -------
-    list of Explained
+    list of Explanation
         By figure, the likeliest first.
 
     Raises

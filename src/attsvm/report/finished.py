@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -63,6 +64,11 @@ class FinishedRun:
     def joint(self) -> list[JointTest]:
         """Its figures tested as wholes."""
         return [] if self.experiment.joint is None else self.experiment.joint(self.rows)
+
+    @cached_property
+    def searched(self) -> Mapping[str, int]:
+        """Readings of the protocol that ``--explain`` searches, by figure."""
+        return Counter(one.figure for one in (self.experiment.readings or list)())
 
     @cached_property
     def picture(self) -> Picture:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from attsvm.core.summary import counted
 from attsvm.experiments.experiment import Kind, Verdict
-from attsvm.experiments.joint import JointTest
+from attsvm.experiments.joint import JointTest, p_after_search
 
 KINDS: tuple[Kind, ...] = ("agrees", "corrected", "differs", "too weak to tell", "measured")
 """In the order of the report: "corrected" stands for an artefact shown by two tests, "measured" for a number that
@@ -95,10 +96,13 @@ def conclusion(readings: Sequence[Mapping[str, Any]]) -> str:
         for factor, choice in entry["factors"].items():
             shares.setdefault(factor, Counter())[choice] += entry["weight"]
     sure = [f"{factor} {choice}" for factor, choice in best["factors"].items() if shares[factor][choice] >= SURE]
+    agreeing = sum(entry["verdict"] == "agrees" for entry in readings)
+    p = f"p = {number(best['p'])}, after the search at least {number(p_after_search(best['p'], len(readings)))}"
     if best["verdict"] == "differs":
         choices = ", ".join(f"{factor} {choice}" for factor, choice in best["factors"].items())
-        return f"No reading fits; the likeliest, {choices}, differs too (p = {number(best['p'])})."
-    text = f"What fits (p = {number(best['p'])}): {', '.join(sure)}." if sure else f"p = {number(best['p'])}."
+        return f"Of {len(readings)} readings none fits; the likeliest, {choices}, differs too ({p})."
+    found = f"Reconstructed: the likeliest of {counted(len(readings), 'reading')}, of which {agreeing} agree ({p})"
+    text = f"{found}: {', '.join(sure)}." if sure else f"{found}."
     for factor, choice in best["factors"].items():
         if shares[factor][choice] < SURE:
             likely = [(name, share) for name, share in shares[factor].most_common() if share > 1 - SURE]

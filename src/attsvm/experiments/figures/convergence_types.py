@@ -295,7 +295,7 @@ def readings() -> list[Reading]:
             def pair(rows: Sequence[Row], stop: int = stop, top: float = top) -> list[Point]:
                 return points(rows, lambda row: row["mean_top"][row["step"].index(stop)] >= top)
 
-            candidates.append(Reading("Fig. 5", factors, cells, pair))
+            candidates.append(Reading(FIGURE, factors, cells, pair))
     return candidates
 
 
