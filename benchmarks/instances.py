@@ -4,7 +4,8 @@
 what a random matrix selects, so that a W exists; *shared* does so for one query, a number; *digits* and *hidden* plant
 a selection on the correlated tokens of images and of a transformer; *infeasible* selects at random where there are more
 constraints than a W can meet; *several* ties up to three tokens a query; *classes* has class vectors for tokens and
-inputs for queries, many more than dimensions.
+inputs for queries, many more than dimensions; *one-hot* has unit vectors for tokens and queries, as words after
+contexts or documents for queries are.
 """
 
 from __future__ import annotations
@@ -111,6 +112,14 @@ def several(n: int, T: int, d: int) -> Arrays:
     return planted(n, T, d) | {"selected": selected}
 
 
+def one_hot(n: int, T: int, d: int) -> Arrays:
+    """Each of n contexts is followed by one of T words: unit vectors on both sides, words at random."""
+    if d != T:
+        raise ValueError(f"d is {d} for {T} words; the same number was expected.")
+    selected = np.random.default_rng([10, n, T]).integers(T, size=n)
+    return {"tokens": np.tile(np.eye(T), (n, 1, 1)), "queries": np.eye(n), "selected": selected}
+
+
 MAKERS: dict[str, Callable[[int, int, int], Arrays]] = {
     "off": off,
     "planted": planted,
@@ -120,6 +129,7 @@ MAKERS: dict[str, Callable[[int, int, int], Arrays]] = {
     "infeasible": infeasible,
     "classes": class_vectors,
     "several": several,
+    "one-hot": one_hot,
 }
 STREAMED_ROWS = 500
 

@@ -30,6 +30,7 @@ TABLES: dict[str, tuple[Instance, ...]] = {
         Instance("infeasible", (30, 10, 6)),
         Instance("infeasible", (200, 32, 16)),
         Instance("classes", (750, 15, 25)),
+        Instance("one-hot", (160, 24, 24)),
     ),
     NUCLEAR: (
         Instance("off", (6, 8, 10)),
@@ -41,6 +42,7 @@ TABLES: dict[str, tuple[Instance, ...]] = {
         Instance("hidden", (20, 16, 16)),
         Instance("infeasible", (30, 10, 6)),
         Instance("classes", (750, 15, 25)),
+        Instance("one-hot", (160, 24, 24)),
     ),
     SUM: LINEAR,
     LARGEST: LINEAR,
