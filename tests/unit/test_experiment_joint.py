@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from attsvm.experiments.joint import LEVEL, SHRINKAGE, joint_test, log_likelihood, p_after_search
+from attsvm.experiments.joint import LEVEL, SHRINKAGE, joint_test, log_likelihood
 from attsvm.experiments.points import FEWEST, Point, by_key, curve_points, notches, swap
 from attsvm.experiments.published.ledger import LedgerNumber, curve
 
@@ -255,20 +255,25 @@ def test_the_likelihood_that_weighs_readings_is_that_of_a_gaussian() -> None:
     assert log_likelihood(covariance, differences[1]) == pytest.approx(expected[1], rel=1e-12)
 
 
-def test_a_reading_chosen_because_it_fits_has_its_p_corrected_for_the_choice() -> None:
-    """Six readings at the truth, with trials of their own: the largest p is near one, p^6 is uniform or larger."""
+def test_agreement_of_the_nearest_of_many_readings_asks_for_more() -> None:
+    """What is off by the margin is called in agreement no oftener than stated, however many readings are tried."""
     rng = np.random.default_rng(5)
-    before, after = [], []
+    agreed = 0
     for _ in range(60):
         reference = rng.standard_normal((100, 4)).mean(0)
-        tests = [joint_test("e", "f", points_of(rng.standard_normal((100, 4)), reference)) for _ in range(6)]
-        before.append(max(test.p for test in tests if test is not None))
-        after.append(p_after_search(before[-1], 6))
-    # The mean of sixty uniform values has a standard error of .037. The readings share the printed numbers, so their p
-    # are positively dependent, and the corrected one is larger than uniform.
-    assert np.mean(before) > 0.5 + 4 * 0.037
-    assert 0.5 - 4 * 0.037 < np.mean(after) < np.mean(before) - 0.037
+        tests = [joint_test("e", "f", points_of(0.5 + rng.standard_normal((100, 4)), reference)) for _ in range(6)]
+        agreed += any(test.after_search(6).verdict == "agrees" for test in tests if test is not None)
+    # Three standard errors of a share of 5 % in sixty.
+    assert agreed / 60 < 0.05 + 3 * 0.028
 
 
-def test_without_a_search_p_stays() -> None:
-    assert p_after_search(0.3, 0) == p_after_search(0.3, 1) == 0.3
+def test_a_search_multiplies_the_chance_and_may_take_the_verdict() -> None:
+    rng = np.random.default_rng(6)
+    test = joint_test(
+        "e", "f", points_of(rng.standard_normal((100, 3)), rng.standard_normal((100, 3)).mean(0), margin=0.35)
+    )
+    assert test is not None
+    assert test.verdict == "agrees"
+    assert test.after_search(4).chance == pytest.approx(4 * test.chance)
+    assert test.after_search(4).after_search(4) == test.after_search(4)
+    assert test.after_search(10_000).verdict == "too weak to tell"

@@ -12,17 +12,16 @@ not; a = ours less the alternative's has :math:`E\,a_i^2 = \delta_i^2 + \operato
 the mean of :math:`a_i^2/\Sigma_{ii}` loses what the variances put into it. *Equivalence* is asked
 of the root mean square over points of difference over margin: the figure agrees when its 95 % bound is below 1.
 
-A protocol that was *chosen* because it fits has a p that would be uniform only had it been fixed in advance. The
-largest of R p-values is at most p with a probability of :math:`p^R` if they are independent, and a larger one if they
-are positively dependent, as those of readings of one figure are (Sidak, *J. Amer. Stat. Assoc.* 62, 1967):
-:func:`p_after_search`.
+A protocol that was *chosen* because it comes nearest has had many chances to. What is controlled is the chance that a
+wrong one is called in agreement: the probability that a protocol off by the margin would have come as near as ours,
+times the number of readings that were searched (Bonferroni). :meth:`JointTest.after_search` multiplies.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,7 +35,10 @@ TESTS = 20
 LEVEL = 0.05 / TESTS
 """Probability that sampling error alone makes a figure differ."""
 
-DRAWS = 1000
+AGREEMENT = 0.05
+"""Chance, over all readings of a figure, that one off by the margin is called in agreement."""
+
+DRAWS = 10_000
 SHRINKAGE = 0.1
 
 
@@ -66,11 +68,15 @@ class JointTest:
     p, level : float
     distance, bound : float
         Root mean square of difference over margin, and its 95 % upper bound.
+    chance : float
+        Probability that a protocol off by the margin would have come this near, times ``searched``; at most one.
     powers : tuple of Power
     log_likelihood : float
         Of the printed numbers under our means, Gaussian with the covariance above, its correlations shrunk by a tenth.
     verdict : {"agrees", "differs", "too weak to tell"}
     note : str
+    searched : int
+        Readings of the protocol that were searched for the nearest; one for a protocol fixed in advance.
     """
 
     experiment: str
@@ -84,10 +90,23 @@ class JointTest:
     level: float
     distance: float
     bound: float
+    chance: float
     powers: tuple[Power, ...]
     log_likelihood: float
     verdict: Kind
     note: str = ""
+    searched: int = 1
+
+    def after_search(self, readings: int) -> JointTest:
+        """Return the test of a protocol that is the nearest of so many.
+
+        Parameters
+        ----------
+        readings : int
+            At least one.
+        """
+        chance = min(1.0, self.chance / self.searched * readings)
+        return replace(self, chance=chance, searched=readings, verdict=_verdict(self.p, chance))
 
 
 def joint_test(
@@ -136,13 +155,20 @@ def joint_test(
         shifts = _shifts(main, others, np.diag(law.covariance))
         powers.append(Power(name, float(np.mean(law.statistic(shifts + noise) > law.critical(LEVEL)))))
     distance = float(np.sqrt(np.mean((difference / margins) ** 2)))
-    bound = float(np.quantile(np.sqrt(np.mean(((difference + noise) / margins) ** 2, axis=1)), 0.95))
+    distances = np.sqrt(np.mean(((difference + noise) / margins) ** 2, axis=1))
+    bound = float(np.quantile(distances, 0.95))
+    # The share of draws past the margin, one more counted on both sides so that it is never zero.
+    chance = float((1 + np.count_nonzero(distances >= 1)) / (1 + DRAWS))
     p = law.tail(statistic)
-    verdict: Kind = "differs" if p < LEVEL else "agrees" if bound < 1 else "too weak to tell"
     return JointTest(
         experiment, figure, reading, len(main), len(distinct) - len(main), statistic, law.freedom, p, LEVEL,
-        distance, bound, tuple(powers), float(log_likelihood(law.covariance, difference)), verdict, note,
+        distance, bound, chance, tuple(powers), float(log_likelihood(law.covariance, difference)),
+        _verdict(p, chance), note,
     )  # fmt: skip
+
+
+def _verdict(p: float, chance: float) -> Kind:
+    return "differs" if p < LEVEL else "agrees" if chance < AGREEMENT else "too weak to tell"
 
 
 def _shifts(points: Sequence[Point], others: Mapping[str, Point], scale: np.ndarray) -> np.ndarray:
@@ -160,18 +186,6 @@ def _variance(one: Point, other: Point) -> float:
     shared = sorted(one.deviations.keys() & other.deviations.keys())
     covariance = sum(one.deviations[seed] * other.deviations[seed] for seed in shared) / (len(first) * len(second))
     return max(float(first.var() / len(first) + second.var() / len(second) - 2 * covariance), 0.0)
-
-
-def p_after_search(p: float, readings: int) -> float:
-    """Return the least p of the best of so many readings, the choice among them taken into account.
-
-    Examples
-    --------
-    >>> from attsvm.experiments.joint import p_after_search
-    >>> round(p_after_search(0.94, 18), 2)
-    0.33
-    """
-    return p ** max(readings, 1)
 
 
 def log_likelihood(covariance: np.ndarray, differences: np.ndarray) -> np.ndarray:

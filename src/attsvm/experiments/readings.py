@@ -105,6 +105,8 @@ def explain(experiment: Experiment, seed: int = 0, progress: Progress | None = N
         points = reading.points([row for cell in dict.fromkeys(reading.cells) for row in rows[cell]])
         there = [one for one in points if len(one.values) >= FEWEST]
         test = joint_test(experiment.name, reading.figure, there, reading=reading.name)
+        if test is not None:
+            test = test.after_search(sum(one.figure == reading.figure for one in readings))
         results.append((reading, len(there), len(points), test))
     fits = []
     for figure in dict.fromkeys(reading.figure for reading in readings):

@@ -63,12 +63,9 @@ class FinishedRun:
     @cached_property
     def joint(self) -> list[JointTest]:
         """Its figures tested as wholes."""
-        return [] if self.experiment.joint is None else self.experiment.joint(self.rows)
-
-    @cached_property
-    def searched(self) -> Mapping[str, int]:
-        """Readings of the protocol that ``--explain`` searches, by figure."""
-        return Counter(one.figure for one in (self.experiment.readings or list)())
+        tests = [] if self.experiment.joint is None else self.experiment.joint(self.rows)
+        searched = Counter(one.figure for one in (self.experiment.readings or list)())
+        return [test.after_search(max(searched[test.figure], 1)) for test in tests]
 
     @cached_property
     def picture(self) -> Picture:
@@ -182,6 +179,7 @@ def write_explanation(explanations: Sequence[Explanation], directory: Path) -> P
             "asked": one.total,
             "weight": one.weight,
             "p": None if one.test is None else one.test.p,
+            "chance": None if one.test is None else one.test.chance,
             "log_likelihood": None if one.test is None else one.test.log_likelihood,
             "verdict": None if one.test is None else one.test.verdict,
         }

@@ -11,7 +11,7 @@ from typing import Any
 from attsvm.core.files import replacing_files_in
 from attsvm.experiments.comparison import COMPARISONS
 from attsvm.experiments.experiment import Verdict
-from attsvm.experiments.joint import TESTS, p_after_search
+from attsvm.experiments.joint import AGREEMENT, TESTS
 from attsvm.experiments.points import FEWEST
 from attsvm.experiments.published.ledger import PrintedCurve, ledger
 from attsvm.report.errata import ERRATA, HEAD
@@ -60,15 +60,7 @@ def as_document(runs: Sequence[FinishedRun], command: str, missing: Sequence[str
             for one in runs
         ],
         "verdicts": [as_json(verdict) for one in runs for verdict in one.verdicts],
-        "joint": [
-            {
-                **as_json(test),
-                "searched": one.searched.get(test.figure, 0),
-                "p_after_search": p_after_search(test.p, one.searched.get(test.figure, 0)),
-            }
-            for one in runs
-            for test in one.joint
-        ],
+        "joint": [as_json(test) for one in runs for test in one.joint],
         "versions": versions(),
     }
 
@@ -93,6 +85,7 @@ def render(runs: Sequence[FinishedRun], command: str, missing: Sequence[str]) ->
             kinds=KINDS,
             comparisons=COMPARISONS,
             family=TESTS,
+            agreement=percent(AGREEMENT),
             fewest=FEWEST,
             ledger=ledger(),
             provenance=provenance(runs),
@@ -118,15 +111,8 @@ def _shared() -> dict[str, Any]:
         "by_figure": by_figure,
         "conclusion": conclusion,
         "likelihood": likelihood,
-        "searched": _searched,
-        "p_after_search": p_after_search,
         "readings_shown": MOST_READINGS,
     }
-
-
-def _searched(runs: Sequence[FinishedRun]) -> dict[str, int]:
-    """Return how many readings of its protocol are searched for each figure."""
-    return {figure: number for one in runs for figure, number in one.searched.items()}
 
 
 def write_reproduction(

@@ -10,7 +10,7 @@ from typing import Any
 
 from attsvm.core.summary import counted
 from attsvm.experiments.experiment import Kind, Verdict
-from attsvm.experiments.joint import JointTest, p_after_search
+from attsvm.experiments.joint import JointTest
 
 KINDS: tuple[Kind, ...] = ("agrees", "corrected", "differs", "too weak to tell", "measured")
 """In the order of the report: "corrected" stands for an artefact shown by two tests, "measured" for a number that
@@ -97,7 +97,7 @@ def conclusion(readings: Sequence[Mapping[str, Any]]) -> str:
             shares.setdefault(factor, Counter())[choice] += entry["weight"]
     sure = [f"{factor} {choice}" for factor, choice in best["factors"].items() if shares[factor][choice] >= SURE]
     agreeing = sum(entry["verdict"] == "agrees" for entry in readings)
-    p = f"p = {number(best['p'])}, after the search at least {number(p_after_search(best['p'], len(readings)))}"
+    p = f"p = {number(best['p'])}"
     if best["verdict"] == "differs":
         choices = ", ".join(f"{factor} {choice}" for factor, choice in best["factors"].items())
         return f"Of {len(readings)} readings none fits; the likeliest, {choices}, differs too ({p})."
