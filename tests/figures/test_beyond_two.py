@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from attsvm import TokenData
 from attsvm.experiments.beyond import joint_training, layered, layers, regularisation, sequences, token_similarity
 from attsvm.experiments.beyond.sparse_selectors import Config as Selectors
 from figure_trials import check_report, run
@@ -43,6 +44,29 @@ def test_every_query_has_its_svm():
     for row in rows:
         assert row["correlation"] > 0.9
         assert row["control"] is None or row["correlation"] > row["control"]
+    # The first query of a causal sequence sees one token, so every sequence of the two settings differs.
+    by_setting = {
+        setting: [row["curve"] for row in rows if row["setting"] == setting] for setting in ("sequence", "causal")
+    }
+    assert all(one != other for one, other in zip(*by_setting.values(), strict=True))
+
+
+def test_causal_queries_see_the_tokens_before_them_only(monkeypatch):
+    masks = {}
+    make = TokenData.from_sequences
+
+    def spy(*arguments, **options):
+        data = make(*arguments, **options)
+        masks[options["causal"]] = data.mask
+        return data
+
+    monkeypatch.setattr(TokenData, "from_sequences", spy)
+    for setting in ("sequence", "causal"):
+        sequences.every_token(sequences.Config(setting, 5, steps=31, trials=1), [0])
+    T = sequences.Config("causal", 5).T
+    visible = np.asarray(masks[True]).reshape(-1, T, T)
+    assert (visible == np.tri(T, dtype=bool)).all()
+    assert masks[False] is None or np.asarray(masks[False]).all()
 
 
 def test_next_tokens_have_a_finite_part_on_cycles_only():

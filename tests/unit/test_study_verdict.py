@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,8 +19,8 @@ from attsvm.report.study import verdict
 from attsvm.study import Settings, Study, study
 from attsvm.study.headline import cautions, headline, outcomes
 from attsvm.study.numbers import quantities
-from attsvm.study.results import PrecisionRun, ShuffledLabels
-from attsvm.study.verdict import claims
+from attsvm.study.results import Control, PrecisionRun, Run, ShuffledLabels
+from attsvm.study.verdict import ALIKE, ARRIVES, MISSES, NEARER, claims, direction_state, nearest_control
 
 
 def data_set(n: int, T: int, d: int, dz: int, *, duplicate: bool = False) -> Dataset:
@@ -52,6 +53,33 @@ def test_an_easy_problem_confirms_the_theory() -> None:
     assert run.correlation > 0.98
     assert 0 < run.settled_at < 600
     assert (np.asarray(run.trace.attention[-1]).argmax(axis=1) == run.selected).all()
+
+
+def with_controls(*finals: tuple[float, bool]) -> Run:
+    """An easy run whose controls end at given correlations; the second of each pair says whether it coincides."""
+    run = easy().runs["W"]
+    controls = tuple(
+        Control(f"{place}", f"control {place}", (run.trace.W[-1],), np.array([[0.0, final]]), coincides=coincides)
+        for place, (final, coincides) in enumerate(finals)
+    )
+    return replace(run, controls=controls)
+
+
+def test_the_nearest_control_is_the_one_that_comes_nearest() -> None:
+    nearest = nearest_control(with_controls((0.2, False), (0.7, False), (0.5, False), (0.99, True)))
+    assert nearest is not None
+    assert nearest.final == 0.7
+    assert nearest_control(with_controls((0.99, True))) is None
+
+
+def test_a_control_that_wins_takes_the_verdict() -> None:
+    value = easy().runs["W"].correlation
+    assert value is not None
+    between = math.cos(math.acos(value) * (1 + NEARER) / 2)  # nearer than a control may come, farther than ours
+    assert direction_state(with_controls((0.1, False))) == ARRIVES
+    assert direction_state(with_controls((0.1, False), (between, False))) == ALIKE
+    assert direction_state(with_controls((0.1, False), ((1 + value) / 2, False))) == MISSES
+    assert direction_state(with_controls(((1 + value) / 2, True))) == ARRIVES
 
 
 def test_a_study_repeats_itself() -> None:
