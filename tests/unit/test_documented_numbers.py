@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -162,11 +163,30 @@ def p_values(rows: list[list[str]], column: int) -> dict[str, list[float]]:
 
 def test_the_readme_and_the_page_give_the_same_p_values() -> None:
     readme = p_values(table(ROOT / "README.md", "| Figure | `attsvm reproduce`"), 3)
-    page = p_values(table(DOCS / "experiments.md", "| figure | `attsvm reproduce`"), 3)
+    page = p_values(table(DOCS / "experiments.md", "| figure | `attsvm reproduce`"), 4)
     shared = [figure for figure in readme if readme[figure]]
     assert len(shared) >= 8
     for figure in shared:
         assert readme[figure] == page[figure], figure
+
+
+def test_the_readings_that_were_searched_are_counted() -> None:
+    searched: Counter[str] = Counter()
+    for name in registry.FIGURES:
+        searched.update(one.figure for one in (registry.get(name).readings or list)())
+    assert f"{searched.total()} readings of ten figures and panels" in text(DOCS / "experiments.md")
+    assert f"{searched.total()} in all" in text(ROOT / "README.md")
+    assert len(searched) == 10
+    counts = {figure.removeprefix("Figs ").removeprefix("Fig. "): number for figure, number in searched.items()}
+    page = {
+        row[0].removesuffix(", curves"): row[3]
+        for row in table(DOCS / "experiments.md", "| figure | `attsvm reproduce`")
+    }
+    assert {figure: int(cell.split(",")[0]) for figure, cell in page.items() if cell} == counts
+    for row in table(ROOT / "README.md", "| Figure | `attsvm reproduce`"):
+        for number in re.findall(r"\((\d+)(?: searched.*?)?\)", row[2]):
+            figure = next(name for name in counts if row[0].startswith(name))
+            assert int(number) == counts[figure], row[0]
 
 
 def test_the_counts_of_verdicts_add_up() -> None:
