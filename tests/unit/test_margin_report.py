@@ -31,7 +31,7 @@ def test_a_broken_tie_is_said_and_has_no_share() -> None:
 
 @pytest.mark.parametrize("unit", [2.0**-60, 1.0, 2.0**60])
 def test_the_tolerance_of_ties_has_no_unit(unit: float) -> None:
-    """One broken by half the tolerance counts as tied and one by twice does not, in any unit of W, tokens or queries."""
+    """Half the tolerance counts as tied and twice the tolerance does not, in any unit of W, tokens or queries."""
     for excess, has_share in ((0.5, True), (2.0, False)):
         W = np.array([[1.0 + excess * TOL], [1.0]])
         scaled = SelectionProblem(unit * TIED.tokens, TIED.queries / unit**2, TIED.selected)

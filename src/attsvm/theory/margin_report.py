@@ -8,10 +8,10 @@ Steepest descent in a norm is matched with the max-margin problem in that norm (
 tells which norm's margin a trained W maximises: one in that norm, less in the others. The smallest norm is known by
 certified bounds, and so is the share.
 
-A W that leaves tied tokens with different scores satisfies the constraints of no margin: matrices that need not tie reach
-larger margins, so the ratio above may pass one and says nothing. Such a W has no share. How far ties may be broken is
-counted in the smallest margin of W, like the tolerance of a certificate (:mod:`attsvm.proofs.certified`): the ratio
-changes with neither the length of W nor the units of tokens and queries.
+A W that gives tied tokens different scores satisfies the constraints for no margin. Matrices that need not tie reach
+larger margins, so the ratio above may exceed one and says nothing: such a W has no share. How far a tie is broken is
+counted in smallest margins of W, as in a certificate (:mod:`attsvm.proofs.certified`). That ratio changes with neither
+the length of W nor the units of tokens and queries.
 """
 
 from __future__ import annotations
