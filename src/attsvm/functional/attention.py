@@ -157,8 +157,8 @@ def exact_attention(
         Boolean (True = visible) or added to the scores. A row that sees nothing gives zeros.
     dropout_p : float
         Probability with which a probability is set to zero, whether a module trains or not; the others are divided by
-        1 - dropout_p. With torch's seed it drops what torch's own computation drops. The choice is kept for the
-        backward pass, one byte per score.
+        1 - dropout_p. On a CPU a seed drops what it drops in torch. The choice is kept for the backward pass, one byte
+        per score.
     is_causal : bool
         Query l sees keys 0..l.
     scale : float, optional
